@@ -13,10 +13,11 @@ PACKAGES := \
 	make bc bison flex libelf-dev libssl-dev kmod cpio xz-utils ccache bubblewrap nbdkit \
 	git-email libmailtools-perl \
 	linux-source
-# What only the unit tests need, since fio runs in the guest and the other end of SSH is another machine, and what only
-# those of the page need.
+# What only the unit tests need, since fio runs in the guest, the other end of SSH is another machine, and a host may be
+# without systemd; and what only those of the page need.
 FIO     := fio
 SSHD    := openssh-server
+SYSTEMD := systemd
 BROWSER := chromium chromium-driver
 # A second kernel for the articles, where the distribution has it.
 NEWER := linux-source-6.12
@@ -84,7 +85,7 @@ lint: setup
 # The workers, and what they start, load the same modules: compiled once, whatever is set where this runs.
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: setup
-	@$(MAKE) --no-print-directory packages PACKAGES='$(FIO) $(SSHD)'
+	@$(MAKE) --no-print-directory packages PACKAGES='$(FIO) $(SSHD) $(SYSTEMD)'
 	tests/in_memory $(BIN)/pytest -n $$(nproc) --dist worksteal -m 'not vm and not browser and not fleet'
 
 browser: setup

@@ -43,7 +43,7 @@ def worker(arguments: argparse.Namespace) -> int:
     """Work until told to leave; 0. Raises :class:`UserError` for what cannot work."""
     try:
         from bisector.executor.cluster.security import door  # noqa: PLC0415 - Dask is an extra, and slow to load
-        from bisector.executor.cluster.worker import HostWorker  # noqa: PLC0415
+        from bisector.executor.cluster.worker import HostWorker  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("bisector"):
             raise

@@ -185,7 +185,7 @@ class Entry:
             file.seek(offset)
             while (frame := _frame(file)) is not None:
                 offset = file.tell()
-                events.append(pickle.loads(frame))  # noqa: S301 - of a process of ours, in a directory of this user's
+                events.append(pickle.loads(frame))  # noqa: S301 - written by this user's own job
         return tuple(events), offset
 
     def remove(self) -> None:

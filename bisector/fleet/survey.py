@@ -92,7 +92,7 @@ def _findings(remote: Remote, issuer: str, settings: Mapping[str, object]) -> It
 
 
 def clock(there_s: float, began_s: float, ended_s: float) -> Finding:
-    """Whether a clock that was read between two moments of ours may be ours."""
+    """Whether a clock that was read between two moments of this host's clock may agree with it."""
     apart_s = max(began_s - there_s, there_s - ended_s, 0.0)
     if apart_s <= _MOST_CLOCK_S:
         return Finding("clock", Grade.OK, "as here")

@@ -1,7 +1,7 @@
 """What has to be the same on all machines of a fleet, since values travel between them as pickles.
 
 dask.distributed only warns of other versions (``versions.error_message`` never fills its "error"), and not at all of
-other code of ours. So we compare, before a host is added and whenever it is looked at, and refuse by name.
+another source of bisector. So we compare, before a host is added and whenever it is looked at, and refuse by name.
 """
 
 import functools

@@ -168,7 +168,7 @@ def test_a_connection_that_is_open_already_does_not_count(
     config.write_text(f"{kept}  ControlMaster auto\n  ControlPath {master}\n  ControlPersist 60\n")
     program = server.place / "bin" / "ssh"
     try:
-        # Its master keeps what it was started with, so no pipe of ours.
+        # Its master keeps what it was started with, so it is given no pipe of this test.
         process.run(
             [program, "-o", f"UserKnownHostsFile={tmp_path}/k", str(known.ssh), "true"],
             deadline_s=20,

@@ -2,7 +2,6 @@
 
 import getpass
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -77,7 +76,6 @@ def test_a_user_without_a_manager(home: FleetHome, told: Path, tmp_path: Path) -
     assert "Failed to connect to bus" in on_host.remove(home).trouble
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_finds_no_fault(home: FleetHome, tmp_path: Path) -> None:
     path = tmp_path / on_host.UNIT
     path.write_text(on_host.unit_text(home, "tls://[fe80::1%eth0]:8786", CLONE))
