@@ -5,9 +5,10 @@ That kernels are equal is seen by their content (:class:`bisector.core.subject.K
 
 from collections.abc import Callable, Iterable, Sequence
 
-from bisector.analysis.judgement import Numbered
+from bisector.analysis.judgement import Numbered, Untestable
 from bisector.analysis.verdicts import Judging
 from bisector.core.subject import Commit, Kernel
+from bisector.core.trial import Trial
 
 
 def kernel_of(trials: Sequence[Numbered], sha: str) -> Kernel | None:
@@ -34,7 +35,7 @@ def measured(judging: Judging) -> dict[str, str]:
     return {
         trial.kernel.content_sha256: trial.commit.sha
         for _, trial in judging.trials
-        if trial.kernel is not None and trial.subject.is_commit and judging.holds_for_equals(trial)
+        if trial.kernel is not None and trial.subject.is_commit and _holds_for_equals(judging, trial)
     }
 
 
@@ -46,3 +47,15 @@ def measured_whole(judging: Judging) -> dict[str, str]:
         for content, sha in measured(judging).items()
         if sha not in early or judging.to_measure_whole(sha) is None
     }
+
+
+def _holds_for_equals(judging: Judging, trial: Trial) -> bool:
+    """Whether what is known of a trial's commit holds for any commit with an equal kernel.
+
+    A panic that was believed does; a host that was too busy each time says nothing of the kernel.
+    """
+    if trial.fault is None:
+        return bool(trial.runs) and judging.is_sound(trial)
+    sha = trial.commit.sha
+    all_faults = all(other.fault is not None for _, other in judging.trials if other.commit.sha == sha)
+    return all_faults and isinstance(judging.settlement(sha), Untestable)

@@ -1,10 +1,11 @@
 """All facts of a bisection to all its verdicts: pure, and replayed after every trial.
 
-The loop decides by it and ``status`` shows it, so both always agree.
+The loop decides by it and ``status`` shows it, so both always agree. Figures of two hosts are never compared: each has
+a line and levels of its own, by which its trials are judged, and what they say is put together.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,10 +26,9 @@ from bisector.analysis.judgement import (
     score,
     settle,
     unclear,
-    why_unscored,
 )
-from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.short_fill import BothWays, ShortFill
+from bisector.analysis.soundness import Soundness
 from bisector.analysis.threshold import Ends, Level, Threshold, levels, other_gaps
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
@@ -36,6 +36,11 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.core.trial import Fill, Trial
 from bisector.core.verdict import Direction, Terms, Verdict
+
+
+def host_of(trial: Trial) -> str:
+    """With which trials its figures can be compared; what others measured is all of one host."""
+    return trial.host if trial.origin is None else ""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,39 @@ class Judging:
     old: str = ""
     new: str = ""
     forgiven: int = 0
+
+    @cached_property
+    def hosts(self) -> Mapping[str, "Judging"]:
+        """The trials of each host by themselves, in the order in which the hosts first had one."""
+        names = dict.fromkeys(host_of(trial) for _, trial in self.trials)
+        if len(names) == 1:
+            return dict.fromkeys(names, self)
+        return {
+            name: replace(self, trials=tuple((n, one) for n, one in self.trials if host_of(one) == name))
+            for name in names
+        }
+
+    def on(self, host: str) -> "Judging":
+        """The trials of one host, which may have none yet."""
+        return self.hosts.get(host) or replace(self, trials=())
+
+    @cached_property
+    def reference(self) -> "Judging":
+        """Those of the host whose line and levels are shown for all: the first one that measured both ends."""
+        hosts = tuple(self.hosts.values())
+        return next((one for one in hosts if len(hosts) == 1 or one._line is not None), (*hosts, self)[0])
+
+    def _home(self, trial: Trial) -> "Judging":
+        """The trials of the host that measured this one."""
+        return self.hosts[host_of(trial)]
+
+    @cached_property
+    def _soundness(self) -> Soundness:
+        return Soundness(self.settings)
+
+    def is_sound(self, trial: Trial) -> bool:
+        """Whether the figures of a trial count."""
+        return self._evidence(trial).sound
 
     @property
     def objective(self) -> Objective:
@@ -76,13 +114,13 @@ class Judging:
     def check_metric(self, sha: str) -> None:
         """Raise :class:`UserError` when a run of a commit, which nothing disturbed, has no value that can decide."""
         for _, trial in self._trials_of(sha):
-            if trial.fault is None and trial.runs and trial.origin is None and not self._disturbances(trial):
+            if trial.fault is None and trial.runs and trial.origin is None and not self._soundness.disturbances(trial):
                 with suppress(InfraError):  # that is a weakness
                     self.objective.value(judged_run(trial))
 
     def value(self, trial: Trial) -> float | None:
         """The value of a trial's last run; None where it has none."""
-        if trial.fault is not None or not trial.runs or self._unscored(trial):
+        if trial.fault is not None or not trial.runs or self._soundness.unscored(trial):
             return None
         return self.objective.value(judged_run(trial))
 
@@ -101,13 +139,15 @@ class Judging:
 
     @cached_property
     def short_fill(self) -> ShortFill:
-        """Whether caches that are filled only until they are settled measure the same."""
+        """Whether caches that are filled only until they are settled measure the same, on one host."""
+        if self.reference is not self:
+            return self.reference.short_fill
         line = self._line.score if self._line is not None else None
         return short_fill.standing(self.both_ways, line, self.settings.retries.weak_repeats + 1)
 
     @property
     def both_ways(self) -> tuple[BothWays, BothWays]:
-        """Both ends with either fill."""
+        """Both ends with either fill, on one host."""
         return self._both_ways(self.old), self._both_ways(self.new)
 
     def _both_ways(self, sha: str) -> BothWays:
@@ -117,7 +157,7 @@ class Judging:
 
     def _is_set_aside(self, trial: Trial) -> bool:
         """Whether the short fill of a trial's cache is not known to be harmless."""
-        return trial.filled_short and not self.short_fill.harmless
+        return trial.filled_short and not self._home(trial).short_fill.harmless
 
     @property
     def given_up(self) -> tuple[str, ...]:
@@ -127,9 +167,11 @@ class Judging:
 
     def _evidence_of(self, trials: Sequence[Numbered], *, whole: bool = False) -> list[Evidence]:
         """What trials amount to one by one; one with a short fill that does not count here is none."""
-        short = not whole and self.short_fill.harmless
-        set_aside = (one.filled_short or (whole and one.unlike is not None) for _, one in trials)
-        counted = (one for one, aside in zip(trials, set_aside, strict=True) if short or not aside)
+
+        def is_none(trial: Trial) -> bool:
+            return trial.filled_short or trial.unlike is not None if whole else self._is_set_aside(trial)
+
+        counted = ((n, trial) for n, trial in trials if not is_none(trial))
         found = ((n, self._whole_evidence(trial) if whole else self._evidence(trial)) for n, trial in counted)
         return [replace(one, forgiven=n <= self.forgiven) for n, one in found]
 
@@ -149,26 +191,13 @@ class Judging:
         known = self._trials_of(sha)
         return known[0][1].commit if lacks_whole_run(self._evidence_of(known), self.settings.retries) else None
 
-    @property
-    def better_trials(self) -> tuple[Trial, ...]:
-        """The sound trials of the better end, and all others on its side of the threshold."""
-        if self.direction is None:
-            return ()
-        better = self.direction.verdict(better=True)
-        end = self.new if better is Verdict.NEW else self.old
-        return tuple(trial for trial, verdict in self.sound() if trial.commit.sha == end or verdict is better)
-
     def since(self, sha: str) -> Settlement:
         """What the trials of a commit amount to since its last sound one: whether another can be had.
 
         Where no trial of the commit is sound, it is what :meth:`settlement` gives.
         """
         mine = [(n, one) for n, one in self.trials if one.commit.sha == sha and not self._is_set_aside(one)]
-        ended = [
-            place
-            for place, (_, one) in enumerate(mine, 1)
-            if one.same_kernel_as is not None or self._evidence(one).sound
-        ]
+        ended = [place for place, (_, one) in enumerate(mine, 1) if one.same_kernel_as or self.is_sound(one)]
         rest = mine[ended[-1] :] if ended else mine
         if not rest and mine:
             return self.settlement(sha)
@@ -179,7 +208,7 @@ class Judging:
         return tuple(
             (trial, self._judge_sound(trial).verdict)
             for _, trial in self.trials
-            if sha in (None, trial.commit.sha) and trial.same_kernel_as is None and self._evidence(trial).sound
+            if sha in (None, trial.commit.sha) and trial.same_kernel_as is None and self.is_sound(trial)
         )
 
     def verdicts(self) -> Iterator[tuple[str, Verdict]]:
@@ -188,26 +217,17 @@ class Judging:
             if (judgement := self.judge(sha)) is not None:
                 yield sha, judgement.verdict
 
-    def holds_for_equals(self, trial: Trial) -> bool:
-        """Whether what is known of a trial's commit holds for any commit with an equal kernel.
-
-        A panic that was believed does; a host that was too busy each time says nothing of the kernel.
-        """
-        if trial.fault is None:
-            return bool(trial.runs) and self._evidence(trial).sound
-        sha = trial.commit.sha
-        all_faults = all(other.fault is not None for _, other in self.trials if other.commit.sha == sha)
-        return all_faults and isinstance(self.settlement(sha), Untestable)
-
     def threshold(self) -> Threshold | None:
-        """The line between the two sides; None until both ends are measured.
+        """The line between the two sides, on the host that has one first; None until both ends are measured.
 
         Raises :class:`EndsDoNotReproduce` when the ends do not differ, or are not as expected.
         """
+        if self.reference is not self:
+            return self.reference.threshold()
         old, new = self.settlement(self.old), self.settlement(self.new)
         if not (isinstance(old, Measured) and isinstance(new, Measured)):
             return None
-        if self._unscored(old.trial) or self._unscored(new.trial):
+        if self._soundness.unscored(old.trial) or self._soundness.unscored(new.trial):
             return None
         options = self.settings.bisect
         words = options.terms or Terms.usual(self.expected)
@@ -219,6 +239,8 @@ class Judging:
     @cached_property
     def _line(self) -> Threshold | None:
         """The line that trials are judged by; None also when the ends do not differ, or are not as expected."""
+        if len(self.hosts) > 1:
+            return next((one._line for one in self.hosts.values() if one._line is not None), None)
         try:
             return self.threshold()
         except EndsDoNotReproduce:
@@ -226,25 +248,19 @@ class Judging:
 
     @cached_property
     def scores(self) -> dict[str, list[float]]:
-        """The scores of every sound trial of whole runs alone, by the commit's hash."""
+        """The scores of every sound trial of whole runs alone, on one host, by the commit's hash."""
         found: defaultdict[str, list[float]] = defaultdict(list)
         for _, trial in self.trials:
             # The line is found without those whose cache was filled in another way: they are held against it.
             whole = trial.same_kernel_as is None and trial.is_whole
-            if whole and not self._unscored(trial) and self._evidence(trial).sound:
+            if whole and not self._soundness.unscored(trial) and self._evidence(trial).sound:
                 found[trial.commit.sha].append(self.score(trial))
         return dict(found)
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
-        """On which levels the readings lie, worst first; two when there is one change and a little noise."""
-        return levels(self.scores)
-
-    def is_on_an_ends_level(self, trial: Trial) -> bool:
-        """Whether a sound whole trial lies where one of the ends does; any does while the ends are not told apart."""
-        ends = [scores for sha in (self.old, self.new) if (scores := self.scores.get(sha))]
-        homes = {level for level in self.levels if any(scores[0] in level for scores in ends)}
-        return len(homes) != len(("old", "new")) or any(self.score(trial) in level for level in homes)
+        """On which levels the readings of a host lie, worst first; two when there is one change and a little noise."""
+        return levels(self.reference.scores)
 
     @property
     def other_lines(self) -> tuple[float, ...]:
@@ -259,6 +275,11 @@ class Judging:
             return self._line.score
         given = self.settings.bisect.threshold_value
         return None if given is None else self.objective.score(given)
+
+    def line_on(self, host: str) -> float | None:
+        """The score of the threshold on one host; None also where its ends differ the other way than others'."""
+        home = self.on(host)
+        return home.line if home is self or home.direction in (None, self.direction) else None
 
     @property
     def threshold_value(self) -> float | None:
@@ -298,51 +319,31 @@ class Judging:
         return self._judge_sound(trial)
 
     def _judge_sound(self, trial: Trial) -> Judgement:
-        if why := self._unscored(trial):
+        if why := self._soundness.unscored(trial):
             return Judgement(Verdict.MEASURED, why)
-        if self.line is None:
+        line = self.line_on(host_of(trial))
+        if line is None:
             found = self.objective.deciding_text(judged_run(trial))
-            return Judgement(Verdict.MEASURED, f"{found}, no threshold yet")
-        return classify(trial, self.line, self.direction, self.objective)
+            return Judgement(Verdict.MEASURED, f"{found}, no threshold {'yet' if len(self.hosts) <= 1 else 'there'}")
+        return classify(trial, line, self.direction, self.objective)
 
     def _evidence(self, trial: Trial) -> Evidence:
         """A trial and its weaknesses; a run that was stopped early may have been held against another threshold."""
+        if (home := self._home(trial)) is not self:
+            return home._evidence(trial)
         if self._is_set_aside(trial):
             why = f"the short fill of its cache is not known to be harmless: {self.short_fill.why}"
-            return Evidence(trial, (*self._weaknesses(trial), why))
+            return Evidence(trial, (*self._soundness.weaknesses(trial), why))
         stop = trial.stopped_early
         if stop is None or trial.commit.sha in (self.old, self.new) or (line := self.threshold_value) is None:
             return self._whole_evidence(trial)
         clear = holds(stop, line, self.objective) is not None
-        return Evidence(trial, (*self._weaknesses(trial), *(() if clear else [unclear(stop, line, self.objective)])))
+        return Evidence(
+            trial, (*self._soundness.weaknesses(trial), *(() if clear else [unclear(stop, line, self.objective)]))
+        )
 
     def _whole_evidence(self, trial: Trial) -> Evidence:
         """A trial and its weaknesses where the threshold is not known, or comes from this trial."""
         too_early = trial.stopped_early is not None and trial.unlike is None
         early = ("stopped early, where a whole run is needed",) if too_early else ()
-        return Evidence(trial, (*self._weaknesses(trial), *early))
-
-    def _disturbances(self, trial: Trial) -> tuple[str, ...]:
-        """The weaknesses of how a trial was measured, whatever it measured."""
-        limits = self.settings.contention
-        held = Limits(limits.max_other_cores, limits.max_steal_share, float(self.settings.workload.runtime_s))
-        return weaknesses(trial, held, self.settings.storage.stack, self.objective.io_direction)
-
-    def _weaknesses(self, trial: Trial) -> tuple[str, ...]:
-        found = self._disturbances(trial)
-        if found or trial.origin is not None or trial.fault is not None or not trial.runs:
-            return found
-        return tuple(filter(None, (self._unscored(trial),)))
-
-    @cached_property
-    def _reasons(self) -> dict[int, str]:
-        return {}
-
-    def _unscored(self, trial: Trial) -> str:
-        """Why a trial has no score; empty when it has one. It is asked of each trial with every conclusion.
-
-        What others measured may lack the metric, and so may any run that is looked at again by another one.
-        """
-        if id(trial) not in self._reasons:
-            self._reasons[id(trial)] = why_unscored(trial, self.objective)
-        return self._reasons[id(trial)]
+        return Evidence(trial, (*self._soundness.weaknesses(trial), *early))

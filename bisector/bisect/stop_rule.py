@@ -50,11 +50,20 @@ def stop_rule(judging: Judging, run_dir: Path, fill: Fill = Fill.WHOLE) -> StopR
     like = [trial for trial, _ in judging.sound() if trial.filled_short is short]
     least_lead_s = min((_lead_s(trial) for trial in like if trial.origin is None), default=0.0)
     curves = Curves(objective, run_dir, runtime_s)
-    fast = [trial for trial in judging.better_trials if trial.filled_short is short]
+    fast = [trial for trial in _better_trials(judging) if trial.filled_short is short]
     fast_after_s = [curves.fast_after_s(trial, threshold) for trial in fast]
     later_s = [max(_lead_s(trial) - least_lead_s, 0.0) for trial in fast]
     counted = [None if after_s is None else after_s + more for after_s, more in zip(fast_after_s, later_s, strict=True)]
     return StopRule(threshold, runtime_s, guard_s(counted, runtime_s), objective)
+
+
+def _better_trials(judging: Judging) -> tuple[Trial, ...]:
+    """The sound trials of the better end, and all others on its side of the threshold."""
+    if judging.direction is None:
+        return ()
+    better = judging.direction.verdict(better=True)
+    end = judging.new if better is Verdict.NEW else judging.old
+    return tuple(trial for trial, verdict in judging.sound() if trial.commit.sha == end or verdict is better)
 
 
 def rule_clear_of(judging: Judging, run_dir: Path, shas: Iterable[str]) -> StopRule | None:

@@ -178,11 +178,6 @@ def _check_hosts(arguments: argparse.Namespace) -> None:
     """What several hosts cannot do."""
     if arguments.hosts > 1 and arguments.strategy is Strategy.GIT:
         raise UserError("git bisect tries one commit at a time", "--strategy bayes with --hosts, or one host")
-    if arguments.hosts > 1 and arguments.effect is not None:
-        raise UserError(
-            "figures of several hosts are not simulated yet: each host has levels of its own",
-            "leave out --effect: runs give verdicts then",
-        )
 
 
 def _summary(arguments: argparse.Namespace, graph: RangeGraph, conditions: Conditions) -> Summary:

@@ -62,6 +62,9 @@ def _threshold(view: BisectionView, width: int) -> list[Line]:
     if view.threshold is None:
         return _labelled("threshold", ["not known: it takes both ends, measured and different"], width)
     origin = f", {view.threshold_origin}" if view.threshold_origin else ""
+    if len(view.host_thresholds) > 1:
+        lines = [f"{one.host}: {view.objective.text(one.threshold)}" for one in view.host_thresholds]
+        return _labelled("threshold", _sentences("; ".join(lines) + origin, width), width)
     return _labelled("threshold", _sentences(f"{view.objective.text(view.threshold)}{origin}", width), width)
 
 

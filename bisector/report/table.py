@@ -48,11 +48,21 @@ def rows(trials: Sequence[TrialView], terms: Terms, objective: Objective = USUAL
     """The trials as rows, in the order given."""
     names = run_names(trials)
     toolchains = {view.trial.kernel.toolchain for view in trials if view.trial.kernel is not None}
-    return tuple(_row(view, names, terms, objective, several_compilers=len(toolchains) > 1) for view in trials)
+    hosts = {view.trial.host for view in trials if view.trial.origin is None}
+    return tuple(
+        _row(view, names, terms, objective, several_compilers=len(toolchains) > 1, several_hosts=len(hosts) > 1)
+        for view in trials
+    )
 
 
 def _row(
-    view: TrialView, names: tuple[str, ...], terms: Terms, objective: Objective, *, several_compilers: bool
+    view: TrialView,
+    names: tuple[str, ...],
+    terms: Terms,
+    objective: Objective,
+    *,
+    several_compilers: bool,
+    several_hosts: bool,
 ) -> TableRow:
     trial = view.trial
     by_name = {run.name: figures(run, objective) for run in trial.runs}
@@ -67,7 +77,15 @@ def _row(
         figures=tuple(by_name.get(name) for name in names),
         why=clean(
             "; ".join(
-                filter(None, (_why(view), _said_by_others(view, terms), _built_by(view) if several_compilers else ""))
+                filter(
+                    None,
+                    (
+                        f"on {trial.host}" if several_hosts else "",
+                        _why(view),
+                        _said_by_others(view, terms),
+                        _built_by(view) if several_compilers else "",
+                    ),
+                )
             )
         ),
         tail=_tail(trial.fault) if trial.fault else (),

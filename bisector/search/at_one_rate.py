@@ -1,5 +1,6 @@
-"""What all readings say of the levels, wherever the change is, on a host whose rates are known.
+"""What all readings say of the levels of one host, wherever the change is, at rates that are known.
 
+Of what other hosts read the verdicts count: they tell which side a kernel is on, and nothing of this host's levels.
 Levels are looked for at the usual rates: these move where the levels may lie but little, and are one case instead of
 the many that the posterior is a sum over.
 """
@@ -10,14 +11,26 @@ import numpy as np
 
 from bisector.search.graph import Floats, Mask
 from bisector.search.levels import Levels
-from bisector.search.likelihood import Cases, Line, Pair, Record, Sides, hardened, raw, shown_by, stuck, summed
+from bisector.search.likelihood import (
+    Cases,
+    HostLevels,
+    Pair,
+    Record,
+    Scale,
+    Sides,
+    hardened,
+    raw,
+    shown_by,
+    stuck,
+    summed,
+)
 from bisector.search.noise import Rates
 from bisector.search.particles import Particles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AtOneRate:
-    """All readings, the classes of commits, and a single case of the rates.
+    """All readings, with the figures of one host alone, the classes of commits, and a single case of the rates.
 
     ``has`` is whether a class makes a kernel new, ``log_class`` what each class has beforehand.
     """
@@ -26,8 +39,13 @@ class AtOneRate:
     has: Mask
     log_class: Floats
     rates: Rates
-    line: Line
-    ends: tuple[float, float]
+    scale: Scale
+    host: str = ""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The first scores of both ends."""
+        return self.scale.ends
 
     @property
     def scores(self) -> Floats:
@@ -50,7 +68,7 @@ class AtOneRate:
         particles = Particles.known(levels)
         is_new = self._shows_new(particles)[self.record.of]
         f_old, f_new = (side.density(self.scores, self.hours)[0] for side in (particles.old, particles.new))
-        stray_old, stray_new = self.line.stray(self.scores)
+        stray_old, stray_new = self.scale.line.stray(self.scores)
         a, b = float(self.rates.old_as_new[0]), float(self.rates.new_as_old[0])
         by_old = (1 - is_new) / shown_by(f_old, f_new, stray_old, a)
         by_new = is_new / shown_by(f_new, f_old, stray_new, b)
@@ -78,4 +96,5 @@ class AtOneRate:
         return summed(self.has, self.log_class, old, new)
 
     def _cases(self, particles: Particles) -> Cases:
-        return Cases(self.rates, particles, self.line, self.record.now)
+        now = self.record.now.get(self.host, 0.0)
+        return Cases(self.rates, {self.host: HostLevels(particles, self.scale.line, now)})

@@ -20,7 +20,7 @@ def end_to_read(graph: RangeGraph, facts: Facts, belief: Posterior) -> Verdict |
     ends = {Verdict.OLD: (OLD_END, Kernel.COMMIT), Verdict.NEW: (graph.tip, Kernel.COMMIT)}
     counts = {side: sum(one.of == end for one in facts.readings) for side, end in ends.items()}
     begun = sum(counts.values()) < len(facts.readings)
-    if begun or belief.levels is None or belief.overlap <= _OVERLAP:
+    if begun or not belief.levels or belief.overlap <= _OVERLAP:
         return None
     fewest = min(counts, key=counts.__getitem__)
     return fewest if counts[fewest] < _AT_MOST else None

@@ -1,11 +1,11 @@
 """How likely the readings of each kernel are, given that it is old or new, and given each case of the noise.
 
-A reading is a verdict, or a figure seen against the *levels* of both sides. A case of the noise is one combination of
-what is not known of it: how often a run misleads, how often a kernel does as a whole, and where the levels lie. Tables
-have a row for each kernel and a column for each case.
+A reading is a verdict, or a figure seen against the *levels* of both sides on its host. A case of the noise is one
+combination of what is not known of it: how often a run misleads, how often a kernel does as a whole, and where the
+levels of each host lie. Tables have a row for each kernel and a column for each case.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self, TypeAlias
@@ -49,17 +49,26 @@ class Line:
         return old * _STRAY_DENSITY, new * _STRAY_DENSITY
 
 
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What figures of a host are seen against.
+
+    ``ends`` are the scores of the old end and of the new one, near which their levels are; ``line`` separates verdicts.
+    """
+
+    ends: tuple[float, float]
+    line: Line
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighing:
     """What readings are weighed by: how often they may mislead, and where levels are looked for.
 
-    ``ends`` are the scores of the old end and of the new one, near which their levels are; None where verdicts alone
-    count. ``line`` separates verdicts.
+    ``scales`` are those of the hosts, by name; none where verdicts alone count.
     """
 
     rates: Rates = field(default_factory=Rates.unknown)
-    ends: tuple[float, float] | None = None
-    line: Line = field(default_factory=Line)
+    scales: Mapping[str, Scale] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,8 +76,8 @@ class Record:
     """All readings by kernel, in an order that does not depend on that of the readings.
 
     ``old`` and ``new`` count the verdicts of each kernel that have no figure, ``of`` is for each figure the number of
-    its kernel, ascending, and ``hours`` its time. ``verdicts`` count for each kernel those of the old side and of the
-    new one, with a figure or not. ``now`` is the time of the last reading.
+    its kernel, ascending, ``hours`` its time and ``on`` its host. ``verdicts`` count for each kernel those of the old
+    side and of the new one, with a figure or not. ``now`` is the time of the last reading, for each host with figures.
     """
 
     kernels: tuple[Key, ...]
@@ -77,8 +86,9 @@ class Record:
     scores: Floats
     hours: Floats
     of: Numbers
+    on: tuple[str, ...]
     verdicts: tuple[Numbers, Numbers]
-    now: float
+    now: Mapping[str, float]
 
     @classmethod
     def gather(cls, readings: Sequence[Reading]) -> Self:
@@ -91,16 +101,18 @@ class Record:
             return np.bincount(np.array(places, dtype=np.intp), minlength=len(kernels))
 
         bare = [one for one in readings if one.score is None]
-        figures = sorted((number[one.of], one.score, one.hour) for one in readings if one.score is not None)
+        figures = sorted((number[one.of], one.score, one.hour, one.host) for one in readings if one.score is not None)
+        on = tuple(host for *_, host in figures)
         return cls(
             kernels,
             counted(bare, Verdict.OLD),
             counted(bare, Verdict.NEW),
-            np.array([score for _, score, _ in figures]),
-            np.array([hour for _, _, hour in figures]),
-            np.array([place for place, _, _ in figures], dtype=np.intp),
+            np.array([score for _, score, _, _ in figures]),
+            np.array([hour for _, _, hour, _ in figures]),
+            np.array([place for place, *_ in figures], dtype=np.intp),
+            on,
             (counted(readings, Verdict.OLD), counted(readings, Verdict.NEW)),
-            max((one.hour for one in readings), default=0.0),
+            {host: max(one.hour for one in readings if one.host == host) for host in dict.fromkeys(on)},
         )
 
     @property
@@ -109,30 +121,55 @@ class Record:
         return np.array([kernel is Kernel.PICKED for _, kernel in self.kernels], dtype=np.bool_)
 
 
-@dataclass(frozen=True, eq=False)
-class Cases:
-    """All combinations of rates and, where there are figures, of levels as they are ``now``; rates vary fastest."""
+@dataclass(frozen=True, slots=True, eq=False)
+class HostLevels:
+    """The levels that a host may have, as they are ``now``, and its line."""
 
-    rates: Rates
-    levels: Particles | None
+    levels: Particles
     line: Line
     now: float = 0.0
 
     @property
+    def beyond_middle(self) -> Pair:
+        """For each pair of levels the share of both beyond the point that is as many spreads away from either."""
+        old, new = self.levels.old, self.levels.new
+        share = beyond(np.abs(new.at(self.now) - old.at(self.now)) / (new.spread + old.spread))
+        return np.maximum(share, _LEAST), np.maximum(share, _LEAST)
+
+    @property
+    def beyond_line(self) -> Pair:
+        """For each pair of levels the share of the old one beyond the line, and that of the new one."""
+        old, new = (side.above(self.line.score, self.now) for side in (self.levels.old, self.levels.new))
+        wrong = (old, 1 - new) if self.line.new_is_above else (1 - old, new)
+        return np.clip(wrong[0], _LEAST, 1 - _LEAST), np.clip(wrong[1], _LEAST, 1 - _LEAST)
+
+
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """All combinations of rates and, where there are figures, of the levels of all hosts; rates vary fastest.
+
+    Each of the ``hosts`` has as many possible pairs of levels as the others, and a combination takes one place in all.
+    """
+
+    rates: Rates
+    hosts: Mapping[str, HostLevels] = field(default_factory=dict)
+
+    @property
     def log_prior(self) -> Floats:
         """The logarithm of what each case has beforehand, but for a constant."""
-        weights = np.zeros(1) if self.levels is None else self.levels.log_weight
+        weights: Floats = sum((one.levels.log_weight for one in self.hosts.values()), np.zeros(1))
         return np.add.outer(weights, self.rates.log_prior).ravel()
 
     @property
     def sticky(self) -> Floats:
         """For each case how often a kernel misleads as a whole."""
-        return np.tile(self.rates.sticky, 1 if self.levels is None else len(self.levels.log_weight))
+        counts = [len(one.levels.log_weight) for one in self.hosts.values()]
+        return np.tile(self.rates.sticky, counts[0] if counts else 1)
 
     @property
     def overlap(self) -> Floats:
-        """For each case the share of the figures that lie on the wrong side of the line, the mean of both levels."""
-        if self.levels is None:
+        """For each case the share of the figures that lie on the wrong side of the line: a mean of levels and hosts."""
+        if not self.hosts:
             return np.zeros(len(self.rates.log_prior))
         wrong_new, wrong_old = self._beyond_line
         return np.repeat((wrong_new + wrong_old) / 2, len(self.rates.log_prior))
@@ -140,13 +177,14 @@ class Cases:
     def misleads(self) -> Pair:
         """For each case P(a verdict is "new") of a run of an old kernel, and P(it is "old") of one of a new kernel.
 
-        By accident, and by the part of a level's figures that lies on the wrong side of the line.
+        By accident, and by the part of a level's figures that lies on the wrong side of the line. It is the mean of all
+        hosts: which one measures is not known beforehand.
         """
-        return self._misleads(None if self.levels is None else self._beyond_line)
+        return self._misleads(self._beyond_line if self.hosts else None)
 
     def tells(self) -> Pair:
         """The same of a figure, which is on the side of the level that it is nearer to, wherever the line is."""
-        return self._misleads(None if self.levels is None else self._beyond_middle)
+        return self._misleads(_mean([one.beyond_middle for one in self.hosts.values()]) if self.hosts else None)
 
     def _misleads(self, wrong: Pair | None) -> Pair:
         a, b = self.rates.old_as_new, self.rates.new_as_old
@@ -158,22 +196,13 @@ class Cases:
         return looks_new.ravel(), looks_old.ravel()
 
     @cached_property
-    def _beyond_middle(self) -> Pair:
-        """For each pair of levels the share of both beyond the point that is as many spreads away from either."""
-        if self.levels is None:
-            raise RuntimeError("there is no middle where there are no levels")
-        old, new = self.levels.old, self.levels.new
-        share = beyond(np.abs(new.at(self.now) - old.at(self.now)) / (new.spread + old.spread))
-        return np.maximum(share, _LEAST), np.maximum(share, _LEAST)
-
-    @cached_property
     def _beyond_line(self) -> Pair:
-        """For each pair of levels the share of the old one beyond the line, and that of the new one."""
-        if self.levels is None:
-            raise RuntimeError("no share of a level lies beyond a line where there are no levels")
-        old, new = (side.above(self.line.score, self.now) for side in (self.levels.old, self.levels.new))
-        wrong = (old, 1 - new) if self.line.new_is_above else (1 - old, new)
-        return np.clip(wrong[0], _LEAST, 1 - _LEAST), np.clip(wrong[1], _LEAST, 1 - _LEAST)
+        return _mean([one.beyond_line for one in self.hosts.values()])
+
+
+def _mean(pairs: Sequence[Pair]) -> Pair:
+    first, second = zip(*pairs, strict=True)
+    return np.mean(first, axis=0), np.mean(second, axis=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,9 +221,11 @@ class Sides:
 def raw(record: Record, cases: Cases) -> Sides:
     """What the readings of each kernel say of its side."""
     old, new = _of_verdicts(record, cases)
-    if cases.levels is not None and len(record.scores):
-        more = _of_figures(record, cases, cases.levels)
-        old, new = old + more[0], new + more[1]
+    on = np.array(record.on)
+    for name, host in cases.hosts.items():
+        if len(places := np.flatnonzero(on == name)):
+            more = _of_figures(record, places, cases.rates, host)
+            old, new = old + more[0], new + more[1]
     in_vain, picked = np.zeros_like(new), record.picked
     if picked.any():  # in vain, it shows what an old kernel does, in each of its runs
         plain = old[picked], new[picked]
@@ -242,18 +273,20 @@ def _of_verdicts(record: Record, cases: Cases) -> Pair:
     return old[places.ravel()], new[places.ravel()]
 
 
-def _of_figures(record: Record, cases: Cases, levels: Particles) -> Pair:
-    f_old, f_new = (side.density(record.scores, record.hours) for side in (levels.old, levels.new))
-    strays = cases.line.stray(record.scores)
-    first = np.flatnonzero(np.diff(record.of, prepend=-1))
+def _of_figures(record: Record, places: Numbers, rates: Rates, host: HostLevels) -> Pair:
+    """What the figures of one host say, which are those at these places."""
+    scores, hours, of = record.scores[places], record.hours[places], record.of[places]
+    f_old, f_new = (side.density(scores, hours) for side in (host.levels.old, host.levels.new))
+    strays = host.line.stray(scores)
+    first = np.flatnonzero(np.diff(of, prepend=-1))
     found = []
-    rates = (cases.rates.old_as_new, cases.rates.new_as_old)
-    for mine, other, stray, rate in ((f_old, f_new, strays[0], rates[0]), (f_new, f_old, strays[1], rates[1])):
+    sides = ((f_old, f_new, strays[0], rates.old_as_new), (f_new, f_old, strays[1], rates.new_as_old))
+    for mine, other, stray, rate in sides:
         few, places = np.unique(rate, return_inverse=True)
         # A reading, a pair of levels, a rate
         each = np.log(shown_by(mine.T[..., None], other.T[..., None], stray[:, None, None], few))
         by_kernel = np.add.reduceat(each, first, axis=0)[..., places]
         table = np.zeros((len(record.kernels), by_kernel[0].size))
-        table[record.of[first]] = by_kernel.reshape(len(first), -1)
+        table[of[first]] = by_kernel.reshape(len(first), -1)
         found.append(table)
     return found[0], found[1]

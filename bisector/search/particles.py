@@ -7,12 +7,13 @@ these draws found (adaptive importance sampling; Cappé and others 2004), and of
 how likely they make the readings (sampling importance resampling; Rubin 1988).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
 
-from bisector.search.graph import Floats
+from bisector.search.graph import Floats, Numbers
 from bisector.search.levels import (
     CENTRE_DEVIATION,
     DRIFT_DEVIATION,
@@ -26,6 +27,7 @@ from bisector.search.levels import (
 from bisector.search.mode import TELLS_CENTRE, TELLS_SPREAD, Both, Figures, likeliest
 
 _PARTICLES = 32
+_MULTIPLIER = 13
 # Draws of each of three proposals.
 _DRAWN = 160
 _PROPOSALS = 3
@@ -95,9 +97,38 @@ class Particles:
         posterior = sample.posterior
         order = np.argsort(sample.points[2] - sample.points[0], kind="stable")
         places = np.searchsorted(np.cumsum(posterior[order]), (np.arange(_PARTICLES) + 0.5) / _PARTICLES)
-        chosen, times = np.unique(order[np.minimum(places, len(order) - 1)], return_counts=True)
-        log_weight = np.log(times / _PARTICLES) + sample.log_evidence - sample.log_likelihood[chosen]
+        chosen = order[np.minimum(places, len(order) - 1)]
+        log_weight = -np.log(_PARTICLES) + sample.log_evidence - sample.log_likelihood[chosen]
         return cls.at(sample.points[:, chosen], log_weight, sample.mode)
+
+    @property
+    def distinct(self) -> "Particles":
+        """The same without repetitions: what stands there several times has their weight."""
+        points = np.stack((self.old.centre, self.old.spread, self.new.centre, self.new.spread, self.old.drift))
+        _, first, times = np.unique(points, axis=1, return_index=True, return_counts=True)
+        return replace(self._at(first), log_weight=self.log_weight[first] + np.log(times))
+
+    def _at(self, places: Numbers) -> "Particles":
+        old, new = (
+            Side(side.centre[places], side.spread[places], side.drift[places], side.hour)
+            for side in (self.old, self.new)
+        )
+        return Particles(old, new, self.log_weight[places], self.mode)
+
+    @classmethod
+    def together(cls, hosts: "Sequence[Particles]") -> "tuple[Particles, ...]":
+        """Those of several hosts, in an order in which the same places of all stand for what they are together.
+
+        What one host's levels are says nothing of another's, so each is paired with those of the others evenly: places
+        are multiples of powers of 13 modulo their number, 32 (a lattice of rank 1; Korobov 1959).
+        """
+        if len(hosts) == 1:
+            return (hosts[0].distinct,)
+        every = np.arange(_PARTICLES)
+        return tuple(
+            one._at((every * pow(_MULTIPLIER, number, _PARTICLES) + number) % _PARTICLES)
+            for number, one in enumerate(hosts)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,8 +8,8 @@ kernels have the same likelihood and are a *class*: the sum over classes and cas
 is made anew from the facts each time, so their order, and whether they were replayed, makes no difference.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from bisector.search.levels import Levels
 from bisector.search.likelihood import (
     PICK_IN_VAIN,
     Cases,
+    HostLevels,
     Key,
     Pair,
     Record,
@@ -31,7 +32,7 @@ from bisector.search.likelihood import (
 )
 from bisector.search.noise import Noise, Rates
 from bisector.search.particles import Particles
-from bisector.search.readings import OLD_END, Facts, Kernel, new_under
+from bisector.search.readings import OLD_END, Facts, Kernel, Reading, new_under
 
 # A commit that cannot change the kernel that is measured: next to nothing, as the analysis of what is built may err.
 IRRELEVANT_WEIGHT = 1e-4
@@ -99,8 +100,8 @@ class Posterior:
     ``surely`` is that of the likeliest commit in all cases of the noise but the loudest. ``tested`` and ``undone``
     are the evidence of each kernel's readings, ``fresh`` the chances of a commit that has none, ``fresh_pick``
     those of the old end with a commit. ``noise`` are the rates as far as they are learnt, ``levels`` the likeliest
-    ones (None without figures of both ends), and ``overlap`` is the share of the figures that are expected on the
-    wrong side of the line for where their levels lie.
+    ones of each host (none without figures of both ends), and ``overlap`` is the share of the figures that are expected
+    on the wrong side of the line for where their levels lie.
     """
 
     p: Floats
@@ -110,7 +111,7 @@ class Posterior:
     fresh: Chances
     fresh_pick: Chances
     noise: Noise
-    levels: Levels | None
+    levels: Mapping[str, Levels]
     overlap: float
     joint: Joint
 
@@ -167,7 +168,7 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: Facts, weighing: Weig
     of, has = _classes(graph, record.kernels)
     shares = np.exp(log_prior - log_prior.max())
     log_class = np.log(np.bincount(of, weights=shares) / shares.sum())
-    cases = _cases(record, has, log_class, weighing)
+    cases = _cases(facts.readings, record, has, log_class, weighing)
     sides = raw(record, cases)
     old, new = hardened(sides.old, sides.new, cases.sticky)
     log_joint = summed(has, log_class, old, new) + cases.log_prior
@@ -187,7 +188,7 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: Facts, weighing: Weig
         _fresh(cases, by_case),
         _fresh(cases, by_case, PICK_IN_VAIN),
         _learnt(cases, by_case),
-        cases.levels.mode if cases.levels is not None else None,
+        {host: one.levels.mode for host, one in cases.hosts.items()},
         float(by_case @ cases.overlap),
         joint,
     )
@@ -231,14 +232,24 @@ def _alike(graph: RangeGraph, kernels: tuple[Key, ...]) -> Numbers:
     return starts[starts < len(graph)]
 
 
-def _cases(record: Record, has: Mask, log_class: Floats, weighing: Weighing) -> Cases:
+def _cases(readings: Sequence[Reading], record: Record, has: Mask, log_class: Floats, weighing: Weighing) -> Cases:
     """All cases of the noise."""
-    rates, ends = weighing.rates, weighing.ends
-    if ends is None:
-        return Cases(rates, None, weighing.line, record.now)
+    rates = weighing.rates
+    scales = {host: weighing.scales[host] for host in record.now if host in weighing.scales}
+    if not scales:
+        return Cases(rates)
     usual = Rates.known(rates.mean(np.exp(rates.log_prior)))
-    levels = Particles.learn(AtOneRate(record, has, log_class, usual, weighing.line, ends))
-    return Cases(rates, levels, weighing.line, record.now)
+    learnt = [
+        Particles.learn(AtOneRate(_seen_from(readings, host), has, log_class, usual, scale, host))
+        for host, scale in scales.items()
+    ]
+    together = zip(scales.items(), Particles.together(learnt), strict=True)
+    return Cases(rates, {host: HostLevels(levels, scale.line, record.now[host]) for (host, scale), levels in together})
+
+
+def _seen_from(readings: Sequence[Reading], host: str) -> Record:
+    """The readings as one host has them: of the others' the verdicts alone."""
+    return Record.gather([one if one.host == host else replace(one, score=None) for one in readings])
 
 
 def _weights(log: Floats, axis: int | None = None) -> Floats:

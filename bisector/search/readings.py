@@ -26,7 +26,7 @@ class Reading:
 
     ``score`` is that of the run, where it counts; ``verdict`` (OLD or NEW) is what counts without it, and MEASURED says
     nothing of either side. ``full`` tells whether the run went its whole length,
-    ``hour`` when it was made, in hours of measuring.
+    ``hour`` when it was made, in hours of measuring on its ``host``: figures of two hosts are never compared.
     """
 
     commit: int
@@ -35,6 +35,7 @@ class Reading:
     score: float | None = None
     full: bool = True
     hour: float = 0.0
+    host: str = ""
 
     @property
     def of(self) -> tuple[int, Kernel]:

@@ -11,7 +11,7 @@ from bisector.core.json_document import SCHEMA, DecidingMetric, NamedCommit, Rec
 from bisector.core.subject import Kernel, Kind, Relevance, Setup
 from bisector.core.trial import Artifact, Control, Fault, Fill, Origin, Stage, Taken
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
-from bisector.status.view import InfraFaultView, LevelView, OptionChange
+from bisector.status.view import HostThreshold, InfraFaultView, LevelView, OptionChange
 
 Schema: TypeAlias = Annotated[Literal[2], SCHEMA]
 Objective: TypeAlias = Annotated[DecidingMetric, "what decides"]
@@ -178,6 +178,9 @@ class Status(Record, frozen=True, kw_only=True):
     objective: Objective
     threshold: Threshold
     threshold_origin: Annotated[str | None, "where the threshold comes from; `null` without one"]
+    host_thresholds: Annotated[
+        tuple[HostThreshold, ...], "that of each host that measured both ends; `threshold` is that of the first"
+    ]
     old: Annotated[NamedCommit, "the old end"]
     new: Annotated[NamedCommit, "the new end"]
     first_fixed: Annotated[

@@ -39,6 +39,7 @@ def status(view: BisectionView) -> Status:
         objective=DecidingMetric.of(view.objective),
         threshold=view.threshold,
         threshold_origin=view.threshold_origin or None,
+        host_thresholds=view.host_thresholds,
         old=NamedCommit.of(view.old),
         new=NamedCommit.of(view.new),
         first_fixed=_first(view.first_fixed, view.config_changes) if view.first_fixed else None,

@@ -8,12 +8,11 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
 
 import numpy as np
 
 from bisector.analysis.judgement import Measured, Untestable
-from bisector.analysis.verdicts import Judging
+from bisector.analysis.verdicts import Judging, host_of
 from bisector.core.subject import Kind, NotChanged, Subject
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Verdict
@@ -22,7 +21,7 @@ from bisector.search.building import UNKNOWN_SHARE, Build, expected_builds
 from bisector.search.choice import Costs, Problem
 from bisector.search.decision import Search
 from bisector.search.graph import Floats, Mask
-from bisector.search.likelihood import Line, Weighing
+from bisector.search.likelihood import Line, Scale, Weighing
 from bisector.search.noise import Earlier, Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading, as_mask
@@ -41,7 +40,8 @@ class Known:
     ``skips`` are the hashes a person knows to be untestable, ``mattering`` those that can change the kernel (None:
     not known), ``bases`` those that both ends have. ``earlier`` is what comparable runs on this host read. It may
     still be measured for ``left_s``. ``kept`` are the hashes of commits whose kernels are kept from earlier runs;
-    ``again`` has the share of a build that make does again for a commit, by its hash, where that is known.
+    ``again`` has the share of a build that make does again for a commit, by its hash, where that is known. What is
+    ``in_flight`` is being measured; the next trial is for ``host``, if one is named.
     """
 
     skips: tuple[str, ...] = ()
@@ -52,6 +52,8 @@ class Known:
     left_s: float = math.inf
     kept: frozenset[str] = frozenset()
     again: Mapping[str, float] = field(default_factory=dict)
+    in_flight: tuple[Subject, ...] = ()
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,7 @@ class Case:
         """What readings are weighed by, what trials cost, and for how long there may be more."""
         better = self.judging.direction is not Direction.REGRESSION
         rates = Rates.unknown(new_is_better=better, earlier=self.known.earlier)
-        weighing = Weighing(rates, self._ends, Line(self.judging.line or 0.0, better))
-        return Search(weighing, self._costs, left_min=self.known.left_s / _MIN_S)
+        return Search(Weighing(rates, self._scales), self._costs, left_min=self.known.left_s / _MIN_S)
 
     @cached_property
     def facts(self) -> Facts:
@@ -91,6 +92,7 @@ class Case:
             tuple((twin, group[0]) for group in self._groups for twin in group[1:]),
             tuple(sorted(self._exhausted())),
             len({(one.kind, one.changed_by) for one in self._came_to_nothing()}),
+            tuple(key for one in self.known.in_flight if (key := self.number(one)) is not None),
         )
 
     @cached_property
@@ -128,8 +130,8 @@ class Case:
         return self.known.kept | frozenset(made)
 
     def _builds(self) -> Iterator[Build]:
-        """What make was run for, in order."""
-        for _, trial in self.judging.trials:
+        """What make was run for, in order, where the next trial is to be."""
+        for _, trial in (self.judging.on(self.known.host) if self.known.host else self.judging).trials:
             if trial.timings.build_s and trial.kernel is not None and not (trial.kernel.cached or trial.same_sources):
                 yield Build(self._has(trial.subject), trial.timings.build_s / _MIN_S, trial.kernel.family)
 
@@ -187,15 +189,27 @@ class Case:
     def _readings(self) -> Iterator[Reading]:
         sound = self.judging.sound()
         found = [(self._kernel(trial), trial, verdict) for trial, verdict in sound]
-        # Hours of sound trials: nobody knows what a host does while nothing is measured
-        hours = accumulate((trial.timings.total_s / 3600 for trial, _ in sound), initial=0.0)
         counts: dict[tuple[int, Kernel], int] = {}
         for kernel, _, _ in found:
             if kernel is not None:
                 counts[kernel] = counts.get(kernel, 0) + 1
-        for hour, (kernel, trial, verdict) in zip(hours, found, strict=False):
+        # Hours of sound trials: nobody knows what a host does while nothing is measured
+        hours: dict[str, float] = {}
+        for kernel, trial, verdict in found:
+            host = host_of(trial)
+            hour = hours.setdefault(host, 0.0)
+            hours[host] += trial.timings.total_s / 3600
             if kernel is not None and verdict in (Verdict.OLD, Verdict.NEW):
-                yield replace(self._reading(kernel, trial, verdict, alone=counts[kernel] == 1), hour=hour)
+                reading = self._reading(kernel, trial, verdict, alone=counts[kernel] == 1)
+                yield replace(reading, hour=hour, host=host)
+
+    def number(self, subject: Subject) -> tuple[int, Kernel] | None:
+        """What a trial is of whose kernel nobody has built yet."""
+        if not subject.is_commit:
+            number = self.ground.numbers.get(subject.changed_by or "")
+            return None if number is None else (number, subject.kind)
+        number = self._representatives.get(subject.commit.sha)
+        return None if number is None else (number, Kernel.COMMIT)
 
     def _kernel(self, trial: Trial) -> tuple[int, Kernel] | None:
         """What a trial's reading is of; None for what is before the range, but for the old end."""
@@ -218,29 +232,31 @@ class Case:
         says nothing and is measured again; twice seen it is no accident, and its side counts.
         """
         full = trial.bears_answer
-        if self._ends is None:
-            first = any(trial is one for one in self._first_of_ends)
+        if not self._scales:
+            first = any(trial is one for one in self._first_of_ends(self.judging.on(host_of(trial))))
             return Reading(*kernel, Verdict.MEASURED if first else verdict, full=full)
-        if trial.is_whole and not self.judging.is_on_an_ends_level(trial):
+        if trial.is_whole and not is_on_an_ends_level(self.judging.on(host_of(trial)), trial):
             return Reading(*kernel, Verdict.MEASURED if alone else verdict, full=full)
         return Reading(*kernel, verdict, self.judging.score(trial) if trial.is_whole else None, full)
 
     @cached_property
-    def _ends(self) -> tuple[float, float] | None:
-        """The first scores of both ends; None where a person drew the line."""
-        first = self._first_of_ends
-        if self.judging.settings.bisect.threshold_value is not None or len(first) < len(("old", "new")):
-            return None
-        old, new = map(self.judging.score, first)
-        return old, new
+    def _scales(self) -> Mapping[str, Scale]:
+        """The first scores of both ends and the line, for each host that has them; none where a person drew it."""
+        judging, found = self.judging, dict[str, Scale]()
+        if judging.settings.bisect.threshold_value is not None:
+            return found
+        above = judging.direction is not Direction.REGRESSION
+        for host, own in judging.hosts.items():
+            first, line = self._first_of_ends(own), judging.line_on(host)
+            if len(first) == len(("old", "new")) and line is not None:
+                old, new = map(judging.score, first)
+                found[host] = Scale((old, new), Line(line, above))
+        return found
 
-    @cached_property
-    def _first_of_ends(self) -> tuple[Trial, ...]:
+    @staticmethod
+    def _first_of_ends(judging: Judging) -> tuple[Trial, ...]:
         """The first sound whole trial of each end that has one."""
-        wholes = (
-            [trial for trial, _ in self.judging.sound(sha) if trial.is_whole]
-            for sha in (self.judging.old, self.judging.new)
-        )
+        wholes = ([trial for trial, _ in judging.sound(sha) if trial.is_whole] for sha in (judging.old, judging.new))
         return tuple(trials[0] for trials in wholes if trials)
 
     # What cannot be had.
@@ -301,3 +317,10 @@ class Case:
         log_prior = prior(len(self.ground.graph), self._relevant, suspects)
         impossible: Floats = np.where(self.impossible, math.log(IMPOSSIBLE_WEIGHT), 0.0)
         return log_prior + impossible
+
+
+def is_on_an_ends_level(judging: Judging, trial: Trial) -> bool:
+    """Whether a sound whole trial lies where one of the ends of its host does; any does while they are not apart."""
+    ends = [scores for sha in (judging.old, judging.new) if (scores := judging.scores.get(sha))]
+    homes = {level for level in judging.levels if any(scores[0] in level for scores in ends)}
+    return len(homes) != len(("old", "new")) or any(judging.score(trial) in level for level in homes)

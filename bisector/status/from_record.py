@@ -23,7 +23,16 @@ from bisector.git.ranges import Ground, Range
 from bisector.git.repository import Repository
 from bisector.status.conclusion import Standing, config_changes, ends_by_others, outcome_by_others, outside_paths
 from bisector.status.evidence import Case, Known
-from bisector.status.view import BeliefView, BisectionView, BudgetView, InfraFaultView, LevelView, Likely, TrialView
+from bisector.status.view import (
+    BeliefView,
+    BisectionView,
+    BudgetView,
+    HostThreshold,
+    InfraFaultView,
+    LevelView,
+    Likely,
+    TrialView,
+)
 from bisector.store.rows import BisectionRow, StateRow
 from bisector.store.rundir import GIT_LOG, RunDirectory, state_of
 from bisector.store.store import Store
@@ -104,6 +113,11 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         next_step_command=next_step_command(run.path) if own_steps and state in _ENDED and seen is judging else "",
         seen_again=seen_again(judging, seen),
         budget=budget,
+        host_thresholds=tuple(
+            HostThreshold(host, objective.value_of(line))
+            for host in seen.hosts
+            if (line := seen.line_on(host)) is not None
+        ),
     )
 
 

@@ -106,6 +106,14 @@ class InfraFaultView:
 
 
 @dataclass(frozen=True, slots=True)
+class HostThreshold:
+    """The line on a host that measured both ends: figures of two hosts are never compared."""
+
+    host: Annotated[str, "name of the host"]
+    threshold: Annotated[float, "value between the two sides there"]
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetView:
     """For how long a person lets the run measure, how much of that is spent, and whether the search ended for it."""
 
@@ -154,6 +162,7 @@ class BisectionView:
     baselines: tuple[Trial, ...] = ()
     controls: tuple[Control, ...] = ()
     budget: BudgetView | None = None
+    host_thresholds: tuple[HostThreshold, ...] = ()
 
     @property
     def taken_over(self) -> int:

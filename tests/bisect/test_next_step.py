@@ -26,6 +26,7 @@ from bisector.report.terminal import as_text
 from bisector.search.noise import Earlier
 from bisector.status import document_of, from_record
 from bisector.status.view import BisectionView
+from bisector.status.evidence import is_on_an_ends_level
 from bisector.storage.parse import lone_disk
 from bisector.store.facts import Compilers
 from bisector.store.rows import BisectionRow
@@ -242,10 +243,10 @@ def test_only_what_lies_between_the_ends_levels_is_on_neither(site: Site) -> Non
     run = site.first_run()
     with Store.open(run.database, readonly=True) as store:
         judging = Judging(DEFAULTS, store.trials(), site.shas["c0"], site.shas["5518b69b7668"])
-    aside = [trial.commit.subject for _, trial in judging.trials if not judging.is_on_an_ends_level(trial)]
+    aside = [trial.commit.subject for _, trial in judging.trials if not is_on_an_ends_level(judging, trial)]
     assert aside == ["4d44ec5ab751"]
     alone = replace(judging, new=site.shas["243bfd2c052d"])  # both ends on one level: no reading is on neither
-    assert all(alone.is_on_an_ends_level(trial) for _, trial in alone.trials)
+    assert all(is_on_an_ends_level(alone, trial) for _, trial in alone.trials)
 
 
 def test_what_is_taken_over_was_not_read_before_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,12 +141,20 @@ def test_hosts_share_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "3, each measures both ends: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "words", [["--strategy", "git"], ["--effect", "2"]], ids=["one after the other", "levels of each host"]
-)
-def test_what_several_hosts_cannot_do(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--graph", str(RECORDED), "--hosts", "2", *words]) == 2
-    assert "--strategy bayes" in (said := capsys.readouterr().err) or "--effect" in said
+@pytest.mark.parametrize("effect", ["4", "1.5"])
+def test_hosts_that_are_not_alike_share_a_search_of_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], effect: str
+) -> None:
+    words = ["simulate", "--graph", str(line(tmp_path / "line", 300)), "--trials", "6", "--hosts", "3"]
+    assert main([*words, "--effect", effect, "--spread", "0.03", "--json"]) == 0
+    found = valid("simulate", capsys.readouterr().out)
+    assert found["success_rate"] == 1.0
+    assert found["claimed_mean"] > 0.98
+
+
+def test_git_tries_one_commit_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--graph", str(RECORDED), "--hosts", "2", "--strategy", "git"]) == 2
+    assert "--strategy bayes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from bisector.status.view import (
     BeliefView,
     BisectionView,
     ConfigChanges,
+    HostThreshold,
     InfraFaultView,
     Likely,
     OptionChange,
@@ -149,6 +150,15 @@ def regression() -> BisectionView:
     slow = judged(2, COMMITS[5], Verdict.NEW, (1002.3, 8046.0), (1001.6, 9104.4))
     first = judged(3, COMMITS[3], Verdict.NEW, (1002.0, 7701.0), (1002.0, 12701.0))
     return replace(view(fast, slow, first), terms=Terms("fast", "slow"), direction=Direction.REGRESSION)
+
+
+def on_two_hosts() -> BisectionView:
+    """The figures of the second host are four times as large."""
+    slow, fast = (replace(one, trial=replace(one.trial, host="bench1")) for one in (BROKEN, FIXED))
+    other = judged(3, COMMITS[3], Verdict.OLD, (9_000.0, 9_100.0), (4_004.0, 4_100.0))
+    other = replace(other, trial=replace(other.trial, host="bench2"))
+    lines = (HostThreshold("bench1", 2_003.1), HostThreshold("bench2", 8_012.4))
+    return replace(view(slow, fast, other), host_thresholds=lines)
 
 
 def empty() -> BisectionView:

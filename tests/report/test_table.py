@@ -345,3 +345,15 @@ def test_a_percentile_of_few_ios_is_told_of_below_the_table() -> None:
     assert tail_note(view).startswith("Too few I/Os: read.clat.p99 of 312 I/Os of job a: about 3 of them lie beyond it")
     footer = " ".join(line_text(line).strip() for line in footer_lines(view, 100))
     assert "read.clat.p99 of 312 I/Os" in " ".join(footer.split())
+
+
+def test_of_several_hosts_each_trial_says_where_it_was_and_each_host_has_its_line() -> None:
+    view = examples.on_two_hosts()
+    lines = [line_text(line) for line in report_lines(view, (), 80)]
+    assert [line.strip() for line in lines if line.strip().startswith("on bench")] == [
+        "on bench1",
+        "on bench1",
+        "on bench2",
+    ]
+    footer = "\n".join(line_text(line) for line in footer_lines(view, 80))
+    assert "threshold    bench1: 2,003 IOPS; bench2: 8,012 IOPS" in footer

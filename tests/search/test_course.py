@@ -68,7 +68,7 @@ def test_hosts_are_given_work_as_they_become_idle(monkeypatch: pytest.MonkeyPatc
     conditions = replace(USUAL, hosts=6, kept_levels=True)
     world = World(GRAPH, conditions, np.random.default_rng(3))
     hosts = (world.here, *world.further_hosts())
-    course = Course(world, plain(GRAPH), search_for(conditions), Facts(world.ends), hosts)
+    course = Course(world, plain(GRAPH), search_for(conditions), Facts(world.here.ends), hosts)
     most, clocks = [], []
 
     def watched(problem: object, facts: Facts, search: Search, belief: object) -> object:

@@ -13,7 +13,7 @@ from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
 from bisector.search.graph import RangeGraph
 from bisector.search.levels import Level, Levels
-from bisector.search.likelihood import Cases, Line, Record, Sides, Weighing, hardened, raw, stuck
+from bisector.search.likelihood import Cases, HostLevels, Line, Record, Scale, Sides, Weighing, hardened, raw, stuck
 from bisector.search.noise import Earlier, Noise, Rates
 from bisector.search.particles import Particles
 from bisector.search.posterior import Posterior, posterior, prior
@@ -31,8 +31,12 @@ def reading(verdict: Verdict, figure: float | None = None, kernel: Kernel = Kern
 
 
 def sides(readings: Sequence[Reading], levels: Levels | None = None) -> Sides:
-    known = None if levels is None else Particles.known(levels)
-    return raw(Record.gather(readings), Cases(Rates.known(NOISE), known, Line(math.log(4_500))))
+    hosts = {} if levels is None else {"": HostLevels(Particles.known(levels), Line(math.log(4_500)))}
+    return raw(Record.gather(readings), Cases(Rates.known(NOISE), hosts))
+
+
+def cases_of(levels: Levels, line: float, now: float = 0.0) -> Cases:
+    return Cases(Rates.known(NOISE), {"": HostLevels(Particles.known(levels), Line(line), now)})
 
 
 def ratio(readings: Sequence[Reading], levels: Levels | None = None) -> float:
@@ -82,7 +86,7 @@ def test_a_hiccup_looks_like_the_other_level() -> None:
 
 def test_a_verdict_misleads_by_what_the_levels_overlap() -> None:
     near = Levels(Level(0.0, 0.1), Level(0.2, 0.1))
-    cases = Cases(Rates.known(NOISE), Particles.known(near), Line(0.1))
+    cases = cases_of(near, 0.1)
     looks_new, looks_old = cases.misleads()
     beyond = near.overlap
     assert cases.overlap[0] == pytest.approx(beyond)
@@ -92,15 +96,15 @@ def test_a_verdict_misleads_by_what_the_levels_overlap() -> None:
 
 def test_what_a_figure_tells_does_not_hang_on_the_line() -> None:
     near = Levels(Level(0.0, 0.1), Level(0.2, 0.1))
-    beside = Cases(Rates.known(NOISE), Particles.known(near), Line(0.5))
+    beside = cases_of(near, 0.5)
     assert beside.misleads()[1][0] > 0.9
-    between = Cases(Rates.known(NOISE), Particles.known(near), Line(0.1))
+    between = cases_of(near, 0.1)
     assert beside.tells()[1][0] == pytest.approx(between.misleads()[1][0])
 
 
 def test_levels_move_with_the_host() -> None:
     moving = Levels(Level(0.0, 0.05), Level(1.0, 0.05), drift=0.1)
-    early, late = (Cases(Rates.known(NOISE), Particles.known(moving), Line(0.5), now) for now in (0.0, 5.0))
+    early, late = (cases_of(moving, 0.5, now) for now in (0.0, 5.0))
     assert early.overlap[0] < 0.001
     assert late.overlap[0] == pytest.approx(0.25, abs=0.01)  # the old level has come to the line
     assert late.tells()[0][0] < 0.005
@@ -126,7 +130,7 @@ def test_readings_pickle() -> None:
 
 
 def learnt(readings: Sequence[Reading], ends: tuple[float, float] | None = None, line: float = 0.0) -> Posterior:
-    weighing = Weighing(Rates.unknown(), ends, Line(line))
+    weighing = Weighing(Rates.unknown(), {} if ends is None else {"": Scale(ends, Line(line))})
     return posterior(LINE, prior(len(LINE)), Facts(tuple(readings)), weighing)
 
 
@@ -174,8 +178,7 @@ def figures(kernel: int, *values: float) -> list[Reading]:
 def test_levels_and_spreads_are_learnt_for_each_side() -> None:
     rng = np.random.default_rng(3)
     old, new = 0.02 * rng.standard_t(4, 40), 1 + 0.15 * rng.standard_t(4, 40)
-    levels = learnt([*figures(OLD_END, *old), *figures(9, *new)], (old[0], new[0]), 0.5).levels
-    assert levels is not None
+    levels = learnt([*figures(OLD_END, *old), *figures(9, *new)], (old[0], new[0]), 0.5).levels[""]
     assert levels.old.centre == pytest.approx(0, abs=0.01)
     assert levels.new.centre == pytest.approx(1, abs=0.1)
     assert levels.old.spread == pytest.approx(0.02, rel=0.3)
@@ -189,8 +192,7 @@ def test_levels_that_overlap_are_not_made_to_look_apart() -> None:
     readings = [*figures(OLD_END, *old[:2]), *figures(9, *new[:2])]
     readings += [one for n in range(10) for one in figures(n if n < 9 else 8, (old if n < 5 else new)[n + 2])]
     belief = learnt(readings, (old[0], new[0]), 0.07)
-    assert belief.levels is not None
-    assert belief.levels.old.spread > 0.045
+    assert belief.levels[""].old.spread > 0.045
     assert belief.overlap > 0.08
     assert belief.p.max() < 0.9
 
@@ -205,9 +207,7 @@ def test_few_readings_leave_a_spread_open() -> None:
 
 def test_a_stray_figure_moves_no_level() -> None:
     usual = [*figures(OLD_END, 0.0, 0.02), *figures(9, 3.0, 3.03), *figures(3, 0.01), *figures(7, 2.98)]
-    levels = [learnt(readings, (0.0, 3.0), 1.5).levels for readings in (usual, [*usual, *figures(4, 1.4)])]
-    assert levels[0] is not None
-    assert levels[1] is not None
+    levels = [learnt(readings, (0.0, 3.0), 1.5).levels[""] for readings in (usual, [*usual, *figures(4, 1.4)])]
     assert levels[1].old.centre == pytest.approx(levels[0].old.centre, abs=0.03)
     assert levels[1].new.centre == pytest.approx(levels[0].new.centre, abs=0.03)
 
@@ -247,3 +247,60 @@ def test_what_earlier_runs_read_is_believed_up_to_a_point() -> None:
     assert np.exp(many.log_prior).sum() == pytest.approx(1)
     wrong = Rates.unknown(earlier=Earlier(better=20, better_contradicted=4))
     assert float(np.exp(wrong.log_prior) @ wrong.new_as_old) == pytest.approx(0.2, abs=0.06)
+
+
+# Several hosts
+
+
+def on_hosts(shift: float, new_of_second: float = 2.0) -> Posterior:
+    """Both ends on two hosts, and commits that one or the other read; all figures of the second are shifted."""
+    readings = [
+        *figures_on("one", 0.0, (OLD_END, 0.0), (9, 1.0), (5, 1.02), (2, 0.05)),
+        *figures_on("two", shift, (OLD_END, 0.1), (9, new_of_second), (4, 0.05), (6, new_of_second - 0.1)),
+    ]
+    middle = shift + (0.1 + new_of_second) / 2
+    scales = {"one": Scale((0.0, 1.0), Line(0.5)), "two": Scale((shift + 0.1, shift + new_of_second), Line(middle))}
+    return posterior(LINE, prior(len(LINE)), Facts(tuple(readings)), Weighing(Rates.unknown(), scales))
+
+
+def figures_on(host: str, shift: float, *values: tuple[int, float]) -> list[Reading]:
+    return [
+        Reading(commit, Kernel.COMMIT, NEW if value > 0.5 else OLD, value + shift, host=host)
+        for commit, value in values
+    ]
+
+
+@pytest.mark.parametrize("shift", [-3.0, 0.7, 5.0])
+def test_how_fast_another_host_is_says_nothing(shift: float) -> None:
+    np.testing.assert_allclose(on_hosts(shift).p, on_hosts(0.0).p, rtol=0.01)
+
+
+def test_readings_of_two_hosts_add_up() -> None:
+    belief = on_hosts(0.7)
+    assert belief.best == 5
+    assert belief.p[5] > 0.85
+    assert {host: round(one.new.centre, 1) for host, one in belief.levels.items()} == {"one": 1.0, "two": 2.6}
+
+
+def test_what_other_hosts_read_tells_which_level_a_kernel_is_on() -> None:
+    """The new end of one host says nothing of where the other host's readings of unknown sides lie, its verdicts do."""
+    sides = figures_on("two", 0.0, *[(commit, 2.0) for commit in (6, 7, 8)], *[(commit, 0.0) for commit in (1, 2, 3)])
+    alone = figures_on("one", 0.0, (OLD_END, 0.0), (9, 1.0), (7, 0.95), (2, 0.03))
+    scales = {"one": Scale((0.0, 1.0), Line(0.5)), "two": Scale((0.0, 2.0), Line(1.0))}
+    beside = [*figures_on("two", 0.0, (OLD_END, 0.0), (9, 2.0)), *sides]
+    weighing = Weighing(Rates.unknown(), scales)
+    spreads = [
+        posterior(LINE, prior(len(LINE)), Facts(tuple(readings)), weighing).levels["one"].new.spread
+        for readings in (alone, [*alone, *beside])
+    ]
+    assert spreads[1] == pytest.approx(spreads[0], rel=0.5)
+
+
+def test_a_figure_of_a_host_without_ends_says_nothing() -> None:
+    readings = figures_on("one", 0.0, (OLD_END, 0.0), (9, 1.0), (5, 1.02), (2, 0.05))
+    scales = {"one": Scale((0.0, 1.0), Line(0.5))}
+    known, more = (
+        posterior(LINE, prior(len(LINE)), Facts(tuple(all_of)), Weighing(Rates.unknown(), scales))
+        for all_of in (readings, [*readings, *figures_on("two", 0.0, (3, 7.0))])
+    )
+    np.testing.assert_allclose(more.p, known.p, rtol=0.03)

@@ -10,7 +10,7 @@ from bisector.core.verdict import Verdict
 from bisector.search.at_one_rate import AtOneRate
 from bisector.search.graph import Floats, Mask
 from bisector.search.levels import Levels, Side, beyond
-from bisector.search.likelihood import Cases, Line, Pair, Record
+from bisector.search.likelihood import Cases, HostLevels, Line, Pair, Record, Scale
 from bisector.search.noise import Noise, Rates
 from bisector.search.particles import Particles
 from bisector.search.readings import OLD_END, Kernel, Reading
@@ -108,7 +108,7 @@ def on_a_line(apart: float, readings: int) -> AtOneRate:
     classes = np.arange(readings + 1)
     has: NDArray[np.bool_] = np.array([[commit >= first_new for commit, _ in record.kernels] for first_new in classes])
     even = np.full(len(classes), -np.log(len(classes)))
-    return AtOneRate(record, has, even, QUIET, Line(apart / 2), ends)
+    return AtOneRate(record, has, even, QUIET, Scale(ends, Line(apart / 2)))
 
 
 def test_only_the_ends_are_certain() -> None:
@@ -155,5 +155,18 @@ def test_levels_in_the_other_order_are_next_to_impossible() -> None:
 
 
 def test_usual_cases_are_one_of_each_particle() -> None:
-    particles = Particles.learn(on_a_line(1.0, 6))
-    assert len(Cases(QUIET, particles, Line(0.5)).log_prior) == len(particles.log_weight) <= 32
+    (particles,) = Particles.together([Particles.learn(on_a_line(1.0, 6))])
+    cases = Cases(QUIET, {"": HostLevels(particles, Line(0.5))})
+    assert len(cases.log_prior) == len(particles.log_weight) <= 32
+
+
+def test_levels_of_two_hosts_are_paired_evenly() -> None:
+    """Each stands once beside another, and how far the levels of one host are apart says nothing of the other's."""
+    alone = [Particles.learn(on_a_line(apart, 6)) for apart in (1.0, 0.8, 0.6)]
+    together = Particles.together(alone)
+    effects = [one.new.centre - one.old.centre for one in together]
+    for one, effect in zip(alone, effects, strict=True):
+        np.testing.assert_array_equal(np.sort(effect), np.sort(one.new.centre - one.old.centre))
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        one, other = (np.argsort(np.argsort(effects[host])) for host in (first, second))
+        assert abs(np.corrcoef(one, other)[0, 1]) < 0.25

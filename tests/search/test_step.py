@@ -11,7 +11,7 @@ from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs, Problem
 from bisector.search.decision import Answer, Decision, Ending, Rules, Search, Try, Undo
 from bisector.search.graph import RangeGraph
-from bisector.search.likelihood import Line, Weighing
+from bisector.search.likelihood import Line, Scale, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading
@@ -169,7 +169,7 @@ def test_a_run_is_not_made_whole_on_suspicion_where_others_take_a_third(early_mi
 def test_while_levels_overlap_no_run_is_stopped_early(effect: float, whole: bool) -> None:
     """Not at a line and not beside another run: where levels overlap, a figure tells more than its side."""
     ends = (Reading(OLD_END, Kernel.COMMIT, Verdict.OLD, 0.0), Reading(19, Kernel.COMMIT, Verdict.NEW, effect))
-    weighing = Weighing(ends=(0.0, effect), line=Line(effect / 2))
+    weighing = Weighing(scales={"": Scale((0.0, effect), Line(effect / 2))})
     search = Search(weighing, Costs(old_run_min=9.0, new_run_min=9.0))
     line = plain(RangeGraph.of([(), *((number,) for number in range(19))]))
     trial = decide(line, Facts(ends), search)

@@ -226,7 +226,7 @@ def test_figures_lie_on_their_levels() -> None:
     assert np.std(figures) == pytest.approx(0.2, abs=0.04)
     wrong = np.mean([reading is not None and reading.verdict is Verdict.OLD for reading in tip])
     assert made.conditions.levels is not None
-    beyond = Side.of(made.conditions.levels.new).above(made.line, 0.0)
+    beyond = Side.of(made.conditions.levels.new).above(made.here.line, 0.0)
     assert wrong == pytest.approx(1 - float(beyond[0]), abs=0.02)
 
 
@@ -238,7 +238,7 @@ def test_a_run_that_is_stopped_early_has_no_figure_and_is_clear() -> None:
     runs = [made.measure(old, whole=False) for _ in range(300)]
     whole = [one.score for one in runs if one is not None and one.score is not None]
     assert 0 < len(whole) < 300
-    assert all(made.line + math.log(2 / 3) <= score <= made.line for score in whole)
+    assert all(made.here.line + math.log(2 / 3) <= score <= made.here.line for score in whole)
 
 
 def test_a_run_after_a_short_fill_has_no_figure_clear_or_not() -> None:

@@ -41,6 +41,7 @@ VIEWS = (
     replace(examples.believed(), relevance=Relevance(5, 2)),
     replace(examples.narrowed(), budget=BudgetView(3_600.0, 3_500.0, is_over=True)),
     examples.regression(),
+    examples.on_two_hosts(),
     examples.empty(),
     examples.view(
         replace(examples.BROKEN, taken_from=Taken("/runs/1", 3)),

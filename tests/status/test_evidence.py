@@ -159,8 +159,7 @@ def test_a_figure_between_the_levels_says_nothing_once_and_its_side_twice() -> N
     assert shown(once)[-1] == (4, Kernel.COMMIT, Verdict.MEASURED)
     assert shown(twice)[-2:] == [(4, Kernel.COMMIT, Verdict.OLD)] * 2
     assert all(reading.score is None for reading in twice.facts.readings if reading.commit == 4)
-    levels = Standing(twice).belief.levels
-    assert levels is not None
+    (levels,) = Standing(twice).belief.levels.values()
     assert levels.new.centre == pytest.approx(math.log(fast), abs=0.02)  # neither is pulled towards it
 
 
@@ -168,9 +167,7 @@ def test_both_ends_tell_of_their_levels_each_time() -> None:
     one = case(trial(OLD, 1_200.0), trial(SHAS[-1], 3_500.0))
     assert [reading.commit for reading in one.facts.readings] == [OLD_END, COUNT - 1, OLD_END, COUNT - 1]
     assert all(reading.score is not None for reading in one.facts.readings)
-    levels = [Standing(each).belief.levels for each in (case(), one)]
-    assert levels[0] is not None
-    assert levels[1] is not None
+    levels = [next(iter(Standing(each).belief.levels.values())) for each in (case(), one)]
     assert levels[1].old.spread > levels[0].old.spread
 
 

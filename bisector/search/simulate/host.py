@@ -6,7 +6,8 @@ from typing import Self
 from bisector.core.verdict import Verdict
 from bisector.search.building import Build, Builds
 from bisector.search.graph import Mask, RangeGraph
-from bisector.search.readings import OLD_END
+from bisector.search.likelihood import Line, Scale
+from bisector.search.readings import OLD_END, Reading
 
 
 @dataclass(slots=True, eq=False)
@@ -15,7 +16,9 @@ class Host:
 
     ``minutes`` is its clock, of which it was idle for ``waited_min``. ``tree`` are the commits of the tree that it
     built last, None before its first build, ``built_min`` when that was done, and ``ahead_min`` what it has done of its
-    next build already. ``whole`` are the sides that whole runs of commits showed on it.
+    next build already. ``whole`` are the sides that whole runs of commits showed on it. All its figures are the
+    exponential of ``offset`` times as large as those of the first host; ``ends`` are the first readings of both ends,
+    and ``line`` is between them.
     """
 
     builds: Builds
@@ -25,6 +28,16 @@ class Host:
     waited_min: float = 0.0
     built_min: float = 0.0
     ahead_min: float = 0.0
+    name: str = ""
+    offset: float = 0.0
+    ends: tuple[Reading, ...] = ()
+    line: float = 0.0
+
+    @property
+    def scale(self) -> Scale | None:
+        """What its figures are seen against; None without any."""
+        scores = tuple(one.score for one in self.ends if one.score is not None)
+        return None if not scores else Scale((scores[0], scores[1]), Line(self.line))
 
     @classmethod
     def first(cls, graph: RangeGraph, builds: Builds, build_min: float) -> Self:
@@ -35,9 +48,9 @@ class Host:
         return cls(builds, has_all, _ends(graph))
 
     @classmethod
-    def further(cls, graph: RangeGraph, builds: Builds, idle_min: float) -> Self:
+    def further(cls, graph: RangeGraph, builds: Builds, idle_min: float, name: str) -> Self:
         """One that was given the kernels of both ends, and began its first build while others built these."""
-        return cls(builds, None, _ends(graph), ahead_min=idle_min)
+        return cls(builds, None, _ends(graph), ahead_min=idle_min, name=name)
 
     def wait(self, until_min: float) -> None:
         """Be idle until then."""

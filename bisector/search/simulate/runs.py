@@ -16,10 +16,10 @@ from bisector.search.calibration import end_to_read
 from bisector.search.choice import Costs, Problem
 from bisector.search.decision import Ending, Search
 from bisector.search.graph import RangeGraph
-from bisector.search.likelihood import Line, Weighing
+from bisector.search.likelihood import Weighing
 from bisector.search.noise import Rates
 from bisector.search.posterior import prior
-from bisector.search.readings import Facts
+from bisector.search.readings import Facts, Reading
 from bisector.search.simulate.course import Course
 from bisector.search.simulate.midpoint import Left, Midpoint, candidates_left, next_commit
 from bisector.search.simulate.world import Conditions, World
@@ -141,11 +141,14 @@ def simulate_from(
 
 
 def _from_the_ends(world: World, search: Search) -> Result:
-    problem = _as_told(world)
-    search = replace(search, weighing=replace(search.weighing, ends=world.end_scores, line=Line(world.line)))
-    facts = _calibrated(world, problem, search)
-    ends_again, known = len(facts.readings) - len(world.ends), len(world.ends)
-    hosts = (world.here, *world.further_hosts())
+    problem, hosts = _as_told(world), (world.here, *world.further_hosts())
+    scales = {host.name: host.scale for host in hosts if host.scale is not None}
+    search = replace(search, weighing=replace(search.weighing, scales=scales))
+    facts, known = Facts(), sum(len(host.ends) for host in hosts)
+    for host in hosts:
+        world.here = host
+        facts = replace(facts, readings=(*facts.readings, *_calibrated(world, problem, search)))
+    ends_again = len(facts.readings) - known
     if not figures_tell(search.rules, believe(problem, facts, search)):
         for host in hosts if not world.conditions.kept_levels else ():
             world.here = host
@@ -181,14 +184,14 @@ def _bayes(world: World, course: Course, known: int, ends_again: int = 0) -> Res
     )
 
 
-def _calibrated(world: World, problem: Problem, search: Search) -> Facts:
-    """The readings of both ends, as often as it takes and there is time."""
-    facts, longest_min = Facts(world.ends), search.costs.longest(0.0, whole=True)
+def _calibrated(world: World, problem: Problem, search: Search) -> tuple[Reading, ...]:
+    """The readings of both ends on one host, as often as it takes and there is time."""
+    facts, longest_min = Facts(world.here.ends), search.costs.longest(0.0, whole=True)
     while (side := end_to_read(world.graph, facts, believe(problem, facts, search))) is not None:
         if longest_min > world.left_min:
             break
         facts = facts.with_reading(world.measure_end(side))
-    return facts
+    return facts.readings
 
 
 def _git(world: World, costs: Costs) -> Result:

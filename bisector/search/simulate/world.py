@@ -1,7 +1,7 @@
 """A made-up truth to search in: one commit that made the change, and everything that can mislead."""
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,6 +28,8 @@ SKIP_RUN_COMMITS = 30.0
 SKIP_IN_RUNS_SHARE = 0.5
 # A run is stopped early on the side of the worse level when it is clearly below this share of the line.
 _CLEARLY_BELOW = 2 / 3
+# Of two hosts one is as much as twice as fast as the other, or more, as often as not: the standard deviation.
+_HOSTS_APART = math.log(2)
 # A commit that is picked on the old end lacks what it builds upon as often as this; likelihood.py assumes the same.
 _PICK_IN_VAIN = 0.3
 
@@ -86,7 +88,7 @@ class World:
     """One truth; it answers trials and counts the minutes they take. Both ends have been read once, as ``start`` does.
 
     ``culprits`` are the commits that made a change, each with the probability that ``likely`` says, else any is as
-    likely as another. ``line`` separates verdicts where there are figures.
+    likely as another.
     """
 
     graph: RangeGraph
@@ -95,8 +97,6 @@ class World:
     likely: Floats | None = None
     culprits: tuple[int, ...] = ()
     here: Host = field(init=False)
-    ends: tuple[Reading, Reading] = field(init=False)
-    line: float = 0.0
     is_filled_short: bool = False
     relevant: Mask = field(init=False)
     suspects: Mask | None = field(init=False)
@@ -126,7 +126,7 @@ class World:
         self._undone_mislead = rng.random(count) < rates.sticky
         self._no_pick = rng.random(count) >= rates.pick
         self._picked_in_vain = rng.random(count) < _PICK_IN_VAIN
-        self.ends = self._first_ends()
+        self.here.ends = self._first_ends()
 
     def _drawn(self) -> int:
         count = len(self.graph)
@@ -141,11 +141,17 @@ class World:
     def minutes(self, minutes: float) -> None:
         self.here.minutes = minutes
 
-    def further_hosts(self) -> tuple[Host, ...]:
+    def further_hosts(self) -> Iterator[Host]:
         """Those that have measured the ends, too; the second one built one of them."""
-        build_min = self.conditions.durations.build_most_min
-        idle_min = (0.0 if number == 1 else build_min for number in range(1, self.conditions.hosts))
-        return tuple(Host.further(self.graph, self._no_builds(), one) for one in idle_min)
+        first = self.here
+        for number in range(1, self.conditions.hosts):
+            idle_min = 0.0 if number == 1 else self.conditions.durations.build_most_min
+            self.here = host = Host.further(self.graph, self._no_builds(), idle_min, str(number + 1))
+            if self.conditions.levels is not None:
+                host.offset = float(self.rng.normal(0.0, _HOSTS_APART))
+                host.ends = self._first_ends()
+            yield host
+        self.here = first
 
     def forget(self, commit: int, kernel: Kernel) -> None:
         """A build that was broken off."""
@@ -153,12 +159,6 @@ class World:
 
     def _no_builds(self) -> Builds:
         return Builds.none(self.graph, np.where(self.relevant, UNKNOWN_SHARE, 0.0))
-
-    @property
-    def end_scores(self) -> tuple[float, float] | None:
-        """Of the first readings of both ends; None without figures."""
-        old, new = (one.score for one in self.ends)
-        return None if old is None or new is None else (old, new)
 
     def is_right(self, commit: int) -> bool:
         """Whether a commit is the first new one: its kernel is, and those of its parents are not."""
@@ -236,7 +236,7 @@ class World:
         A verdict on an end by itself says nothing: it is what the words mean.
         """
         keys = ((OLD_END, Kernel.COMMIT, Verdict.OLD), (self.graph.tip, Kernel.COMMIT, Verdict.NEW))
-        levels = self.conditions.levels
+        levels, host = self.conditions.levels, self.here.name
         if levels is None:
             return Reading(*keys[0][:2], Verdict.MEASURED), Reading(*keys[1][:2], Verdict.MEASURED)
         while True:
@@ -244,8 +244,8 @@ class World:
             if new > old:
                 break
         # Beside the new end's level, as the line of `start` is once a level between the ends is known
-        self.line = old + (new - old) * (0.75 if self.conditions.second_step else 0.5)
-        return Reading(*keys[0], old), Reading(*keys[1], new)
+        self.here.line = old + (new - old) * (0.75 if self.conditions.second_step else 0.5)
+        return Reading(*keys[0], old, host=host), Reading(*keys[1], new, host=host)
 
     def _share(self, commit: int, kernel: Kernel) -> float:
         """The share of all changes that a kernel has."""
@@ -268,21 +268,21 @@ class World:
         figure, hour, is_clear = None, self.minutes / 60, True
         if self.conditions.levels is not None:
             figure = self._figure(share)
-            is_new = figure > self.line
-            is_clear = is_new or figure < self.line + math.log(_CLEARLY_BELOW)
+            is_new = figure > self.here.line
+            is_clear = is_new or figure < self.here.line + math.log(_CLEARLY_BELOW)
         verdict = Verdict.NEW if is_new else Verdict.OLD
         took_min = self._runs_min(verdict, whole=whole, is_clear=is_clear, beside=beside)
         self.minutes += took_min
-        is_whole = took_min >= self.conditions.durations.whole_run_min
+        is_whole, host = took_min >= self.conditions.durations.whole_run_min, self.here.name
         if is_whole and kernel is Kernel.COMMIT:
             self.here.whole[commit] = verdict
         if not is_whole or figure is None:
-            return Reading(commit, kernel, verdict, full=whole or is_whole, hour=hour)
+            return Reading(commit, kernel, verdict, full=whole or is_whole, hour=hour, host=host)
         if 0 < share < 1:  # a level between: once it says nothing, then its side counts
             verdict = verdict if (commit, kernel) in self._between else Verdict.MEASURED
             self._between.add((commit, kernel))
-            return Reading(commit, kernel, verdict, hour=hour)
-        return Reading(commit, kernel, verdict, figure, hour=hour)
+            return Reading(commit, kernel, verdict, hour=hour, host=host)
+        return Reading(commit, kernel, verdict, figure, hour=hour, host=host)
 
     def _runs_min(self, verdict: Verdict, *, whole: bool, is_clear: bool, beside: Set[Verdict]) -> float:
         """What the runs of a trial take that shows this side, clearly or not."""
@@ -295,12 +295,12 @@ class World:
         return durations.early_new_min if verdict is Verdict.NEW else durations.early_old_min
 
     def _figure(self, share: float) -> float:
-        """The score of a run of a kernel that has this share of the changes."""
+        """The score of a run, on the host that is at work, of a kernel that has this share of the changes."""
         if (levels := self.conditions.levels) is None:
             raise RuntimeError("no figure in a world of verdicts")
         centre = levels.old.centre + share * (levels.new.centre - levels.old.centre)
         drift = self.conditions.drift * self.minutes / 60
-        return centre + levels.new.spread * float(self.rng.standard_t(4)) + drift
+        return self.here.offset + centre + levels.new.spread * float(self.rng.standard_t(4)) + drift
 
     def _build(self, commit: int, kernel: Kernel, tree: int) -> None:
         """A kernel that was built is kept; else the sources go from the last tree to this one.
