@@ -142,6 +142,9 @@ class FakeExecutor:
     def submit(self, job: Job, host: str = "") -> None:
         self.jobs.append(job)
 
+    def wait(self, within_s: float | None) -> bool:
+        return True
+
     def acknowledge(self, id_: int) -> None:
         self.acknowledged.append(id_)
 

@@ -2,8 +2,9 @@
 
 from bisector.analysis.judgement import Untestable
 from bisector.bisect.budget import ends_in_time
-from bisector.bisect.facts import Facts, measure, once
+from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Outlook, Submit, Tell
+from bisector.bisect.submission import measure, once
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Subject
@@ -19,7 +20,9 @@ def measure_both(facts: Facts) -> Submit | Tell | None:
     measured, :class:`bisector.core.errors.UserError` when the first that was has no value that can decide.
     """
     judging = facts.judging
-    for commit, word in zip(facts.task.ends, facts.words, strict=True):
+    # First what no other host is at: its kernel can be had from there when it is needed here.
+    ends = sorted(zip(facts.task.ends, facts.words, strict=True), key=lambda end: facts.is_in_flight(end[0].sha))
+    for commit, word in ends:
         if (judgement := judging.judge(commit.sha)) is None:
             judging.check_metric(commit.sha)
             return measure(facts, Subject(commit), f"the {word} end", Outlook())
@@ -28,7 +31,10 @@ def measure_both(facts: Facts) -> Submit | Tell | None:
     line = judging.threshold()
     if line is None:
         raise RuntimeError("both ends are measured and there is no threshold")
-    return once(facts, "threshold", Note(line.sentence(judging.objective)))
+    told = line.sentence(judging.objective)
+    if not facts.is_shared:
+        return once(facts, "threshold", Note(told))
+    return once(facts, f"threshold on {facts.host}", Note(f"{facts.host}: {told}"))
 
 
 def repeat(facts: Facts) -> Submit | None:

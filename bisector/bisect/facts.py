@@ -1,26 +1,25 @@
 """All that the step decides by: what was asked for, what is on record, and what this process has heard.
 
 What was heard is no loss when the process is killed: it is asked for, or tried, anew. A trial is asked for with what
-the record has of its commit and of equal kernels (:func:`measure`).
+the record has of its commit and of equal kernels (:func:`bisector.bisect.submission.measure`).
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
-from bisector.analysis import kernels
-from bisector.analysis.judgement import Again, Judgement, Measured, Numbered, Untestable
-from bisector.analysis.settled import rule_for
-from bisector.analysis.verdicts import Judging
-from bisector.bisect.instructions import Attempt, CommitsOf, KeptKernels, Outlook, Question, ShowGit, Submit, Tell
+from bisector.analysis.judgement import Judgement, Numbered, Untestable
+from bisector.analysis.verdicts import Judging, host_of
+from bisector.bisect.instructions import Attempt, CommitsOf, KeptKernels, Question, ShowGit, Submit
 from bisector.config import RetryPolicy, Settings
-from bisector.core.events import Note, Planned
-from bisector.core.subject import Cell, Commit, Compiler, NotChanged, Relevance, Subject
-from bisector.core.trial import Control, Fill, Trial
+from bisector.core.errors import BisectorError
+from bisector.core.subject import Commit, Compiler, NotChanged, Relevance, Subject
+from bisector.core.trial import Control, Trial
+from bisector.executor.base import Failed, Finished
 from bisector.git.bisect import Contradiction
 from bisector.git.bisect import Step as Proposal
 from bisector.git.ranges import Ground, Range
@@ -29,7 +28,7 @@ from bisector.search.readings import Facts as Readings
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
 from bisector.store.comparison import Budget
-from bisector.store.facts import BuildTry, InFlight
+from bisector.store.facts import BuildTry, InFlight, Work
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
@@ -131,9 +130,22 @@ class Recorded:
         """Every trial with what it says by itself."""
         return tuple(self.judging.judged_trials())
 
-    def standing(self, kept: frozenset[str]) -> Standing:
-        """What all readings say of the range, of which some kernels are kept."""
-        if kept not in self._standings:
+    def on(self, host: str) -> "Recorded":
+        """The same with the trials of one host alone."""
+        if all(host_of(trial) == host for _, trial in self.trials):
+            return self
+        if host not in self._hosts:
+            own = tuple((n, trial) for n, trial in self.trials if host_of(trial) == host)
+            self._hosts[host] = replace(self, trials=own)
+        return self._hosts[host]
+
+    @cached_property
+    def _hosts(self) -> dict[str, "Recorded"]:
+        return {}
+
+    def standing(self, kept: frozenset[str], host: str, in_flight: tuple[Subject, ...]) -> Standing:
+        """What all readings say of the range, of which some kernels are kept, for a trial on a host beside others."""
+        if (kept, host, in_flight) not in self._standings:
             if self.task.ground is None:
                 raise RuntimeError("a strategy that weighs nothing asks for the posterior")
             known = Known(
@@ -145,12 +157,14 @@ class Recorded:
                 left_s=self.left_s,
                 kept=kept,
                 again=self.again,
+                in_flight=in_flight,
+                host=host,
             )
-            self._standings[kept] = Standing(Case(self.task.ground, self.judging, known))
-        return self._standings[kept]
+            self._standings[kept, host, in_flight] = Standing(Case(self.task.ground, self.judging, known))
+        return self._standings[kept, host, in_flight]
 
     @cached_property
-    def _standings(self) -> dict[frozenset[str], Standing]:
+    def _standings(self) -> dict[tuple[frozenset[str], str, tuple[Subject, ...]], Standing]:
         return {}
 
     def is_skipped(self, sha: str) -> bool:
@@ -174,16 +188,22 @@ class GitState:
 class Heard:
     """What this process has heard since it began.
 
-    ``arrived`` are the ends of submissions that are not on record yet; ``matters`` the attempts of each matter that is
-    not over, oldest first. ``chose_by`` is what the search knew when it last chose.
+    ``arrived`` are the ends of submissions that are not on record yet, ``adopted`` those of an earlier process's;
+    ``matters`` the attempts of each matter that is not over, oldest first. ``chose_by`` is what the search knew when it
+    last chose. Submissions that were ``cancelled`` may still be in flight. Of hosts that are ``set_aside`` stands what
+    was raised there, and of each host the ``failures`` since it last finished something.
     """
 
     arrived: tuple[Attempt, ...] = ()
+    adopted: tuple[Finished | Failed, ...] = ()
     matters: Mapping[str, tuple[Attempt, ...]] = field(default_factory=dict)
     answers: Mapping[Question[object], object] = field(default_factory=dict)
     git: GitState | None = None
     told: frozenset[str] = frozenset()
     chose_by: Readings | None = None
+    cancelled: frozenset[int] = frozenset()
+    set_aside: Mapping[str, BisectorError] = field(default_factory=dict)
+    failures: Mapping[str, tuple[BisectorError, ...]] = field(default_factory=dict)
 
 
 class Unanswered(Exception):
@@ -196,11 +216,55 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that there is to decide by."""
+    """Everything that there is to decide by.
+
+    ``in_flight`` is what was submitted and has not ended, by its number, and for how many minutes by ``since_min``;
+    None is an earlier process's. ``hosts`` are those that are there and not set aside, and ``host`` the one that is
+    asked for.
+    """
 
     task: Task
     recorded: Recorded
     heard: Heard = field(default_factory=Heard)
+    in_flight: Mapping[int, Submit | None] = field(default_factory=dict)
+    since_min: Mapping[int, float] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    host: str = ""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several hosts share the search."""
+        return len(self.hosts) > 1
+
+    @property
+    def here(self) -> "Facts":
+        """The same with the trials of this host alone: figures of two hosts are never compared."""
+        return self.on(self.host)
+
+    def on(self, host: str) -> "Facts":
+        """The same with the trials of one host alone, which is asked for."""
+        own = self.recorded.on(host)
+        return self if own is self.recorded and host == self.host else replace(self, recorded=own, host=host)
+
+    def is_in_flight(self, sha: str) -> bool:
+        """Whether a trial of a commit is under way."""
+        under_way = (one.submitted for one in self.recorded.in_flight if one.id in self.in_flight)
+        return any(one.work is Work.TRIAL and one.sha == sha for one in under_way)
+
+    @property
+    def subjects_in_flight(self) -> tuple[Subject, ...]:
+        """What the search has under way: neither ends, nor the disks alone."""
+        ends, found = {end.sha for end in self.task.ends}, list[Subject]()
+        for one in self.recorded.in_flight:
+            submit = self.in_flight.get(one.id)
+            is_wanted = one.id in self.in_flight and one.id not in self.heard.cancelled
+            if not is_wanted or one.submitted.work is not Work.TRIAL or one.submitted.sha in ends:
+                continue
+            if submit is not None and isinstance(submit.request, TrialRequest):
+                found.append(submit.request.cell.subject)
+            elif self.task.ground is not None and one.submitted.sha in self.task.ground.numbers:
+                found.append(Subject(self.commit(one.submitted.sha)))
+        return tuple(found)
 
     @property
     def judging(self) -> Judging:
@@ -210,7 +274,9 @@ class Facts:
     @property
     def standing(self) -> Standing:
         """What all readings say of the range, and what a trial takes."""
-        return self.recorded.standing(self.answer(KeptKernels(self.recorded.compilers)))
+        kept = self.answer(KeptKernels(self.recorded.compilers))
+        host = self.host if len(self.judging.hosts) > 1 else ""
+        return self.recorded.standing(kept, host, self.subjects_in_flight)
 
     @property
     def words(self) -> tuple[str, str]:
@@ -232,60 +298,3 @@ class Facts:
         """The commits of hashes."""
         wanted = tuple(shas)
         return self.answer(CommitsOf(wanted)) if wanted else ()
-
-
-def measure(
-    facts: Facts,
-    subject: Subject,
-    purpose: str,
-    outlook: Outlook,
-    *,
-    whole: bool = False,
-    because: Readings | None = None,
-    fill: Fill | None = None,
-    clear_of: Iterable[str] = (),
-) -> Submit:
-    """One trial on the setup of the search.
-
-    Its runs are not stopped early if it is ``whole``, or of an end, of which the line is; a whole one may be once it
-    is ``clear_of`` the run of one of these commits, too, and that of an end with a short fill once it is like its whole
-    run. Without a ``fill`` to use, the short one is used where it is
-    harmless and the trial is not whole.
-    """
-    commit, judging, recorded = subject.commit, facts.judging, facts.recorded
-    cell = Cell(subject, facts.task.settings.setup)
-    whole = whole or commit in facts.task.ends
-    if fill is None:
-        may_be_short = not whole and rule_for(facts.task.settings) is not None and judging.short_fill.harmless
-        fill = Fill.SHORT if may_be_short else Fill.WHOLE
-    # A kernel that has its figures and is asked for again is not to be told that it has them.
-    known = isinstance(judging.settlement(commit.sha), Measured)
-    others = kernels.measured_whole(judging) if whole else kernels.measured(judging)
-    # What is known of a build that is doubted is not believed either.
-    anew = any(one.doubted and one.kernel is None for _, one in judging.trials if one.commit.sha == commit.sha)
-    again = recorded.was_tried(commit.sha)
-    n = recorded.next_n
-    return Submit(
-        TrialRequest(n, cell, {} if known else others, recorded.compilers, again=again, anew=anew, fill=fill),
-        f"trial {commit.sha}",
-        tell=(_planned(facts, commit, purpose, outlook),),
-        may_stop_early=not whole,
-        clear_of=tuple(clear_of) if commit not in facts.task.ends else (),
-        alike=commit in facts.task.ends and fill is Fill.SHORT,
-        because=because,
-    )
-
-
-def once(facts: Facts, key: str, note: Note) -> Tell | None:
-    """Tell it, unless that was done."""
-    return None if key in facts.heard.told else Tell((note,), (key,))
-
-
-def _planned(facts: Facts, commit: Commit, purpose: str, outlook: Outlook) -> Planned:
-    again = facts.judging.since(commit.sha)
-    why = ""
-    if facts.recorded.was_tried(commit.sha):
-        why = f"again: {again.why}" if isinstance(again, Again) else "once more"
-    text = ", ".join(filter(None, (purpose, why)))
-    n = facts.recorded.next_n
-    return Planned(n, commit, text, outlook.candidates, outlook.trials_left, outlook.probability)

@@ -7,8 +7,9 @@ from statistics import fmean
 
 from bisector.analysis.settled import is_tried, why_never
 from bisector.bisect.budget import ends_in_time
-from bisector.bisect.facts import Facts, measure
+from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Outlook, Submit, Tell
+from bisector.bisect.submission import measure
 from bisector.config import FillMode
 from bisector.core.events import Note
 from bisector.core.subject import Subject
@@ -21,6 +22,7 @@ _TOLD = "short fill"
 def both_ways(facts: Facts) -> Submit | Tell | None:
     """A trial of an end with a short fill; then it is told once what came of that."""
     settings = facts.task.settings
+    told, where = (f"{_TOLD} on {facts.host}", f"{facts.host}: ") if facts.is_shared else (_TOLD, "")
     if why := why_never(settings):
         asked_for = settings.storage.fill is FillMode.SHORT and _TOLD not in facts.heard.told
         return Tell((Note(f"caches are filled by whole runs: {why}"),), (_TOLD,)) if asked_for else None
@@ -31,14 +33,14 @@ def both_ways(facts: Facts) -> Submit | Tell | None:
         trial = measure(facts, Subject(facts.task.ends[number]), purpose, Outlook(), fill=Fill.SHORT)
         if ends_in_time(facts, trial):
             return trial
-    if _TOLD in facts.heard.told or not begun:
+    if told in facts.heard.told or not begun:
         return None
     said = (
         "caches are filled until they are settled, which changes neither end"
         if known.harmless
         else f"caches are filled by whole runs: {known.why}"
     )
-    return Tell((Note(said),), (_TOLD,))
+    return Tell((Note(where + said),), (told,))
 
 
 def _is_tried(facts: Facts) -> bool:

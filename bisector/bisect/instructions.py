@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
+from bisector.core.errors import BisectorError
 from bisector.core.events import Event
 from bisector.core.subject import Commit, Compiler, Kernel, Kind, Mattering
 from bisector.core.verdict import State, Terms, Verdict
@@ -35,7 +36,7 @@ class Submit:
     ``about`` are the trials because of whose faults a control is due. With ``may_stop_early`` the loop adds the rule by
     which a trial may; with ``clear_of`` that by which one may on which an answer rests: clear of the whole run of one
     of these commits, too; with ``alike`` that by which one of an end with another fill may. ``because`` is what the
-    search knew when it chose.
+    search knew when it chose, and ``expected_min`` the minutes that it expected.
     """
 
     request: Request
@@ -47,6 +48,7 @@ class Submit:
     alike: bool = False
     about: tuple[int, ...] = ()
     because: Readings | None = None
+    expected_min: float = 0.0
     host: str = ""
 
 
@@ -96,8 +98,23 @@ class ShowGit:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancel:
+    """End a submission that nobody needs any more."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Use a host no more, for what was raised there; other hosts go on."""
+
+    host: str
+    error: BisectorError
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for news of what is in flight."""
+    """Wait for news of what is in flight, or for a host where nothing is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,4 +203,4 @@ class Ask:
     question: Question[object]
 
 
-Instruction: TypeAlias = Submit | Record | Tell | ShowGit | Ask | Wait | Done
+Instruction: TypeAlias = Submit | Record | Tell | ShowGit | Ask | Cancel | SetAside | Wait | Done

@@ -5,20 +5,45 @@ with the same facts.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
 from bisector.bisect.facts import Aim, Facts, Heard, Recorded, Task
 from bisector.bisect.git_side import GitSide
-from bisector.bisect.instructions import Ask, Attempt, Done, Installed, Question, Record, ShowGit, Submit, Tell, Wait
+from bisector.bisect.instructions import (
+    Ask,
+    Attempt,
+    Cancel,
+    Done,
+    Installed,
+    Question,
+    Record,
+    SetAside,
+    ShowGit,
+    Submit,
+    Tell,
+    Wait,
+)
 from bisector.bisect.step import step
 from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
 from bisector.config import Settings
-from bisector.core.events import Event, Listener
+from bisector.core.deadline import Deadline
+from bisector.core.errors import AttemptCancelled
+from bisector.core.events import Event, Listener, Note, OnHost
 from bisector.core.trial import Fill
 from bisector.core.verdict import Strategy
-from bisector.executor.base import BuildRequest, ControlRequest, Executor, Job, Progress, Request
+from bisector.executor.base import (
+    BuildRequest,
+    ControlRequest,
+    Executor,
+    Failed,
+    Finished,
+    Job,
+    News,
+    Progress,
+    Request,
+)
 from bisector.git.ranges import Ground
 from bisector.store.database import Moment
 from bisector.store.facts import Ended, Submitted, Work
@@ -29,7 +54,7 @@ from bisector.trial.runner import TrialRequest
 
 @dataclass(slots=True)
 class Bisection:
-    """A bisection in progress."""
+    """A bisection in progress; ``adopted`` are an earlier process's submissions of which the executor still hears."""
 
     task: Task
     store: Store
@@ -37,8 +62,11 @@ class Bisection:
     executor: Executor
     tell: Listener
     pause: Callable[[float], None] = time.sleep
+    adopted: Iterable[int] = ()
     _heard: Heard = field(default_factory=Heard, init=False)
-    _in_flight: dict[int, Submit] = field(default_factory=dict, init=False)
+    _in_flight: dict[int, Submit | None] = field(default_factory=dict, init=False)
+    _since_s: dict[int, float] = field(default_factory=dict, init=False)
+    _delayed: dict[int, tuple[Deadline, Job]] = field(default_factory=dict, init=False)
     _recorded: tuple[Moment, Recorded] | None = field(default=None, init=False)
 
     def run(self) -> Done:
@@ -47,8 +75,9 @@ class Bisection:
         Raises :class:`bisector.core.errors.EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError`
         when our own side keeps failing. Everything measured is in the store either way.
         """
+        self._in_flight = dict.fromkeys(self.adopted)
         while True:
-            match step(self._facts(), self._in_flight, self.executor.idle):
+            match step(self._facts(), self._in_flight, self._idle):
                 case Submit() as submit:
                     self._submit(submit)
                 case Wait():
@@ -63,31 +92,46 @@ class Bisection:
                 case Ask(question=question):
                     answers = {**self._heard.answers, question: self._answer(question)}
                     self._heard = replace(self._heard, answers=answers)
+                case Cancel(id=id_):
+                    self._cancel(id_)
+                case SetAside() as aside:
+                    self._set_aside(aside)
                 case Done() as done:
                     return done
+
+    @property
+    def _idle(self) -> list[str]:
+        """The hosts that have nothing to do, and are not about to have."""
+        waiting = {one.host for id_ in self._delayed if (one := self._in_flight[id_]) is not None}
+        return [host for host in self.executor.idle if host not in waiting]
 
     def _facts(self) -> Facts:
         moment = self.store.database.moment
         if self._recorded is None or self._recorded[0] != moment:
             self._recorded = moment, Recorded.of(self.task, self.store)
-        return Facts(self.task, self._recorded[1], self._heard)
+        now_s = time.monotonic()
+        since_min = {id_: (now_s - since_s) / 60 for id_, since_s in self._since_s.items()}
+        return Facts(self.task, self._recorded[1], self._heard, since_min=since_min)
 
     def _submit(self, submit: Submit) -> None:
         self._tell(submit.tell)
-        if submit.wait_s:
+        if submit.wait_s and not self._in_flight:
             self.pause(submit.wait_s)
         request = submit.request
         if isinstance(request, TrialRequest):
             request = replace(request, stop=self._rule(submit, request.fill))
         id_ = self.store.add(_submitted(request, submit.host))
-        self.executor.submit(Job(id_, request), submit.host)
-        self._in_flight[id_] = submit
+        if submit.wait_s and self._in_flight:  # nobody else has to wait for it
+            self._delayed[id_] = Deadline("the next attempt", submit.wait_s), Job(id_, request)
+        else:
+            self.executor.submit(Job(id_, request), submit.host)
+        self._in_flight[id_], self._since_s[id_] = submit, time.monotonic()
         if submit.because is not None:
             self._heard = replace(self._heard, chose_by=submit.because)
 
     def _rule(self, submit: Submit, fill: Fill) -> StopRule | None:
         """By which its last run may end early, from the logs of earlier ones; None for a whole one."""
-        judging, run_dir = self._facts().judging, self.task.run_dir
+        judging, run_dir = self._facts().judging.on(submit.host), self.task.run_dir
         if submit.may_stop_early:
             return stop_rule(judging, run_dir, fill)
         if submit.alike:
@@ -95,18 +139,62 @@ class Bisection:
         return rule_clear_of(judging, run_dir, submit.clear_of) if submit.clear_of else None
 
     def _wait(self) -> None:
-        news = self.executor.next()
-        if isinstance(news, Progress):
-            self.tell(news.event)
-            return
-        attempt = Attempt(self._in_flight.pop(news.id), news.id, news)
-        self._heard = replace(self._heard, arrived=(*self._heard.arrived, attempt))
+        """For news; or until an attempt is due, or until there is a host."""
+        left_s = {id_: deadline.remaining_s for id_, (deadline, _) in self._delayed.items()}
+        first = min(left_s, key=left_s.__getitem__, default=None)
+        if first is not None and (len(left_s) == len(self._in_flight) or not left_s[first]):
+            self.pause(left_s[first])
+            self._submit_delayed(first)
+        elif self.executor.wait(None if first is None else left_s[first]) and self._in_flight:
+            self._take(self.executor.next())
+
+    def _submit_delayed(self, id_: int) -> None:
+        (_, job), submit = self._delayed.pop(id_), self._in_flight[id_]
+        self.executor.submit(job, submit.host if submit is not None else "")
+
+    def _take(self, news: News) -> None:
+        match news:
+            case Progress(id=id_, event=event):
+                submit = self._in_flight.get(id_)
+                self.tell(event if submit is None or isinstance(event, OnHost) else OnHost(submit.host, event))
+            case Finished() | Failed():
+                self._hear(news)
+
+    def _hear(self, news: Finished | Failed) -> None:
+        heard, submit = self._heard, self._in_flight.pop(news.id)
+        self._since_s.pop(news.id, None)
+        failed = heard.failures.get(news.host, ())
+        if isinstance(news, Finished):
+            failed = ()
+        elif not isinstance(news.error, AttemptCancelled):
+            failed = (*failed, news.error)
+        heard = replace(heard, failures={**heard.failures, news.host: failed})
+        if submit is None:
+            self._heard = replace(heard, adopted=(*heard.adopted, news))
+        else:
+            self._heard = replace(heard, arrived=(*heard.arrived, Attempt(submit, news.id, news)))
+
+    def _cancel(self, id_: int) -> None:
+        if id_ in self._delayed:
+            self._submit_delayed(id_)
+        self.executor.cancel(id_)
+        self._heard = replace(self._heard, cancelled=self._heard.cancelled | {id_})
+
+    def _set_aside(self, aside: SetAside) -> None:
+        """What failed there is no matter any more: what is still wanted of it is chosen anew."""
+        heard = self._heard
+        matters = {key: attempts for key, attempts in heard.matters.items() if attempts[-1].news.host != aside.host}
+        known = {**heard.set_aside, aside.host: aside.error}
+        self._heard = replace(heard, matters=matters, set_aside=known)
+        self.tell(Note(f"{aside.host} is used no more: {aside.error}"))
 
     def _record(self, record: Record) -> None:
         self.store.add(*record.facts)
         for fact in record.facts:
             if isinstance(fact, Ended):
                 self.executor.acknowledge(fact.submission)
+                adopted = tuple(one for one in self._heard.adopted if one.id != fact.submission)
+                self._heard = replace(self._heard, adopted=adopted)
         if (settled := record.settles) is not None:
             matters = dict(self._heard.matters)
             attempts = (*matters.pop(settled.submit.matter, ()), settled)

@@ -2,16 +2,16 @@
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
 from bisector.bisect.baselines import missing
+from bisector.bisect.equipment import Equip, here
 from bisector.bisect.facts import Aim
-from bisector.bisect.git_side import GitSide, Kin, Kinship
+from bisector.bisect.git_side import GitSide
 from bisector.bisect.instructions import Done
 from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, checks, options
@@ -24,14 +24,11 @@ from bisector.core.trial import Taken, Trial
 from bisector.core.verdict import State, Terms
 from bisector.doctor import checks as preflight
 from bisector.doctor.tree import check_tree
-from bisector.executor.base import Executor
-from bisector.executor.local import local_executor
 from bisector.git.bisect import Bisect, check_terms
 from bisector.git.bundle import bundled
 from bisector.git.ranges import Range, check_range, check_suspects, to_skip
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
-from bisector.git.trees import Trees
 from bisector.git.worktrees import hold, release
 from bisector.host import process
 from bisector.host.files import discard, our_files, remove_abandoned
@@ -76,31 +73,15 @@ class Asked:
     budget_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Equipment:
-    """What measures commits, what knows of kernels without building them, and what waits between two attempts."""
-
-    executor: Executor
-    kin: Kin
-    pause: Callable[[float], None] = time.sleep
-
-
-Equip = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[Equipment]]
-
-
 @contextmanager
-def here(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
-    """The equipment of this host, for as long as the bisection lasts."""
-    with local_executor(settings, run_dir, repository, tell) as executor:
-        yield Equipment(executor, Kinship(Trees(repository), executor.bench.builder, settings.bisect.first_parent))
-
-
-@contextmanager
-def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -> Iterator[tuple[RunDirectory, Store]]:
+def begun(
+    asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None], *, measures_here: bool = True
+) -> Iterator[tuple[RunDirectory, Store]]:
     """A new run, checked in every way that needs nothing built, recorded, and ours while the block lasts.
 
-    ``warn`` is told what of this machine spoils figures, or a record, without being in the way.
-    Raises :class:`UserError` for what cannot work; nothing is left of such a run.
+    ``warn`` is told what of this machine spoils figures, or a record, without being in the way; where other hosts
+    measure, their doctors are asked instead. Raises :class:`UserError` for what cannot work; nothing is left of such a
+    run.
     """
     with Repository.open(asked.repository) as repository:
         wanted, settings = checked(repository, asked)
@@ -108,7 +89,8 @@ def begun(asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None]) -
     run = RunDirectory.create(run_dir, run_name(asked.old, asked.new))
     with run.lock(), gone_if_nothing_began(run):
         remove_abandoned(run.path)
-        preflight.check(settings, run.path, warn)
+        if measures_here:
+            preflight.check(settings, run.path, warn)
         settings = keep_inputs(settings, run.path)
         row = _row(asked, repository.top, wanted, skips, settings)
         with _recorded(run, row, asked.inherited, tuple(_known_before(asked, settings))) as store:
@@ -265,7 +247,7 @@ def _process(
     ):
         git = GitSide(repository, wanted, bisect, equipment.kin)
         task = task_of(git, store, settings, asked.skips, aim)
-        yield Bisection(task, store, git, equipment.executor, tell, equipment.pause)
+        yield Bisection(task, store, git, equipment.executor, tell, equipment.pause, equipment.adopted)
 
 
 def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, aim: Aim = Aim.ANSWER) -> Done:

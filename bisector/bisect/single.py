@@ -9,8 +9,9 @@ from typing import Self, TypeVar
 
 from bisector.analysis.judgement import Again, Numbered, Settlement
 from bisector.analysis.verdicts import Judging
+from bisector.bisect.equipment import Equip
 from bisector.bisect.failures import again_in, fault_row
-from bisector.bisect.session import Equip, clean_up
+from bisector.bisect.session import clean_up
 from bisector.config import RetryPolicy, Settings, options
 from bisector.core.errors import AttemptFailed, BisectorError, UserError
 from bisector.core.events import Listener, Planned, TrialJudged

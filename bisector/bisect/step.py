@@ -1,17 +1,22 @@
 """What to do next: one pure function of the facts, of what is in flight, and of the hosts that are idle.
 
 It is asked after everything that was done. Nothing that it decides is kept anywhere: a process that begins with the
-same record comes to the same.
+same record comes to the same. What each idle host is to do is asked for one host after the other: both ends first,
+which give it a line of its own, then what tells most beside all that is in flight.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from bisector.analysis.judgement import Measured, after_a_row, before_an_answer, judged_run
 from bisector.analysis.tail import thin_tail
 from bisector.bisect import baselines
 from bisector.bisect.budget import in_time
+from bisector.bisect.by_bayes import by_bayes
+from bisector.bisect.by_git import by_git
+from bisector.bisect.compilers import build_recorded, settle_compilers
 from bisector.bisect.ends import measure_both, repeat
-from bisector.bisect.facts import Aim, Facts, Unanswered, once
+from bisector.bisect.facts import Aim, Facts, Unanswered
 from bisector.bisect.failures import (
     after_control,
     after_failure,
@@ -21,11 +26,11 @@ from bisector.bisect.failures import (
     fault_row,
 )
 from bisector.bisect.fills import both_ways
+from bisector.bisect.hosts import check_direction, follow_up, once_all_has_ended, or_set_aside, told_by_host, worn_out
 from bisector.bisect.instructions import (
     Ask,
     Attempt,
     Done,
-    Installed,
     Instruction,
     Record,
     Submit,
@@ -34,43 +39,69 @@ from bisector.bisect.instructions import (
     WhatMatters,
 )
 from bisector.bisect.stop_rule import why_whole
-from bisector.bisect.strategies import by_bayes, by_git
-from bisector.core.errors import AttemptFailed, BisectorError, EndsDoNotReproduce
+from bisector.bisect.submission import once
+from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError
 from bisector.core.events import Note, TrialJudged
-from bisector.core.subject import Commit, Compiler
-from bisector.core.trial import Fault, Trial
+from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished
-from bisector.kernel.toolchain import check_unchanged
-from bisector.store.facts import BuildTry, Compilers, Ended, Ending, Fact, NumberedTrial
+from bisector.store.facts import Ended, Ending, Fact, NumberedTrial
 from bisector.trial.runner import TrialRequest
 
 
-def step(facts: Facts, in_flight: Collection[int], idle: Sequence[str]) -> Instruction:
-    """The next instruction; ``in_flight`` are the numbers of this process's submissions, one at a time.
+def step(facts: Facts, in_flight: Mapping[int, Submit | None], idle: Sequence[str]) -> Instruction:
+    """The next instruction; ``in_flight`` are the submissions that have not ended, None for an earlier process's.
 
     Raises :class:`bisector.core.errors.EndsDoNotReproduce` when there is nothing to bisect, and what an attempt failed
     with when it is given up.
     """
+    usable = [host for host in idle if host not in facts.heard.set_aside]
+    at_work = (one.host for one in in_flight.values() if one is not None and one.host not in facts.heard.set_aside)
+    facts = replace(facts, in_flight=in_flight, hosts=tuple(dict.fromkeys((*usable, *at_work))))
     try:
         return (
-            _lost(facts, in_flight)
+            _lost(facts)
+            or next(_adopted(facts), None)
             or next(_arrived(facts), None)
             or _untold(facts)
-            or (Wait() if in_flight or not idle else None)
-            or in_time(facts, next(_begun(facts), None) or _AIMS[facts.task.aim](facts))
+            or _next_of_all([replace(facts, host=host) for host in usable])
+            or _nothing_to_do(facts, idle)
         )
     except Unanswered as missing:
         return Ask(missing.question)
 
 
+def _next_of_all(hosts: Iterable[Facts]) -> Instruction | None:
+    """What one of the idle hosts is to do; None while all of them have to wait."""
+    found = map(_next_of_one, hosts)
+    return next((one for one in found if not isinstance(one, Wait)), None)
+
+
+def _next_of_one(facts: Facts) -> Instruction:
+    found = worn_out(facts) or next(_begun(facts), None) or _AIMS[facts.task.aim](facts)
+    found = in_time(facts, found)
+    if isinstance(found, Submit):
+        return told_by_host(facts, replace(found, host=facts.host))
+    return once_all_has_ended(facts, found)
+
+
+def _nothing_to_do(facts: Facts, idle: Sequence[str]) -> Wait:
+    """Wait for what is in flight, or for another host; raises what was raised on the last host where all are set aside.
+
+    A host that is set aside is there and idle, so that no other may ever come.
+    """
+    if idle and not facts.hosts and not facts.in_flight:
+        raise tuple(facts.heard.set_aside.values())[-1]
+    return Wait()
+
+
 # What has happened comes first: it is put on record, and told
 
 
-def _lost(facts: Facts, in_flight: Collection[int]) -> Record | None:
+def _lost(facts: Facts) -> Record | None:
     """Submissions of a process that is gone end here: nothing of them is left, and nothing will come of them."""
-    arrived = {one.id for one in facts.heard.arrived}
-    lost = [one for one in facts.recorded.in_flight if one.id not in in_flight and one.id not in arrived]
+    arrived = {one.id for one in (*facts.heard.arrived, *facts.heard.adopted)}
+    lost = [one for one in facts.recorded.in_flight if one.id not in facts.in_flight and one.id not in arrived]
     notes = (
         Note(f"trial {n}, of {one.submitted.sha[:12]}, was under way when this run was stopped, and is lost")
         for one in lost
@@ -79,18 +110,35 @@ def _lost(facts: Facts, in_flight: Collection[int]) -> Record | None:
     return Record(tuple(Ended(one.id, Ending.LOST) for one in lost), tell=tuple(notes)) if lost else None
 
 
+def _adopted(facts: Facts) -> Iterator[Record]:
+    """What came of an earlier process's submission: the trial it was, or nothing, and then it is chosen anew."""
+    submitted = {one.id: one.submitted for one in facts.recorded.in_flight}
+    for news in facts.heard.adopted:
+        n, trial = submitted[news.id].n, news.result if isinstance(news, Finished) else None
+        if isinstance(trial, Trial) and n is not None and trial.setup == facts.task.settings.setup:
+            yield Record((NumberedTrial(n, replace(trial, host=news.host)), Ended(news.id, Ending.DONE)))
+        elif isinstance(news, Failed) and isinstance(news.error, AttemptFailed):
+            row = fault_row(news.at, submitted[news.id].sha, news.error)
+            yield Record((row, Ended(news.id, Ending.FAILED)))
+        else:
+            yield Record((Ended(news.id, Ending.LOST),))
+
+
 def _arrived(facts: Facts) -> Iterator[Record]:
     """What came of a submission, for the record."""
     for one in facts.heard.arrived:
         attempts = (*facts.heard.matters.get(one.submit.matter, ()), one)
         match one.submit.request, one.news:
+            case _, Failed(error=AttemptCancelled()) if one.id in facts.heard.cancelled:
+                yield Record((Ended(one.id, Ending.CANCELLED),), one, over=True)
             case request, Failed(error=error, at=at):
                 yield _failure(facts, attempts, error, at)
             case ControlRequest(), Finished():
                 yield control_recorded(facts, attempts)
             case BuildRequest() as request, Finished() as news:
-                yield _build_recorded(one, request, news)
+                yield build_recorded(one, request, news)
             case TrialRequest() as request, Finished(result=Trial() as trial) if _is_searched(facts, request):
+                trial = replace(trial, host=one.news.host)
                 yield Record((NumberedTrial(request.n, trial), Ended(one.id, Ending.DONE)), one, over=True)
             case TrialRequest() as request, Finished(result=Trial() as trial):
                 yield baselines.recorded(facts, attempts, request, trial)
@@ -104,7 +152,7 @@ def _failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError, at
     request = last.submit.request
     row: tuple[Fact, ...] = (fault_row(at, request.commit.sha, error),) if isinstance(error, AttemptFailed) else ()
     ended = Ended(last.id, Ending.FAILED)
-    found = blamed(facts, attempts)
+    found = blamed(facts.on(last.news.host), attempts)
     if found is None or not isinstance(request, TrialRequest):
         return Record((*row, ended), last)
     trial, control = found
@@ -136,16 +184,19 @@ def _untold(facts: Facts) -> Tell | None:
     return Tell(tuple(found.values()), tuple(found)) if found else None
 
 
-def _begun(facts: Facts) -> Iterator[Submit | Tell]:
-    """What follows on the last attempt of a matter that is not over."""
+def _begun(facts: Facts) -> Iterator[Instruction]:
+    """What follows on this host on the last attempt of a matter that is not over."""
+    under_way = {one.matter for one in facts.in_flight.values() if one is not None}
     for matter, attempts in facts.heard.matters.items():
-        last = attempts[-1]
-        if matter in facts.heard.told:
-            continue
-        if isinstance(last.news, Failed):
-            yield _after_failure(facts, attempts, last.news.error)
-        elif isinstance(last.submit.request, ControlRequest):
-            yield after_control(facts, attempts)
+        if matter not in facts.heard.told and matter not in under_way:
+            yield from follow_up(facts, attempts, _after)
+
+
+def _after(facts: Facts, attempts: Sequence[Attempt]) -> Submit | Tell | None:
+    last = attempts[-1]
+    if isinstance(last.news, Failed):
+        return _after_failure(facts, attempts, last.news.error)
+    return after_control(facts, attempts) if isinstance(last.submit.request, ControlRequest) else None
 
 
 def _after_failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError) -> Submit | Tell:
@@ -162,7 +213,8 @@ def _after_failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorErr
 
 
 def _answer(facts: Facts) -> Instruction:
-    return _prepared(facts) or both_ways(facts) or _control_after_a_row(facts) or _searched(facts)
+    first = _prepared(facts) or or_set_aside(facts, both_ways) or or_set_aside(facts, _control_after_a_row)
+    return first or _searched(facts)
 
 
 def _both_ends(facts: Facts) -> Instruction:
@@ -175,13 +227,16 @@ def _baselines(facts: Facts) -> Instruction:
 
 
 def _prepared(facts: Facts) -> Instruction | None:
-    first = _say_what_is_whole(facts) or _settle_compilers(facts)
-    return first or _say_what_is_thin(facts) or measure_both(facts) or repeat(facts) or _relevance(facts)
+    first = _say_what_is_whole(facts) or settle_compilers(facts) or _say_what_is_thin(facts)
+    if found := first or or_set_aside(facts, measure_both):
+        return found
+    check_direction(facts)
+    return or_set_aside(facts, repeat) or _relevance(facts)
 
 
 def _searched(facts: Facts) -> Instruction:
     found = _STRATEGIES[facts.task.settings.bisect.strategy](facts)
-    if not isinstance(found, Done):
+    if not isinstance(found, Done) or facts.in_flight:
         return found
     # The disks last, so that nothing that fails or ends there can cost an answer.
     wanted = facts.task.settings.bisect.baselines
@@ -189,69 +244,6 @@ def _searched(facts: Facts) -> Instruction:
 
 
 # What comes before the search: the compilers, both ends, and which commits can matter between them
-
-
-def _settle_compilers(facts: Facts) -> Submit | Record | None:
-    """The compilers that the settings name, or the first that builds both ends; None when they are on record.
-
-    One makes all kernels of a range, where one builds both ends: another compiler makes other code of the same source,
-    and the difference could be taken for what is looked for. So it is settled once, before anything is measured, and
-    recorded. A resumed run goes on with the same, or says that it has changed.
-
-    Raises :class:`EndsDoNotReproduce` when no compiler builds both ends.
-    """
-    found = facts.answer(Installed())
-    if facts.recorded.compilers:
-        check_unchanged(facts.recorded.compilers, found)
-        return None
-    if facts.task.settings.kernel.compilers:
-        return Record((Compilers(found),))
-    return next_build(found, facts.task.ends, facts.recorded.build_tries)
-
-
-def next_build(candidates: Sequence[Compiler], ends: Sequence[Commit], tries: Iterable[BuildTry]) -> Submit | Record:
-    """Try or take the first candidate, in their order, that builds all ends; a single one needs no trying.
-
-    A failure at one end settles a candidate. What was tried of a compiler that has changed since counts for nothing.
-    """
-    if len(candidates) == 1:
-        return Record((Compilers(tuple(candidates)),))
-    known = {(one.compiler, one.sha): one for one in tries}
-    failures = []
-    for compiler in candidates:
-        for end in ends:
-            one = known.get((compiler, end.sha))
-            if one is None:
-                return _try_build(compiler, end)
-            if one.reason:
-                failures.append(one)
-                break
-        else:
-            return Record((Compilers((compiler,)),))
-    raise _none_builds(failures)
-
-
-def _try_build(compiler: Compiler, commit: Commit) -> Submit:
-    note = Note(f"does {compiler.command} build {commit.short}? ({compiler.identity})")
-    return Submit(BuildRequest(commit, compiler), f"build {compiler.command} {commit.sha}", tell=(note,))
-
-
-def _build_recorded(attempt: Attempt, request: BuildRequest, news: Finished) -> Record:
-    """A build that was tried, for the record."""
-    commit, compiler = request.commit, request.compiler
-    fault = news.result if isinstance(news.result, Fault) else None
-    one = BuildTry(compiler, commit.sha, fault.reason if fault else "")
-    told = (Note(f"{compiler.command} does not build {commit.short}: {fault.reason}"),) if fault else ()
-    return Record((one, Ended(attempt.id, Ending.DONE)), attempt, over=True, tell=told)
-
-
-def _none_builds(failures: Iterable[BuildTry]) -> EndsDoNotReproduce:
-    said = "; ".join(f"{one.compiler.command} fails at {one.sha[:12]}: {one.reason}" for one in failures)
-    return EndsDoNotReproduce(
-        f"no compiler of this host builds both ends: {said}",
-        "install another compiler (apt-cache search '^gcc-[0-9]'), choose other ends,"
-        " or let several share the range: --compiler gcc --compiler gcc-11",
-    )
 
 
 def _say_what_is_whole(facts: Facts) -> Tell | None:
@@ -287,10 +279,15 @@ def _control_after_a_row(facts: Facts) -> Submit | None:
     return ask_control(facts, due) if due is not None else None
 
 
-def _control_before_an_answer(facts: Facts) -> Submit | None:
+def _control_before_an_answer(facts: Facts) -> Submit | Wait | None:
+    """An end is tried on each host that has faults; where that is another one, this one waits."""
     ends = {end.sha for end in facts.task.ends}
-    due = before_an_answer(facts.judging.trials, ends, facts.recorded.is_skipped)
-    return ask_control(facts, due) if due is not None else None
+    for host in (facts.host, *facts.hosts):
+        there = facts.on(host)
+        due = before_an_answer(there.judging.trials, ends, facts.recorded.is_skipped)
+        if due is not None:
+            return ask_control(there, due) if host == facts.host else Wait()
+    return None
 
 
 _STRATEGIES: dict[Strategy, Callable[[Facts], Instruction]] = {Strategy.BAYES: by_bayes, Strategy.GIT: by_git}

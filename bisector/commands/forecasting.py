@@ -20,7 +20,7 @@ from bisector.store.rundir import Index
 SEARCHES = 30
 
 
-def forecast_of(asked: session.Asked, searches: int = SEARCHES, seed: int = 1) -> Forecast:
+def forecast_of(asked: session.Asked, searches: int = SEARCHES, seed: int = 1, hosts: int = 1) -> Forecast:
     """What to expect of a search, from what all known runs took and read on this host; raises as ``start`` does."""
     with Repository.open(asked.repository) as repository:
         wanted, settings = session.checked(repository, asked)
@@ -29,7 +29,7 @@ def forecast_of(asked: session.Asked, searches: int = SEARCHES, seed: int = 1) -
             note(f"bisector: passed over {text}")
         graph, _ = graph_of_range(repository, wanted)
         relevance = _relevance(repository, wanted, settings, known)
-    simulated = Asked(wanted, graph, settings, settings.bisect.strategy, searches, seed, asked.budget_s)
+    simulated = Asked(wanted, graph, settings, settings.bisect.strategy, searches, seed, asked.budget_s, hosts)
     return forecast(simulated, known, relevance)
 
 

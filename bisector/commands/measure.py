@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from bisector.bisect import session
+from bisector.bisect.equipment import Equip, here
 from bisector.bisect.next_step import next_step
-from bisector.bisect.session import here
 from bisector.bisect.single import Single, settings_for
 from bisector.commands import comparison
 from bisector.commands.arguments import (
@@ -55,6 +55,7 @@ examples:
   bisector start v4.11 v4.13-rc1 --strategy git
   bisector start v4.11 v4.13-rc1 --budget 8h     the best answer that one night can give
   bisector start v4.11 v4.13-rc1 --baselines     then also each disk alone
+  bisector start v6.1 v6.6 --hosts hosts.toml    trials on all hosts of a fleet; docs/fleet.md
   bisector start v4.11 v4.13-rc1 --skip 0123abcd --skip v4.12-rc1..4567cdef -- drivers/md
 """
 _RESUME_EXAMPLES = """\
@@ -62,6 +63,7 @@ examples:
   bisector resume                            the newest run, after Ctrl-C, a crash or a reboot
   bisector resume --run-dir RUN --skip 0123abcd   without a commit that stops the run
   bisector resume --budget 3h                one that has spent its --budget, for 3 h more
+  bisector resume --hosts hosts.toml         one that was begun on the hosts of a fleet
 A comparison and a run of `bisector plan --calibrate` go on in the same way.
 """
 _NEXT_STEP_EXAMPLES = """\
@@ -91,6 +93,7 @@ is on record is only shown.
 """
 _BUDGET_HELP = "begin no trial that ends after so long: 6h; then the answer is as narrow as it is"
 _MORE_HELP = "begin no trial, or block, that ends after so long from now on, whatever the budget was: 3h"
+_HOSTS_HELP = "measure on the hosts of a fleet, and not here: hosts.toml"
 _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}
 _UNTESTABLE = 3
 
@@ -120,6 +123,7 @@ def _add_searches(verbs: Verbs) -> None:
         help="leave out a commit that does not work, or A..B; repeatable",
     )
     start_.add_argument("--budget", type=duration, metavar="DURATION", help=_BUDGET_HELP)
+    start_.add_argument("--hosts", type=Path, metavar="FILE", help=_HOSTS_HELP)
     add_repo(start_)
     add_run_dir(start_, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_quiet(start_)
@@ -127,6 +131,7 @@ def _add_searches(verbs: Verbs) -> None:
     resume_ = add_verb(verbs, "resume", resume, examples=_RESUME_EXAMPLES)
     resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
     resume_.add_argument("--budget", type=duration, metavar="DURATION", help=_MORE_HELP)
+    resume_.add_argument("--hosts", type=Path, metavar="FILE", help=_HOSTS_HELP)
     add_run_dir(resume_)
     add_quiet(resume_)
     step_ = add_verb(verbs, "next-step", step, examples=_NEXT_STEP_EXAMPLES)
@@ -168,11 +173,22 @@ def start(arguments: argparse.Namespace) -> int:
         tuple(arguments.skip),
         budget_s=arguments.budget,
     )
-    with session.begun(asked, arguments.run_dir, warn) as (run, store):
+    equip = _equip(arguments)
+    with session.begun(asked, arguments.run_dir, warn, measures_here=equip is here) as (run, store):
         if arguments.budget is not None and not arguments.quiet:
             reach = forecast_of(asked).reach
             note(f"bisector: {reach.sentence if reach is not None else ''}")
-        return _conclude(run, store, quiet=arguments.quiet)
+        return _conclude(run, store, quiet=arguments.quiet, equip=equip)
+
+
+def _equip(arguments: argparse.Namespace) -> Equip:
+    """What measures: this host, or those of a fleet; raises :class:`UserError` for a file by which none can."""
+    if arguments.hosts is None:
+        return here
+    from bisector.bisect.on_hosts import on_hosts  # noqa: PLC0415 - of a fleet alone
+    from bisector.fleet import hosts  # noqa: PLC0415 - see above
+
+    return on_hosts(hosts.load(arguments.hosts))
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -180,6 +196,8 @@ def resume(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         if (plan := store.plan) is not None and not arguments.skip:
+            if arguments.hosts is not None:
+                raise UserError(f"{run.path} holds a comparison, which is measured on one host", "leave --hosts out")
             return comparison.resume(run, store, plan, arguments.budget, quiet=arguments.quiet)
         session.searched(run, store)
         last = store.state()
@@ -199,8 +217,9 @@ def resume(arguments: argparse.Namespace) -> int:
             session.give_time(store, arguments.budget)
             if not arguments.quiet and (case := from_record.case_of(store)) is not None:
                 note(f"bisector: {reach_from(case, arguments.budget).sentence}")
-        checks.warn_again(options.from_json(store.bisection().settings), run.path, warn)
-        return _conclude(run, store, quiet=arguments.quiet)
+        if (equip := _equip(arguments)) is here:
+            checks.warn_again(options.from_json(store.bisection().settings), run.path, warn)
+        return _conclude(run, store, quiet=arguments.quiet, equip=equip)
 
 
 def step(arguments: argparse.Namespace) -> int:
@@ -258,10 +277,10 @@ def test(arguments: argparse.Namespace) -> int:
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
 
 
-def _conclude(run: RunDirectory, store: Store, *, quiet: bool) -> int:
+def _conclude(run: RunDirectory, store: Store, *, quiet: bool, equip: Equip = here) -> int:
     """Go on with a locked run to its end, and show it; the exit code."""
     with display_for(sys.stdout, quiet=quiet) as display:
-        outcome = session.go_on(run, store, display)
+        outcome = session.go_on(run, store, display, equip)
         display.conclude(from_record.view(run, store))
     return _EXIT_CODES[outcome.state]
 

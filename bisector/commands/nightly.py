@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bisector.bisect import session
+from bisector.bisect.equipment import here
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb, write_json
 from bisector.commands.output import note, save, write
 from bisector.core import units
@@ -98,7 +98,7 @@ def _night(wanted: Plan, *, json: bool, quiet: bool) -> int:
             raise
         night.began(home)
         stack.enter_context(display)
-        n, _ = night.run(wanted, Means(record, postman, display, home, session.here))
+        n, _ = night.run(wanted, Means(record, postman, display, home, here))
         events, nights = record.events(), record.nights()
     if json:
         write_json(OneNight.of(trends(events), nights[n - 1]))

@@ -26,6 +26,8 @@ from bisector.commands.arguments import (
 from bisector.commands.forecasting import SEARCHES, forecast_of
 from bisector.commands.output import note, warn, write
 from bisector.config import options
+from bisector.fleet import hosts
+from bisector.fleet.hosts import Role
 from bisector.host.process import run_here
 from bisector.plan.forecast import Forecast
 from bisector.plan.forecast_lines import forecast_lines
@@ -39,6 +41,7 @@ examples:
   bisector plan v4.11 v4.13-rc1 --calibrate 3   measure each end three times first;
                                              `bisector resume` then searches
   bisector plan v4.11 v4.13-rc1 --budget 8h  what can be reached in one night?
+  bisector plan v4.11 v4.13-rc1 --hosts 4    is a fourth host worth its calibration?
   bisector plan v4.11 v4.13-rc1 --json | jq .hours
   bisector plan compare v6.1 v6.2 --stack hdd   of a comparison: as `bisector compare … --plan`
 Times and noise come from earlier runs on this host; what was not measured is assumed, and marked
@@ -66,10 +69,19 @@ def add(verbs: Verbs) -> None:
     verb.add_argument(
         "--budget", type=duration, metavar="DURATION", help="say what can be reached in so long: 6h; see bisector start"
     )
+    meaning = "say what so many hosts like this one gain, or those of hosts.toml"
+    verb.add_argument("--hosts", type=_hosts, default=1, metavar="K|FILE", help=meaning)
     verb.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of the simulation (default: 1)")
     add_run_dir(verb, "with --calibrate: where to keep the run (default: below $XDG_STATE_HOME)")
     add_json(verb)
     add_settings(verb)
+
+
+def _hosts(text: str) -> int:
+    """How many hosts measure; raises what argparse takes for a wrong value, and :class:`UserError` for a file."""
+    if text.isdecimal():
+        return count(text)
+    return sum(host.role is Role.MEASURE for host in hosts.load(Path(text)).hosts)
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -79,7 +91,8 @@ def plan(arguments: argparse.Namespace) -> int:
     asked = session.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
     if "bisect.calibrate" in given_settings(arguments):
         _calibrate(asked, arguments.run_dir)
-    made = forecast_of(replace(asked, budget_s=arguments.budget), arguments.searches, arguments.seed)
+    asked = replace(asked, budget_s=arguments.budget)
+    made = forecast_of(asked, arguments.searches, arguments.seed, arguments.hosts)
     _show(made, as_json=arguments.json)
     return _HOPELESS if made.hopeless else 0
 

@@ -13,8 +13,9 @@ from typing import TypeVar
 from bisector.analysis.tail import thin_tail
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session as bisection
+from bisector.bisect.equipment import Equip, Equipment, here
 from bisector.bisect.failures import fault_row
-from bisector.bisect.session import Equip, Equipment, clean_up, ends_recorded, gone_if_nothing_began, here, let_go
+from bisector.bisect.session import clean_up, ends_recorded, gone_if_nothing_began, let_go
 from bisector.bisect.single import patiently
 from bisector.compare import schedule
 from bisector.compare.plan import Asked, planned

@@ -69,5 +69,13 @@ class Note:
     text: str
 
 
-Event = Planned | StageStarted | LiveSample | TrialJudged | Note
+@dataclass(frozen=True, slots=True)
+class OnHost:
+    """What happens on one of several hosts."""
+
+    host: str
+    event: "Event"
+
+
+Event = Planned | StageStarted | LiveSample | TrialJudged | Note | OnHost
 Listener = Callable[[Event], None]

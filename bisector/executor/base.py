@@ -110,6 +110,14 @@ class Executor(Protocol):
         """
         ...
 
+    def wait(self, within_s: float | None) -> bool:
+        """Wait until there are news, which is True, until a host is idle that was not, or for so long.
+
+        Where the jobs run in this process, asking for the news runs them, and there is nothing to wait for. Raises
+        ``InfraError`` when no host comes for long.
+        """
+        ...
+
     def acknowledge(self, id_: int) -> None:
         """The end of a job is on record: whoever keeps its result may forget it."""
         ...

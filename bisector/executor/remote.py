@@ -24,6 +24,7 @@ from bisector.executor.watch import Returned
 from bisector.store.facts import now
 
 PATIENCE_S = 300.0  # a switch, or a host, may be started anew
+NO_HOST_S = 3600.0  # while no host is there at all
 _CONNECT = "on each host: bisector worker ADDRESS"
 _LOOK_S = 3600.0  # at most between two looks at deadlines
 
@@ -98,11 +99,23 @@ class RemoteExecutor:
         while not self._ready:
             if not self._open:
                 raise ValueError("no job was submitted")
-            news = self.connection.news(self._next_deadline_s())
-            if news is not None:
-                self._take(news)
-            self._give_up()
+            self._listen(self._next_deadline_s())
         return self._ready.popleft()
+
+    def wait(self, within_s: float | None) -> bool:
+        """Wait for news, or for another idle host; raises :class:`InfraError` when there is neither job nor host."""
+        idle, alone = set(self._idle()), not self._open
+        deadline = Deadline("news", NO_HOST_S if alone else _LOOK_S if within_s is None else within_s)
+        while not (self._ready or deadline.expired or set(self._idle()) - idle):
+            self._listen(min(self._next_deadline_s(), deadline.remaining_s))
+        if alone and not self._hosts and deadline.expired:
+            raise InfraError(f"no host was there for {NO_HOST_S / 60:.0f} min", _CONNECT)
+        return bool(self._ready)
+
+    def _listen(self, within_s: float) -> None:
+        if (news := self.connection.news(within_s)) is not None:
+            self._take(news)
+        self._give_up()
 
     def compilers(self) -> tuple[Compiler, ...]:
         """Those of the coordinator, which the hosts have to have as well."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bisector.analysis.judgement import Measured, judged_run
-from bisector.bisect import session
+from bisector.bisect.equipment import Equip
 from bisector.bisect.single import Attempts, Settled, Single, settle
 from bisector.config import Settings
 from bisector.core.errors import Finding, InfraError
@@ -57,7 +57,7 @@ class Means:
     postman: Postman
     tell: Listener
     home: Path
-    equip: session.Equip
+    equip: Equip
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class TipBench:
     job: Job
     directory: Path
     tell: Listener
-    equip: session.Equip
+    equip: Equip
 
     def measure(self, repository: Repository, targets: Iterable[Target], record: Callable[[Fact], None]) -> None:
         """One measurement after the other, each recorded when its trials are.

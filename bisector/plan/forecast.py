@@ -22,6 +22,22 @@ _MIN_S = 60.0
 # most 8 of 10 (tests/search/test_likelihood.py, 20 searches a spread).
 _SHARE_OF_RUNS = 0.6
 _HOPELESS_BELOW = 0.5
+# Less than this share of the time is within what two simulations of the same differ by.
+_WORTH_IT = 0.03
+
+
+class Shared(Record, frozen=True, kw_only=True):
+    """What several hosts that are like this one gain, each of which measures both ends first."""
+
+    hosts: Annotated[int, "number of hosts"]
+    hours: Annotated[float, "expected hours on the clock"]
+    hours_alone: Annotated[float, "the same of one host"]
+    hours_with_one_less: Annotated[float, "the same of one host less"]
+
+    @property
+    def saved_hours(self) -> float:
+        """By how much the last host shortens it."""
+        return self.hours_with_one_less - self.hours
 
 
 class Forecast(Record, frozen=True, kw_only=True):
@@ -60,6 +76,7 @@ class Forecast(Record, frozen=True, kw_only=True):
     wrong_runs: Annotated[Quantity, "share of the runs of the better side that look like those of the worse one"]
     factor: Annotated[Quantity, "factor between the ends"]
     reach: Annotated[Reach | None, "what is reached within `--budget`; `null` without it"] = None
+    shared: Annotated[Shared | None, "what several hosts gain; `null` without `--hosts`"] = None
 
 
 def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Forecast:
@@ -90,6 +107,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         within = replace(conditions, durations=durations, budget_min=left_s / _MIN_S)
         reach = Reach.of(_drawn(asked, within, known.earlier), asked.budget_s)
     ends = 2 * (1 + summary.both_ways_rate)
+    shared = _shared(asked, conditions, known.earlier) if _is_shared(asked) else None
     return Forecast(
         old=NamedCommit.of(asked.wanted.old),
         new=NamedCommit.of(asked.wanted.new),
@@ -106,7 +124,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         least_factor=least if isfinite(least) else None,
         searches=asked.searches,
         seed=asked.seed,
-        warnings=tuple(_warnings(asked, inputs, summary, least)),
+        warnings=(*_warnings(asked, inputs, summary, least), *(_of_hosts(shared) if shared is not None else ())),
         hopeless=_refused(asked, inputs) or summary.success_rate < _HOPELESS_BELOW,
         build_least_s=inputs.build_least_s,
         build_most_s=inputs.build_most_s,
@@ -119,12 +137,36 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         wrong_runs=inputs.wrong_runs,
         factor=inputs.factor,
         reach=reach,
+        shared=shared,
     )
 
 
 def _drawn(asked: Asked, conditions: Conditions, earlier: Earlier) -> tuple[Result, ...]:
     search = search_for(conditions, Rates.unknown(earlier=earlier))
     return tuple(simulate(asked.graph, asked.strategy, conditions, search, seed=asked.seed, trials=asked.searches))
+
+
+def _is_shared(asked: Asked) -> bool:
+    """Whether several hosts are asked about; git tries one commit at a time, on whichever host."""
+    return asked.hosts > 1 and asked.strategy is Strategy.BAYES
+
+
+def _shared(asked: Asked, conditions: Conditions, earlier: Earlier) -> Shared:
+    def hours(hosts: int) -> float:
+        return Summary.of(_drawn(asked, replace(conditions, hosts=hosts), earlier)).wall_hours_mean
+
+    alone = hours(1)
+    fewer = hours(asked.hosts - 1) if asked.hosts > 2 else alone  # noqa: PLR2004 - one less than two
+    return Shared(hosts=asked.hosts, hours=hours(asked.hosts), hours_alone=alone, hours_with_one_less=fewer)
+
+
+def _of_hosts(shared: Shared) -> Iterator[str]:
+    """Whether the last host is worth that it measures both ends."""
+    if shared.saved_hours < _WORTH_IT * shared.hours_with_one_less:
+        yield (
+            f"the last of {shared.hosts} hosts is not worth its calibration: {shared.hosts - 1} take"
+            f" {shared.hours_with_one_less:.1f} h, and {shared.hosts} take {shared.hours:.1f} h"
+        )
 
 
 def _warnings(asked: Asked, inputs: Inputs, summary: Summary, least: float) -> Iterator[str]:

@@ -33,6 +33,10 @@ def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
     )
     hours = f"{units.duration(one.hours * 3600)}, nine of ten at most {units.duration(one.hours_p90 * 3600)}"
     yield "time", hours, Role.STRONG
+    if one.shared is not None:
+        shared = one.shared
+        each = f"{units.duration(shared.hours * 3600)} on the clock, each host measures both ends"
+        yield f"{shared.hosts} hosts", f"{each}; one host: {units.duration(shared.hours_alone * 3600)}", Role.STRONG
     if one.reach is not None:
         yield "budget", one.reach.sentence, Role.STRONG
     right = f"{one.first_answer_right:.0%} of the answers right, {one.claimed:.1%} claimed"

@@ -48,7 +48,10 @@ class Quantity(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A range, its graph, the settings, and how many searches are simulated with which seed, in how long a time."""
+    """A range, its graph, the settings, and how many searches are simulated with which seed.
+
+    They have ``budget_s`` if that is given, and as many ``hosts`` as this one share them.
+    """
 
     wanted: Range
     graph: RangeGraph
@@ -57,6 +60,7 @@ class Asked:
     searches: int = 30
     seed: int = 1
     budget_s: float | None = None
+    hosts: int = 1
 
     @property
     def stops_early(self) -> bool:

@@ -5,12 +5,13 @@ the same picture.
 """
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
-from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
+from bisector.core.events import Event, LiveSample, OnHost, Planned, StageStarted, TrialJudged
 from bisector.core.trial import Stage
 from bisector.report.figures import figures
 from bisector.report.terminal import VERDICT_ROLES, Line, Role, Span, cells, cut, left, right, shorten
@@ -22,6 +23,8 @@ _RATE_WIDTH = 14
 _LABEL_WIDTH = 10
 _VALUES_WIDTH = 15
 _VERDICTS_SHOWN = 8
+_HOST_WIDTH = 12
+_STAGE_WIDTH = 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,10 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is happening, as of the last event; all times are readings of one monotonic clock."""
+    """What is happening, as of the last event; all times are readings of one monotonic clock.
+
+    Where several ``hosts`` share the search, each has a course of its own.
+    """
 
     plan: Planned | None = None
     planned_at_s: float = 0.0
@@ -44,24 +50,34 @@ class Course:
     passed: tuple[Passed, ...] = ()
     sample: LiveSample | None = None
     judged: tuple[TrialJudged, ...] = ()
+    hosts: Mapping[str, "Course"] = field(default_factory=dict)
 
     def after(self, event: Event, now_s: float) -> "Course":
         """The course with one more event."""
         match event:
             case Planned():
-                return Course(plan=event, planned_at_s=now_s, judged=self.judged)
+                return Course(plan=event, planned_at_s=now_s, judged=self.judged, hosts=self.hosts)
             case StageStarted():
                 return self._next_stage(event, now_s)
             case LiveSample():
                 return replace(self, sample=event)
             case TrialJudged():
-                earlier = tuple(one for one in self.judged if one.n < event.n)
-                later = tuple(one for one in self.judged if one.n > event.n)
-                if later:  # an end, judged anew with the threshold, while another trial goes on
-                    return replace(self, judged=(*earlier, event, *later))
-                return Course(judged=(*earlier, event))
-            case Note():
-                return self
+                return self._judged(event)
+            case OnHost(host=host, event=one):
+                there = self.hosts.get(host, Course()).after(one, now_s)
+                return replace(self, hosts={**self.hosts, host: there})
+        return self
+
+    def _judged(self, event: TrialJudged) -> "Course":
+        earlier = tuple(one for one in self.judged if one.n < event.n)
+        later = tuple(one for one in self.judged if one.n > event.n)
+        if later and not self.hosts:  # an end, judged anew with the threshold, while another trial goes on
+            return replace(self, judged=(*earlier, event, *later))
+        return Course(judged=(*earlier, event, *later), hosts=self._without(event.n))
+
+    def _without(self, n: int) -> Mapping[str, "Course"]:
+        """What hosts are at, once that trial has ended."""
+        return {name: Course() if one.plan is not None and one.plan.n == n else one for name, one in self.hosts.items()}
 
     def _next_stage(self, event: StageStarted, now_s: float) -> "Course":
         passed = self.passed
@@ -115,7 +131,10 @@ def _coarse(seconds: float) -> float:
 
 def live_lines(course: Course, now_s: float, wall: datetime, width: int, height: int) -> list[Line]:
     """The live picture: the trial, its stage, the run in progress, the verdicts so far."""
-    trial = [*_trial_lines(course, now_s, wall, width), (), *_stage_lines(course, now_s, width)]
+    if course.hosts:
+        trial = [_host_line(name, one, now_s, width) for name, one in course.hosts.items()]
+    else:
+        trial = [*_trial_lines(course, now_s, wall, width), (), *_stage_lines(course, now_s, width)]
     lines = [(), *trial, *_verdict_lines(course, width, height - len(trial) - 3)]
     return [cut(line, width) for line in lines]
 
@@ -156,9 +175,34 @@ def _stage_lines(course: Course, now_s: float, width: int) -> list[Line]:
     return lines
 
 
+def _host_line(name: str, course: Course, now_s: float, width: int) -> Line:
+    """What one of several hosts is at: the stage and its clock, the run in progress, the trial and its commit."""
+    label = left(shorten(name, _HOST_WIDTH), _HOST_WIDTH)
+    if course.plan is None:
+        return (Span(f"{_INDENT}{label}  ", Role.HEAD), Span("idle", Role.DIM))
+    stage = f"{course.stage or 'waiting'} {units.clock(now_s - (course.stage_at_s or course.planned_at_s))}"
+    if course.sample is not None:
+        stage = f"{course.sample.run} {_share(course.sample):.0%}  {_rate(course.sample)}"
+    trial = f"{course.plan.n:>3}  {course.plan.commit.short}  "
+    room = width - len(_INDENT) - _HOST_WIDTH - _STAGE_WIDTH - cells(trial) - 4
+    return (
+        Span(f"{_INDENT}{label}  ", Role.HEAD),
+        Span(f"{left(shorten(stage, _STAGE_WIDTH), _STAGE_WIDTH)}  ", Role.ACTIVE),
+        Span(trial, Role.STRONG),
+        Span(shorten(course.plan.purpose or course.plan.commit.subject, room), Role.DIM),
+    )
+
+
+def _share(sample: LiveSample) -> float:
+    return min(1.0, max(0.0, sample.done_share))  # of 0.0 and NaN, max() keeps the first
+
+
+def _rate(sample: LiveSample) -> str:
+    return sample.unit.text(sample.rate) if math.isfinite(sample.rate) else f"{units.UNKNOWN} {sample.unit}"
+
+
 def _bar(sample: LiveSample, width: int) -> Line:
-    share = min(1.0, max(0.0, sample.done_share))  # of 0.0 and NaN, max() keeps the first
-    rate = sample.unit.text(sample.rate) if math.isfinite(sample.rate) else f"{units.UNKNOWN} {sample.unit}"
+    share, rate = _share(sample), _rate(sample)
     figures_text = f" {share:4.0%}  {rate:>{_RATE_WIDTH}}  {sample.run}"
     length = max(4, min(_BAR_WIDTH, width - len(_INDENT) - cells(figures_text)))
     filled = round(share * length)

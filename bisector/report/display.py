@@ -19,7 +19,7 @@ from rich.text import Text
 
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
-from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
+from bisector.core.events import Event, LiveSample, Note, OnHost, Planned, StageStarted, TrialJudged
 from bisector.core.printable import clean
 from bisector.report.course import Course, live_lines, plan_text
 from bisector.report.figures import values_text
@@ -133,8 +133,9 @@ class LiveProgress:
     def __call__(self, event: Event, /) -> None:
         """Fold one event; a note stays on the screen above the picture."""
         self._course = self._course.after(event, self._clock())
-        if isinstance(event, Note) and not self._stream.lost:
-            print_lines(self._console, [(Span("  "), Span(event.text))])
+        said = event.event if isinstance(event, OnHost) else event
+        if isinstance(said, Note) and not self._stream.lost:
+            print_lines(self._console, [(Span("  "), Span(event_text(event)))])
 
     def conclude(self, view: BisectionView) -> None:
         """Take the picture away, then show the table and what stands below it, in colours."""
@@ -217,6 +218,9 @@ def event_text(event: Event) -> str:
             return event.text
         case LiveSample():
             return ""
+        case OnHost(host=host, event=one):
+            text = event_text(one)
+            return f"{host}: {text}" if text else ""
 
 
 def _judged_text(event: TrialJudged) -> str:

@@ -29,11 +29,12 @@ class Work(StrEnum):
 
 
 class Ending(StrEnum):
-    """What became of a submission; LOST when its process was killed."""
+    """What became of a submission; LOST when its process was killed, CANCELLED when nobody needed it any more."""
 
     DONE = "done"
     FAILED = "failed"
     LOST = "lost"
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from bisector.core.events import Event
 from bisector.core.subject import Kind, Mattering
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State, Strategy, Terms
+from bisector.executor.base import Executor
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
@@ -61,7 +62,7 @@ class Lab:
         """The same, with ends of which no search reads one again before it begins."""
         return replace(self.engine(culprit, **table), fast_iops=FAR_IOPS)
 
-    def bisect(self, engine: fakes.FakeExecutor) -> Done:
+    def bisect(self, engine: Executor) -> Done:
         """One process's life: from the store's facts to an answer, or to its death."""
         with Repository.open(self.path / "linux") as repository, self._store() as store:
             old, new = repository.commits((self.shas[self.old], self.shas[self.new]))

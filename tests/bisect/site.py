@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
+from bisector.bisect.equipment import Equipment
 from bisector.bisect.session import Asked
 from bisector.config import Settings, options
 from bisector.core.errors import Interrupted
@@ -71,11 +72,9 @@ class Site:
         return session.go_on(run, store, self.events.append, self._equip).state
 
     @contextmanager
-    def _equip(
-        self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener
-    ) -> Iterator[session.Equipment]:
+    def _equip(self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
         with SourceTree(repository, run_dir) as self.engine.tree:
-            yield session.Equipment(self.engine, fakes.FakeKin(repository), fakes.at_once)
+            yield Equipment(self.engine, fakes.FakeKin(repository), fakes.at_once)
 
     def held(self) -> Sequence[str]:
         """The commits that are held, by the names of the references that do it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
-from bisector.bisect.session import Equipment
+from bisector.bisect.equipment import Equipment
 from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError, UserError

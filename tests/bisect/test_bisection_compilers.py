@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bisector.bisect.compilers import next_build
 from bisector.bisect.instructions import Record, Submit
-from bisector.bisect.step import next_build
 from bisector.core.errors import EndsDoNotReproduce, UserError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Compiler

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect import session
+from bisector.bisect.equipment import Equipment
 from bisector.cli import main
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
@@ -91,16 +91,14 @@ def test_resume_goes_on_with_a_run_that_was_narrowed_by_a_busy_host(
                               busy={recorded.shas["c1"]: 1 + REPEATS})  # fmt: skip
 
     @contextmanager
-    def equip(
-        _settings: Settings, _run_dir: Path, repository: Repository, _tell: Listener
-    ) -> Iterator[session.Equipment]:
-        yield session.Equipment(engine, fakes.FakeKin(repository))
+    def equip(_settings: Settings, _run_dir: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
+        yield Equipment(engine, fakes.FakeKin(repository))
 
     def state() -> State:
         with Store.open(recorded.run.database, readonly=True) as store:
             return from_record.view(recorded.run, store).state
 
-    monkeypatch.setattr(session.go_on, "__defaults__", (equip, *(session.go_on.__defaults__ or ())[1:]))
+    monkeypatch.setattr("bisector.commands.measure.here", equip)
     resume = ["resume", "--quiet", "--run-dir", str(recorded.run.path)]
     assert main(resume) == 3
     assert state() is State.NARROWED

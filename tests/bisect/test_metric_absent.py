@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
+from bisector.bisect.equipment import Equipment
 from bisector.config import Settings
 from bisector.core.events import Listener
 from bisector.core.objective import MetricAbsent
@@ -26,10 +27,8 @@ def test_it_is_over_and_resume_is_not_advised(tmp_path: Path, metric: str) -> No
     engine = fakes.FakeExecutor(lambda sha: sha == recorded.shas["c3"])
 
     @contextmanager
-    def equip(
-        _settings: Settings, _run_dir: Path, repository: Repository, _tell: Listener
-    ) -> Iterator[session.Equipment]:
-        yield session.Equipment(engine, fakes.FakeKin(repository), fakes.at_once)
+    def equip(_settings: Settings, _run_dir: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
+        yield Equipment(engine, fakes.FakeKin(repository), fakes.at_once)
 
     with Store.open(recorded.run.database) as store:
         with pytest.raises(MetricAbsent) as caught:

@@ -9,6 +9,7 @@ import pytest
 
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
+from bisector.bisect.equipment import Equipment
 from bisector.bisect.facts import Aim
 from bisector.bisect.instructions import Done
 from bisector.bisect.next_step import next_step
@@ -25,8 +26,8 @@ from bisector.report.summary import footer_lines
 from bisector.report.terminal import as_text
 from bisector.search.noise import Earlier
 from bisector.status import document_of, from_record
-from bisector.status.view import BisectionView
 from bisector.status.evidence import is_on_an_ends_level
+from bisector.status.view import BisectionView
 from bisector.storage.parse import lone_disk
 from bisector.store.facts import Compilers
 from bisector.store.rows import BisectionRow
@@ -103,15 +104,14 @@ class Site:
         directory = trial_directory(run.path, n, made.commit)
         (directory / "full").mkdir()
         (directory / "full/fio.json").write_text(f"{iops}\n")
-        return replace(made, runs=(*made.runs[:-1], last), artifacts=collect(directory, run.path))
+        artifacts = collect(directory, run.path)
+        return replace(made, runs=(*made.runs[:-1], last), artifacts=artifacts, host=fakes.HOST)
 
     @contextmanager
-    def equip(
-        self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener
-    ) -> Iterator[session.Equipment]:
+    def equip(self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
         iops = {self.shas[name]: figure for name, figure in {**READINGS, **SECOND}.items()}
         engine = fakes.FakeExecutor(lambda sha: iops[sha] > 2_000, culprit="x2", slow_iops=700.0, fast_iops=6_000.0)
-        yield session.Equipment(engine, fakes.FakeKin(repository), fakes.at_once)
+        yield Equipment(engine, fakes.FakeKin(repository), fakes.at_once)
         names = {sha: name for name, sha in self.shas.items()}
         self.measured += [names[sha] for sha in engine.measured if sha in names]  # not the ends without a commit
 
@@ -251,7 +251,7 @@ def test_only_what_lies_between_the_ends_levels_is_on_neither(site: Site) -> Non
 
 def test_what_is_taken_over_was_not_read_before_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trials of the first run teach the second one its rates: as its own, and not once more as another run's."""
-    monkeypatch.setattr("bisector.bisect.session.host_id", lambda: "box")
+    monkeypatch.setattr("bisector.bisect.session.host_id", lambda: fakes.HOST)
     run = site.first_run()
     with Store.open(run.database) as store:
         for n in (20, 21):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bisector.bisect.session import Equipment
+from bisector.bisect.equipment import Equipment
 from bisector.cli import main
 from bisector.config import Settings
 from bisector.core.events import Listener

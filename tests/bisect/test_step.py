@@ -59,7 +59,7 @@ def facts(*trials: Trial, heard: Heard = HEARD, task: Task = TASK) -> Facts:
 
 def told(known: Facts) -> tuple[Facts, Instruction]:
     """The facts once everything was told that there is to tell, and the instruction that comes then."""
-    while isinstance(said := step(known, (), (HOST,)), Tell):
+    while isinstance(said := step(known, {}, (HOST,)), Tell):
         known = replace(known, heard=replace(known.heard, told=known.heard.told | {*said.keys}))
     return known, said
 
@@ -90,7 +90,7 @@ def after(known: Facts, attempts: Sequence[Attempt]) -> Facts:
 
 def arrived(known: Facts, *before: Attempt, now: Attempt) -> Record:
     known = after(known, before) if before else told(known)[0]
-    said = step(replace(known, heard=replace(known.heard, arrived=(now,))), (), (HOST,))
+    said = step(replace(known, heard=replace(known.heard, arrived=(now,))), {}, (HOST,))
     assert isinstance(said, Record)
     assert said.settles == now
     return said
@@ -102,17 +102,17 @@ def with_git(known: Facts, says: Try | Found | Contradiction, *verdicts: tuple[s
 
 
 def test_what_is_not_known_is_asked_for() -> None:
-    assert step(facts(heard=Heard()), (), (HOST,)) == Ask(Installed())
+    assert step(facts(heard=Heard()), {}, (HOST,)) == Ask(Installed())
 
 
 def test_the_same_facts_have_the_same_answer() -> None:
-    assert step(facts(*ENDS), (), (HOST,)) == step(facts(*ENDS), (), (HOST,))
+    assert step(facts(*ENDS), {}, (HOST,)) == step(facts(*ENDS), {}, (HOST,))
 
 
 def test_what_a_killed_process_had_in_flight_is_lost_first() -> None:
     in_flight = (InFlight(3, Submitted(Work.TRIAL, OLD.sha, 1)), InFlight(4, Submitted(Work.CONTROL, NEW.sha)))
     known = Facts(TASK, replace(on_record(), in_flight=in_flight), HEARD)
-    said = step(known, (4,), (HOST,))
+    said = step(known, {4: None}, (HOST,))
     assert isinstance(said, Record)
     assert said.facts == (Ended(3, Ending.LOST),)
     assert [event.text for event in said.tell if isinstance(event, Note)] == [
@@ -120,9 +120,9 @@ def test_what_a_killed_process_had_in_flight_is_lost_first() -> None:
     ]
 
 
-@pytest.mark.parametrize(("in_flight", "idle"), [((), ()), ((7,), (HOST,))], ids=["no host", "something in flight"])
-def test_there_is_a_time_to_wait(in_flight: tuple[int, ...], idle: tuple[str, ...]) -> None:
-    assert step(facts(), in_flight, idle) == Wait()
+@pytest.mark.parametrize("in_flight", [{}, {7: None}], ids=["no host", "something in flight"])
+def test_there_is_a_time_to_wait(in_flight: dict[int, Submit | None]) -> None:
+    assert step(facts(), in_flight, ()) == Wait()
 
 
 def test_the_only_compiler_is_put_on_record() -> None:
@@ -147,7 +147,7 @@ def test_a_trial_is_on_record_with_the_end_of_its_submission_and_told_then() -> 
     record = arrived(facts(), now=one)
     assert record.facts == (NumberedTrial(1, ENDS[0]), Ended(5, Ending.DONE))
     assert record.over
-    tell = step(facts(ENDS[0]), (), (HOST,))
+    tell = step(facts(ENDS[0]), {}, (HOST,))
     assert isinstance(tell, Tell)
     (event,) = tell.events
     assert isinstance(event, TrialJudged)
@@ -156,7 +156,7 @@ def test_a_trial_is_on_record_with_the_end_of_its_submission_and_told_then() -> 
 
 def test_the_first_end_is_told_again_when_there_is_a_line() -> None:
     known, _ = told(facts(ENDS[0]))
-    tell = step(Facts(TASK, on_record(*ENDS), known.heard), (), (HOST,))
+    tell = step(Facts(TASK, on_record(*ENDS), known.heard), {}, (HOST,))
     assert isinstance(tell, Tell)
     assert [(e.n, e.verdict) for e in tell.events if isinstance(e, TrialJudged)] == [(2, Verdict.NEW), (1, Verdict.OLD)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.session import Equipment
+from bisector.bisect.equipment import Equipment
 from bisector.compare.plan import Asked, planned
 from bisector.compare.schedule import Done
 from bisector.compare.session import Comparison

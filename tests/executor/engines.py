@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -24,6 +24,7 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Listener, LiveSample, StageStarted
 from bisector.core.metric import Unit
+from bisector.core.subject import Kind
 from bisector.core.trial import Stage
 from bisector.executor.base import Failed, Finished, Job
 from bisector.executor.spec import Spec
@@ -38,6 +39,7 @@ from tests import fakes
 from tests.executor.bench import Bad, Workload, local
 
 FAKE = f"{__name__}:measured"
+SEARCHED = f"{__name__}:searched"
 CONTRACT = f"{__name__}:by_contract"
 WAIT_S = 60.0
 
@@ -147,6 +149,40 @@ def _do(does: str, place: Path) -> None:
                 subprocess.Popen(["sleep", str(WAIT_S)], env=env, start_new_session=True)
             (place.parent.parent / "hanging").touch()
             time.sleep(WAIT_S)
+
+
+def truth(spool: Path, culprit: str, new: Sequence[str], times: float = 1.0) -> None:
+    """Which kernels are new on a host where everything is so many times as fast."""
+    spool.mkdir(parents=True, exist_ok=True)
+    (spool / "truth.json").write_text(json.dumps({"culprit": culprit, "new": list(new), "times": times}))
+
+
+@contextmanager
+def searched(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
+    """One fake measurement of a history in which one commit made the change."""
+    spool, id_ = place.parent.parent, spec.key.id
+    does, told = _does(spool, id_), json.loads((spool / "truth.json").read_text())
+    with (spool / f"{id_}-runs").open("a") as file:
+        file.write("run\n")
+    request = spec.settled(place)[1]
+    _wait(spool, id_, BEGUN, does)
+    if not isinstance(request, TrialRequest):
+        yield Finished(id_, host_id(), None, now())
+        return
+    tell(StageStarted(request.commit, Stage.WORKLOAD, "full run"))
+    subject = request.cell.subject
+    is_new = subject.commit.sha in told["new"]
+    if not subject.is_commit:
+        is_new = (subject.changed_by == told["culprit"]) is (subject.kind is Kind.PICKED)
+    # Figures are far apart, and never twice the same
+    wobble = 1 + 0.01 * random.Random(f"{subject.commit.sha} {id_}").random()
+    iops = told["times"] * (40 if is_new else 1) * fakes.SLOW_IOPS * wobble
+    logs = trial_directory(place, request.n, request.commit)
+    (logs / "console.log").write_text(f"{spec.key} on this host\n")
+    trial = replace(fakes.trial(request.commit, iops), cell=request.cell, artifacts=collect(logs, place))
+    _wait(spool, id_, MEASURED, does)
+    yield Finished(id_, host_id(), trial, now())
+    _wait(spool, id_, KEPT, does)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect import session
+from bisector.bisect.equipment import Equipment
 from bisector.config import Settings
 from bisector.core.errors import InfraError
 from bisector.core.events import Event as Told
@@ -150,12 +150,10 @@ class World:
             self.told.append(event.text)
 
     @contextmanager
-    def equip(
-        self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener
-    ) -> Iterator[session.Equipment]:
+    def equip(self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
         job = repository.top.name
         self.engines[job].culprit = self.slow_from.get(job, "")
-        yield session.Equipment(self.engines[job], fakes.FakeKin(repository), fakes.at_once)
+        yield Equipment(self.engines[job], fakes.FakeKin(repository), fakes.at_once)
 
     def events(self) -> tuple[Event, ...]:
         with NightRecord.open(nights_home() / HISTORY, readonly=True) as record:

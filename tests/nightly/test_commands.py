@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bisector.bisect import session
 from bisector.cli import main
+from bisector.commands import nightly
 from bisector.host import systemd
 from bisector.store.nights import HISTORY, Concluded, nights_home
 from tests import fakes
@@ -17,7 +17,7 @@ from tests.nightly.conftest import World
 
 @pytest.fixture
 def console(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "Console":
-    monkeypatch.setattr(session, "here", world.equip)
+    monkeypatch.setattr(nightly, "here", world.equip)
     return Console(world, capsys)
 
 

@@ -374,3 +374,27 @@ def test_what_a_budget_reaches_is_said(place: Place) -> None:
     assert reach["named"] < 10
     assert 1 < reach["candidates"] <= 16
     assert "narrow it down to" in place.plan("--budget", f"{half_s}s")
+
+
+def test_what_several_hosts_gain_is_said(place: Place) -> None:
+    assert place.json()["shared"] is None
+    found = place.json("--hosts", "2")["shared"]
+    assert found["hosts"] == 2
+    assert found["hours"] < found["hours_with_one_less"] == found["hours_alone"]
+    assert "2 hosts" in place.plan("--hosts", "2")
+
+
+def test_a_host_that_is_not_worth_its_calibration_is_named(place: Place) -> None:
+    """Among 16 commits there is nothing left for a sixth host to do."""
+    assert "the last of 6 hosts is not worth its calibration: 5 take" in place.plan("--hosts", "6")
+    assert "not worth its calibration" not in place.plan("--hosts", "2")
+
+
+def test_the_hosts_of_a_fleet_are_counted(place: Place) -> None:
+    hosts = place.home / "hosts.toml"
+    hosts.write_text('[hosts.a]\n[hosts.b]\n[hosts.c]\nrole = "build"\n')
+    assert place.json("--hosts", str(hosts))["shared"]["hosts"] == 2
+
+
+def test_git_tries_one_commit_at_a_time_on_several_hosts_as_well(place: Place) -> None:
+    assert place.json("--hosts", "3", "--strategy", "git")["shared"] is None

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bisector.core.events import LiveSample, Note, Planned, StageStarted
+from bisector.core.events import LiveSample, Note, OnHost, Planned, StageStarted
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.trial import Stage
@@ -48,6 +48,39 @@ GOLDEN = """\
     1  0a5b3c7d9e1f  broken     1,002 / 9,104  2 min 26 s  Linux 5.0
     2  5a5b3c7d9e1f  fixed      4,006 / 7,363  2 min 26 s  Linux 5.1-rc1
 """
+
+
+HOSTS = """\
+
+  bench1        full 62%  3,980 IOPS            3  3a5b3c7d9e1f  halves…
+  bench2        boot 0:05                       4  5a5b3c7d9e1f  tells…
+  a-name-that…  idle
+
+    n  commit        verdict             IOPS        took
+    1  0a5b3c7d9e1f  broken     1,002 / 9,104  2 min 26 s  Linux 5.0
+"""
+
+
+def test_each_of_several_hosts_has_a_line() -> None:
+    first, second = examples.COMMITS[3], examples.COMMITS[5]
+    going = Course().after(examples.event_of(examples.BROKEN), 0.0)
+    for host, event in (
+        ("bench1", Planned(3, first, "halves the candidates", 4, 2)),
+        ("bench2", Planned(4, second, "tells most beside it", 4, 2)),
+        ("a-name-that-is-long", Planned(1, first, "", 0, 0)),
+        ("bench1", LiveSample("full", 3980.4, Unit.IOPS, 0.625)),
+        ("bench2", StageStarted(second, Stage.BOOT)),
+    ):
+        going = going.after(OnHost(host, event), 100.0)
+    going = going.after(examples.event_of(examples.BROKEN), 101.0)
+    assert as_text(live_lines(going, 105.0, WALL, 72, 30)) == HOSTS
+
+
+def test_what_happens_on_one_of_several_hosts_is_told_with_its_name() -> None:
+    commit = examples.COMMITS[3]
+    assert event_text(OnHost("bench1", StageStarted(commit, Stage.BOOT))) == "bench1:   boot"
+    assert event_text(OnHost("bench1", Note("no room"))) == "bench1: no room"
+    assert event_text(OnHost("bench1", LiveSample("full", 1.0, Unit.IOPS, 0.5))) == ""
 
 
 def test_golden() -> None:

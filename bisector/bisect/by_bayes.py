@@ -1,139 +1,42 @@
-"""What to measure next, and when that is the answer, by one of two strategies; pure.
+"""What to measure next, and when that is the answer, by Bayes; pure.
 
-By git each verdict is believed, and git's own midpoint is next. By Bayes all readings are weighed: what tells most for
-its time is next, until the answer is sure enough, and git's bisection is a mirror of what is believed.
+All readings are weighed: what tells most for its time is next, until the answer is sure enough, and git's bisection is
+a mirror of what is believed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from bisector.analysis import kernels
 from bisector.analysis.judgement import Again
 from bisector.bisect.budget import why_over
-from bisector.bisect.facts import Facts, measure
+from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import (
+    Cancel,
     ChangedEnd,
     Done,
     Instruction,
     LeftInRange,
     Outlook,
-    ParentsOf,
     Record,
     ShowGit,
     Submit,
-    TwinOf,
     Wait,
 )
-from bisector.core.errors import EndsDoNotReproduce, InfraError
+from bisector.bisect.relatives import merge_base_is_new, twin_of
+from bisector.bisect.submission import measure
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Kind, NotChanged, Subject
 from bisector.core.units import plural, share
-from bisector.core.verdict import State, Terms, Verdict
-from bisector.git.bisect import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths
-from bisector.git.bisect import Try as Midpoint
+from bisector.core.verdict import State, Verdict
+from bisector.git.bisect import MergeBaseIsNew
 from bisector.git.trees import CannotBeHad
 from bisector.search.decision import Answer, Ending, Hold, Try, Undo
-from bisector.search.step import figures_tell
+from bisector.search.likelihood import Key
+from bisector.search.step import figures_tell, pointless
 from bisector.status.conclusion import Standing, outside_paths
+from bisector.trial.runner import TrialRequest
 
-# By git
-
-
-def by_git(facts: Facts) -> Instruction:
-    """Show git all verdicts, then try what it proposes, or give its answer.
-
-    Raises :class:`bisector.core.errors.EndsDoNotReproduce` when a merge base shows that there is nothing to bisect,
-    :class:`InfraError` when the verdicts contradict each other.
-    """
-    ends = {end.sha for end in facts.task.ends}
-    verdicts = tuple((sha, verdict) for sha, verdict in facts.judging.verdicts() if sha not in ends)
-    told = _turned(facts, dict(verdicts))
-    show = ShowGit(facts.judging.terms, facts.task.skips, verdicts, proposes=True, tell=told)
-    if facts.heard.git is None or facts.heard.git.shown != show:
-        return show
-    match facts.heard.git.says:
-        case Midpoint(commit=commit, candidates_left=left, steps_left=steps) as tried:
-            return measure(facts, Subject(commit), "merge base" if tried.is_merge_base else "", Outlook(left, steps))
-        case Found(commit=commit):
-            return _whole_run(facts, commit) or _found(facts, commit)
-        case OnlySkippedLeft(candidates=left, skipped=skipped):
-            parents = facts.answer(ParentsOf(tuple(commit.sha for commit in left)))
-            candidates = kernels.possible(facts.judging.trials, left, parents.__getitem__)
-            return Done(State.NARROWED, candidates, skipped, _skips_in_the_way(candidates, skipped))
-        case OutsidePaths(candidates=candidates):
-            return Done(State.NARROWED, candidates, (), outside_paths(facts.task.wanted.paths))
-        case MergeBaseIsNew() as found:
-            raise _merge_base_is_new(found, facts.judging.terms)
-        case Contradiction() as error:
-            raise _contradiction(error)
-        case None:
-            raise RuntimeError("git was shown the verdicts and not asked")
-
-
-def _turned(facts: Facts, now: dict[str, Verdict]) -> tuple[Note, ...]:
-    """What people are told when something that git was told does not hold any more; the search goes on from the facts.
-
-    A whole run said otherwise than one that was stopped early, or a reading moved the threshold.
-    """
-    terms = facts.judging.terms
-    for sha, before in facts.heard.git.shown.verdicts if facts.heard.git is not None else ():
-        if (after := now.get(sha, before)) is not before:
-            turned = f"{sha[:12]} is {terms.word(after)}, not {terms.word(before)}"
-            if _a_whole_run_came_last(facts, sha):
-                early = "as one that was stopped early had said; the search goes on"
-                return (Note(f"a whole run says that {turned}, {early}"),)
-            return (Note(f"by all readings {turned}"),)
-    return ()
-
-
-def _a_whole_run_came_last(facts: Facts, sha: str) -> bool:
-    """Whether the last trial of all is a whole run of a commit that had one that was stopped early before."""
-    *before, (_, last) = facts.judging.trials
-    early = any(trial.commit.sha == sha and trial.runs and not trial.bears_answer for _, trial in before)
-    return early and last.commit.sha == sha and last.bears_answer
-
-
-def _whole_run(facts: Facts, culprit: Commit) -> Submit | None:
-    """A whole run that the answer lacks: of the culprit or a parent that had only one that was stopped early."""
-    parents = facts.answer(ParentsOf((culprit.sha,)))
-    rests_on = (culprit.sha, *parents[culprit.sha])
-    commit = next(filter(None, map(facts.judging.to_measure_whole, rests_on)), None)
-    if commit is None:
-        return None
-    others = () if commit.sha == culprit.sha else (culprit.sha,)
-    purpose = "a whole run before the answer is given"
-    return measure(facts, Subject(commit), purpose, Outlook(1, 1), whole=True, clear_of=others)
-
-
-def _found(facts: Facts, commit: Commit) -> Done:
-    """The answer; a commit that has its parent's kernel cannot be it, whatever was concluded of the parent."""
-    term = facts.judging.terms.new
-    twin = _twin(facts, commit)
-    if twin is not None:
-        raise InfraError(
-            f"{commit.short} is {term} and has the kernel of its parent {twin.short}, which counts as not {term}",
-            "there is more than one change, or a verdict is wrong, or the change was made outside the paths given;"
-            f" measure the parent: bisector test {twin.short}",
-        )
-    return Done(State.FOUND, (commit,), (), f"{commit.short} is the first {term} commit: {commit.subject}")
-
-
-def _skips_in_the_way(candidates: Sequence[Commit], skipped: Sequence[Commit]) -> str:
-    names = ", ".join(commit.short for commit in skipped)
-    return f"one of {len(candidates)} commits; {names} cannot be tested and stand in the way"
-
-
-def _contradiction(error: Contradiction) -> InfraError:
-    found = InfraError(
-        f"the verdicts contradict each other: {error}; there is more than one change, or one verdict is wrong",
-        "bisector table shows the figures; measure one of the two again: bisector test COMMIT,"
-        " or begin with --strategy bayes, which weighs both",
-    )
-    found.skippable = error.sha
-    return found
-
-
-# By Bayes
+_SAME_SOURCES = "a parent with the same sources"
 
 
 def by_bayes(facts: Facts) -> Instruction:
@@ -147,6 +50,7 @@ def by_bayes(facts: Facts) -> Instruction:
         (None if _holds(facts, standing.final) else _show(facts, standing.shown))
         or (_of_base(facts, standing, base) if base is not None else None)
         or _begun(facts, standing)
+        or _broken_off(facts, standing)
         or _decided(facts, standing)
     )
 
@@ -180,11 +84,13 @@ def _base_to_measure(facts: Facts) -> Commit | None:
         if judgement is None and sha not in facts.task.skips:
             return facts.commit(sha)
         if judgement is not None and judgement.verdict is Verdict.NEW:
-            raise _merge_base_is_new(MergeBaseIsNew(facts.commit(sha), old, new), facts.judging.terms)
+            raise merge_base_is_new(MergeBaseIsNew(facts.commit(sha), old, new), facts.judging.terms)
     return None
 
 
-def _of_base(facts: Facts, standing: Standing, base: Commit) -> Submit:
+def _of_base(facts: Facts, standing: Standing, base: Commit) -> Submit | Wait:
+    if facts.is_in_flight(base.sha):
+        return Wait()
     overlaps = figures_tell(standing.case.search.rules, standing.belief)
     return measure(facts, Subject(base), "merge base", _outlook(standing), whole=overlaps)
 
@@ -195,7 +101,9 @@ def _begun(facts: Facts, standing: Standing) -> Instruction | None:
     Such a trial is no fact for the search, which decides as it did before: the run is whole, or not, as it was to be.
     """
     _, last = facts.judging.trials[-1]
-    if last.commit.sha in facts.task.skips or not isinstance(facts.judging.since(last.commit.sha), Again):
+    if last.commit.sha in facts.task.skips or facts.is_in_flight(last.commit.sha):
+        return None
+    if not isinstance(facts.judging.since(last.commit.sha), Again):
         return None
     overlaps = figures_tell(standing.case.search.rules, standing.belief)
     if last.subject.changed_by is not None:
@@ -208,9 +116,37 @@ def _begun(facts: Facts, standing: Standing) -> Instruction | None:
     return measure(facts, Subject(last.commit), "", _outlook(standing), whole=overlaps)
 
 
+def _broken_off(facts: Facts, standing: Standing) -> Cancel | None:
+    """What is under way on another host and least worth the minutes that it still takes, by what was just read.
+
+    Only then: what is broken off may be chosen again, for the time that is expected of it.
+    """
+    case, last = standing.case, facts.heard.chose_by
+    if last is None or case.facts.readings == last.readings:
+        return None
+    left_min, ids = dict[Key, float](), dict[Key, int]()
+    for id_, one in facts.in_flight.items():
+        if one is None or one.because is None or id_ in facts.heard.cancelled:
+            continue
+        if isinstance(one.request, TrialRequest) and (key := case.number(one.request.cell.subject)) is not None:
+            left_min[key], ids[key] = max(0.0, one.expected_min - facts.since_min.get(id_, 0.0)), id_
+    if not left_min:
+        return None
+    found = pointless(case.problem, case.facts, case.search, standing.belief, left_min)
+    return None if found is None else Cancel(ids[found])
+
+
+def _expected_min(standing: Standing, commit: int | None, *, whole: bool) -> float:
+    """How long a trial of a commit takes, or of an end without one, or with it."""
+    costs = standing.case.search.costs
+    build_min = costs.build_min if commit is None else costs.build_of(commit)
+    runs_min = costs.whole_run_min if whole else (costs.old_run_min + costs.new_run_min) / 2
+    return build_min + costs.setup_min + runs_min
+
+
 def _decided(facts: Facts, standing: Standing) -> Instruction:
     known = standing.case.facts
-    if known == facts.heard.chose_by:
+    if known == facts.heard.chose_by and not facts.in_flight:
         raise RuntimeError("the last trial changed nothing, and the search asks for it again")
     ground = standing.case.ground
     match standing.decision:
@@ -218,13 +154,15 @@ def _decided(facts: Facts, standing: Standing) -> Instruction:
             purpose = "an answer rests on it" if one.confirms else ""
             commit = facts.commit(standing.case.commit_for(number))
             others = _beside(standing, one)
-            return measure(
+            trial = measure(
                 facts, Subject(commit), purpose, _outlook(standing), whole=whole, because=known, clear_of=others
             )
+            return replace(trial, expected_min=_expected_min(standing, number, whole=whole))
         case Undo(commit=number, kernel=kind) as one:
             commit = facts.commit(ground.shas[number])
             step = _changed(facts, standing, kind, commit, whole=one.whole, clear_of_end=one.beside_end)
-            return step if isinstance(step, Record) else replace(step, because=known)
+            expected_min = _expected_min(standing, None, whole=one.whole)
+            return step if isinstance(step, Record) else replace(step, because=known, expected_min=expected_min)
         case Hold():
             return Wait()
         case Answer() as answer:
@@ -273,7 +211,8 @@ def _concluded(facts: Facts, standing: Standing, answer: Answer) -> Instruction:
         if twin.sha not in ground.numbers:
             message = f"{outside_paths(paths)}: {commit.short} changes nothing"
             return Done(State.NARROWED, (commit,), (), message)
-        return measure(facts, Subject(twin), "a parent with the same sources", _outlook(standing))
+        is_under_way = facts.is_in_flight(twin.sha)
+        return Wait() if is_under_way else measure(facts, Subject(twin), _SAME_SOURCES, _outlook(standing))
     new = facts.judging.terms.new
     sure = f"{commit.short} is the first {new} commit: {commit.subject} ({share(answer.probability)})"
     return _show(facts, standing.final) or Done(State.FOUND, (commit,), (), sure)
@@ -304,7 +243,7 @@ def _left_by_git(facts: Facts) -> tuple[Commit, ...]:
 
 def _unmeasured_twin(facts: Facts, commit: Commit) -> Commit | None:
     """A parent that has the kernel of the answer, which nobody has looked at yet."""
-    twin = _twin(facts, commit)
+    twin = twin_of(facts, commit)
     return twin if twin is not None and not facts.recorded.was_tried(twin.sha) else None
 
 
@@ -328,22 +267,4 @@ def _not_one_change(answer: Answer) -> str:
     return (
         f"not one change: {answer.fit.contradictions} readings contradict any single one,"
         f" where {answer.fit.expected:.1f} would be usual; each reading is in the table"
-    )
-
-
-# By either
-
-
-def _twin(facts: Facts, commit: Commit) -> Commit | None:
-    """A parent that surely has the kernel that was built of a commit."""
-    kernel = kernels.kernel_of(facts.judging.trials, commit.sha)
-    return facts.answer(TwinOf(commit, kernel)) if kernel is not None else None
-
-
-def _merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:
-    """What to say, and to do, of a merge base that is new already."""
-    return EndsDoNotReproduce(
-        f"the merge base {step.merge_base.short} of both ends is {terms.new} already: "
-        f"the change was made before it and undone on the way to {step.old.short}",
-        f"what undid it: bisector start {step.merge_base.short} {step.old.short}",
     )

@@ -1,0 +1,112 @@
+"""What to measure next by git: each verdict is believed, and git's own midpoint is next; pure."""
+
+from collections.abc import Sequence
+
+from bisector.analysis import kernels
+from bisector.bisect.facts import Facts
+from bisector.bisect.instructions import Done, Instruction, Outlook, ParentsOf, ShowGit, Submit, Wait
+from bisector.bisect.relatives import merge_base_is_new, twin_of
+from bisector.bisect.submission import measure
+from bisector.core.errors import InfraError
+from bisector.core.events import Note
+from bisector.core.subject import Commit, Subject
+from bisector.core.verdict import State, Verdict
+from bisector.git.bisect import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths
+from bisector.git.bisect import Try as Midpoint
+from bisector.status.conclusion import outside_paths
+
+
+def by_git(facts: Facts) -> Instruction:
+    """Show git all verdicts, then try what it proposes, or give its answer.
+
+    Raises :class:`bisector.core.errors.EndsDoNotReproduce` when a merge base shows that there is nothing to bisect,
+    :class:`InfraError` when the verdicts contradict each other.
+    """
+    if facts.subjects_in_flight:
+        return Wait()
+    ends = {end.sha for end in facts.task.ends}
+    verdicts = tuple((sha, verdict) for sha, verdict in facts.judging.verdicts() if sha not in ends)
+    told = _turned(facts, dict(verdicts))
+    show = ShowGit(facts.judging.terms, facts.task.skips, verdicts, proposes=True, tell=told)
+    if facts.heard.git is None or facts.heard.git.shown != show:
+        return show
+    match facts.heard.git.says:
+        case Midpoint(commit=commit, candidates_left=left, steps_left=steps) as tried:
+            return measure(facts, Subject(commit), "merge base" if tried.is_merge_base else "", Outlook(left, steps))
+        case Found(commit=commit):
+            return _whole_run(facts, commit) or _found(facts, commit)
+        case OnlySkippedLeft(candidates=left, skipped=skipped):
+            parents = facts.answer(ParentsOf(tuple(commit.sha for commit in left)))
+            candidates = kernels.possible(facts.judging.trials, left, parents.__getitem__)
+            return Done(State.NARROWED, candidates, skipped, _skips_in_the_way(candidates, skipped))
+        case OutsidePaths(candidates=candidates):
+            return Done(State.NARROWED, candidates, (), outside_paths(facts.task.wanted.paths))
+        case MergeBaseIsNew() as found:
+            raise merge_base_is_new(found, facts.judging.terms)
+        case Contradiction() as error:
+            raise _contradiction(error)
+        case None:
+            raise RuntimeError("git was shown the verdicts and not asked")
+
+
+def _turned(facts: Facts, now: dict[str, Verdict]) -> tuple[Note, ...]:
+    """What people are told when something that git was told does not hold any more; the search goes on from the facts.
+
+    A whole run said otherwise than one that was stopped early, or a reading moved the threshold.
+    """
+    terms = facts.judging.terms
+    for sha, before in facts.heard.git.shown.verdicts if facts.heard.git is not None else ():
+        if (after := now.get(sha, before)) is not before:
+            turned = f"{sha[:12]} is {terms.word(after)}, not {terms.word(before)}"
+            if _a_whole_run_came_last(facts, sha):
+                early = "as one that was stopped early had said; the search goes on"
+                return (Note(f"a whole run says that {turned}, {early}"),)
+            return (Note(f"by all readings {turned}"),)
+    return ()
+
+
+def _a_whole_run_came_last(facts: Facts, sha: str) -> bool:
+    """Whether the last trial of all is a whole run of a commit that had one that was stopped early before."""
+    *before, (_, last) = facts.judging.trials
+    early = any(trial.commit.sha == sha and trial.runs and not trial.bears_answer for _, trial in before)
+    return early and last.commit.sha == sha and last.bears_answer
+
+
+def _whole_run(facts: Facts, culprit: Commit) -> Submit | None:
+    """A whole run that the answer lacks: of the culprit or a parent that had only one that was stopped early."""
+    parents = facts.answer(ParentsOf((culprit.sha,)))
+    rests_on = (culprit.sha, *parents[culprit.sha])
+    commit = next(filter(None, map(facts.judging.to_measure_whole, rests_on)), None)
+    if commit is None:
+        return None
+    others = () if commit.sha == culprit.sha else (culprit.sha,)
+    purpose = "a whole run before the answer is given"
+    return measure(facts, Subject(commit), purpose, Outlook(1, 1), whole=True, clear_of=others)
+
+
+def _found(facts: Facts, commit: Commit) -> Done:
+    """The answer; a commit that has its parent's kernel cannot be it, whatever was concluded of the parent."""
+    term = facts.judging.terms.new
+    twin = twin_of(facts, commit)
+    if twin is not None:
+        raise InfraError(
+            f"{commit.short} is {term} and has the kernel of its parent {twin.short}, which counts as not {term}",
+            "there is more than one change, or a verdict is wrong, or the change was made outside the paths given;"
+            f" measure the parent: bisector test {twin.short}",
+        )
+    return Done(State.FOUND, (commit,), (), f"{commit.short} is the first {term} commit: {commit.subject}")
+
+
+def _skips_in_the_way(candidates: Sequence[Commit], skipped: Sequence[Commit]) -> str:
+    names = ", ".join(commit.short for commit in skipped)
+    return f"one of {len(candidates)} commits; {names} cannot be tested and stand in the way"
+
+
+def _contradiction(error: Contradiction) -> InfraError:
+    found = InfraError(
+        f"the verdicts contradict each other: {error}; there is more than one change, or one verdict is wrong",
+        "bisector table shows the figures; measure one of the two again: bisector test COMMIT,"
+        " or begin with --strategy bayes, which weighs both",
+    )
+    found.skippable = error.sha
+    return found

@@ -1,0 +1,168 @@
+"""``bisector start --hosts``: a coordinator and workers as processes, with TLS, killed at any moment."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from bisector.analysis.verdicts import host_of
+from bisector.core.deadline import Deadline
+from bisector.executor.spool import Spool
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from tests.executor import engines, fleet
+from tests.executor.engines import WAIT_S
+from tests.executor.fleet import ROOT, Authority, WorkerProcess
+from tests.git import histories
+
+pytestmark = pytest.mark.fleet
+
+COUNT, CULPRIT = 33, "c21"
+# By so many times the figures of one host are as large as those of another.
+HOSTS = {"bench1": 1.0, "bench2": 2.0, "bench3": 0.3}
+
+
+@dataclass
+class Place:
+    """A person's clone and fleet, and hosts, which are directories."""
+
+    home: Path
+    stack: ExitStack
+    authority: Authority = field(default_factory=Authority.new)
+
+    def __post_init__(self) -> None:
+        nodes = histories.linear(COUNT)
+        self.shas = histories.build(self.home / "linux", nodes)
+        above = histories.ancestors(nodes)
+        self.new = [self.shas[name] for name, those in above.items() if CULPRIT in those]
+        self.authority.certify(self.home / "data" / "bisector" / "fleet" / "coordinator")
+        self.of_hosts = self.authority.certify(self.home / "of-hosts")
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.address = f"tls://127.0.0.1:{server.getsockname()[1]}"
+        (self.home / "hosts.toml").write_text(f'coordinator = "{self.address}"\n')
+        self.run = RunDirectory(self.home / "run")
+        self.log = self.home / "log"
+
+    def spool(self, name: str) -> Path:
+        return self.home / name / "spool"
+
+    def worker(self, name: str) -> WorkerProcess:
+        engines.truth(self.spool(name), self.shas[CULPRIT], self.new, HOSTS[name])
+        started = fleet.worker(self.address, self.of_hosts, self.spool(name), name, engines.SEARCHED)
+        return self.stack.enter_context(started)
+
+    def coordinator(self, *words: str) -> "subprocess.Popen[bytes]":
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        env |= {f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("DATA", "STATE", "CACHE", "CONFIG")}
+        command = [sys.executable, "-m", "bisector", *words, "--run-dir", str(self.run.path)]
+        with self.log.open("ab") as file:
+            child = subprocess.Popen(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, env=env)
+        self.stack.callback(child.wait, WAIT_S)
+        self.stack.callback(child.kill)
+        return child
+
+    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+        ends = (self.shas["c0"], self.shas[f"c{COUNT - 1}"])
+        hosts = ("--hosts", str(self.home / "hosts.toml"))
+        return self.coordinator("start", *ends, "--repo", str(self.home / "linux"), *hosts, *words)
+
+    def resume(self) -> "subprocess.Popen[bytes]":
+        return self.coordinator("resume", "--hosts", str(self.home / "hosts.toml"))
+
+    def check_found(self) -> None:
+        """The answer is right, and each trial is on record once, as its host measured it."""
+        said = self.log.read_text()
+        assert f"{self.shas[CULPRIT][:12]} is the first fixed commit" in said, said
+        assert "Traceback" not in said
+        with Store.open(self.run.database, readonly=True) as store:
+            assert not store.in_flight()
+            trials = store.trials()
+        assert len({n for n, _ in trials}) == len(trials)
+        for _, trial in trials:
+            for artifact in trial.artifacts:
+                assert (self.run.path / artifact.path).stat().st_size == artifact.size_bytes
+        self.hosts = {host_of(trial) for _, trial in trials}
+        spools = [Spool(self.spool(name)) for name in HOSTS if self.spool(name).exists()]
+        Deadline("empty spools", WAIT_S).poll(lambda: True if not any(one.held() for one in spools) else None)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with ExitStack() as stack:
+        yield Place(tmp_path, stack)
+
+
+def ended(child: "subprocess.Popen[bytes]", log: Path) -> None:
+    code = child.wait(3 * WAIT_S)
+    assert code == 0, log.read_text()
+
+
+def test_three_hosts_with_levels_of_their_own_find_it(place: Place) -> None:
+    for name in HOSTS:
+        place.worker(name)
+    ended(place.start(), place.log)
+    place.check_found()
+    assert place.hosts == set(HOSTS)
+
+
+def test_a_coordinator_that_is_killed_hears_what_its_hosts_have_measured_meanwhile(place: Place) -> None:
+    for name in ("bench1", "bench2"):
+        engines.plan(place.spool(name), **{f"job_{id_}": engines.MEASURED for id_ in (5, 6)})
+        place.worker(name)
+    child = place.start()
+    for id_ in (5, 6):
+        some_reached(place, id_)
+    child.send_signal(signal.SIGKILL)
+    child.wait(WAIT_S)
+    for name in ("bench1", "bench2"):
+        for id_ in (5, 6):
+            engines.let_go(place.spool(name), id_, engines.MEASURED)
+    ended(place.resume(), place.log)
+    place.check_found()
+    for id_ in (5, 6):
+        assert sum(engines.runs(place.spool(name), id_) for name in ("bench1", "bench2")) == 1
+
+
+def test_a_worker_that_is_killed_costs_nothing(place: Place) -> None:
+    for name in ("bench1", "bench2"):
+        engines.plan(place.spool(name), job_5=engines.MEASURED)
+    workers = {name: place.worker(name) for name in ("bench1", "bench2")}
+    child = place.start()
+    where = some_reached(place, 5)
+    workers[where].kill()
+    place.worker(where)
+    engines.let_go(place.spool(where), 5, engines.MEASURED)
+    ended(child, place.log)
+    place.check_found()
+    assert engines.runs(place.spool(where), 5) == 1
+
+
+def test_a_host_that_joins_later_measures_its_ends_and_helps(place: Place) -> None:
+    engines.plan(place.spool("bench1"), job_4=engines.MEASURED)
+    place.worker("bench1")
+    child = place.start()
+    some_reached(place, 4)
+    place.worker("bench2")
+    Deadline("the ends of the second host", WAIT_S).poll(
+        lambda: True if sum(engines.runs(place.spool("bench2"), id_) for id_ in range(30)) >= len("ab") else None
+    )
+    engines.let_go(place.spool("bench1"), 4, engines.MEASURED)
+    ended(child, place.log)
+    place.check_found()
+    assert place.hosts == {"bench1", "bench2"}
+
+
+def some_reached(place: Place, id_: int) -> str:
+    """The host on which a job has come to its point."""
+
+    def there() -> str | None:
+        return next((name for name in HOSTS if (place.spool(name) / f"{id_}-{engines.MEASURED}").exists()), None)
+
+    return Deadline(f"job {id_}", WAIT_S).poll(there, 0.02)

@@ -1,0 +1,198 @@
+"""A search over several hosts: each by its own ends, one record, and whatever one of them does."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from bisector.analysis.verdicts import host_of
+from bisector.core.errors import AttemptFailed, EndsDoNotReproduce, InfraError
+from bisector.core.events import Note
+from bisector.core.subject import Compiler
+from bisector.core.trial import Stage, Trial
+from bisector.core.verdict import Direction, State
+from bisector.executor.base import Failed, Finished, Job, News, cancelled
+from bisector.store.facts import Ending
+from tests import fakes
+from tests.bisect.lab import DEFAULTS, Lab, lab_of
+from tests.git import histories
+
+COUNT = 65
+CULPRIT = "c37"
+
+
+@dataclass
+class Fleet:
+    """Benches by name; what each is at ends in an order that ``order`` draws, or in that of submission."""
+
+    benches: Mapping[str, fakes.FakeExecutor]
+    order: random.Random | None = None
+    open: dict[str, Job] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    cancelled: set[int] = field(default_factory=set)
+    acknowledged: list[int] = field(default_factory=list)
+    most: int = 0
+    pairs: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        return tuple(name for name in self.benches if name not in self.open and name not in self.gone)
+
+    def submit(self, job: Job, host: str = "") -> None:
+        assert host in self.idle
+        self.open[host] = job
+        self.most = max(self.most, len(self.open))
+        self.pairs.append((host, job.request.commit.sha))
+
+    def next(self) -> News:
+        if not self.open:
+            raise ValueError("no job was submitted")
+        oldest = min(self.open, key=lambda name: self.open[name].id)
+        host = self.order.choice(sorted(self.open)) if self.order is not None else oldest
+        job = self.open.pop(host)
+        if job.id in self.cancelled:
+            return cancelled(job, host)
+        bench = self.benches[host]
+        bench.submit(job)
+        while not isinstance(news := bench.next(), Finished | Failed):
+            pass
+        return replace(news, host=host)
+
+    def wait(self, within_s: float | None) -> bool:
+        return bool(self.open)
+
+    def acknowledge(self, id_: int) -> None:
+        self.acknowledged.append(id_)
+
+    def cancel(self, id_: int) -> None:
+        self.cancelled.add(id_)
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        return (fakes.GCC,)
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Lab:
+    return lab_of(tmp_path, histories.linear(COUNT), "c0", f"c{COUNT - 1}")
+
+
+def bench(lab: Lab, slow: float = 1_000.0, fast: float = 8_000.0, **more: object) -> fakes.FakeExecutor:
+    """One on which old and new kernels are so fast."""
+    return replace(lab.engine(CULPRIT), slow_iops=slow, fast_iops=fast, **more)  # type: ignore[arg-type] # its own fields
+
+
+def measured_on(lab: Lab) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for trial in lab.trials():
+        found.setdefault(host_of(trial), []).append(lab.names.get(trial.commit.sha, "changed"))
+    return found
+
+
+def notes(lab: Lab) -> list[str]:
+    return [event.text for event in lab.events if isinstance(event, Note)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_three_hosts_find_it_in_whatever_order_their_trials_end(line: Lab, seed: int) -> None:
+    fleet = Fleet({name: bench(line) for name in ("one", "two", "three")}, random.Random(seed))
+    assert line.found(line.bisect(fleet)) == CULPRIT
+    found = measured_on(line)
+    assert set(found) == set(fleet.benches)
+    assert all(set(shas[:2]) == {"c0", "c64"} for shas in found.values())
+    assert fleet.most == len(fleet.benches)
+    with line._store() as store:
+        assert not store.in_flight()
+        numbers = [n for n, _ in store.trials()]
+        ended = store.database.select("ended", "submission")
+    assert numbers == sorted(set(numbers))
+    assert sorted(fleet.acknowledged) == [row["submission"] for row in ended]
+    assert {row["ending"] for row in ended} <= {Ending.DONE, Ending.CANCELLED}
+
+
+def test_a_host_that_is_eight_times_as_fast_is_judged_by_its_own_ends(line: Lab) -> None:
+    """Its slow kernels are as fast as the fast ones of the other host; put together, no line would part them."""
+    fleet = Fleet({"slow": bench(line, 125.0, 1_000.0), "fast": bench(line, 1_000.0, 8_000.0)})
+    assert line.found(line.bisect(fleet)) == CULPRIT
+    found = measured_on(line)
+    assert all(len(shas) > 2 for shas in found.values()), found
+    assert not any("again" in text for text in notes(line))
+
+
+def test_a_kernel_is_never_under_way_on_two_hosts_but_an_end(line: Lab) -> None:
+    fleet = Fleet({name: bench(line) for name in ("one", "two", "three", "four")})
+    seen = list[list[str]]()
+    submit = fleet.submit
+
+    def watched(job: Job, host: str = "") -> None:
+        submit(job, host)
+        seen.append([line.names.get(one.request.commit.sha, "changed") for one in fleet.open.values()])
+
+    fleet.submit = watched  # type: ignore[method-assign] # watched
+    assert line.found(line.bisect(fleet)) == CULPRIT
+    for together in seen:
+        searched = [name for name in together if name not in ("c0", "c64", "changed")]
+        assert len(set(searched)) == len(searched)
+
+
+def test_a_host_whose_ends_are_alike_is_set_aside(line: Lab) -> None:
+    alike = bench(line)
+    alike.fast_iops = alike.slow_iops
+    fleet = Fleet({"good": bench(line), "odd": alike})
+    assert line.found(line.bisect(fleet)) == CULPRIT
+    assert any(text.startswith("odd is used no more: ") for text in notes(line))
+    assert set(measured_on(line)["odd"]) == {"c0", "c64"}
+
+
+def test_where_the_ends_are_alike_on_all_hosts_there_is_nothing_to_bisect(line: Lab) -> None:
+    benches = {name: bench(line) for name in ("one", "two")}
+    for one in benches.values():
+        one.fast_iops = one.slow_iops
+    with pytest.raises(EndsDoNotReproduce):
+        line.bisect(Fleet(benches))
+
+
+def test_where_the_ends_differ_both_ways_nobody_knows_which_host_is_right(line: Lab) -> None:
+    with pytest.raises(EndsDoNotReproduce, match="one way on good, and the other way on odd"):
+        line.bisect(Fleet({"good": bench(line), "odd": bench(line, 8_000.0, 1_000.0)}))
+
+
+def test_a_host_whose_ends_differ_the_other_way_than_expected_is_set_aside(line: Lab) -> None:
+    line.settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, expect=Direction.IMPROVEMENT))
+    fleet = Fleet({"good": bench(line), "odd": bench(line, 8_000.0, 1_000.0)})
+    assert line.found(line.bisect(fleet)) == CULPRIT
+    assert any(text.startswith("odd is used no more: ") for text in notes(line))
+
+
+def test_what_fails_on_one_host_is_made_by_another_and_the_host_is_set_aside(line: Lab) -> None:
+    """Its ends work; then everything fails there."""
+    broken = bench(line)
+    measure, failed = broken.measure, list[str]()
+
+    def fails(request: object) -> Trial:
+        sha = request.commit.sha  # type: ignore[attr-defined] # a request of a trial
+        if line.names.get(sha) in ("c0", "c64"):
+            return measure(request)  # type: ignore[arg-type] # see above
+        failed.append(sha)
+        raise AttemptFailed("no space left on the device", "df", Stage.CHECKOUT, "broken")
+
+    broken.measure = fails  # type: ignore[method-assign] # a bench that breaks
+    fleet = Fleet({"good": bench(line), "broken": broken})
+    assert line.found(line.bisect(fleet)) == CULPRIT
+    assert any(text.startswith("broken is used no more: ") for text in notes(line))
+    assert len(failed) == 4
+
+
+def test_the_last_host_is_not_set_aside(line: Lab) -> None:
+    """What ends a run of one host ends it here, too."""
+    broken = {name: bench(line, infra=dict.fromkeys(line.shas.values(), 99)) for name in ("one", "two")}
+    with pytest.raises(InfraError, match="the network went away"):
+        line.bisect(Fleet(broken))
+
+
+def test_what_nobody_needs_any_more_is_broken_off(line: Lab) -> None:
+    fleet = Fleet({name: bench(line) for name in ("one", "two", "three", "four")})
+    outcome = line.bisect(fleet)
+    assert outcome.state is State.FOUND
+    assert not fleet.open
