@@ -104,7 +104,9 @@ def test_a_link_in_the_run_directory_is_not_followed(source: Path, tmp_path: Pat
     assert not list(elsewhere.iterdir())
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", gzip.compress(b"no archive" * 100)])
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", gzip.compress(b"no archive" * 100)], ids=["empty", "text", "packed text"]
+)
 def test_what_is_no_archive_is_trouble_of_the_host(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(InfraError):
         Parcel(content, hashlib.sha256(content).hexdigest()).unpack(tmp_path)
