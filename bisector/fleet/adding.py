@@ -12,17 +12,16 @@ from bisector.config import file as configfile
 from bisector.core import json_document
 from bisector.core.errors import InfraError, UserError
 from bisector.core.examination import Examination
-from bisector.core.json_document import Document
 from bisector.core.printable import clean
-from bisector.fleet import authority, edit_hosts, hosts, ssh, versions
+from bisector.fleet import ask, authority, edit_hosts, hosts, ssh, versions
+from bisector.fleet.ask import QUESTION_S, check_silent
 from bisector.fleet.authority import Authority
 from bisector.fleet.documents import HostAdded, HostDescription, HostRemoved, Installation, ShownCertificate
 from bisector.fleet.home import FleetHome, make_private
 from bisector.fleet.hosts import Host, Hosts, add_command
-from bisector.fleet.ssh import Answer, HostKey, Remote, login
+from bisector.fleet.ssh import HostKey, Remote, login
 from bisector.host.files import our_files, write_whole
 
-_QUESTION_S = 60.0
 _DOCTOR_S = 240.0  # it may try KVM, and QEMU, and build nothing
 
 
@@ -126,7 +125,7 @@ def _pinned(home: FleetHome, host: Host, person: Person) -> HostKey:
 
 def describe(remote: Remote) -> HostDescription:
     """What a host tells of itself; raises :class:`UserError` where bisector there is another one."""
-    return _told(remote, HostDescription, "describe")
+    return ask.told(remote, HostDescription, "describe")
 
 
 def examine(remote: Remote, settings: Mapping[str, object]) -> Examination:
@@ -138,7 +137,7 @@ def examine(remote: Remote, settings: Mapping[str, object]) -> Examination:
     disks = {f"storage.{name}.path": path for name, path in (("ssd", host.ssd), ("hdd", host.hdd)) if path}
     given = configfile.write({**settings, **disks})
     answer = remote.bisector("doctor", "--json", "--config", "/dev/stdin", deadline_s=_DOCTOR_S, stdin=given)
-    _check_silent(remote.host, answer)
+    check_silent(remote.host, answer)
     try:
         return json_document.parsed(answer.stdout, Examination)
     except ValueError as error:
@@ -146,40 +145,6 @@ def examine(remote: Remote, settings: Mapping[str, object]) -> Examination:
             f"{remote.host.name}: its doctor gave no answer: {clean(answer.last_line)}",
             f"ssh {login(remote.host)} {remote.host.bisector} doctor",
         ) from error
-
-
-def _told(remote: Remote, kind: type[Document], *words: str, stdin: str = "") -> Document:
-    host = remote.host
-    answer = remote.bisector("fleet", "on-host", *words, deadline_s=_QUESTION_S, stdin=stdin)
-    if answer.exit_status == 0:
-        _check_silent(host, answer)
-        try:
-            return json_document.parsed(answer.stdout, kind)
-        except ValueError as error:
-            raise UserError(
-                f"{host.name} has another bisector, whose answer is another: {error}", _install(host)
-            ) from error
-    there = remote.bisector("--version", deadline_s=_QUESTION_S)
-    ours = f"bisector {versions.own().bisector}"
-    if there.exit_status == 0 and there.stdout.strip() != ours:
-        raise UserError(f"{host.name} has {clean(there.stdout.strip())}, and here is {ours}", _install(host))
-    raise InfraError(
-        f"{host.name}: {clean(answer.last_line)}", f"ssh {login(host)} {host.bisector} fleet on-host {words[0]}"
-    )
-
-
-def _check_silent(host: Host, answer: Answer) -> None:
-    """Raise :class:`UserError` for a shell that prints something of its own, which breaks scp and rsync, too."""
-    first = answer.stdout.lstrip().partition("\n")[0]
-    if "{" in answer.stdout and not first.startswith("{"):
-        raise UserError(
-            f"{host.name}: what its login shell prints stands before what was asked: {clean(first)!r}",
-            f"let it print nothing without a terminal, [ -t 1 ] || return; then: ssh {login(host)} true",
-        )
-
-
-def _install(host: Host) -> str:
-    return f"ssh {login(host)} pip install 'bisector[fleet]=={versions.own().bisector}'"
 
 
 def _check_versions(host: Host, found: HostDescription) -> None:
@@ -192,7 +157,7 @@ def _check_versions(host: Host, found: HostDescription) -> None:
 def _certify(home: FleetHome, signer: Authority, remote: Remote, coordinator: str, repository: str) -> HostDescription:
     """Have the host make a key and a request, sign that, and have it keep what it gets."""
     host = remote.host
-    asked = remote.bisector("fleet", "on-host", "request", host.name, deadline_s=_QUESTION_S)
+    asked = remote.bisector("fleet", "on-host", "request", host.name, deadline_s=QUESTION_S)
     if asked.exit_status != 0:
         raise InfraError(f"{host.name}: {clean(asked.last_line)}", add_command(host))
     signed = signer.sign(asked.stdout.encode(), host.name)
@@ -206,7 +171,7 @@ def _certify(home: FleetHome, signer: Authority, remote: Remote, coordinator: st
         coordinator=coordinator,
         repository=repository,
     )
-    return _told(remote, HostDescription, "install", stdin=json_document.text(given))
+    return ask.told(remote, HostDescription, "install", stdin=json_document.text(given))
 
 
 def remove(home: FleetHome, listed: Path, name: str, *, forget: bool, told: Callable[[str], None]) -> HostRemoved:
@@ -231,7 +196,7 @@ def remove(home: FleetHome, listed: Path, name: str, *, forget: bool, told: Call
 def _removed(home: FleetHome, listed: Path, name: str, host: Host | None) -> Iterator[str]:
     if host is not None and host.ssh is not None:
         try:
-            left = _told(Remote(host, home), HostDescription, "remove")
+            left = ask.told(Remote(host, home), HostDescription, "remove")
         except InfraError as error:
             raise InfraError(
                 error.message, f"later; or leave what it has: bisector fleet remove {name} --forget"

@@ -1,16 +1,14 @@
 """What is found out about all hosts of a fleet at the same time: as hosts of it, and by each one's own doctor."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from bisector.core import examination
 from bisector.core.errors import BisectorError, Finding, Grade
 from bisector.core.examination import ShownFinding
 from bisector.core.printable import clean
-from bisector.fleet import adding, authority, versions
+from bisector.fleet import adding, ask, authority, versions
 from bisector.fleet.authority import RENEW_DAYS
 from bisector.fleet.documents import HostDescription, HostExamination, HostsExamination, ShownCertificate
 from bisector.fleet.home import FleetHome
@@ -35,24 +33,10 @@ def survey(
 ) -> tuple[Surveyed, ...]:
     """Look at all hosts, with these settings, by key; ``told`` gets the name of each that is done.
 
-    Interrupted, it waits for none of them; what runs on a host ends by its own deadline there. Raises
-    :class:`UserError` where there is no fleet.
+    Raises :class:`UserError` where there is no fleet.
     """
     issuer = authority.Authority.open(home).certified.fingerprint
-    stop = threading.Event()
-    with ThreadPoolExecutor(max(1, len(listed.hosts)), thread_name_prefix="host") as pool:
-        try:
-            futures: dict[Future[Surveyed], str] = {
-                pool.submit(_surveyed, Remote(host, home, stop.is_set), issuer, settings): host.name
-                for host in listed.hosts
-            }
-            for future in as_completed(futures):
-                future.result()
-                told(futures[future])
-        except BaseException:
-            stop.set()
-            raise
-    return tuple(future.result() for future in futures)
+    return ask.of_each(home, listed, lambda remote: _surveyed(remote, issuer, settings), told)
 
 
 def _surveyed(remote: Remote, issuer: str, settings: Mapping[str, object]) -> Surveyed:
