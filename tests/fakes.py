@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
-from bisector.core.errors import AttemptFailed, TrialRefused
+from bisector.core.errors import AttemptFailed, AttemptLost, TrialRefused
 from bisector.core.events import StageStarted
 from bisector.core.figures import Contention, EarlyStop, StopReason
 from bisector.core.subject import Commit, Compiler, Kernel, Mattering, Setup
@@ -15,6 +15,8 @@ from bisector.executor.base import (
     BuildRequest,
     ControlRequest,
     Executor,
+    Failed,
+    Finished,
     Job,
     News,
     Progress,
@@ -97,7 +99,8 @@ class FakeExecutor:
     process dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``builds`` are what was
     asked for and ``built_by`` which compilers were given. With ``stops_early`` it ends the runs that may be; those of
     the ``misleading`` on the wrong side. ``iops`` are figures of their own. On another setup than ``setup`` a commit is
-    called as the disk of that, ``ssd`` or ``hdd``.
+    called as the disk of that, ``ssd`` or ``hdd``. The first job of a commit of ``loses`` is told as lost, and what
+    came of it when so many other jobs have ended.
     """
 
     is_new: Callable[[str], bool]
@@ -134,6 +137,9 @@ class FakeExecutor:
     jobs: deque[Job] = field(default_factory=deque)
     acknowledged: list[int] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
+    loses: Mapping[str, int] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+    late: list[tuple[int, Finished | Failed]] = field(default_factory=list)
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -152,6 +158,10 @@ class FakeExecutor:
         self.cancelled |= {job.id for job in self.jobs if job.id == id_}
 
     def next(self) -> News:
+        for number, (others, news) in enumerate(self.late):
+            if not others:
+                del self.late[number]
+                return news
         if not self.jobs:
             raise ValueError("no job was submitted")
         job = self.jobs.popleft()
@@ -159,9 +169,19 @@ class FakeExecutor:
             self.cancelled.remove(job.id)
             return cancelled(job, HOST)
         if isinstance(job, Begun):
-            return ended(job, HOST, self._work)
+            return self._heard(job, ended(job, HOST, self._work))
         self.jobs.appendleft(Begun(job.id, job.request))
         return Progress(job.id, StageStarted(job.request.commit, Stage.CHECKOUT))
+
+    def _heard(self, job: Job, news: Finished | Failed) -> Finished | Failed:
+        """The end of a job, or that it is lost."""
+        sha = job.request.commit.sha
+        if sha in self.loses and sha not in self.lost:
+            self.lost.add(sha)
+            self.late.append((self.loses[sha], news))
+            return Failed(job.id, HOST, AttemptLost("nothing was heard of it", "", Stage.CHECKOUT, HOST), news.at)
+        self.late = [(max(0, others - 1), one) for others, one in self.late]
+        return news
 
     def _work(self, request: Request) -> Result:
         match request:

@@ -76,6 +76,10 @@ class AttemptFailed(InfraError):
         self.trial = trial
 
 
+class AttemptLost(AttemptFailed):
+    """A trial that nothing was heard of for too long. It may go on where it is, and what comes of it counts then."""
+
+
 class AttemptCancelled(AttemptFailed):
     """A trial that was ended because nobody needs it any more; it says nothing of its commit, or of its host."""
 

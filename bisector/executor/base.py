@@ -105,8 +105,10 @@ class Executor(Protocol):
     def next(self) -> News:
         """Wait for the next news of any job that was submitted. ``ValueError`` when there is none to wait for.
 
-        The last news of a job is that it has finished or failed; after it there are none. Where the jobs run in this
-        process their progress may be told to its listener instead.
+        The last news of a job is that it has finished or failed; after it there are none. But one that failed by
+        :class:`bisector.core.errors.AttemptLost` may finish or fail once more, for good, as long as this executor
+        lives: its host was not heard of in time, and is back. No job is waited for that is nothing but lost. Where the
+        jobs run in this process their progress may be told to its listener instead.
         """
         ...
 
@@ -119,7 +121,10 @@ class Executor(Protocol):
         ...
 
     def acknowledge(self, id_: int) -> None:
-        """The end of a job is on record: whoever keeps its result may forget it."""
+        """The end of a job that was given last is on record: whoever keeps its result may forget it.
+
+        Of a job that is lost there is no result yet; it is acknowledged once more when there is one.
+        """
         ...
 
     def cancel(self, id_: int) -> None:

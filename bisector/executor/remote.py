@@ -2,8 +2,9 @@
 
 Neither a host that is gone nor an answer that is missing says anything of a job: it goes on without us
 (:mod:`bisector.executor.child`). So a host that comes back is asked for each open job that it holds, and only one that
-does not come back in time makes it an attempt that failed. Of what a host holds and nobody waits for, the result is on
-record, or was given up; it is acknowledged again.
+does not come back in time makes it an attempt that is lost. One that is lost is heard all the same when its host is
+back later: how late a result is does not depend on what it says. Of what a host holds beside those, the result is on
+record, or nobody wants it; it is acknowledged again.
 """
 
 from collections import deque
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from bisector.config import Settings
 from bisector.core.deadline import Deadline
-from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError, InfraError
+from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, BisectorError, InfraError
 from bisector.core.events import Listener, Note
 from bisector.core.subject import Compiler
 from bisector.core.trial import Stage
@@ -54,7 +55,8 @@ class RemoteExecutor:
 
     What comes back lies in ``run_dir`` as if it had been measured here. ``versions`` are those of this process: a host
     with others is told of to ``tell``, and not used. ``before`` are the jobs that an earlier process of this run has
-    submitted and not heard the end of; their news come as those of all jobs.
+    submitted and not heard the end of; their news come as those of all jobs. ``lost`` are those of which it has heard
+    no more than that (:class:`AttemptLost`).
     """
 
     connection: Connection
@@ -66,8 +68,10 @@ class RemoteExecutor:
     tell: Listener
     before: Iterable[int] = ()
     patience_s: float = PATIENCE_S
+    lost: Iterable[int] = ()
     _hosts: dict[str, Host] = field(default_factory=dict, init=False)
     _open: dict[int, _Open] = field(default_factory=dict, init=False)
+    _late: dict[int, _Open] = field(default_factory=dict, init=False)  # told as lost, and not heard yet
     _leaving: set[str] = field(default_factory=set, init=False)
     _ready: deque[News] = field(default_factory=deque, init=False)
     _returned: dict[int, str] = field(default_factory=dict, init=False)  # not acknowledged yet: from which machine
@@ -76,6 +80,8 @@ class RemoteExecutor:
     def __post_init__(self) -> None:
         for id_ in self.before:
             self._open[id_] = _Open(None, "", silent=self._patience())
+        for id_ in self.lost:
+            self._late[id_] = _Open(None, "")
         for host in self.connection.hosts():
             self._join(host)
 
@@ -95,9 +101,9 @@ class RemoteExecutor:
         self._send_waiting()
 
     def next(self) -> News:
-        """The next news; ``ValueError`` without a job."""
+        """The next news; ``ValueError`` without a job. One that is lost is waited for only while its host is there."""
         while not self._ready:
-            if not self._open:
+            if not self._open and not any(one.address for one in self._late.values()):
                 raise ValueError("no job was submitted")
             self._listen(self._next_deadline_s())
         return self._ready.popleft()
@@ -122,20 +128,25 @@ class RemoteExecutor:
         return self.builds_with()
 
     def acknowledge(self, id_: int) -> None:
-        """Let the host forget a job whose end is on record; one that is not there now, when it comes back."""
+        """Let the host forget a job whose end is on record; one that is not there now, when it comes back.
+
+        What came late, and was not given to the caller yet, is not what is on record.
+        """
+        if any(not isinstance(news, Progress) and news.id == id_ for news in self._ready):
+            return
         machine = self._returned.pop(id_, "")
         for host in self._hosts.values():
             if host.machine == machine:
                 self.connection.send(host.address, Word.ACKNOWLEDGE, self._key(id_))
 
     def cancel(self, id_: int) -> None:
-        """End a job that has not ended; that it was is its news."""
-        if (one := self._open.get(id_)) is None:
+        """End a job that has not ended; that it was is its news, of one that is lost, too."""
+        if (one := self._open.get(id_) or self._late.get(id_)) is None:
             return
         one.cancelled = True
         if one.address:
             self.connection.send(one.address, Word.CANCEL, self._key(id_))
-        elif one.silent is None:  # no host has had it yet
+        elif id_ in self._open and one.silent is None:  # no host has had it yet
             self._end(id_, AttemptCancelled(f"job {self._key(id_)} was cancelled", "", Stage.CHECKOUT, one.host))
 
     def wait_for_hosts(self, count: int, seconds: float) -> None:
@@ -157,7 +168,7 @@ class RemoteExecutor:
         return Deadline("a host that is gone", self.patience_s)
 
     def _idle(self) -> list[Host]:
-        at_work = {one.address for one in self._open.values()} | self._leaving
+        at_work = {one.address for jobs in (self._open, self._late) for one in jobs.values()} | self._leaving
         return [host for host in self._hosts.values() if host.address not in at_work]
 
     def _take(self, news: HostNews) -> None:
@@ -173,7 +184,7 @@ class RemoteExecutor:
             case Unheard(key, attempt, why):
                 self._unheard(key, attempt, why)
             case Told(key, event):
-                if key.run == self.run and key.id in self._open:  # else it is late: of a job that was given up
+                if key.run == self.run and key.id in self._open:  # else it is of a job that was given up
                     self._ready.append(Progress(key.id, event))
         self._send_waiting()
 
@@ -181,24 +192,28 @@ class RemoteExecutor:
         for earlier in [one for one in self._hosts.values() if one.machine == host.machine]:
             self._leave(earlier.address)
         held = {key.id for key, _ in host.held if key.run == self.run}
-        for id_ in held - {*self._open, *self._returned}:
+        for id_ in held - {*self._open, *self._late, *self._returned}:
             self.connection.send(host.address, Word.ACKNOWLEDGE, self._key(id_))
         if host.versions != self.versions:
             self.tell(Note(f"{host.name} is not used: {_difference(host.versions, self.versions)}"))
             return
         self._hosts[host.address] = host
-        for id_, one in tuple(self._open.items()):
-            if id_ in held and not one.address:
+        for id_, one in (*self._open.items(), *self._late.items()):
+            if one.address:
+                continue
+            if id_ in held:
                 self._hear(id_, one, host, self._key(id_))
                 if one.cancelled:
                     self.connection.send(host.address, Word.CANCEL, self._key(id_))
-            elif one.silent is not None and one.machine == host.machine and not one.address:
+            elif one.machine == host.machine and id_ in self._late:
+                del self._late[id_]
+            elif one.machine == host.machine and one.silent is not None:
                 why = f"{host.name} is back, and has no job {self._key(id_)}"
                 self._end(id_, AttemptFailed(why, "", Stage.CHECKOUT, host.name))
 
     def _leave(self, address: str) -> None:
         self._hosts.pop(address, None)
-        for one in self._open.values():
+        for one in (*self._open.values(), *self._late.values()):
             if one.address == address:
                 one.address, one.silent = "", self._patience()
 
@@ -221,11 +236,11 @@ class RemoteExecutor:
                 one.silent = one.silent or self._patience()
 
     def _came(self, returned: Returned) -> None:
-        """The end of a job; one that was heard before, or given up, is of no use any more."""
+        """The end of a job, late or not; one that was heard before is of no use any more."""
         id_ = returned.key.id
-        if returned.key.run != self.run or id_ not in self._open:
+        if returned.key.run != self.run or id_ not in {*self._open, *self._late}:
             return
-        one = self._open.pop(id_)
+        one = self._open.pop(id_) if id_ in self._open else self._late.pop(id_)
         news = replace(returned.news, id=id_, host=one.host or returned.news.host)
         self._returned[id_] = one.machine
         try:
@@ -236,24 +251,41 @@ class RemoteExecutor:
             news = Failed(id_, one.host, trouble, now())
         self._ready.append(news)
 
+    def _of_attempt(self, key: Key, attempt: int) -> _Open | None:
+        """The open job that this attempt at hearing is the newest of."""
+        one = self._open.get(key.id) if key.run == self.run else None
+        return one if one is not None and one.attempt == attempt else None
+
     def _unheard(self, key: Key, attempt: int, why: str) -> None:
-        one = self._open.get(key.id)
-        if key.run != self.run or one is None or one.attempt != attempt:
+        if (one := self._of_attempt(key, attempt)) is None:
             return
         one.why = why
         one.silent = one.silent or self._patience()  # most often the host itself is about to be gone
 
     def _give_up(self) -> None:
         for id_, one in tuple(self._open.items()):
-            if one.silent is not None and one.silent.expired:
-                self._end(id_, AttemptFailed(self._lost(id_, one), _CONNECT, Stage.CHECKOUT, one.host))
+            if one.silent is None or not one.silent.expired:
+                continue
+            if one.address in self._hosts or (one.spec is not None and not one.host):  # it is nowhere, or will be
+                message, hint = self._given_up(id_, one)
+                self._end(id_, AttemptFailed(message, hint, Stage.CHECKOUT, one.host))
+            else:
+                self._lose(id_, one)
 
-    def _lost(self, id_: int, one: _Open) -> str:
+    def _lose(self, id_: int, one: _Open) -> None:
+        """Tell that a job is lost; what comes of it later is news once more."""
+        one.silent = None
+        self._late[id_] = self._open.pop(id_)
+        message, hint = self._given_up(id_, one)
+        self._ready.append(Failed(id_, one.host, AttemptLost(message, hint, Stage.CHECKOUT, one.host), now()))
+
+    def _given_up(self, id_: int, one: _Open) -> tuple[str, str]:
+        """Why a job is given up, and what may be done about that."""
         minutes = f"{self.patience_s / 60:g} min"
-        if one.host:
-            why = f" ({one.why})" if one.why else ""
-            return f"nothing was heard of job {self._key(id_)} on {one.host} for {minutes}{why}; it is given up"
-        return f"no host had job {self._key(id_)} within {minutes}"
+        if one.host or one.spec is None:
+            where, why = (f" on {one.host}" if one.host else ""), (f" ({one.why})" if one.why else "")
+            return f"nothing was heard of job {self._key(id_)}{where} for {minutes}{why}; it is given up", _CONNECT
+        return f"no host had job {self._key(id_)} within {minutes}", _CONNECT
 
     def _end(self, id_: int, error: BisectorError) -> None:
         """Give up a job; its host is to forget it, too."""

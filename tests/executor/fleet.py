@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from bisector.core.deadline import Deadline
-from bisector.executor.cluster.coordinator import Coordinator
+from bisector.executor.hosts import Connection
 from bisector.executor.remote import RemoteExecutor
 from bisector.executor.spool import Spool
 from bisector.fleet.home import Identity
@@ -130,7 +130,13 @@ def worker(
 
 
 def executor(
-    connection: Coordinator, run_dir: Path, run: str = "run", patience_s: float = 30.0, before: tuple[int, ...] = ()
+    connection: Connection,
+    run_dir: Path,
+    run: str = "run",
+    patience_s: float = 30.0,
+    before: tuple[int, ...] = (),
+    *,
+    lost: tuple[int, ...] = (),
 ) -> RemoteExecutor:
     run_dir.mkdir(exist_ok=True)
     return RemoteExecutor(
@@ -143,6 +149,7 @@ def executor(
         lambda event: None,
         before,
         patience_s,
+        lost,
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 from distributed.comm.core import connect
 
 from bisector.core.deadline import Deadline
-from bisector.core.errors import AttemptCancelled, AttemptFailed, UserError
+from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, UserError
 from bisector.core.trial import Trial
 from bisector.executor.base import Failed, Finished, Job, Progress
 from bisector.executor.cluster.coordinator import Coordinator
@@ -64,8 +64,10 @@ class Fleet:
     def worker(self, name: str = "bench1") -> WorkerProcess:
         return self.stack.enter_context(fleet.worker(self.coordinator.address, self.other, self.spool(name), name))
 
-    def executor(self, hosts: int = 1, patience_s: float = 30.0, before: tuple[int, ...] = ()) -> RemoteExecutor:
-        made = fleet.executor(self.coordinator, self.place / "run", patience_s=patience_s, before=before)
+    def executor(
+        self, hosts: int = 1, patience_s: float = 30.0, before: tuple[int, ...] = (), lost: tuple[int, ...] = ()
+    ) -> RemoteExecutor:
+        made = fleet.executor(self.coordinator, self.place / "run", patience_s=patience_s, before=before, lost=lost)
         made.wait_for_hosts(hosts, WAIT_S)
         return made
 
@@ -213,7 +215,8 @@ def test_a_coordinator_that_is_started_again_hears_what_it_had_submitted(hosts: 
 
 
 @pytest.mark.fleet
-def test_what_was_given_up_is_ended_when_its_host_is_back(hosts: Fleet) -> None:
+@pytest.mark.parametrize("anew", [False, True], ids=["same coordinator", "started again"])
+def test_what_was_given_up_is_heard_when_its_host_is_back(hosts: Fleet, anew: bool) -> None:
     spool = hosts.spool("bench1")
     plan(spool, job_3=engines.BEGUN)
     worker = hosts.worker()
@@ -223,9 +226,20 @@ def test_what_was_given_up_is_ended_when_its_host_is_back(hosts: Fleet) -> None:
     worker.kill()
     news = last_news(executor)
     assert isinstance(news, Failed)
-    assert "is given up" in str(news.error)
+    assert type(news.error) is AttemptLost
+    executor.acknowledge(3)
+    if anew:
+        hosts.restart_coordinator()
     hosts.worker()
+    if anew:
+        executor = hosts.executor(lost=(3,))
     executor.wait_for_hosts(1, WAIT_S)
+    assert list(executor.idle) == []
+    let_go(spool, 3, engines.BEGUN)
+    assert isinstance(last_news(executor), Finished)
+    assert engines.runs(spool, 3) == 1
+    assert Spool(spool).held() == {"run": {3: Standing.DONE}}
+    executor.acknowledge(3)
     emptied(spool)
 
 

@@ -1,19 +1,24 @@
 """What every executor does: that of this host, that of other hosts (with a real worker), that of the loop's tests."""
 
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
-from bisector.core.errors import AttemptCancelled, AttemptFailed
+from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost
 from bisector.core.subject import Cell, Kind, Subject
-from bisector.core.trial import Fault, Stage
+from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Failed, Finished, Job, Progress
 from bisector.executor.cluster.coordinator import Coordinator
 from bisector.executor.cluster.security import door
+from bisector.executor.hosts import Connection, Host, HostNews, Joined, Left, Word
+from bisector.executor.spec import Key, Spec
+from bisector.executor.spool import Standing
 from bisector.storage.disks import DISKS
 from bisector.trial.runner import TrialRequest
 from tests import examples, fakes
@@ -134,6 +139,67 @@ def news_of(executor: Executor) -> Finished | Failed:
     while isinstance(news := executor.next(), Progress):
         pass
     return news
+
+
+@dataclass
+class Losing:
+    """A connection over which nothing is heard of the first job; when anybody looks again, its host is back."""
+
+    connection: Connection
+    news_first: deque[HostNews] = field(default_factory=deque)
+    was_lost: bool = False
+
+    def hosts(self) -> tuple[Host, ...]:
+        self.known = self.connection.hosts()
+        return self.known
+
+    def submit(self, address: str, work: Spec | Key, attempt: int) -> None:
+        self.connection.submit(address, work, attempt)
+        if isinstance(work, Spec) and not self.was_lost:
+            self.was_lost = True
+            (host,) = self.known
+            self.news_first += [Left(address), Joined(replace(host, held=((work.key, Standing.RUNNING),)))]
+
+    def send(self, address: str, word: Word, key: Key) -> None:
+        self.connection.send(address, word, key)
+
+    def news(self, timeout_s: float) -> HostNews | None:
+        return self.news_first.popleft() if self.news_first else self.connection.news(timeout_s)
+
+
+@pytest.fixture(params=["remote", "fake"])
+def losing(request: pytest.FixtureRequest, tmp_path: Path) -> Executor:
+    """An executor that loses the first job of :data:`COMMIT`, and hears of it later."""
+    if request.param == "fake":
+        made = fake()
+        made.loses = {COMMIT.sha: 1}
+        return made
+    coordinator, spool = request.getfixturevalue("one_host")
+    (spool / "bad").write_bytes(pickle.dumps(NOTHING))
+    return fleet.executor(Losing(coordinator), tmp_path / "run", tmp_path.name, patience_s=0.0)
+
+
+def test_what_is_lost_is_news_once_more_when_it_is_heard_after_all(losing: Executor) -> None:
+    losing.submit(Job(1, TrialRequest(1, examples.cell(COMMIT), {})))
+    lost = news_of(losing)
+    assert isinstance(lost, Failed)
+    assert (lost.id, type(lost.error)) == (1, AttemptLost)
+    losing.acknowledge(1)
+    with pytest.raises(ValueError, match="no job"):
+        losing.next()
+    len(losing.idle)
+    losing.submit(Job(2, TrialRequest(2, examples.cell(examples.commit(8)), {})))
+    ends = {news.id: news for news in (news_of(losing), news_of(losing))}
+    assert {*ends} == {1, 2}
+    late = ends[1]
+    assert isinstance(late, Finished)
+    assert isinstance(late.result, Trial)
+    assert late.result.commit == COMMIT
+    for id_ in ends:
+        losing.acknowledge(id_)
+    assert len(losing.idle) == 1
+    with pytest.raises(ValueError, match="no job"):
+        losing.next()
 
 
 def test_nothing_comes_of_nothing(make: Make) -> None:

@@ -41,6 +41,7 @@ def remote_executor(
     *,
     builds_with: Callable[[], tuple[Compiler, ...]],
     before: Iterable[int] = (),
+    lost: Iterable[int] = (),
     hosts: int = 1,
 ) -> Iterator[RemoteExecutor]:
     """Listen at ``door`` and wait until ``hosts`` are there; see :class:`RemoteExecutor` for the rest.
@@ -50,6 +51,6 @@ def remote_executor(
     hold is heard by the process that goes on with the run.
     """
     with Coordinator(door) as coordinator:
-        executor = RemoteExecutor(coordinator, run, run_dir, settings, compared(), builds_with, tell, before)
+        executor = RemoteExecutor(coordinator, run, run_dir, settings, compared(), builds_with, tell, before, lost=lost)
         executor.wait_for_hosts(hosts, _CONNECT_S)
         yield executor
