@@ -16,6 +16,7 @@ class Host:
 
     ``machine`` tells one boot of one machine from all others, so that a connection that nobody has missed yet is known
     to be an earlier one of the same. ``versions`` are those of the programs that have to be equal at both ends.
+    A ``drained`` host takes no jobs.
     """
 
     address: str
@@ -23,6 +24,7 @@ class Host:
     machine: str
     versions: tuple[tuple[str, str], ...]
     held: tuple[tuple[Key, Standing], ...] = ()
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,23 @@ class Left:
 class Leaving:
     """A host finishes what it does, and takes no more."""
 
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A host takes no more jobs from now on, or takes some again."""
+
+    address: str
+    is_so: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotTaken:
+    """A host takes no jobs, and so this one was not begun there, and never will be."""
+
+    key: Key
+    attempt: int
     address: str
 
 
@@ -71,7 +90,7 @@ class Told:
     event: Event
 
 
-HostNews: TypeAlias = Joined | Left | Leaving | Came | Unheard | Told
+HostNews: TypeAlias = Joined | Left | Leaving | Drained | NotTaken | Came | Unheard | Told
 
 
 class Word(StrEnum):

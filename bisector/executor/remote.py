@@ -19,7 +19,20 @@ from bisector.core.events import Listener, Note
 from bisector.core.subject import Compiler
 from bisector.core.trial import Stage
 from bisector.executor.base import Failed, Job, News, Progress
-from bisector.executor.hosts import Came, Connection, Host, HostNews, Joined, Leaving, Left, Told, Unheard, Word
+from bisector.executor.hosts import (
+    Came,
+    Connection,
+    Drained,
+    Host,
+    HostNews,
+    Joined,
+    Leaving,
+    Left,
+    NotTaken,
+    Told,
+    Unheard,
+    Word,
+)
 from bisector.executor.spec import Key, Spec
 from bisector.executor.watch import Returned
 from bisector.store.facts import now
@@ -72,7 +85,7 @@ class RemoteExecutor:
     _hosts: dict[str, Host] = field(default_factory=dict, init=False)
     _open: dict[int, _Open] = field(default_factory=dict, init=False)
     _late: dict[int, _Open] = field(default_factory=dict, init=False)  # told as lost, and not heard yet
-    _leaving: set[str] = field(default_factory=set, init=False)
+    _closed: set[str] = field(default_factory=set, init=False)  # the addresses of hosts that take no jobs
     _ready: deque[News] = field(default_factory=deque, init=False)
     _returned: dict[int, str] = field(default_factory=dict, init=False)  # not acknowledged yet: from which machine
     _attempts: int = field(default=0, init=False)
@@ -168,8 +181,12 @@ class RemoteExecutor:
         return Deadline("a host that is gone", self.patience_s)
 
     def _idle(self) -> list[Host]:
-        at_work = {one.address for jobs in (self._open, self._late) for one in jobs.values()} | self._leaving
-        return [host for host in self._hosts.values() if host.address not in at_work]
+        at_work = {one.address for jobs in (self._open, self._late) for one in jobs.values()}
+        return [host for host in self._taking() if host.address not in at_work]
+
+    def _taking(self) -> list[Host]:
+        """The hosts that take jobs, now or when they have done what they do."""
+        return [host for host in self._hosts.values() if host.address not in self._closed]
 
     def _take(self, news: HostNews) -> None:
         match news:
@@ -177,8 +194,13 @@ class RemoteExecutor:
                 self._join(host)
             case Left(address):
                 self._leave(address)
-            case Leaving(address):
-                self._leaving.add(address)
+            case Leaving(address) | Drained(address, True):
+                self._closed.add(address)
+            case Drained(address, False):
+                self._closed.discard(address)
+            case NotTaken(key, attempt, address):
+                self._closed.add(address)
+                self._not_taken(key, attempt)
             case Came(returned):
                 self._came(returned)
             case Unheard(key, attempt, why):
@@ -198,6 +220,8 @@ class RemoteExecutor:
             self.tell(Note(f"{host.name} is not used: {_difference(host.versions, self.versions)}"))
             return
         self._hosts[host.address] = host
+        if host.drained:
+            self._closed.add(host.address)
         for id_, one in (*self._open.items(), *self._late.items()):
             if one.address:
                 continue
@@ -213,6 +237,7 @@ class RemoteExecutor:
 
     def _leave(self, address: str) -> None:
         self._hosts.pop(address, None)
+        self._closed.discard(address)
         for one in (*self._open.values(), *self._late.values()):
             if one.address == address:
                 one.address, one.silent = "", self._patience()
@@ -230,7 +255,7 @@ class RemoteExecutor:
             idle = [host for host in self._idle() if one.wanted in ("", host.name)]
             if idle:
                 self._hear(id_, one, idle[0], one.spec)
-            elif any(one.wanted in ("", host.name) for host in self._hosts.values()):
+            elif any(one.wanted in ("", host.name) for host in self._taking()):
                 one.silent = None
             else:
                 one.silent = one.silent or self._patience()
@@ -250,6 +275,15 @@ class RemoteExecutor:
             trouble = AttemptFailed(f"{one.host}: {error.message}", error.hint, Stage.CHECKOUT, one.host)
             news = Failed(id_, one.host, trouble, now())
         self._ready.append(news)
+
+    def _not_taken(self, key: Key, attempt: int) -> None:
+        """A job that its host has not begun is as one that was just submitted."""
+        if (one := self._of_attempt(key, attempt)) is None or one.spec is None:
+            return
+        one.host = one.machine = one.address = ""
+        one.silent = None
+        if one.cancelled:
+            self.cancel(key.id)
 
     def _of_attempt(self, key: Key, attempt: int) -> _Open | None:
         """The open job that this attempt at hearing is the newest of."""
@@ -285,6 +319,12 @@ class RemoteExecutor:
         if one.host or one.spec is None:
             where, why = (f" on {one.host}" if one.host else ""), (f" ({one.why})" if one.why else "")
             return f"nothing was heard of job {self._key(id_)}{where} for {minutes}{why}; it is given up", _CONNECT
+        drained = [host.name for host in self._hosts.values() if one.wanted in ("", host.name)]
+        if drained:
+            return (
+                f"no host took job {self._key(id_)} within {minutes}; drained, or leaving: {', '.join(drained)}",
+                f"bisector fleet release {drained[0]}",
+            )
         return f"no host had job {self._key(id_)} within {minutes}", _CONNECT
 
     def _end(self, id_: int, error: BisectorError) -> None:

@@ -12,6 +12,7 @@ import fcntl
 import os
 import pickle
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import BinaryIO
 
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
-from bisector.core.events import Event
+from bisector.core.events import Event, StageStarted
 from bisector.executor.base import Failed, Finished
 from bisector.executor.spec import Key, Spec
 from bisector.host.detached import Identity
@@ -81,6 +82,11 @@ class Entry:
         return (self.path / _SPEC).exists()
 
     @property
+    def taken_at(self) -> float:
+        """When it was taken (seconds since 1970); raises ``FileNotFoundError`` for one that is forgotten."""
+        return (self.path / _SPEC).stat().st_mtime
+
+    @property
     def standing(self) -> Standing:
         """How it stands; the result is looked for last, since it is written under the lock."""
         running = self._held()
@@ -99,12 +105,7 @@ class Entry:
         return (self.path / _CANCELLED).exists()
 
     def _held(self) -> bool:
-        with suppress(FileNotFoundError), (self.path / _LOCK).open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+        return is_locked(self.path / _LOCK)
 
     @contextmanager
     def locked(self) -> Iterator[int | None]:
@@ -170,7 +171,7 @@ class Entry:
 
     def tell(self, event: Event) -> None:
         """Add to the progress; what is old is forgotten where it is too much."""
-        frame = pickle.dumps(event)
+        frame = pickle.dumps((time.time(), event))
         with suppress(OSError), (self.path / _EVENTS).open("ab") as file:  # a full disk shows where facts are written
             if file.tell() > _MOST_EVENTS_BYTES:
                 file.truncate(0)
@@ -178,7 +179,16 @@ class Entry:
 
     def progress(self, offset: int) -> tuple[tuple[Event, ...], int]:
         """What was told after ``offset`` bytes, and the offset of what comes next."""
-        events: list[Event] = []
+        told, offset = self._told(offset)
+        return tuple(event for _, event in told), offset
+
+    def stage(self) -> tuple[StageStarted, float] | None:
+        """The stage that it began last, and when (seconds since 1970)."""
+        told, _ = self._told(0)
+        return next(((event, at) for at, event in reversed(told) if isinstance(event, StageStarted)), None)
+
+    def _told(self, offset: int) -> tuple[list[tuple[float, Event]], int]:
+        events: list[tuple[float, Event]] = []
         with suppress(OSError, pickle.UnpicklingError, EOFError), (self.path / _EVENTS).open("rb") as file:
             if offset > file.seek(0, os.SEEK_END):
                 offset = 0
@@ -186,7 +196,7 @@ class Entry:
             while (frame := _frame(file)) is not None:
                 offset = file.tell()
                 events.append(pickle.loads(frame))  # noqa: S301 - written by this user's own job
-        return tuple(events), offset
+        return events, offset
 
     def remove(self) -> None:
         """Forget the job; a half that is left after a power failure is no job any more."""
@@ -212,6 +222,11 @@ class Spool:
 
     home: Path
 
+    @property
+    def lock(self) -> Path:
+        """The file that its worker has locked."""
+        return self.home / _LOCK
+
     def entry(self, key: Key) -> Entry:
         """That of a job, there or not; raises :class:`UserError` for a key that is no name."""
         if not key.is_sound:
@@ -235,14 +250,24 @@ class Spool:
     def owned(self) -> Iterator[None]:
         """Be the one worker of this spool; raises :class:`UserError` where there is another one."""
         self.home.mkdir(parents=True, exist_ok=True)
-        with (self.home / _LOCK).open("ab") as file:
+        with self.lock.open("ab") as file:
             try:
                 Deadline("lock", _LOCK_S).poll(lambda: _try_lock(file))
             except DeadlineExpired as error:
                 raise UserError(
-                    f"another worker uses {self.home}", f"fuser -v {self.home / _LOCK}; or another --spool DIR"
+                    f"another worker uses {self.home}", f"fuser -v {self.lock}; or another --spool DIR"
                 ) from error
             yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether anybody holds a lock (flock(2)); a file that is not there is nobody's."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _try_lock(file: BinaryIO) -> bool | None:

@@ -19,6 +19,7 @@ from bisector.core.events import Event, LiveSample
 from bisector.core.trial import Stage
 from bisector.executor import child
 from bisector.executor.base import Failed, Finished
+from bisector.executor.duty import DutyFiles
 from bisector.executor.local import end_all_of
 from bisector.executor.parcel import Parcel
 from bisector.executor.spec import Key, Spec
@@ -44,6 +45,13 @@ class Returned:
     key: Key
     news: Finished | Failed
     files: Parcel | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """A host that takes no jobs has not begun this one; its spool holds nothing of it."""
+
+    key: Key
 
 
 @dataclass(slots=True)
@@ -73,14 +81,17 @@ class Desk:
     _watched: dict[Key, list[_Attention]] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def watch(self, work: Spec | Key, tell: Callable[[Event], None]) -> Returned | None:
+    def watch(self, work: Spec | Key, tell: Callable[[Event], None]) -> Returned | Declined | None:
         """What comes of a job, which is begun if it was not; None when the watcher is called away.
 
-        Of a job that is known the key is enough. Any trouble is among the news, but for a bug.
+        Of a job that is known the key is enough. Any trouble is among the news, but for a bug. Where the host is
+        drained a job that is not known is declined.
         """
         key = work.key if isinstance(work, Spec) else work
         try:
             entry = self.spool.entry(key)
+            if isinstance(work, Spec) and not entry.exists and DutyFiles(self.spool).drained() is not None:
+                return Declined(key)
             began = isinstance(work, Spec) and self._begin(entry, work)
             with self._attention(key) as attention:
                 if not self._followed(entry, attention, tell, 0 if began else None):

@@ -58,6 +58,12 @@ class Identity:
         """Whether it is still there; one that has ended and is not waited for yet, a zombie, is."""
         return self.boot_id == boot_id() and _started(self.pid) == self.started
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it was stopped, by SIGSTOP or Ctrl-Z say, and does nothing until SIGCONT."""
+        fields = _stat(self.pid)
+        return self.lives and bool(fields) and fields[_STATE] in (b"T", b"t")
+
     def open(self) -> int | None:
         """A pidfd_open(2) of it, readable once it has ended, for the caller to close; None when it is gone."""
         with suppress(ProcessLookupError):

@@ -11,7 +11,7 @@ from bisector.core.events import Event, Listener, Note, StageStarted
 from bisector.core.trial import Stage
 from bisector.executor.base import Failed, Finished, Job, News, Progress
 from bisector.executor.cluster.connect import run_key
-from bisector.executor.hosts import Came, Host, HostNews, Joined, Leaving, Left, Told, Unheard, Word
+from bisector.executor.hosts import Came, Drained, Host, HostNews, Joined, Leaving, Left, NotTaken, Told, Unheard, Word
 from bisector.executor.parcel import Parcel
 from bisector.executor.remote import RemoteExecutor
 from bisector.executor.spec import Key, Spec
@@ -367,6 +367,51 @@ def test_a_host_that_is_leaving_gets_nothing_more(wires: Wires, tmp_path: Path) 
     assert list(remote.idle) == []
     remote.acknowledge(1)  # which it waits for
     assert wires.sent == [("tls://1", Word.ACKNOWLEDGE, Key(RUN, 1))]
+
+
+def test_a_drained_host_gets_nothing_until_it_is_released(wires: Wires, tmp_path: Path) -> None:
+    wires.known = (replace(host(), drained=True), host("tls://2", "bench2"))
+    remote = executor(wires, tmp_path)
+    assert list(remote.idle) == ["bench2"]
+    wires.heard += [Drained("tls://1", False), Drained("tls://2", True)]
+    assert list(remote.idle) == ["bench1"]
+    wires.heard += [Left("tls://2"), Joined(host("tls://2", "bench2"))]  # it may have a port of its own
+    assert list(remote.idle) == ["bench1", "bench2"]
+
+
+def test_a_job_that_a_host_did_not_take_waits_for_another(wires: Wires, tmp_path: Path) -> None:
+    """It was drained while the job was on its way."""
+    remote = executor(wires, tmp_path)
+    remote.submit(job(1))
+    wires.heard += [NotTaken(Key(RUN, 1), 1, "tls://1")]
+    assert list(remote.idle) == []
+    wires.heard += [Joined(host("tls://2", "bench2")), NotTaken(Key(RUN, 1), 1, "tls://1"), came(1, attempt=2)]
+    news = remote.next()
+    assert isinstance(news, Finished)
+    assert (news.host, [(address, new) for address, _, _, new in wires.submitted]) == (
+        "bench2",
+        [("tls://1", True), ("tls://2", True)],
+    )
+    assert list(remote.idle) == ["bench2"]
+
+
+def test_a_job_that_was_cancelled_and_not_taken_is_over(wires: Wires, tmp_path: Path) -> None:
+    remote = executor(wires, tmp_path)
+    remote.submit(job(1))
+    remote.cancel(1)
+    wires.heard += [NotTaken(Key(RUN, 1), 1, "tls://1")]
+    assert isinstance(error_of(remote.next()), AttemptCancelled)
+    nothing_more(remote)
+
+
+def test_a_job_for_a_drained_host_is_given_up_in_time(wires: Wires, tmp_path: Path) -> None:
+    wires.known = (replace(host(), drained=True), host("tls://2", "bench2"))
+    remote = executor(wires, tmp_path, patience_s=0.0)
+    remote.submit(job(1), "bench1")
+    error = error_of(remote.next())
+    assert type(error) is AttemptFailed
+    assert str(error).endswith("drained, or leaving: bench1")
+    assert error.hint == "bisector fleet release bench1"
 
 
 def test_a_job_that_runs_is_cancelled_on_its_host_also_after_a_cut(wires: Wires, tmp_path: Path) -> None:

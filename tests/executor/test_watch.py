@@ -17,7 +17,7 @@ from bisector.core.trial import Stage, Trial
 from bisector.executor.base import Failed, Finished, Job
 from bisector.executor.spec import Key, Spec
 from bisector.executor.spool import Spool, Standing
-from bisector.executor.watch import Desk, Returned
+from bisector.executor.watch import Declined, Desk, Returned
 from bisector.host import process
 from bisector.host.load import host_id
 from bisector.store.run_files import INPUTS
@@ -62,7 +62,7 @@ def silent(event: Event) -> None:
 
 def watched(desk: Desk, work: Spec | Key) -> Finished | Failed:
     returned = desk.watch(work, silent)
-    assert returned is not None
+    assert isinstance(returned, Returned)
     return returned.news
 
 
@@ -74,7 +74,7 @@ def trouble(news: Finished | Failed) -> BisectorError:
 def test_a_job_is_done_in_a_process_of_its_own_and_its_files_come_with_it(desk: Desk, tmp_path: Path) -> None:
     told: list[Event] = []
     returned = desk.watch(spec(), told.append)
-    assert returned is not None
+    assert isinstance(returned, Returned)
     trial = returned.news.result if isinstance(returned.news, Finished) else None
     assert isinstance(trial, Trial)
     assert Objective().value(trial.runs[-1]) == engines.figure(COMMIT.sha, host_id(), 7)
@@ -135,7 +135,7 @@ def test_a_watcher_that_is_called_away_leaves_the_job_to_the_next(
     desk: Desk, spool: Path, pool: ThreadPoolExecutor
 ) -> None:
     plan(spool, job_7=engines.MEASURED)
-    watcher: Future[Returned | None] = pool.submit(desk.watch, spec(), silent)
+    watcher: Future[Returned | Declined | None] = pool.submit(desk.watch, spec(), silent)
     reached(spool, 7, engines.MEASURED)
     desk.detach()
     assert watcher.result(engines.WAIT_S) is None
@@ -192,7 +192,7 @@ def test_a_process_that_dies_says_its_last_words(desk: Desk, spool: Path) -> Non
 def test_trouble_of_the_host_comes_with_its_facts_and_files(desk: Desk, spool: Path, tmp_path: Path) -> None:
     plan(spool, job_7=Does.FAILS)
     returned = desk.watch(spec(), silent)
-    assert returned is not None
+    assert isinstance(returned, Returned)
     assert returned.files is not None
     error = trouble(returned.news)
     assert isinstance(error, AttemptFailed)

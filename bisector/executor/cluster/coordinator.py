@@ -19,9 +19,21 @@ from bisector.core.errors import InfraError, UserError
 from bisector.executor.cluster import dask_settings
 from bisector.executor.cluster.security import Door
 from bisector.executor.cluster.wire import RESOURCE, TOPIC, host_of, watch
-from bisector.executor.hosts import Came, Host, HostNews, Joined, Leaving, Left, Told, Unheard, Word
+from bisector.executor.hosts import (
+    Came,
+    Drained,
+    Host,
+    HostNews,
+    Joined,
+    Leaving,
+    Left,
+    NotTaken,
+    Told,
+    Unheard,
+    Word,
+)
 from bisector.executor.spec import Key, Spec
-from bisector.executor.watch import Returned
+from bisector.executor.watch import Declined, Returned
 
 _START_S = 60.0
 _STOP_S = 60.0
@@ -54,6 +66,8 @@ class _Watch(SchedulerPlugin):
                 self._news.put(Told(Key(run, id_), pickle.loads(event)))  # noqa: S301 - as each task's value is
             case {"leaving": str(address)}:
                 self._news.put(Leaving(address))
+            case {"drained": str(address), "is so": bool(is_so)}:
+                self._news.put(Drained(address, is_so))
 
 
 class Coordinator:
@@ -147,7 +161,7 @@ class Coordinator:
 
     async def _watched(self, address: str, work: Spec | Key, attempt: int) -> None:
         key = work.key if isinstance(work, Spec) else work
-        future: Future[Returned | None] = self._client.submit(
+        future: Future[Returned | Declined | None] = self._client.submit(
             watch,
             work,
             key=f"{key}/{attempt}",
@@ -166,8 +180,13 @@ class Coordinator:
         except Exception as error:  # noqa: BLE001 - of the task or of Dask; the task's own trouble is in its value
             self._news.put(Unheard(key, attempt, f"{type(error).__name__}: {error}"))
         else:
-            silent = Unheard(key, attempt, "its watcher was called away")
-            self._news.put(silent if returned is None else Came(returned, attempt))
+            match returned:
+                case Returned():
+                    self._news.put(Came(returned, attempt))
+                case Declined():
+                    self._news.put(NotTaken(key, attempt, address))
+                case None:
+                    self._news.put(Unheard(key, attempt, "its watcher was called away"))
         finally:
             future.release()
 

@@ -6,6 +6,7 @@ does not start one again after a cut (dask/distributed#6387).
 """
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -21,16 +22,19 @@ from bisector.core.errors import InfraError, UserError
 from bisector.executor.cluster import dask_settings
 from bisector.executor.cluster.security import Door, refusal
 from bisector.executor.cluster.wire import INFORMATION, RESOURCE, TOPIC, information
+from bisector.executor.duty import LOOK_SIGNAL, Duty, DutyFiles, Link
 from bisector.executor.spec import Key
 from bisector.executor.watch import Desk
-from bisector.host.detached import boot_id
+from bisector.host.detached import Identity, boot_id
+from bisector.store.facts import now
 
 _HTTP = "127.0.0.1:0"
 _PROBE_S = 10.0
 _AGAIN_S = 2.0
 _REGISTER_S = "60 s"
 _LAST_S = 60.0  # for the coordinator to fetch and to acknowledge the last result
-_DRAIN_LOOK_S = 0.2
+_LAST_LOOK_S = 0.2
+_LOOK_S = 10.0  # whether the host is drained, where whoever did that could not tell
 
 
 class _BenchWorker(Worker):
@@ -72,6 +76,9 @@ class HostWorker:
     name: str
     tell: Callable[[str], None]
     _leave: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _look: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _drained: bool = field(default=False, init=False)  # as the coordinator was told
+    _since: str = field(default_factory=now, init=False)
 
     def run(self) -> None:
         """Work until told to leave: by the first SIGTERM or SIGINT once the job is done, by the second one at once.
@@ -86,11 +93,14 @@ class HostWorker:
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._told_to_leave)
+        loop.add_signal_handler(LOOK_SIGNAL, self._look.set)  # before it is told who is to be sent that
+        self._report(Link.WAITING)
         for told in await asyncio.to_thread(self.desk.tidy):
             self.tell(told)
         for connection in count(1):
             if not await self._reachable() or not await self._connected(connection):
                 return
+            self._report(Link.WAITING)
             self.tell(f"the connection to {self.door.address} is lost; what runs goes on, and it is tried again")
             await self._pause()
 
@@ -101,6 +111,7 @@ class HostWorker:
                     self.desk.cancel(entry.key)
             return
         self._leave.set()
+        self._report(Link.LEAVING)
         self.tell("leaving when the job is done; once more ends it")
 
     async def _reachable(self) -> bool:
@@ -146,7 +157,7 @@ class HostWorker:
             dashboard=False,
             dashboard_address=_HTTP,
             death_timeout=_REGISTER_S,
-            startup_information={INFORMATION: lambda _: information(self.name, machine, self.desk)},
+            startup_information={INFORMATION: lambda _: self._information(machine)},
         )
         async with AsyncExitStack() as stack:
             try:
@@ -154,25 +165,66 @@ class HostWorker:
             except (OSError, ValueError, RuntimeError):  # whatever it is, it is tried again
                 return not self._leave.is_set()
             self.tell(f"connected to {self.door.address} as {self.name}")
+            self._report(Link.LEAVING if self._leave.is_set() else Link.CONNECTED)
             finished = asyncio.ensure_future(worker.finished())
             leaving = asyncio.ensure_future(self._leave.wait())
             try:
-                await asyncio.wait({finished, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                while not (finished.done() or leaving.done()):
+                    self._tell_if_drained(worker)
+                    await self._looked({finished, leaving})
                 if finished.done():
                     return not self._leave.is_set()
-                await self._drained(worker, finished)
+                await self._emptied(worker, finished)
             finally:
                 leaving.cancel()
                 finished.cancel()
         return False
 
-    async def _drained(self, worker: Worker, finished: "asyncio.Future[Any]") -> None:
+    def _information(self, machine: str) -> dict[str, Any]:
+        told = information(self.name, machine, self.desk)
+        self._drained = told["drained"]
+        return told
+
+    def _tell_if_drained(self, worker: Worker) -> None:
+        """Tell the coordinator when the host was drained, or released, since it was told the last time."""
+        is_so = DutyFiles(self.desk.spool).drained() is not None
+        if is_so != self._drained:
+            self._drained = is_so
+            with suppress(OSError):  # the connection is about to be lost; it is told with the next registration
+                worker.log_event(TOPIC, {"drained": worker.address, "is so": is_so})
+            self.tell("drained: takes no more trials until it is released" if is_so else "released: takes trials again")
+
+    async def _looked(self, ended: "set[asyncio.Future[Any]]") -> None:
+        """Wait until one of these has ended, or whether the host is drained is to be looked at."""
+        looking = asyncio.ensure_future(self._look.wait())
+        try:
+            await asyncio.wait({*ended, looking}, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            looking.cancel()
+            self._look.clear()
+
+    def _report(self, link: Link) -> None:
+        own = Identity.of(os.getpid())
+        duty = Duty(
+            pid=own.pid,
+            started=own.started,
+            boot_id=own.boot_id,
+            since=self._since,
+            name=self.name,
+            coordinator=self.door.address,
+            link=link,
+            link_since=now(),
+        )
+        DutyFiles(self.desk.spool).report(duty)
+
+    async def _emptied(self, worker: Worker, finished: "asyncio.Future[Any]") -> None:
         """Take no more, and wait until the last job is over and its result acknowledged."""
-        worker.log_event(TOPIC, {"leaving": worker.address})
+        with suppress(OSError):  # the connection is about to be lost, which ends this, too
+            worker.log_event(TOPIC, {"leaving": worker.address})
         loop = asyncio.get_running_loop()
         over: float | None = None
         while not finished.done():
-            await asyncio.wait({finished}, timeout=_DRAIN_LOOK_S)
+            await asyncio.wait({finished}, timeout=_LAST_LOOK_S)
             if self.desk.watches:
                 over = None
                 continue

@@ -1,0 +1,108 @@
+"""Hosts that are drained: real workers, as processes."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from bisector.core.deadline import Deadline
+from bisector.executor.base import Finished
+from bisector.executor.duty import DutyFiles, Link
+from bisector.executor.remote import RemoteExecutor
+from bisector.executor.spool import Spool
+from tests.executor import engines
+from tests.executor.engines import WAIT_S, let_go, plan, reached
+from tests.executor.test_cluster import Fleet, emptied, job, last_news
+
+SOON_S = 5.0  # of a worker that is told, and does not only look now and then
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Fleet]:
+    with ExitStack() as stack:
+        yield Fleet(tmp_path, stack)
+
+
+def idle(executor: RemoteExecutor, *names: str) -> None:
+    """Soon these hosts are idle, and no others."""
+    Deadline(f"{names} idle", SOON_S).poll(lambda: tuple(executor.idle) == names or None, 0.02)
+
+
+def test_a_drained_host_finishes_its_trial_and_takes_none_until_it_is_released(hosts: Fleet) -> None:
+    spool = hosts.spool("bench1")
+    files = DutyFiles(Spool(spool))
+    plan(spool, job_3=engines.MEASURED)
+    worker = hosts.worker()
+    executor = hosts.executor()
+    executor.submit(job(3))
+    reached(spool, 3, engines.MEASURED)
+    files.drain("a new SSD")
+    worker.said("drained: takes no more trials")
+    let_go(spool, 3, engines.MEASURED)
+    assert isinstance(last_news(executor), Finished)
+    executor.acknowledge(3)
+    emptied(spool)
+    assert list(executor.idle) == []
+    worker.kill()
+    worker = hosts.worker()
+    executor.wait_for_hosts(0, WAIT_S)
+    worker.said("connected to", 2)
+    assert list(executor.idle) == []
+    files.release()
+    idle(executor, "bench1")
+    files.drain()
+    idle(executor)
+    hosts.restart_coordinator()
+    executor = hosts.executor()
+    assert list(executor.idle) == []
+    files.release()
+    idle(executor, "bench1")
+    executor.submit(job(4))
+    assert isinstance(last_news(executor), Finished)
+
+
+def test_a_job_that_meets_a_host_which_was_just_drained_is_done_by_another(hosts: Fleet) -> None:
+    for name in ("bench1", "bench2"):
+        hosts.worker(name)
+    executor = hosts.executor(2)
+    first = executor.idle[0]
+    spool = Spool(hosts.spool(first))
+    (spool.home / "drained").touch()  # as whoever is killed before the worker is told
+    executor.submit(job(3))
+    news = last_news(executor)
+    assert isinstance(news, Finished)
+    assert (news.host != first, spool.held()) == (True, {})
+
+
+@pytest.mark.fleet
+def test_a_worker_looks_by_itself_whether_it_is_drained(hosts: Fleet) -> None:
+    worker, files = hosts.worker(), DutyFiles(Spool(hosts.spool("bench1")))
+    executor = hosts.executor()
+    files.drain()
+    worker.said("drained: takes no more trials")
+    files.release()
+    worker.said("released: takes trials again")
+    (hosts.spool("bench1") / "drained").touch()
+    worker.said("drained: takes no more trials", 2)
+    idle(executor)
+
+
+def test_a_worker_writes_whom_it_works_for(hosts: Fleet) -> None:
+    files = DutyFiles(Spool(hosts.spool("bench1")))
+    worker = hosts.worker()
+    worker.said("connected")
+    duty = files.duty()
+    assert duty is not None
+    assert (duty.pid, duty.name, duty.coordinator) == (worker.child.pid, "bench1", hosts.coordinator.address)
+    Deadline("a connected worker", SOON_S).poll(lambda: linked(files) is Link.CONNECTED or None, 0.02)
+    hosts.running.close()
+    Deadline("a worker that waits", WAIT_S).poll(lambda: linked(files) is Link.WAITING or None, 0.02)
+    worker.kill(signal.SIGTERM)
+    assert worker.child.wait(WAIT_S) == 0
+    assert files.duty() is None
+
+
+def linked(files: DutyFiles) -> Link | None:
+    return duty.link if (duty := files.duty()) is not None else None
