@@ -53,7 +53,7 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
         Entry("cache", "upkeep", "list or clear the kernels and guest images that are kept for later runs"),
     ),
     "several hosts": (
-        Entry("fleet", "fleet", "make the authority of a fleet, add hosts to it, and remove them"),
+        Entry("fleet", "fleet", "make a fleet's authority, add hosts to it, show what they do, drain and remove them"),
         Entry("worker", "worker", "measure on this host what a coordinator on another one asks for"),
     ),
 }

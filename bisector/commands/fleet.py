@@ -5,6 +5,7 @@ import socket
 import sys
 from pathlib import Path
 
+from bisector.commands import fleet_hosts
 from bisector.commands.arguments import Verbs, add_json, add_verb, write_json
 from bisector.commands.catalogue import sentence
 from bisector.commands.output import note, write, write_document
@@ -25,6 +26,8 @@ examples:
   bisector fleet add anna@bench1 --repository /srv/linux   make that machine a host
   bisector fleet add bench1                  renew its certificate
   bisector doctor --hosts hosts.toml         what differs between the hosts, and what is bad
+  bisector fleet status                      what each host does now
+  bisector fleet drain bench1                no more trials there, until bisector fleet release
   bisector fleet remove bench1               take it out again
 """
 _INIT_EXAMPLES = """\
@@ -50,8 +53,8 @@ examples:
 _ON_HOST_EXAMPLES = """\
 examples:
   bisector fleet on-host describe | jq .versions
-`bisector fleet add`, `bisector fleet remove` and `bisector doctor --hosts` run this on a host, by
-SSH; nobody has to type it.
+The other parts of `bisector fleet`, and `bisector doctor --hosts`, run this on a host, by SSH;
+nobody has to type it.
 """
 _PORT = 8786  # dask.distributed's usual one
 _NOT_READY = 1
@@ -72,10 +75,12 @@ def add(verbs: Verbs) -> None:
     _add_init(parts)
     _add_add(parts)
     _add_remove(parts)
+    fleet_hosts.add(parts)
     shown = add_verb(
         parts, "on-host", on_host, help_line="what other commands run on a host, by SSH", examples=_ON_HOST_EXAMPLES
     )
-    shown.add_argument("action", choices=("describe", "request", "install", "remove"), help="what is asked of the host")
+    actions = ("describe", "request", "install", "remove", *fleet_hosts.ON_HOST)
+    shown.add_argument("action", choices=actions, help="what is asked of the host")
     shown.add_argument("name", nargs="?", default="", metavar="NAME", help="with request: name of the host")
 
 
@@ -257,6 +262,8 @@ def remove(arguments: argparse.Namespace) -> int:
 
 def on_host(arguments: argparse.Namespace) -> int:
     """What a host is asked; its answer is for a bisector, not for people."""
+    if arguments.action in fleet_hosts.ON_HOST:
+        return fleet_hosts.on_host(arguments.action)
     from bisector.fleet import on_host as host  # noqa: PLC0415 - see above
 
     home = FleetHome.of_person()

@@ -15,6 +15,8 @@ _EXAMPLES = """\
 examples:
   bisector worker tls://bench0:8786 --certificates ~/bisector-fleet --repo /srv/linux.git
   srun --exclusive bisector worker tls://bench0:8786 --certificates DIRECTORY --repo DIRECTORY
+What it does, and whether it takes trials: `bisector fleet status --here`, drain --here, release
+--here.
 """
 _INSTALL = "in the environment that bisector is in: pip install 'bisector[fleet]'"
 _ENGINE = f"{engine.__name__}:{engine.here.__name__}"

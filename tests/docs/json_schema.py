@@ -21,6 +21,7 @@ from bisector.commands.upkeep import Caches
 from bisector.compare.forecast import ComparisonForecast
 from bisector.core.examination import Examination
 from bisector.core.json_document import Absent, Record
+from bisector.executor.fleet_status import FleetStatus
 from bisector.fleet.documents import FleetMade, HostAdded, HostRemoved, HostsExamination
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.plan.forecast import Forecast
@@ -49,6 +50,9 @@ DOCUMENTS: Mapping[str, type[Record]] = {
     "fleet init": FleetMade,
     "fleet add": HostAdded,
     "fleet remove": HostRemoved,
+    "fleet status": FleetStatus,
+    "fleet drain": FleetStatus,
+    "fleet release": FleetStatus,
 }
 Schema: TypeAlias = dict[str, Any]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -36,6 +36,9 @@ NOT_RUN = {
     "bisector doctor --hosts": "logs in on other machines; tests/fleet/test_survey.py has some",
     "bisector fleet add": "logs in on another machine; tests/fleet/test_commands.py has one",
     "bisector fleet remove": "the same",
+    "bisector fleet status": "logs in on other machines; tests/fleet/test_status.py has one",
+    "bisector fleet drain": "the same",
+    "bisector fleet release": "the same",
     "wipefs": "overwrites a disk",
     "make": "each is a run of its own; the Makefile has it",
 }
