@@ -94,10 +94,15 @@ HostNews: TypeAlias = Joined | Left | Leaving | Drained | NotTaken | Came | Unhe
 
 
 class Word(StrEnum):
-    """What a host is told beside its jobs. It may be lost, and is told again when the host comes back."""
+    """What a host is told beside its jobs. It may be lost, and is told again when the host comes back.
+
+    ``OVER`` is about a run as a whole, whatever the number, and is told once: what a host that misses it keeps of the
+    run goes when nothing has used it for long.
+    """
 
     CANCEL = "cancel"
     ACKNOWLEDGE = "acknowledge"
+    OVER = "over"
 
 
 class Connection(Protocol):

@@ -162,6 +162,11 @@ class RemoteExecutor:
         elif id_ in self._open and one.silent is None:  # no host has had it yet
             self._end(id_, AttemptCancelled(f"job {self._key(id_)} was cancelled", "", Stage.CHECKOUT, one.host))
 
+    def over(self) -> None:
+        """Let the hosts that are connected forget all of this run; what of it still runs is ended."""
+        for host in self._hosts.values():
+            self.connection.send(host.address, Word.OVER, self._key(0))
+
     def wait_for_hosts(self, count: int, seconds: float) -> None:
         """Wait until so many hosts are connected; raises :class:`InfraError` when they are not in time."""
         deadline = Deadline(f"{count} hosts", seconds)

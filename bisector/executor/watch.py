@@ -8,6 +8,7 @@ import os
 import select
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from bisector.executor.base import Failed, Finished
 from bisector.executor.duty import DutyFiles
 from bisector.executor.local import end_all_of
 from bisector.executor.parcel import Parcel
+from bisector.executor.places import Places
 from bisector.executor.spec import Key, Spec
 from bisector.executor.spool import Entry, Spool
 from bisector.host import detached
@@ -80,6 +82,11 @@ class Desk:
     grace_s: float = child.GRACE_S
     _watched: dict[Key, list[_Attention]] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _places: Places = field(init=False)
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)  # begin a job, or remove what is left
+
+    def __post_init__(self) -> None:
+        self._places = Places(self.spool, self.repository)
 
     def watch(self, work: Spec | Key, tell: Callable[[Event], None]) -> Returned | Declined | None:
         """What comes of a job, which is begun if it was not; None when the watcher is called away.
@@ -88,6 +95,14 @@ class Desk:
         drained a job that is not known is declined.
         """
         key = work.key if isinstance(work, Spec) else work
+        found = self._watched_to_its_end(key, work, tell)
+        if isinstance(found, Returned) and key.is_sound and self._places.is_over(key.run):
+            self._clear()
+        return found
+
+    def _watched_to_its_end(
+        self, key: Key, work: Spec | Key, tell: Callable[[Event], None]
+    ) -> Returned | Declined | None:
         try:
             entry = self.spool.entry(key)
             if isinstance(work, Spec) and not entry.exists and DutyFiles(self.spool).drained() is not None:
@@ -121,6 +136,17 @@ class Desk:
             self.cancel(key)
         if not entry.runs:
             entry.remove()
+        self._clear()
+
+    def over(self, key: Key) -> None:
+        """Forget all of a run, whatever the number; what of it still runs is ended first."""
+        if not key.is_sound:
+            return
+        self._places.mark_over(key.run)
+        for entry in self.spool.entries():
+            if entry.key.run == key.run and entry.runs:
+                self.cancel(entry.key)
+        self._clear()
 
     def detach(self) -> None:
         """Call all watchers away; the jobs go on."""
@@ -138,16 +164,27 @@ class Desk:
         for place in {entry.place for entry in self.spool.entries()}:
             if stopped := _swept(place):
                 told.append(f"{place}: {stopped} processes of a job that was killed are ended")
-        return tuple(told)
+        return (*told, *self._clear())
+
+    def _clear(self) -> tuple[str, ...]:
+        """Remove what runs have left, unless a job is under way; for each, a sentence."""
+        with self._turn:
+            if any(entry.runs for entry in self.spool.entries()):
+                return ()
+            try:
+                return self._places.clear(time.time(), _swept)
+            except InfraError as error:  # the room that it takes shows in the host's status
+                return (str(error),)
 
     def _begin(self, entry: Entry, spec: Spec) -> bool:
         """Start the job's process unless the job is known; raises :class:`UserError` for other work of its number."""
-        with entry.locked() as lock:
+        with self._turn, entry.locked() as lock:
             if entry.exists:
                 entry.check(spec)
                 return False
             if lock is None:
                 raise InfraError(f"{entry.path} is locked, and holds no job", f"fuser -v {entry.path}/lock")
+            self._places.mark_begun(entry.key.run)
             entry.take(spec)
             argv = (sys.executable, "-P", "-m", child.MODULE, str(entry.path), self.engine, str(self.repository))
             detached.start(argv, entry.log, lock, {})

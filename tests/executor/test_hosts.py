@@ -1,4 +1,4 @@
-"""Hosts that are drained: real workers, as processes."""
+"""Hosts that are drained, and told that a run is over: real workers, as processes."""
 
 import signal
 from collections.abc import Iterator
@@ -106,3 +106,16 @@ def test_a_worker_writes_whom_it_works_for(hosts: Fleet) -> None:
 
 def linked(files: DutyFiles) -> Link | None:
     return duty.link if (duty := files.duty()) is not None else None
+
+
+def test_of_a_run_that_is_over_nothing_is_left_though_the_coordinator_ends_at_once(hosts: Fleet) -> None:
+    spool = hosts.spool("bench1")
+    hosts.worker()
+    executor = hosts.executor()
+    executor.submit(job(3))
+    assert isinstance(last_news(executor), Finished)
+    assert (spool / "run" / "place").is_dir()
+    executor.acknowledge(3)
+    executor.over()
+    hosts.running.close()
+    Deadline("an empty spool", WAIT_S).poll(lambda: None if (spool / "run").exists() else True, 0.02)

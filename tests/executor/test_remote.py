@@ -414,6 +414,12 @@ def test_a_job_for_a_drained_host_is_given_up_in_time(wires: Wires, tmp_path: Pa
     assert error.hint == "bisector fleet release bench1"
 
 
+def test_hosts_are_told_that_a_run_is_over(wires: Wires, tmp_path: Path) -> None:
+    wires.known = (host(), host("tls://2", "bench2"))
+    executor(wires, tmp_path).over()
+    assert wires.sent == [("tls://1", Word.OVER, Key(RUN, 0)), ("tls://2", Word.OVER, Key(RUN, 0))]
+
+
 def test_a_job_that_runs_is_cancelled_on_its_host_also_after_a_cut(wires: Wires, tmp_path: Path) -> None:
     remote = executor(wires, tmp_path)
     remote.submit(job(1))

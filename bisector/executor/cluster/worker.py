@@ -46,6 +46,7 @@ class _BenchWorker(Worker):
         self._told: set[asyncio.Future[None]] = set()
         self.stream_handlers["bisector-cancel"] = self._in_thread(desk.cancel)
         self.stream_handlers["bisector-acknowledge"] = self._in_thread(desk.acknowledge)
+        self.stream_handlers["bisector-over"] = self._in_thread(desk.over)
 
     def _in_thread(self, what: Callable[[Key], None]) -> Callable[..., None]:
         """What takes as long as a process takes to end must not hold up the connection."""
