@@ -14,10 +14,12 @@ from bisector.host.load import host_id
 _EXAMPLES = """\
 examples:
   bisector worker tls://bench0:8786 --certificates ~/bisector-fleet --repo /srv/linux.git
+  bisector worker tls://bench0:8786 --certificates DIRECTORY --repo DIRECTORY --port 8790
   srun --exclusive bisector worker tls://bench0:8786 --certificates DIRECTORY --repo DIRECTORY
 What it does, and whether it takes trials: `bisector fleet status --here`, drain --here, release
 --here.
 """
+_LAST_PORT = 65535
 _INSTALL = "in the environment that bisector is in: pip install 'bisector[fleet]'"
 _ENGINE = f"{engine.__name__}:{engine.here.__name__}"
 
@@ -34,6 +36,9 @@ def add(verbs: Verbs) -> None:
     )
     verb.add_argument(
         "--repo", type=Path, required=True, metavar="DIRECTORY", help="a clone on this host that has the commits"
+    )
+    verb.add_argument(
+        "--port", type=_port, default=0, help="where the coordinator fetches results, for firewalls (default: any free)"
     )
     verb.add_argument("--name", default=host_id(), help="of this host in the record (its name and CPU)")
     verb.add_argument(
@@ -54,5 +59,12 @@ def worker(arguments: argparse.Namespace) -> int:
     if not repository.is_dir():
         raise UserError(f"{repository} is not a directory", "--repo DIRECTORY names a clone of the kernel")
     desk = Desk(Spool(Path(arguments.spool).absolute()), _ENGINE, repository)
-    HostWorker(door(arguments.address, arguments.certificates), desk, arguments.name, note).run()
+    HostWorker(door(arguments.address, arguments.certificates), desk, arguments.name, note, arguments.port).run()
     return 0
+
+
+def _port(text: str) -> int:
+    """The number of a port; raises what argparse takes for a wrong value."""
+    if not 0 < (number := int(text)) <= _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text}: expected a port, 1 to {_LAST_PORT}")
+    return number

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,10 @@ def test_without_the_extra_it_tells_how_to_get_it(
 def test_it_connects_and_leaves_at_sigterm(tmp_path: Path) -> None:
     authority = Authority.new()
     with Coordinator(door("tls://127.0.0.1:0", authority.certify(tmp_path / "own"))) as coordinator:
-        words = ("--certificates", str(authority.certify(tmp_path / "host")), "--repo", str(tmp_path))
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = str(server.getsockname()[1])
+        certificates = str(authority.certify(tmp_path / "host"))
+        words = ("--certificates", certificates, "--repo", str(tmp_path), "--port", port)
         child = subprocess.Popen(
             [sys.executable, "-m", "bisector", "worker", coordinator.address, *words, "--name", "bench1"],
             env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state")},
@@ -54,6 +58,7 @@ def test_it_connects_and_leaves_at_sigterm(tmp_path: Path) -> None:
             remote = executor(coordinator, tmp_path / "run")
             remote.wait_for_hosts(1, WAIT_S)
             assert list(remote.idle) == ["bench1"]
+            assert [host.address for host in coordinator.hosts()] == [f"tls://127.0.0.1:{port}"]
             assert (tmp_path / "state" / "bisector" / "spool").is_dir()
             child.send_signal(signal.SIGTERM)
             _, told = child.communicate(timeout=WAIT_S)

@@ -107,10 +107,19 @@ class WorkerProcess:
             process.reap(entry.place)
 
 
-def start_worker(address: str, certificates: Path | None, spool: Path, name: str, engine: str = FAKE) -> WorkerProcess:
+def start_worker(
+    address: str,
+    certificates: Path | None,
+    spool: Path,
+    name: str,
+    engine: str = FAKE,
+    *,
+    port: int = 0,
+) -> WorkerProcess:
     spool.mkdir(parents=True, exist_ok=True)
     log = spool.parent / f"{name}.log"
-    words = [sys.executable, "-m", worker_main.__name__, address, str(certificates or ""), str(spool), name, engine]
+    given = (address, str(certificates or ""), str(spool), name, engine, str(port))
+    words = [sys.executable, "-m", worker_main.__name__, *given]
     with log.open("ab") as file:
         child = subprocess.Popen(
             words, stdout=file, stderr=file, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)}
@@ -120,9 +129,15 @@ def start_worker(address: str, certificates: Path | None, spool: Path, name: str
 
 @contextmanager
 def worker(
-    address: str, certificates: Path | None, spool: Path, name: str = "bench1", engine: str = FAKE
+    address: str,
+    certificates: Path | None,
+    spool: Path,
+    name: str = "bench1",
+    engine: str = FAKE,
+    *,
+    port: int = 0,
 ) -> Iterator[WorkerProcess]:
-    started = start_worker(address, certificates, spool, name, engine)
+    started = start_worker(address, certificates, spool, name, engine, port=port)
     try:
         yield started
     finally:
@@ -161,6 +176,8 @@ class Proxy:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.address = f"{address.rpartition(':')[0]}:{self._server.getsockname()[1]}"
         self._open: set[socket.socket] = set()
+        self._stalled: set[socket.socket] = set()
+        self._cut = threading.Event()
         self._threads = [threading.Thread(target=self._accept)]
 
     def __enter__(self) -> "Proxy":
@@ -176,9 +193,14 @@ class Proxy:
 
     def cut(self) -> None:
         """End all connections that are open now."""
+        self._cut.set()
         for one in tuple(self._open):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+    def stall(self) -> None:
+        """Pass nothing on over the connections that are open now, nor that one of their ends is closed."""
+        self._stalled |= self._open
 
     def _accept(self) -> None:
         while True:
@@ -200,6 +222,9 @@ class Proxy:
         with one, other, suppress(OSError):
             while True:
                 for ready in select.select([*ends], [], [])[0]:
+                    if ready in self._stalled:
+                        self._cut.wait(WAIT_S)
+                        return
                     if not (content := ready.recv(65536)):
                         return
                     ends[ready].sendall(content)

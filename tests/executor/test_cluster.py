@@ -61,8 +61,9 @@ class Fleet:
     def spool(self, name: str) -> Path:
         return self.place / name / "spool"
 
-    def worker(self, name: str = "bench1") -> WorkerProcess:
-        return self.stack.enter_context(fleet.worker(self.coordinator.address, self.other, self.spool(name), name))
+    def worker(self, name: str = "bench1", port: int = 0) -> WorkerProcess:
+        started = fleet.worker(self.coordinator.address, self.other, self.spool(name), name, port=port)
+        return self.stack.enter_context(started)
 
     def executor(
         self, hosts: int = 1, patience_s: float = 30.0, before: tuple[int, ...] = (), lost: tuple[int, ...] = ()

@@ -1,18 +1,20 @@
-"""Hosts that are drained, and told that a run is over: real workers, as processes."""
+"""Hosts that are drained, behind a firewall, and told that a run is over: real workers, as processes."""
 
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from bisector.cli import main
 from bisector.core.deadline import Deadline
 from bisector.executor.base import Finished
 from bisector.executor.duty import DutyFiles, Link
 from bisector.executor.remote import RemoteExecutor
 from bisector.executor.spool import Spool
-from tests.executor import engines
+from tests.executor import engines, fleet
 from tests.executor.engines import WAIT_S, let_go, plan, reached
 from tests.executor.test_cluster import Fleet, emptied, job, last_news
 
@@ -119,3 +121,48 @@ def test_of_a_run_that_is_over_nothing_is_left_though_the_coordinator_ends_at_on
     executor.over()
     hosts.running.close()
     Deadline("an empty spool", WAIT_S).poll(lambda: None if (spool / "run").exists() else True, 0.02)
+
+
+# Ports
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def test_a_worker_with_a_port_of_its_own_is_back_at_the_same_one(hosts: Fleet) -> None:
+    """Though nobody has missed it yet: it was stopped when it was killed, so its socket is not closed in order."""
+    spool, port = hosts.spool("bench1"), free_port()
+    plan(spool, job_3=engines.MEASURED)
+    proxy = hosts.stack.enter_context(fleet.Proxy(hosts.coordinator.address))
+    worker = hosts.stack.enter_context(fleet.worker(proxy.address, hosts.other, spool, port=port))
+    executor = hosts.executor()
+    assert [host.address for host in hosts.coordinator.hosts()] == [f"tls://127.0.0.1:{port}"]
+    executor.submit(job(3))
+    reached(spool, 3, engines.MEASURED)
+    proxy.stall()
+    worker.kill()
+    hosts.worker(port=port).said("connected", 2)
+    let_go(spool, 3, engines.MEASURED)
+    assert isinstance(last_news(executor), Finished)
+    assert [host.address for host in hosts.coordinator.hosts()] == [f"tls://127.0.0.1:{port}"]
+    assert engines.runs(spool, 3) == 1
+
+
+def test_a_port_that_is_in_use_is_told(hosts: Fleet) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        worker = hosts.worker(port=port)
+        assert worker.child.wait(WAIT_S) == 2
+    assert f"cannot listen at 127.0.0.1, port {port}: Address already in use" in worker.log.read_text()
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "x"])
+def test_what_is_no_port_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["worker", "tls://desk:8786", "--repo", ".", "--port", port]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert f"--port: {'65536: expected a port, 1 to 65535' if port == '65536' else ''}" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A worker process with an engine of the tests: ``ADDRESS CERTIFICATES SPOOL NAME ENGINE``."""
+"""A worker process with an engine of the tests: ``ADDRESS CERTIFICATES SPOOL NAME ENGINE PORT``."""
 
 import sys
 from pathlib import Path
@@ -10,14 +10,16 @@ from bisector.executor.spool import Spool
 from bisector.executor.watch import Desk
 
 
-def main(address: str, certificates: str, spool: str, name: str, engine: str) -> int:
+def main(*words: str) -> int:
+    address, certificates, spool, name, engine, port = words
+
     def tell(text: str) -> None:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
     desk = Desk(Spool(Path(spool)), engine, Path("/nowhere.git"), grace_s=1.0)
     try:
-        HostWorker(door(address, Path(certificates) if certificates else None), desk, name, tell).run()
+        HostWorker(door(address, Path(certificates) if certificates else None), desk, name, tell, int(port)).run()
     except BisectorError as error:
         tell(f"{error} ({error.hint})")
         return error.exit_code

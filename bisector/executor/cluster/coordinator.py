@@ -7,7 +7,6 @@ in the record and on the hosts.
 import asyncio
 import pickle
 import queue
-import socket
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -15,9 +14,9 @@ from typing import Any, Self
 
 from distributed import Client, Future, Scheduler, SchedulerPlugin
 
-from bisector.core.errors import InfraError, UserError
+from bisector.core.errors import InfraError
 from bisector.executor.cluster import dask_settings
-from bisector.executor.cluster.security import Door
+from bisector.executor.cluster.security import Door, cannot_listen, check_free
 from bisector.executor.cluster.wire import RESOURCE, TOPIC, host_of, watch
 from bisector.executor.hosts import (
     Came,
@@ -89,26 +88,14 @@ class Coordinator:
     def __enter__(self) -> Self:
         """Raises :class:`UserError` for an address that cannot be listened at."""
         dask_settings.settle()
-        self._check_free()
+        check_free(self._door.host, self._door.port, self._door.address)
         self._thread.start()
         if not self._started.wait(_START_S):
             raise InfraError(f"the scheduler has not begun to listen at {self._door.address} within {_START_S:g} s")
         if self._trouble is not None:
             self._thread.join(_STOP_S)
-            raise self._refused(self._trouble) from self._trouble
+            raise cannot_listen(self._door.address, self._door.port, self._trouble) from self._trouble
         return self
-
-    def _check_free(self) -> None:
-        """Try the address first: a scheduler that cannot listen leaves a socket open."""
-        host, port = self._door.host, self._door.port
-        try:
-            socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-        except OSError as error:
-            raise self._refused(error) from error
-
-    def _refused(self, error: Exception) -> UserError:
-        why = getattr(error, "strerror", None) or str(error)
-        return UserError(f"cannot listen at {self._door.address}: {why}", f"ss -ltnp 'sport = :{self._door.port}'")
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)

@@ -5,6 +5,7 @@ the fleet, and a connection without one is nothing that can be asked for.
 """
 
 import ipaddress
+import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,6 +61,21 @@ def door(address: str, certificates: Path | None) -> Door:
     if certificates is None:
         raise UserError(f"{address} needs a certificate of this host", "--certificates DIRECTORY")
     return Door(protocol, host, port, _security(certificates))
+
+
+def check_free(host: str, port: int, address: str = "") -> None:
+    """Raise :class:`UserError` where nobody can listen at a port; what fails to, of Dask's, leaves a socket open."""
+    host = host.strip("[]")
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        raise cannot_listen(address or f"{host}, port {port}", port, error) from error
+
+
+def cannot_listen(address: str, port: int, error: Exception) -> UserError:
+    """That an address is in use, or none of this host."""
+    why = getattr(error, "strerror", None) or str(error)
+    return UserError(f"cannot listen at {address}: {why}", f"ss -ltnp 'sport = :{port}'")
 
 
 def _is_loopback(host: str) -> bool:

@@ -17,10 +17,11 @@ from typing import Any
 
 from distributed import Worker
 from distributed.comm.core import connect
+from distributed.core import send_recv
 
 from bisector.core.errors import InfraError, UserError
 from bisector.executor.cluster import dask_settings
-from bisector.executor.cluster.security import Door, refusal
+from bisector.executor.cluster.security import Door, check_free, refusal
 from bisector.executor.cluster.wire import INFORMATION, RESOURCE, TOPIC, information
 from bisector.executor.duty import LOOK_SIGNAL, Duty, DutyFiles, Link
 from bisector.executor.spec import Key
@@ -70,12 +71,16 @@ class _BenchWorker(Worker):
 
 @dataclass(slots=True)
 class HostWorker:
-    """A host that works for whoever coordinates at ``door``; ``name`` is what its results are known by."""
+    """A host that works for whoever coordinates at ``door``; ``name`` is what its results are known by.
+
+    The coordinator fetches results from ``port``; 0 is any that is free.
+    """
 
     door: Door
     desk: Desk
     name: str
     tell: Callable[[str], None]
+    port: int = 0
     _leave: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _look: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _drained: bool = field(default=False, init=False)  # as the coordinator was told
@@ -84,9 +89,12 @@ class HostWorker:
     def run(self) -> None:
         """Work until told to leave: by the first SIGTERM or SIGINT once the job is done, by the second one at once.
 
-        Raises :class:`UserError` for a certificate that is refused, and where another worker has the spool.
+        Raises :class:`UserError` for a certificate that is refused, where another worker has the spool, and for a port
+        that is not free.
         """
         dask_settings.settle()
+        if self.port:
+            check_free(_own_address(self.door), self.port)
         with self.desk.spool.owned():
             asyncio.run(self._serve())
 
@@ -144,6 +152,8 @@ class HostWorker:
     async def _connected(self, connection: int) -> bool:
         """Work over one connection until it breaks; False when told to leave."""
         machine = f"{self.name} {boot_id()} {self.desk.spool.home}"
+        if self.port:
+            await self._forget_earlier()
         worker: Worker = _BenchWorker(
             self.door.address,
             self.desk,
@@ -154,6 +164,7 @@ class HostWorker:
             security=self.door.security,
             protocol=self.door.protocol,
             host=_own_address(self.door),
+            port=self.port,
             local_directory=str(self.desk.spool.home / "dask"),
             dashboard=False,
             dashboard_address=_HTTP,
@@ -217,6 +228,18 @@ class HostWorker:
             link_since=now(),
         )
         DutyFiles(self.desk.spool).report(duty)
+
+    async def _forget_earlier(self) -> None:
+        """Have the scheduler forget the worker that had this address before, whose end it may not have noticed yet.
+
+        It refuses two workers of one address ("Worker already exists").
+        """
+        address = f"{self.door.protocol}://{_own_address(self.door)}:{self.port}"
+        arguments = self.door.security.get_connection_args("worker")
+        with suppress(OSError):  # then it does not connect either
+            comm = await connect(self.door.address, timeout=_PROBE_S, **arguments)
+            await send_recv(comm, op="unregister", address=address, stimulus_id=f"{address} is back")
+            await comm.close()
 
     async def _emptied(self, worker: Worker, finished: "asyncio.Future[Any]") -> None:
         """Take no more, and wait until the last job is over and its result acknowledged."""
