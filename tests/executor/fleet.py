@@ -115,11 +115,12 @@ def start_worker(
     engine: str = FAKE,
     *,
     port: int = 0,
+    within: tuple[str, ...] = (),
 ) -> WorkerProcess:
     spool.mkdir(parents=True, exist_ok=True)
     log = spool.parent / f"{name}.log"
     given = (address, str(certificates or ""), str(spool), name, engine, str(port))
-    words = [sys.executable, "-m", worker_main.__name__, *given]
+    words = [*within, sys.executable, "-m", worker_main.__name__, *given]
     with log.open("ab") as file:
         child = subprocess.Popen(
             words, stdout=file, stderr=file, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)}
@@ -136,8 +137,9 @@ def worker(
     engine: str = FAKE,
     *,
     port: int = 0,
+    within: tuple[str, ...] = (),
 ) -> Iterator[WorkerProcess]:
-    started = start_worker(address, certificates, spool, name, engine, port=port)
+    started = start_worker(address, certificates, spool, name, engine, port=port, within=within)
     try:
         yield started
     finally:

@@ -41,11 +41,12 @@ class Fleet:
     place: Path
     stack: ExitStack
     authority: Authority = field(default_factory=Authority.new)
+    at: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         self.own = self.authority.certify(self.place / "of-coordinator")
         self.other = self.authority.certify(self.place / "of-hosts")
-        self.coordinator = self.coordinate("tls://127.0.0.1:0")
+        self.coordinator = self.coordinate(f"tls://{self.at}:0")
 
     def coordinate(self, address: str) -> Coordinator:
         self.running = ExitStack()

@@ -1,4 +1,4 @@
-"""Hosts that are drained, behind a firewall, and told that a run is over: real workers, as processes."""
+"""Hosts that are drained, stopped, behind a firewall, and told that a run is over: real workers, as processes."""
 
 import signal
 import socket
@@ -10,7 +10,9 @@ import pytest
 
 from bisector.cli import main
 from bisector.core.deadline import Deadline
-from bisector.executor.base import Finished
+from bisector.core.errors import AttemptLost
+from bisector.executor.base import Failed, Finished
+from bisector.executor.cluster import dask_settings
 from bisector.executor.duty import DutyFiles, Link
 from bisector.executor.remote import RemoteExecutor
 from bisector.executor.spool import Spool
@@ -166,3 +168,42 @@ def test_what_is_no_port_is_refused(port: str, capsys: pytest.CaptureFixture[str
         main(words)
     assert ended.value.code == 2
     assert f"--port: {'65536: expected a port, 1 to 65535' if port == '65536' else ''}" in capsys.readouterr().err
+
+
+# A worker that hears nothing
+
+
+@pytest.mark.fleet
+@pytest.mark.parametrize("patience_s", [60.0, 0.5], ids=["in time", "late"])
+def test_a_worker_that_is_stopped_is_missed_and_its_trial_goes_on(
+    hosts: Fleet, patience_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kernel keeps the connection alive, so it is its heartbeat that is missed (``worker-ttl``)."""
+    monkeypatch.setattr(
+        dask_settings, "SETTINGS", {**dask_settings.SETTINGS, "distributed.scheduler.worker-ttl": "5 s"}
+    )
+    hosts.restart_coordinator()
+    spool = hosts.spool("bench1")
+    plan(spool, job_3=engines.MEASURED)
+    worker = hosts.worker()
+    executor = hosts.executor(patience_s=patience_s)
+    executor.submit(job(3))
+    reached(spool, 3, engines.MEASURED)
+    worker.kill(signal.SIGSTOP)
+    Deadline("a host that is missed", WAIT_S).poll(lambda: None if hosts.coordinator._plugin.hosts else True, 0.1)
+    lost = patience_s < 1
+    if lost:
+        news = last_news(executor)
+        assert isinstance(news, Failed)
+        assert type(news.error) is AttemptLost
+        executor.acknowledge(3)
+    let_go(spool, 3, engines.MEASURED)
+    worker.kill(signal.SIGCONT)
+    executor.wait_for_hosts(1, WAIT_S)
+    news = last_news(executor)
+    assert isinstance(news, Finished)
+    assert (news.host, engines.runs(spool, 3)) == ("bench1", 1)
+    with pytest.raises(ValueError, match="no job"):
+        executor.next()
+    executor.acknowledge(3)
+    emptied(spool)

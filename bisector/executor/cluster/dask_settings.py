@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import dask.config
 
-_SETTINGS: Mapping[str, object] = {
+SETTINGS: Mapping[str, object] = {
     # A task whose worker died would be run again on up to three more in silence.
     "distributed.scheduler.allowed-failures": 0,
     # A task whose worker left would wait for it for ever (dask/distributed#7346).
@@ -38,6 +38,6 @@ def settle() -> None:
     What happens to connections is told by bisector itself, so that Dask's own log, tracebacks included, stays silent.
     """
     dask.config.refresh(paths=[], env={})
-    dask.config.set(_SETTINGS)
+    dask.config.set(SETTINGS)
     for name in ("distributed", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
