@@ -7,9 +7,11 @@ commands with plain output are quicker on a kernel's history, and say the same i
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from bisector.core.deadline import DeadlineExpired
 from bisector.core.errors import InfraError
@@ -130,17 +132,19 @@ class Door:
         at: Path,
         where: Sequence[str] = (),
         ok: tuple[int, ...] | None = (0,),
-        stdin: str | bytes = "",
+        stdin: str | bytes | Path = "",
         deadline_s: float = DEADLINE_S,
         umask: int = -1,
         index: Path | None = None,
+        into: Path | None = None,
     ) -> Answer:
         """Run ``git words`` in directory ``at``; ``where`` are options such as ``--git-dir``, -1 this process's umask.
 
-        ``index`` is a file in place of the index (git(1), "GIT_INDEX_FILE"). Raises :class:`InfraError` for an exit
+        ``stdin`` is text, or a file to read; ``index`` a file in place of the index (git(1), "GIT_INDEX_FILE");
+        ``into`` a file that is overwritten with what git writes. Raises :class:`InfraError` for an exit
         status not in ``ok`` (None: any will do) and for a command that does not end in time.
         """
-        command = [*_shield(index), "git", "-C", os.fspath(at), *where]
+        command = [*_shield(index), *_redirection(into), "git", "-C", os.fspath(at), *where]
         command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
         try:
             status, stdout, stderr = self._run([*command, *words], stdin, deadline_s, umask)
@@ -151,10 +155,10 @@ class Door:
             raise InfraError(f"git {words[0]} failed with status {status}: {answer.complaint}")
         return answer
 
-    def _run(self, command: list[str], stdin: str | bytes, deadline_s: float, umask: int) -> tuple[int, str, str]:
-        with tempfile.TemporaryFile() as file:
-            file.write(stdin.encode() if isinstance(stdin, str) else stdin)
-            file.seek(0)
+    def _run(
+        self, command: list[str], stdin: str | bytes | Path, deadline_s: float, umask: int
+    ) -> tuple[int, str, str]:
+        with _given(stdin) as file:
             # Not GitPython's kill_after_timeout: its timer outlives an exception raised meanwhile (Ctrl-C) and
             # holds the interpreter until it fires. Not its cwd either: it falls back to the directory the
             # person is in when ours is gone, hence -C. A session of its own: Ctrl-C is for us alone.
@@ -195,6 +199,23 @@ def _shield(index: Path | None) -> tuple[str, ...]:
     unset = tuple(f"--unset={name}" for name in os.environ if not _is_passed(name))
     given = () if index is None else (f"GIT_INDEX_FILE={index}",)
     return ("env", *unset, *given) if unset or given else ()
+
+
+def _redirection(into: Path | None) -> tuple[str, ...]:
+    """Before git: what sends its output to a file. GitPython reads it into memory, where a pack is too large."""
+    return () if into is None else ("sh", "-c", 'exec "$@" >"$0"', os.fspath(into))
+
+
+@contextmanager
+def _given(stdin: str | bytes | Path) -> Iterator[BinaryIO]:
+    if isinstance(stdin, Path):
+        with stdin.open("rb") as file:
+            yield file
+    else:
+        with tempfile.TemporaryFile() as file:
+            file.write(stdin.encode() if isinstance(stdin, str) else stdin)
+            file.seek(0)
+            yield file
 
 
 def _is_passed(name: str) -> bool:
