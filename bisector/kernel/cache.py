@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,6 +73,19 @@ class KernelCache:
     def store_failure(self, failure: BuildFailure) -> None:
         """Keep a failure that is surely the source's, unless the key has a kernel or a failure already."""
         self._store(failure, Kernel | BuildFailure)
+
+    def adopt(self, key: str, fill: Callable[[Path], None]) -> bool:
+        """Keep a kernel that another cache had, whose files ``fill`` writes into a directory; what the key had goes.
+
+        False, and nothing changes, where they make no whole kernel of this key.
+        """
+        with self._made() as new:
+            fill(new)
+            entries.settle(new)
+            if not isinstance(entries.read(new, key), Kernel):
+                return False
+            self._publish(new, key, respected=())
+        return True
 
     def keys(self, prefix: str) -> tuple[str, ...]:
         """The keys that begin so, the last used first."""
@@ -147,16 +160,21 @@ class KernelCache:
         unknown: frozenset[str] | None = None,
     ) -> Path:
         """Copy an entry in, unless one of a ``respected`` kind is there; its directory."""
+        with self._made() as new:
+            entries.write(new, entry, sources, unknown)
+            return self._publish(new, entry.key, respected)
+
+    @contextmanager
+    def _made(self) -> Iterator[Path]:
+        """A directory for an entry that is to be published; room is made for it afterwards."""
         with self._troubles():
             self.root.mkdir(parents=True, exist_ok=True)
             new = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.root))
             try:
-                entries.write(new, entry, sources, unknown)
-                kept = self._publish(new, entry.key, respected)
+                yield new
             finally:
                 shutil.rmtree(new, ignore_errors=True)
             self._sweep()
-        return kept
 
     @contextmanager
     def _troubles(self) -> Iterator[None]:
@@ -167,7 +185,7 @@ class KernelCache:
                 f"kernel cache {self.root}: {error.strerror}", "it may be removed whole; kernels are built again"
             ) from error
 
-    def _publish(self, new: Path, key: str, respected: type[Kernel] | UnionType) -> Path:
+    def _publish(self, new: Path, key: str, respected: type[Kernel] | UnionType | tuple[()]) -> Path:
         directory = self.root / key
         while True:
             try:

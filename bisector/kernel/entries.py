@@ -17,7 +17,16 @@ from bisector.kernel.sources import Sources
 
 _SCHEMA = 1
 IMAGE, CONFIG, MODULES = "bzImage", "kernel.config", "modules.ext4"
-_SOURCES, _UNKNOWN = "sources.gz", "unknown-options.json"
+_SOURCES, _UNKNOWN, _KERNEL = "sources.gz", "unknown-options.json", "kernel.json"
+# All that an entry of a kernel may have, and how large each may be: product.py has the reasons.
+KERNEL_FILES: Mapping[str, int] = {
+    IMAGE: 1 << 30,
+    CONFIG: 16 << 20,
+    MODULES: 18 << 30,
+    _SOURCES: 256 << 20,
+    _UNKNOWN: 16 << 20,
+    _KERNEL: 16 << 20,
+}
 _DIGEST, _OF_CONFIG = "sha256", "config_sha256"
 _LONGEST_LOG_BYTES = 4 << 20
 
@@ -47,6 +56,11 @@ def write(directory: Path, entry: Entry, sources: Sources | None = None, unknown
         _write_kernel(directory, entry)
     else:
         _write_failure(directory, entry)
+    settle(directory)
+
+
+def settle(directory: Path) -> None:
+    """Bring an entry to the disk before it appears; raises ``OSError``."""
     for path in directory.iterdir():
         _sync(path)  # a rename that outlives its data would be a damaged entry
     directory.chmod(0o755)
@@ -65,7 +79,7 @@ def read(directory: Path, key: str) -> Entry | None:
 def release(directory: Path) -> str:
     """The release of the kernel that is kept here; empty when there is none to be read."""
     try:
-        return str(json.loads((directory / "kernel.json").read_text(encoding="utf-8"))["kernel"]["release"])
+        return str(json.loads((directory / _KERNEL).read_text(encoding="utf-8"))["kernel"]["release"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return ""
 
@@ -90,11 +104,11 @@ def _write_kernel(directory: Path, kernel: Kernel) -> None:
     for field, path in places.items():
         shutil.copyfile(facts[field], path)
         facts[field] = path.name
-    _write_record(directory / "kernel.json", {"schema": _SCHEMA, **_digests(places), "kernel": facts})
+    _write_record(directory / _KERNEL, {"schema": _SCHEMA, **_digests(places), "kernel": facts})
 
 
 def _read_kernel(directory: Path, key: str) -> Kernel | None:
-    record = _read_record(directory / "kernel.json")
+    record = _read_record(directory / _KERNEL)
     facts = record["kernel"]
     places = _places(directory, modular=facts.get("modules") is not None)
     digests = _digests(places)
