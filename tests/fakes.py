@@ -139,6 +139,7 @@ class FakeExecutor:
     cancelled: set[int] = field(default_factory=set)
     loses: Mapping[str, int] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
+    is_over: bool = False
     late: list[tuple[int, Finished | Failed]] = field(default_factory=list)
 
     @property
@@ -153,6 +154,9 @@ class FakeExecutor:
 
     def acknowledge(self, id_: int) -> None:
         self.acknowledged.append(id_)
+
+    def over(self) -> None:
+        self.is_over = True
 
     def cancel(self, id_: int) -> None:
         self.cancelled |= {job.id for job in self.jobs if job.id == id_}

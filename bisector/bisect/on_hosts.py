@@ -32,6 +32,10 @@ def on_hosts(hosts: Hosts) -> Equip:
             f"{hosts.path} does not say where the hosts find this machine", 'coordinator = "tls://NAME:8786"'
         )
     address = hosts.coordinator
+    disks = {
+        host.name: {name: path for name, path in (("ssd", host.ssd), ("hdd", host.hdd)) if path is not None}
+        for host in hosts.hosts
+    }
 
     @contextmanager
     def equip(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
@@ -40,6 +44,7 @@ def on_hosts(hosts: Hosts) -> Equip:
 
         with Store.open(RunDirectory(run_dir).database, readonly=True) as store:
             key, open_ = run_key(run_dir, store.bisection().created_at), tuple(one.id for one in store.in_flight())
+            lost = tuple(one.id for one in store.silent())
         builder = kernel_builder(settings.kernel)
         with (
             locks.using_caches(resources.cache_home()),
@@ -50,7 +55,10 @@ def on_hosts(hosts: Hosts) -> Equip:
                 settings,
                 tell,
                 builds_with=builder.compilers,
+                repository=repository,
                 before=open_,
+                lost=lost,
+                disks=disks,
             ) as executor,
         ):
             kin = Kinship(Trees(repository), builder, settings.bisect.first_parent)

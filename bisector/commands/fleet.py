@@ -23,7 +23,7 @@ from bisector.report.terminal import as_text
 _EXAMPLES = """\
 examples:
   bisector fleet init                        make the authority, and this machine its coordinator
-  bisector fleet add anna@bench1 --repository /srv/linux   make that machine a host
+  bisector fleet add anna@bench1             make that machine a host
   bisector fleet add bench1                  renew its certificate
   bisector doctor --hosts hosts.toml         what differs between the hosts, and what is bad
   bisector fleet status                      what each host does now
@@ -38,9 +38,10 @@ examples:
 """
 _ADD_EXAMPLES = """\
 examples:
-  bisector fleet add anna@bench1 --repository /srv/linux --coordinator tls://desk.example:8786
+  bisector fleet add anna@bench1 --coordinator tls://desk.example:8786
   bisector fleet add bench2                  once more, as hosts.toml and ~/.ssh/config have it
-  bisector fleet add bench3 --repository /srv/linux --build-only --bisector /opt/bin/bisector
+  bisector fleet add bench3 --repository /srv/linux   with a clone there: what it has is not sent
+  bisector fleet add bench4 --build-only --bisector /opt/bin/bisector
   bisector fleet add anna@bench1 --json --yes | jq -r '.findings[].remedy'
 exit codes: 0 added, and `bisector start` can begin there; 1 added, and it would fail there; others
 as in `bisector --help`
@@ -103,7 +104,7 @@ def _add_add(parts: Verbs) -> None:
     verb.add_argument("--name", help="what it is called (default: HOST up to its first dot)")
     verb.add_argument("--port", type=int, help="port of its SSH (default: as ssh's configuration has it)")
     verb.add_argument("--build-only", action="store_true", help="it builds kernels, and measures nothing")
-    verb.add_argument("--repository", metavar="DIR", help="a clone of the kernel there; never written")
+    verb.add_argument("--repository", metavar="DIR", help="a clone of the kernel there, to borrow from; never written")
     verb.add_argument("--ssd", metavar="DISK", help="its fast disk, overwritten in every trial: /dev/disk/by-id/…")
     verb.add_argument("--hdd", metavar="DISK", help="its slow disk, overwritten in every trial: /dev/disk/by-id/…")
     verb.add_argument("--bisector", metavar="PROGRAM", default=PROGRAM, help="bisector there (default: that of PATH)")

@@ -7,15 +7,19 @@ from bisector.commands.arguments import Verbs, add_verb
 from bisector.commands.output import note
 from bisector.core.errors import UserError
 from bisector.executor import engine
+from bisector.executor.local import kept_kernels
 from bisector.executor.spool import Spool, spool_home
+from bisector.executor.stock import Stock
 from bisector.executor.watch import Desk
+from bisector.git.mirror import objects_of
 from bisector.host.load import host_id
 
 _EXAMPLES = """\
 examples:
+  bisector worker tls://bench0:8786 --certificates ~/bisector-fleet
   bisector worker tls://bench0:8786 --certificates ~/bisector-fleet --repo /srv/linux.git
-  bisector worker tls://bench0:8786 --certificates DIRECTORY --repo DIRECTORY --port 8790
-  srun --exclusive bisector worker tls://bench0:8786 --certificates DIRECTORY --repo DIRECTORY
+  bisector worker tls://bench0:8786 --certificates DIRECTORY --port 8790
+  srun --exclusive bisector worker tls://bench0:8786 --certificates DIRECTORY
 What it does, and whether it takes trials: `bisector fleet status --here`, drain --here, release
 --here.
 """
@@ -35,7 +39,10 @@ def add(verbs: Verbs) -> None:
         help="ca.pem, and cert.pem and key.pem of this host; needed beyond loopback",
     )
     verb.add_argument(
-        "--repo", type=Path, required=True, metavar="DIRECTORY", help="a clone on this host that has the commits"
+        "--repo",
+        type=Path,
+        metavar="DIRECTORY",
+        help="a clone of the kernel on this host; it is never written, and what it has is not sent here",
     )
     verb.add_argument(
         "--port", type=_port, default=0, help="where the coordinator fetches results, for firewalls (default: any free)"
@@ -55,11 +62,13 @@ def worker(arguments: argparse.Namespace) -> int:
         if (error.name or "").startswith("bisector"):
             raise
         raise UserError(f"{error.name} is not installed, which connects hosts", _INSTALL) from error
-    repository = Path(arguments.repo).absolute()
-    if not repository.is_dir():
-        raise UserError(f"{repository} is not a directory", "--repo DIRECTORY names a clone of the kernel")
-    desk = Desk(Spool(Path(arguments.spool).absolute()), _ENGINE, repository)
-    HostWorker(door(arguments.address, arguments.certificates), desk, arguments.name, note, arguments.port).run()
+    borrowed = None if arguments.repo is None else Path(arguments.repo).absolute()
+    if borrowed is not None:
+        objects_of(borrowed)
+    spool = Spool(Path(arguments.spool).absolute())
+    desk, stock = Desk(spool, _ENGINE, spool.sources), Stock(spool, borrowed, kept_kernels(), note)
+    at = door(arguments.address, arguments.certificates)
+    HostWorker(at, desk, arguments.name, note, stock, arguments.port).run()
     return 0
 
 

@@ -306,6 +306,12 @@ class Settings:
         """What subjects are measured on."""
         return Setup(self.storage.stack.text, self.workload.text)
 
+    def on_disks(self, paths: Mapping[str, str]) -> "Settings":
+        """The same with disks, by name, that lie elsewhere: on another host."""
+        disks = self.storage.disks
+        moved = {name: replace(disks[name], path=path) for name, path in paths.items() if name in disks}
+        return replace(self, storage=replace(self.storage, disks={**disks, **moved})) if moved else self
+
     def alone(self, disk: str) -> Setup:
         """The same with nothing but the file system on one of the disks: what a baseline is measured on."""
         return replace(self.setup, stack=self.storage.stack.alone(disk).text)

@@ -127,6 +127,10 @@ class Executor(Protocol):
         """
         ...
 
+    def over(self) -> None:
+        """The run has ended, and its results are on record: whoever works for it may forget all of it."""
+        ...
+
     def cancel(self, id_: int) -> None:
         """End a job that nobody needs any more; its last news is :class:`bisector.core.errors.AttemptCancelled`.
 

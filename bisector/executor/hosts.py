@@ -83,6 +83,19 @@ class Unheard:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsent:
+    """A job was not sent to its host, which does not answer, or which ``refused`` is not to work for this run.
+
+    It may be sent to any other.
+    """
+
+    key: Key
+    attempt: int
+    why: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """Progress of a job."""
 
@@ -90,7 +103,7 @@ class Told:
     event: Event
 
 
-HostNews: TypeAlias = Joined | Left | Leaving | Drained | NotTaken | Came | Unheard | Told
+HostNews: TypeAlias = Joined | Left | Leaving | Drained | NotTaken | Came | Unheard | Unsent | Told
 
 
 class Word(StrEnum):
@@ -113,7 +126,10 @@ class Connection(Protocol):
         ...
 
     def submit(self, address: str, work: Spec | Key, attempt: int) -> None:
-        """Have a job watched on a host. Each attempt at a job has a number that no other has."""
+        """Have a job watched on a host. Each attempt at a job has a number that no other has.
+
+        With a spec its sources are sent first, where they are not there.
+        """
         ...
 
     def send(self, address: str, word: Word, key: Key) -> None:

@@ -88,6 +88,9 @@ class LocalExecutor:
     def acknowledge(self, id_: int) -> None:
         """Nothing is kept but in the run directory."""
 
+    def over(self) -> None:
+        """What a run leaves on this host is removed by whoever has begun it."""
+
     def cancel(self, id_: int) -> None:
         """A job that is under way cannot be: nobody else has a turn until it ends."""
         self._cancelled.update(job.id for job in self._jobs if job.id == id_)

@@ -8,7 +8,7 @@ record, or nobody wants it; it is acknowledged again.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, B
 from bisector.core.events import Listener, Note
 from bisector.core.subject import Compiler
 from bisector.core.trial import Stage
-from bisector.executor.base import Failed, Job, News, Progress
+from bisector.executor.base import Failed, Job, News, Progress, Request
 from bisector.executor.hosts import (
     Came,
     Connection,
@@ -31,35 +31,17 @@ from bisector.executor.hosts import (
     NotTaken,
     Told,
     Unheard,
+    Unsent,
     Word,
 )
+from bisector.executor.open_jobs import CONNECT, OpenJob, difference, why_given_up
 from bisector.executor.spec import Key, Spec
 from bisector.executor.watch import Returned
 from bisector.store.facts import now
 
 PATIENCE_S = 300.0  # a switch, or a host, may be started anew
 NO_HOST_S = 3600.0  # while no host is there at all
-_CONNECT = "on each host: bisector worker ADDRESS"
 _LOOK_S = 3600.0  # at most between two looks at deadlines
-
-
-@dataclass(slots=True)
-class _Open:
-    """A job that has not ended: on which host, the newest attempt at hearing of it, since when it is silent, and why.
-
-    ``spec`` is None of a job that an earlier process has submitted. ``address`` is empty while no host that is
-    connected has it.
-    """
-
-    spec: Spec | None
-    wanted: str
-    host: str = ""
-    machine: str = ""
-    address: str = ""
-    attempt: int = 0
-    why: str = ""
-    cancelled: bool = False
-    silent: Deadline | None = None
 
 
 @dataclass(slots=True)
@@ -69,7 +51,8 @@ class RemoteExecutor:
     What comes back lies in ``run_dir`` as if it had been measured here. ``versions`` are those of this process: a host
     with others is told of to ``tell``, and not used. ``before`` are the jobs that an earlier process of this run has
     submitted and not heard the end of; their news come as those of all jobs. ``lost`` are those of which it has heard
-    no more than that (:class:`AttemptLost`).
+    no more than that (:class:`AttemptLost`). ``kernels_of`` tells the keys of kernels that would be taken for a job
+    (:func:`bisector.executor.kernels.kernels_of`), ``disks`` where a host, by its name, has disks of its own.
     """
 
     connection: Connection
@@ -82,19 +65,22 @@ class RemoteExecutor:
     before: Iterable[int] = ()
     patience_s: float = PATIENCE_S
     lost: Iterable[int] = ()
+    kernels_of: Callable[[Settings, Request], tuple[str, ...]] = lambda settings, request: ()
+    disks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _hosts: dict[str, Host] = field(default_factory=dict, init=False)
-    _open: dict[int, _Open] = field(default_factory=dict, init=False)
-    _late: dict[int, _Open] = field(default_factory=dict, init=False)  # told as lost, and not heard yet
+    _open: dict[int, OpenJob] = field(default_factory=dict, init=False)
+    _late: dict[int, OpenJob] = field(default_factory=dict, init=False)  # told as lost, and not heard yet
     _closed: set[str] = field(default_factory=set, init=False)  # the addresses of hosts that take no jobs
+    _refused: set[str] = field(default_factory=set, init=False)  # machines
     _ready: deque[News] = field(default_factory=deque, init=False)
     _returned: dict[int, str] = field(default_factory=dict, init=False)  # not acknowledged yet: from which machine
     _attempts: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         for id_ in self.before:
-            self._open[id_] = _Open(None, "", silent=self._patience())
+            self._open[id_] = OpenJob(None, "", silent=self._patience())
         for id_ in self.lost:
-            self._late[id_] = _Open(None, "")
+            self._late[id_] = OpenJob(None, "")
         for host in self.connection.hosts():
             self._join(host)
 
@@ -110,7 +96,9 @@ class RemoteExecutor:
 
         Raises :class:`UserError` for a job that cannot be sent.
         """
-        self._open[job.id] = _Open(Spec.of(self.run, job, self.settings), host)
+        settings = self.settings.on_disks(self.disks.get(host, {}))
+        spec = Spec.of(self.run, job, settings)
+        self._open[job.id] = OpenJob(replace(spec, kernels=self.kernels_of(settings, job.request)), host)
         self._send_waiting()
 
     def next(self) -> News:
@@ -128,7 +116,7 @@ class RemoteExecutor:
         while not (self._ready or deadline.expired or set(self._idle()) - idle):
             self._listen(min(self._next_deadline_s(), deadline.remaining_s))
         if alone and not self._hosts and deadline.expired:
-            raise InfraError(f"no host was there for {NO_HOST_S / 60:.0f} min", _CONNECT)
+            raise InfraError(f"no host was there for {NO_HOST_S / 60:.0f} min", CONNECT)
         return bool(self._ready)
 
     def _listen(self, within_s: float) -> None:
@@ -160,7 +148,7 @@ class RemoteExecutor:
         if one.address:
             self.connection.send(one.address, Word.CANCEL, self._key(id_))
         elif id_ in self._open and one.silent is None:  # no host has had it yet
-            self._end(id_, AttemptCancelled(f"job {self._key(id_)} was cancelled", "", Stage.CHECKOUT, one.host))
+            self._end(id_, self._cancelled(id_))
 
     def over(self) -> None:
         """Let the hosts that are connected forget all of this run; what of it still runs is ended."""
@@ -176,7 +164,7 @@ class RemoteExecutor:
             elif deadline.expired:
                 raise InfraError(
                     f"{len(self._hosts)} of {count} hosts connected within {seconds:g} s",
-                    _CONNECT,
+                    CONNECT,
                 )
 
     def _key(self, id_: int) -> Key:
@@ -210,6 +198,8 @@ class RemoteExecutor:
                 self._came(returned)
             case Unheard(key, attempt, why):
                 self._unheard(key, attempt, why)
+            case Unsent(key, attempt, why, refused):
+                self._unsent(key, attempt, why, refused=refused)
             case Told(key, event):
                 if key.run == self.run and key.id in self._open:  # else it is of a job that was given up
                     self._ready.append(Progress(key.id, event))
@@ -222,7 +212,9 @@ class RemoteExecutor:
         for id_ in held - {*self._open, *self._late, *self._returned}:
             self.connection.send(host.address, Word.ACKNOWLEDGE, self._key(id_))
         if host.versions != self.versions:
-            self.tell(Note(f"{host.name} is not used: {_difference(host.versions, self.versions)}"))
+            self.tell(Note(f"{host.name} is not used: {difference(host.versions, self.versions)}"))
+            return
+        if host.machine in self._refused:
             return
         self._hosts[host.address] = host
         if host.drained:
@@ -247,7 +239,7 @@ class RemoteExecutor:
             if one.address == address:
                 one.address, one.silent = "", self._patience()
 
-    def _hear(self, id_: int, one: _Open, host: Host, work: Spec | Key) -> None:
+    def _hear(self, id_: int, one: OpenJob, host: Host, work: Spec | Key) -> None:
         self._attempts += 1
         one.host, one.machine, one.address = host.name, host.machine, host.address
         one.attempt, one.silent, one.why = self._attempts, None, ""
@@ -290,7 +282,7 @@ class RemoteExecutor:
         if one.cancelled:
             self.cancel(key.id)
 
-    def _of_attempt(self, key: Key, attempt: int) -> _Open | None:
+    def _of_attempt(self, key: Key, attempt: int) -> OpenJob | None:
         """The open job that this attempt at hearing is the newest of."""
         one = self._open.get(key.id) if key.run == self.run else None
         return one if one is not None and one.attempt == attempt else None
@@ -301,36 +293,40 @@ class RemoteExecutor:
         one.why = why
         one.silent = one.silent or self._patience()  # most often the host itself is about to be gone
 
+    def _unsent(self, key: Key, attempt: int, why: str, *, refused: bool) -> None:
+        """Let the job wait as before it was given to a host.
+
+        That host is of use again when it has connected anew; one that is refused is not, until it is booted again.
+        """
+        if (one := self._of_attempt(key, attempt)) is None:
+            return
+        if refused:
+            self._refused.add(one.machine)
+            self.tell(Note(f"{one.host} is not used: {why}"))
+        self._leave(one.address)
+        one.host, one.machine, one.why = "", "", f"{one.host}: {why}"
+        if one.cancelled:
+            self._end(key.id, self._cancelled(key.id))
+
     def _give_up(self) -> None:
         for id_, one in tuple(self._open.items()):
             if one.silent is None or not one.silent.expired:
                 continue
             if one.address in self._hosts or (one.spec is not None and not one.host):  # it is nowhere, or will be
-                message, hint = self._given_up(id_, one)
+                message, hint = why_given_up(self._key(id_), one, self.patience_s, self._hosts.values())
                 self._end(id_, AttemptFailed(message, hint, Stage.CHECKOUT, one.host))
             else:
                 self._lose(id_, one)
 
-    def _lose(self, id_: int, one: _Open) -> None:
+    def _lose(self, id_: int, one: OpenJob) -> None:
         """Tell that a job is lost; what comes of it later is news once more."""
         one.silent = None
         self._late[id_] = self._open.pop(id_)
-        message, hint = self._given_up(id_, one)
+        message, hint = why_given_up(self._key(id_), one, self.patience_s, self._hosts.values())
         self._ready.append(Failed(id_, one.host, AttemptLost(message, hint, Stage.CHECKOUT, one.host), now()))
 
-    def _given_up(self, id_: int, one: _Open) -> tuple[str, str]:
-        """Why a job is given up, and what may be done about that."""
-        minutes = f"{self.patience_s / 60:g} min"
-        if one.host or one.spec is None:
-            where, why = (f" on {one.host}" if one.host else ""), (f" ({one.why})" if one.why else "")
-            return f"nothing was heard of job {self._key(id_)}{where} for {minutes}{why}; it is given up", _CONNECT
-        drained = [host.name for host in self._hosts.values() if one.wanted in ("", host.name)]
-        if drained:
-            return (
-                f"no host took job {self._key(id_)} within {minutes}; drained, or leaving: {', '.join(drained)}",
-                f"bisector fleet release {drained[0]}",
-            )
-        return f"no host had job {self._key(id_)} within {minutes}", _CONNECT
+    def _cancelled(self, id_: int) -> AttemptCancelled:
+        return AttemptCancelled(f"job {self._key(id_)} was cancelled", "", Stage.CHECKOUT, self._open[id_].host)
 
     def _end(self, id_: int, error: BisectorError) -> None:
         """Give up a job; its host is to forget it, too."""
@@ -342,12 +338,3 @@ class RemoteExecutor:
     def _next_deadline_s(self) -> float:
         silent = [one.silent.remaining_s for one in self._open.values() if one.silent is not None]
         return min([_LOOK_S, *silent])
-
-
-def _difference(theirs: tuple[tuple[str, str], ...], ours: tuple[tuple[str, str], ...]) -> str:
-    found = dict(theirs)
-    return ", ".join(
-        f"{name} {found.get(name, 'missing')} there, {version} here"
-        for name, version in ours
-        if found.get(name) != version
-    )

@@ -53,7 +53,8 @@ class Input:
 class Spec:
     """What a host needs to do a job: ``settings`` name the files ``inputs`` by paths that are not absolute.
 
-    ``deadline_s`` bounds the whole of it, the wait for its turn on the host included.
+    ``deadline_s`` bounds the whole of it, the wait for its turn on the host included. ``kernels`` are the keys of
+    which a kernel would be taken instead of one that is built, in the order of looking.
     """
 
     key: Key
@@ -62,6 +63,7 @@ class Spec:
     request: Request
     inputs: tuple[Input, ...]
     deadline_s: float
+    kernels: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, run: str, job: Job, settings: Settings) -> Self:

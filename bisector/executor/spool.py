@@ -30,6 +30,8 @@ from bisector.host.files import remove_whole
 from bisector.store.rundir import state_home
 
 PLACE = "place"
+SOURCES = "sources.git"
+_TRANSFERS = "transfers"
 _SPEC, _RUNNER, _RESULT, _EVENTS, _LOCK, _CANCELLED = "spec", "runner", "result", "events", "lock", "cancelled"
 _MOST_EVENTS_BYTES = 4 << 20
 _FRAME = struct.Struct(">I")
@@ -232,6 +234,20 @@ class Spool:
         if not key.is_sound:
             raise UserError(f"{str(key)!r} is no number of a job")
         return Entry(key, self.home / key.run / str(key.id))
+
+    @property
+    def sources(self) -> Path:
+        """The repository that the jobs of all runs are built from."""
+        return self.home / SOURCES
+
+    @property
+    def transfers(self) -> Path:
+        """Files on their way from or to the coordinator."""
+        return self.home / _TRANSFERS
+
+    def place(self, run: str) -> Path:
+        """Where the work of a run is done."""
+        return self.home / run / PLACE
 
     def entries(self) -> Iterator[Entry]:
         """All jobs that were taken."""

@@ -43,12 +43,11 @@ def add(home: FleetHome, listed: Path, host: Host, coordinator: str, person: Per
     known = hosts.load(listed) if listed.exists() else Hosts(listed, None, ())
     coordinator = _address(known, coordinator, usual)
     host = _as_listed(known, host)
-    repository = _repository(host)
     key = _pinned(home, host, person)
     remote = Remote(host, home)
     _check_versions(host, describe(remote))
     person.told("the same versions there as here")
-    given = _certify(home, signer, remote, coordinator, repository)
+    given = _certify(home, signer, remote, coordinator)
     if given.certificate is None:
         raise InfraError(f"{host.name}: its certificate was installed and is not there", add_command(host))
     person.told(f"certificate for {host.name} until {given.certificate.until[:10]}")
@@ -82,16 +81,6 @@ def _address(known: Hosts, typed: str, usual: str) -> str:
         "hosts have to know where their coordinator listens",
         "bisector fleet add … --coordinator tls://THIS-MACHINE:8786, once: hosts.toml keeps it",
     )
-
-
-def _repository(host: Host) -> str:
-    """The clone on the host, which its worker builds from; raises :class:`UserError` for a host without one."""
-    if host.repository is None:
-        raise UserError(
-            f"{host.name} needs a clone of the kernel, which its worker builds from",
-            f"{add_command(host)} --repository DIR",
-        )
-    return host.repository
 
 
 def _as_listed(known: Hosts, host: Host) -> Host:
@@ -154,7 +143,7 @@ def _check_versions(host: Host, found: HostDescription) -> None:
         raise UserError(f"{host.name}: {sentences}", clean(versions.remedy(apart, found.versions, login(host))))
 
 
-def _certify(home: FleetHome, signer: Authority, remote: Remote, coordinator: str, repository: str) -> HostDescription:
+def _certify(home: FleetHome, signer: Authority, remote: Remote, coordinator: str) -> HostDescription:
     """Have the host make a key and a request, sign that, and have it keep what it gets."""
     host = remote.host
     asked = remote.bisector("fleet", "on-host", "request", host.name, deadline_s=QUESTION_S)
@@ -169,7 +158,7 @@ def _certify(home: FleetHome, signer: Authority, remote: Remote, coordinator: st
         certificate=signed.decode(),
         authority=signer.certificate.decode(),
         coordinator=coordinator,
-        repository=repository,
+        repository=host.repository,
     )
     return ask.told(remote, HostDescription, "install", stdin=json_document.text(given))
 

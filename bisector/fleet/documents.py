@@ -55,7 +55,7 @@ class Installation(Record, frozen=True, kw_only=True):
     certificate: Annotated[str, "its certificate (PEM)"]
     authority: Annotated[str, "certificate of the authority (PEM)"]
     coordinator: Annotated[str, "address of the coordinator"]
-    repository: Annotated[str, "absolute path of a clone on the host"]
+    repository: Annotated[str | None, "absolute path of a clone on the host; `null` without one"] = None
 
 
 class FleetMade(Record, frozen=True, kw_only=True):

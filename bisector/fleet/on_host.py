@@ -76,7 +76,7 @@ def install(home: FleetHome, text: str) -> HostDescription:
     authority.install(home.worker, given.certificate.encode(), given.authority.encode())
     with our_files(home.path):
         write_whole(_line_file(home, _COORDINATOR), f"{given.coordinator}\n".encode())
-        write_whole(_line_file(home, _REPOSITORY), f"{given.repository}\n".encode())
+        write_whole(_line_file(home, _REPOSITORY), f"{given.repository or ''}\n".encode())
     return describe(home, _run_by_systemd(home, given) if systemd.runs() else "")
 
 
@@ -85,7 +85,7 @@ def _run_by_systemd(home: FleetHome, given: Installation) -> str:
     path = systemd.directory(system=False) / UNIT
     with our_files(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, unit_text(home, given.coordinator, given.repository).encode())
+        write_whole(path, unit_text(home, given.coordinator, given.repository or "").encode())
     try:
         systemd.systemctl("daemon-reload", system=False)
         systemd.systemctl("enable", "--now", UNIT, system=False)
@@ -95,7 +95,7 @@ def _run_by_systemd(home: FleetHome, given: Installation) -> str:
 
 
 def unit_text(home: FleetHome, coordinator: str, repository: str) -> str:
-    """The unit for a coordinator's address and a clone on this host."""
+    """The unit for a coordinator's address and a clone on this host, if there is one."""
     kept = (systemd.quoted(f"{name}={os.environ[name]}") for name in _KEPT if os.environ.get(name))
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         coordinator=coordinator.replace("%", "%%"),
@@ -105,7 +105,10 @@ def unit_text(home: FleetHome, coordinator: str, repository: str) -> str:
 
 
 def _command(home: FleetHome, coordinator: str, repository: str) -> tuple[str, ...]:
-    options = ("--certificates", str(home.worker.directory), "--repo", repository)
+    """The worker has the name that its certificate has, which is that of the host in hosts.toml."""
+    own = shown(home.worker)
+    named = ("--name", own.name) if own is not None else ()
+    options = (*named, "--certificates", str(home.worker.directory), *(("--repo", repository) if repository else ()))
     return (sys.executable, "-m", "bisector", "worker", coordinator, *options)
 
 

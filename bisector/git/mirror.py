@@ -26,6 +26,7 @@ from pathlib import Path
 from bisector.core.errors import UserError
 from bisector.git.command import Answer, Door, enclosing_repository
 from bisector.git.repository import REFERENCES
+from bisector.host import process
 from bisector.host.files import remove_whole, write_whole
 
 _SENT = f"{REFERENCES}/sent"
@@ -47,10 +48,17 @@ class Mirror:
 
     path: Path
     borrowed: Path | None = None
-    git: Door = field(default_factory=Door)
+    git: Door = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "git", Door(self.path))
 
     def prepare(self) -> None:
-        """Make it, where it is missing or damaged. Raises :class:`UserError` for nothing to borrow from."""
+        """Make it, where it is missing or damaged. Raises :class:`UserError` for nothing to borrow from.
+
+        A git that outlives the process that started it is ended first: what it writes would be removed under it.
+        """
+        process.reap(self.path)
         objects = None if self.borrowed is None else objects_of(self.borrowed)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self._ask("rev-parse", "--is-bare-repository", ok=None).stdout.strip() != "true":

@@ -13,6 +13,7 @@ from bisector.cli import main
 from bisector.executor.cluster.coordinator import Coordinator
 from bisector.executor.cluster.security import door
 from tests.executor.fleet import ROOT, Authority, executor
+from tests.git.histories import build, linear
 
 WAIT_S = 60.0
 
@@ -20,11 +21,11 @@ WAIT_S = 60.0
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("tcp://192.0.2.7:8786", "--repo", "."), "is not encrypted"),
-        (("tls://192.0.2.7:8786", "--repo", "."), "needs a certificate"),
-        (("tls://192.0.2.7:8786", "--repo", ".", "--certificates", "/nowhere"), "/nowhere/ca.pem: No such file"),
-        (("bench0", "--repo", "."), "no address of a coordinator"),
-        (("tcp://127.0.0.1:8786", "--repo", "/nowhere"), "/nowhere is not a directory"),
+        (("tcp://192.0.2.7:8786",), "is not encrypted"),
+        (("tls://192.0.2.7:8786",), "needs a certificate"),
+        (("tls://192.0.2.7:8786", "--certificates", "/nowhere"), "/nowhere/ca.pem: No such file"),
+        (("bench0",), "no address of a coordinator"),
+        (("tcp://127.0.0.1:8786", "--repo", "/nowhere"), "/nowhere is no git repository to borrow objects from"),
     ],
 )
 def test_what_cannot_work_is_refused(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +38,7 @@ def test_without_the_extra_it_tells_how_to_get_it(
 ) -> None:
     monkeypatch.delitem(sys.modules, "bisector.executor.cluster.security")
     monkeypatch.setitem(sys.modules, "distributed.security", None)
-    assert main(["worker", "tcp://127.0.0.1:8786", "--repo", "."]) == 2
+    assert main(["worker", "tcp://127.0.0.1:8786"]) == 2
     assert "pip install 'bisector[fleet]'" in capsys.readouterr().err
 
 
@@ -47,7 +48,8 @@ def test_it_connects_and_leaves_at_sigterm(tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = str(server.getsockname()[1])
         certificates = str(authority.certify(tmp_path / "host"))
-        words = ("--certificates", certificates, "--repo", str(tmp_path), "--port", port)
+        words = ("--certificates", certificates, "--repo", str(tmp_path / "linux"), "--port", port)
+        build(tmp_path / "linux", linear(2))
         child = subprocess.Popen(
             [sys.executable, "-m", "bisector", "worker", coordinator.address, *words, "--name", "bench1"],
             env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state")},

@@ -38,6 +38,7 @@ EVENTS = (
     events.LiveSample("full", 501.0, Unit.IOPS, 0.5),
     events.TrialJudged(1, TRIALS[0], Verdict.OLD, "slow", Terms()),
     events.Note("x"),
+    events.OnHost("bench1", events.Note("x")),
 )
 PLAIN = (
     Terms(),

@@ -4,6 +4,7 @@ Its figure is drawn by commit, host and number alone, so no order of events chan
 in a file beside the spool (:func:`plan`): a test names the points at which a job waits, and lets it go on.
 """
 
+import hashlib
 import json
 import os
 import pickle
@@ -24,23 +25,28 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Listener, LiveSample, StageStarted
 from bisector.core.metric import Unit
-from bisector.core.subject import Kind
+from bisector.core.subject import Kernel, Kind
 from bisector.core.trial import Stage
 from bisector.executor.base import Failed, Finished, Job
 from bisector.executor.spec import Spec
+from bisector.git.repository import Repository
+from bisector.git.source_tree import SourceTree
 from bisector.host import process
 from bisector.host.load import host_id
+from bisector.kernel.cache import KernelCache
 from bisector.storage import layout
 from bisector.store.facts import now
 from bisector.store.run_files import collect, trial_directory
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio.fio import Fio
-from tests import fakes
+from tests import examples, fakes
 from tests.executor.bench import Bad, Workload, local
 
 FAKE = f"{__name__}:measured"
 SEARCHED = f"{__name__}:searched"
 CONTRACT = f"{__name__}:by_contract"
+SOURCES = f"{__name__}:checked_out"
+BUILT = f"{__name__}:built"
 WAIT_S = 60.0
 
 
@@ -197,6 +203,51 @@ def by_contract(spec: Spec, place: Path, repository: Path, tell: Listener) -> It
         tell(StageStarted(request.commit, Stage.CHECKOUT))
         executor.submit(Job(spec.key.id, request))
         yield executor.next()
+
+
+@contextmanager
+def checked_out(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
+    """Nothing but the sources of a trial's commit, whose file ``one.c`` is kept beside the spool."""
+    commit = spec.request.commit
+    with Repository.open(repository, run_marker=place) as opened, SourceTree(opened, place, keep=True) as tree:
+        text = (tree.checkout(commit) / "one.c").read_text()
+    (place.parent.parent / f"{spec.key.id}-one.c").write_text(text)
+    yield Finished(spec.key.id, host_id(), fakes.trial(commit, 1000.0), now())
+
+
+@contextmanager
+def built(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
+    """Nothing but the kernel of a trial, which is built unless it is kept; in a build its number is all there is."""
+    spool, key = place.parent.parent, spec.kernels[0]
+    kept = kernels(spool).find(key)
+    if kept is None:
+        with (spool / "builds").open("a") as file:
+            file.write("build\n")
+        kept = kernels(spool).store(a_kernel(place, key, f"built by {spool.parent.name} in job {spec.key.id}"))
+    yield Finished(spec.key.id, host_id(), replace(fakes.trial(spec.request.commit, 1000.0), kernel=kept), now())
+
+
+def kernels(spool: Path) -> KernelCache:
+    """Those that a host keeps."""
+    return KernelCache(spool / "kernels", 1 << 30)
+
+
+def a_kernel(place: Path, key: str, content: str) -> Kernel:
+    """One that would be built in a directory."""
+    for name in ("bzImage", ".config"):
+        (place / name).write_text(f"{content}\n")
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    made = replace(examples.kernel(content=digest), key=key)
+    return replace(made, image=place / "bzImage", config=place / ".config", modules=None)
+
+
+def at_part(spool: Path) -> None:
+    """Count the parts of files that a host was sent, and wait where the plan says so."""
+    parts = spool / "parts"
+    with parts.open("a") as file:
+        file.write("part\n")
+    point = f"part{len(parts.read_text().split())}"
+    _wait(spool, 0, point, _does(spool, 0))
 
 
 def _bad(spool: Path) -> Bad:

@@ -11,7 +11,20 @@ from bisector.core.events import Event, Listener, Note, StageStarted
 from bisector.core.trial import Stage
 from bisector.executor.base import Failed, Finished, Job, News, Progress
 from bisector.executor.cluster.connect import run_key
-from bisector.executor.hosts import Came, Drained, Host, HostNews, Joined, Leaving, Left, NotTaken, Told, Unheard, Word
+from bisector.executor.hosts import (
+    Came,
+    Drained,
+    Host,
+    HostNews,
+    Joined,
+    Leaving,
+    Left,
+    NotTaken,
+    Told,
+    Unheard,
+    Unsent,
+    Word,
+)
 from bisector.executor.parcel import Parcel
 from bisector.executor.remote import RemoteExecutor
 from bisector.executor.spec import Key, Spec
@@ -34,6 +47,7 @@ class Wires:
     submitted: list[tuple[str, Key, int, bool]] = field(default_factory=list)
     sent: list[tuple[str, Word, Key]] = field(default_factory=list)
     timeouts_s: list[float] = field(default_factory=list)
+    kernels: list[tuple[str, ...]] = field(default_factory=list)
 
     def hosts(self) -> tuple[Host, ...]:
         return self.known
@@ -41,6 +55,7 @@ class Wires:
     def submit(self, address: str, work: Spec | Key, attempt: int) -> None:
         key = work.key if isinstance(work, Spec) else work
         self.submitted.append((address, key, attempt, isinstance(work, Spec)))
+        self.kernels += [work.kernels] if isinstance(work, Spec) else []
 
     def send(self, address: str, word: Word, key: Key) -> None:
         self.sent.append((address, word, key))
@@ -448,6 +463,67 @@ def test_files_that_are_not_what_was_sent_are_no_result(wires: Wires, tmp_path: 
     wires.heard += [replace(whole, returned=replace(whole.returned, files=Parcel(b"some", "0" * 64)))]
     error = error_of(remote.next())
     assert (type(error), "bench1" in str(error)) == (AttemptFailed, True)
+
+
+def test_a_job_that_was_not_sent_is_sent_to_another_host(wires: Wires, tmp_path: Path) -> None:
+    wires.known = (host(), host("tls://2", "bench2"))
+    remote = executor(wires, tmp_path)
+    remote.submit(job(1))
+    wires.heard += [Unsent(Key(RUN, 1), 1, "cut"), Unsent(Key(RUN, 1), 1, "cut"), came(1, attempt=2)]
+    news = remote.next()
+    assert isinstance(news, Finished)
+    assert news.host == "bench2"
+    assert wires.submitted == [("tls://1", Key(RUN, 1), 1, True), ("tls://2", Key(RUN, 1), 2, True)]
+    assert list(remote.idle) == ["bench2"]
+
+
+def test_a_job_that_was_not_sent_waits_until_its_host_is_back(wires: Wires, tmp_path: Path) -> None:
+    remote = executor(wires, tmp_path)
+    remote.submit(job(1))
+    wires.heard += [Unsent(Key(RUN, 1), 1, "cut"), Left("tls://1"), Joined(host("tls://3")), came(1, attempt=2)]
+    assert isinstance(remote.next(), Finished)
+    assert wires.submitted[1:] == [("tls://3", Key(RUN, 1), 2, True)]
+    nothing_more(remote)
+
+
+def test_a_job_that_cannot_be_sent_to_anybody_is_given_up_in_time(wires: Wires, tmp_path: Path) -> None:
+    remote = executor(wires, tmp_path, patience_s=0.0)
+    remote.submit(job(1))
+    wires.heard += [Unsent(Key(RUN, 1), 1, "no route to host")]
+    assert "no host had job run/1 within 0 min (bench1: no route to host)" in str(error_of(remote.next()))
+    nothing_more(remote)
+
+
+def test_a_job_that_is_cancelled_and_was_not_sent_has_ended(wires: Wires, tmp_path: Path) -> None:
+    wires.known = (host(), host("tls://2", "bench2"))
+    remote = executor(wires, tmp_path)
+    remote.submit(job(1))
+    remote.cancel(1)
+    wires.heard += [Unsent(Key(RUN, 1), 1, "cut")]
+    assert isinstance(error_of(remote.next()), AttemptCancelled)
+    assert len(wires.submitted) == 1
+    nothing_more(remote)
+
+
+def test_a_host_that_is_refused_is_told_of_and_not_used_any_more(wires: Wires, tmp_path: Path) -> None:
+    told: list[Event] = []
+    wires.known = (host(), host("tls://2", "bench2"))
+    remote = executor(wires, tmp_path, tell=told.append)
+    remote.submit(job(1))
+    wires.heard += [Unsent(Key(RUN, 1), 1, "its compiler gcc is another one", refused=True), came(1, attempt=2)]
+    assert isinstance(remote.next(), Finished)
+    assert told == [Note("bench1 is not used: its compiler gcc is another one")]
+    wires.heard += [Left("tls://1"), Joined(host("tls://3"))]
+    assert list(remote.idle) == ["bench2"]
+    wires.heard += [Joined(replace(host("tls://4"), machine="bench1 another boot"))]
+    assert list(remote.idle) == ["bench2", "bench1"]
+
+
+def test_the_kernels_that_a_job_would_take_are_in_its_spec(wires: Wires, tmp_path: Path) -> None:
+    remote = executor(wires, tmp_path)
+    remote.kernels_of = lambda settings, request: (f"{settings.storage.stack} {request.commit.short}",)
+    remote.submit(job(1))
+    assert wires.kernels == [(f"{remote.settings.storage.stack} {COMMIT.short}",)]
 
 
 def test_hosts_that_do_not_connect_are_trouble_of_the_network(wires: Wires, tmp_path: Path) -> None:

@@ -12,8 +12,22 @@ from bisector.core.errors import BisectorError
 from bisector.executor.cluster import dask_settings
 from bisector.executor.cluster.security import door
 from bisector.executor.cluster.worker import HostWorker
+from bisector.executor.freight import Part
 from bisector.executor.spool import Spool
+from bisector.executor.stock import Stock
 from bisector.executor.watch import Desk
+from bisector.host import locks
+from tests.executor import engines
+
+
+class Paused(Stock):
+    """One that waits at the parts that a test names."""
+
+    def add(self, part: Part) -> int:
+        if part.content:
+            engines.at_part(self.spool.home)
+        return super().add(part)
+
 
 SETTINGS = "TESTS_DASK_SETTINGS"
 
@@ -26,9 +40,15 @@ def main(*words: str) -> int:
         sys.stdout.flush()
 
     dask_settings.SETTINGS = {**dask_settings.SETTINGS, **json.loads(os.environ.get(SETTINGS, "{}"))}
-    desk = Desk(Spool(Path(spool)), engine, Path("/nowhere.git"), grace_s=1.0)
+    jobs = Spool(Path(spool))
+    locks.SHARED_TURN = (
+        jobs.home / "shared.lock"
+    )  # what is measured on this machine meanwhile has nothing to do with it
+    locks.own_turn = lambda: jobs.home / "own.lock"
+    desk, stock = Desk(jobs, engine, jobs.sources, grace_s=1.0), Paused(jobs, None, engines.kernels(jobs.home), tell)
     try:
-        HostWorker(door(address, Path(certificates) if certificates else None), desk, name, tell, int(port)).run()
+        at = door(address, Path(certificates) if certificates else None)
+        HostWorker(at, desk, name, tell, stock, int(port)).run()
     except BisectorError as error:
         tell(f"{error} ({error.hint})")
         return error.exit_code

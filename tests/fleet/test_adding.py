@@ -305,12 +305,10 @@ def test_what_a_kill_left_is_removed(
     assert gone(home, listed)
 
 
-def test_a_host_without_a_clone_is_not_asked_for_anything(home: FleetHome, there: There, listed: Path) -> None:
-    with pytest.raises(UserError, match="bench1 needs a clone of the kernel") as caught:
-        adding.add(home, listed, replace(BENCH, repository=None), AT, person())
-    assert caught.value.hint == "bisector fleet add anna@bench1 --repository DIR"
-    assert there.commands == []
-    assert ssh.pinned(home, "bench1") is None
+def test_a_host_needs_no_clone(home: FleetHome, there: There, listed: Path) -> None:
+    added = adding.add(home, listed, replace(BENCH, repository=None), AT, person())
+    assert added.start.endswith(f"worker {AT} --certificates {there.home.worker.directory}")
+    assert hosts.load(listed).hosts == (replace(BENCH, repository=None),)
 
 
 def test_a_host_that_is_gone(home: FleetHome, there: There, listed: Path) -> None:
@@ -329,7 +327,7 @@ def test_a_host_that_is_gone(home: FleetHome, there: There, listed: Path) -> Non
 
 
 def test_what_a_host_is_given_is_checked_there(home: FleetHome, there: There) -> None:
-    for text in ("", "{}", '{"certificate": "x", "authority": "x", "coordinator": "tls://desk:8786"}'):
+    for text in ("", "{}", '{"certificate": "x", "authority": "x", "repository": null}'):
         with pytest.raises(UserError):
             on_host.install(there.home, text)
     given = '{"certificate": "x", "authority": "x", "coordinator": "desk", "repository": "/srv/linux"}'

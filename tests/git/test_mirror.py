@@ -17,6 +17,7 @@ from bisector.git.mirror import Mirror, objects_of
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.git.trees import Changed, changed_end
+from bisector.host import process
 from tests.git.conftest import Make
 from tests.git.histories import KERNEL_TREE, Node, build, git, linear
 
@@ -218,6 +219,18 @@ def test_a_git_that_was_killed_in_the_middle_leaves_nothing(
     send(repository, names["c1"])
     mirror.release(RUN)
     assert mirror.known() == ()
+
+
+def test_a_git_that_outlives_who_started_it_is_ended(mirror: Mirror) -> None:
+    words = ["git", f"--git-dir={mirror.path}", "cat-file", "--batch"]
+    marked = mirror.git("as-it-is-run", at=mirror.path, where=("-c", "alias.as-it-is-run=!env")).lines
+    env = dict(line.split("=", 1) for line in marked if line.startswith(("PATH=", process.RUN_MARKER)))
+    with subprocess.Popen(words, stdin=subprocess.PIPE, env=env) as child:
+        try:
+            mirror.prepare()
+            assert child.wait(10) < 0
+        finally:
+            child.kill()
 
 
 def _empty(mirror: Mirror) -> str:

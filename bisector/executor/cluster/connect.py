@@ -3,18 +3,24 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from bisector.config import Settings
+from bisector.core import resources
 from bisector.core.events import Listener
 from bisector.core.subject import Compiler
 from bisector.executor.cluster.coordinator import Coordinator
 from bisector.executor.cluster.security import Door
+from bisector.executor.kernels import kernels_of
+from bisector.executor.local import kept_kernels
 from bisector.executor.remote import RemoteExecutor
+from bisector.executor.supply import Supplies
 from bisector.fleet.versions import compared
+from bisector.git.repository import Repository
 from bisector.host.detached import machine_id
+from bisector.host.files import our_files, scratch
 
 _CONNECT_S = 300.0
 _DIGITS = 16
@@ -40,17 +46,43 @@ def remote_executor(
     tell: Listener,
     *,
     builds_with: Callable[[], tuple[Compiler, ...]],
+    repository: Repository,
     before: Iterable[int] = (),
     lost: Iterable[int] = (),
+    disks: Mapping[str, Mapping[str, str]] | None = None,
     hosts: int = 1,
 ) -> Iterator[RemoteExecutor]:
     """Listen at ``door`` and wait until ``hosts`` are there; see :class:`RemoteExecutor` for the rest.
+
+    Hosts are sent the commits of ``repository`` that they lack, and this user's kernels; theirs are kept here, too.
 
     Raises :class:`bisector.core.errors.UserError` for an address that cannot be listened at, and
     :class:`bisector.core.errors.InfraError` when the hosts do not come. When it ends, the hosts' jobs go on: what they
     hold is heard by the process that goes on with the run.
     """
-    with Coordinator(door) as coordinator:
-        executor = RemoteExecutor(coordinator, run, run_dir, settings, compared(), builds_with, tell, before, lost=lost)
+    with _files() as place, Coordinator(door, Supplies(repository, kept_kernels(), place)) as coordinator:
+        executor = RemoteExecutor(
+            coordinator,
+            run,
+            run_dir,
+            settings,
+            compared(),
+            builds_with,
+            tell,
+            before,
+            lost=lost,
+            kernels_of=kernels_of,
+            disks=disks or {},
+        )
         executor.wait_for_hosts(hosts, _CONNECT_S)
         yield executor
+
+
+@contextmanager
+def _files() -> Iterator[Path]:
+    """Where files are made to be sent: not in the system's directory for temporary files, which may be memory."""
+    home = resources.cache_home()
+    with our_files(home):
+        home.mkdir(parents=True, exist_ok=True)
+    with scratch("sent", home) as place:
+        yield place

@@ -14,10 +14,13 @@ from typing import Any, Self
 
 from distributed import Client, Future, Scheduler, SchedulerPlugin
 
-from bisector.core.errors import InfraError
+from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError, InfraError
+from bisector.core.trial import Stage
+from bisector.executor.base import Failed, Finished
 from bisector.executor.cluster import dask_settings
 from bisector.executor.cluster.security import Door, cannot_listen, check_free
-from bisector.executor.cluster.wire import RESOURCE, TOPIC, host_of, watch
+from bisector.executor.cluster.wire import RECEIVE, RESOURCE, TOPIC, RemoteReceiver, host_of, watch
+from bisector.executor.freight import HostRefused
 from bisector.executor.hosts import (
     Came,
     Drained,
@@ -29,13 +32,17 @@ from bisector.executor.hosts import (
     NotTaken,
     Told,
     Unheard,
+    Unsent,
     Word,
 )
 from bisector.executor.spec import Key, Spec
+from bisector.executor.supply import Supplies
 from bisector.executor.watch import Declined, Returned
+from bisector.store.facts import now
 
 _START_S = 60.0
 _STOP_S = 60.0
+_LOST = "its connection was lost"
 _HTTP = "127.0.0.1:0"  # the server cannot be left out (dask/distributed#6431)
 
 
@@ -47,6 +54,7 @@ class _Watch(SchedulerPlugin):
     def __init__(self, news: "queue.SimpleQueue[HostNews]") -> None:
         self._news = news
         self.hosts: dict[str, Host] = {}
+        self.unsent: dict[tuple[Key, int], str] = {}  # attempts whose hosts are sent something first, and where
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         if (host := host_of(worker, scheduler.workers[worker].extra)) is not None:
@@ -55,7 +63,14 @@ class _Watch(SchedulerPlugin):
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         if self.hosts.pop(worker, None) is not None:
+            for key, attempt in [one for one, address in self.unsent.items() if address == worker]:
+                self.was_unsent(key, attempt, _LOST)
             self._news.put(Left(worker))
+
+    def was_unsent(self, key: Key, attempt: int, why: str, *, refused: bool = False) -> None:
+        """Tell that a job was not sent, unless that was told; before its host leaves, which may have had it else."""
+        if self.unsent.pop((key, attempt), None) is not None:
+            self._news.put(Unsent(key, attempt, why, refused))
 
     def log_event(self, topic: str, msg: Any) -> None:
         if topic != TOPIC:
@@ -70,16 +85,21 @@ class _Watch(SchedulerPlugin):
 
 
 class Coordinator:
-    """A :class:`bisector.executor.hosts.Connection`; a context manager."""
+    """A :class:`bisector.executor.hosts.Connection`; a context manager.
 
-    def __init__(self, door: Door) -> None:
+    ``supplies`` are what hosts are sent before their jobs; without any they have to have it by themselves.
+    """
+
+    def __init__(self, door: Door, supplies: Supplies | None = None) -> None:
         self._door = door
+        self._supplies = supplies
         self._news: queue.SimpleQueue[HostNews] = queue.SimpleQueue()
         self._plugin = _Watch(self._news)
         self._thread = threading.Thread(target=self._run, name="connection to hosts", daemon=True)
         self._started = threading.Event()
         self._trouble: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unwanted: set[Key] = set()  # jobs that were not to begin any more while their hosts were sent something
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         self._scheduler: Scheduler
@@ -122,9 +142,11 @@ class Coordinator:
         self._soon(self._watched(address, work, attempt))
 
     def send(self, address: str, word: Word, key: Key) -> None:
-        """A message over the stream that is open to a worker."""
+        """A message over the stream that is open to a worker; a job that it has not got yet does not begin."""
 
         async def sent() -> None:
+            if word is not Word.OVER and any(key == one for one, _ in self._plugin.unsent):
+                self._unwanted.add(key)
             if (stream := self._scheduler.stream_comms.get(address)) is not None:
                 with suppress(OSError):  # it is closing; the worker hears it when it is back
                     stream.send({"op": f"bisector-{word}", "run": key.run, "id": key.id})
@@ -148,6 +170,8 @@ class Coordinator:
 
     async def _watched(self, address: str, work: Spec | Key, attempt: int) -> None:
         key = work.key if isinstance(work, Spec) else work
+        if isinstance(work, Spec) and not await self._is_supplied(address, work, attempt):
+            return
         future: Future[Returned | Declined | None] = self._client.submit(
             watch,
             work,
@@ -168,14 +192,67 @@ class Coordinator:
             self._news.put(Unheard(key, attempt, f"{type(error).__name__}: {error}"))
         else:
             match returned:
-                case Returned():
+                case Returned(news=news):
                     self._news.put(Came(returned, attempt))
+                    if isinstance(news, Finished):
+                        self._soon(self._take(address, news, work.kernels if isinstance(work, Spec) else ()))
                 case Declined():
                     self._news.put(NotTaken(key, attempt, address))
                 case None:
                     self._news.put(Unheard(key, attempt, "its watcher was called away"))
         finally:
             future.release()
+
+    async def _is_supplied(self, address: str, spec: Spec, attempt: int) -> bool:
+        """Send a host what it lacks for a job; False, and news of the job, where that fails or nobody needs it."""
+        key, supplies, host = spec.key, self._supplies, self._plugin.hosts.get(address)
+        if supplies is None:
+            return True
+        if host is None:
+            self._news.put(Unsent(key, attempt, _LOST))
+            return False
+        self._plugin.unsent[key, attempt] = address
+        error: BisectorError | None = None
+        try:
+            await asyncio.to_thread(supplies.give, self._receiver(address), spec)
+        except HostRefused as trouble:
+            self._plugin.was_unsent(key, attempt, trouble.message, refused=True)
+        except ConnectionError as trouble:
+            self._plugin.was_unsent(key, attempt, str(trouble) or type(trouble).__name__)
+        except InfraError as trouble:
+            error = AttemptFailed(trouble.message, trouble.hint, Stage.CHECKOUT, host.name)
+        except BisectorError as trouble:
+            error = trouble
+        except Exception as trouble:  # noqa: BLE001 - the job would never end
+            error = BisectorError(f"a bug in bisector: {type(trouble).__name__}: {trouble}")
+        if key in self._unwanted:
+            error = AttemptCancelled(f"job {key} was cancelled", "", Stage.CHECKOUT, host.name)
+        if self._plugin.unsent.pop((key, attempt), None) is None:  # that is told by now
+            return False
+        if error is not None:
+            self._news.put(Came(Returned(key, Failed(key.id, host.name, error, now())), attempt))
+        return error is None
+
+    async def _take(self, address: str, ended: Finished, kernels: tuple[str, ...]) -> None:
+        """Fetch the kernel that a host has built; if that fails, another host builds it again."""
+        if self._supplies is not None:
+            with suppress(BisectorError, OSError):
+                await asyncio.to_thread(self._supplies.take, self._receiver(address), ended, kernels)
+
+    def _receiver(self, address: str) -> RemoteReceiver:
+        async def asked(message: bytes) -> bytes:
+            if address not in self._plugin.hosts:
+                raise ConnectionError(_LOST)
+            try:
+                answer: bytes = await getattr(self._scheduler.rpc(address), RECEIVE)(message=message)
+            except OSError as error:  # Dask's own kinds
+                raise ConnectionError(str(error) or type(error).__name__) from error
+            return answer
+
+        def ask(message: bytes) -> bytes:
+            return asyncio.run_coroutine_threadsafe(asked(message), self._loop).result()
+
+        return RemoteReceiver(ask)
 
     def _run(self) -> None:
         try:

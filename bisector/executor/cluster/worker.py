@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -22,9 +23,10 @@ from distributed.core import send_recv
 from bisector.core.errors import InfraError, UserError
 from bisector.executor.cluster import dask_settings
 from bisector.executor.cluster.security import Door, check_free, refusal
-from bisector.executor.cluster.wire import INFORMATION, RESOURCE, TOPIC, information
+from bisector.executor.cluster.wire import INFORMATION, RECEIVE, RESOURCE, TOPIC, answered, information
 from bisector.executor.duty import LOOK_SIGNAL, Duty, DutyFiles, Link
 from bisector.executor.spec import Key
+from bisector.executor.stock import Stock
 from bisector.executor.watch import Desk
 from bisector.host.detached import Identity, boot_id
 from bisector.store.facts import now
@@ -41,13 +43,15 @@ _LOOK_S = 10.0  # whether the host is drained, where whoever did that could not 
 class _BenchWorker(Worker):
     """Dask's worker with the desk that its one task asks for, and with what it is told of jobs."""
 
-    def __init__(self, address: str, desk: Desk, **options: Any) -> None:
+    def __init__(self, address: str, desk: Desk, stock: Stock | None, **options: Any) -> None:
         super().__init__(address, **options)
         self.desk = desk
+        self._stock = stock
         self._told: set[asyncio.Future[None]] = set()
+        self.handlers[RECEIVE] = self._received
         self.stream_handlers["bisector-cancel"] = self._in_thread(desk.cancel)
         self.stream_handlers["bisector-acknowledge"] = self._in_thread(desk.acknowledge)
-        self.stream_handlers["bisector-over"] = self._in_thread(desk.over)
+        self.stream_handlers["bisector-over"] = self._over
 
     def _in_thread(self, what: Callable[[Key], None]) -> Callable[..., None]:
         """What takes as long as a process takes to end must not hold up the connection."""
@@ -63,6 +67,41 @@ class _BenchWorker(Worker):
 
         return begin
 
+    def _over(self, run: str, id: int) -> None:
+        """Forget a run once what was told before is done; its sources last, which its jobs have none of any more."""
+        before, stock = tuple(self._told), self._stock
+
+        async def later() -> None:
+            if before:
+                await asyncio.wait(before)
+            await asyncio.to_thread(self._forget, Key(run, id))
+            if stock is not None:
+                _in_turn(lambda: stock.release(run))
+
+        task = asyncio.ensure_future(later())
+        self._told.add(task)
+        task.add_done_callback(self._told.discard)
+
+    def _forget(self, key: Key) -> None:
+        with suppress(InfraError, UserError, OSError):  # what is left goes when nobody has used it for long
+            self.desk.over(key)
+
+    async def _received(self, message: bytes) -> bytes:
+        loop, answer = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+        def give(content: bytes) -> None:
+            if not answer.done():
+                answer.set_result(content)
+
+        def work() -> None:
+            content = answered(self._stock, message)
+            with suppress(RuntimeError):  # the loop has ended, and with it whoever asked
+                loop.call_soon_threadsafe(give, content)
+
+        _in_turn(work)
+        content: bytes = await answer
+        return content
+
     async def close(self, *words: Any, **options: Any) -> Any:
         """Let the jobs go on without a watcher, else this would wait for them."""
         self.desk.detach()
@@ -73,6 +112,7 @@ class _BenchWorker(Worker):
 class HostWorker:
     """A host that works for whoever coordinates at ``door``; ``name`` is what its results are known by.
 
+    Without a ``stock`` it takes in no sources.
     The coordinator fetches results from ``port``; 0 is any that is free.
     """
 
@@ -80,6 +120,7 @@ class HostWorker:
     desk: Desk
     name: str
     tell: Callable[[str], None]
+    stock: Stock | None = None
     port: int = 0
     _leave: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _look: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -157,6 +198,7 @@ class HostWorker:
         worker: Worker = _BenchWorker(
             self.door.address,
             self.desk,
+            self.stock,
             name=f"{machine} {connection}",  # Dask refuses a name whose earlier worker it has not missed yet
             nthreads=1,
             memory_limit=0,
@@ -255,6 +297,16 @@ class HostWorker:
             over = over or loop.time()
             if not self.desk.spool.held() or loop.time() - over > _LAST_S:
                 return
+
+
+def _in_turn(work: Callable[[], None]) -> None:
+    """Do what waits for a measurement, for hours maybe, in a thread that nobody waits for at the end."""
+
+    def do() -> None:
+        with suppress(InfraError, UserError):  # a run that is not let go of now is in time
+            work()
+
+    threading.Thread(target=do, name="what a host takes in", daemon=True).start()
 
 
 def _own_address(door: Door) -> str:
