@@ -82,6 +82,7 @@ class Recorded:
     baselines: tuple[Numbered, ...]
     controls: tuple[Control, ...]
     in_flight: tuple[InFlight, ...]
+    silent: tuple[InFlight, ...]
     next_n: int
     compilers: tuple[Compiler, ...]
     build_tries: tuple[BuildTry, ...]
@@ -102,6 +103,7 @@ class Recorded:
             store.baselines(),
             store.controls(),
             store.in_flight(),
+            store.silent(),
             store.next_n,
             store.compilers(),
             store.build_tries(),
@@ -188,7 +190,8 @@ class GitState:
 class Heard:
     """What this process has heard since it began.
 
-    ``arrived`` are the ends of submissions that are not on record yet, ``adopted`` those of an earlier process's;
+    ``arrived`` are the ends of submissions that are not on record yet, ``adopted`` those of an earlier process's, and
+    what comes late;
     ``matters`` the attempts of each matter that is not over, oldest first. ``chose_by`` is what the search knew when it
     last chose. Submissions that were ``cancelled`` may still be in flight. Of hosts that are ``set_aside`` stands what
     was raised there, and of each host the ``failures`` since it last finished something.

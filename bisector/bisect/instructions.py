@@ -63,7 +63,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Put facts on record, all or none, then tell.
+    """Put facts on record, all or none, then tell; of what has ended, and ``comes_late``, the host may forget all.
 
     ``settles`` is the attempt whose end is among them. With ``over`` its matter is, and what was heard of it counts no
     more.
@@ -73,6 +73,7 @@ class Record:
     settles: Attempt | None = None
     over: bool = False
     tell: tuple[Event, ...] = ()
+    comes_late: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

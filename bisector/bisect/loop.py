@@ -32,7 +32,7 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptCancelled
 from bisector.core.events import Event, Listener, Note, OnHost
 from bisector.core.trial import Fill
-from bisector.core.verdict import Strategy
+from bisector.core.verdict import State, Strategy
 from bisector.executor.base import (
     BuildRequest,
     ControlRequest,
@@ -97,6 +97,8 @@ class Bisection:
                 case SetAside() as aside:
                     self._set_aside(aside)
                 case Done() as done:
+                    if done.state is State.FOUND:  # a search that was narrowed may go on
+                        self.executor.over()
                     return done
 
     @property
@@ -145,7 +147,7 @@ class Bisection:
         if first is not None and (len(left_s) == len(self._in_flight) or not left_s[first]):
             self.pause(left_s[first])
             self._submit_delayed(first)
-        elif self.executor.wait(None if first is None else left_s[first]) and self._in_flight:
+        elif self.executor.wait(None if first is None else left_s[first]):
             self._take(self.executor.next())
 
     def _submit_delayed(self, id_: int) -> None:
@@ -161,7 +163,7 @@ class Bisection:
                 self._hear(news)
 
     def _hear(self, news: Finished | Failed) -> None:
-        heard, submit = self._heard, self._in_flight.pop(news.id)
+        heard, submit = self._heard, self._in_flight.pop(news.id, None)
         self._since_s.pop(news.id, None)
         failed = heard.failures.get(news.host, ())
         if isinstance(news, Finished):
@@ -189,12 +191,13 @@ class Bisection:
         self.tell(Note(f"{aside.host} is used no more: {aside.error}"))
 
     def _record(self, record: Record) -> None:
-        self.store.add(*record.facts)
-        for fact in record.facts:
-            if isinstance(fact, Ended):
-                self.executor.acknowledge(fact.submission)
-                adopted = tuple(one for one in self._heard.adopted if one.id != fact.submission)
-                self._heard = replace(self._heard, adopted=adopted)
+        if record.facts:
+            self.store.add(*record.facts)
+        ended = [fact.submission for fact in record.facts if isinstance(fact, Ended)]
+        for id_ in (*ended, *([] if record.comes_late is None else [record.comes_late])):
+            self.executor.acknowledge(id_)
+            adopted = tuple(one for one in self._heard.adopted if one.id != id_)
+            self._heard = replace(self._heard, adopted=adopted)
         if (settled := record.settles) is not None:
             matters = dict(self._heard.matters)
             attempts = (*matters.pop(settled.submit.matter, ()), settled)

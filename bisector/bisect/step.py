@@ -40,7 +40,7 @@ from bisector.bisect.instructions import (
 )
 from bisector.bisect.stop_rule import why_whole
 from bisector.bisect.submission import once
-from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError
+from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, BisectorError
 from bisector.core.events import Note, TrialJudged
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy, Verdict
@@ -111,15 +111,25 @@ def _lost(facts: Facts) -> Record | None:
 
 
 def _adopted(facts: Facts) -> Iterator[Record]:
-    """What came of an earlier process's submission: the trial it was, or nothing, and then it is chosen anew."""
-    submitted = {one.id: one.submitted for one in facts.recorded.in_flight}
+    """What came of an earlier process's submission: the trial it was, or nothing, and then it is chosen anew.
+
+    How late a trial comes says nothing of its figures.
+    """
+    silent = {one.id: one.submitted for one in facts.recorded.silent}
+    submitted = silent | {one.id: one.submitted for one in facts.recorded.in_flight}
     for news in facts.heard.adopted:
-        n, trial = submitted[news.id].n, news.result if isinstance(news, Finished) else None
+        n = submitted[news.id].n if news.id in submitted else None
+        trial = news.result if isinstance(news, Finished) else None
+        found: tuple[Fact, ...] = ()
         if isinstance(trial, Trial) and n is not None and trial.setup == facts.task.settings.setup:
-            yield Record((NumberedTrial(n, replace(trial, host=news.host)), Ended(news.id, Ending.DONE)))
+            found = (NumberedTrial(n, replace(trial, host=news.host)),)
+        if news.id in silent or news.id not in submitted:
+            yield Record(found, comes_late=news.id)
+        elif found:
+            yield Record((*found, Ended(news.id, Ending.DONE)))
         elif isinstance(news, Failed) and isinstance(news.error, AttemptFailed):
             row = fault_row(news.at, submitted[news.id].sha, news.error)
-            yield Record((row, Ended(news.id, Ending.FAILED)))
+            yield Record((row, Ended(news.id, _ending(news.error))))
         else:
             yield Record((Ended(news.id, Ending.LOST),))
 
@@ -151,12 +161,16 @@ def _failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError, at
     last = attempts[-1]
     request = last.submit.request
     row: tuple[Fact, ...] = (fault_row(at, request.commit.sha, error),) if isinstance(error, AttemptFailed) else ()
-    ended = Ended(last.id, Ending.FAILED)
+    ended = Ended(last.id, _ending(error))
     found = blamed(facts.on(last.news.host), attempts)
     if found is None or not isinstance(request, TrialRequest):
         return Record((*row, ended), last)
     trial, control = found
     return Record((*row, NumberedTrial(request.n, trial, control), ended), last, over=True)
+
+
+def _ending(error: BisectorError) -> Ending:
+    return Ending.SILENT if isinstance(error, AttemptLost) else Ending.FAILED
 
 
 def _is_searched(facts: Facts, request: TrialRequest) -> bool:

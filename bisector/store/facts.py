@@ -29,12 +29,17 @@ class Work(StrEnum):
 
 
 class Ending(StrEnum):
-    """What became of a submission; LOST when its process was killed, CANCELLED when nobody needed it any more."""
+    """What became of a submission.
+
+    LOST when its process was killed, CANCELLED when nobody needed it any more, and SILENT when nothing was heard of its
+    host for too long: a trial may come of that all the same, and has its number.
+    """
 
     DONE = "done"
     FAILED = "failed"
     LOST = "lost"
     CANCELLED = "cancelled"
+    SILENT = "silent"
 
 
 @dataclass(frozen=True, slots=True)

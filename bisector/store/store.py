@@ -18,7 +18,7 @@ from bisector.core.verdict import State
 from bisector.search.noise import Earlier
 from bisector.storage.dmcache import counted
 from bisector.storage.parse import stack_of
-from bisector.store import comparison, times
+from bisector.store import comparison, submissions, times
 from bisector.store.comparison import Block, Budget, Placed, Plan
 from bisector.store.database import Database, Moment, Row
 from bisector.store.facts import (
@@ -28,7 +28,6 @@ from bisector.store.facts import (
     InFlight,
     NumberedTrial,
     Skip,
-    Submitted,
     named,
     now,
     write,
@@ -127,18 +126,17 @@ class Store:
 
     @property
     def next_n(self) -> int:
-        """The number that the next trial will get: no trial has it, and none that is in flight."""
-        held = (one.submitted.n or 0 for one in self.in_flight())
+        """The number that the next trial will get: no trial has it, and none that is in flight, or was silent."""
+        held = (one.submitted.n or 0 for one in (*self.in_flight(), *self.silent()))
         return max(self.database.greatest("trials", "n"), *held, 0) + 1
 
     def in_flight(self) -> tuple[InFlight, ...]:
         """What was submitted and has not ended, oldest first; of a process that is gone nothing will come of it."""
-        if not self.database.has("submitted"):
-            return ()
-        with self.database.snapshot():
-            ended = {row["submission"] for row in self.database.select("ended")}
-            rows = [row for row in self.database.select("submitted", "id") if row["id"] not in ended]
-        return tuple(InFlight(row["id"], build(Submitted, row)) for row in rows)
+        return submissions.that_ended(self.database, None)
+
+    def silent(self) -> tuple[InFlight, ...]:
+        """What was submitted to a host that was not heard of any more, and has not come to a trial since."""
+        return submissions.silent(self.database)
 
     def controls(self) -> tuple[Control, ...]:
         """Every time that a sound end was tried again, oldest first; each has the number of its place, from 1."""

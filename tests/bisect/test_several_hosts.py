@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.verdicts import host_of
-from bisector.core.errors import AttemptFailed, EndsDoNotReproduce, InfraError
+from bisector.core.errors import AttemptFailed, AttemptLost, EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Compiler
 from bisector.core.trial import Stage, Trial
@@ -68,6 +68,9 @@ class Fleet:
 
     def cancel(self, id_: int) -> None:
         self.cancelled.add(id_)
+
+    def over(self) -> None:
+        assert not self.open
 
     def compilers(self) -> tuple[Compiler, ...]:
         return (fakes.GCC,)
@@ -196,3 +199,40 @@ def test_what_nobody_needs_any_more_is_broken_off(line: Lab) -> None:
     outcome = line.bisect(fleet)
     assert outcome.state is State.FOUND
     assert not fleet.open
+
+
+@dataclass
+class Late(Fleet):
+    """The first trial of a commit between the ends is lost, and comes after two more."""
+
+    late: Finished | None = None
+    heard_since: int = 0
+
+    def next(self) -> News:
+        if self.late is not None and self.heard_since == 2:
+            self.heard_since += 1
+            return self.late
+        news = super().next()
+        if self.late is not None:
+            self.heard_since += 1
+        elif isinstance(news, Finished) and news.id > 4:
+            self.late = news
+            error = AttemptLost("nothing was heard of it", "", Stage.CHECKOUT, news.host)
+            return Failed(news.id, news.host, error, "now")
+        return news
+
+
+def test_a_trial_that_comes_late_counts_under_its_own_number(line: Lab) -> None:
+    fleet = Late({name: bench(line) for name in ("one", "two")})
+    assert line.found(line.bisect(fleet)) == CULPRIT
+    assert fleet.late is not None
+    with line._store() as store:
+        trials = store.trials()
+        assert not store.silent()
+        ended = {row["submission"]: row["ending"] for row in store.database.select("ended")}
+    assert ended[fleet.late.id] == Ending.SILENT
+    assert isinstance(fleet.late, Finished)
+    assert isinstance(fleet.late.result, Trial)
+    numbers = [n for n, trial in trials if trial.commit == fleet.late.result.commit]
+    assert len(numbers) == 2  # once more on another host, and what came late
+    assert fleet.acknowledged.count(fleet.late.id) == 2

@@ -50,7 +50,7 @@ LOST = AttemptFailed("the network went away", "", Stage.BOOT, HOST, FACTS)
 
 def on_record(*trials: Trial, task: Task = TASK) -> Recorded:
     numbered = tuple(enumerate(trials, 1))
-    return Recorded(task, numbered, (), (), (), len(trials) + 1, (fakes.GCC,), (), Relevance(9, 5), None, ())
+    return Recorded(task, numbered, (), (), (), (), len(trials) + 1, (fakes.GCC,), (), Relevance(9, 5), None, ())
 
 
 def facts(*trials: Trial, heard: Heard = HEARD, task: Task = TASK) -> Facts:
