@@ -84,6 +84,13 @@ ROWS = (
         for kept in (True, False)
         for hosts, least in ((2, 1.5), (4, 2.2), (8, 2.9))
     ),
+    *(
+        Row(
+            f"4 hosts, {effect:g} times apart, {spread:.0%} spread",
+            replace(USUAL, hosts=4, effect=effect, spread=spread),
+        )
+        for effect, spread in ((4.0, 0.10), (2.0, 0.10), (1.5, 0.03))
+    ),
     Row("nothing known, whole fills", replace(USUAL, durations=WHOLE_FILLS), right=0.99),
 )
 

@@ -16,7 +16,7 @@ from bisector.core.events import Listener
 from bisector.executor.local import kernel_builder
 from bisector.fleet.extra import check_installed
 from bisector.fleet.home import FleetHome
-from bisector.fleet.hosts import Hosts
+from bisector.fleet.hosts import Hosts, Role
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
 from bisector.host import locks
@@ -59,6 +59,7 @@ def on_hosts(hosts: Hosts) -> Equip:
                 before=open_,
                 lost=lost,
                 disks=disks,
+                unused=[host.name for host in hosts.hosts if host.role is Role.BUILD],
             ) as executor,
         ):
             kin = Kinship(Trees(repository), builder, settings.bisect.first_parent)

@@ -8,7 +8,7 @@ record, or nobody wants it; it is acknowledged again.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -53,6 +53,7 @@ class RemoteExecutor:
     submitted and not heard the end of; their news come as those of all jobs. ``lost`` are those of which it has heard
     no more than that (:class:`AttemptLost`). ``kernels_of`` tells the keys of kernels that would be taken for a job
     (:func:`bisector.executor.kernels.kernels_of`), ``disks`` where a host, by its name, has disks of its own.
+    Hosts that are ``unused`` get no jobs.
     """
 
     connection: Connection
@@ -67,6 +68,7 @@ class RemoteExecutor:
     lost: Iterable[int] = ()
     kernels_of: Callable[[Settings, Request], tuple[str, ...]] = lambda settings, request: ()
     disks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unused: Collection[str] = ()
     _hosts: dict[str, Host] = field(default_factory=dict, init=False)
     _open: dict[int, OpenJob] = field(default_factory=dict, init=False)
     _late: dict[int, OpenJob] = field(default_factory=dict, init=False)  # told as lost, and not heard yet
@@ -112,10 +114,11 @@ class RemoteExecutor:
     def wait(self, within_s: float | None) -> bool:
         """Wait for news, or for another idle host; raises :class:`InfraError` when there is neither job nor host."""
         idle, alone = set(self._idle()), not self._open
-        deadline = Deadline("news", NO_HOST_S if alone else _LOOK_S if within_s is None else within_s)
+        longest_s = NO_HOST_S if alone else _LOOK_S
+        deadline = Deadline("news", longest_s if within_s is None else within_s)
         while not (self._ready or deadline.expired or set(self._idle()) - idle):
             self._listen(min(self._next_deadline_s(), deadline.remaining_s))
-        if alone and not self._hosts and deadline.expired:
+        if alone and not self._hosts and within_s is None and deadline.expired:
             raise InfraError(f"no host was there for {NO_HOST_S / 60:.0f} min", CONNECT)
         return bool(self._ready)
 
@@ -214,7 +217,7 @@ class RemoteExecutor:
         if host.versions != self.versions:
             self.tell(Note(f"{host.name} is not used: {difference(host.versions, self.versions)}"))
             return
-        if host.machine in self._refused:
+        if host.machine in self._refused or host.name in self.unused:
             return
         self._hosts[host.address] = host
         if host.drained:

@@ -44,6 +44,8 @@ from tests.executor.bench import Bad, Workload, local
 
 FAKE = f"{__name__}:measured"
 SEARCHED = f"{__name__}:searched"
+TIMED = f"{__name__}:timed"
+TIMED_S = 2.0
 CONTRACT = f"{__name__}:by_contract"
 SOURCES = f"{__name__}:checked_out"
 BUILT = f"{__name__}:built"
@@ -155,6 +157,14 @@ def _do(does: str, place: Path) -> None:
                 subprocess.Popen(["sleep", str(WAIT_S)], env=env, start_new_session=True)
             (place.parent.parent / "hanging").touch()
             time.sleep(WAIT_S)
+
+
+@contextmanager
+def timed(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
+    """A trial that takes its time and measures nothing."""
+    time.sleep(TIMED_S)
+    request = spec.settled(place)[1]
+    yield Finished(spec.key.id, host_id(), fakes.trial(request.commit), now())
 
 
 def truth(spool: Path, culprit: str, new: Sequence[str], times: float = 1.0) -> None:

@@ -48,6 +48,7 @@ class Wires:
     sent: list[tuple[str, Word, Key]] = field(default_factory=list)
     timeouts_s: list[float] = field(default_factory=list)
     kernels: list[tuple[str, ...]] = field(default_factory=list)
+    specs: list[Spec] = field(default_factory=list)
 
     def hosts(self) -> tuple[Host, ...]:
         return self.known
@@ -56,6 +57,7 @@ class Wires:
         key = work.key if isinstance(work, Spec) else work
         self.submitted.append((address, key, attempt, isinstance(work, Spec)))
         self.kernels += [work.kernels] if isinstance(work, Spec) else []
+        self.specs += [work] if isinstance(work, Spec) else []
 
     def send(self, address: str, word: Word, key: Key) -> None:
         self.sent.append((address, word, key))
@@ -541,3 +543,32 @@ def test_a_run_has_a_name_of_its_own(tmp_path: Path) -> None:
     assert len({*names}) == len(names)
     assert all(Key(name, 1).is_sound for name in names)
     assert run_key(tmp_path / "run", first) == run_key(tmp_path / "." / "run", first)
+
+
+def test_a_host_that_is_not_to_measure_gets_no_job(wires: Wires, tmp_path: Path) -> None:
+    remote = executor(wires, tmp_path)
+    remote.unused = ["bench2"]
+    wires.heard.append(Joined(host("tls://2", "bench2")))
+    assert remote.idle == ("bench1",)
+
+
+def test_each_host_has_its_own_disks(wires: Wires, tmp_path: Path) -> None:
+    wires.known = (host(), host("tls://2", "bench2"))
+    remote = executor(wires, tmp_path)
+    remote.disks = {"bench2": {"ssd": "/dev/nvme0n1", "none": "/dev/null"}}
+    for id_, name in ((1, "bench1"), (2, "bench2")):
+        remote.submit(job(id_), name)
+    paths = [spec.settings.storage.disks["ssd"].path for spec in wires.specs]
+    assert paths == [remote.settings.storage.disks["ssd"].path, "/dev/nvme0n1"]
+
+
+def test_waiting_ends_with_news_or_with_another_idle_host(wires: Wires, tmp_path: Path) -> None:
+    remote = executor(wires, tmp_path)
+    remote.submit(job(1), "bench1")
+    wires.heard.append(Joined(host("tls://2", "bench2")))
+    assert remote.wait(60.0) is False
+    assert remote.idle == ("bench2",)
+    wires.heard.append(came(1))
+    assert remote.wait(60.0) is True
+    assert isinstance(remote.next(), Finished)
+    assert remote.wait(0.0) is False

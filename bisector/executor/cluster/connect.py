@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,6 +50,7 @@ def remote_executor(
     before: Iterable[int] = (),
     lost: Iterable[int] = (),
     disks: Mapping[str, Mapping[str, str]] | None = None,
+    unused: Collection[str] = (),
     hosts: int = 1,
 ) -> Iterator[RemoteExecutor]:
     """Listen at ``door`` and wait until ``hosts`` are there; see :class:`RemoteExecutor` for the rest.
@@ -73,6 +74,7 @@ def remote_executor(
             lost=lost,
             kernels_of=kernels_of,
             disks=disks or {},
+            unused=unused,
         )
         executor.wait_for_hosts(hosts, _CONNECT_S)
         yield executor
