@@ -112,7 +112,7 @@ def test_all_of_it(home: FleetHome, there: There, listed: Path) -> None:
     assert hosts.load(listed).coordinator == AT
     assert (added.key, added.ready, added.worker, added.linger) == (KEY.fingerprint, False, None, None)
     assert added.start.endswith(
-        f"-m bisector worker {AT} --certificates {there.home.worker.directory} --repo /srv/linux"
+        f"-m bisector worker {AT} --name bench1 --certificates {there.home.worker.directory} --repo /srv/linux"
     )
     assert [one.name for one in added.findings] == ["flex"]
     assert read(home.issued("bench1")).serial == added.certificate.serial == read(there.home.worker.certificate).serial
@@ -307,7 +307,7 @@ def test_what_a_kill_left_is_removed(
 
 def test_a_host_needs_no_clone(home: FleetHome, there: There, listed: Path) -> None:
     added = adding.add(home, listed, replace(BENCH, repository=None), AT, person())
-    assert added.start.endswith(f"worker {AT} --certificates {there.home.worker.directory}")
+    assert added.start.endswith(f"worker {AT} --name bench1 --certificates {there.home.worker.directory}")
     assert hosts.load(listed).hosts == (replace(BENCH, repository=None),)
 
 

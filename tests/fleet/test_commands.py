@@ -81,7 +81,7 @@ def test_a_host_comes_and_goes(typed: Typed, program: str, server: Sshd, bench: 
     )
     added = valid("fleet add", typed(*words, "--json", code=1))
     assert added["certificate"]["name"] == "bench1"
-    assert added["start"].endswith(f"worker tls://desk:8786 --certificates {worker} --repo /srv/linux")
+    assert added["start"].endswith(f"worker tls://desk:8786 --name bench1 --certificates {worker} --repo /srv/linux")
     forgotten = valid("fleet remove", typed("fleet", "remove", "bench1", "--forget", "--json"))
     assert len(forgotten["removed"]) == 3
     assert forgotten["certificate"] == added["certificate"]
