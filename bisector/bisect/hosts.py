@@ -83,9 +83,14 @@ def told_by_host(facts: Facts, submit: Submit) -> Submit:
 
 
 def once_all_has_ended(facts: Facts, found: Instruction) -> Instruction:
-    """The same; an end of the search comes after that of everything in flight, which nobody needs any more."""
+    """The same; an end of the search comes after that of everything in flight, which nobody needs any more.
+
+    Where there is no time to begin another trial, what is in flight still tells something, and is waited for.
+    """
     if not isinstance(found, Done):
         return found
+    if found.out_of_time:
+        return Wait() if facts.in_flight else found
     needless = (id_ for id_, one in facts.in_flight.items() if id_ not in facts.heard.cancelled and _is_trial(one))
     return next(map(Cancel, needless), Wait() if facts.in_flight else found)
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect.facts import Aim, Facts, GitState, Heard, Recorded, Task
+from bisector.bisect.hosts import once_all_has_ended
 from bisector.bisect.instructions import (
     Ask,
     Attempt,
+    Cancel,
     Done,
     Installed,
     Instruction,
@@ -34,7 +36,7 @@ from bisector.store.facts import Compilers, Ended, Ending, InFlight, NumberedTri
 from bisector.store.rows import InfraFaultRow
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.examples import commit
+from tests.examples import cell, commit
 
 DEFAULTS = options.load(directory=Path("/")).settings
 BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
@@ -256,3 +258,15 @@ def test_the_ends_can_be_all_that_is_asked_for() -> None:
     said = then(facts(*ENDS, task=replace(TASK, aim=Aim.ENDS)))
     assert isinstance(said, Done)
     assert said.state is State.STOPPED
+
+
+def test_what_is_in_flight_is_broken_off_by_an_answer_and_waited_for_at_the_end_of_the_budget() -> None:
+    """No other trial is begun then, and what is under way still tells something."""
+    under_way = Submit(TrialRequest(3, cell(NEW), {}), "trial")
+    known = replace(facts(*ENDS), in_flight={7: under_way})
+    found, late = (Done(State.FOUND, (NEW,), (), "it is"), Done(State.NARROWED, (), (), "over", out_of_time=True))
+    assert once_all_has_ended(known, found) == Cancel(7)
+    cancelled = replace(known, heard=replace(known.heard, cancelled=frozenset({7})))
+    assert once_all_has_ended(cancelled, found) == Wait()
+    assert once_all_has_ended(known, late) == Wait()
+    assert [once_all_has_ended(facts(*ENDS), one) for one in (found, late)] == [found, late]
