@@ -277,7 +277,7 @@ class Spool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether anybody holds a lock (flock(2)); a file that is not there is nobody's."""
+    """Whether anybody holds a lock (flock(2)); False where there is no such file."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -155,9 +155,13 @@ def _shared(asked: Asked, conditions: Conditions, earlier: Earlier) -> Shared:
     def hours(hosts: int) -> float:
         return Summary.of(_drawn(asked, replace(conditions, hosts=hosts), earlier)).wall_hours_mean
 
-    alone = hours(1)
-    fewer = hours(asked.hosts - 1) if asked.hosts > 2 else alone  # noqa: PLR2004 - one less than two
-    return Shared(hosts=asked.hosts, hours=hours(asked.hosts), hours_alone=alone, hours_with_one_less=fewer)
+    found = {count: hours(count) for count in {1, asked.hosts - 1, asked.hosts}}
+    return Shared(
+        hosts=asked.hosts,
+        hours=found[asked.hosts],
+        hours_alone=found[1],
+        hours_with_one_less=found[asked.hosts - 1],
+    )
 
 
 def _of_hosts(shared: Shared) -> Iterator[str]:
