@@ -36,13 +36,13 @@ from bisector.doctor.tree import check_tree
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host import process
-from bisector.host.files import discard
+from bisector.host.files import discard, our_files
 from bisector.plan.budget import reach_from
 from bisector.report.display import display_for
 from bisector.report.figures import baseline_facts
 from bisector.status import document_of, from_record
 from bisector.store.run_files import fingerprint, keep_inputs
-from bisector.store.rundir import RunDirectory, single_commit_directory
+from bisector.store.rundir import HOSTS, RunDirectory, single_commit_directory
 from bisector.store.store import Store
 
 _START_EXAMPLES = """\
@@ -63,7 +63,7 @@ examples:
   bisector resume                            the newest run, after Ctrl-C, a crash or a reboot
   bisector resume --run-dir RUN --skip 0123abcd   without a commit that stops the run
   bisector resume --budget 3h                one that has spent its --budget, for 3 h more
-  bisector resume --hosts hosts.toml         one that was begun on the hosts of a fleet
+  bisector resume --hosts other.toml         on other hosts than it was begun on
 A comparison and a run of `bisector plan --calibrate` go on in the same way.
 """
 _NEXT_STEP_EXAMPLES = """\
@@ -173,22 +173,37 @@ def start(arguments: argparse.Namespace) -> int:
         tuple(arguments.skip),
         budget_s=arguments.budget,
     )
-    equip = _equip(arguments)
+    equip = _equip(arguments.hosts)
     with session.begun(asked, arguments.run_dir, warn, measures_here=equip is here) as (run, store):
+        _remember_hosts(run, arguments.hosts)
         if arguments.budget is not None and not arguments.quiet:
             reach = forecast_of(asked).reach
             note(f"bisector: {reach.sentence if reach is not None else ''}")
         return _conclude(run, store, quiet=arguments.quiet, equip=equip)
 
 
-def _equip(arguments: argparse.Namespace) -> Equip:
+def _remember_hosts(run: RunDirectory, file: Path | None) -> None:
+    """Have ``resume`` go on where a run was begun."""
+    if file is not None:
+        with our_files(run.path):
+            (run.path / HOSTS).write_text(f"{file.absolute()}\n", encoding="utf-8")
+
+
+def _remembered_hosts(run: RunDirectory) -> Path | None:
+    """The list of hosts that a run was begun with, or gone on with last."""
+    with our_files(run.path):
+        known = run.path / HOSTS
+        return Path(known.read_text(encoding="utf-8").strip()) if known.is_file() else None
+
+
+def _equip(file: Path | None) -> Equip:
     """What measures: this host, or those of a fleet; raises :class:`UserError` for a file by which none can."""
-    if arguments.hosts is None:
+    if file is None:
         return here
     from bisector.bisect.on_hosts import on_hosts  # noqa: PLC0415 - of a fleet alone
     from bisector.fleet import hosts  # noqa: PLC0415 - see above
 
-    return on_hosts(hosts.load(arguments.hosts))
+    return on_hosts(hosts.load(file))
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -217,8 +232,9 @@ def resume(arguments: argparse.Namespace) -> int:
             session.give_time(store, arguments.budget)
             if not arguments.quiet and (case := from_record.case_of(store)) is not None:
                 note(f"bisector: {reach_from(case, arguments.budget).sentence}")
-        if (equip := _equip(arguments)) is here:
+        if (equip := _equip(arguments.hosts or _remembered_hosts(run))) is here:
             checks.warn_again(options.from_json(store.bisection().settings), run.path, warn)
+        _remember_hosts(run, arguments.hosts)
         return _conclude(run, store, quiet=arguments.quiet, equip=equip)
 
 

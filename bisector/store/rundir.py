@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bisector.store.store import Store
 
 LOCK = "lock"
+HOSTS = "hosts"  # where the list of hosts is by which a run measures; without it, it measures here
 GIT_LOG = "bisect.log"
 # What a start that was killed before its first fact leaves; "libvirt" is the embedded driver's link.
 _OF_A_START = UNFINISHED | {LOCK, INPUTS, TRIALS, "libvirt"}

@@ -74,7 +74,8 @@ class Place:
         return self.coordinator("start", *ends, "--repo", str(self.home / "linux"), *hosts, *words)
 
     def resume(self) -> "subprocess.Popen[bytes]":
-        return self.coordinator("resume", "--hosts", str(self.home / "hosts.toml"))
+        """It remembers its hosts."""
+        return self.coordinator("resume")
 
     def check_found(self) -> None:
         """The answer is right, and each trial is on record once, as its host measured it."""
