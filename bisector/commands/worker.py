@@ -7,6 +7,7 @@ from bisector.commands.arguments import Verbs, add_verb
 from bisector.commands.output import note
 from bisector.core.errors import UserError
 from bisector.executor import engine
+from bisector.executor.fork_server import ForkServer
 from bisector.executor.local import kept_kernels
 from bisector.executor.spool import Spool, spool_home
 from bisector.executor.stock import Stock
@@ -66,9 +67,11 @@ def worker(arguments: argparse.Namespace) -> int:
     if borrowed is not None:
         objects_of(borrowed)
     spool = Spool(Path(arguments.spool).absolute())
-    desk, stock = Desk(spool, _ENGINE, spool.sources), Stock(spool, borrowed, kept_kernels(), note)
+    stock = Stock(spool, borrowed, kept_kernels(), note)
     at = door(arguments.address, arguments.certificates)
-    HostWorker(at, desk, arguments.name, note, stock, arguments.port).run()
+    with ForkServer(_ENGINE) as server:
+        desk = Desk(spool, _ENGINE, spool.sources, begin=server)
+        HostWorker(at, desk, arguments.name, note, stock, arguments.port).run()
     return 0
 
 

@@ -27,6 +27,7 @@ from bisector.executor.base import Failed, Finished
 from bisector.executor.engine import Engine
 from bisector.executor.spec import Key, Spec
 from bisector.executor.spool import Entry
+from bisector.host import detached
 from bisector.host.detached import KEPT_FILE, Identity
 from bisector.host.load import host_id
 from bisector.host.locks import Held, held
@@ -38,6 +39,11 @@ GRACE_S = 60.0  # a guest is shut down, a worktree left in order
 _OTHERS_WAITS_S = (5.0,) * 24  # longer than a cancelled job is given to end
 # Where an executor puts the files of what it does, below its run directory.
 WRITTEN = ("trials", "controls", "compilers")
+
+
+def begin(words: Sequence[str], log: Path, kept_file: int) -> None:
+    """Start the process of a job: the words of :func:`main`, where its output goes, and its lock, as an open file."""
+    detached.start((sys.executable, "-P", "-m", MODULE, *words), log, kept_file, {})
 
 
 def main(argv: Sequence[str]) -> int:

@@ -6,10 +6,9 @@ another one may take its place: of the same worker, or of one that was started a
 
 import os
 import select
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +72,7 @@ class _Attention:
 class Desk:
     """The jobs of this host; ``engine`` is the name of what does them, ``repository`` the host's mirror.
 
+    ``begin`` starts the process of one (:func:`bisector.executor.child.begin`).
     One thread watches, and others call it away.
     """
 
@@ -80,6 +80,7 @@ class Desk:
     engine: str
     repository: Path
     grace_s: float = child.GRACE_S
+    begin: Callable[[Sequence[str], Path, int], None] = child.begin
     _watched: dict[Key, list[_Attention]] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _places: Places = field(init=False)
@@ -186,8 +187,7 @@ class Desk:
                 raise InfraError(f"{entry.path} is locked, and holds no job", f"fuser -v {entry.path}/lock")
             self._places.mark_begun(entry.key.run)
             entry.take(spec)
-            argv = (sys.executable, "-P", "-m", child.MODULE, str(entry.path), self.engine, str(self.repository))
-            detached.start(argv, entry.log, lock, {})
+            self.begin((str(entry.path), self.engine, str(self.repository)), entry.log, lock)
         return True
 
     def _followed(self, entry: Entry, attention: _Attention, tell: Callable[[Event], None], offset: int | None) -> bool:

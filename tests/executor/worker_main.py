@@ -12,6 +12,7 @@ from bisector.core.errors import BisectorError
 from bisector.executor.cluster import dask_settings
 from bisector.executor.cluster.security import door
 from bisector.executor.cluster.worker import HostWorker
+from bisector.executor.fork_server import ForkServer
 from bisector.executor.freight import Part
 from bisector.executor.spool import Spool
 from bisector.executor.stock import Stock
@@ -45,10 +46,12 @@ def main(*words: str) -> int:
         jobs.home / "shared.lock"
     )  # what is measured on this machine meanwhile has nothing to do with it
     locks.own_turn = lambda: jobs.home / "own.lock"
-    desk, stock = Desk(jobs, engine, jobs.sources, grace_s=1.0), Paused(jobs, None, engines.kernels(jobs.home), tell)
+    stock = Paused(jobs, None, engines.kernels(jobs.home), tell)
     try:
         at = door(address, Path(certificates) if certificates else None)
-        HostWorker(at, desk, name, tell, stock, int(port)).run()
+        with ForkServer(engine) as server:
+            desk = Desk(jobs, engine, jobs.sources, grace_s=1.0, begin=server)
+            HostWorker(at, desk, name, tell, stock, int(port)).run()
     except BisectorError as error:
         tell(f"{error} ({error.hint})")
         return error.exit_code
