@@ -22,10 +22,11 @@ BROWSER := chromium chromium-driver
 # A second kernel for the articles, where the distribution has it.
 NEWER := linux-source-6.12
 
-.PHONY: help setup packages demo articles histories test lint unit browser fleet vm docs bench calibrate clean
+.PHONY: help setup packages demo demo-fleet articles histories test lint unit browser fleet vm docs bench calibrate clean
 
 help:
 	@echo 'make demo   find the commit that fixed dm-cache in a history made from the distribution'"'"'s kernel source'
+	@echo 'make demo-fleet   the same on two hosts that take turns at this machine, through two kill -9 (half an hour)'
 	@echo 'make articles   run the recorded sets of five articles again, scaled, and write a page of what held (90 minutes at most, and builds)'
 	@echo 'make histories   bisect ten histories with known changes, drawn from SEED, and end with a table (three hours at most)'
 	@echo 'make test   linters, unit tests, a page in a browser, several hosts, and the real thing in a virtual machine'
@@ -64,6 +65,9 @@ $(VENV)/installed: pyproject.toml | packages
 
 demo: setup
 	$(BIN)/python -m tests.demo.run
+
+demo-fleet: setup
+	$(BIN)/python -m tests.demo.fleet
 
 articles: setup
 	@if apt-cache show $(NEWER) >/dev/null 2>&1; then $(MAKE) --no-print-directory packages PACKAGES='$(NEWER)'; fi
