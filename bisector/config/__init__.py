@@ -94,7 +94,7 @@ class KernelSettings:
     base_config: Path | None
     fragments: tuple[str, ...]
     compilers: tuple[str, ...]
-    jobs: int
+    jobs: int | None
     build_deadline_s: float
     sandbox: bool = True
 

@@ -94,7 +94,6 @@ def resolved(values: dict[str, Any]) -> dict[str, Any]:
         "bisect.suspects": stack.suspects if values["bisect.suspects"] is None else values["bisect.suspects"],
         "contention.max_other_cores": _other_cores(values["contention.max_other_cores"]),
         "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
-        "kernel.jobs": values["kernel.jobs"] or len(os.sched_getaffinity(0)),
         "mail.port": values["mail.port"] or values["mail.security"].usual_port,
         "storage.fill_deadline_s": fill_deadline_s,
         "machine.trial_deadline_s": values["machine.trial_deadline_s"] or runs_s + fill_s + _TRIAL_SPARE_S,

@@ -296,7 +296,7 @@ class KernelBuilder:
 
     @property
     def _jobs(self) -> int:
-        return self._settings.jobs if self._settings.jobs > 0 else len(os.sched_getaffinity(0))
+        return self._settings.jobs or len(os.sched_getaffinity(0))
 
     def _deadline(self, what: str = "kernel build") -> Deadline:
         return Deadline(what, self._settings.build_deadline_s)

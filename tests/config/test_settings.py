@@ -33,7 +33,7 @@ def test_quick_is_the_default() -> None:
     assert (found.bisect.metric, found.bisect.over) == ("read.iops", "worst")
     assert (found.bisect.threshold, found.bisect.expect, found.bisect.terms) == (None, None, None)
     assert found.kernel.fragments == ("tiny", "vm", "storage-lvmcache")
-    assert found.kernel.jobs == len(os.sched_getaffinity(0))
+    assert found.kernel.jobs is None
     assert found.machine.trial_deadline_s == 2 * 40 + 300 + 900
     assert from_argv("--stack", "ssd").settings.machine.trial_deadline_s == 40 + 900
     assert set(effective.origins.values()) == {"profile quick"}

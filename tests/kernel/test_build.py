@@ -1,5 +1,6 @@
 """The real code on a stand-in tree, with real make, compiler and linker: what a kernel is, and what is an equal one."""
 
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -35,6 +36,19 @@ def test_a_tree_becomes_a_kernel(bench: Bench) -> None:
 
 
 _CONF = "@python3 -IS $(srctree)/scripts/kconfig/conf.py $@ $(srctree)/Kconfig\n"
+
+
+@pytest.mark.parametrize(("asked", "seen"), [(None, "-j7"), (3, "-j3")])
+def test_as_many_compilers_as_the_host_that_builds_has_cpus(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, asked: int | None, seen: str
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(7)))
+    makefile = bench.source / "Makefile"
+    told = "sub-make:\n\t+@echo jobs $(filter -j%,$(MAKEFLAGS))\n"  # make 4.3 has the number in recipes alone
+    makefile.write_text(makefile.read_text().replace("sub-make:\n", told))
+    bench.settings = replace(SETTINGS, jobs=asked)
+    bench.build()
+    assert f"jobs {seen}\n" in (bench.places.logs / "build.log").read_text()
 
 
 def test_a_configuration_in_another_encoding(bench: Bench) -> None:
