@@ -126,9 +126,17 @@ def _broken_off(facts: Facts, standing: Standing) -> Cancel | None:
         return None
     left_min, ids = dict[Key, float](), dict[Key, int]()
     for id_, one in facts.in_flight.items():
-        if one is None or one.because is None or id_ in facts.heard.cancelled:
+        if one is None or id_ in facts.heard.cancelled:
             continue
-        if isinstance(one.request, TrialRequest) and (key := case.number(one.request.cell.subject)) is not None:
+        if id_ in facts.builds_in_flight and one.request.commit not in facts.task.ends:
+            # What would be broken off is its trial: nothing else waits for the build.
+            if (key := case.number(Subject(one.request.commit))) is not None:
+                left_min[key], ids[key] = _early_min(standing), id_
+        elif (
+            one.because is not None
+            and isinstance(one.request, TrialRequest)
+            and (key := case.number(one.request.cell.subject)) is not None
+        ):
             left_min[key], ids[key] = max(0.0, one.expected_min - facts.since_min.get(id_, 0.0)), id_
     if not left_min:
         return None
@@ -140,8 +148,13 @@ def _expected_min(standing: Standing, commit: int | None, *, whole: bool) -> flo
     """How long a trial of a commit takes, or of an end without one, or with it."""
     costs = standing.case.search.costs
     build_min = costs.build_min if commit is None else costs.build_of(commit)
-    runs_min = costs.whole_run_min if whole else (costs.old_run_min + costs.new_run_min) / 2
-    return build_min + costs.setup_min + runs_min
+    return build_min + (costs.setup_min + costs.whole_run_min if whole else _early_min(standing))
+
+
+def _early_min(standing: Standing) -> float:
+    """How long a trial takes whose kernel is there and whose run may be stopped early."""
+    costs = standing.case.search.costs
+    return costs.setup_min + (costs.old_run_min + costs.new_run_min) / 2
 
 
 def _decided(facts: Facts, standing: Standing) -> Instruction:
@@ -164,9 +177,18 @@ def _decided(facts: Facts, standing: Standing) -> Instruction:
             expected_min = _expected_min(standing, None, whole=one.whole)
             return step if isinstance(step, Record) else replace(step, because=known, expected_min=expected_min)
         case Hold():
-            return Wait()
+            return _held(facts)
         case Answer() as answer:
             return _concluded(facts, standing, answer)
+
+
+def _held(facts: Facts) -> Instruction:
+    """Wait for what is in flight; an answer that lacks nothing does not wait for kernels that are being built."""
+    measured = facts.without_builds
+    if measured.in_flight or not facts.in_flight:
+        return Wait()
+    standing = measured.standing
+    return _concluded(measured, standing, standing.decision) if isinstance(standing.decision, Answer) else Wait()
 
 
 def _changed(

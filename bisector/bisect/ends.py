@@ -1,9 +1,10 @@
 """Both ends, which are measured before anything else, and again until it is known how far their levels are apart."""
 
 from bisector.analysis.judgement import Untestable
+from bisector.bisect import builds
 from bisector.bisect.budget import ends_in_time
 from bisector.bisect.facts import Facts
-from bisector.bisect.instructions import Outlook, Submit, Tell
+from bisector.bisect.instructions import Outlook, Submit, Tell, Wait
 from bisector.bisect.submission import measure, once
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
@@ -13,18 +14,23 @@ from bisector.core.verdict import Verdict
 from bisector.search.calibration import end_to_read
 
 
-def measure_both(facts: Facts) -> Submit | Tell | None:
-    """A trial of an end that has no verdict yet; then the line between them is told.
+def measure_both(facts: Facts) -> Submit | Wait | Tell | None:
+    """A trial of an end that has no verdict yet, or what comes before it; then the line between them is told.
 
     Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError` for an end that could not be
     measured, :class:`bisector.core.errors.UserError` when the first that was has no value that can decide.
     """
     judging = facts.judging
     # First what no other host is at: its kernel can be had from there when it is needed here.
-    ends = sorted(zip(facts.task.ends, facts.words, strict=True), key=lambda end: facts.is_in_flight(end[0].sha))
+    ends = sorted(
+        zip(facts.task.ends, facts.words, strict=True),
+        key=lambda end: (builds.is_awaited(facts, end[0].sha), facts.is_in_flight(end[0].sha)),
+    )
     for commit, word in ends:
         if (judgement := judging.judge(commit.sha)) is None:
             judging.check_metric(commit.sha)
+            if (first := builds.before_end(facts, commit)) is not None:
+                return first
             return measure(facts, Subject(commit), f"the {word} end", Outlook())
         if judgement.verdict is Verdict.SKIP:
             raise _no_end(facts, commit, word, judgement.why)

@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from bisector.bisect.facts import Crew
 from bisector.bisect.git_side import Kin, Kinship
 from bisector.config import Settings
 from bisector.core.events import Listener
@@ -19,13 +20,15 @@ from bisector.git.trees import Trees
 class Equipment:
     """What measures commits, what knows of kernels without building them, and what waits between two attempts.
 
-    ``adopted`` are an earlier process's submissions of which the executor still hears.
+    ``adopted`` are an earlier process's submissions of which the executor still hears, and ``crew`` the hosts that a
+    person has named, where there are several.
     """
 
     executor: Executor
     kin: Kin
     pause: Callable[[float], None] = time.sleep
     adopted: tuple[int, ...] = ()
+    crew: Crew = field(default_factory=Crew)
 
 
 Equip = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[Equipment]]

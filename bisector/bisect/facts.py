@@ -44,6 +44,14 @@ class Aim(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Crew:
+    """The hosts that a person has named: how many are to measure, and those that only build."""
+
+    measuring: int = 0
+    builders: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """What is asked for, and what does not change while a process lasts.
 
@@ -61,6 +69,7 @@ class Task:
     ground: Ground | None = None
     forgiven: int = 0
     aim: Aim = Aim.ANSWER
+    crew: Crew = field(default_factory=Crew)
 
     @property
     def policy(self) -> RetryPolicy:
@@ -75,7 +84,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The record as of one moment. What follows from it is found when it is first asked for, and kept."""
+    """The record as of one moment. What follows from it is found when it is first asked for, and kept.
+
+    ``built`` are the hashes of the commits of which there was a kernel on any host.
+    """
 
     task: Task
     trials: tuple[Numbered, ...]
@@ -93,6 +105,7 @@ class Recorded:
     spent_s: float = 0.0
     again: Mapping[str, float] = field(default_factory=dict)
     earlier: Earlier = field(default_factory=Earlier)
+    built: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, task: Task, store: Store) -> Self:
@@ -114,6 +127,7 @@ class Recorded:
             store.spent_s(),
             store.again(),
             store.earlier(),
+            _built(store),
         )
 
     @property
@@ -255,13 +269,31 @@ class Facts:
         return any(one.work is Work.TRIAL and one.sha == sha for one in under_way)
 
     @property
+    def builds_in_flight(self) -> Mapping[int, str]:
+        """The commits whose kernels are being built and not measured, and are wanted still, by submission."""
+        if not self.recorded.compilers:  # then it is found out which compiler builds the ends
+            return {}
+        under_way = ((one.id, one.submitted) for one in self.recorded.in_flight if one.id in self.in_flight)
+        return {id_: one.sha for id_, one in under_way if one.work is Work.BUILD and id_ not in self.heard.cancelled}
+
+    @property
+    def without_builds(self) -> "Facts":
+        """The same as if no kernel were being built that is not measured."""
+        builds = self.builds_in_flight
+        return replace(self, in_flight={id_: one for id_, one in self.in_flight.items() if id_ not in builds})
+
+    @property
     def subjects_in_flight(self) -> tuple[Subject, ...]:
-        """What the search has under way: neither ends, nor the disks alone."""
+        """What the search has under way, measured or built for it: neither ends, nor the disks alone.
+
+        A kernel that is being built is chosen when it is there: until then, others tell more beside it.
+        """
         ends, found = {end.sha for end in self.task.ends}, list[Subject]()
         for one in self.recorded.in_flight:
             submit = self.in_flight.get(one.id)
             is_wanted = one.id in self.in_flight and one.id not in self.heard.cancelled
-            if not is_wanted or one.submitted.work is not Work.TRIAL or one.submitted.sha in ends:
+            is_searched = one.submitted.work is Work.TRIAL or one.id in self.builds_in_flight
+            if not is_wanted or not is_searched or one.submitted.sha in ends:
                 continue
             if submit is not None and isinstance(submit.request, TrialRequest):
                 found.append(submit.request.cell.subject)
@@ -277,9 +309,13 @@ class Facts:
     @property
     def standing(self) -> Standing:
         """What all readings say of the range, and what a trial takes."""
-        kept = self.answer(KeptKernels(self.recorded.compilers))
         host = self.host if len(self.judging.hosts) > 1 else ""
-        return self.recorded.standing(kept, host, self.subjects_in_flight)
+        return self.recorded.standing(self.kept, host, self.subjects_in_flight)
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """The hashes of commits whose kernels need no build: of the range as it began, and all that was built since."""
+        return self.answer(KeptKernels(self.recorded.compilers)) | self.recorded.built
 
     @property
     def words(self) -> tuple[str, str]:
@@ -301,3 +337,8 @@ class Facts:
         """The commits of hashes."""
         wanted = tuple(shas)
         return self.answer(CommitsOf(wanted)) if wanted else ()
+
+
+def _built(store: Store) -> frozenset[str]:
+    tried = (one.sha for one in store.build_tries() if not one.reason)
+    return frozenset((*tried, *(trial.commit.sha for _, trial in store.trials() if trial.kernel is not None)))

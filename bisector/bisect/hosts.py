@@ -77,22 +77,24 @@ def follow_up(facts: Facts, attempts: Sequence[Attempt], after: After) -> Iterat
 
 def told_by_host(facts: Facts, submit: Submit) -> Submit:
     """A submission of which people are told where it is, if there are several hosts."""
-    if not facts.is_shared:
+    if not facts.is_shared and not facts.task.crew.builders:
         return submit
-    return replace(submit, tell=tuple(OnHost(facts.host, event) for event in submit.tell))
+    events = (event if isinstance(event, OnHost) else OnHost(facts.host, event) for event in submit.tell)
+    return replace(submit, tell=tuple(events))
 
 
 def once_all_has_ended(facts: Facts, found: Instruction) -> Instruction:
     """The same; an end of the search comes after that of everything in flight, which nobody needs any more.
 
-    Where there is no time to begin another trial, what is in flight still tells something, and is waited for.
+    Where there is no time to begin another trial, the trials in flight still tell something, and are waited for;
+    kernels that are being built are not.
     """
     if not isinstance(found, Done):
         return found
-    if found.out_of_time:
-        return Wait() if facts.in_flight else found
-    needless = (id_ for id_, one in facts.in_flight.items() if id_ not in facts.heard.cancelled and _is_trial(one))
-    return next(map(Cancel, needless), Wait() if facts.in_flight else found)
+    needless = set(facts.builds_in_flight)
+    if not found.out_of_time:
+        needless |= {id_ for id_, one in facts.in_flight.items() if _is_trial(one)} - facts.heard.cancelled
+    return next(map(Cancel, sorted(needless)), Wait() if facts.in_flight else found)
 
 
 def _is_trial(submit: Submit | None) -> bool:

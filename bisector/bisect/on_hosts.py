@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bisector.bisect.equipment import Equip, Equipment
+from bisector.bisect.facts import Crew
 from bisector.bisect.git_side import Kinship
 from bisector.config import Settings
 from bisector.core import resources
@@ -30,6 +31,11 @@ def on_hosts(hosts: Hosts) -> Equip:
     if hosts.coordinator is None:
         raise UserError(
             f"{hosts.path} does not say where the hosts find this machine", 'coordinator = "tls://NAME:8786"'
+        )
+    builders = frozenset(host.name for host in hosts.hosts if host.role is Role.BUILD)
+    if builders and len(builders) == len(hosts.hosts):
+        raise UserError(
+            f"all hosts of {hosts.path} only build: nobody would measure", 'role = "measure" for one of them'
         )
     address = hosts.coordinator
     disks = {
@@ -59,11 +65,11 @@ def on_hosts(hosts: Hosts) -> Equip:
                 before=open_,
                 lost=lost,
                 disks=disks,
-                unused=[host.name for host in hosts.hosts if host.role is Role.BUILD],
+                builders=builders,
             ) as executor,
         ):
             kin = Kinship(Trees(repository), builder, settings.bisect.first_parent)
-            yield Equipment(executor, kin, adopted=open_)
+            yield Equipment(executor, kin, adopted=open_, crew=Crew(len(hosts.hosts) - len(builders), builders))
 
     return equip
 

@@ -246,7 +246,7 @@ def _process(
         Bisect(repository, run_dir, wanted, settings.bisect.terms or Terms.usual(None)) as bisect,
     ):
         git = GitSide(repository, wanted, bisect, equipment.kin)
-        task = task_of(git, store, settings, asked.skips, aim)
+        task = replace(task_of(git, store, settings, asked.skips, aim), crew=equipment.crew)
         yield Bisection(task, store, git, equipment.executor, tell, equipment.pause, equipment.adopted)
 
 

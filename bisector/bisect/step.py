@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from bisector.analysis.judgement import Measured, after_a_row, before_an_answer, judged_run
 from bisector.analysis.tail import thin_tail
-from bisector.bisect import baselines
+from bisector.bisect import baselines, builds
 from bisector.bisect.budget import in_time
 from bisector.bisect.by_bayes import by_bayes
 from bisector.bisect.by_git import by_git
@@ -41,7 +41,7 @@ from bisector.bisect.instructions import (
 from bisector.bisect.stop_rule import why_whole
 from bisector.bisect.submission import once
 from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, BisectorError
-from bisector.core.events import Note, TrialJudged
+from bisector.core.events import BuildEnded, Note, OnHost, TrialJudged
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished
@@ -55,25 +55,28 @@ def step(facts: Facts, in_flight: Mapping[int, Submit | None], idle: Sequence[st
     Raises :class:`bisector.core.errors.EndsDoNotReproduce` when there is nothing to bisect, and what an attempt failed
     with when it is given up.
     """
-    usable = [host for host in idle if host not in facts.heard.set_aside]
-    at_work = (one.host for one in in_flight.values() if one is not None and one.host not in facts.heard.set_aside)
-    facts = replace(facts, in_flight=in_flight, hosts=tuple(dict.fromkeys((*usable, *at_work))))
+    unused, builders = facts.heard.set_aside, facts.task.crew.builders
+    usable = [host for host in idle if host not in unused]
+    at_work = (one.host for one in in_flight.values() if one is not None and one.host not in unused)
+    hosts = tuple(host for host in dict.fromkeys((*usable, *at_work)) if host not in builders)
+    facts = replace(facts, in_flight=in_flight, hosts=hosts)
     try:
         return (
             _lost(facts)
             or next(_adopted(facts), None)
             or next(_arrived(facts), None)
             or _untold(facts)
-            or _next_of_all([replace(facts, host=host) for host in usable])
+            or _next_of_all(_next_of_one, [replace(facts, host=host) for host in usable if host not in builders])
+            or _next_of_all(builds.for_builder, [replace(facts, host=host) for host in usable if host in builders])
             or _nothing_to_do(facts, idle)
         )
     except Unanswered as missing:
         return Ask(missing.question)
 
 
-def _next_of_all(hosts: Iterable[Facts]) -> Instruction | None:
+def _next_of_all(of_one: Callable[[Facts], Instruction], hosts: Iterable[Facts]) -> Instruction | None:
     """What one of the idle hosts is to do; None while all of them have to wait."""
-    found = map(_next_of_one, hosts)
+    found = map(of_one, hosts)
     return next((one for one in found if not isinstance(one, Wait)), None)
 
 
@@ -90,8 +93,9 @@ def _nothing_to_do(facts: Facts, idle: Sequence[str]) -> Wait:
 
     A host that is set aside is there and idle, so that no other may ever come.
     """
-    if idle and not facts.hosts and not facts.in_flight:
-        raise tuple(facts.heard.set_aside.values())[-1]
+    idle_and_unused = [host for host in facts.heard.set_aside if host in idle and host not in facts.task.crew.builders]
+    if idle_and_unused and not facts.hosts and not facts.in_flight:
+        raise facts.heard.set_aside[idle_and_unused[-1]]
     return Wait()
 
 
@@ -138,9 +142,13 @@ def _arrived(facts: Facts) -> Iterator[Record]:
     """What came of a submission, for the record."""
     for one in facts.heard.arrived:
         attempts = (*facts.heard.matters.get(one.submit.matter, ()), one)
+        is_build = isinstance(one.submit.request, BuildRequest) and bool(facts.recorded.compilers)
         match one.submit.request, one.news:
             case _, Failed(error=AttemptCancelled()) if one.id in facts.heard.cancelled:
-                yield Record((Ended(one.id, Ending.CANCELLED),), one, over=True)
+                tell = (OnHost(one.news.host, BuildEnded(one.submit.request.commit)),) if is_build else ()
+                yield Record((Ended(one.id, Ending.CANCELLED),), one, over=True, tell=tell)
+            case BuildRequest() as request, _ if is_build:
+                yield builds.recorded(one, request)
             case request, Failed(error=error, at=at):
                 yield _failure(facts, attempts, error, at)
             case ControlRequest(), Finished():

@@ -63,6 +63,21 @@ class TrialJudged:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildStarted:
+    """A kernel is built that nobody measures yet; ``purpose`` is for people."""
+
+    commit: Commit
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuildEnded:
+    """That build has ended, in whatever way."""
+
+    commit: Commit
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something a person wants to know once."""
 
@@ -77,5 +92,5 @@ class OnHost:
     event: "Event"
 
 
-Event = Planned | StageStarted | LiveSample | TrialJudged | Note | OnHost
+Event = Planned | StageStarted | LiveSample | TrialJudged | BuildStarted | BuildEnded | Note | OnHost
 Listener = Callable[[Event], None]

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bisector.core.deadline import Deadline
+from bisector.executor.base import BuildRequest
 from bisector.executor.hosts import Host
 from bisector.executor.spec import Key, Spec
 
@@ -27,6 +28,11 @@ class OpenJob:
     why: str = ""
     cancelled: bool = False
     silent: Deadline | None = None
+
+    @property
+    def is_build(self) -> bool:
+        """Whether nothing is lost with it but a kernel, as far as is known."""
+        return self.spec is not None and isinstance(self.spec.request, BuildRequest)
 
 
 def why_given_up(key: Key, one: OpenJob, patience_s: float, hosts: Iterable[Host]) -> tuple[str, str]:

@@ -53,7 +53,7 @@ class RemoteExecutor:
     submitted and not heard the end of; their news come as those of all jobs. ``lost`` are those of which it has heard
     no more than that (:class:`AttemptLost`). ``kernels_of`` tells the keys of kernels that would be taken for a job
     (:func:`bisector.executor.kernels.kernels_of`), ``disks`` where a host, by its name, has disks of its own.
-    Hosts that are ``unused`` get no jobs.
+    Hosts that are ``builders`` measure nothing: while there is no other, nothing can go on for long.
     """
 
     connection: Connection
@@ -68,7 +68,7 @@ class RemoteExecutor:
     lost: Iterable[int] = ()
     kernels_of: Callable[[Settings, Request], tuple[str, ...]] = lambda settings, request: ()
     disks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    unused: Collection[str] = ()
+    builders: Collection[str] = ()
     _hosts: dict[str, Host] = field(default_factory=dict, init=False)
     _open: dict[int, OpenJob] = field(default_factory=dict, init=False)
     _late: dict[int, OpenJob] = field(default_factory=dict, init=False)  # told as lost, and not heard yet
@@ -118,8 +118,9 @@ class RemoteExecutor:
         deadline = Deadline("news", longest_s if within_s is None else within_s)
         while not (self._ready or deadline.expired or set(self._idle()) - idle):
             self._listen(min(self._next_deadline_s(), deadline.remaining_s))
-        if alone and not self._hosts and within_s is None and deadline.expired:
-            raise InfraError(f"no host was there for {NO_HOST_S / 60:.0f} min", CONNECT)
+        measuring = [host for host in self._hosts.values() if host.name not in self.builders]
+        if alone and not measuring and within_s is None and deadline.expired:
+            raise InfraError(f"no host that measures was there for {NO_HOST_S / 60:.0f} min", CONNECT)
         return bool(self._ready)
 
     def _listen(self, within_s: float) -> None:
@@ -150,7 +151,7 @@ class RemoteExecutor:
         one.cancelled = True
         if one.address:
             self.connection.send(one.address, Word.CANCEL, self._key(id_))
-        elif id_ in self._open and one.silent is None:  # no host has had it yet
+        elif id_ in self._open and (one.silent is None or one.is_build):  # no host has had it, or nobody waits for it
             self._end(id_, self._cancelled(id_))
 
     def over(self) -> None:
@@ -217,7 +218,7 @@ class RemoteExecutor:
         if host.versions != self.versions:
             self.tell(Note(f"{host.name} is not used: {difference(host.versions, self.versions)}"))
             return
-        if host.machine in self._refused or host.name in self.unused:
+        if host.machine in self._refused:
             return
         self._hosts[host.address] = host
         if host.drained:

@@ -11,7 +11,16 @@ from datetime import datetime, timedelta
 
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
-from bisector.core.events import Event, LiveSample, OnHost, Planned, StageStarted, TrialJudged
+from bisector.core.events import (
+    BuildEnded,
+    BuildStarted,
+    Event,
+    LiveSample,
+    OnHost,
+    Planned,
+    StageStarted,
+    TrialJudged,
+)
 from bisector.core.trial import Stage
 from bisector.report.figures import figures
 from bisector.report.terminal import VERDICT_ROLES, Line, Role, Span, cells, cut, left, right, shorten
@@ -39,10 +48,11 @@ class Passed:
 class Course:
     """What is happening, as of the last event; all times are readings of one monotonic clock.
 
-    Where several ``hosts`` share the search, each has a course of its own.
+    Where several ``hosts`` share the search, each has a course of its own; one may have no trial, and build.
     """
 
     plan: Planned | None = None
+    build: BuildStarted | None = None
     planned_at_s: float = 0.0
     stage: Stage | None = None
     detail: str = ""
@@ -55,8 +65,8 @@ class Course:
     def after(self, event: Event, now_s: float) -> "Course":
         """The course with one more event."""
         match event:
-            case Planned():
-                return Course(plan=event, planned_at_s=now_s, judged=self.judged, hosts=self.hosts)
+            case Planned() | BuildStarted() | BuildEnded():
+                return self._next(event, now_s)
             case StageStarted():
                 return self._next_stage(event, now_s)
             case LiveSample():
@@ -67,6 +77,11 @@ class Course:
                 there = self.hosts.get(host, Course()).after(one, now_s)
                 return replace(self, hosts={**self.hosts, host: there})
         return self
+
+    def _next(self, event: Planned | BuildStarted | BuildEnded, now_s: float) -> "Course":
+        plan = event if isinstance(event, Planned) else None
+        build = event if isinstance(event, BuildStarted) else None
+        return Course(plan, build, now_s, judged=self.judged, hosts=self.hosts)
 
     def _judged(self, event: TrialJudged) -> "Course":
         earlier = tuple(one for one in self.judged if one.n < event.n)
@@ -178,18 +193,22 @@ def _stage_lines(course: Course, now_s: float, width: int) -> list[Line]:
 def _host_line(name: str, course: Course, now_s: float, width: int) -> Line:
     """What one of several hosts is at: the stage and its clock, the run in progress, the trial and its commit."""
     label = left(shorten(name, _HOST_WIDTH), _HOST_WIDTH)
-    if course.plan is None:
+    if course.plan is not None:
+        number, commit, purpose = f"{course.plan.n:>3}", course.plan.commit, course.plan.purpose
+    elif course.build is not None:
+        number, commit, purpose = "  -", course.build.commit, f"builds {course.build.purpose}"
+    else:
         return (Span(f"{_INDENT}{label}  ", Role.HEAD), Span("idle", Role.DIM))
     stage = f"{course.stage or 'waiting'} {units.clock(now_s - (course.stage_at_s or course.planned_at_s))}"
     if course.sample is not None:
         stage = f"{course.sample.run} {_share(course.sample):.0%}  {_rate(course.sample)}"
-    trial = f"{course.plan.n:>3}  {course.plan.commit.short}  "
+    trial = f"{number}  {commit.short}  "
     room = width - len(_INDENT) - _HOST_WIDTH - _STAGE_WIDTH - cells(trial) - 4
     return (
         Span(f"{_INDENT}{label}  ", Role.HEAD),
         Span(f"{left(shorten(stage, _STAGE_WIDTH), _STAGE_WIDTH)}  ", Role.ACTIVE),
         Span(trial, Role.STRONG),
-        Span(shorten(course.plan.purpose or course.plan.commit.subject, room), Role.DIM),
+        Span(shorten(purpose or commit.subject, room), Role.DIM),
     )
 
 

@@ -19,7 +19,17 @@ from rich.text import Text
 
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
-from bisector.core.events import Event, LiveSample, Note, OnHost, Planned, StageStarted, TrialJudged
+from bisector.core.events import (
+    BuildEnded,
+    BuildStarted,
+    Event,
+    LiveSample,
+    Note,
+    OnHost,
+    Planned,
+    StageStarted,
+    TrialJudged,
+)
 from bisector.core.printable import clean
 from bisector.report.course import Course, live_lines, plan_text
 from bisector.report.figures import values_text
@@ -207,20 +217,26 @@ class PlainLines(_Plain):
 def event_text(event: Event) -> str:
     """One event as one line, or nothing for what a log does not want."""
     match event:
-        case Planned():
-            aim = plan_text(event)
-            return f"trial {event.n}: {event.commit.short} {event.commit.subject}" + (f" ({aim})" if aim else "")
+        case Planned() | BuildStarted():
+            return _begun_text(event)
         case StageStarted():
             return f"  {event.stage}" + (f": {event.detail}" if event.detail else "")
         case TrialJudged():
             return _judged_text(event)
         case Note():
             return event.text
-        case LiveSample():
+        case LiveSample() | BuildEnded():
             return ""
         case OnHost(host=host, event=one):
             text = event_text(one)
             return f"{host}: {text}" if text else ""
+
+
+def _begun_text(event: Planned | BuildStarted) -> str:
+    what, aim = "builds", event.purpose
+    if isinstance(event, Planned):
+        what, aim = f"trial {event.n}:", plan_text(event)
+    return f"{what} {event.commit.short} {event.commit.subject}" + (f" ({aim})" if aim else "")
 
 
 def _judged_text(event: TrialJudged) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bisector.bisect.facts import Crew
 from bisector.bisect.git_side import GitSide
 from bisector.bisect.instructions import Done
 from bisector.bisect.loop import Bisection, task_of
@@ -45,6 +46,7 @@ class Lab:
     twins: Mapping[str, str] = field(default_factory=dict)
     known: Mattering | None = None
     kept: tuple[str, ...] = ()
+    crew: Crew = field(default_factory=Crew)
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -73,7 +75,7 @@ class Lab:
                 kept = frozenset(self.shas[name] for name in self.kept)
                 kin = fakes.FakeKin(repository, twins, self.known, kept)
                 git = GitSide(repository, wanted, bisect, kin)
-                task = task_of(git, store, self.settings, skips)
+                task = replace(task_of(git, store, self.settings, skips), crew=self.crew)
                 outcome = Bisection(task, store, git, engine, self.events.append, fakes.at_once).run()
                 told = self.path / GIT_LOG
                 self.log = told.read_text(encoding="utf-8") if told.is_file() else ""

@@ -9,7 +9,7 @@ import pytest
 from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, BisectorError, InfraError
 from bisector.core.events import Event, Listener, Note, StageStarted
 from bisector.core.trial import Stage
-from bisector.executor.base import Failed, Finished, Job, News, Progress
+from bisector.executor.base import BuildRequest, Failed, Finished, Job, News, Progress
 from bisector.executor.cluster.connect import run_key
 from bisector.executor.hosts import (
     Came,
@@ -545,11 +545,28 @@ def test_a_run_has_a_name_of_its_own(tmp_path: Path) -> None:
     assert run_key(tmp_path / "run", first) == run_key(tmp_path / "." / "run", first)
 
 
-def test_a_host_that_is_not_to_measure_gets_no_job(wires: Wires, tmp_path: Path) -> None:
+def test_where_nothing_but_a_host_that_builds_is_there_the_run_does_not_wait_for_ever(
+    wires: Wires, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bisector.executor.remote.NO_HOST_S", 0.0)
     remote = executor(wires, tmp_path)
-    remote.unused = ["bench2"]
-    wires.heard.append(Joined(host("tls://2", "bench2")))
+    assert remote.wait(None) is False
+    remote.builders = ["bench1"]
+    with pytest.raises(InfraError, match="no host that measures was there"):
+        remote.wait(None)
+
+
+def test_a_build_is_given_up_at_once_when_its_host_is_gone_and_nobody_needs_it(wires: Wires, tmp_path: Path) -> None:
+    """A trial may have ended there by itself; its end is waited for."""
+    remote = executor(wires, tmp_path)
+    remote.submit(Job(1, BuildRequest(COMMIT, fakes.GCC)))
+    wires.heard.append(Left("tls://1"))
+    assert list(remote.idle) == []
+    remote.cancel(1)
+    assert isinstance(error_of(remote.next()), AttemptCancelled)
+    wires.heard.append(Joined(host("tls://2", held=((1, Standing.RUNNING),))))
     assert remote.idle == ("bench1",)
+    assert wires.sent == [("tls://2", Word.ACKNOWLEDGE, Key(RUN, 1))]
 
 
 def test_each_host_has_its_own_disks(wires: Wires, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def remote_executor(
     before: Iterable[int] = (),
     lost: Iterable[int] = (),
     disks: Mapping[str, Mapping[str, str]] | None = None,
-    unused: Collection[str] = (),
+    builders: Collection[str] = (),
     hosts: int = 1,
 ) -> Iterator[RemoteExecutor]:
     """Listen at ``door`` and wait until ``hosts`` are there; see :class:`RemoteExecutor` for the rest.
@@ -74,7 +74,7 @@ def remote_executor(
             lost=lost,
             kernels_of=kernels_of,
             disks=disks or {},
-            unused=unused,
+            builders=builders,
         )
         executor.wait_for_hosts(hosts, _CONNECT_S)
         yield executor

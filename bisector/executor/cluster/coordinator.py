@@ -193,9 +193,10 @@ class Coordinator:
         else:
             match returned:
                 case Returned(news=news):
-                    self._news.put(Came(returned, attempt))
+                    # Who hears of it may send the next host for the same kernel, and the next job to this one.
                     if isinstance(news, Finished):
-                        self._soon(self._take(address, news, work.kernels if isinstance(work, Spec) else ()))
+                        await self._take(address, news, work.kernels if isinstance(work, Spec) else ())
+                    self._news.put(Came(returned, attempt))
                 case Declined():
                     self._news.put(NotTaken(key, attempt, address))
                 case None:

@@ -1,0 +1,127 @@
+"""What is built before anybody measures it, where several hosts share a search; pure.
+
+A kernel that was built on one host travels to the others, and a build leaves sources and objects behind from which the
+next one is faster. So both ends are built as jobs of their own, each once; a host that would have to build an end that
+is being built elsewhere builds meanwhile what the search would measure first; and a host that only builds is ahead of
+those that measure. Nothing is concluded from such a build but that there is a kernel now: where there is none, a trial
+finds out why, by the rules of trials.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bisector.bisect.compilers import settle_compilers
+from bisector.bisect.facts import Aim, Facts
+from bisector.bisect.instructions import Attempt, Instruction, Record, SetAside, Submit, Wait
+from bisector.core.errors import AttemptFailed, AttemptLost
+from bisector.core.events import BuildEnded, BuildStarted, Event, Note, OnHost
+from bisector.core.subject import Commit
+from bisector.core.trial import Fault
+from bisector.executor.base import BuildRequest, Failed
+from bisector.search.decision import Try, Undo
+from bisector.search.readings import Kernel
+from bisector.search.step import decide_from
+from bisector.store.facts import BuildTry, Ended, Ending, Fact
+from bisector.store.rows import InfraFaultRow
+
+
+def is_awaited(facts: Facts, sha: str) -> bool:
+    """Whether the kernel of a commit is about to be there: it is being built, and nothing else."""
+    return sha in facts.builds_in_flight.values()
+
+
+def before_end(facts: Facts, end: Commit) -> Submit | Wait | None:
+    """What comes before the trial of an end on this host; None where its trial may begin.
+
+    A host on which something failed last makes the trial at once: what follows on a trial that fails is settled.
+    """
+    if is_awaited(facts, end.sha):
+        return _meanwhile(facts)
+    if not _shares_kernels(facts) or facts.is_in_flight(end.sha) or not _is_to_build(facts, end.sha):
+        return None
+    return None if facts.heard.failures.get(facts.host) else _build(facts, end, "an end, for all hosts")
+
+
+def for_builder(facts: Facts) -> Instruction:
+    """What a host that only builds is to do: both ends, then what the search needs next, so far ahead as it may."""
+    failures = facts.heard.failures.get(facts.host, ())
+    if len(failures) >= facts.task.policy.attempts:
+        return SetAside(facts.host, failures[-1])
+    if (first := settle_compilers(facts)) is not None or facts.task.aim is Aim.BASELINES:
+        return first or Wait()
+    for end in facts.task.ends:
+        if not facts.is_in_flight(end.sha) and not is_awaited(facts, end.sha) and _is_to_build(facts, end.sha):
+            return _build(facts, end, "an end, for all hosts")
+    return _ahead(facts, max(1, facts.task.crew.measuring, len(facts.hosts)))
+
+
+def recorded(attempt: Attempt, request: BuildRequest) -> Record:
+    """A build that has ended, for the record, whatever its end; its matter is over."""
+    news, commit = attempt.news, request.commit
+    told: tuple[Event, ...] = (OnHost(news.host, BuildEnded(commit)),)
+    if isinstance(news, Failed):
+        return _failed(attempt, commit, news, told)
+    fault = news.result if isinstance(news.result, Fault) else None
+    if fault is not None:
+        told = (*told, Note(f"{commit.short} was to be built ahead and is not: {fault.reason}"))
+    one = BuildTry(request.compiler, commit.sha, fault.reason if fault else "")
+    return Record((one, Ended(attempt.id, Ending.DONE)), attempt, over=True, tell=told)
+
+
+def _failed(attempt: Attempt, commit: Commit, news: Failed, told: tuple[Event, ...]) -> Record:
+    error, row = news.error, tuple[Fact, ...]()
+    if isinstance(error, AttemptFailed):
+        row = (InfraFaultRow(news.at, commit.sha, error.stage, error.host, str(error)),)
+    ending = Ending.SILENT if isinstance(error, AttemptLost) else Ending.FAILED
+    told = (*told, Note(f"{commit.short} was not built on {news.host}: {error}"))
+    return Record((*row, Ended(attempt.id, ending)), attempt, over=True, tell=told)
+
+
+def _meanwhile(facts: Facts) -> Submit | Wait:
+    """One kernel ahead, by a host that can measure nothing yet."""
+    return Wait() if facts.heard.failures.get(facts.host) else _ahead(facts, 1)
+
+
+def _ahead(facts: Facts, count: int) -> Submit | Wait:
+    """The build of the first kernel that is missing among so many that the search would measure next.
+
+    With as many as there are hosts that measure, each finds one when it is idle. What is built further ahead is more
+    often built in vain, since each reading changes what is chosen.
+    """
+    if facts.task.aim is not Aim.ANSWER or facts.task.ground is None:
+        return Wait()
+    missing = (sha for sha in _next_choices(facts, count) if _is_to_build(facts, sha))
+    sha = next(missing, None)
+    return Wait() if sha is None else _build(facts, facts.commit(sha), "ahead")
+
+
+def _next_choices(facts: Facts, count: int) -> Iterator[str]:
+    """The hashes of the commits of the next choices, beside all that is in flight and beside each other."""
+    standing = facts.standing
+    case, known = standing.case, standing.case.facts
+    for _ in range(count):
+        match decide_from(case.problem, known, case.search, standing.belief):
+            case Try(commit=number):
+                yield case.commit_for(number)
+                chosen = number, Kernel.COMMIT
+            case Undo(commit=number, kernel=kernel):
+                chosen = number, kernel
+            case _:
+                return
+        known = replace(known, in_flight=(*known.in_flight, chosen))
+
+
+def _shares_kernels(facts: Facts) -> bool:
+    crew = facts.task.crew
+    return len(crew.builders) + max(crew.measuring, len(facts.hosts)) > 1
+
+
+def _is_to_build(facts: Facts, sha: str) -> bool:
+    """Whether a commit has no kernel that is known of, and nobody has tried to build one."""
+    return sha not in facts.kept and all(one.sha != sha for one in facts.recorded.build_tries)
+
+
+def _build(facts: Facts, commit: Commit, purpose: str) -> Submit:
+    request = BuildRequest(commit, facts.recorded.compilers[0])
+    told = OnHost(facts.host, BuildStarted(commit, purpose))
+    return Submit(request, f"kernel {commit.sha}", tell=(told,), host=facts.host)
