@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import pytest
 from bisector.analysis.verdicts import host_of
 from bisector.core.deadline import Deadline
 from bisector.executor.spool import Spool
+from bisector.store.facts import Ending
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests.executor import engines, fleet
@@ -53,9 +55,9 @@ class Place:
     def spool(self, name: str) -> Path:
         return self.home / name / "spool"
 
-    def worker(self, name: str) -> WorkerProcess:
-        engines.truth(self.spool(name), self.shas[CULPRIT], self.new, HOSTS[name])
-        started = fleet.worker(self.address, self.of_hosts, self.spool(name), name, engines.SEARCHED)
+    def worker(self, name: str, engine: str = engines.SEARCHED) -> WorkerProcess:
+        engines.truth(self.spool(name), self.shas[CULPRIT], self.new, HOSTS.get(name, 1.0))
+        started = fleet.worker(self.address, self.of_hosts, self.spool(name), name, engine)
         return self.stack.enter_context(started)
 
     def coordinator(self, *words: str) -> "subprocess.Popen[bytes]":
@@ -158,6 +160,98 @@ def test_a_host_that_joins_later_measures_its_ends_and_helps(place: Place) -> No
     ended(child, place.log)
     place.check_found()
     assert place.hosts == {"bench1", "bench2"}
+
+
+# A host that only builds
+
+SEARCHING = range(8, 40)  # the jobs after two builds and two trials of each end on two hosts, all but the first
+
+
+@pytest.fixture
+def shop(place: Place) -> Place:
+    """Two hosts that measure, and stop at their next trial; a third one that builds."""
+    with (place.home / "hosts.toml").open("a") as file:
+        file.write('[hosts.bench1]\n[hosts.bench2]\n[hosts.builder]\nrole = "build"\n')
+    for name in ("bench1", "bench2"):
+        engines.plan(place.spool(name), **{f"job_{id_}": engines.MEASURED for id_ in SEARCHING})
+    return place
+
+
+def go_on(place: Place) -> None:
+    for name in ("bench1", "bench2"):
+        for id_ in SEARCHING:
+            engines.let_go(place.spool(name), id_, engines.MEASURED)
+
+
+def check_built_once(place: Place) -> None:
+    """But for what was broken off while it was built."""
+    with Store.open(place.run.database, readonly=True) as store:
+        broken_off = {row["submission"] for row in store.database.select("ended") if row["ending"] == Ending.CANCELLED}
+    built = [engines.builds(place.spool(name)) for name in ("bench1", "bench2", "builder")]
+    shas = Counter(sha for one in built for id_, sha in one.items() if id_ not in broken_off)
+    assert {place.shas["c0"], place.shas[f"c{COUNT - 1}"], place.shas[CULPRIT]} <= set(shas)
+    assert set(shas.values()) == {1}, built
+
+
+def test_a_build_host_builds_ahead_and_each_kernel_is_built_once(shop: Place) -> None:
+    for name in ("builder", "bench1", "bench2"):
+        shop.worker(name, engines.SHARING)
+    child = shop.start()
+    ends = {shop.shas["c0"], shop.shas[f"c{COUNT - 1}"]}
+    Deadline("a kernel ahead", WAIT_S).poll(
+        lambda: True if set(engines.builds(shop.spool("builder")).values()) - ends else None
+    )
+    go_on(shop)
+    ended(child, shop.log)
+    shop.check_found()
+    assert shop.hosts == {"bench1", "bench2"}
+    check_built_once(shop)
+    with Store.open(shop.run.database, readonly=True) as store:
+        measured = {trial.commit.sha for _, trial in store.trials()}
+    assert measured & set(engines.builds(shop.spool("builder")).values()) - ends
+
+
+def test_a_build_host_that_dies_for_good_delays_nothing(shop: Place) -> None:
+    engines.plan(shop.spool("builder"), **{f"job_{id_}": engines.BUILDING for id_ in SEARCHING})
+    for name in ("bench1", "bench2"):
+        shop.worker(name, engines.SHARING)
+    child = shop.start()
+    Deadline("a trial between the ends", WAIT_S).poll(
+        lambda: next((True for id_ in SEARCHING for name in HOSTS if engines.runs(shop.spool(name), id_)), None)
+    )
+    builder = shop.worker("builder", engines.SHARING)
+    Deadline("a build", WAIT_S).poll(lambda: engines.builds(shop.spool("builder")) or None)
+    builder.end()
+    go_on(shop)
+    ended(child, shop.log)
+    shop.check_found()
+    assert shop.hosts == {"bench1", "bench2"}
+    assert len(engines.builds(shop.spool("builder"))) == 1
+
+
+def test_a_coordinator_that_is_killed_goes_on_with_what_is_being_built(shop: Place) -> None:
+    engines.plan(shop.spool("builder"), **{f"job_{id_}": engines.BUILDING for id_ in SEARCHING})
+    for name in ("bench1", "bench2", "builder"):
+        shop.worker(name, engines.SHARING)
+    child = shop.start()
+    id_ = Deadline("a build", WAIT_S).poll(
+        lambda: next((one for one in SEARCHING if (shop.spool("builder") / f"{one}-{engines.BUILDING}").exists()), None)
+    )
+    child.send_signal(signal.SIGKILL)
+    child.wait(WAIT_S)
+    for one in SEARCHING:
+        engines.let_go(shop.spool("builder"), one, engines.BUILDING)
+    go_on(shop)
+    ended(shop.resume(), shop.log)
+    shop.check_found()
+    assert list(engines.builds(shop.spool("builder")).values()).count(engines.builds(shop.spool("builder"))[id_]) == 1
+
+
+def test_where_all_hosts_only_build_nobody_would_measure(place: Place) -> None:
+    with (place.home / "hosts.toml").open("a") as file:
+        file.write('[hosts.builder]\nrole = "build"\n')
+    assert place.start().wait(WAIT_S) == 2
+    assert "hosts.toml only build: nobody would measure" in place.log.read_text()
 
 
 def some_reached(place: Place, id_: int) -> str:

@@ -26,7 +26,7 @@ from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Listener, LiveSample, StageStarted
 from bisector.core.metric import Unit
 from bisector.core.subject import Kernel, Kind
-from bisector.core.trial import Stage
+from bisector.core.trial import Stage, Trial
 from bisector.executor.base import Failed, Finished, Job
 from bisector.executor.spec import Spec
 from bisector.git.repository import Repository
@@ -49,6 +49,7 @@ TIMED_S = 2.0
 CONTRACT = f"{__name__}:by_contract"
 SOURCES = f"{__name__}:checked_out"
 BUILT = f"{__name__}:built"
+SHARING = f"{__name__}:sharing"
 WAIT_S = 60.0
 
 
@@ -66,7 +67,7 @@ class Does(StrEnum):
 
 
 # Points at which a job may wait, in their order.
-BEGUN, MEASURED, KEPT = "begun", "measured", "kept"
+BUILDING, BEGUN, MEASURED, KEPT = "building", "begun", "measured", "kept"
 
 
 def plan(spool: Path, **does: str) -> None:
@@ -235,6 +236,30 @@ def built(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator
             file.write("build\n")
         kept = kernels(spool).store(a_kernel(place, key, f"built by {spool.parent.name} in job {spec.key.id}"))
     yield Finished(spec.key.id, host_id(), replace(fakes.trial(spec.request.commit, 1000.0), kernel=kept), now())
+
+
+@contextmanager
+def sharing(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
+    """A measurement as :func:`searched`, of a kernel that is built unless it is kept; or its build alone."""
+    spool, key = place.parent.parent, spec.kernels[0]
+    if (kept := kernels(spool).find(key)) is None:
+        with (spool / "builds").open("a") as file:
+            file.write(f"{spec.key.id} {spec.request.commit.sha}\n")
+        _wait(spool, spec.key.id, BUILDING, _does(spool, spec.key.id))
+        kept = kernels(spool).store(a_kernel(place, key, f"built in job {spec.key.id}"))
+    with searched(spec, place, repository, tell) as news:
+        match news:
+            case Finished(result=Trial() as trial):
+                yield replace(news, result=replace(trial, kernel=kept))
+            case _:
+                yield news
+
+
+def builds(spool: Path) -> dict[int, str]:
+    """The commits that were built on a host, by job."""
+    path = spool / "builds"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {int(id_): sha for id_, sha in map(str.split, lines)}
 
 
 def kernels(spool: Path) -> KernelCache:

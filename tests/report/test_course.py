@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bisector.core.events import LiveSample, Note, OnHost, Planned, StageStarted
+from bisector.core.events import BuildEnded, BuildStarted, LiveSample, Note, OnHost, Planned, StageStarted
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.trial import Stage
@@ -74,6 +74,20 @@ def test_each_of_several_hosts_has_a_line() -> None:
         going = going.after(OnHost(host, event), 100.0)
     going = going.after(examples.event_of(examples.BROKEN), 101.0)
     assert as_text(live_lines(going, 105.0, WALL, 72, 30)) == HOSTS
+
+
+def test_a_host_that_builds_ahead_says_so_until_that_has_ended() -> None:
+    commit = examples.COMMITS[3]
+    going = Course().after(OnHost("bench3", BuildStarted(commit, "ahead")), 100.0)
+    going = going.after(OnHost("bench3", StageStarted(commit, Stage.BUILD)), 103.0)
+    (_, line) = as_text(live_lines(going, 110.0, WALL, 80, 30)).splitlines()
+    assert line.split() == ["bench3", "build", "0:07", "-", commit.short, "builds", "ahead"]
+    going = going.after(OnHost("bench3", BuildEnded(commit)), 111.0)
+    (_, line) = as_text(live_lines(going, 112.0, WALL, 80, 30)).splitlines()
+    assert line.split() == ["bench3", "idle"]
+    told = event_text(OnHost("bench3", BuildStarted(commit, "ahead")))
+    assert told == f"bench3: builds {commit.short} {commit.subject} (ahead)"
+    assert event_text(OnHost("bench3", BuildEnded(commit))) == ""
 
 
 def test_what_happens_on_one_of_several_hosts_is_told_with_its_name() -> None:
