@@ -7,9 +7,6 @@ those that measure. Nothing is concluded from such a build but that there is a k
 finds out why, by the rules of trials.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 from bisector.bisect.compilers import settle_compilers
 from bisector.bisect.facts import Aim, Facts
 from bisector.bisect.instructions import Attempt, Instruction, Record, SetAside, Submit, Wait
@@ -18,9 +15,6 @@ from bisector.core.events import BuildEnded, BuildStarted, Event, Note, OnHost
 from bisector.core.subject import Commit
 from bisector.core.trial import Fault
 from bisector.executor.base import BuildRequest, Failed
-from bisector.search.decision import Try, Undo
-from bisector.search.readings import Kernel
-from bisector.search.step import decide_from
 from bisector.store.facts import BuildTry, Ended, Ending, Fact
 from bisector.store.rows import InfraFaultRow
 
@@ -90,25 +84,9 @@ def _ahead(facts: Facts, count: int) -> Submit | Wait:
     """
     if facts.task.aim is not Aim.ANSWER or facts.task.ground is None:
         return Wait()
-    missing = (sha for sha in _next_choices(facts, count) if _is_to_build(facts, sha))
+    missing = (sha for sha in facts.standing.choices(count) if _is_to_build(facts, sha))
     sha = next(missing, None)
     return Wait() if sha is None else _build(facts, facts.commit(sha), "ahead")
-
-
-def _next_choices(facts: Facts, count: int) -> Iterator[str]:
-    """The hashes of the commits of the next choices, beside all that is in flight and beside each other."""
-    standing = facts.standing
-    case, known = standing.case, standing.case.facts
-    for _ in range(count):
-        match decide_from(case.problem, known, case.search, standing.belief):
-            case Try(commit=number):
-                yield case.commit_for(number)
-                chosen = number, Kernel.COMMIT
-            case Undo(commit=number, kernel=kernel):
-                chosen = number, kernel
-            case _:
-                return
-        known = replace(known, in_flight=(*known.in_flight, chosen))
 
 
 def _shares_kernels(facts: Facts) -> bool:

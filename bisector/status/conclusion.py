@@ -8,7 +8,7 @@ Of what others measured there is no search: what their trials amount to follows 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from bisector.git.repository import Repository
 from bisector.host.files import inside
 from bisector.kernel import kconfig
 from bisector.search.choice import missing_whole_runs, prospects, undo_options
-from bisector.search.decision import Answer, Decision, Ending
+from bisector.search.decision import Answer, Decision, Ending, Try, Undo
 from bisector.search.fit import Fit, fit
 from bisector.search.posterior import Posterior
 from bisector.search.readings import Kernel
@@ -60,6 +60,29 @@ class Standing:
         if isinstance(decision, Answer) and self.case.impossible[decision.commit]:
             return replace(decision, ending=Ending.NOT_ONE_CHANGE)
         return decision
+
+    def choices(self, count: int) -> tuple[str, ...]:
+        """The hashes of the commits among the next so many choices, each beside those before it and all in flight."""
+        if count not in self._choices:
+            self._choices[count] = tuple(self._chosen(count))
+        return self._choices[count]
+
+    @cached_property
+    def _choices(self) -> dict[int, tuple[str, ...]]:
+        return {}
+
+    def _chosen(self, count: int) -> Iterator[str]:
+        case, known = self.case, self.case.facts
+        for _ in range(count):
+            match decide_from(case.problem, known, case.search, self.belief):
+                case Try(commit=number):
+                    yield case.commit_for(number)
+                    chosen = number, Kernel.COMMIT
+                case Undo(commit=number, kernel=kernel):
+                    chosen = number, kernel
+                case _:
+                    return
+            known = replace(known, in_flight=(*known.in_flight, chosen))
 
     @property
     def best(self) -> str:

@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from bisector.bisect import builds
+from bisector.bisect import builds, by_bayes
 from bisector.bisect.facts import Aim, Crew, Facts, Heard
 from bisector.bisect.hosts import once_all_has_ended
 from bisector.bisect.instructions import Attempt, Cancel, Done, Installed, KeptKernels, SetAside, Submit, Wait
@@ -19,6 +21,10 @@ from bisector.core.subject import Commit, Compiler
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished, Job, News
+from bisector.search.decision import Answer, Hold
+from bisector.search.decision import Ending as Ends
+from bisector.search.fit import Fit
+from bisector.status.conclusion import Standing
 from bisector.store.facts import BuildTry, Ended, Ending, InFlight, Submitted, Work
 from bisector.trial.runner import TrialRequest
 from tests import fakes
@@ -64,6 +70,30 @@ class Sharing(test_several_hosts.Fleet):
 
     def of(self, host: str, kind: type) -> list[str]:
         return [job.request.commit.sha for name, job in self.jobs if name == host and isinstance(job.request, kind)]
+
+
+@dataclass
+class Slow(Sharing):
+    """A build of a commit between the ends takes until it is cancelled, which it is before it is waited for."""
+
+    ends: tuple[str, ...] = ()
+
+    def next(self) -> News:
+        job = self.open.get("builder")
+        is_slow = job is not None and job.request.commit.sha not in self.ends
+        if not is_slow or (job is not None and job.id in self.cancelled) or len(self.open) == 1:
+            return super().next()
+        waits = self.open.pop("builder")
+        try:
+            return super().next()
+        finally:
+            self.open["builder"] = waits
+
+    def wait(self, within_s: float | None) -> bool:
+        job = self.open.get("builder")
+        if job is not None and len(self.open) == 1:
+            assert job.id in self.cancelled or job.request.commit.sha in self.ends, "awaited"
+        return super().wait(within_s)
 
 
 @pytest.fixture
@@ -148,28 +178,7 @@ def test_a_build_host_that_dies_with_an_end_does_not_stop_the_run(line: Lab) -> 
 def test_what_is_built_when_the_answer_is_there_is_broken_off(line: Lab) -> None:
     line.crew = Crew(1, frozenset({"builder"}))
 
-    @dataclass
-    class Slow(Sharing):
-        """A build of a commit between the ends takes until it is cancelled."""
-
-        def next(self) -> News:
-            job = self.open.get("builder")
-            is_slow = job is not None and line.names.get(job.request.commit.sha) not in ("c0", "c64")
-            if not is_slow or (job is not None and job.id in self.cancelled) or len(self.open) == 1:
-                return super().next()
-            waits = self.open.pop("builder")
-            try:
-                return super().next()
-            finally:
-                self.open["builder"] = waits
-
-        def wait(self, within_s: float | None) -> bool:
-            job = self.open.get("builder")
-            if job is not None and len(self.open) == 1:
-                assert job.id in self.cancelled or line.names.get(job.request.commit.sha) in ("c0", "c64"), "awaited"
-            return super().wait(within_s)
-
-    fleet = Slow({name: bench(line) for name in ("one", "builder")})
+    fleet = Slow({name: bench(line) for name in ("one", "builder")}, ends=(line.shas["c0"], line.shas["c64"]))
     outcome = line.bisect(fleet)
     assert outcome.state is State.FOUND
     assert fleet.cancelled
@@ -195,7 +204,7 @@ def test_no_more_kernels_are_built_ahead_than_there_are_hosts_that_measure(line:
             if "builder" not in self.open:
                 together.append(0)
                 return super().next()
-            others = {name: self.open.pop(name) for name in ("one", "two") if name in self.open}
+            others = {name: self.open.pop(name) for name in tuple(self.open) if name != "builder"}
             try:
                 return super().next()
             finally:
@@ -343,3 +352,20 @@ def test_people_are_told_which_host_builds_what() -> None:
     assert submit.host == "builder"
     assert submit.tell == (OnHost("builder", BuildStarted(OLD, "an end, for all hosts")),)
     assert not isinstance(submit.tell[0], Note)
+
+
+def test_an_answer_waits_for_trials_and_not_for_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a kernel that is being built nothing tells more; without it there is an answer."""
+    done = Done(State.NARROWED, (), (), "")
+    answer = Answer(Ends.NARROWED, 5, 0.5, (5, 6), Fit(0, 0.0, 1.0), confirmed=False)
+    held = SimpleNamespace(decision=Hold(), case=SimpleNamespace(facts=None, ground=None))
+    monkeypatch.setattr(Facts, "standing", property(lambda _: SimpleNamespace(decision=answer)))
+    monkeypatch.setattr(by_bayes, "_concluded", lambda *_: done)
+
+    def decided(*in_flight: InFlight) -> object:
+        return by_bayes._decided(known(in_flight=in_flight), cast("Standing", held))
+
+    build, trial = at_work(3, Work.BUILD, INNER, "builder"), at_work(4, Work.TRIAL, INNER, "two")
+    assert decided(build) == done
+    assert decided(build, trial) == Wait()
+    assert decided(trial) == Wait()

@@ -42,6 +42,7 @@ from bisector.store.facts import now
 
 _START_S = 60.0
 _STOP_S = 60.0
+_TAKE_S = 120.0  # a host gives nothing while somebody else measures there; a result does not wait for that
 _LOST = "its connection was lost"
 _HTTP = "127.0.0.1:0"  # the server cannot be left out (dask/distributed#6431)
 
@@ -162,11 +163,15 @@ class Coordinator:
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
         def begin() -> None:
-            task = self._loop.create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._task(work)
 
         self._loop.call_soon_threadsafe(begin)
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _watched(self, address: str, work: Spec | Key, attempt: int) -> None:
         key = work.key if isinstance(work, Spec) else work
@@ -195,7 +200,8 @@ class Coordinator:
                 case Returned(news=news):
                     # Who hears of it may send the next host for the same kernel, and the next job to this one.
                     if isinstance(news, Finished):
-                        await self._take(address, news, work.kernels if isinstance(work, Spec) else ())
+                        took = self._take(address, news, work.kernels if isinstance(work, Spec) else ())
+                        await asyncio.wait((self._task(took),), timeout=_TAKE_S)
                     self._news.put(Came(returned, attempt))
                 case Declined():
                     self._news.put(NotTaken(key, attempt, address))
