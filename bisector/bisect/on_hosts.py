@@ -49,7 +49,8 @@ def on_hosts(hosts: Hosts) -> Equip:
         from bisector.executor.cluster.security import door  # noqa: PLC0415 - see above
 
         with Store.open(RunDirectory(run_dir).database, readonly=True) as store:
-            key, open_ = run_key(run_dir, store.bisection().created_at), tuple(one.id for one in store.in_flight())
+            key = run_key(run_dir, store.bisection().created_at)
+            before = {one.id: one.submitted.host for one in store.in_flight()}
             lost = tuple(one.id for one in store.silent())
         builder = kernel_builder(settings.kernel)
         with (
@@ -62,14 +63,14 @@ def on_hosts(hosts: Hosts) -> Equip:
                 tell,
                 builds_with=builder.compilers,
                 repository=repository,
-                before=open_,
+                before=before,
                 lost=lost,
                 disks=disks,
                 builders=builders,
             ) as executor,
         ):
             kin = Kinship(Trees(repository), builder, settings.bisect.first_parent)
-            yield Equipment(executor, kin, adopted=open_, crew=Crew(len(hosts.hosts) - len(builders), builders))
+            yield Equipment(executor, kin, adopted=tuple(before), crew=Crew(len(hosts.hosts) - len(builders), builders))
 
     return equip
 

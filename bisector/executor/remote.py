@@ -50,10 +50,11 @@ class RemoteExecutor:
 
     What comes back lies in ``run_dir`` as if it had been measured here. ``versions`` are those of this process: a host
     with others is told of to ``tell``, and not used. ``before`` are the jobs that an earlier process of this run has
-    submitted and not heard the end of; their news come as those of all jobs. ``lost`` are those of which it has heard
-    no more than that (:class:`AttemptLost`). ``kernels_of`` tells the keys of kernels that would be taken for a job
-    (:func:`bisector.executor.kernels.kernels_of`), ``disks`` where a host, by its name, has disks of its own.
-    Hosts that are ``builders`` measure nothing: while there is no other, nothing can go on for long.
+    submitted and not heard the end of, with the names of their hosts; their news come as those of all jobs. ``lost``
+    are those of which it has heard no more than that (:class:`AttemptLost`). ``kernels_of`` tells the keys of kernels
+    that would be taken for a job (:func:`bisector.executor.kernels.kernels_of`), ``disks`` where a host, by its name,
+    has disks of its own. Hosts that are ``builders`` measure nothing: while there is no other, nothing can go on for
+    long.
     """
 
     connection: Connection
@@ -63,7 +64,7 @@ class RemoteExecutor:
     versions: tuple[tuple[str, str], ...]
     builds_with: Callable[[], tuple[Compiler, ...]]
     tell: Listener
-    before: Iterable[int] = ()
+    before: Mapping[int, str] = field(default_factory=dict)
     patience_s: float = PATIENCE_S
     lost: Iterable[int] = ()
     kernels_of: Callable[[Settings, Request], tuple[str, ...]] = lambda settings, request: ()
@@ -79,8 +80,8 @@ class RemoteExecutor:
     _attempts: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        for id_ in self.before:
-            self._open[id_] = OpenJob(None, "", silent=self._patience())
+        for id_, host_name in self.before.items():
+            self._open[id_] = OpenJob(None, "", host_name, silent=self._patience())
         for id_ in self.lost:
             self._late[id_] = OpenJob(None, "")
         for host in self.connection.hosts():
@@ -235,6 +236,9 @@ class RemoteExecutor:
             elif one.machine == host.machine and one.silent is not None:
                 why = f"{host.name} is back, and has no job {self._key(id_)}"
                 self._end(id_, AttemptFailed(why, "", Stage.CHECKOUT, host.name))
+            elif one.host == host.name and one.spec is None and id_ in self._open:
+                # Who submitted it was killed before the host had it; should it begin after all, it is news once more.
+                self._lose(id_, one, f"{host.name} was not given job {self._key(id_)}")
 
     def _leave(self, address: str) -> None:
         self._hosts.pop(address, None)
@@ -320,13 +324,12 @@ class RemoteExecutor:
                 message, hint = why_given_up(self._key(id_), one, self.patience_s, self._hosts.values())
                 self._end(id_, AttemptFailed(message, hint, Stage.CHECKOUT, one.host))
             else:
-                self._lose(id_, one)
+                self._lose(id_, one, *why_given_up(self._key(id_), one, self.patience_s, self._hosts.values()))
 
-    def _lose(self, id_: int, one: OpenJob) -> None:
+    def _lose(self, id_: int, one: OpenJob, message: str, hint: str = "") -> None:
         """Tell that a job is lost; what comes of it later is news once more."""
         one.silent = None
         self._late[id_] = self._open.pop(id_)
-        message, hint = why_given_up(self._key(id_), one, self.patience_s, self._hosts.values())
         self._ready.append(Failed(id_, one.host, AttemptLost(message, hint, Stage.CHECKOUT, one.host), now()))
 
     def _cancelled(self, id_: int) -> AttemptCancelled:

@@ -164,7 +164,7 @@ def executor(
         compared(),
         lambda: (fakes.GCC, fakes.OLD_GCC),
         lambda event: None,
-        before,
+        dict.fromkeys(before, ""),
         patience_s,
         lost,
     )

@@ -269,7 +269,7 @@ def test_other_settings_under_the_same_number_are_refused(hosts: Fleet) -> None:
     assert isinstance(last_news(executor), Finished)
     other = fleet.executor(hosts.coordinator, hosts.place / "run", before=(3,))
     other.settings = settings_of("hdd")
-    other.before = ()
+    other.before = {}
     other.submit(job(3))
     news = last_news(other)
     assert isinstance(news, Failed)

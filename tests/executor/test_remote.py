@@ -1,6 +1,7 @@
 """What is made of news from other hosts in any order: each job is heard once, and no silence is a verdict."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -82,14 +83,16 @@ def host(
 def executor(
     wires: Wires,
     run_dir: Path,
-    before: tuple[int, ...] = (),
+    before: Mapping[int, str] | None = None,
     patience_s: float = 300.0,
     tell: Listener = lambda event: None,
     *,
     lost: tuple[int, ...] = (),
 ) -> RemoteExecutor:
     settings = settings_of("lvmcache")
-    return RemoteExecutor(wires, RUN, run_dir, settings, VERSIONS, lambda: (fakes.GCC,), tell, before, patience_s, lost)
+    return RemoteExecutor(
+        wires, RUN, run_dir, settings, VERSIONS, lambda: (fakes.GCC,), tell, before or {}, patience_s, lost
+    )
 
 
 def job(id_: int) -> Job:
@@ -356,7 +359,7 @@ def test_an_acknowledgement_that_was_lost_is_told_again(wires: Wires, tmp_path: 
 
 def test_jobs_from_before_are_heard_when_their_host_connects(wires: Wires, tmp_path: Path) -> None:
     wires.known = (host(held=((4, Standing.DONE),)),)
-    remote = executor(wires, tmp_path, before=(4, 5))
+    remote = executor(wires, tmp_path, before={4: "bench1", 5: "bench2"})
     assert wires.submitted == [("tls://1", Key(RUN, 4), 1, False)]
     wires.heard += [came(4), Joined(host("tls://2", "bench2", ((5, Standing.RUNNING),))), came(5, attempt=2)]
     assert [remote.next().id, remote.next().id] == [4, 5]
@@ -364,9 +367,21 @@ def test_jobs_from_before_are_heard_when_their_host_connects(wires: Wires, tmp_p
 
 
 def test_jobs_from_before_that_nobody_holds_are_lost(wires: Wires, tmp_path: Path) -> None:
-    remote = executor(wires, tmp_path, before=(4,), patience_s=0.0)
+    remote = executor(wires, tmp_path, before={4: "bench2"}, patience_s=0.0)
     news = remote.next()
     assert (news.id, type(error_of(news))) == (4, AttemptLost)
+
+
+def test_a_job_from_before_that_its_host_was_not_given_is_lost_at_once(wires: Wires, tmp_path: Path) -> None:
+    remote = executor(wires, tmp_path, before={4: "bench1", 5: "bench2"})
+    news = remote.next()
+    assert (news.id, str(error_of(news))) == (4, f"bench1 was not given job {Key(RUN, 4)}")
+    assert isinstance(error_of(news), AttemptLost)
+    assert list(remote.idle) == ["bench1"]
+    wires.heard += [Joined(host("tls://3", held=((4, Standing.DONE),))), came(4)]
+    late = remote.next()
+    assert isinstance(late, Finished)
+    assert late.id == 4
 
 
 def test_a_job_without_any_host_is_given_up_in_time(wires: Wires, tmp_path: Path) -> None:
