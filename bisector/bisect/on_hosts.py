@@ -15,7 +15,7 @@ from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.events import Listener
 from bisector.executor.local import kernel_builder
-from bisector.fleet.extra import check_installed
+from bisector.fleet.extra import Extra, check_installed
 from bisector.fleet.home import FleetHome
 from bisector.fleet.hosts import Hosts, Role
 from bisector.git.repository import Repository
@@ -28,6 +28,8 @@ from bisector.store.store import Store
 def on_hosts(hosts: Hosts) -> Equip:
     """What measures on the hosts of a file; raises :class:`UserError` for a file by which none can connect."""
     check_installed("--hosts")
+    if hosts.dashboard:
+        check_installed(f"the dashboard of {hosts.path}", Extra.DASHBOARD)
     if hosts.coordinator is None:
         raise UserError(
             f"{hosts.path} does not say where the hosts find this machine", 'coordinator = "tls://NAME:8786"'
@@ -67,6 +69,7 @@ def on_hosts(hosts: Hosts) -> Equip:
                 lost=lost,
                 disks=disks,
                 builders=builders,
+                dashboard=hosts.dashboard,
             ) as executor,
         ):
             kin = Kinship(Trees(repository), builder, settings.bisect.first_parent)

@@ -21,6 +21,7 @@ HOSTS_FILE = "hosts.toml"
 PROGRAM = "bisector"
 _TABLE = "hosts"
 _COORDINATOR = "coordinator"
+_DASHBOARD = "dashboard"
 # Neither may begin like an option of ssh(1), nor hold anything that a shell or a ProxyCommand takes apart.
 _LOGIN = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 _ADDRESS = re.compile(r"(tls|tcp)://(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
@@ -60,11 +61,15 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """All machines of a file, in its order, and the address at which they find their coordinator."""
+    """All machines of a file, in its order, and the address at which they find their coordinator.
+
+    ``dashboard`` is the port on loopback of Dask's pages about a fleet at work; 0 for none.
+    """
 
     path: Path
     coordinator: str | None
     hosts: tuple[Host, ...]
+    dashboard: int = 0
 
     def named(self, name: str) -> Host:
         """The host of that name; raises :class:`UserError` with the nearest there is."""
@@ -120,7 +125,10 @@ _KEYS: Mapping[str, Kind] = {
     "bisector":   _on_host("the absolute path of bisector on that host", lambda raw: raw == PROGRAM),
 }
 # fmt: on
-_FLEET: Mapping[str, Kind] = {_COORDINATOR: _matching("an address such as tls://desk:8786", is_address)}
+_FLEET: Mapping[str, Kind] = {
+    _COORDINATOR: _matching("an address such as tls://desk:8786", is_address),
+    _DASHBOARD: _port(),
+}
 
 
 def load(path: Path) -> Hosts:
@@ -146,7 +154,7 @@ def parsed(path: Path, text: str, table: Mapping[str, object]) -> Hosts:
             if host.ssh is not None and (host.ssh, host.port) == (other.ssh, other.port):
                 origin = where(f"{_TABLE}.{host.name}.ssh")
                 raise UserError(f"{origin}: {host.name} is the same machine as {other.name}", "leave one of them out")
-    return Hosts(path, coordinator, hosts)
+    return Hosts(path, coordinator, hosts, where.value(_FLEET, table, _DASHBOARD, "") or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -145,6 +146,22 @@ def test_a_worker_that_is_killed_costs_nothing(place: Place) -> None:
     ended(child, place.log)
     place.check_found()
     assert engines.runs(place.spool(where), 5) == 1
+
+
+def test_a_dashboard_is_there_while_a_run_lasts(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with (place.home / "hosts.toml").open("a") as file:
+        file.write(f"dashboard = {port}\n")
+    engines.plan(place.spool("bench1"), job_3=engines.MEASURED)
+    place.worker("bench1")
+    child = place.start()
+    engines.reached(place.spool("bench1"), 3, engines.MEASURED)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=WAIT_S) as answer:
+        assert b"Dask" in answer.read()
+    engines.let_go(place.spool("bench1"), 3, engines.MEASURED)
+    ended(child, place.log)
+    place.check_found()
 
 
 def test_a_host_that_joins_later_measures_its_ends_and_helps(place: Place) -> None:

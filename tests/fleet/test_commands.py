@@ -11,6 +11,7 @@ import pytest
 
 from bisector.cli import main
 from bisector.fleet import extra, hosts
+from bisector.fleet.extra import Extra
 from bisector.fleet.home import FleetHome
 from bisector.fleet.hosts import Host
 from tests.docs.json_schema import valid
@@ -132,12 +133,21 @@ def test_what_is_refused(typed: Typed, words: tuple[str, ...], said: str) -> Non
 
 
 def test_without_its_packages(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extra, "NEEDED", ("tomlkit", "no_such_package"))
+    monkeypatch.setitem(extra.NEEDED, Extra.FLEET, ("tomlkit", "no_such_package"))
     for words in (("fleet", "init"), ("fleet", "add", "x"), ("fleet", "remove", "x"), ("doctor", "--hosts", "x")):
         said = typed(*words, code=2)
         assert f"bisector {words[0]}" in said
         assert " needs what is not installed: no_such_package" in said
         assert "-m pip install 'bisector[fleet]==" in said
+
+
+def test_a_dashboard_without_its_packages(typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(extra.NEEDED, Extra.DASHBOARD, ("no_such_package",))
+    listed = tmp_path / "hosts.toml"
+    listed.write_text('coordinator = "tls://desk:8786"\ndashboard = 8787\n')
+    said = typed("start", "v1", "v2", "--hosts", str(listed), code=2)
+    assert f"the dashboard of {listed} needs what is not installed: no_such_package" in said
+    assert "-m pip install 'bisector[dashboard]==" in said
 
 
 def test_no_other_command_loads_its_packages() -> None:

@@ -49,11 +49,17 @@ def test_what_is_read(path: Path) -> None:
     found = hosts.load(path)
     assert (found.coordinator, found.hosts) == (AT, HOSTS)
     assert found.named("bench1") == HOSTS[1]
+    assert not found.dashboard
     assert "bench1" in found
     assert "bench3" not in found
     with pytest.raises(UserError, match="there is no host bench3") as caught:
         found.named("bench3")
     assert caught.value.hint == "did you mean bench2? there are: bench2, bench1, node.7"
+
+
+def test_the_port_of_a_dashboard(path: Path) -> None:
+    path.write_text(f"dashboard = 8787\n{FILE}")
+    assert hosts.load(path).dashboard == 8787
 
 
 @pytest.mark.parametrize(
@@ -75,6 +81,7 @@ def test_what_is_read(path: Path) -> None:
         (2, 'coordinator = "desk"', "expected an address such as tls://desk:8786", ""),
         (2, 'coordinator = "tls://desk:0"', "expected an address such as", ""),
         (2, 'cordinator = "tls://desk:1"', "there is no key cordinator", "did you mean coordinator?"),
+        (1, "dashboard = 0", "dashboard = 0: expected a port, 1 to 65535", ""),
         (11, 'ssh = "anna@bench2"', "bench1 is the same machine as bench2", "leave one of them out"),
     ],
 )

@@ -52,6 +52,7 @@ def remote_executor(
     disks: Mapping[str, Mapping[str, str]] | None = None,
     builders: Collection[str] = (),
     hosts: int = 1,
+    dashboard: int = 0,
 ) -> Iterator[RemoteExecutor]:
     """Listen at ``door`` and wait until ``hosts`` are there; see :class:`RemoteExecutor` for the rest.
 
@@ -61,7 +62,7 @@ def remote_executor(
     :class:`bisector.core.errors.InfraError` when the hosts do not come. When it ends, the hosts' jobs go on: what they
     hold is heard by the process that goes on with the run.
     """
-    with _files() as place, Coordinator(door, Supplies(repository, kept_kernels(), place)) as coordinator:
+    with _files() as place, Coordinator(door, Supplies(repository, kept_kernels(), place), dashboard) as coordinator:
         executor = RemoteExecutor(
             coordinator,
             run,

@@ -44,7 +44,7 @@ _START_S = 60.0
 _STOP_S = 60.0
 _TAKE_S = 120.0  # a host gives nothing while somebody else measures there; a result does not wait for that
 _LOST = "its connection was lost"
-_HTTP = "127.0.0.1:0"  # the server cannot be left out (dask/distributed#6431)
+_LOOPBACK = "127.0.0.1"
 
 
 class _Watch(SchedulerPlugin):
@@ -89,10 +89,12 @@ class Coordinator:
     """A :class:`bisector.executor.hosts.Connection`; a context manager.
 
     ``supplies`` are what hosts are sent before their jobs; without any they have to have it by themselves.
+    ``dashboard`` is the port of Dask's own pages, which have no login, and are for this machine alone; 0 for none.
     """
 
-    def __init__(self, door: Door, supplies: Supplies | None = None) -> None:
+    def __init__(self, door: Door, supplies: Supplies | None = None, dashboard: int = 0) -> None:
         self._door = door
+        self._dashboard = dashboard
         self._supplies = supplies
         self._news: queue.SimpleQueue[HostNews] = queue.SimpleQueue()
         self._plugin = _Watch(self._news)
@@ -110,6 +112,7 @@ class Coordinator:
         """Raises :class:`UserError` for an address that cannot be listened at."""
         dask_settings.settle()
         check_free(self._door.host, self._door.port, self._door.address)
+        check_free(_LOOPBACK, self._dashboard)
         self._thread.start()
         if not self._started.wait(_START_S):
             raise InfraError(f"the scheduler has not begun to listen at {self._door.address} within {_START_S:g} s")
@@ -276,8 +279,9 @@ class Coordinator:
                 port=door.port,
                 protocol=door.protocol,
                 security=door.security,
-                dashboard=False,
-                dashboard_address=_HTTP,
+                dashboard=self._dashboard > 0,
+                # The server of it cannot be left out (dask/distributed#6431); without a dashboard its port is any.
+                dashboard_address=f"{_LOOPBACK}:{self._dashboard}",
                 plugins=(self._plugin,),
             )
             await scheduler
