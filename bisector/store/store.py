@@ -191,7 +191,7 @@ class Store:
         return tuple(plan.placed(n, places[n], trial) for n, trial in known if n in places)
 
     def spent_s(self) -> float:
-        """Seconds between the submissions and the ends of all that was done, or failed; what was lost has none."""
+        """Seconds between the submissions and the ends of what was done, or failed, by the host that had the most."""
         return times.of_work_s(self.database)
 
     def trials(self) -> tuple[Numbered, ...]:

@@ -29,19 +29,31 @@ def of_processes_s(database: Database) -> float:
     return math.fsum(spans)
 
 
-def of_work_s(database: Database, kinds: Collection[Work] = frozenset(Work)) -> float:
-    """Wall seconds of the work of these kinds that was submitted; of what was lost they are not known."""
-    if not database.has("submitted"):
-        return 0.0
-    with database.snapshot():
-        ended = {row["submission"]: row for row in database.select("ended") if row["ending"] != Ending.LOST}
-        work = [row for row in database.select("submitted") if row["work"] in kinds and row["id"] in ended]
-    return math.fsum((_at(ended[row["id"]]) - _at(row)).total_seconds() for row in work)
+def of_work_s(database: Database) -> float:
+    """Wall seconds of the work that was submitted, of the host that had the most; of what was lost they are not known.
+
+    Work of before hosts had names is everybody's.
+    """
+    seconds = _of_work_by_host_s(database, frozenset(Work))
+    of_all = seconds.pop("", 0.0)
+    return of_all + max(seconds.values(), default=0.0)
 
 
 def of_builds_s(database: Database) -> float:
-    """The same of the builds that were asked for alone."""
-    return of_work_s(database, (Work.BUILD,))
+    """Wall seconds of the builds that were asked for alone, of all hosts together."""
+    return math.fsum(_of_work_by_host_s(database, (Work.BUILD,)).values())
+
+
+def _of_work_by_host_s(database: Database, kinds: Collection[Work]) -> dict[str, float]:
+    if not database.has("submitted"):
+        return {}
+    with database.snapshot():
+        ended = {row["submission"]: row for row in database.select("ended") if row["ending"] != Ending.LOST}
+        work = [row for row in database.select("submitted") if row["work"] in kinds and row["id"] in ended]
+    spent: dict[str, list[float]] = {}
+    for row in work:
+        spent.setdefault(row["host"], []).append((_at(ended[row["id"]]) - _at(row)).total_seconds())
+    return {host: math.fsum(seconds) for host, seconds in spent.items()}
 
 
 def _at(row: Row) -> datetime:

@@ -104,3 +104,17 @@ def test_time_is_spent_between_a_submission_and_its_end(
         monkeypatch.setattr("bisector.store.facts.now", (now + timedelta(seconds=90)).isoformat)
         store.add(Ended(id_, ending))
         assert store.spent_s() == spent_s
+
+
+def test_what_several_hosts_spend_is_the_time_of_the_one_that_works_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget is of a night, which is as long for four hosts as for one."""
+    now = datetime.fromisoformat("2026-03-01T10:00:00+00:00")
+    with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
+        for n, (host, seconds) in enumerate((("a", 90), ("b", 60), ("b", 50), ("", 5)), 1):
+            monkeypatch.setattr("bisector.store.facts.now", now.isoformat)
+            id_ = store.add(Submitted(Work.TRIAL, commit(1).sha, n, host=host))
+            monkeypatch.setattr("bisector.store.facts.now", (now + timedelta(seconds=seconds)).isoformat)
+            store.add(Ended(id_, Ending.DONE))
+        assert store.spent_s() == 60 + 50 + 5
