@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from bisector.bisect import builds, by_bayes
 from bisector.bisect.facts import Aim, Crew, Facts, Heard
 from bisector.bisect.hosts import once_all_has_ended
-from bisector.bisect.instructions import Attempt, Cancel, Done, Installed, KeptKernels, SetAside, Submit, Wait
+from bisector.bisect.instructions import Attempt, Cancel, Done, Installed, KeptKernels, Record, SetAside, Submit, Wait
 from bisector.bisect.step import step
 from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, InfraError
 from bisector.core.events import BuildEnded, BuildStarted, Note, OnHost
@@ -223,8 +223,8 @@ GIT = replace(TASK, crew=CREW)
 HEARD = Heard(answers={Installed(): (fakes.GCC,), KeptKernels((fakes.GCC,)): frozenset()})
 
 
-def known(*trials: Trial, host: str = "one", hosts: tuple[str, ...] = ("one", "two"), **more: object) -> Facts:
-    record = replace(on_record(*trials, task=GIT), **more)  # type: ignore[arg-type] # Recorded's own fields
+def known(*trials: Trial, host: str = "one", hosts: tuple[str, ...] = ("one", "two"), **more: Any) -> Facts:
+    record = replace(on_record(*trials, task=GIT), **more)
     in_flight = {one.id: None for one in record.in_flight}
     return Facts(GIT, record, HEARD, in_flight=in_flight, hosts=hosts, host=host)
 
@@ -257,8 +257,8 @@ def test_an_end_is_built_by_a_job_of_its_own_where_others_need_it_too() -> None:
     ],
     ids=["it is there", "it does not build", "it is measured elsewhere"],
 )
-def test_an_end_is_measured_where_a_build_would_help_nobody(more: Mapping[str, object]) -> None:
-    assert builds.before_end(known(**more), OLD) is None  # type: ignore[arg-type] # see known()
+def test_an_end_is_measured_where_a_build_would_help_nobody(more: Mapping[str, Any]) -> None:
+    assert builds.before_end(known(**more), OLD) is None
 
 
 def test_an_end_is_measured_where_something_failed_last() -> None:
@@ -315,27 +315,28 @@ def ended(news: Finished | Failed) -> Attempt:
 
 
 def test_the_end_of_a_build_is_on_record_and_no_verdict() -> None:
-    def said(news: Finished | Failed, heard: Heard = HEARD) -> object:
-        facts = known()
-        return step(replace(facts, heard=replace(heard, arrived=(ended(news),))), {}, ())
+    def said(news: Finished | Failed, heard: Heard = HEARD) -> Record:
+        found = step(replace(known(), heard=replace(heard, arrived=(ended(news),))), {}, ())
+        assert isinstance(found, Record)
+        return found
 
     told = OnHost("builder", BuildEnded(INNER))
     done = said(Finished(3, "builder", None, "now"))
-    assert done.facts == (BuildTry(fakes.GCC, INNER.sha, ""), Ended(3, Ending.DONE))  # type: ignore[attr-defined] # a record
-    assert (done.over, done.tell) == (True, (told,))  # type: ignore[attr-defined] # see above
+    assert done.facts == (BuildTry(fakes.GCC, INNER.sha, ""), Ended(3, Ending.DONE))
+    assert (done.over, done.tell) == (True, (told,))
     fault = said(Finished(3, "builder", NO_BUILD, "now"))
-    assert fault.facts == (BuildTry(fakes.GCC, INNER.sha, NO_BUILD.reason), Ended(3, Ending.DONE))  # type: ignore[attr-defined] # see above
+    assert fault.facts == (BuildTry(fakes.GCC, INNER.sha, NO_BUILD.reason), Ended(3, Ending.DONE))
     for error, ending in ((BROKEN, Ending.FAILED), (AttemptLost("", "", Stage.CHECKOUT, "b"), Ending.SILENT)):
         failed = said(Failed(3, "builder", error, "now"))
-        assert failed.facts[-1] == Ended(3, ending)  # type: ignore[attr-defined] # see above
-        assert failed.over  # type: ignore[attr-defined] # see above
-        assert told in failed.tell  # type: ignore[attr-defined] # see above
+        assert failed.facts[-1] == Ended(3, ending)
+        assert failed.over
+        assert told in failed.tell
     cancelled = said(
         Failed(3, "builder", AttemptCancelled("", "", Stage.CHECKOUT, "b"), "now"),
         replace(HEARD, cancelled=frozenset({3})),
     )
-    assert cancelled.facts == (Ended(3, Ending.CANCELLED),)  # type: ignore[attr-defined] # see above
-    assert cancelled.tell == (told,)  # type: ignore[attr-defined] # see above
+    assert cancelled.facts == (Ended(3, Ending.CANCELLED),)
+    assert cancelled.tell == (told,)
 
 
 def test_at_the_end_of_a_budget_trials_are_waited_for_and_builds_are_not() -> None:
