@@ -37,6 +37,8 @@ EVENTS = (
     events.StageStarted(COMMIT, Stage.BOOT),
     events.LiveSample("full", 501.0, Unit.IOPS, 0.5),
     events.TrialJudged(1, TRIALS[0], Verdict.OLD, "slow", Terms()),
+    events.BuildStarted(COMMIT, "ahead"),
+    events.BuildEnded(COMMIT),
     events.Note("x"),
     events.OnHost("bench1", events.Note("x")),
 )
