@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from bisector.bisect import session
-from bisector.bisect.equipment import Equip, here
+from bisector.bisect.equipment import Equip
 from bisector.bisect.next_step import next_step
 from bisector.bisect.single import Single, settings_for
 from bisector.commands import comparison
@@ -26,6 +26,7 @@ from bisector.commands.arguments import (
     run_directory,
     write_json,
 )
+from bisector.commands.equip import add_hosts, equip_of, remember, remembered
 from bisector.commands.forecasting import forecast_of
 from bisector.commands.output import note, warn, write
 from bisector.config import options
@@ -36,13 +37,13 @@ from bisector.doctor.tree import check_tree
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host import process
-from bisector.host.files import discard, our_files
+from bisector.host.files import discard
 from bisector.plan.budget import reach_from
 from bisector.report.display import display_for
 from bisector.report.figures import baseline_facts
 from bisector.status import document_of, from_record
 from bisector.store.run_files import fingerprint, keep_inputs
-from bisector.store.rundir import HOSTS, RunDirectory, single_commit_directory
+from bisector.store.rundir import RunDirectory, single_commit_directory
 from bisector.store.store import Store
 
 _START_EXAMPLES = """\
@@ -93,7 +94,6 @@ is on record is only shown.
 """
 _BUDGET_HELP = "begin no trial that ends after so long: 6h; then the answer is as narrow as it is"
 _MORE_HELP = "begin no trial, or block, that ends after so long from now on, whatever the budget was: 3h"
-_HOSTS_HELP = "measure on the hosts of a fleet, and not here: hosts.toml"
 _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}
 _UNTESTABLE = 3
 
@@ -123,7 +123,7 @@ def _add_searches(verbs: Verbs) -> None:
         help="leave out a commit that does not work, or A..B; repeatable",
     )
     start_.add_argument("--budget", type=duration, metavar="DURATION", help=_BUDGET_HELP)
-    start_.add_argument("--hosts", type=Path, metavar="FILE", help=_HOSTS_HELP)
+    add_hosts(start_)
     add_repo(start_)
     add_run_dir(start_, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_quiet(start_)
@@ -131,7 +131,7 @@ def _add_searches(verbs: Verbs) -> None:
     resume_ = add_verb(verbs, "resume", resume, examples=_RESUME_EXAMPLES)
     resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
     resume_.add_argument("--budget", type=duration, metavar="DURATION", help=_MORE_HELP)
-    resume_.add_argument("--hosts", type=Path, metavar="FILE", help=_HOSTS_HELP)
+    add_hosts(resume_)
     add_run_dir(resume_)
     add_quiet(resume_)
     step_ = add_verb(verbs, "next-step", step, examples=_NEXT_STEP_EXAMPLES)
@@ -173,37 +173,13 @@ def start(arguments: argparse.Namespace) -> int:
         tuple(arguments.skip),
         budget_s=arguments.budget,
     )
-    equip = _equip(arguments.hosts)
-    with session.begun(asked, arguments.run_dir, warn, measures_here=equip is here) as (run, store):
-        _remember_hosts(run, arguments.hosts)
+    equip = equip_of(arguments.hosts)
+    with session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None) as (run, store):
+        remember(run, arguments.hosts)
         if arguments.budget is not None and not arguments.quiet:
             reach = forecast_of(asked).reach
             note(f"bisector: {reach.sentence if reach is not None else ''}")
         return _conclude(run, store, quiet=arguments.quiet, equip=equip)
-
-
-def _remember_hosts(run: RunDirectory, file: Path | None) -> None:
-    """Have ``resume`` go on where a run was begun."""
-    if file is not None:
-        with our_files(run.path):
-            (run.path / HOSTS).write_text(f"{file.absolute()}\n", encoding="utf-8")
-
-
-def _remembered_hosts(run: RunDirectory) -> Path | None:
-    """The list of hosts that a run was begun with, or gone on with last."""
-    with our_files(run.path):
-        known = run.path / HOSTS
-        return Path(known.read_text(encoding="utf-8").strip()) if known.is_file() else None
-
-
-def _equip(file: Path | None) -> Equip:
-    """What measures: this host, or those of a fleet; raises :class:`UserError` for a file by which none can."""
-    if file is None:
-        return here
-    from bisector.bisect.on_hosts import on_hosts  # noqa: PLC0415 - of a fleet alone
-    from bisector.fleet import hosts  # noqa: PLC0415 - see above
-
-    return on_hosts(hosts.load(file))
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -232,9 +208,10 @@ def resume(arguments: argparse.Namespace) -> int:
             session.give_time(store, arguments.budget)
             if not arguments.quiet and (case := from_record.case_of(store)) is not None:
                 note(f"bisector: {reach_from(case, arguments.budget).sentence}")
-        if (equip := _equip(arguments.hosts or _remembered_hosts(run))) is here:
+        equip = equip_of(hosts := arguments.hosts or remembered(run))
+        if hosts is None:
             checks.warn_again(options.from_json(store.bisection().settings), run.path, warn)
-        _remember_hosts(run, arguments.hosts)
+        remember(run, arguments.hosts)
         return _conclude(run, store, quiet=arguments.quiet, equip=equip)
 
 
@@ -248,7 +225,7 @@ def step(arguments: argparse.Namespace) -> int:
         at = wanted.objective.text(wanted.threshold_value or 0.0)
         note(f"bisector: the step at {at} ({wanted.metric}), between {asked.old[:12]} and {asked.new[:12]}")
     with session.begun(asked, arguments.to, warn) as (new, new_store):
-        return _conclude(new, new_store, quiet=arguments.quiet)
+        return _conclude(new, new_store, quiet=arguments.quiet, equip=equip_of(None))
 
 
 def baselines(arguments: argparse.Namespace) -> int:
@@ -256,7 +233,7 @@ def baselines(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         with display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet) as display:
-            session.measure_baselines(run, store, display)
+            session.measure_baselines(run, store, display, equip_of(None))
         view = from_record.view(run, store)
     if arguments.json:
         write_json(document_of.baselines(view))
@@ -284,7 +261,7 @@ def test(arguments: argparse.Namespace) -> int:
             if not run.database.exists():
                 settings = keep_inputs(settings, run.path)
             with Single.open(run, repository, settings) as single:
-                view, judging = single.measure(commit, display, here)
+                view, judging = single.measure(commit, display, equip_of(None))
             discard(run.path / "build")
     if arguments.json:
         write_json(document_of.tested(view, judging.terms, str(run.path)))
@@ -293,7 +270,7 @@ def test(arguments: argparse.Namespace) -> int:
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
 
 
-def _conclude(run: RunDirectory, store: Store, *, quiet: bool, equip: Equip = here) -> int:
+def _conclude(run: RunDirectory, store: Store, *, quiet: bool, equip: Equip) -> int:
     """Go on with a locked run to its end, and show it; the exit code."""
     with display_for(sys.stdout, quiet=quiet) as display:
         outcome = session.go_on(run, store, display, equip)

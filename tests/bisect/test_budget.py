@@ -237,7 +237,7 @@ def test_more_time_is_given_by_resume(
     with session.begun(asked, site.home / "run", lambda _: None) as (run, store):
         site._go_on(run, store)
     monkeypatch.setattr("bisector.doctor.checks.warn_again", lambda *_: None)
-    monkeypatch.setattr("bisector.commands.measure.here", site._equip)
+    monkeypatch.setattr("bisector.commands.equip.here", site._equip)
     run_dir = str(site.home / "run")
     assert main(["resume", "--run-dir", run_dir, "--budget", "1h"]) == 0
     printed = capsys.readouterr()

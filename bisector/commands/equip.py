@@ -1,0 +1,39 @@
+"""``--hosts``: what a command measures with, this host or those of a fleet, and how a run remembers it."""
+
+import argparse
+from pathlib import Path
+
+from bisector.bisect.equipment import Equip, here
+from bisector.host.files import our_files
+from bisector.store.rundir import HOSTS, RunDirectory
+
+_HELP = "measure on the hosts of a fleet, and not here: hosts.toml"
+
+
+def add_hosts(verb: argparse.ArgumentParser) -> None:
+    """Add ``--hosts`` to a command."""
+    verb.add_argument("--hosts", type=Path, metavar="FILE", help=_HELP)
+
+
+def equip_of(file: Path | None) -> Equip:
+    """What measures: this host, or those of a fleet; raises :class:`UserError` for a file by which none can."""
+    if file is None:
+        return here
+    from bisector.bisect.on_hosts import on_hosts  # noqa: PLC0415 - of a fleet alone
+    from bisector.fleet import hosts  # noqa: PLC0415 - see above
+
+    return on_hosts(hosts.load(file))
+
+
+def remember(run: RunDirectory, file: Path | None) -> None:
+    """Have ``resume`` go on where a run was begun."""
+    if file is not None:
+        with our_files(run.path):
+            (run.path / HOSTS).write_text(f"{file.absolute()}\n", encoding="utf-8")
+
+
+def remembered(run: RunDirectory) -> Path | None:
+    """The list of hosts that a run was begun with, or gone on with last."""
+    with our_files(run.path):
+        known = run.path / HOSTS
+        return Path(known.read_text(encoding="utf-8").strip()) if known.is_file() else None
