@@ -28,7 +28,7 @@ from bisector.status.conclusion import Standing
 from bisector.store.facts import BuildTry, Ended, Ending, InFlight, Submitted, Work
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect import test_several_hosts
+from tests.bisect.crew import Fleet
 from tests.bisect.lab import Lab, lab_of
 from tests.bisect.test_several_hosts import COUNT, CULPRIT, bench, measured_on, notes
 from tests.bisect.test_step import INNER, NEW, OLD, TASK, on_record
@@ -39,7 +39,7 @@ BROKEN = AttemptFailed("no space left on the device", "df", Stage.CHECKOUT, "bui
 
 
 @dataclass
-class Sharing(test_several_hosts.Fleet):
+class Sharing(Fleet):
     """A kernel that one host has built is there for all, once its job has ended; how often each was built."""
 
     kernels: set[str] = field(default_factory=set)

@@ -1,8 +1,7 @@
 """A search over several hosts: each by its own ends, one record, and whatever one of them does."""
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -10,70 +9,17 @@ import pytest
 from bisector.analysis.verdicts import host_of
 from bisector.core.errors import AttemptFailed, AttemptLost, EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
-from bisector.core.subject import Compiler
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import Direction, State
-from bisector.executor.base import Failed, Finished, Job, News, cancelled
+from bisector.executor.base import Failed, Finished, Job, News
 from bisector.store.facts import Ending
 from tests import fakes
+from tests.bisect.crew import Fleet
 from tests.bisect.lab import DEFAULTS, Lab, lab_of
 from tests.git import histories
 
 COUNT = 65
 CULPRIT = "c37"
-
-
-@dataclass
-class Fleet:
-    """Benches by name; what each is at ends in an order that ``order`` draws, or in that of submission."""
-
-    benches: Mapping[str, fakes.FakeExecutor]
-    order: random.Random | None = None
-    open: dict[str, Job] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-    cancelled: set[int] = field(default_factory=set)
-    acknowledged: list[int] = field(default_factory=list)
-    most: int = 0
-    pairs: list[tuple[str, str]] = field(default_factory=list)
-
-    @property
-    def idle(self) -> tuple[str, ...]:
-        return tuple(name for name in self.benches if name not in self.open and name not in self.gone)
-
-    def submit(self, job: Job, host: str = "") -> None:
-        assert host in self.idle
-        self.open[host] = job
-        self.most = max(self.most, len(self.open))
-        self.pairs.append((host, job.request.commit.sha))
-
-    def next(self) -> News:
-        if not self.open:
-            raise ValueError("no job was submitted")
-        oldest = min(self.open, key=lambda name: self.open[name].id)
-        host = self.order.choice(sorted(self.open)) if self.order is not None else oldest
-        job = self.open.pop(host)
-        if job.id in self.cancelled:
-            return cancelled(job, host)
-        bench = self.benches[host]
-        bench.submit(job)
-        while not isinstance(news := bench.next(), Finished | Failed):
-            pass
-        return replace(news, host=host)
-
-    def wait(self, within_s: float | None) -> bool:
-        return bool(self.open)
-
-    def acknowledge(self, id_: int) -> None:
-        self.acknowledged.append(id_)
-
-    def cancel(self, id_: int) -> None:
-        self.cancelled.add(id_)
-
-    def over(self) -> None:
-        assert not self.open
-
-    def compilers(self) -> tuple[Compiler, ...]:
-        return (fakes.GCC,)
 
 
 @pytest.fixture
