@@ -19,6 +19,7 @@ from bisector.commands.arguments import (
     seed,
     write_json,
 )
+from bisector.commands.equip import add_hosts, equip_of, remember
 from bisector.commands.output import note, warn, write
 from bisector.compare import session
 from bisector.compare.forecast import forecast, forecast_rows
@@ -48,6 +49,7 @@ examples:
   bisector compare v6.1 image:/boot/vmlinuz-6.1.0       a commit, and a kernel built already
   bisector compare v6.1 --parameter mitigations=off     one kernel without and with a parameter
   bisector compare v6.1 --placebo            how far two measurements of one kernel are apart
+  bisector compare v6.1 v6.2 --hosts hosts.toml         on all hosts of a fleet; docs/fleet.md
   bisector compare v6.1 v6.2 --plan          how many trials and hours it takes; nothing is measured
 Each block measures every kernel once, in a random order, each in a fresh guest on empty disks.
 exit codes: 0 measured; others as in `bisector --help`
@@ -112,6 +114,7 @@ def add(verbs: Verbs) -> None:
     verb.add_argument(
         "--seed", type=seed, metavar="N", help="what orders and workloads are drawn from (default: random)"
     )
+    add_hosts(verb)
     verb.add_argument("--plan", action="store_true", help="estimate trials and hours, and measure nothing")
     add_repo(verb)
     add_run_dir(verb, "where to keep the run (default: below $XDG_STATE_HOME)")
@@ -145,11 +148,13 @@ def compare(arguments: argparse.Namespace) -> int:
     )
     if arguments.plan:
         return _tell_hours(asked, as_json=arguments.json)
-    with session.begun(asked, arguments.run_dir, warn) as (run, store):
+    equip = equip_of(arguments.hosts)
+    with session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None) as (run, store):
+        remember(run, arguments.hosts)
         plan, _ = session.plan_of(store)
         for text in warnings(plan):
             note(f"bisector: {text}")
-        return comparison.conclude(run, store, plan, quiet=arguments.quiet, as_json=arguments.json)
+        return comparison.conclude(run, store, plan, equip, quiet=arguments.quiet, as_json=arguments.json)
 
 
 def _tell_hours(asked: Asked, *, as_json: bool) -> int:

@@ -2,8 +2,11 @@
 
 import sys
 from contextlib import suppress
+from pathlib import Path
 
+from bisector.bisect.equipment import Equip
 from bisector.commands.comparison_show import show, show_measured
+from bisector.commands.equip import equip_of, remember, remembered
 from bisector.commands.output import warn
 from bisector.compare import session
 from bisector.core.errors import BisectorError, InfraError, UserError
@@ -16,13 +19,20 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
 
-def resume(run: RunDirectory, store: Store, plan: Plan, budget_s: float | None, *, quiet: bool) -> int:
-    """Go on with a locked run that compares, for so much time from now on if that is given; the exit code."""
+def resume(
+    run: RunDirectory, store: Store, plan: Plan, budget_s: float | None, *, hosts: Path | None, quiet: bool
+) -> int:
+    """Go on with a locked run that compares, for so much time from now on if that is given; the exit code.
+
+    On the ``hosts`` of a file, or those that it was begun on; else here.
+    """
+    equip = equip_of(used := hosts or remembered(run))
     if budget_s is not None:
         session.give_time(run, store, budget_s)
-    if not _is_over(store, plan):
+    if used is None and not _is_over(store, plan):
         checks.warn_again(plan.setups[0].settings, run.path, warn)
-    return conclude(run, store, plan, quiet=quiet)
+    remember(run, hosts)
+    return conclude(run, store, plan, equip, quiet=quiet)
 
 
 def _is_over(store: Store, plan: Plan) -> bool:
@@ -31,7 +41,7 @@ def _is_over(store: Store, plan: Plan) -> bool:
     return last is not None and last.state is State.MEASURED and not Blocks.of(plan, store).unbuilt
 
 
-def conclude(run: RunDirectory, store: Store, plan: Plan, *, quiet: bool, as_json: bool = False) -> int:
+def conclude(run: RunDirectory, store: Store, plan: Plan, equip: Equip, *, quiet: bool, as_json: bool = False) -> int:
     """Go on with a locked run that compares to its end, and show it; the exit code.
 
     One that is over is only shown. Of one that ends with an error what was measured is shown, and the error raised.
@@ -41,7 +51,7 @@ def conclude(run: RunDirectory, store: Store, plan: Plan, *, quiet: bool, as_jso
             if _is_over(store, plan):
                 session.after_the_end(run, store, display)
             else:
-                session.go_on(run, store, display)
+                session.go_on(run, store, display, equip)
     except (InfraError, UserError):
         with suppress(BisectorError):  # what ended the run is told, and no trouble with the record besides
             show_measured(run, store, plan, as_json=as_json)

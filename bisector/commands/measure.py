@@ -187,9 +187,8 @@ def resume(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         if (plan := store.plan) is not None and not arguments.skip:
-            if arguments.hosts is not None:
-                raise UserError(f"{run.path} holds a comparison, which is measured on one host", "leave --hosts out")
-            return comparison.resume(run, store, plan, arguments.budget, quiet=arguments.quiet)
+            hosts, quiet = arguments.hosts, arguments.quiet
+            return comparison.resume(run, store, plan, arguments.budget, hosts=hosts, quiet=quiet)
         session.searched(run, store)
         last = store.state()
         ended = last is not None and last.state in _EXIT_CODES and not session.goes_on(store)

@@ -1,4 +1,8 @@
-"""What a comparison measures next: one pure function of its record, asked after each fact.
+"""What a host does next for a comparison: one pure function of its record, asked for each idle host after each fact.
+
+Any host builds a kernel, and every kernel is there before anything is measured. A block is of one host, which is the
+one that began it; so figures of two hosts are in no block. Blocks of several hosts go on at the same time. One whose
+host is gone is left open, and another one takes its place.
 
 Blocks are begun in rounds: the setup with the fewest blocks that count comes next; at the end of a budget the first one
 whose block is short enough. A comparison ends after a number of blocks that was set before, or by the width of the
@@ -7,10 +11,11 @@ where there is none more often than the interval promises, while the width of an
 it lies (the mean and the variance of normal data are independent).
 """
 
+import itertools
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from bisector.core import units
 from bisector.core.errors import UserError
@@ -22,24 +27,6 @@ from bisector.store.comparison import Block, Budget, Place
 from bisector.workload.base import MOST_SEED
 
 _ONCE_MORE = "bisector status; logs of builds are in compilers/ of the run directory; resume tries each fault once more"
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is on record: the blocks, the seconds that were spent, and the last budget that was given, if any was.
-
-    ``installed`` are the compilers of the settings, or those of this host, the preferred one first.
-    """
-
-    blocks: Blocks
-    spent_s: float = 0.0
-    installed: tuple[Compiler, ...] = ()
-    given: Budget | None = None
-
-    @property
-    def budget(self) -> Budget | None:
-        """The one that holds."""
-        return self.given or self.blocks.plan.extent.budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +65,11 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """There is nothing for this host to do before another one is done with what it does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """Nothing is left to measure, and why; ``given_up`` says for which setups no block could be had, and why."""
 
@@ -85,42 +77,129 @@ class Done:
     given_up: tuple[str, ...] = ()
 
 
-Step = Choose | Build | Begin | Measure | Done
+Step = Choose | Build | Begin | Measure | Wait | Done
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is on record, and what is known of the hosts.
+
+    Of the record: the blocks, the seconds that were spent, and the last budget that was given, if any was.
+    ``installed`` are the compilers of the settings, or those of the coordinator, the preferred one first. ``host`` is
+    the one that is idle; ``under_way`` has what others do, by their names, None for work of which nothing is known but
+    that; ``submitted`` has the hosts that are at work on blocks, or fell silent at it, by the numbers of these;
+    ``there`` are all that can measure, also this one. Without a ``host`` everything is of one.
+    """
+
+    blocks: Blocks
+    spent_s: float = 0.0
+    installed: tuple[Compiler, ...] = ()
+    given: Budget | None = None
+    host: str = ""
+    under_way: Mapping[str, Build | Measure | None] = field(default_factory=dict)
+    submitted: Mapping[int, str] = field(default_factory=dict)
+    there: frozenset[str] = frozenset()
+    only_builds: bool = False
+
+    @property
+    def budget(self) -> Budget | None:
+        """The one that holds."""
+        return self.given or self.blocks.plan.extent.budget
+
+    def is_own(self, block: Block) -> bool:
+        """Whether a block is this host's, to go on with."""
+        return not self.host or self.home(block) == self.host
+
+    def goes_on_elsewhere(self, block: Block) -> bool:
+        """Whether another host that is there has begun a block and is not done with it."""
+        return not self.is_own(block) and self.home(block) in self.there
+
+    def home(self, block: Block) -> str:
+        """The host that a block is of; empty where nothing of it was measured or is under way."""
+        return self.submitted.get(block.n) or self.blocks.host(block)
 
 
 def step(facts: Facts) -> Step:
-    """What to do next: build every kernel, go on with a block that is open, begin another one, or end.
+    """What the host does next: build a kernel, go on with a block that is open, begin another one, wait, or end.
 
     Raises :class:`UserError` when no compiler builds every kernel, and when no two kernels are left to compare.
     """
-    blocks, setups = facts.blocks, range(len(facts.blocks.plan.setups))
-    if not blocks.compilers:
+    recorded = facts.blocks.compilers
+    if not recorded:
         if len(facts.installed) > 1:
-            return _compiler(blocks, facts.installed)
-        blocks = replace(blocks, compilers=facts.installed)
-    for arm in wanted(blocks):
-        if (compiler := blocks.builder(arm)) is not None:
+            return _compiler(facts)
+        facts = replace(facts, blocks=replace(facts.blocks, compilers=facts.installed))
+    if (prepared := _build(facts)) is not None:
+        return prepared
+    if facts.only_builds:
+        return Wait()
+    if (going_on := _going_on(facts)) is not None:
+        return going_on
+    if not any(comparable(facts.blocks, setup) for setup in range(len(facts.blocks.plan.setups))):
+        if facts.under_way:
+            return Wait()
+        raise UserError(f"nothing can be compared: {_why_nothing(facts.blocks)}", _ONCE_MORE)
+    return _next(facts) if recorded else Choose(facts.installed)
+
+
+def _build(facts: Facts) -> Build | Wait | None:
+    """A kernel that nobody builds yet; a wait where others are about it; None when all are there."""
+    blocks, being_built = facts.blocks, _being_built(facts)
+    left = [(arm, compiler) for arm in wanted(blocks) if (compiler := blocks.builder(arm)) is not None]
+    for arm, compiler in left:
+        if blocks.plan.arms[arm].subject.built_of not in being_built:
             return Build(arm, compiler)
+    return Wait() if left else None
+
+
+def _being_built(facts: Facts) -> set[tuple[str, str]]:
+    arms = facts.blocks.plan.arms
+    return {arms[work.arm].subject.built_of for work in facts.under_way.values() if isinstance(work, Build)}
+
+
+def _going_on(facts: Facts) -> Measure | None:
+    """The next trial of a block that this host has begun, or that nobody has begun to measure."""
+    blocks = facts.blocks
     for block in blocks.blocks:
-        if blocks.state(block) is BlockState.OPEN:
+        if blocks.state(block) is not BlockState.OPEN or not (facts.is_own(block) or not facts.home(block)):
+            continue
+        if _wanted_of(facts, block.setup, before=block):
             return Measure(block, blocks.left(block)[0])
-    if not any(comparable(blocks, setup) for setup in setups):
-        raise UserError(f"nothing can be compared: {_why_nothing(blocks)}", _ONCE_MORE)
-    return _next(facts) if facts.blocks.compilers else Choose(blocks.compilers)
+    return None
 
 
-def _next(facts: Facts) -> Begin | Done:
+def _wanted_of(facts: Facts, setup: int, *, before: Block | None = None) -> int:
+    """How many blocks a setup is to have beside those that are begun, or begun before one, and go on.
+
+    Of two that are open the older one goes first, so that no two hosts wait for each other.
+    """
+    blocks = facts.blocks
+    begun = (one for one in blocks.of_setup(setup) if blocks.state(one) is BlockState.OPEN)
+    earlier = (one for one in begun if before is None or one.n < before.n)
+    at_work = sum(not facts.home(one) or facts.is_own(one) or facts.goes_on_elsewhere(one) for one in earlier)
+    return max(blocks_left(blocks, setup) - at_work, 0)
+
+
+def _next(facts: Facts) -> Begin | Wait | Done:
     """Another block, where one is due and can end in time: of the setup that has the fewest, if that can."""
     blocks, setups = facts.blocks, range(len(facts.blocks.plan.setups))
-    due = [setup for setup in setups if blocks_left(blocks, setup) and not given_up(facts, setup)]
-    in_vain = tuple(why for setup in setups if (why := given_up(facts, setup)))
-    if not due:
-        return Done(_reached(blocks), in_vain)
-    budget, fewest_first = facts.budget, sorted(due, key=lambda one: complete(blocks, one))
+    unfinished = [setup for setup in setups if blocks_left(blocks, setup)]
+    in_vain = tuple(why for setup in unfinished if (why := given_up(facts, setup)))
+    due = [setup for setup in unfinished if _wanted_of(facts, setup) and not given_up(facts, setup)]
+    budget, fewest_first = facts.budget, sorted(due, key=lambda one: _begun(facts, one))
     in_time = [one for one in fewest_first if budget is None or facts.spent_s + block_s(blocks, one) <= budget.end_s]
-    if budget is not None and not in_time:
+    if in_time:
+        return Begin(_next_block(blocks, in_time[0]))
+    if facts.under_way or not all(_wanted_of(facts, setup) for setup in unfinished):  # a host may try again soon
+        return Wait()
+    if budget is not None and due:
         return Done(f"another block would end after the budget of {units.duration(budget.budget_s)}", in_vain)
-    return Begin(_next_block(blocks, in_time[0]))
+    return Done(_reached(blocks), in_vain)
+
+
+def _begun(facts: Facts, setup: int) -> int:
+    """How many blocks of a setup count, or will."""
+    return complete(facts.blocks, setup) + blocks_left(facts.blocks, setup) - _wanted_of(facts, setup)
 
 
 def wanted(blocks: Blocks) -> tuple[int, ...]:
@@ -129,20 +208,22 @@ def wanted(blocks: Blocks) -> tuple[int, ...]:
     return tuple(arm for arm in range(len(blocks.plan.arms)) if any(not blocks.absent(setup, arm) for setup in setups))
 
 
-def _compiler(blocks: Blocks, candidates: Sequence[Compiler]) -> Build | Choose:
+def _compiler(facts: Facts) -> Build | Choose | Wait:
     """The first of several compilers that builds every arm, of those that the settings name or of all of this host.
 
     One makes all kernels of a comparison: another one makes other code of the same source. A single one is no choice:
     what it does not build is left out.
     """
+    blocks, candidates, being_built = facts.blocks, facts.installed, _being_built(facts)
     failures = []
     for compiler in candidates:
         built = (arm for arm in wanted(blocks) if blocks.plan.arms[arm].subject.is_built)
         tried = [(arm, blocks.tried(arm).get(compiler)) for arm in built]
         failed = [f"{compiler.command} fails at {blocks.plan.arms[arm].name}: {why}" for arm, why in tried if why]
         untried = [arm for arm, why in tried if why is None]
+        idle = [arm for arm in untried if blocks.plan.arms[arm].subject.built_of not in being_built]
         if not failed and untried:
-            return Build(untried[0], compiler)
+            return Build(idle[0], compiler) if idle else Wait()
         if not failed:
             return Choose((compiler,))
         failures += failed
@@ -168,15 +249,19 @@ def _why_nothing(blocks: Blocks) -> str:
 
 
 def given_up(facts: Facts, setup: int) -> str:
-    """Why no block of a setup could be had, as often as this process tried it; empty while that is not so."""
+    """Why this host could have no block of a setup, as often as this process tried it; empty while that is not so."""
     blocks, policy = facts.blocks, facts.blocks.plan.setups[setup].settings.retries
-    ended = [block for block in blocks.of_setup(setup) if blocks.state(block) is not BlockState.OPEN]
+    own = (block for block in blocks.of_setup(setup) if facts.is_own(block))
+    ended = [block for block in own if blocks.state(block) is not BlockState.OPEN]
     void = [block for block in _last_in_vain(blocks, ended) if block.n > blocks.earlier.blocks]
     weak = [block for block in void if blocks.state(block) is BlockState.WEAK]
+    of_host = [block for block in void if blocks.works_elsewhere(block)]
     most = policy.weak_repeats + policy.faults_believed * len(blocks.plan.arms)
+    setup_text = blocks.plan.setups[setup].setup
+    if len(of_host) >= policy.faults_believed:
+        return f"{setup_text}: {blocks.why(void[-1])}, which works on other hosts"
     if len(weak) <= policy.weak_repeats and len(void) <= most:
         return ""
-    setup_text = blocks.plan.setups[setup].setup
     return f"{setup_text}: no sound block in {len(void)}: {blocks.why(void[-1])}"
 
 
@@ -186,16 +271,18 @@ def _last_in_vain(blocks: Blocks, ended: Sequence[Block]) -> Iterator[Block]:
     yield from ended[done[-1] if done else 0 :]
 
 
-def tries_again(blocks: Blocks, block: Block) -> bool:
-    """Whether a block takes the place of a weak one: then the host is to be quiet first."""
-    before = [one for one in blocks.of_setup(block.setup) if one.n < block.n]
+def tries_again(blocks: Blocks, block: Block, host: str = "") -> bool:
+    """Whether a block comes after a weak one of its host, if one is named: then the host is to be quiet first."""
+    before = [one for one in blocks.of_setup(block.setup) if one.n < block.n and host in ("", blocks.host(one))]
     return bool(before) and blocks.state(before[-1]) is BlockState.WEAK
 
 
 def _next_block(blocks: Blocks, setup: int) -> Block:
     n = len(blocks.blocks) + 1
     arms, seed = drawn(blocks.plan.extent.seed, n, blocks.present(setup))
-    round_ = max((block.round for block in blocks.counted(setup)), default=0) + 1
+    # Of an open block that was left, the trials may be gone on with one day: its round stays its own.
+    held = {one.round for one in blocks.of_setup(setup) if blocks.state(one) in (BlockState.DONE, BlockState.OPEN)}
+    round_ = next(one for one in itertools.count(1) if one not in held)
     return Block(n, setup, round_, seed, arms)
 
 

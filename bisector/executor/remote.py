@@ -35,7 +35,7 @@ from bisector.executor.hosts import (
     Word,
 )
 from bisector.executor.open_jobs import CONNECT, OpenJob, difference, why_given_up
-from bisector.executor.spec import Key, Spec
+from bisector.executor.spec import Key, Spec, on_disks
 from bisector.executor.watch import Returned
 from bisector.store.facts import now
 
@@ -99,7 +99,8 @@ class RemoteExecutor:
 
         Raises :class:`UserError` for a job that cannot be sent.
         """
-        settings = self.settings.on_disks(self.disks.get(host, {}))
+        disks = self.disks.get(host, {})
+        job, settings = replace(job, request=on_disks(job.request, disks)), self.settings.on_disks(disks)
         spec = Spec.of(self.run, job, settings)
         self._open[job.id] = OpenJob(replace(spec, kernels=self.kernels_of(settings, job.request)), host)
         self._send_waiting()

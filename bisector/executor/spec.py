@@ -122,6 +122,13 @@ class Spec:
         return ""
 
 
+def on_disks(request: Request, paths: Mapping[str, str]) -> Request:
+    """The same request on these disks of its host, where it has settings of its own."""
+    if isinstance(request, ControlRequest) or request.settings is None:
+        return request
+    return replace(request, settings=request.settings.on_disks(paths))
+
+
 def longest_s(settings: Settings) -> float:
     """More than a job with these settings can take."""
     kernel, machine = settings.kernel, settings.machine

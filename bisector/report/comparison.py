@@ -29,7 +29,7 @@ from bisector.report.document import (
     Workload,
 )
 from bisector.report.sections import host_facts
-from bisector.status.comparison import Result
+from bisector.status.compared import Result
 from bisector.status.time_spent import TimeSpent
 
 
@@ -48,7 +48,7 @@ class ComparedKernel:
 class MeasuredBlock:
     """A block as it was measured: the arms with the numbers of their trials, in order; ``counts`` is empty or why not.
 
-    ``round`` counts the blocks of a setup, ``seed`` is the workload's.
+    ``round`` counts the blocks of a setup, ``seed`` is the workload's. ``host`` has measured it, if anybody has yet.
     """
 
     n: int
@@ -57,6 +57,7 @@ class MeasuredBlock:
     seed: int
     order: tuple[tuple[str, int | None], ...]
     why_void: str = ""
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +149,13 @@ def _blocks(report: ComparisonReport) -> Iterator[Block]:
     labels = list(dict.fromkeys(row.label for row in report.result.rows))
     blocks = sorted(report.blocks, key=lambda block: (labels.index(block.label), block.n))
     arms = [arm.name for arm in report.result.arms]
+    several = len({block.host for block in blocks if block.host}) > 1
+    of_host = [(block.host or units.UNKNOWN,) if several else () for block in blocks]
     yield Table(
-        columns=(*_BLOCKS, *(Column(clean(name), figures=True) for name in arms)),
-        rows=tuple(tuple(map(clean, _block_cells(block, arms, values))) for block in blocks),
+        columns=(*_BLOCKS, *([_HOST] if several else []), *(Column(clean(name), figures=True) for name in arms)),
+        rows=tuple(
+            tuple(map(clean, _block_cells(one, host, arms, values))) for one, host in zip(blocks, of_host, strict=True)
+        ),
         remarks=tuple(clean(block.why_void) for block in blocks),
         grouped=True,
     )
@@ -160,13 +165,17 @@ def _blocks(report: ComparisonReport) -> Iterator[Block]:
     )
 
 
+_HOST = Column("host")
 _BLOCKS = (
     Column("setup"), Column("block", figures=True), Column("round", figures=True), Column("seed", figures=True)
 )  # fmt: skip
 
 
-def _block_cells(block: MeasuredBlock, arms: Sequence[str], values: Mapping[int, str]) -> Iterator[str]:
+def _block_cells(
+    block: MeasuredBlock, host: Sequence[str], arms: Sequence[str], values: Mapping[int, str]
+) -> Iterator[str]:
     yield from (block.label, str(block.n), units.UNKNOWN if block.why_void else str(block.round), str(block.seed))
+    yield from host
     numbers = dict(block.order)
     for arm in arms:
         n = numbers.get(arm)

@@ -10,7 +10,7 @@ from bisector.core.verdict import State
 from bisector.report.as_json import JobFile, MeasuringHost
 from bisector.report.comparison import ComparisonReport, MeasuredBlock, title
 from bisector.report.comparison_table import sentences
-from bisector.status.comparison import Change, Figure, MeanChange, Row
+from bisector.status.compared import Change, Figure, MeanChange, Row
 from bisector.status.stack_contrasts import StackContrast, stack_contrasts
 from bisector.status.time_spent import TimeSpent
 
@@ -118,6 +118,7 @@ class ComparedBlock(Record, frozen=True, kw_only=True):
     setup: Annotated[str, "the setup, as the report names it"]
     round: Annotated[int, "which block of its setup, from 1"]
     seed: Annotated[int, "seed of the workload"]
+    host: Annotated[str | None, "name of the host that has measured it; `null` before its first trial"]
     order: Annotated[tuple[ComparedTrial, ...], "the kernels in the order of measuring"]
     void: Annotated[str, "why it does not count; empty if it does"]
 
@@ -305,6 +306,7 @@ def _block(block: MeasuredBlock) -> ComparedBlock:
         setup=block.label,
         round=block.round,
         seed=block.seed,
+        host=block.host or None,
         order=tuple(ComparedTrial(arm=arm, n=n) for arm, n in block.order),
         void=block.why_void,
     )

@@ -8,7 +8,7 @@ from bisector.core.metric import short
 from bisector.core.printable import clean
 from bisector.report.comparison_table import change_text, digits, mean_text, p_text, ratio_text, span
 from bisector.report.document import Block, Column, Paragraph, Table
-from bisector.status.comparison import Change, MeanChange, Result, Row
+from bisector.status.compared import Change, MeanChange, Result, Row
 from bisector.status.stack_contrasts import StackContrast, stack_contrasts
 
 _LISTED = 20

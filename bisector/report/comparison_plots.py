@@ -15,7 +15,7 @@ from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report.comparison_table import caption, difference_text, word
 from bisector.report.strokes import GREY, HATCHES, INKS, LEGEND_INCHES, axis_label, empty, legend, scale
-from bisector.status.comparison import Result, Row
+from bisector.status.compared import Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,10 +130,14 @@ _AGAINST = {Scale.RATIO: "ratio to", Scale.DIFFERENCE: "difference from"}
 
 
 def run_order(result: Result, metric: str | None = None) -> RunOrder | None:
-    """Every value of :func:`rows_of`; None before there is one."""
+    """Every value of :func:`rows_of`, a panel for each host; None before there is one."""
     arms, rows = _names(result), rows_of(result, metric)
     panels = tuple(
-        RunsPanel(f"{clean(row.label)}: {_caption(row)}", row.objective, _dots(row)) for row in rows if row.in_run_order
+        RunsPanel(
+            clean(f"{row.label}{f' on {host}' if several else ''}: {_caption(row)}"), row.objective, _dots(row, host)
+        )
+        for row in rows
+        for several, host in _hosts(row)
     )
     return RunOrder("Every run in the order of measuring, blocks joined", arms, panels) if panels else None
 
@@ -158,9 +162,15 @@ def _ends(one: Effect) -> tuple[float | None, float | None]:
     return (None, None) if math.isinf(one.half_width) else one.interval
 
 
-def _dots(row: Row) -> tuple[Dot, ...]:
+def _hosts(row: Row) -> Iterator[tuple[bool, str]]:
+    """Each host of a row, and whether there are others: figures of two hosts have no axis in common."""
+    hosts = tuple(dict.fromkeys(one.host for one in row.in_run_order))
+    yield from ((len(hosts) > 1, host) for host in hosts)
+
+
+def _dots(row: Row, host: str) -> tuple[Dot, ...]:
     places = {side.arm: place for place, side in enumerate(row.sides)}
-    return tuple(Dot(one.n, places[one.arm], one.round, one.value) for one in row.in_run_order)
+    return tuple(Dot(one.n, places[one.arm], one.round, one.value) for one in row.in_run_order if one.host == host)
 
 
 # The pictures

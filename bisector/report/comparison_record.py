@@ -94,7 +94,8 @@ def _config(artifacts: Iterable[Artifact]) -> str:
 def _measured(block: Block, blocks: Blocks) -> MeasuredBlock:
     arms, trials = [blocks.plan.arms[arm].name for arm in block.arms], blocks.trials(block)
     order = tuple((arm, trials[arm][0] if arm in trials else None) for arm in arms)
-    return MeasuredBlock(block.n, names(blocks.plan)[block.setup], block.round, block.seed, order, blocks.why(block))
+    setup, host = names(blocks.plan)[block.setup], blocks.host(block)
+    return MeasuredBlock(block.n, setup, block.round, block.seed, order, blocks.why(block), host)
 
 
 def _of_setup(blocks: Blocks, setup: int) -> list[Trial]:

@@ -14,7 +14,7 @@ from bisector.core.metric import Better, Unit
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report.document import Block, Column, Paragraph, Table
-from bisector.status.comparison import Change, Result, Row, Side
+from bisector.status.compared import Change, Result, Row, Side
 
 _LEAST_P = 1e-4
 _TIMES_FROM = 10.0
@@ -37,8 +37,9 @@ def legend(result: Result) -> str:
     """What the columns and the words of the tables mean."""
     band = f"{100 * result.delta:g} %"
     family = f" over the {result.tested} tests together (Holm)" if result.tested > 1 else ""
+    blocks = "blocks" if len(result.hosts) <= 1 else "the blocks of one host, the one that has the most of a setup"
     return (
-        "Figures are means over blocks. The change is the geometric mean of the ratios to"
+        f"Figures are means over {blocks}. The change is the geometric mean of the ratios to"
         f" {clean(result.arms[0].name)} within blocks, with its 95 % interval by Student's t. Faster, slower:"
         f" the difference is significant at 5 %{family}. Same ±{band}: the whole interval lies in this band. Unclear:"
         " neither."
@@ -207,6 +208,7 @@ def sentences(result: Result) -> Iterator[str]:
         f"{one} and {other} are the same kernel: only noise differs between them." for one, other in result.equal
     )
     yield from _of_placebo(result)
+    yield from _of_hosts(result)
     yield from _of_blocks(result)
     yield from (f"Too few I/Os {sentence}." for sentence in result.thin)
     changes = [(row, change) for row in result.rows for change in row.changes]
@@ -258,6 +260,12 @@ def half_width_text(one: Effect, objective: Objective) -> str:
     return (
         f"±{100 * math.expm1(one.half_width):.1f} %" if one.half_width < math.log(_TIMES_FROM) else "more than tenfold"
     )
+
+
+def _of_hosts(result: Result) -> Iterator[str]:
+    if len(result.hosts) > 1:
+        counts = ", ".join(f"{units.plural(count, 'block')} on {host}" for host, count in sorted(result.hosts.items()))
+        yield f"Each block is of one host, and its ratios are within it: {counts}."
 
 
 def _of_blocks(result: Result) -> Iterator[str]:

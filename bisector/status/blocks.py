@@ -21,8 +21,9 @@ from bisector.core.subject import Compiler
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.core.verdict import Verdict
 from bisector.status import kernels
-from bisector.status.comparison import Arm as Shown
-from bisector.status.comparison import Measured, Result, SoundBlock, figure, result
+from bisector.status.compared import Arm as Shown
+from bisector.status.compared import Measured, Result, SoundBlock
+from bisector.status.comparison import figure, result
 from bisector.store.comparison import Block, Place, Placed, Plan
 from bisector.store.facts import BuildTry
 from bisector.store.store import Store
@@ -88,6 +89,10 @@ class Blocks:
     def why(self, block: Block) -> str:
         """Why a block is weak or has failed, in a sentence; else empty."""
         return self._outcomes[block.n][1]
+
+    def host(self, block: Block) -> str:
+        """The host that has measured the first trial of a block; empty while there is none."""
+        return next((one.trial.host for arm in block.arms if (one := self._trials.get(Place(block.n, arm)))), "")
 
     def of_setup(self, setup: int) -> tuple[Block, ...]:
         """The blocks of a setup, in the order in which they were begun."""
@@ -187,16 +192,26 @@ class Blocks:
         # One that booted on another setup is between two that did not; what comes after a boot, it says nothing of.
         booted = max((one.n for one in of_arm if not self._speaks_for(one, setup)), default=0)
         tried = [one for one in of_arm if self._speaks_for(one, setup) and not self._is_refuted(one, booted)]
-        if not tried or tried[-1].n <= self.earlier.trials or (last := tried[-1].trial.fault) is None:
+        if not tried or tried[-1].n <= self.earlier.trials or (fault := tried[-1].trial.fault) is None:
             return ""
-        if last.kind.of_compiling:
-            return last.sentence
+        if fault.kind.of_compiling:
+            return fault.sentence
         sound = max((one.n for one in tried if one.trial.fault is None), default=0)
-        row = [one.n for one in tried if one.n > sound]
-        if len(row) < believed or not self._works_for_others(last, arm, setup, row[0]):
+        works_on = {one.trial.host for one in tried if one.trial.fault is None}
+        # What works on one host and never on another is no kernel's doing.
+        row = [one for one in tried if one.n > sound and (not works_on or one.trial.host in works_on)]
+        last = row[-1].trial.fault if row else None
+        if last is None or len(row) < believed or not self._works_for_others(last, arm, setup, row[0].n):
             return ""
         unfit = not self.plan.arms[arm].subject.is_built and last.stage is Stage.BOOT
         return f"{last.sentence} ({BUILT_IN})" if unfit else last.sentence
+
+    def works_elsewhere(self, block: Block) -> bool:
+        """Whether the arm that a block failed by works on the same setup on another host, and never on its own."""
+        faulty = {arm for arm in block.arms if (trial := self.trial(Place(block.n, arm))) and trial.fault is not None}
+        of_setup = [one for one in self.placed if self.is_of(one, block.setup) and one.place.arm in faulty]
+        works_on = {one.trial.host for one in of_setup if one.trial.fault is None}
+        return bool(works_on) and self.host(block) not in works_on
 
     def _works_for_others(self, fault: Fault, arm: int, setup: int, since: int) -> bool:
         """Whether another arm came further than a fault, since a trial of this number."""

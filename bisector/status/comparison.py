@@ -6,9 +6,9 @@ A second measurement of the first kernel, the placebo, is no test of the family;
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from bisector.analysis.comparison import (
@@ -27,177 +27,7 @@ from bisector.analysis.tail import thin_tail
 from bisector.core.figures import Run
 from bisector.core.metric import Better, named
 from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective, available
-from bisector.core.subject import Setup
-from bisector.core.trial import Trial
-
-# What a result is made of
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A kernel by the name that it is shown with; ``placebo`` is the first kernel, measured a second time."""
-
-    name: str
-    placebo: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SoundBlock:
-    """A block of which every run counts: ``trials`` has the number and the trial of each arm, in measured order."""
-
-    round: int
-    trials: Mapping[str, tuple[int, Trial]]
-    seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A setup, the figure that decides on it, and its sound blocks.
-
-    ``absent`` has the arms that are measured on it no more, or never were, each with the reason. ``void`` counts the
-    blocks with a weak or failed run, ``missing`` those of them after which there is no sound one. ``name`` is that by
-    which people know the setup. ``alpha`` is what the intervals leave out.
-    """
-
-    setup: Setup
-    objective: Objective
-    blocks: tuple[SoundBlock, ...]
-    absent: Mapping[str, str]
-    name: str = ""
-    void: int = 0
-    missing: int = 0
-    alpha: float = ALPHA
-
-    @property
-    def label(self) -> str:
-        """The setup for a person."""
-        return self.name or str(self.setup)
-
-
-# What it is
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One measured value."""
-
-    arm: str
-    round: int
-    n: int
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """The figures of an arm in the blocks that count; ``absent`` says why it has none, or why no more."""
-
-    arm: str
-    figures: tuple[Figure, ...]
-    absent: str = ""
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        """The values alone."""
-        return tuple(one.value for one in self.figures)
-
-    @property
-    def mean(self) -> float | None:
-        """None without a value."""
-        return fmean(self.values) if self.figures else None
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """An arm against the first one; ``effect`` is None where they cannot be compared.
-
-    ``absent`` says why that is so, or why no more blocks have both.
-    ``decision`` is of a deciding row alone. ``adjusted_p`` is Holm's there, and of an exploratory row Benjamini's and
-    Hochberg's; NaN without an effect.
-    """
-
-    arm: str
-    effect: Effect | None
-    absent: str = ""
-    decision: Decision | None = None
-    adjusted_p: float = math.nan
-    placebo: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure on one setup: all arms, and each but the first against the first."""
-
-    setup: Setup
-    label: str
-    objective: Objective
-    deciding: bool
-    sides: tuple[Side, ...]
-    changes: tuple[Change, ...]
-
-    @property
-    def better(self) -> Better | None:
-        """Which side of the figure is better; None where neither is."""
-        return named(self.objective.metric).better
-
-    @property
-    def in_run_order(self) -> tuple[Figure, ...]:
-        """Every figure, by the number of its trial."""
-        return tuple(sorted((one for side in self.sides for one in side.figures), key=lambda one: one.n))
-
-
-@dataclass(frozen=True, slots=True)
-class MeanChange:
-    """The geometric mean of the rows that every arm has: above 1 is better, whatever the figures are."""
-
-    arm: str
-    effect: Effect
-    rows: int
-    placebo: bool = False
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a comparison has shown so far; ``delta`` is the band of the same.
-
-    ``void`` blocks did not count, and after ``missing`` of them there is no sound one.
-    ``equal`` are pairs of arms, by name, that are one kernel although they are not one subject, ``several`` the arms
-    that were more than one kernel, ``unlike`` pairs of arms whose kernels were made in two ways. ``thin`` tells of
-    percentiles that decide on too few I/Os.
-    """
-
-    arms: tuple[Arm, ...]
-    rows: tuple[Row, ...]
-    exploratory: tuple[Row, ...]
-    means: tuple[MeanChange, ...]
-    delta: float
-    blocks: Mapping[str, int]
-    void: int
-    missing: int = 0
-    equal: tuple[tuple[str, str], ...] = ()
-    several: tuple[str, ...] = ()
-    unlike: tuple[tuple[str, str], ...] = ()
-    thin: tuple[str, ...] = ()
-
-    @property
-    def tested(self) -> int:
-        """How many tests the family of the deciding figures has."""
-        return sum(change.decision is not None and not change.placebo for row in self.rows for change in row.changes)
-
-    @cached_property
-    def different(self) -> tuple[tuple[Row, Change], ...]:
-        """What is exploratory and differs, the surest first."""
-        pairs = [(row, change) for row in self.exploratory for change in row.changes if change.adjusted_p <= ALPHA]
-        return tuple(sorted(pairs, key=lambda pair: (pair[1].adjusted_p, -abs(_in_spreads(pair[1])))))
-
-    @property
-    def explored(self) -> int:
-        """How many exploratory figures were compared."""
-        return sum(not math.isnan(change.adjusted_p) for row in self.exploratory for change in row.changes)
-
-
-def _in_spreads(change: Change) -> float:
-    one = change.effect
-    return one.mean / one.spread if one is not None and one.spread else math.inf
+from bisector.status.compared import Arm, Change, Figure, MeanChange, Measured, Result, Row, Side
 
 
 def result(arms: Sequence[Arm], measured: Sequence[Measured], delta: float = DELTA) -> Result:
@@ -214,6 +44,7 @@ def result(arms: Sequence[Arm], measured: Sequence[Measured], delta: float = DEL
         void=sum(one.void for one in measured),
         missing=sum(one.missing for one in measured),
         thin=tuple(f"on {one.label}: {said}" for one in measured if (said := thin_tail(one.objective, _runs(one)))),
+        hosts=Counter(block.host for one in measured for block in one.blocks),
     )
 
 
@@ -254,11 +85,12 @@ def _side(arm: str, measured: Measured, objective: Objective) -> Side:
             n, trial = block.trials[arm]
             value = figure(judged_run(trial), objective)
             if value is not None:
-                figures.append(Figure(arm, block.round, n, value))
+                figures.append(Figure(arm, block.round, n, value, block.host))
     if arm in measured.absent:
         since = f"after block {figures[-1].round}: " if figures else ""
-        return Side(arm, tuple(figures), f"{since}{measured.absent[arm]}")
-    return Side(arm, tuple(figures), "" if figures else f"no {objective.metric}" if measured.blocks else "no block yet")
+        return Side(arm, tuple(figures), f"{since}{measured.absent[arm]}", measured.main_host)
+    absent = "" if figures else f"no {objective.metric}" if measured.blocks else "no block yet"
+    return Side(arm, tuple(figures), absent, measured.main_host)
 
 
 def _change(first: Side, other: Side, measured: Measured) -> Change:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bisector.analysis.comparison import Contrast, Effect, benjamini_hochberg, contrast
-from bisector.status.comparison import Row
+from bisector.status.compared import Row
 
 
 @dataclass(frozen=True, slots=True)

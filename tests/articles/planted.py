@@ -8,7 +8,7 @@ from typing import Any
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.report import comparison_document
-from bisector.status.comparison import Arm
+from bisector.status.compared import Arm
 from tests.articles.kernels import Kernels
 from tests.demo.history import History, MadeCommit
 from tests.docs.json_schema import valid

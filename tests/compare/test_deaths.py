@@ -9,8 +9,8 @@ import pytest
 
 from bisector.bisect.equipment import Equipment
 from bisector.compare.plan import Asked, planned
+from bisector.compare.running import Comparison
 from bisector.compare.schedule import Done
-from bisector.compare.session import Comparison
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, BlockState
 from bisector.store.comparison import Block, Extent, Placed, Plan

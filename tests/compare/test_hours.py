@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests import fakes
 from tests.compare.desk import Desk, without_md
 from tests.compare.typed import compare, shown
 
@@ -52,7 +53,7 @@ def test_what_cannot_be_compared_takes_no_time(desk: Desk, capsys: pytest.Captur
 def test_hours_come_from_what_earlier_comparisons_took(
     desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bisector.commands.compare.host_id", lambda: "box")
+    monkeypatch.setattr("bisector.commands.compare.host_id", lambda: fakes.HOST)
     compare(desk, "main~3", "main", "--stack", "lvmcache", "--stack", "hdd", "--runs", "1", "--quiet")
     words = ("--plan", "--until", "5%", "--json", "--stack", "lvmcache", "--stack", "hdd", "--budget", "30min")
     expected: dict[str, Any] = json.loads(shown(capsys, "compare", "main~3", "main", *words, "--repo", "linux"))

@@ -229,7 +229,7 @@ def test_no_two_blocks_that_count_are_of_one_round() -> None:
     first, *rest = blocks.placed
     weak = replace(first, trial=planted.trial(cell(plan, blocks.blocks[0], first.place.arm), 1.0, busy=True))
     again, _ = played(replace(blocks, placed=(weak, *rest)), sound(plan))
-    assert [block.round for block in again.counted(0)] == [2, 3]
+    assert [block.round for block in again.counted(0)] == [2, 1]
 
 
 def test_a_panic_is_believed_when_it_is_seen_again() -> None:
@@ -254,6 +254,22 @@ def test_a_kernel_that_does_not_boot_is_tried_on_no_other_stack() -> None:
     blocks, _ = played(nothing(), outcome)
     assert sum(one.place.arm == 1 for one in blocks.placed) == 2
     assert blocks.absent(0, 1) == blocks.absent(1, 1) != ""
+
+
+@pytest.mark.parametrize(("where", "believed"), [("one", True), ("odd", False)])
+def test_what_works_on_one_host_and_never_on_another_is_no_kernels_doing(where: str, believed: bool) -> None:
+    begun = tuple(Block(n, 0, n, 1, (0, 1, 2)) for n in (1, 2, 3))
+    plan = replace(PLAN, setups=SETUPS[:1])
+    placed, fault = list[Placed](), replace(fakes.PANIC, stage=Stage.STORAGE)
+    for block in begun:
+        for arm in (0, 1):
+            made = planted.trial(cell(plan, block, arm), 1_000.0)
+            panics = block.n > 1 and arm == 1
+            made = replace(made, host="one" if block.n == 1 else where, fault=fault if panics else None)
+            placed.append(Placed(len(placed) + 1, Place(block.n, arm), made))
+    blocks = replace(nothing(plan), blocks=begun, placed=tuple(placed))
+    assert bool(blocks.absent(0, 1)) is believed
+    assert blocks.works_elsewhere(begun[1]) is not believed
 
 
 def test_one_panic_says_nothing() -> None:

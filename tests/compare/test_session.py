@@ -194,7 +194,9 @@ def test_ctrl_c_leaves_what_was_measured(desk: Desk, monkeypatch: pytest.MonkeyP
         assert last is not None
         assert (last.state, last.message) == (State.STOPPED, "interrupted")
         (left,) = store.in_flight()
-        assert left.submitted == Submitted(Work.TRIAL, left.submitted.sha, 2, block=1, arm=left.submitted.arm)
+        assert left.submitted == Submitted(
+            Work.TRIAL, left.submitted.sha, 2, fakes.HOST, block=1, arm=left.submitted.arm
+        )
     desk.go_on()
     assert any(
         isinstance(event, Note) and "trial 2, of " in event.text and "is lost" in event.text for event in desk.told

@@ -594,6 +594,20 @@ def test_each_host_has_its_own_disks(wires: Wires, tmp_path: Path) -> None:
     assert paths == [remote.settings.storage.disks["ssd"].path, "/dev/nvme0n1"]
 
 
+def test_a_trial_with_settings_of_its_own_has_its_hosts_disks_too(wires: Wires, tmp_path: Path) -> None:
+    """As each one of a comparison has."""
+    wires.known = (host("tls://2", "bench2"),)
+    remote = executor(wires, tmp_path)
+    remote.disks = {"bench2": {"ssd": "/dev/nvme0n1"}}
+    usual = job(1).request
+    assert isinstance(usual, TrialRequest)
+    remote.submit(Job(1, replace(usual, settings=remote.settings)), "bench2")
+    (spec,) = wires.specs
+    assert isinstance(spec.request, TrialRequest)
+    assert spec.request.settings is not None
+    assert spec.request.settings.storage.disks["ssd"].path == "/dev/nvme0n1"
+
+
 def test_waiting_ends_with_news_or_with_another_idle_host(wires: Wires, tmp_path: Path) -> None:
     remote = executor(wires, tmp_path)
     remote.submit(job(1), "bench1")

@@ -12,7 +12,8 @@ from bisector.core.verdict import State
 from bisector.report.as_text import markdown, plain
 from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock, page
 from bisector.report.document import Host, Workload
-from bisector.status.comparison import Arm, Measured, SoundBlock, result
+from bisector.status.compared import Arm, Measured, SoundBlock
+from bisector.status.comparison import result
 from tests.examples import commit, run, trial
 
 GOLDEN = Path(__file__).parent.parent / "data" / "report"
@@ -62,7 +63,12 @@ def report(*setups: Measured, arms: Sequence[Arm] = (OLD, NEW)) -> ComparisonRep
         ),
         blocks=tuple(
             MeasuredBlock(
-                n, one.label, block.round, block.seed or 0, tuple((a, t) for a, (t, _) in block.trials.items())
+                n,
+                one.label,
+                block.round,
+                block.seed or 0,
+                tuple((a, t) for a, (t, _) in block.trials.items()),
+                host=block.host,
             )
             for n, (one, block) in enumerate(blocks, 1)
         ),
@@ -90,6 +96,19 @@ def usual() -> ComparisonReport:
 def with_placebo() -> ComparisonReport:
     lvmcache = {**FASTER, AGAIN.name: (409.0, 401, 428, 409, 421, 406)}
     return report(measured(lvmcache), arms=(OLD, NEW, AGAIN))
+
+
+def of_two_hosts() -> ComparisonReport:
+    """Two of six blocks are those of a host that is three times as fast."""
+    fast = measured({name: [3 * value for value in values] for name, values in FASTER.items()})
+    blocks = zip(measured(FASTER).blocks, fast.blocks, strict=True)
+    mixed = [on_host(two, "bench2") if n in (2, 5) else on_host(one, "bench1") for n, (one, two) in enumerate(blocks)]
+    return report(replace(fast, blocks=tuple(mixed)))
+
+
+def on_host(block: SoundBlock, host: str) -> SoundBlock:
+    """A block as it is on this host."""
+    return replace(block, trials={arm: (n, replace(one, host=host)) for arm, (n, one) in block.trials.items()})
 
 
 READAHEAD = Arm("v6.11 + readahead.patch")

@@ -27,7 +27,7 @@ from bisector.report.comparison_table import (
     word,
 )
 from bisector.report.document import Paragraph, Section, Table
-from bisector.status.comparison import Arm
+from bisector.status.compared import Arm
 from bisector.status.time_spent import TimeSpent
 from tests.report import comparison_examples as examples
 from tests.report.test_as_html import HOSTILE, Page
@@ -178,6 +178,22 @@ def test_values_of_a_block_are_in_the_columns_of_their_kernels() -> None:
     assert rows_of(replace(made, blocks=(turned, *others)), "blocks")[0][2:] == (
         units.UNKNOWN, "1001", units.UNKNOWN, f"{units.UNKNOWN} (99)", units.UNKNOWN,
     )  # fmt: skip
+
+
+def test_of_several_hosts_the_figures_are_those_of_one_and_the_change_is_of_all() -> None:
+    made = examples.of_two_hosts()
+    (row,) = table(made).rows
+    (alone,) = table(examples.report(examples.measured(examples.FASTER))).rows
+    assert row[1:3] == ("409", "490")  # of all six they would be 685 and 829
+    assert row[3:] == alone[3:]
+    blocks = next(block for one in page(made).sections if one.name == "blocks" for block in one.blocks)
+    assert isinstance(blocks, Table)
+    assert [column.title for column in blocks.columns][:5] == ["setup", "block", "round", "seed", "host"]
+    assert [one[4] for one in blocks.rows] == ["bench1", "bench1", "bench2", "bench1", "bench1", "bench2"]
+    said = " ".join(plain(page(made)).split())
+    assert "Figures are means over the blocks of one host, the one that has the most of a setup." in said
+    assert "Each block is of one host, and its ratios are within it: 4 blocks on bench1, 2 blocks on bench2." in said
+    assert "host" not in [column.title for column in table(examples.usual()).columns]
 
 
 def test_change_on_a_stack_is_compared_with_that_on_the_first_one() -> None:

@@ -11,7 +11,7 @@ from bisector.core.trial import Trial
 from bisector.report.comparison import page
 from bisector.report.comparison_plots import Dot, forest, forest_figure, ratio_ticks, run_order, runs_figure, tick_text
 from bisector.report.drawing import Picture, draw
-from bisector.status.comparison import Measured, SoundBlock
+from bisector.status.compared import Measured, SoundBlock
 from tests.report import comparison_examples as examples
 
 
@@ -27,6 +27,14 @@ def test_forest_has_a_panel_for_each_metric_and_ratios_alone() -> None:
     assert one.high is not None
     assert one.low < one.estimate < one.high
     assert one.label == "lvmcache(ssd,hdd)+ext4: faster"
+
+
+def test_runs_of_each_host_have_a_panel_of_their_own() -> None:
+    plot = run_order(examples.of_two_hosts().result)
+    assert plot is not None
+    assert [(panel.title.partition(":")[0], len(panel.dots)) for panel in plot.panels] == [
+        ("lvmcache(ssd,hdd)+ext4 on bench1", 8), ("lvmcache(ssd,hdd)+ext4 on bench2", 4)
+    ]  # fmt: skip
 
 
 def counted(first: float, *others: float, stack: Setup = examples.LVMCACHE) -> Measured:

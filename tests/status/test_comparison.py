@@ -11,7 +11,8 @@ from bisector.core.figures import Latency, LatencyKind
 from bisector.core.objective import MEAN, SUM, Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
-from bisector.status.comparison import Arm, Measured, Result, Row, SoundBlock, figure, result
+from bisector.status.compared import Arm, Measured, Result, Row, SoundBlock
+from bisector.status.comparison import figure, result
 from tests.examples import commit, run, trial
 
 OLD, NEW, AGAIN = Arm("v6.10"), Arm("v6.11"), Arm("v6.10 (again)", placebo=True)

@@ -6,7 +6,8 @@ import pytest
 
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
-from bisector.status.comparison import Measured, result
+from bisector.status.compared import Measured
+from bisector.status.comparison import result
 from bisector.status.stack_contrasts import StackContrast, stack_contrasts
 from tests.status.test_comparison import AGAIN, BCACHE, LVMCACHE, NEW, OLD, measured
 
