@@ -12,7 +12,7 @@ from bisector.core import json_document
 from bisector.core.errors import UserError
 from bisector.executor import fleet_status
 from bisector.executor.duty import DutyFiles
-from bisector.executor.fleet_status import DRAIN, HERE, RELEASE, STANDING, FleetStatus, HostStatus
+from bisector.executor.fleet_status import DRAIN, FORGET, HERE, RELEASE, STANDING, FleetStatus, HostStatus
 from bisector.executor.spool import Spool, spool_home
 from bisector.executor.standing import standing
 from bisector.fleet import hosts
@@ -40,10 +40,10 @@ examples:
   bisector fleet release bench1
   bisector fleet release --here              on the host itself, which may dial in without SSH
 """
-ON_HOST = (STANDING, DRAIN, RELEASE)
+ON_HOST = (STANDING, DRAIN, RELEASE, FORGET)
 _WIDTH = 120
 _SOME_DID_NOT = 1
-_MOST_REASON = 4096
+_MOST_SAID = 4096  # a reason, or the key of a run
 
 
 def add(parts: Verbs) -> None:
@@ -133,8 +133,14 @@ def _show(arguments: argparse.Namespace, found: FleetStatus) -> int:
 def on_host(action: str) -> int:
     """What the coordinator's commands run on a host; the answer is for a bisector."""
     spool = Spool(spool_home())
+    said = sys.stdin.read(_MOST_SAID).strip() if action in (DRAIN, FORGET) else ""
+    if action == FORGET:
+        from bisector.executor.forget import forget  # noqa: PLC0415 - what ends a trial is slow to load
+
+        write_document(json_document.text(forget(spool, said)))
+        return 0
     if action != STANDING:
-        _done(spool, action, sys.stdin.read(_MOST_REASON) if action == DRAIN else "")
+        _done(spool, action, said)
     write_document(json_document.text(standing(spool)))
     return 0
 

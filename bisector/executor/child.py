@@ -35,7 +35,7 @@ from bisector.store.facts import now
 from bisector.store.rundir import LOCK
 
 MODULE = __name__
-GRACE_S = 60.0  # a guest is shut down, a worktree left in order
+GRACE_S = 40.0  # a guest is shut down, a worktree left in order; of a run that is reset nothing runs in a minute
 _OTHERS_WAITS_S = (5.0,) * 24  # longer than a cancelled job is given to end
 # Where an executor puts the files of what it does, below its run directory.
 WRITTEN = ("trials", "controls", "compilers")

@@ -18,7 +18,7 @@ from bisector.host.load import host_id
 
 HERE = "--here"
 # What is asked of a host by ``bisector fleet on-host``.
-STANDING, DRAIN, RELEASE = "standing", "drain", "release"
+STANDING, DRAIN, RELEASE, FORGET = "standing", "drain", "release", "forget"
 
 
 class HostState(StrEnum):

@@ -33,6 +33,7 @@ PLACE = "place"
 SOURCES = "sources.git"
 _TRANSFERS = "transfers"
 _SPEC, _RUNNER, _RESULT, _EVENTS, _LOCK, _CANCELLED = "spec", "runner", "result", "events", "lock", "cancelled"
+_TURN = "turn"
 _MOST_EVENTS_BYTES = 4 << 20
 _FRAME = struct.Struct(">I")
 _LOCK_S = 1.0  # longer than anybody's look at who holds it
@@ -261,6 +262,14 @@ class Spool:
         for entry in self.entries():
             found.setdefault(entry.key.run, {})[entry.key.id] = entry.standing
         return found
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Begin a job, or remove what is left, while nobody else does, in any process; who does is waited for."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / _TURN).open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     @contextmanager
     def owned(self) -> Iterator[None]:

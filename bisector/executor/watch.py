@@ -84,7 +84,6 @@ class Desk:
     _watched: dict[Key, list[_Attention]] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _places: Places = field(init=False)
-    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)  # begin a job, or remove what is left
 
     def __post_init__(self) -> None:
         self._places = Places(self.spool, self.repository)
@@ -147,6 +146,7 @@ class Desk:
         for entry in self.spool.entries():
             if entry.key.run == key.run and entry.runs:
                 self.cancel(entry.key)
+        _swept(self.spool.place(key.run))  # of a job that was killed
         self._clear()
 
     def detach(self) -> None:
@@ -169,7 +169,7 @@ class Desk:
 
     def _clear(self) -> tuple[str, ...]:
         """Remove what runs have left, unless a job is under way; for each, a sentence."""
-        with self._turn:
+        with self.spool.turn():
             if any(entry.runs for entry in self.spool.entries()):
                 return ()
             try:
@@ -179,7 +179,7 @@ class Desk:
 
     def _begin(self, entry: Entry, spec: Spec) -> bool:
         """Start the job's process unless the job is known; raises :class:`UserError` for other work of its number."""
-        with self._turn, entry.locked() as lock:
+        with self.spool.turn(), entry.locked() as lock:
             if entry.exists:
                 entry.check(spec)
                 return False
@@ -288,7 +288,7 @@ def _swept(place: Path) -> int:
     """End what is marked as the work of a place, unless a job is under way there; how many processes that were."""
     if not place.is_dir():
         return 0
-    with suppress(Held), held(place / LOCK):
+    with suppress(Held, FileNotFoundError), held(place / LOCK):  # it was removed meanwhile, once nothing worked there
         return end_all_of(place)
     return 0
 

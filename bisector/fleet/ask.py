@@ -18,13 +18,15 @@ QUESTION_S = 60.0
 Found = TypeVar("Found")
 
 
-def told(remote: Remote, kind: type[Document], *words: str, stdin: str = "") -> Document:
+def told(
+    remote: Remote, kind: type[Document], *words: str, stdin: str = "", deadline_s: float = QUESTION_S
+) -> Document:
     """What ``bisector fleet on-host`` there answers to these words.
 
     Raises as :meth:`Remote.bisector` does, and :class:`UserError` for a bisector whose answer is another one's.
     """
     host = remote.host
-    answer = remote.bisector("fleet", "on-host", *words, deadline_s=QUESTION_S, stdin=stdin)
+    answer = remote.bisector("fleet", "on-host", *words, deadline_s=deadline_s, stdin=stdin)
     if answer.exit_status == 0:
         check_silent(host, answer)
         try:

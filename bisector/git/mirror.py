@@ -104,6 +104,10 @@ class Mirror:
         self._delete(self._references(_of(run)))
         self._used(run).unlink(missing_ok=True)
 
+    def abandon(self, run: str) -> None:
+        """Have the commits of a run be let go of by the next :meth:`release_unused`; beside whatever git does here."""
+        self._used(run).unlink(missing_ok=True)
+
     def release_unused(self, seconds: float) -> None:
         """Let go of runs that nothing was sent for in that time: the coordinator may be gone for good."""
         used = {path.name: path.stat().st_mtime for path in (self.path / _USED).glob("*")}

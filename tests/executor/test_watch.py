@@ -14,6 +14,7 @@ from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError,
 from bisector.core.events import Event, LiveSample, StageStarted
 from bisector.core.objective import Objective
 from bisector.core.trial import Stage, Trial
+from bisector.executor import watch
 from bisector.executor.base import Failed, Finished, Job
 from bisector.executor.spec import Key, Spec
 from bisector.executor.spool import Spool, Standing
@@ -92,6 +93,13 @@ def test_a_job_is_watched_again_and_done_once(desk: Desk, spool: Path) -> None:
     assert watched(desk, spec()) == watched(desk, Key(RUN, 7)) == first
     assert engines.runs(spool, 7) == 1
     assert desk.spool.held() == {RUN: {7: Standing.DONE}}
+
+
+def test_a_place_that_another_process_removes_meanwhile_is_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_dir", lambda self: True)  # as it was a moment ago
+    assert watch._swept(tmp_path / "gone") == 0
 
 
 def test_what_is_acknowledged_is_forgotten(desk: Desk) -> None:
