@@ -15,6 +15,7 @@ from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.events import Listener
 from bisector.executor.local import kernel_builder
+from bisector.executor.spec import run_key
 from bisector.fleet.extra import Extra, check_installed
 from bisector.fleet.home import FleetHome
 from bisector.fleet.hosts import Hosts, Role
@@ -47,7 +48,7 @@ def on_hosts(hosts: Hosts) -> Equip:
 
     @contextmanager
     def equip(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
-        from bisector.executor.cluster.connect import remote_executor, run_key  # noqa: PLC0415 - Dask is an extra, and slow to load
+        from bisector.executor.cluster.connect import remote_executor  # noqa: PLC0415 - Dask is an extra, and slow to load
         from bisector.executor.cluster.security import door  # noqa: PLC0415 - see above
 
         with Store.open(RunDirectory(run_dir).database, readonly=True) as store:
@@ -58,7 +59,7 @@ def on_hosts(hosts: Hosts) -> Equip:
         with (
             locks.using_caches(resources.cache_home()),
             remote_executor(
-                door(address, _certificates(address)),
+                door(address, certificates(address)),
                 key,
                 run_dir,
                 settings,
@@ -78,7 +79,7 @@ def on_hosts(hosts: Hosts) -> Equip:
     return equip
 
 
-def _certificates(address: str) -> Path | None:
+def certificates(address: str) -> Path | None:
     """The coordinator's own; raises :class:`UserError` where there are none and they are needed."""
     own = FleetHome.of_person().coordinator.directory
     if not own.is_dir():

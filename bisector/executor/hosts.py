@@ -109,8 +109,9 @@ HostNews: TypeAlias = Joined | Left | Leaving | Drained | NotTaken | Came | Unhe
 class Word(StrEnum):
     """What a host is told beside its jobs. It may be lost, and is told again when the host comes back.
 
-    ``OVER`` is about a run as a whole, whatever the number, and is told once: what a host that misses it keeps of the
-    run goes when nothing has used it for long.
+    ``OVER`` is about a run as a whole, whatever the number. At the end of a run it is told once: what a host that
+    misses it keeps of the run goes when nothing has used it for long. Of a run that is reset it is told until it is
+    heard (:mod:`bisector.executor.telling`).
     """
 
     CANCEL = "cancel"

@@ -4,6 +4,8 @@ The digest of the settings says which other ones it may be mistaken for: figures
 are figures of something else. Files are carried by content, since their paths are those of the host that sends them.
 """
 
+import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,15 +15,28 @@ from typing import Self
 from bisector.config import Settings
 from bisector.core.errors import InfraError, UserError
 from bisector.executor.base import BuildRequest, ControlRequest, Job, Request
+from bisector.host.detached import machine_id
 from bisector.host.files import inside, sha256_of
 from bisector.store.run_files import INPUTS, fingerprint
 from bisector.trial.runner import TrialRequest
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+_RUN_LENGTH = 80  # of its part for people
+_RUN_DIGITS = 16
 _DIGITS = 12  # of a hash, as the name of a directory
 _MOST_BYTES = 64 << 20  # of all files together: configurations and job files, and a bundle that a workload may take
 _BUILDS = 4  # each compiler that is tried has its time, and a build that was not done in time is tried once more
 _SPARE_S = 3600.0
+
+
+def run_key(run_dir: Path, created_at: str) -> str:
+    """A name that no other run has, or ever had, also on other coordinators; it may be the name of a directory.
+
+    A run directory may be removed and made again with the same name, so the time of the record is part of it.
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", run_dir.name).lstrip("._-")[:_RUN_LENGTH] or "run"
+    whole = "\0".join((machine_id(), os.path.realpath(run_dir), created_at))
+    return f"{name}-{hashlib.sha256(os.fsencode(whole)).hexdigest()[:_RUN_DIGITS]}"
 
 
 @dataclass(frozen=True, slots=True)

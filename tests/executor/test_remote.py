@@ -11,7 +11,6 @@ from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, B
 from bisector.core.events import Event, Listener, Note, StageStarted
 from bisector.core.trial import Stage
 from bisector.executor.base import BuildRequest, Failed, Finished, Job, News, Progress
-from bisector.executor.cluster.connect import run_key
 from bisector.executor.hosts import (
     Came,
     Drained,
@@ -28,7 +27,7 @@ from bisector.executor.hosts import (
 )
 from bisector.executor.parcel import Parcel
 from bisector.executor.remote import RemoteExecutor
-from bisector.executor.spec import Key, Spec
+from bisector.executor.spec import Key, Spec, run_key
 from bisector.executor.spool import Standing
 from bisector.executor.watch import Returned
 from bisector.trial.runner import TrialRequest

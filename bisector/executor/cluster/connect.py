@@ -1,40 +1,28 @@
-"""An executor over the hosts that connect to this one, for as long as a bisection lasts."""
+"""The hosts that connect to this one: an executor over them for as long as a bisection lasts, or a word to them."""
 
-import hashlib
-import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from bisector.config import Settings
 from bisector.core import resources
+from bisector.core.deadline import Deadline
 from bisector.core.events import Listener
 from bisector.core.subject import Compiler
 from bisector.executor.cluster.coordinator import Coordinator
 from bisector.executor.cluster.security import Door
+from bisector.executor.hosts import Joined
 from bisector.executor.kernels import kernels_of
 from bisector.executor.local import kept_kernels
 from bisector.executor.remote import RemoteExecutor
 from bisector.executor.supply import Supplies
+from bisector.executor.telling import Telling
+from bisector.executor.untold import Untold
 from bisector.fleet.versions import compared
 from bisector.git.repository import Repository
-from bisector.host.detached import machine_id
 from bisector.host.files import our_files, scratch
 
 _CONNECT_S = 300.0
-_DIGITS = 16
-_NAME_LENGTH = 80
-
-
-def run_key(run_dir: Path, created_at: str) -> str:
-    """A name that no other run has, or ever had, also on other coordinators; it may be the name of a directory.
-
-    A run directory may be removed and made again with the same name, so the time of the record is part of it.
-    """
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", run_dir.name).lstrip("._-")[:_NAME_LENGTH] or "run"
-    whole = "\0".join((machine_id(), os.path.realpath(run_dir), created_at))
-    return f"{name}-{hashlib.sha256(os.fsencode(whole)).hexdigest()[:_DIGITS]}"
 
 
 @contextmanager
@@ -60,11 +48,13 @@ def remote_executor(
 
     Raises :class:`bisector.core.errors.UserError` for an address that cannot be listened at, and
     :class:`bisector.core.errors.InfraError` when the hosts do not come. When it ends, the hosts' jobs go on: what they
-    hold is heard by the process that goes on with the run.
+    hold is heard by the process that goes on with the run. They are told of runs that were reset while they were away.
     """
+    untold = Untold()
+    untold.strike_run(run)  # it goes on, so it is over for nobody
     with _files() as place, Coordinator(door, Supplies(repository, kept_kernels(), place), dashboard) as coordinator:
         executor = RemoteExecutor(
-            coordinator,
+            Telling(coordinator, untold),
             run,
             run_dir,
             settings,
@@ -79,6 +69,21 @@ def remote_executor(
         )
         executor.wait_for_hosts(hosts, _CONNECT_S)
         yield executor
+
+
+def tell_over(door: Door, untold: Untold, names: Collection[str], seconds: float) -> frozenset[str]:
+    """Listen at ``door`` until these hosts have been told what they are to be told; those that have, in that time.
+
+    Raises as :func:`remote_executor` for an address that cannot be listened at.
+    """
+    with Coordinator(door) as coordinator:
+        connection, deadline = Telling(coordinator, untold), Deadline("hosts that connect", seconds)
+        told = {host.name for host in connection.hosts()}
+        while not told.issuperset(names) and not deadline.expired:
+            match connection.news(deadline.remaining_s):
+                case Joined(host):
+                    told.add(host.name)
+        return frozenset(told.intersection(names))
 
 
 @contextmanager
