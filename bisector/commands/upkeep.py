@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb, run_directory, write_json
+from bisector.commands.equip import remembered
 from bisector.commands.output import note, write
 from bisector.config import Settings, options
 from bisector.core import resources, units
@@ -41,6 +42,7 @@ _RESET_EXAMPLES = """\
 examples:
   bisector reset                             end the newest run; its record and logs stay
   bisector reset --run-dir RUN --delete      remove all of a run
+Hosts of a fleet are told; one that is away is told when it is connected to any run.
 """
 _SHORT = 12
 _SIZE_WIDTH = 9
@@ -194,6 +196,7 @@ def reset(arguments: argparse.Namespace) -> int:
             by_others = store.by_others
             if (store.is_search or store.plan is not None) and (state is None or state.state is State.RUNNING):
                 store.set_state(State.STOPPED, "reset")
+            _tell_hosts(run, store)
         if asked.repository is not None and not by_others:  # an import has nothing outside its record
             _remove_all(run, asked.repository, options.from_json(asked.settings))
         if arguments.delete:
@@ -201,6 +204,16 @@ def reset(arguments: argparse.Namespace) -> int:
                 remove_whole(run.path)
     write(f"{run.path} {'removed' if arguments.delete else 'reset; its record stays'}\n")
     return 0
+
+
+def _tell_hosts(run: RunDirectory, store: Store) -> None:
+    """Have the hosts of a run forget it, if it has any."""
+    if (file := remembered(run)) is None:
+        return
+    from bisector.bisect.reset_hosts import tell_hosts  # noqa: PLC0415 - of a fleet alone
+
+    for told in tell_hosts(run, store, file, lambda text: note(f"bisector: {text}")):
+        write(f"{told}\n")
 
 
 def _remove_all(run: RunDirectory, repository: Path, settings: Settings) -> None:

@@ -138,6 +138,10 @@ class Store:
         """What was submitted to a host that was not heard of any more, and has not come to a trial since."""
         return submissions.silent(self.database)
 
+    def hosts(self) -> frozenset[str]:
+        """The names of the hosts that anything was submitted to; one is empty where the executor was to choose."""
+        return submissions.hosts(self.database)
+
     def controls(self) -> tuple[Control, ...]:
         """Every time that a sound end was tried again, oldest first; each has the number of its place, from 1."""
         with self.database.snapshot():

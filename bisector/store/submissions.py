@@ -5,6 +5,11 @@ from bisector.store.facts import Ending, InFlight, Submitted
 from bisector.store.rows import build
 
 
+def hosts(database: Database) -> frozenset[str]:
+    """The names of the hosts that anything was submitted to; empty where the executor was to choose."""
+    return frozenset(row["host"] for row in database.select("submitted")) if database.has("submitted") else frozenset()
+
+
 def that_ended(database: Database, ending: Ending | None) -> tuple[InFlight, ...]:
     """Those that ended so, or that have not ended, oldest first."""
     if not database.has("submitted"):
