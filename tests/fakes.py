@@ -304,7 +304,7 @@ def at_once(seconds: float) -> None:
 
 def measured(executor: Executor, request: TrialRequest) -> Trial:
     """The trial that comes of a request; raises what it failed with."""
-    return result_of(executor, request, lambda event: None)
+    return result_of(executor, request, lambda event: None, 1)
 
 
 def faulted(executor: Executor, request: ControlRequest | BuildRequest, id_: int = 1) -> Fault | None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -13,14 +12,14 @@ from bisector.bisect.equipment import Equip
 from bisector.bisect.failures import again_in, fault_row
 from bisector.bisect.session import clean_up
 from bisector.config import RetryPolicy, Settings, options
-from bisector.core.errors import AttemptFailed, BisectorError, UserError
+from bisector.core.errors import AttemptFailed, AttemptLost, BisectorError, Interrupted, UserError
 from bisector.core.events import Listener, Planned, TrialJudged
 from bisector.core.subject import Cell, Commit, Subject
 from bisector.core.trial import Trial
 from bisector.executor.base import Executor, result_of
 from bisector.git.repository import Repository
 from bisector.status.view import TrialView
-from bisector.store.facts import Ended, Ending, Fact, NumberedTrial, Submitted, Work
+from bisector.store.facts import Ended, Ending, NumberedTrial, Submitted, Work, now
 from bisector.store.rows import BisectionRow, InfraFaultRow
 from bisector.store.run_files import compared, fingerprint
 from bisector.store.rundir import RunDirectory
@@ -68,16 +67,8 @@ class Single:
             equip(self.settings, self.run.path, marked, tell) as equipment,
         ):
             tell(Planned(n, commit, "test", 0, 0))
-            submitted = self.store.add(Submitted(Work.TRIAL, commit.sha, n))
-            try:
-                request = TrialRequest(n, Cell(Subject(commit), self.settings.setup), {})
-                trial = result_of(equipment.executor, request, tell, submitted)
-            except BisectorError as error:
-                self.store.add(*_failed(commit, error), Ended(submitted, Ending.FAILED))
-                equipment.executor.acknowledge(submitted)
-                raise
-            self.store.add(NumberedTrial(n, trial), Ended(submitted, Ending.DONE))
-            equipment.executor.acknowledge(submitted)
+            request = TrialRequest(n, Cell(Subject(commit), self.settings.setup), {})
+            attempt(self.store, equipment.executor, request, tell)
         return self._seen(n, tell)
 
     def _seen(self, n: int, tell: Listener) -> tuple[TrialView, Judging]:
@@ -88,9 +79,26 @@ class Single:
         return TrialView(n, trial, judgement.verdict, judgement.why, value=judging.value(trial)), judging
 
 
-def _failed(commit: Commit, error: BisectorError) -> tuple[Fact, ...]:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return (fault_row(now, commit.sha, error),) if isinstance(error, AttemptFailed) else ()
+def attempt(store: Store, executor: Executor, request: TrialRequest, tell: Listener, host: str = "") -> Trial:
+    """A trial on a host, if one is named; it is on record when this returns, with the end of its submission.
+
+    Raises what it failed with, which is on record, too. One that is interrupted is broken off.
+    """
+    sha = request.commit.sha
+    id_ = store.add(Submitted(Work.TRIAL, sha, request.n, host))
+    try:
+        trial = result_of(executor, request, tell, id_, host)
+    except (KeyboardInterrupt, Interrupted):
+        executor.cancel(id_)
+        raise
+    except BisectorError as error:
+        row = (fault_row(now(), sha, error),) if isinstance(error, AttemptFailed) else ()
+        store.add(*row, Ended(id_, Ending.SILENT if isinstance(error, AttemptLost) else Ending.FAILED))
+        executor.acknowledge(id_)
+        raise
+    store.add(NumberedTrial(request.n, trial), Ended(id_, Ending.DONE))
+    executor.acknowledge(id_)
+    return trial
 
 
 def settings_for(run: RunDirectory, repository: Repository, settings: Settings, *, given: bool) -> Settings:
@@ -125,24 +133,32 @@ def _otherwise(recorded: Settings, settings: Settings) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Attempts at trials of which nothing is derived but their own figures; those that fail go to ``record``."""
+    """Attempts at trials of which nothing is derived but their own figures, on a host, if one is named.
 
+    Each is on record in ``store``; those that fail go to ``record``, too.
+    """
+
+    store: Store
     executor: Executor
     record: Callable[[InfraFaultRow], None]
     tell: Listener
     pause: Callable[[float], None]
     policy: RetryPolicy
+    host: str = ""
 
-    def at(self, request: TrialRequest) -> Trial:
-        """The trial; raises the :class:`AttemptFailed` of the last attempt when all fail, anything else at once."""
+    def at(self, request: TrialRequest) -> Numbered:
+        """The trial, and its number, which is the next one at each attempt.
+
+        Raises the :class:`AttemptFailed` of the last attempt when all fail, anything else at once.
+        """
         return patiently(lambda: self._once(request), self.tell, self.pause, self.policy)
 
-    def _once(self, request: TrialRequest) -> Trial:
+    def _once(self, request: TrialRequest) -> Numbered:
+        n = self.store.next_n
         try:
-            return result_of(self.executor, request, self.tell)
+            return n, attempt(self.store, self.executor, replace(request, n=n), self.tell, self.host)
         except AttemptFailed as error:
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            self.record(fault_row(now, request.commit.sha, error))
+            self.record(fault_row(now(), request.commit.sha, error))
             raise
 
 
@@ -171,7 +187,7 @@ class Settled:
     settlement: Settlement
 
 
-def settle(settings: Settings, commit: Commit, attempts: Attempts, store: Store, purpose: str) -> Settled:
+def settle(settings: Settings, commit: Commit, attempts: Attempts, purpose: str) -> Settled:
     """Measure a commit as often as the loop over commits would: once, unless the evidence is weak.
 
     Each trial is on record before anything is concluded from it; earlier ones of the commit do not count.
@@ -180,14 +196,14 @@ def settle(settings: Settings, commit: Commit, attempts: Attempts, store: Store,
     sound run has no value that can decide: no other run has one.
     """
     trials: tuple[Numbered, ...] = ()
-    while isinstance(now := Judging(settings, trials).settlement(commit.sha), Again):
-        n = store.next_n
-        attempts.tell(Planned(n, commit, f"{purpose}, again: {now.why}" if trials else purpose, 0, 0))
-        trial = attempts.at(TrialRequest(n, Cell(Subject(commit), settings.setup), {}, again=bool(trials)))
-        store.add_trial(trial)
+    while isinstance(found := Judging(settings, trials).settlement(commit.sha), Again):
+        n = attempts.store.next_n
+        attempts.tell(Planned(n, commit, f"{purpose}, again: {found.why}" if trials else purpose, 0, 0))
+        request = TrialRequest(n, Cell(Subject(commit), settings.setup), {}, again=bool(trials))
+        n, trial = attempts.at(request)
         trials = (*trials, (n, trial))
         judging = Judging(settings, trials)
         *_, (_, _, judgement) = judging.judged_trials()
         attempts.tell(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))
         judging.check_metric(commit.sha)
-    return Settled(trials, now)
+    return Settled(trials, found)

@@ -1,7 +1,7 @@
 """Where trials run, as the loop sees it: work is submitted under a number, and news of it come back."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeAlias, overload
 
@@ -164,16 +164,23 @@ def cancelled(job: Job, host: str) -> Failed:
 
 
 @overload
-def result_of(executor: Executor, request: TrialRequest, tell: Listener, id_: int = 1) -> Trial: ...
+def result_of(executor: Executor, request: TrialRequest, tell: Listener, id_: int, host: str = "") -> Trial: ...
 @overload
 def result_of(
-    executor: Executor, request: ControlRequest | BuildRequest, tell: Listener, id_: int = 1
+    executor: Executor, request: ControlRequest | BuildRequest, tell: Listener, id_: int, host: str = ""
 ) -> Fault | None: ...
-def result_of(executor: Executor, request: Request, tell: Listener, id_: int = 1) -> Result:
-    """The result of a job, under this number, for whoever has no other; raises what it failed with."""
-    executor.submit(Job(id_, request))
-    while isinstance(news := executor.next(), Progress):
-        tell(news.event)
+def result_of(executor: Executor, request: Request, tell: Listener, id_: int, host: str = "") -> Result:
+    """The result of a job, under this number, for whoever has no other; raises what it failed with.
+
+    A trial names the host by which the executor knows where it was made. What comes late of a job that was given up
+    before is forgotten.
+    """
+    executor.submit(Job(id_, request), host)
+    while isinstance(news := executor.next(), Progress) or news.id != id_:
+        if isinstance(news, Progress):
+            tell(news.event)
+        else:
+            executor.acknowledge(news.id)
     if isinstance(news, Failed):
         raise news.error
-    return news.result
+    return replace(news.result, host=news.host) if isinstance(news.result, Trial) else news.result

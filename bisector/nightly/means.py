@@ -133,10 +133,11 @@ class TipBench:
         settings = keep_inputs(measuring, run.path)
         with run.lock(), Single.open(run, repository, settings) as single:
             with self.equip(settings, run.path, repository, self.tell) as equipment:
-                attempts = Attempts(equipment.executor, record, self.tell, equipment.pause, settings.retries)
+                executor, pause = equipment.executor, equipment.pause
+                attempts = Attempts(single.store, executor, record, self.tell, pause, settings.retries)
                 for target in targets:
                     purpose = f"{self.job.name}: {target.role} {target.rev}"
-                    settled = settle(settings, target.commit, attempts, single.store, purpose)
+                    settled = settle(settings, target.commit, attempts, purpose)
                     record(self._measurement(run, target, settled, settings))
             discard(run.path / "build")
 

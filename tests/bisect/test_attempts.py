@@ -1,6 +1,8 @@
 """How often an attempt is made, how long it waits in between, and what is recorded and told of it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +11,9 @@ from bisector.config import RetryPolicy, options
 from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Event, Note
 from bisector.core.trial import Trial
-from bisector.store.rows import InfraFaultRow
+from bisector.store.facts import Ending
+from bisector.store.rows import BisectionRow, InfraFaultRow
+from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.examples import cell, commit
@@ -22,17 +26,23 @@ POLICY = RetryPolicy()
 class Log:
     """What was recorded, told and waited for."""
 
+    store: Store
     faults: list[InfraFaultRow] = field(default_factory=list)
     told: list[Event] = field(default_factory=list)
     waited_s: list[float] = field(default_factory=list)
 
     def trial(self, executor: fakes.FakeExecutor, policy: RetryPolicy = POLICY) -> Trial:
-        return Attempts(executor, self.faults.append, self.told.append, self.waited_s.append, policy).at(REQUEST)
+        attempts = Attempts(
+            self.store, executor, self.faults.append, self.told.append, self.waited_s.append, policy, fakes.HOST
+        )
+        return attempts.at(REQUEST)[1]
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
+def log(tmp_path: Path) -> Iterator[Log]:
+    row = BisectionRow.of(options.load({}, directory=tmp_path).settings, tmp_path)
+    with Store.create(tmp_path / "record.sqlite", row) as store:
+        yield Log(store)
 
 
 def failing(times: int) -> fakes.FakeExecutor:
@@ -51,6 +61,49 @@ def test_waits_grow_to_minutes_and_are_told(log: Log) -> None:
     assert [fault.message for fault in log.faults] == ["the network went away"] * POLICY.attempts
     notes = [event.text for event in log.told if isinstance(event, Note)]
     assert notes[-1] == "not the kernel's fault, trying again in 300 s: the network went away"
+
+
+def test_each_attempt_is_on_record_and_forgotten_once_it_is(log: Log) -> None:
+    """Under a number of its own: on a fleet, the host keeps what came of it until then."""
+    executor = failing(1)
+    log.trial(executor)
+    assert log.trial(executor).host == fakes.HOST
+    assert [(n, trial.commit) for n, trial in log.store.trials()] == [(1, REQUEST.commit), (2, REQUEST.commit)]
+    assert executor.acknowledged == [1, 2, 3]
+    endings = [row["ending"] for row in log.store.database.select("ended")]
+    assert endings == [Ending.FAILED, Ending.DONE, Ending.DONE]
+    assert {row["host"] for row in log.store.database.select("submitted")} == {fakes.HOST}
+    assert [one.message for one in log.store.infra_faults()] == ["the network went away"]
+
+
+def test_what_comes_late_of_another_job_is_forgotten(log: Log) -> None:
+    """The host was silent for too long; its number stays its own."""
+    executor = fakes.FakeExecutor(lambda sha: True, loses={REQUEST.commit.sha: 1})
+    log.trial(executor)
+    (silent,) = log.store.silent()
+    assert (silent.id, silent.submitted.n) == (1, 1)
+    log.trial(executor)
+    assert [n for n, _ in log.store.trials()] == [2, 3]
+    assert executor.acknowledged.count(1) == 2
+
+
+def test_what_is_interrupted_is_broken_off(log: Log) -> None:
+    """On another host it would go on."""
+    cancelled = list[int]()
+
+    class Watched(fakes.FakeExecutor):
+        def cancel(self, id_: int) -> None:
+            cancelled.append(id_)
+
+    def interrupted(request: TrialRequest) -> Trial:
+        raise KeyboardInterrupt
+
+    executor = Watched(lambda sha: True)
+    executor.measure = interrupted  # type: ignore[method-assign] # a bench at which somebody types Ctrl-C
+    with pytest.raises(KeyboardInterrupt):
+        log.trial(executor)
+    assert cancelled == [1]
+    assert [one.id for one in log.store.in_flight()] == [1]
 
 
 def test_what_comes_back_in_time_costs_nothing_more(log: Log) -> None:
