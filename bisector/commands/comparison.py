@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bisector.bisect.equipment import Equip
 from bisector.commands.comparison_show import show, show_measured
-from bisector.commands.equip import equip_of, remember, remembered
+from bisector.commands.equip import equip_of, remember
 from bisector.commands.output import warn
 from bisector.compare import session
 from bisector.core.errors import BisectorError, InfraError, UserError
@@ -26,7 +26,7 @@ def resume(
 
     On the ``hosts`` of a file, or those that it was begun on; else here.
     """
-    equip = equip_of(used := hosts or remembered(run))
+    equip = equip_of(used := hosts or run.hosts)
     if budget_s is not None:
         session.give_time(run, store, budget_s)
     if used is None and not _is_over(store, plan):

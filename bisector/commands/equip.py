@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 
 from bisector.bisect.equipment import Equip, here
-from bisector.host.files import our_files
-from bisector.store.rundir import HOSTS, RunDirectory
+from bisector.store.rundir import RunDirectory
 
 _HELP = "measure on the hosts of a fleet, and not here: hosts.toml"
 
@@ -28,12 +27,4 @@ def equip_of(file: Path | None) -> Equip:
 def remember(run: RunDirectory, file: Path | None) -> None:
     """Have ``resume`` go on where a run was begun."""
     if file is not None:
-        with our_files(run.path):
-            (run.path / HOSTS).write_text(f"{file.absolute()}\n", encoding="utf-8")
-
-
-def remembered(run: RunDirectory) -> Path | None:
-    """The list of hosts that a run was begun with, or gone on with last."""
-    with our_files(run.path):
-        known = run.path / HOSTS
-        return Path(known.read_text(encoding="utf-8").strip()) if known.is_file() else None
+        run.remember_hosts(file)

@@ -26,7 +26,7 @@ from bisector.commands.arguments import (
     run_directory,
     write_json,
 )
-from bisector.commands.equip import add_hosts, equip_of, remember, remembered
+from bisector.commands.equip import add_hosts, equip_of, remember
 from bisector.commands.forecasting import forecast_of
 from bisector.commands.output import note, warn, write
 from bisector.config import options
@@ -207,7 +207,7 @@ def resume(arguments: argparse.Namespace) -> int:
             session.give_time(store, arguments.budget)
             if not arguments.quiet and (case := from_record.case_of(store)) is not None:
                 note(f"bisector: {reach_from(case, arguments.budget).sentence}")
-        equip = equip_of(hosts := arguments.hosts or remembered(run))
+        equip = equip_of(hosts := arguments.hosts or run.hosts)
         if hosts is None:
             checks.warn_again(options.from_json(store.bisection().settings), run.path, warn)
         remember(run, arguments.hosts)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bisector.bisect.equipment import here
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb, write_json
+from bisector.commands.equip import add_hosts, equip_of
 from bisector.commands.output import note, save, write
 from bisector.core import units
 from bisector.core.errors import BisectorError, UserError
+from bisector.fleet.hosts import load
 from bisector.host import systemd
 from bisector.nightly import night, plan, timer
 from bisector.nightly.documents import DryRun, History, OneNight
@@ -30,6 +31,7 @@ examples:
   bisector nightly --config nightly.toml --check       is the file valid?
   bisector nightly --config nightly.toml --dry-run     what would be done now, and in which order?
   bisector nightly --config nightly.toml               one night, now
+  bisector nightly --config nightly.toml --hosts hosts.toml          on the hosts of a fleet
   bisector nightly --config nightly.toml --install-timer --at 01:30
 exit codes: 0 no job failed, or the hours were over; 1 a job failed, and was reported; others as in
 `bisector --help`
@@ -60,6 +62,7 @@ def add(verbs: Verbs) -> None:
         metavar="HH:MM",
         help="with --install-timer: when a night starts (default: %(default)s)",
     )
+    add_hosts(verb)
     add_json(verb)
     add_quiet(verb)
     shown = add_verb(verbs, "history", history, examples=_HISTORY_EXAMPLES)
@@ -75,18 +78,19 @@ def nightly(arguments: argparse.Namespace) -> int:
     if arguments.config is None:
         raise UserError("nightly needs --config FILE", "docs/nightly.md has an example of such a file")
     wanted = plan.load(arguments.config)
+    equip_of(arguments.hosts)  # a file by which no host can connect is refused, whatever is to be done
     if arguments.check:
         write(f"{wanted.path}: valid; {units.plural(len(wanted.jobs), 'job')}, {wanted.budget_hours:g} h a night\n")
         return 0
     if arguments.install_timer:
-        return _install_timer(Timer(wanted, arguments.at, arguments.system))
+        return _install_timer(Timer(wanted, arguments.at, arguments.system, arguments.hosts))
     if arguments.dry_run:
         return _dry_run(wanted, json=arguments.json)
-    return _night(wanted, json=arguments.json, quiet=arguments.quiet)
+    return _night(wanted, arguments.hosts, json=arguments.json, quiet=arguments.quiet)
 
 
-def _night(wanted: Plan, *, json: bool, quiet: bool) -> int:
-    home = nights_home()
+def _night(wanted: Plan, hosts: Path | None, *, json: bool, quiet: bool) -> int:
+    home, equip, listed = nights_home(), equip_of(hosts), load(hosts) if hosts is not None else None
     display = display_for(sys.stderr if json else sys.stdout, quiet=quiet)
     postman = ByMail(home / "letters")
     with night.only_one(home), ExitStack() as stack:
@@ -98,7 +102,7 @@ def _night(wanted: Plan, *, json: bool, quiet: bool) -> int:
             raise
         night.began(home)
         stack.enter_context(display)
-        n, _ = night.run(wanted, Means(record, postman, display, home, here))
+        n, _ = night.run(wanted, Means(record, postman, display, home, equip, listed))
         events, nights = record.events(), record.nights()
     if json:
         write_json(OneNight.of(trends(events), nights[n - 1]))
@@ -159,7 +163,7 @@ def _draw(shown: Sequence[Trend], nights: Sequence[Night], path: Path) -> None:
 
 def _install_timer(wanted: Timer) -> int:
     if wanted.system:
-        check_for_root(wanted.plan)
+        check_for_root(wanted)
     if not systemd.runs():
         note("systemd does not run here; this is the line for cron (crontab -e):")
         write(f"{wanted.crontab()}\n")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb, run_directory, write_json
-from bisector.commands.equip import remembered
 from bisector.commands.output import note, write
 from bisector.config import Settings, options
 from bisector.core import resources, units
@@ -208,7 +207,7 @@ def reset(arguments: argparse.Namespace) -> int:
 
 def _tell_hosts(run: RunDirectory, store: Store) -> None:
     """Have the hosts of a run forget it, if it has any."""
-    if (file := remembered(run)) is None:
+    if (file := run.hosts) is None:
         return
     from bisector.bisect.reset_hosts import tell_hosts  # noqa: PLC0415 - of a fleet alone
 

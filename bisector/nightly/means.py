@@ -14,19 +14,21 @@ from pathlib import Path
 from typing import Protocol
 
 from bisector.analysis.judgement import Measured, judged_run
-from bisector.bisect.equipment import Equip
+from bisector.bisect.equipment import Equip, Equipment
 from bisector.bisect.single import Attempts, Settled, Single, settle
 from bisector.config import Settings
 from bisector.core.errors import Finding, InfraError
 from bisector.core.events import Listener, Note
 from bisector.core.subject import Commit
 from bisector.doctor import checks
+from bisector.fleet.hosts import Hosts
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.files import discard, our_files
 from bisector.mail import compose, outbox, smtp
 from bisector.mail.addresses import parse
 from bisector.mail.outbox import Mails
+from bisector.nightly.host import host_for
 from bisector.nightly.plan import Job, Send
 from bisector.report.document import Envelope
 from bisector.store.nights import Fact, Measurement, NightRecord, Role
@@ -51,13 +53,14 @@ class Postman(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a night works with; ``home`` keeps the files of its jobs."""
+    """What a night works with; ``home`` keeps the files of its jobs, ``hosts`` are those that measure, if others do."""
 
     record: NightRecord
     postman: Postman
     tell: Listener
     home: Path
     equip: Equip
+    hosts: Hosts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +115,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TipBench:
-    """Measures for one job, in a run directory below its own."""
+    """Measures for one job, in a run directory below its own; of a fleet on the ``last_host``, if there was one."""
 
     job: Job
     directory: Path
-    tell: Listener
-    equip: Equip
+    means: Means
+    last_host: str
 
     def measure(self, repository: Repository, targets: Iterable[Target], record: Callable[[Fact], None]) -> None:
         """One measurement after the other, each recorded when its trials are.
@@ -126,23 +129,32 @@ class TipBench:
         an infrastructure error that stays.
         """
         measuring = bundled(self.job.measuring, repository)
-        checks.check(measuring, self.directory, self._warn)
+        if self.means.hosts is None:
+            checks.check(measuring, self.directory, self._warn)
         run = RunDirectory(self.directory / self.job.conditions[:_DIGITS])
         with our_files(self.directory):
             run.path.mkdir(exist_ok=True)
         settings = keep_inputs(measuring, run.path)
         with run.lock(), Single.open(run, repository, settings) as single:
-            with self.equip(settings, run.path, repository, self.tell) as equipment:
-                executor, pause = equipment.executor, equipment.pause
-                attempts = Attempts(single.store, executor, record, self.tell, pause, settings.retries)
+            with self.means.equip(settings, run.path, repository, tell := self.means.tell) as equipment:
+                executor, host = equipment.executor, self._host(equipment)
+                attempts = Attempts(single.store, executor, record, tell, equipment.pause, settings.retries, host)
                 for target in targets:
                     purpose = f"{self.job.name}: {target.role} {target.rev}"
                     settled = settle(settings, target.commit, attempts, purpose)
                     record(self._measurement(run, target, settled, settings))
             discard(run.path / "build")
 
+    def _host(self, equipment: Equipment) -> str:
+        if self.means.hosts is None:
+            return ""
+        return host_for(equipment, self.means.hosts, self.last_host, self._say)
+
+    def _say(self, text: str) -> None:
+        self.means.tell(Note(f"{self.job.name}: {text}"))
+
     def _warn(self, finding: Finding) -> None:
-        self.tell(Note(f"{self.job.name}: {finding.warning}"))
+        self._say(finding.warning)
 
     def _measurement(self, run: RunDirectory, target: Target, settled: Settled, settings: Settings) -> Measurement:
         n, trial = settled.trials[-1]

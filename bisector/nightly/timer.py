@@ -18,6 +18,7 @@ from pathlib import Path
 from bisector.config import EMBEDDED
 from bisector.core import resources
 from bisector.core.errors import UserError
+from bisector.fleet.home import FleetHome
 from bisector.git.repository import Repository
 from bisector.host import systemd
 from bisector.nightly.plan import Job, Plan
@@ -41,11 +42,12 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """The nights of one plan, at one time of day (HH:MM), for the system or for this user."""
+    """The nights of one plan, at one time of day (HH:MM), for the system or for this user; ``hosts`` may measure."""
 
     plan: Plan
     at: str
     system: bool
+    hosts: Path | None = None
 
     def __post_init__(self) -> None:
         if not _AT.fullmatch(self.at):
@@ -54,7 +56,8 @@ class Timer:
     @property
     def command(self) -> tuple[str, ...]:
         """What is started."""
-        return (sys.executable, "-m", "bisector", "nightly", "--config", str(self.plan.path))
+        hosts = () if self.hosts is None else ("--hosts", str(self.hosts.absolute()))
+        return (sys.executable, "-m", "bisector", "nightly", "--config", str(self.plan.path), *hosts)
 
     def files(self) -> dict[str, str]:
         """The text of each unit, by its file name."""
@@ -114,22 +117,25 @@ def remove(where: Path) -> tuple[Path, ...]:
     return paths
 
 
-def check_for_root(plan: Plan) -> None:
+def check_for_root(timer: Timer) -> None:
     """Raise :class:`UserError` unless all that such nights are made of is root's, and written by root alone.
 
     The interpreter, the package and its libraries, the programs of the search path, the jobs' file and what it names,
     compilers too, the repositories (of a linked worktree also the one that it belongs to), whose configuration git
     follows. What a commit's own Makefiles do is another matter.
     """
-    for what, path in _parts(plan):
+    for what, path in _parts(timer):
         if (found := _changeable(path)) is not None:
             place, why = found
             raise UserError(f"{place} {why}, and root would run {what} {path} every night", _HINT)
 
 
-def _parts(plan: Plan) -> Iterator[tuple[str, Path]]:
-    yield "the jobs of", plan.path
-    for job in plan.jobs:
+def _parts(timer: Timer) -> Iterator[tuple[str, Path]]:
+    yield "the jobs of", timer.plan.path
+    if timer.hosts is not None:  # who is a host of this fleet can run programs here
+        yield "with the hosts of", timer.hosts
+        yield "with the certificates in", FleetHome.of_person().path
+    for job in timer.plan.jobs:
         yield from _of_job(job)
     yield "the interpreter", Path(sys.executable)
     for directory in filter(None, os.environ.get("PATH", "").split(os.pathsep)):

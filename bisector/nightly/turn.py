@@ -14,7 +14,7 @@ from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
 from bisector.config import options
 from bisector.core.deadline import Deadline
-from bisector.core.errors import BisectorError, EndsDoNotReproduce, Interrupted, UserError
+from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, Interrupted, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.subject import Commit
 from bisector.core.verdict import State
@@ -98,7 +98,9 @@ class Turn:
             if not self._story().knows_tag(tag.commit.sha, self.job.conditions):
                 wanted.insert(0, Target(tag.commit, Role.TAG, tag.name))
         with self._step("measure"), until(self.deadline):
-            bench = TipBench(self.job, self._directory, self._tell, self.means.equip)
+            story, now = self._story(), self.job.conditions
+            hosts = (one.host for one in (story.last, story.tag) if one is not None and one.conditions == now)
+            bench = TipBench(self.job, self._directory, self.means, next(hosts, ""))
             bench.measure(repository, wanted, self._add)
 
     def _begin(self, change: Change) -> BisectionBegun:
@@ -138,8 +140,11 @@ class Turn:
             return
         job = self.job
         asked = session.Asked(job.repository, begun.old_sha, begun.new_sha, job.settings[begun.direction], job.paths)
-        with session.begun(asked, begun.run_dir, lambda finding: self._say(finding.warning)) as both:
-            yield both
+        hosts = self.means.hosts
+        with session.begun(asked, begun.run_dir, self._warn, measures_here=hosts is None) as (run, store):
+            if hosts is not None:
+                run.remember_hosts(hosts.path)
+            yield run, store
 
     def _conclude(self, begun: BisectionBegun) -> None:
         run = RunDirectory.open(begun.run_dir)
@@ -239,6 +244,9 @@ class Turn:
     @property
     def _tell(self) -> Listener:
         return self.means.tell
+
+    def _warn(self, finding: Finding) -> None:
+        self._say(finding.warning)
 
     def _say(self, text: str) -> None:
         self.means.tell(Note(f"{self.job.name}: {text}"))

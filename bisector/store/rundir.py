@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.verdict import State
-from bisector.host.files import is_scratch
+from bisector.host.files import is_scratch, our_files
 from bisector.host.locks import Held, Holder, held, holder_of
 from bisector.store.database import DATABASE, UNFINISHED
 from bisector.store.run_files import INPUTS, TRIALS
@@ -119,6 +119,18 @@ class RunDirectory:
             return directory.is_dir() and (directory / DATABASE).is_file()
         except OSError as error:  # in a directory that this user may not enter, say
             raise UserError(f"{directory} cannot be looked at: {error.strerror}", _MADE_BY_START) from error
+
+    @property
+    def hosts(self) -> Path | None:
+        """The list of hosts that the run was begun with, or gone on with last; None where it measures here."""
+        known = self.path / HOSTS
+        with our_files(self.path):
+            return Path(known.read_text(encoding="utf-8").strip()) if known.is_file() else None
+
+    def remember_hosts(self, file: Path) -> None:
+        """Have ``resume`` go on where the run was begun."""
+        with our_files(self.path):
+            (self.path / HOSTS).write_text(f"{file.absolute()}\n", encoding="utf-8")
 
     @contextmanager
     def lock(self) -> Iterator[None]:

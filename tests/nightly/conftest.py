@@ -1,7 +1,7 @@
 """Nights on real git remotes and a bench that answers from a table."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect.equipment import Equipment
+from bisector.bisect.facts import Crew
 from bisector.config import Settings
 from bisector.core.errors import InfraError
 from bisector.core.events import Event as Told
 from bisector.core.events import Listener, Note
 from bisector.doctor import checks
+from bisector.fleet.hosts import Host, Hosts, Role
 from bisector.git import remotes
 from bisector.git.repository import Repository
 from bisector.nightly import night, plan
@@ -25,6 +27,7 @@ from bisector.store.nights import HISTORY, Ending, Event, Fact, NightRecord, nig
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
+from tests.bisect.crew import Fleet
 from tests.git import histories
 from tests.git.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
 
@@ -101,6 +104,8 @@ class World:
     budget_hours: float = 8.0
     top: str = ""
     settings: str = 'bisect.strategy = "git"'  # fewer trials
+    hosts: Hosts | None = None
+    fleet: Fleet | None = None
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -109,6 +114,14 @@ class World:
             _empty_clone(self.path / name / ".git", f"../{name}.git")
             self.push(name, "c2")
             self.engines[name] = self._engine(name)
+
+    def on_hosts(self, *measuring: str, builders: Sequence[str] = (), gone: Sequence[str] = ()) -> Fleet:
+        """From now on the nights are those of a fleet, each of whose hosts is a bench of the first job."""
+        listed = [*(Host(name) for name in measuring), *(Host(name, role=Role.BUILD) for name in builders)]
+        self.hosts = Hosts(self.path / "hosts.toml", "tls://desk:8786", tuple(listed))
+        benches = {one.name: self._engine(self.names[0]) for one in listed}
+        self.fleet = Fleet(benches, gone=set(gone))
+        return self.fleet
 
     def _engine(self, name: str) -> fakes.FakeExecutor:
         """A bench on which the new side is the slow one."""
@@ -142,7 +155,7 @@ class World:
         """One process's night, or its death."""
         with night.only_one(nights_home()), Record.open(nights_home() / HISTORY) as record:
             record.dies = dies
-            means = Means(record, self.letters, self._tell, nights_home(), self.equip)
+            means = Means(record, self.letters, self._tell, nights_home(), self.equip, self.hosts)
             return night.run(plan.load(self.config()), means)[1]
 
     def _tell(self, event: Told) -> None:
@@ -153,7 +166,12 @@ class World:
     def equip(self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
         job = repository.top.name
         self.engines[job].culprit = self.slow_from.get(job, "")
-        yield Equipment(self.engines[job], fakes.FakeKin(repository), fakes.at_once)
+        if self.hosts is None or self.fleet is None:
+            yield Equipment(self.engines[job], fakes.FakeKin(repository), fakes.at_once)
+            return
+        builders = frozenset(one.name for one in self.hosts.hosts if one.role is Role.BUILD)
+        crew = Crew(len(self.fleet.benches) - len(builders), builders)
+        yield Equipment(self.fleet, fakes.FakeKin(repository), fakes.at_once, crew=crew)
 
     def events(self) -> tuple[Event, ...]:
         with NightRecord.open(nights_home() / HISTORY, readonly=True) as record:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from bisector.cli import main
-from bisector.commands import nightly
 from bisector.host import systemd
 from bisector.store.nights import HISTORY, Concluded, nights_home
 from tests import fakes
@@ -17,7 +16,7 @@ from tests.nightly.conftest import World
 
 @pytest.fixture
 def console(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "Console":
-    monkeypatch.setattr(nightly, "here", world.equip)
+    monkeypatch.setattr("bisector.commands.equip.here", world.equip)
     return Console(world, capsys)
 
 

@@ -36,6 +36,14 @@ def test_words_reach_the_command_as_they_are(wanted: plan.Plan) -> None:
     assert line.endswith(f'-m bisector nightly --config "{wanted.path.parent}/my 100%% $$nights.toml"')
 
 
+def test_the_hosts_are_part_of_the_command(wanted: plan.Plan, tmp_path: Path) -> None:
+    timer_ = Timer(wanted, "01:30", system=False, hosts=tmp_path / "hosts.toml")
+    service = timer_.files()["bisector-nightly.service"]
+    (line,) = [line for line in service.splitlines() if line.startswith("ExecStart=")]
+    assert line.endswith(f" --hosts {tmp_path}/hosts.toml")
+    assert timer_.crontab().endswith(f" --hosts {tmp_path}/hosts.toml")
+
+
 def test_the_description_names_the_file(wanted: plan.Plan) -> None:
     service = Timer(wanted, "01:30", system=True).files()["bisector-nightly.service"]
     assert f"\nDescription=bisector: a night of {wanted.path.parent}/my 100%% $nights.toml\n" in service

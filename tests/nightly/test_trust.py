@@ -12,7 +12,7 @@ from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.host import systemd
 from bisector.nightly import plan, timer
-from bisector.nightly.timer import check_for_root
+from bisector.nightly.timer import Timer, check_for_root
 from tests.git import histories
 
 
@@ -40,7 +40,7 @@ def by_root_alone(home: Path) -> plan.Plan:
 @pytest.fixture
 def job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the thousands of files of the libraries."""
-    monkeypatch.setattr(timer, "_parts", lambda wanted: timer._of_job(wanted.jobs[0]))
+    monkeypatch.setattr(timer, "_parts", lambda nights: timer._of_job(nights.plan.jobs[0]))
 
 
 def written_by_all(path: Path) -> None:
@@ -57,7 +57,7 @@ def test_what_others_can_write_is_refused(wanted: plan.Plan, name: str, change: 
     path = wanted.path.parent / name
     change(path)
     with pytest.raises(UserError, match="and root would run") as caught:
-        check_for_root(wanted)
+        check_for_root(Timer(wanted, "01:30", system=True))
     who = "everybody" if change is written_by_all else "its group"
     assert caught.value.message.startswith((f"{path} can be written by {who}", f"{path} can be written by its group"))
     assert "/opt/bisector" in caught.value.hint
@@ -76,14 +76,14 @@ def test_a_compiler_that_others_can_write_is_refused(wanted: plan.Plan, words: s
     wanted.path.write_text(text.replace("[settings]", f'[settings]\nkernel.compiler = "{words.format(compiler)}"'))
     of_root = by_root_alone(home)
     compiler.chmod(0o755)
-    check_for_root(of_root)
+    check_for_root(Timer(of_root, "01:30", system=True))
     if there:
         compiler.chmod(0o777)
     else:
         compiler.unlink()
         written_by_all(compiler.parent)
     with pytest.raises(UserError, match=f"and root would run job one with the compiler {compiler} every night"):
-        check_for_root(of_root)
+        check_for_root(Timer(of_root, "01:30", system=True))
 
 
 @pytest.mark.usefixtures("job_alone")
@@ -93,10 +93,10 @@ def test_the_repository_of_a_linked_worktree_is_looked_at(wanted: plan.Plan, nam
     (home / "linux").rename(home / "clone")
     histories.git(home / "clone", "worktree", "add", "-q", "--detach", str(home / "linux"))
     of_root = by_root_alone(home)
-    check_for_root(of_root)
+    check_for_root(Timer(of_root, "01:30", system=True))
     written_by_all(home / "clone/.git" / name)
     with pytest.raises(UserError, match=f"{home}/clone/.git/{name} can be written by .* run git for job one"):
-        check_for_root(of_root)
+        check_for_root(Timer(of_root, "01:30", system=True))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
@@ -104,7 +104,7 @@ def test_what_belongs_to_somebody_else_is_refused(wanted: plan.Plan, monkeypatch
     monkeypatch.undo()
     os.chown(wanted.path, 65_534, 65_534)
     with pytest.raises(UserError, match=r"nightly\.toml belongs to nobody"):
-        check_for_root(wanted)
+        check_for_root(Timer(wanted, "01:30", system=True))
 
 
 def test_a_link_in_somebodys_directory_is_refused(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,23 +118,32 @@ def test_a_link_in_somebodys_directory_is_refused(wanted: plan.Plan, monkeypatch
     link.symlink_to("venv/../venv/python")
     monkeypatch.setattr(sys, "executable", str(link))
     with pytest.raises(UserError, match=f"{venv} can be written by .*root would run the interpreter {link}"):
-        check_for_root(wanted)
+        check_for_root(Timer(wanted, "01:30", system=True))
 
 
 def test_a_sticky_directory_above_is_none_of_it(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timer, "_parts", lambda wanted: [("the jobs of", wanted.path)])
+    monkeypatch.setattr(timer, "_parts", lambda nights: [("the jobs of", nights.plan.path)])
     wanted.path.parent.chmod(0o1777)
-    check_for_root(wanted)
+    check_for_root(Timer(wanted, "01:30", system=True))
     link = wanted.path.with_name("loop")
     link.symlink_to("loop")
     monkeypatch.setattr(timer, "_parts", lambda wanted: [("a loop", link), ("nothing", link.with_name("none") / "a")])
-    check_for_root(wanted)
+    check_for_root(Timer(wanted, "01:30", system=True))
+
+
+def test_hosts_that_others_could_add_to_are_refused(wanted: plan.Plan, tmp_path: Path) -> None:
+    """A host of the fleet can run programs as root, then."""
+    hosts = tmp_path / "srv" / "hosts.toml"
+    hosts.touch(0o666)
+    written_by_all(hosts)
+    with pytest.raises(UserError, match="with the hosts of"):
+        check_for_root(Timer(wanted, "01:30", system=True, hosts=hosts))
 
 
 def test_everything_that_is_run_is_looked_at(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/home/anna/bin")
     monkeypatch.setenv("CCACHE_DIR", "/home/anna/ccache")
-    seen = {path for _, path in timer._parts(wanted)}
+    seen = {path for _, path in timer._parts(Timer(wanted, "01:30", system=True))}
     own = (resources.PACKAGE / "cli.py", resources.kconfigs() / "vm.config", Path(pytest.__file__))
     assert {Path(sys.executable), Path("/home/anna/bin"), Path("/home/anna/ccache"), *own} <= seen
 

@@ -1,0 +1,162 @@
+"""Nights of a fleet: the tips of a job are measured on one host, and its bisections on all."""
+
+import pytest
+
+from bisector.executor.base import Job
+from bisector.fleet.hosts import Hosts
+from bisector.nightly import host
+from bisector.store.nights import Ending, Measurement, Tip
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from tests import fakes
+from tests.nightly.conftest import World
+
+
+def hosts_of_tips(world: World) -> list[str]:
+    return [one.fact.host for one in world.events() if isinstance(one.fact, Measurement)]
+
+
+def test_the_tips_of_a_job_are_measured_on_the_host_that_measured_the_first(world: World) -> None:
+    fleet = world.on_hosts("one", "two")
+    assert world.night() is Ending.DONE
+    (first,) = hosts_of_tips(world)
+    other = next(name for name in fleet.benches if name != first)
+    fleet.benches = {name: fleet.benches[name] for name in (other, first)}  # the other one is asked first now
+    for tip in ("c3", "c4"):
+        world.push("cache", tip)
+        assert world.night() is Ending.DONE
+    assert hosts_of_tips(world) == [first] * 3
+    assert world.classes() == ["first", "same", "same"]
+
+
+def test_a_host_that_only_builds_measures_no_tip(world: World) -> None:
+    fleet = world.on_hosts("measures", builders=["builds"])
+    fleet.benches = {name: fleet.benches[name] for name in ("builds", "measures")}
+    world.night()
+    assert hosts_of_tips(world) == ["measures"]
+
+
+def test_a_host_that_is_away_is_waited_for_and_then_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other host measures the tip instead: its figure would be compared with nothing."""
+    fleet = world.on_hosts("one", "two")
+    world.night()
+    (first,) = hosts_of_tips(world)
+    fleet.gone.add(first)
+    monkeypatch.setattr(host, "AWAY_S", 0.05)
+    world.push("cache", "c3")
+    world.night()
+    assert hosts_of_tips(world) == [first]
+    ((_, subject, text),) = world.letters.notices
+    assert subject.endswith("measure failed")
+    assert f"{first}, which measured the last tip, is not there; figures of two hosts are not compared" in text
+    assert f"or take {first} out of {world.path}/hosts.toml: then another host begins a new history" in text
+    fleet.gone.clear()
+    world.night()
+    assert hosts_of_tips(world) == [first] * 2
+    assert world.story().klass == "same"
+
+
+def test_a_host_that_is_no_host_any_more_ends_the_history(world: World) -> None:
+    world.on_hosts("one")
+    world.night()
+    world.on_hosts("two")
+    world.push("cache", "c3")
+    world.night()
+    assert hosts_of_tips(world) == ["one", "two"]
+    assert world.classes() == ["first", "first"]
+    assert "cache: the last tip was measured on one, which is no host any more: two begins a new history" in world.told
+
+
+def test_a_job_that_was_measured_here_begins_a_new_history_on_a_fleet_and_back(world: World) -> None:
+    world.night()
+    world.on_hosts("one")
+    world.push("cache", "c3")
+    world.night()
+    world.hosts = None
+    world.push("cache", "c4")
+    world.night()
+    assert hosts_of_tips(world) == [fakes.HOST, "one", fakes.HOST]
+    assert world.classes() == ["first"] * 3
+
+
+def test_other_settings_begin_a_new_history_on_any_host(world: World) -> None:
+    fleet = world.on_hosts("one", "two")
+    world.night()
+    (first,) = hosts_of_tips(world)
+    other = next(name for name in fleet.benches if name != first)
+    fleet.gone.add(first)
+    world.settings += '\nworkload.runtime = "7s"'
+    world.push("cache", "c3")
+    world.night()
+    assert hosts_of_tips(world) == [first, other]
+
+
+def test_where_the_file_lists_no_host_the_last_one_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = world.on_hosts("one", "two")
+    world.hosts = Hosts(world.path / "hosts.toml", "tls://desk:8786", ())
+    world.night()
+    (first,) = hosts_of_tips(world)
+    monkeypatch.setattr(host, "AWAY_S", 0.05)
+    fleet.gone.add(first)
+    world.push("cache", "c3")
+    world.night()
+    assert hosts_of_tips(world) == [first]
+    assert len(world.letters.notices) == 1
+
+
+def test_a_fleet_without_a_host_is_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.on_hosts("one", gone=["one"])
+    monkeypatch.setattr(host, "AWAY_S", 0.05)
+    world.night()
+    ((_, _, text),) = world.letters.notices
+    assert "no host that measures is there" in text
+
+
+def test_a_change_is_bisected_on_all_hosts_and_resume_knows_them(world: World) -> None:
+    world.settings = ""
+    fleet = world.on_hosts("one", "two")
+    world.slow_from = {"cache": "c7"}
+    for one in fleet.benches.values():
+        one.culprit = "c7"
+    world.night()
+    world.push("cache", "c11")
+    assert world.night() is Ending.DONE
+    (concluded,) = (one for night in world.story().nights for one in night.concluded)
+    assert world.name_of(concluded.first_sha) == "c7"
+    run = RunDirectory(concluded.run_dir)
+    assert run.hosts == world.path / "hosts.toml"
+    with Store.open(run.database, readonly=True) as store:
+        assert {trial.host for _, trial in store.trials()} == {"one", "two"}
+
+
+def test_each_trial_of_a_tip_is_on_record_under_its_own_number_and_forgotten_then(world: World) -> None:
+    """A host keeps what it measured until then, and takes no number twice."""
+    fleet = world.on_hosts("one")
+    given, submit = list[Job](), fleet.submit
+
+    def watched(job: Job, host: str = "") -> None:
+        assert host == "one"
+        given.append(job)
+        submit(job, host)
+
+    fleet.submit = watched  # type: ignore[method-assign] # watched
+    world.night()
+    world.push("cache", "c3")
+    world.night()
+    assert [job.id for job in given] == fleet.acknowledged == [1, 2]
+
+
+def test_what_a_killed_night_had_under_way_is_measured_again_under_another_number(world: World) -> None:
+    fleet = world.on_hosts("one")
+    bench = fleet.benches["one"]
+    bench.kill_at = 1
+    with pytest.raises(fakes.Killed):
+        world.night()
+    bench.kill_at = None
+    fleet.open.clear()
+    world.night()
+    (measured,) = (one.fact for one in world.events() if isinstance(one.fact, Measurement))
+    with Store.open(measured.run_dir / "record.sqlite", readonly=True) as store:
+        assert not store.in_flight()
+        assert [row["ending"] for row in store.database.select("ended")] == ["lost", "done"]
+    assert any(isinstance(one.fact, Tip) for one in world.events())

@@ -1,0 +1,82 @@
+"""``bisector nightly --hosts`` with workers as processes, and TLS."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bisector.nightly.replay import Class, Story, replay
+from bisector.store.nights import HISTORY, Measurement, NightRecord
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from tests.bisect.test_on_hosts import COUNT, CULPRIT, Place, place  # noqa: F401 - place is a fixture
+from tests.executor.engines import WAIT_S
+from tests.executor.fleet import ROOT
+from tests.git import histories
+
+pytestmark = pytest.mark.fleet
+
+
+@dataclass
+class Nights:
+    """A branch that moves, and nights on the hosts of a place."""
+
+    place: Place
+    upstream: Path
+
+    def push(self, tip: str) -> None:
+        histories.git(self.upstream, "update-ref", "refs/heads/tested", self.place.shas[tip])
+
+    def night(self, code: int = 0) -> str:
+        home = self.place.home
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        env |= {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("DATA", "STATE", "CACHE", "CONFIG")}
+        words = ("nightly", "--config", str(home / "nightly.toml"), "--hosts", str(home / "hosts.toml"))
+        command = [sys.executable, "-m", "bisector", *words]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=3 * WAIT_S, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def story(self) -> Story:
+        with NightRecord.open(self.place.home / "state" / "bisector" / "nightly" / HISTORY, readonly=True) as record:
+            return replay(record.events())
+
+    def hosts_of_tips(self) -> list[str]:
+        measured = [one.measured for one in self.story().nights]
+        return [one.host for one in measured if isinstance(one, Measurement)]
+
+
+@pytest.fixture
+def nights(place: Place) -> Nights:  # noqa: F811 - the fixture
+    upstream = place.home / "upstream.git"
+    histories.git(place.home, "clone", "-q", "--bare", str(place.home / "linux"), str(upstream))
+    (place.home / "nightly.toml").write_text(
+        f'[[job]]\nname = "cache"\nrepository = "{place.home}/linux"\nremote = "{upstream}"\nbranch = "tested"\n'
+        'direction = "both"\n'
+    )
+    with (place.home / "hosts.toml").open("a") as file:
+        file.write("[hosts.bench1]\n[hosts.bench2]\n")
+    return Nights(place, upstream)
+
+
+def test_tips_have_one_host_and_what_changed_is_bisected_on_all(nights: Nights) -> None:
+    worker = nights.place.worker("bench1")
+    nights.push("c2")
+    nights.night()
+    worker.kill()
+    for name in ("bench2", "bench1"):
+        nights.place.worker(name)
+    nights.push("c3")
+    nights.night()
+    nights.push(f"c{COUNT - 1}")
+    # The files of these workers' trials are no fio's, so that no letter is written.
+    assert "no letter is written" in nights.night(code=1)
+    assert nights.hosts_of_tips() == ["bench1"] * 3
+    assert [one.klass for one in nights.story().nights] == [Class.FIRST, Class.SAME, Class.FASTER]
+    (concluded,) = (one for night in nights.story().nights for one in night.concluded)
+    assert concluded.first_sha == nights.place.shas[CULPRIT]
+    with Store.open(RunDirectory(concluded.run_dir).database, readonly=True) as store:
+        assert {trial.host for _, trial in store.trials()} == {"bench1", "bench2"}
