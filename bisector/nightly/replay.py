@@ -13,7 +13,7 @@ from bisector.core.verdict import Direction, State
 from bisector.nightly.plan import Wanted
 from bisector.store.nights import BisectionBegun, Concluded, Done, Event, Letter, Measurement, Role, Tip, Trouble
 
-_TELLING = (State.FOUND, State.NARROWED)
+TELLING = (State.FOUND, State.NARROWED)
 
 
 class Class(StrEnum):
@@ -103,8 +103,14 @@ class Story:
         return _settles(self.last, sha, conditions)
 
     def knows_tag(self, sha: str, conditions: str) -> bool:
-        """Whether this tag was measured last, and there is nothing to gain from doing it again."""
-        return _settles(self.tag, sha, conditions)
+        """Whether this tag was measured last, and there is nothing to gain from doing it again.
+
+        There is once tips are measured on another host: they can be compared with nothing else there.
+        """
+        tag, tip = self.tag, self.last
+        if tag is None or not _settles(tag, sha, conditions):
+            return False
+        return tip is None or tip.conditions != conditions or tip.host == tag.host
 
     @property
     def told(self) -> frozenset[str]:
@@ -208,7 +214,7 @@ def _settles(measured: Measurement | None, sha: str, conditions: str) -> bool:
 
 def _concluded(story: Story, concluded: Concluded) -> Story:
     """An answer, or ends that did not measure as claimed: either way its new end is what comes is compared with."""
-    found = (concluded,) if concluded.state in _TELLING else ()
+    found = (concluded,) if concluded.state in TELLING else ()
     story = replace(story, open=None, change=None, untold=(*story.untold, *found))
     old = story.reference
     if concluded.new_value is None or old is None:

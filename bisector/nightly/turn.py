@@ -25,7 +25,7 @@ from bisector.host import process
 from bisector.host.files import our_files
 from bisector.nightly.means import Means, Target, TipBench
 from bisector.nightly.plan import Job, Rule
-from bisector.nightly.replay import Change, Class, Story, replay
+from bisector.nightly.replay import TELLING, Change, Class, Story, replay
 from bisector.nightly.trouble import Failed, caught, fingerprint, until
 from bisector.status import from_record
 from bisector.store.nights import Begun, BisectionBegun, Concluded, Done, Fact, Letter, Role, Tip, Trouble
@@ -151,11 +151,23 @@ class Turn:
         with Store.open(run.database, readonly=True) as store:
             view = from_record.view(run, store)
             judging = Judging(options.from_json(store.bisection().settings), store.trials())
-        settled = judging.settlement(begun.new_sha)
-        value = judging.value(settled.trial) if isinstance(settled, Measured) else None
+        value = self._value_of(judging, begun.new_sha, seen=view.state in TELLING)
         first = view.first_fixed.sha if view.first_fixed else ""
         self._add(Concluded(begun.run_dir, view.state, view.message, first, begun.new_sha, value))
         self._say(view.message)
+
+    def _value_of(self, judging: Judging, sha: str, *, seen: bool) -> float | None:
+        """What the new end of a bisection measures on the host of the tips, whichever other hosts have measured it.
+
+        Where that one had no part in the bisection it is what the tip was, unless the change was not ``seen`` again.
+        """
+        last = self._story().last
+        if last is None:
+            return None
+        own = judging.on(last.host)
+        if isinstance(settled := own.settlement(sha), Measured):
+            return own.value(settled.trial)
+        return last.value if seen and last.sha == sha else None
 
     def _report(self) -> None:
         for concluded in self._story().untold:
