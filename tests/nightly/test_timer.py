@@ -44,6 +44,15 @@ def test_the_hosts_are_part_of_the_command(wanted: plan.Plan, tmp_path: Path) ->
     assert timer_.crontab().endswith(f" --hosts {tmp_path}/hosts.toml")
 
 
+def test_nights_find_the_fleet_of_who_installs_them(
+    wanted: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator's certificate is there."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    service = Timer(wanted, "01:30", system=False).files()["bisector-nightly.service"]
+    assert f"\nEnvironment=XDG_DATA_HOME={tmp_path}/data\n" in service
+
+
 def test_the_description_names_the_file(wanted: plan.Plan) -> None:
     service = Timer(wanted, "01:30", system=True).files()["bisector-nightly.service"]
     assert f"\nDescription=bisector: a night of {wanted.path.parent}/my 100%% $nights.toml\n" in service
