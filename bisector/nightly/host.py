@@ -18,13 +18,15 @@ AWAY_S = 300.0  # as long as a worker's own patience: one that is started anew i
 def host_for(equipment: Equipment, listed: Hosts, last: str, say: Callable[[str], None]) -> str:
     """The host that measured the ``last`` tip, once it is idle; the first one that measures where there was none.
 
-    One that is no host any more is not waited for: another one begins a new history, and that is said. Raises
-    :class:`InfraError` for one that is not there in time.
+    One that is no host any more is not waited for: another one begins a new history, and that is said. Nor does one
+    begin it that the file does not list, if it lists any: it would be no host the next time. Raises
+    :class:`InfraError` for a host that is not there in time.
     """
     executor, builders = equipment.executor, equipment.crew.builders
     is_host, deadline = _is_host(listed, last), Deadline("the host of the last tip", AWAY_S)
+    measuring = _measuring(listed)
     while not deadline.expired:
-        idle = [name for name in executor.idle if name not in builders]
+        idle = [name for name in executor.idle if name not in builders and name in (measuring or (name,))]
         if last in idle:
             return last
         if idle and not is_host:
@@ -42,5 +44,9 @@ def host_for(equipment: Equipment, listed: Hosts, last: str, say: Callable[[str]
 
 def _is_host(listed: Hosts, name: str) -> bool:
     """Whether a machine may come; where the file lists none, any may but the one that measured here, before."""
-    measuring = [one.name for one in listed.hosts if one.role is Role.MEASURE]
+    measuring = _measuring(listed)
     return name in measuring if measuring else name not in ("", host_id())
+
+
+def _measuring(listed: Hosts) -> tuple[str, ...]:
+    return tuple(one.name for one in listed.hosts if one.role is Role.MEASURE)

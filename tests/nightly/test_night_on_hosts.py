@@ -160,3 +160,14 @@ def test_what_a_killed_night_had_under_way_is_measured_again_under_another_numbe
         assert not store.in_flight()
         assert [row["ending"] for row in store.database.select("ended")] == ["lost", "done"]
     assert any(isinstance(one.fact, Tip) for one in world.events())
+
+
+def test_a_host_that_the_file_does_not_list_begins_no_history(world: World) -> None:
+    """The next night it would be no host any more, and another one would begin anew."""
+    fleet = world.on_hosts("one")
+    fleet.benches = {"passing": world._engine("cache"), **fleet.benches}
+    for tip in ("c3", "c4"):
+        world.push("cache", tip)
+        world.night()
+    assert hosts_of_tips(world) == ["one"] * 2
+    assert world.classes() == ["first", "same"]
