@@ -24,7 +24,6 @@ from bisector.executor.base import (
     Result,
     cancelled,
     ended,
-    result_of,
 )
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
@@ -304,9 +303,22 @@ def at_once(seconds: float) -> None:
 
 def measured(executor: Executor, request: TrialRequest) -> Trial:
     """The trial that comes of a request; raises what it failed with."""
-    return result_of(executor, request, lambda event: None, 1)
+    result = _result_of(executor, Job(1, request))
+    assert isinstance(result, Trial)
+    return result
 
 
 def faulted(executor: Executor, request: ControlRequest | BuildRequest, id_: int = 1) -> Fault | None:
     """The same of a control, or a build that is tried."""
-    return result_of(executor, request, lambda event: None, id_)
+    result = _result_of(executor, Job(id_, request))
+    assert not isinstance(result, Trial)
+    return result
+
+
+def _result_of(executor: Executor, job: Job) -> Result:
+    executor.submit(job)
+    while isinstance(news := executor.next(), Progress):
+        pass
+    if isinstance(news, Failed):
+        raise news.error
+    return news.result

@@ -8,18 +8,18 @@ from typing import Self, TypeVar
 
 from bisector.analysis.judgement import Again, Numbered, Settlement
 from bisector.analysis.verdicts import Judging
-from bisector.bisect.equipment import Equip
+from bisector.bisect.equipment import Equip, Equipment
 from bisector.bisect.failures import again_in, fault_row
 from bisector.bisect.session import clean_up
 from bisector.config import RetryPolicy, Settings, options
-from bisector.core.errors import AttemptFailed, AttemptLost, BisectorError, Interrupted, UserError
+from bisector.core.errors import AttemptFailed, AttemptLost, BisectorError, UserError
 from bisector.core.events import Listener, Planned, TrialJudged
 from bisector.core.subject import Cell, Commit, Subject
 from bisector.core.trial import Trial
-from bisector.executor.base import Executor, result_of
+from bisector.executor.base import Executor, Failed, Finished, Job, Progress
 from bisector.git.repository import Repository
 from bisector.status.view import TrialView
-from bisector.store.facts import Ended, Ending, NumberedTrial, Submitted, Work, now
+from bisector.store.facts import Ended, Ending, Fact, NumberedTrial, Submitted, Work, now
 from bisector.store.rows import BisectionRow, InfraFaultRow
 from bisector.store.run_files import compared, fingerprint
 from bisector.store.rundir import RunDirectory
@@ -44,7 +44,8 @@ class Single:
     def open(cls, run: RunDirectory, repository: Repository, settings: Settings) -> Iterator[Self]:
         """The store of a run directory, made where there is none, with settings whose input files are kept there.
 
-        The directory is locked by the caller.
+        The directory is locked by the caller. What a process that is gone measured here is lost; of what it had
+        submitted to other hosts something may come (:func:`heard`).
         """
         if not run.database.exists():
             with Store.create(run.database, BisectionRow.of(settings, repository.top)) as store:
@@ -52,7 +53,7 @@ class Single:
             return
         with Store.open(run.database) as store:
             clean_up(run, store)
-            if lost := [Ended(one.id, Ending.LOST) for one in store.in_flight()]:
+            if lost := [Ended(one.id, Ending.LOST) for one in store.in_flight() if not one.submitted.host]:
                 store.add(*lost)
             yield cls(run, store, repository.top, settings)
 
@@ -61,11 +62,12 @@ class Single:
 
         Raises :class:`AttemptFailed` for trouble of the tool or the host, which is on record, too.
         """
-        n = self.store.next_n
         with (
             Repository.open(self.repository, run_marker=self.run.path) as marked,
             equip(self.settings, self.run.path, marked, tell) as equipment,
         ):
+            heard(self.store, equipment, tell)
+            n = self.store.next_n
             tell(Planned(n, commit, "test", 0, 0))
             request = TrialRequest(n, Cell(Subject(commit), self.settings.setup), {})
             attempt(self.store, equipment.executor, request, tell)
@@ -82,23 +84,64 @@ class Single:
 def attempt(store: Store, executor: Executor, request: TrialRequest, tell: Listener, host: str = "") -> Trial:
     """A trial on a host, if one is named; it is on record when this returns, with the end of its submission.
 
-    Raises what it failed with, which is on record, too. One that is interrupted is broken off.
+    Raises what it failed with, which is on record, too. On another host one that is interrupted here goes on, and is
+    heard by the next process.
     """
-    sha = request.commit.sha
-    id_ = store.add(Submitted(Work.TRIAL, sha, request.n, host))
+    id_ = store.add(Submitted(Work.TRIAL, request.commit.sha, request.n, host))
     try:
-        trial = result_of(executor, request, tell, id_, host)
-    except (KeyboardInterrupt, Interrupted):
-        executor.cancel(id_)
+        executor.submit(Job(id_, request), host)
+    except BisectorError:
+        store.add(Ended(id_, Ending.FAILED))
         raise
-    except BisectorError as error:
-        row = (fault_row(now(), sha, error),) if isinstance(error, AttemptFailed) else ()
-        store.add(*row, Ended(id_, Ending.SILENT if isinstance(error, AttemptLost) else Ending.FAILED))
-        executor.acknowledge(id_)
-        raise
-    store.add(NumberedTrial(request.n, trial), Ended(id_, Ending.DONE))
-    executor.acknowledge(id_)
-    return trial
+    while (news := next_end(store, executor, tell)).id != id_:
+        pass
+    if isinstance(news, Failed):
+        raise news.error
+    return next(trial for n, trial in store.trials() if n == request.n)
+
+
+def heard(store: Store, equipment: Equipment, tell: Listener) -> tuple[Numbered, ...]:
+    """The trials that come of what an earlier process has submitted to other hosts; each is waited for.
+
+    What the executor does not hear of is lost.
+    """
+    known = {n for n, _ in store.trials()}
+    left = {one.id for one in store.in_flight()}
+    if gone := left - {*equipment.adopted}:
+        store.add(*(Ended(id_, Ending.LOST) for id_ in sorted(gone)))
+    left -= gone
+    while left:
+        left.discard(next_end(store, equipment.executor, tell).id)
+    return tuple((n, trial) for n, trial in store.trials() if n not in known)
+
+
+def next_end(store: Store, executor: Executor, tell: Listener) -> Finished | Failed:
+    """The next end of any trial that was submitted, of this process or not, late or not; it is on record by then."""
+    while isinstance(news := executor.next(), Progress):
+        tell(news.event)
+    if facts := tuple(_facts(store, news)):
+        store.add(*facts)
+    executor.acknowledge(news.id)
+    return news
+
+
+def _facts(store: Store, news: Finished | Failed) -> Iterator[Fact]:
+    """A trial is that of the host as the executor knows it: by that name its figures are compared with others."""
+    under_way = {one.id: one.submitted for one in store.in_flight()}
+    submitted = (under_way | {one.id: one.submitted for one in store.silent()}).get(news.id)
+    match submitted, news:
+        case Submitted(n=int(n)), Finished(result=Trial() as trial, host=host):
+            yield NumberedTrial(n, replace(trial, host=host))
+        case Submitted(sha=sha), Failed(error=AttemptFailed() as error, at=at) if news.id in under_way:
+            yield fault_row(at, sha, error)
+    if news.id in under_way:
+        yield Ended(news.id, _ending(news))
+
+
+def _ending(news: Finished | Failed) -> Ending:
+    if isinstance(news, Finished):
+        return Ending.DONE
+    return Ending.SILENT if isinstance(news.error, AttemptLost) else Ending.FAILED
 
 
 def settings_for(run: RunDirectory, repository: Repository, settings: Settings, *, given: bool) -> Settings:
@@ -135,7 +178,8 @@ def _otherwise(recorded: Settings, settings: Settings) -> Iterator[str]:
 class Attempts:
     """Attempts at trials of which nothing is derived but their own figures, on a host, if one is named.
 
-    Each is on record in ``store``; those that fail go to ``record``, too.
+    Each is on record in ``store``; those that fail go to ``record``, too. Those that were ``heard`` of an earlier
+    process count like its own.
     """
 
     store: Store
@@ -145,6 +189,12 @@ class Attempts:
     pause: Callable[[float], None]
     policy: RetryPolicy
     host: str = ""
+    heard: tuple[Numbered, ...] = ()
+
+    def of(self, commit: Commit) -> tuple[Numbered, ...]:
+        """The trials of a commit that were heard, as far as they are of the same host."""
+        alike = (commit.sha, self.host)
+        return tuple((n, one) for n, one in self.heard if (one.commit.sha, one.host) == alike)
 
     def at(self, request: TrialRequest) -> Numbered:
         """The trial, and its number, which is the next one at each attempt.
@@ -190,20 +240,28 @@ class Settled:
 def settle(settings: Settings, commit: Commit, attempts: Attempts, purpose: str) -> Settled:
     """Measure a commit as often as the loop over commits would: once, unless the evidence is weak.
 
-    Each trial is on record before anything is concluded from it; earlier ones of the commit do not count.
+    Each trial is on record before anything is concluded from it; earlier ones of the commit do not count, unless they
+    were under way when this process began.
 
     Raises :class:`AttemptFailed` when an infrastructure error stays, and :class:`bisector.core.errors.UserError` when a
     sound run has no value that can decide: no other run has one.
     """
-    trials: tuple[Numbered, ...] = ()
+    trials = attempts.of(commit)
+    if trials:
+        _tell_of(trials, settings, attempts.tell)
     while isinstance(found := Judging(settings, trials).settlement(commit.sha), Again):
         n = attempts.store.next_n
         attempts.tell(Planned(n, commit, f"{purpose}, again: {found.why}" if trials else purpose, 0, 0))
         request = TrialRequest(n, Cell(Subject(commit), settings.setup), {}, again=bool(trials))
         n, trial = attempts.at(request)
         trials = (*trials, (n, trial))
-        judging = Judging(settings, trials)
-        *_, (_, _, judgement) = judging.judged_trials()
-        attempts.tell(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))
-        judging.check_metric(commit.sha)
+        _tell_of(trials, settings, attempts.tell)
     return Settled(trials, found)
+
+
+def _tell_of(trials: tuple[Numbered, ...], settings: Settings, tell: Listener) -> None:
+    """What the last one came to; raises :class:`bisector.core.errors.UserError` where no run has the metric."""
+    judging = Judging(settings, trials)
+    *_, (n, trial, judgement) = judging.judged_trials()
+    tell(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))
+    judging.check_metric(trial.commit.sha)

@@ -1,13 +1,13 @@
 """Where trials run, as the loop sees it: work is submitted under a number, and news of it come back."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol, TypeAlias, overload
+from typing import Protocol, TypeAlias
 
 from bisector.config import Settings
 from bisector.core.errors import AttemptCancelled, BisectorError, Interrupted
-from bisector.core.events import Event, Listener
+from bisector.core.events import Event
 from bisector.core.subject import Commit, Compiler
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.trial.runner import TrialRequest
@@ -161,26 +161,3 @@ def cancelled(job: Job, host: str) -> Failed:
     """The end of a job that was not worked on."""
     error = AttemptCancelled(f"job {job.id} was cancelled", "", Stage.CHECKOUT, host)
     return Failed(job.id, host, error, _now())
-
-
-@overload
-def result_of(executor: Executor, request: TrialRequest, tell: Listener, id_: int, host: str = "") -> Trial: ...
-@overload
-def result_of(
-    executor: Executor, request: ControlRequest | BuildRequest, tell: Listener, id_: int, host: str = ""
-) -> Fault | None: ...
-def result_of(executor: Executor, request: Request, tell: Listener, id_: int, host: str = "") -> Result:
-    """The result of a job, under this number, for whoever has no other; raises what it failed with.
-
-    A trial names the host by which the executor knows where it was made. What comes late of a job that was given up
-    before is forgotten.
-    """
-    executor.submit(Job(id_, request), host)
-    while isinstance(news := executor.next(), Progress) or news.id != id_:
-        if isinstance(news, Progress):
-            tell(news.event)
-        else:
-            executor.acknowledge(news.id)
-    if isinstance(news, Failed):
-        raise news.error
-    return replace(news.result, host=news.host) if isinstance(news.result, Trial) else news.result

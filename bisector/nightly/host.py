@@ -15,12 +15,14 @@ from bisector.host.load import host_id
 AWAY_S = 300.0  # as long as a worker's own patience: one that is started anew is back by then
 
 
-def host_for(equipment: Equipment, listed: Hosts, last: str, say: Callable[[str], None]) -> str:
+def host_for(
+    equipment: Equipment, listed: Hosts, last: str, say: Callable[[str], None], hear: Callable[[], object]
+) -> str:
     """The host that measured the ``last`` tip, once it is idle; the first one that measures where there was none.
 
     One that is no host any more is not waited for: another one begins a new history, and that is said. Nor does one
-    begin it that the file does not list, if it lists any: it would be no host the next time. Raises
-    :class:`InfraError` for a host that is not there in time.
+    begin it that the file does not list, if it lists any: it would be no host the next time. What comes late of other
+    jobs meanwhile is to ``hear``. Raises :class:`InfraError` for a host that is not there in time.
     """
     executor, builders = equipment.executor, equipment.crew.builders
     is_host, deadline = _is_host(listed, last), Deadline("the host of the last tip", AWAY_S)
@@ -33,7 +35,8 @@ def host_for(equipment: Equipment, listed: Hosts, last: str, say: Callable[[str]
             if last:
                 say(f"the last tip was measured on {last}, which is no host any more: {idle[0]} begins a new history")
             return idle[0]
-        executor.wait(deadline.remaining_s)
+        if executor.wait(deadline.remaining_s):
+            hear()
     if not is_host:
         raise InfraError("no host that measures is there", "bisector fleet status")
     raise InfraError(

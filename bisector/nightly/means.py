@@ -15,7 +15,7 @@ from typing import Protocol
 
 from bisector.analysis.judgement import Measured, judged_run
 from bisector.bisect.equipment import Equip, Equipment
-from bisector.bisect.single import Attempts, Settled, Single, settle
+from bisector.bisect.single import Attempts, Settled, Single, heard, next_end, settle
 from bisector.config import Settings
 from bisector.core.errors import Finding, InfraError
 from bisector.core.events import Listener, Note
@@ -137,18 +137,23 @@ class TipBench:
         settings = keep_inputs(measuring, run.path)
         with run.lock(), Single.open(run, repository, settings) as single:
             with self.means.equip(settings, run.path, repository, tell := self.means.tell) as equipment:
-                executor, host = equipment.executor, self._host(equipment)
-                attempts = Attempts(single.store, executor, record, tell, equipment.pause, settings.retries, host)
+                before, host = heard(single.store, equipment, tell), self._host(equipment, single.store)
+                how = (record, tell, equipment.pause, settings.retries, host, before)
+                attempts = Attempts(single.store, equipment.executor, *how)
                 for target in targets:
                     purpose = f"{self.job.name}: {target.role} {target.rev}"
                     settled = settle(settings, target.commit, attempts, purpose)
                     record(self._measurement(run, target, settled, settings))
             discard(run.path / "build")
 
-    def _host(self, equipment: Equipment) -> str:
+    def _host(self, equipment: Equipment, store: Store) -> str:
         if self.means.hosts is None:
             return ""
-        return host_for(equipment, self.means.hosts, self.last_host, self._say)
+
+        def hear() -> None:
+            next_end(store, equipment.executor, self.means.tell)
+
+        return host_for(equipment, self.means.hosts, self.last_host, self._say, hear)
 
     def _say(self, text: str) -> None:
         self.means.tell(Note(f"{self.job.name}: {text}"))

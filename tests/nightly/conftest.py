@@ -171,7 +171,8 @@ class World:
             return
         builders = frozenset(one.name for one in self.hosts.hosts if one.role is Role.BUILD)
         crew = Crew(len(self.fleet.benches) - len(builders), builders)
-        yield Equipment(self.fleet, fakes.FakeKin(repository), fakes.at_once, crew=crew)
+        adopted = tuple(job.id for job in self.fleet.open.values())
+        yield Equipment(self.fleet, fakes.FakeKin(repository), fakes.at_once, adopted, crew)
 
     def events(self) -> tuple[Event, ...]:
         with NightRecord.open(nights_home() / HISTORY, readonly=True) as record:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from bisector.bisect.equipment import Equipment
 from bisector.executor.base import Job
 from bisector.fleet.hosts import Hosts
+from bisector.git.repository import Repository
 from bisector.nightly import host
 from bisector.store.nights import Ending, Measurement, Tip
 from bisector.store.rundir import RunDirectory
@@ -89,6 +91,17 @@ def test_other_settings_begin_a_new_history_on_any_host(world: World) -> None:
     world.push("cache", "c3")
     world.night()
     assert hosts_of_tips(world) == [first, other]
+
+
+def test_what_comes_late_is_heard_while_a_host_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be news again and again, and nobody would wait."""
+    fleet = world.on_hosts("one", gone=["one"])
+    monkeypatch.setattr(host, "AWAY_S", 1.0)
+    monkeypatch.setattr(fleet, "wait", lambda within_s: True)
+    assert world.hosts is not None
+    with Repository.open(world.path / "cache") as repository:
+        equipment = Equipment(fleet, fakes.FakeKin(repository))
+        assert host.host_for(equipment, world.hosts, "one", world.told.append, fleet.gone.clear) == "one"
 
 
 def test_where_the_file_lists_no_host_the_last_one_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """``bisector nightly --hosts`` with workers as processes, and TLS."""
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -8,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from bisector.core.deadline import Deadline
+from bisector.executor.spool import Spool
 from bisector.nightly.replay import Class, Story, replay
 from bisector.store.nights import HISTORY, Measurement, NightRecord
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests.bisect.test_on_hosts import COUNT, CULPRIT, Place, place  # noqa: F401 - place is a fixture
+from tests.executor import engines
 from tests.executor.engines import WAIT_S
 from tests.executor.fleet import ROOT
 from tests.git import histories
@@ -30,15 +34,22 @@ class Nights:
     def push(self, tip: str) -> None:
         histories.git(self.upstream, "update-ref", "refs/heads/tested", self.place.shas[tip])
 
-    def night(self, code: int = 0) -> str:
+    def begun(self) -> "subprocess.Popen[str]":
         home = self.place.home
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         env |= {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("DATA", "STATE", "CACHE", "CONFIG")}
         words = ("nightly", "--config", str(home / "nightly.toml"), "--hosts", str(home / "hosts.toml"))
         command = [sys.executable, "-m", "bisector", *words]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=3 * WAIT_S, check=False)
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout
+        child = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.place.stack.callback(child.wait, WAIT_S)
+        self.place.stack.callback(child.kill)
+        return child
+
+    def night(self, code: int = 0) -> str:
+        child = self.begun()
+        said, _ = child.communicate(timeout=3 * WAIT_S)
+        assert child.returncode == code, said
+        return said
 
     def story(self) -> Story:
         with NightRecord.open(self.place.home / "state" / "bisector" / "nightly" / HISTORY, readonly=True) as record:
@@ -80,3 +91,22 @@ def test_tips_have_one_host_and_what_changed_is_bisected_on_all(nights: Nights) 
     assert concluded.first_sha == nights.place.shas[CULPRIT]
     with Store.open(RunDirectory(concluded.run_dir).database, readonly=True) as store:
         assert {trial.host for _, trial in store.trials()} == {"bench1", "bench2"}
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+def test_a_tip_under_way_when_its_night_ends_goes_on_and_is_heard_by_the_next_one(
+    nights: Nights, signum: signal.Signals
+) -> None:
+    spool = nights.place.spool("bench1")
+    engines.plan(spool, job_1=engines.MEASURED)
+    nights.place.worker("bench1")
+    nights.push("c2")
+    child = nights.begun()
+    engines.reached(spool, 1, engines.MEASURED)
+    child.send_signal(signum)
+    child.communicate(timeout=WAIT_S)
+    engines.let_go(spool, 1, engines.MEASURED)
+    nights.night()
+    assert nights.hosts_of_tips() == ["bench1"]
+    assert [engines.runs(spool, id_) for id_ in (1, 2)] == [1, 0]
+    Deadline("an empty spool", WAIT_S).poll(lambda: not Spool(spool).held() or None)
