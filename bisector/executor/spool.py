@@ -142,8 +142,8 @@ class Entry:
             )
 
     def sign(self, runner: Identity) -> None:
-        """Write which process does it."""
-        _write(self.path / _RUNNER, pickle.dumps(runner))
+        """Write which process does it: after a power failure there is none."""
+        _write(self.path / _RUNNER, pickle.dumps(runner), lasts=False)
 
     def runner(self) -> Identity | None:
         """The process that does it, or did; None before it has signed."""
@@ -159,8 +159,8 @@ class Entry:
         _write(self.path / _CANCELLED, b"")
 
     def finish(self, news: Finished | Failed) -> None:
-        """Keep the result; its files are on the disk by now."""
-        sync_directories(self.path)
+        """Keep the result, once its files are on the disk; what was told meanwhile may be lost."""
+        sync_directories(self.files)
         _write(self.path / _RESULT, pickle.dumps(news))
 
     def result(self) -> Finished | Failed | None:
@@ -312,15 +312,17 @@ def _frame(file: BinaryIO) -> bytes | None:
     return frame if len(frame) == length else None
 
 
-def _write(path: Path, content: bytes) -> None:
-    """A file that is there whole or not at all, also after a power failure; raises ``OSError``."""
+def _write(path: Path, content: bytes, *, lasts: bool = True) -> None:
+    """A file that is there whole or not at all, also after a power failure if it ``lasts``; raises ``OSError``."""
     new = path.with_name(f"{path.name}.new")
     with new.open("wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        if lasts:
+            os.fsync(file.fileno())
     new.rename(path)
-    sync(path.parent)
+    if lasts:
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:
