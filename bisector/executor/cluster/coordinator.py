@@ -5,6 +5,7 @@ in the record and on the hosts.
 """
 
 import asyncio
+import itertools
 import pickle
 import queue
 import threading
@@ -43,6 +44,7 @@ from bisector.store.facts import now
 _START_S = 60.0
 _STOP_S = 60.0
 _TAKE_S = 120.0  # a host gives nothing while somebody else measures there; a result does not wait for that
+_RELEASE_S = 0.5
 _LOST = "its connection was lost"
 _LOOPBACK = "127.0.0.1"
 
@@ -103,6 +105,7 @@ class Coordinator:
         self._trouble: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._unwanted: set[Key] = set()  # jobs that were not to begin any more while their hosts were sent something
+        self._watches = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         self._scheduler: Scheduler
@@ -183,7 +186,7 @@ class Coordinator:
         future: Future[Returned | Declined | None] = self._client.submit(
             watch,
             work,
-            key=f"{key}/{attempt}",
+            key=f"{key}/{next(self._watches)}",  # Dask would answer with the result of an earlier task of this key
             workers=[address],
             allow_other_workers=False,
             resources=RESOURCE,
@@ -211,7 +214,8 @@ class Coordinator:
                 case None:
                     self._news.put(Unheard(key, attempt, "its watcher was called away"))
         finally:
-            future.release()
+            # Dask's client sends nothing for 10 ms after this (batched.py, client.py): not what the next job waits for.
+            self._loop.call_later(_RELEASE_S, future.release)
 
     async def _is_supplied(self, address: str, spec: Spec, attempt: int) -> bool:
         """Send a host what it lacks for a job; False, and news of the job, where that fails or nobody needs it."""
