@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,8 @@ def be_busy(work: Path, writer: str) -> None:
         number = turn % 7
         stored = store(work, writer, number)
         found = cache(work).find(stored.key)
-        assert found is None or found.image.read_bytes() == f"k{number}".encode() * 15_000
+        with suppress(FileNotFoundError):  # somebody has met it damaged since, and dropped it
+            assert found is None or found.image.read_bytes() == f"k{number}".encode() * 15_000
         if turn % 10 == 3:  # as a disk does
             (stored.image.parent / "kernel.json").unlink(missing_ok=True)
         if turn % 10 == 6 and stored.image.parent.exists():  # so that the limit finds what is not in use
