@@ -62,7 +62,8 @@ def reset_unheard(place: Place, *words: str) -> str:
 def nothing_runs(place: Place, key: Key, pid: int) -> None:
     """Within a minute, neither its process nor a lock."""
     Deadline("the end of its process", WAIT_S).poll(lambda: is_over(pid) or None)
-    assert holder_of(Spool(place.spool(BENCH)).place(key.run) / LOCK) is None
+    lock = Spool(place.spool(BENCH)).place(key.run) / LOCK  # held for a moment by who looks for what it has left
+    Deadline("the end of its lock", WAIT_S).poll(lambda: True if holder_of(lock) is None else None)
 
 
 def nothing_is_left(place: Place, key: Key) -> None:
