@@ -21,12 +21,10 @@ from typing import Any, Protocol, TypeVar
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError
 from bisector.core.shell import TIMED_OUT, CommandResult
-from bisector.host import bounded
-from bisector.host.build_user import build_user
+from bisector.host import bounded, proc
 
 Text = TypeVar("Text", str, bytes)
 RUN_MARKER = "BISECTOR_RUN"
-_MARK = f"{RUN_MARKER}=".encode()
 RUN_HERE_DEADLINE_S = 30.0
 _GRACE_S = 2.0
 _GONE_S = 10.0  # SIGKILL to end: longer only in an uninterruptible sleep
@@ -237,7 +235,7 @@ def to_its_end(
 def marked() -> dict[Path, tuple[int, ...]]:
     """The processes of this user that are marked, by the directory that they are marked with."""
     found: dict[Path, tuple[int, ...]] = {}
-    for pid in _pids():
+    for pid in proc.pids():
         if (run_dir := _marked_with(pid)) is not None:
             found[run_dir] = (*found.get(run_dir, ()), pid)
     return found
@@ -252,7 +250,7 @@ def reap(run_dir: Path) -> int:
     """
     run_dir, ended = Path(os.path.realpath(run_dir)), set[int]()
     # Each round finds what those of the round before had started meanwhile.
-    while found := [pid for pid in _pids() if _marked_with(pid) == run_dir and pid != os.getpid()]:
+    while found := [pid for pid in proc.pids() if _marked_with(pid) == run_dir and pid != os.getpid()]:
         for pid in found:
             if end(pid, lambda pid: _marked_with(pid) == run_dir):
                 ended.add(pid)
@@ -281,41 +279,9 @@ def end(pid: int, still: Callable[[int], bool]) -> bool:
     return True
 
 
-def _pids() -> Iterator[int]:
-    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-
-
 def _marked_with(pid: int) -> Path | None:
-    """The mark of a process that runs and is not ssh's master; None also for somebody else's.
-
-    Root can read the environment of every process, and whoever starts one chooses it.
-    """
-    try:
-        if not _users(pid) <= _our_users():
-            return None
-        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        value = next((word for word in words if word.startswith(_MARK)), None)
-        if value is None or _is_ssh_master(Path(f"/proc/{pid}/cmdline").read_bytes()):
-            return None
-    except OSError:  # it ended meanwhile, or belongs to somebody else
-        return None
-    return Path(os.fsdecode(value.removeprefix(_MARK)))
-
-
-def _users(pid: int) -> set[int]:
-    """The real, effective and saved user and that of file accesses (proc_pid_status(5)), which setuid programs mix."""
-    lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()
-    return {int(number) for line in lines if line.startswith(b"Uid:") for number in line.split()[1:]}
-
-
-def _our_users() -> set[int]:
-    builder = build_user()
-    return {os.geteuid(), *(() if builder is None else (builder.uid,))}
-
-
-def _is_ssh_master(title: bytes) -> bool:
-    """Whether it is ssh's master, by its title: "ssh: /home/anna/.ssh/master [mux]" (control_persist_detach())."""
-    return title.startswith(b"ssh: ") and title.rstrip(b"\0 ").endswith(b" [mux]")
+    value = proc.value_of(pid, RUN_MARKER)
+    return None if value is None else Path(os.fsdecode(value))
 
 
 @contextmanager
