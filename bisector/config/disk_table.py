@@ -6,6 +6,7 @@ any other one is there as soon as one of its settings is.
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 
 from bisector.core import kinds
 from bisector.core.errors import UserError
@@ -26,6 +27,7 @@ DISK_HELP = (
 )
 
 
+@cache
 def rows_of(name: str) -> tuple[Option, ...]:
     """The rows of a disk; those that are always there have a flag for their place."""
     disk = DISKS.get(name, FURTHER)

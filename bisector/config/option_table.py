@@ -7,6 +7,7 @@ only a bisection has (its terms, its metric, its threshold) come first.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -93,6 +94,7 @@ def _path(key: str, flag: str, help_line: str, metavar: str = "FILE") -> Option:
     return Option(key, key, kind, "", help_line, flag=flag, metavar=metavar)
 
 
+@cache
 def _layer(layer: Layer) -> tuple[Option, ...]:
     """A layer's own rows; the layer names its fields, and does not know where they are kept."""
     return tuple(replace(row, field=f"storage.layers.{layer.name}.{row.field}") for row in layer.options)
@@ -111,6 +113,7 @@ def _workload_row() -> Option:
     )
 
 
+@cache
 def _workload(workload: Workload) -> tuple[Option, ...]:
     """A workload's own rows; as with a layer, the workload does not know where they are kept."""
     return tuple(replace(row, field=f"workload.own.{workload.name}.{row.field}") for row in workload.options)
@@ -238,3 +241,6 @@ def rows(further: Iterable[str] = ()) -> tuple[Option, ...]:
 def by_key(keys: Iterable[str] = ()) -> Mapping[str, Option]:
     """Every row, by the key of its setting; those of the disks that ``keys`` name among them."""
     return {option.key: option for option in rows(disk_table.further(keys))}
+
+
+rows()  # made when this is loaded, which a fork server does once for all its processes

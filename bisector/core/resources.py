@@ -60,9 +60,10 @@ def job(name: str) -> Path:
 
 
 def _one_of(directory: Path, name: str, complaint: str) -> Path:
-    files = {entry.name: entry for entry in directory.iterdir() if entry.is_file()}
-    if name in files:  # what a person typed may be too long to look for
-        return files[name]
+    entries = {entry.name: entry for entry in directory.iterdir()}
+    if name in entries and entries[name].is_file():  # what a person typed may be too long to look for
+        return entries[name]
+    files = (one for one, entry in entries.items() if entry.is_file())
     known = sorted(one.removesuffix(".config").removesuffix(_JOB) for one in files)
     raise UserError(complaint, f"known: {', '.join(known)}; a file of your own is written with a slash: ./{name}")
 
