@@ -10,12 +10,12 @@ from bisector.executor.base import Failed, Finished, Job
 from bisector.executor.local import local_executor
 from bisector.executor.spec import Spec
 from bisector.git.repository import Repository
-from bisector.host.files import our_files
 
 
 class Engine(Protocol):
-    """Does the job of a spec below ``place``; the news are there while the context lasts, so that they are kept first.
+    """Does the job of a spec whose files are below ``place``.
 
+    The news are there while the context lasts, so that they are kept first.
     Raises :class:`bisector.core.errors.BisectorError` where nothing could be begun.
     """
 
@@ -29,8 +29,7 @@ class Engine(Protocol):
 @contextmanager
 def here(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
     """One job on this host; sources and build directory stay for the next one of its run."""
-    with our_files(place):
-        settings, request = spec.settled(place)
+    settings, request = spec.unpacked(place)
     with (
         Repository.open(repository, run_marker=place) as opened,
         local_executor(settings, place, opened, tell, keep_sources=True) as executor,

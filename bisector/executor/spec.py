@@ -16,7 +16,7 @@ from bisector.config import Settings
 from bisector.core.errors import InfraError, UserError
 from bisector.executor.base import BuildRequest, ControlRequest, Job, Request
 from bisector.host.detached import machine_id
-from bisector.host.files import inside, sha256_of
+from bisector.host.files import inside, sha256_of, write_whole
 from bisector.store.run_files import INPUTS, fingerprint
 from bisector.trial.runner import TrialRequest
 
@@ -109,24 +109,27 @@ class Spec:
             max(map(longest_s, used)),
         )
 
-    def settled(self, place: Path) -> tuple[Settings, Request]:
-        """Write the files below ``place``; the settings and the request that name them there. Raises ``OSError``.
+    def unpack(self, place: Path) -> None:
+        """Write the files below ``place``, where the job before may still be reading them; raises ``OSError``.
 
         Raises :class:`InfraError` when what arrived is not what was sent.
         """
         for one in self.inputs:
             path = inside(place / INPUTS, one.name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(one.content)
-            path.chmod(0o755 if one.executable else 0o644)
-        places = {Path(INPUTS, one.name): place / INPUTS / one.name for one in self.inputs}
-        settings = _moved(self.settings, places)
+            if not path.exists() or path.read_bytes() != one.content:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, one.content, 0o755 if one.executable else 0o644)
+        settings, _ = self.unpacked(place)
         if fingerprint(settings) != self.settings_sha256:
             raise InfraError(
                 f"the settings of trial {self.key} are not what they were where they came from",
                 "both hosts need the same version of bisector",
             )
-        return settings, _with_settings(self.request, places)
+
+    def unpacked(self, place: Path) -> tuple[Settings, Request]:
+        """The settings and the request, which name the files below ``place``."""
+        places = {Path(INPUTS, one.name): place / INPUTS / one.name for one in self.inputs}
+        return _moved(self.settings, places), _with_settings(self.request, places)
 
     def differs(self, other: "Spec") -> str:
         """In what two specs of one key differ, for people; empty when they are the same work."""

@@ -27,6 +27,7 @@ from bisector.executor.spec import Key, Spec
 from bisector.executor.spool import Entry, Spool
 from bisector.host import detached
 from bisector.host.detached import Identity
+from bisector.host.files import our_files
 from bisector.host.load import host_id
 from bisector.host.locks import Held, held
 from bisector.store.facts import now
@@ -186,6 +187,8 @@ class Desk:
             if lock is None:
                 raise InfraError(f"{entry.path} is locked, and holds no job", f"fuser -v {entry.path}/lock")
             self._places.mark_begun(entry.key.run)
+            with our_files(entry.place):
+                spec.unpack(entry.place)
             entry.take(spec)
             self.begin((str(entry.path), self.engine, str(self.repository)), entry.log, lock)
         return True

@@ -107,7 +107,7 @@ def measured(spec: Spec, place: Path, repository: Path, tell: Listener) -> Itera
     if does == Does.CANNOT_BEGIN:
         raise UserError("there is no mirror on this host", "git clone --mirror")
     _wait(spool, spec.key.id, BEGUN, does)
-    request = spec.settled(place)[1]
+    request = spec.unpacked(place)[1]
     assert isinstance(request, TrialRequest)
     tell(StageStarted(request.commit, Stage.WORKLOAD, "full run"))
     for share in range(3):
@@ -164,7 +164,7 @@ def _do(does: str, place: Path) -> None:
 def timed(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
     """A trial that takes its time and measures nothing."""
     time.sleep(TIMED_S)
-    request = spec.settled(place)[1]
+    request = spec.unpacked(place)[1]
     yield Finished(spec.key.id, host_id(), fakes.trial(request.commit), now())
 
 
@@ -181,7 +181,7 @@ def searched(spec: Spec, place: Path, repository: Path, tell: Listener) -> Itera
     does, told = _does(spool, id_), json.loads((spool / "truth.json").read_text())
     with (spool / f"{id_}-runs").open("a") as file:
         file.write("run\n")
-    request = spec.settled(place)[1]
+    request = spec.unpacked(place)[1]
     _wait(spool, id_, BEGUN, does)
     if not isinstance(request, TrialRequest):
         yield Finished(id_, host_id(), None, now())
@@ -205,7 +205,7 @@ def searched(spec: Spec, place: Path, repository: Path, tell: Listener) -> Itera
 @contextmanager
 def by_contract(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
     """The path of a trial on this host with a builder and guests that answer at once, as the contract has it."""
-    settings, request = spec.settled(place)
+    settings, request = spec.unpacked(place)
     workload = Workload()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "lay_out", workload.lay_out)

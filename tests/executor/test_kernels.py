@@ -62,8 +62,9 @@ def settings(tmp_path: Path) -> Settings:
 def there(spec: Spec, place: Path) -> tuple[KernelBuilder, Request]:
     """The builder of a job's host, and what it is to do."""
     place.mkdir()
-    settled, request = spec.settled(place)
-    return KernelBuilder(settled.kernel, KernelCache(place / "kernels", 1), resources.kconfigs()), request
+    spec.unpack(place)
+    settings, request = spec.unpacked(place)
+    return KernelBuilder(settings.kernel, KernelCache(place / "kernels", 1), resources.kconfigs()), request
 
 
 def test_a_host_looks_under_the_key_that_the_coordinator_offers(settings: Settings, tmp_path: Path) -> None:

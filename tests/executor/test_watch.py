@@ -292,11 +292,28 @@ def test_a_spool_has_one_worker(spool: Path) -> None:
 
 def test_input_files_are_those_that_were_sent(tmp_path: Path) -> None:
     one = spec()
-    settings, _ = one.settled(tmp_path)
-    assert settings.workload.inputs["job"].is_relative_to(tmp_path / INPUTS)
+    one.unpack(tmp_path)
+    path = one.unpacked(tmp_path)[0].workload.inputs["job"]
+    assert path.is_relative_to(tmp_path / INPUTS)
+    content, number = path.read_bytes(), path.stat().st_ino
+    one.unpack(tmp_path)
+    assert path.stat().st_ino == number  # a job that still reads it sees nothing
+    path.write_bytes(content[:7])
+    one.unpack(tmp_path)
+    assert path.read_bytes() == content
+
+
+def test_a_job_with_other_files_than_were_sent_is_not_begun(desk: Desk) -> None:
+    one = spec(7)
     changed = replace(one, inputs=tuple(replace(each, content=b"[global]\n") for each in one.inputs))
-    with pytest.raises(BisectorError, match="not what they were"):
-        changed.settled(tmp_path)
+    returned = desk.watch(changed, silent)
+    assert isinstance(returned, Returned)
+    assert isinstance(returned.news, Failed)
+    assert isinstance(returned.news.error, AttemptFailed)
+    assert "not what they were" in returned.news.error.message
+    assert not desk.spool.entry(Key(RUN, 7)).exists
+    assert isinstance(desk.watch(one, silent), Returned)
+    assert engines.runs(desk.spool.home, 7) == 1
 
 
 def test_progress_is_bounded_and_half_of_it_is_none(desk: Desk) -> None:
