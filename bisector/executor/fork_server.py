@@ -3,6 +3,9 @@
 A server that has loaded it forks a process for each job, as multiprocessing's fork server does. That one is not used:
 its processes are joined when their parent leaves, and a job is to outlive whoever began it.
 
+The process of the next job is forked while the one before is under way, and waits: to copy the page tables takes
+5 ms, which nobody is to wait for between two jobs.
+
 A job is begun once at most. The server is given one only after it has said that it is ready; one that was given and is
 not begun is a job whose process died, for whoever watches it. The server has one thread, so that what it forks is
 sound (fork(2)), takes no time of a core while it waits, and ends when its worker has ended or has no more jobs.
@@ -30,6 +33,7 @@ from bisector.host.detached import KEPT_FILE
 MODULE = __name__
 IDLE_S = 120.0  # an idle worker takes little memory
 _READY = b"ready"
+_TAKEN = b"taken"
 _MOST_BYTES = 1 << 16  # a few paths
 # OpenBLAS begins its threads when numpy is loaded.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
@@ -116,21 +120,34 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _served(worker: socket.socket) -> Sequence[str] | None:
-    """Fork processes until there is nobody to do so for; in each of them, the words of its job."""
-    with suppress(TimeoutError, ConnectionError):
+    """Fork processes until one of them gets no job; in each of them, the words of its job, or None."""
+    with suppress(ConnectionError):
         worker.send(_READY)
-        while True:
-            message, descriptors, *_ = socket.recv_fds(worker, _MOST_BYTES, 1)
-            if not message:
+    while True:
+        taken, takes = os.pipe()
+        if not os.fork():
+            os.close(taken)
+            return _job(worker, takes)
+        os.close(takes)
+        with os.fdopen(taken, "rb") as end:
+            if not end.read():
                 return None
-            (lock,) = descriptors
-            log, *words = cast("list[str]", json.loads(message))
-            if not os.fork():
-                worker.close()
-                _become(Path(log), lock)
-                return words
-            os.close(lock)
-    return None
+
+
+def _job(worker: socket.socket, takes: int) -> Sequence[str] | None:
+    """Wait for a job, say that it is taken, and become its process; None when there is no more."""
+    try:
+        message, descriptors, *_ = socket.recv_fds(worker, _MOST_BYTES, 1)
+    except (TimeoutError, ConnectionError):
+        return None
+    if not message:
+        return None
+    worker.close()
+    with suppress(BrokenPipeError), os.fdopen(takes, "wb") as end:  # the server may have been killed
+        end.write(_TAKEN)
+    log, *words = cast("list[str]", json.loads(message))
+    _become(Path(log), *descriptors)
+    return words
 
 
 def _become(log: Path, lock: int) -> None:

@@ -87,6 +87,17 @@ def ready(desk: Desk, server: ForkServer, id_: int = 1) -> Identity:
     return found
 
 
+def children(parent: Identity) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()]
+
+
+def waiting(server: Identity) -> Identity:
+    """The process that is forked for the next job."""
+
+    (found,) = Deadline("one process", WAIT_S).poll(lambda: one if len(one := children(server)) == 1 else None, 0.01)
+    return Identity.of(found)
+
+
 def gone(process: Identity) -> None:
     pidfd = process.open()
     if pidfd is not None:
@@ -102,10 +113,12 @@ def test_the_first_job_begins_by_itself_and_the_next_ones_are_forked(
     found = ready(desk, server)
     assert field(found.pid, THREADS) == 1
     for id_ in (2, 3):
+        ahead = waiting(found)
         plan(desk.spool.home, **{f"job_{id_}": engines.BEGUN})
         news = pool.submit(done, desk, id_)
         reached(desk.spool.home, id_, engines.BEGUN)
         job = runner(desk, id_)
+        assert job == ahead
         assert field(job.pid, PARENT) == found.pid
         assert field(job.pid, SESSION) == job.pid
         assert desk.spool.entry(Key(RUN, id_)).standing is Standing.RUNNING
@@ -147,12 +160,14 @@ def test_a_job_outlives_its_server_and_the_next_one_begins(
     plan(desk.spool.home, job_2=engines.BEGUN)
     news = pool.submit(done, desk, 2)
     reached(desk.spool.home, 2, engines.BEGUN)
+    Deadline("the process of the next job", WAIT_S).poll(lambda: len(children(found)) == 2 or None)
     os.kill(found.pid, signal.SIGKILL)
     gone(found)
     let_go(desk.spool.home, 2, engines.BEGUN)
     assert isinstance(news.result(WAIT_S), Finished)
-    assert ready(desk, server, 3) != found
-    assert isinstance(done(desk, 4), Finished)
+    assert isinstance(done(desk, 3), Finished)  # by the process that was forked for it
+    assert ready(desk, server, 4) != found
+    assert isinstance(done(desk, 5), Finished)
 
 
 def test_a_server_ends_with_its_worker_and_its_job_does_not(
@@ -180,7 +195,7 @@ def test_a_server_ends_when_there_are_no_more_jobs(desk: Desk, server: ForkServe
 def test_a_job_that_a_server_died_with_is_not_begun_again(
     desk: Desk, server: ForkServer, pool: ThreadPoolExecutor
 ) -> None:
-    found = ready(desk, server)
+    found = waiting(ready(desk, server))
     os.kill(found.pid, signal.SIGSTOP)
     news, entry = pool.submit(done, desk, 2), desk.spool.entry(Key(RUN, 2))
     Deadline("the job", WAIT_S).poll(lambda: entry.exists or None)
@@ -209,6 +224,20 @@ def test_an_engine_that_does_not_load_fails_its_job_alone(tmp_path: Path) -> Non
 
 def test_no_zombie_is_left_of_a_job(desk: Desk, server: ForkServer) -> None:
     found = ready(desk, server)
+    first = waiting(found)
     done(desk, 2)
-    children = Path(f"/proc/{found.pid}/task/{found.pid}/children").read_text().split()
-    assert children == []
+    assert waiting(found) != first
+
+
+def test_a_process_that_waits_ends_with_its_worker(desk: Desk, server: ForkServer) -> None:
+    found = waiting(ready(desk, server))
+    server.__exit__(None, None, None)
+    gone(found)
+
+
+def test_a_process_that_dies_while_it_waits_fails_no_job(desk: Desk, server: ForkServer) -> None:
+    found = ready(desk, server)
+    os.kill(waiting(found).pid, signal.SIGKILL)
+    gone(found)
+    assert isinstance(done(desk, 2), Finished)
+    assert ready(desk, server, 3) != found
