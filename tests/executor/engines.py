@@ -45,7 +45,7 @@ from tests.executor.bench import Bad, Workload, local
 FAKE = f"{__name__}:measured"
 SEARCHED = f"{__name__}:searched"
 TIMED = f"{__name__}:timed"
-TIMED_S = 2.0
+TIMED_S, _TIMED_GIVE = 2.0, 0.1
 CONTRACT = f"{__name__}:by_contract"
 SOURCES = f"{__name__}:checked_out"
 BUILT = f"{__name__}:built"
@@ -160,10 +160,15 @@ def _do(does: str, place: Path) -> None:
             time.sleep(WAIT_S)
 
 
+def timed_s(id_: int) -> float:
+    """How long a trial takes: about :data:`TIMED_S`, since no two trials take the same time."""
+    return TIMED_S * random.Random(id_).uniform(1 - _TIMED_GIVE, 1 + _TIMED_GIVE)
+
+
 @contextmanager
 def timed(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
     """A trial that takes its time and measures nothing."""
-    time.sleep(TIMED_S)
+    time.sleep(timed_s(spec.key.id))
     request = spec.unpacked(place)[1]
     yield Finished(spec.key.id, host_id(), fakes.trial(request.commit), now())
 
