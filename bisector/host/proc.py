@@ -5,11 +5,10 @@ first, and costs one file each. Whose they are and what they run is asked of tho
 """
 
 import os
-import time
 from collections.abc import Iterator
 from io import FileIO
 
-from bisector.core.deadline import Deadline
+from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.host.build_user import build_user
 
 _EXEC_S = 1.0  # that an execve(2) takes between two memories: microseconds, unless the host is short of CPUs
@@ -52,12 +51,15 @@ def _environment(pid: int) -> bytes:
     new one, and create_elf_tables() in fs/binfmt_elf.c has not yet said where it has the environment. What was opened
     before reads as empty after it, too (environ_read() in fs/proc/base.c).
     """
-    if environment := _read(pid, "environ"):
-        return environment
-    deadline = Deadline(f"the program of process {pid}", _EXEC_S)
-    while not (environment := _read(pid, "environ")) and not _has_none(pid) and not deadline.expired:
-        time.sleep(_LOOK_AGAIN_S)
-    return environment
+
+    def probe() -> bytes | None:
+        environment = _read(pid, "environ")
+        return environment if environment or _has_none(pid) else None
+
+    try:
+        return Deadline(f"the program of process {pid}", _EXEC_S).poll(probe, _LOOK_AGAIN_S)
+    except DeadlineExpired:
+        return b""
 
 
 def _has_none(pid: int) -> bool:
