@@ -105,20 +105,17 @@ class Desk:
         self, key: Key, work: Spec | Key, tell: Callable[[Event], None]
     ) -> Returned | Declined | None:
         try:
-            entry = self.spool.entry(key)
-            if isinstance(work, Spec) and not entry.exists and DutyFiles(self.spool).drained() is not None:
-                return Declined(key)
-            began = isinstance(work, Spec) and self._begin(entry, work)
-            with self._attention(key) as attention:
-                if not self._followed(entry, attention, tell, 0 if began else None):
-                    return None
-                return self._returned(entry)
-        except OSError as error:
-            trouble: BisectorError = InfraError(f"{error.filename or self.spool.home}: {error.strerror}")
+            with our_files(self.spool.home):
+                entry = self.spool.entry(key)
+                if isinstance(work, Spec) and not entry.exists and DutyFiles(self.spool).drained() is not None:
+                    return Declined(key)
+                began = isinstance(work, Spec) and self._begin(entry, work)
+                with self._attention(key) as attention:
+                    if not self._followed(entry, attention, tell, 0 if began else None):
+                        return None
+                    return self._returned(entry)
         except BisectorError as error:
-            trouble = error
-        if isinstance(trouble, InfraError):
-            trouble = _attempt(trouble.message, trouble.hint)
+            trouble = _attempt(error.message, error.hint) if isinstance(error, InfraError) else error
         return Returned(key, Failed(key.id, host_id(), trouble, now()))
 
     def cancel(self, key: Key) -> None:
@@ -187,8 +184,7 @@ class Desk:
             if lock is None:
                 raise InfraError(f"{entry.path} is locked, and holds no job", f"fuser -v {entry.path}/lock")
             self._places.mark_begun(entry.key.run)
-            with our_files(entry.place):
-                spec.unpack(entry.place)
+            spec.unpack(entry.place)
             entry.take(spec)
             self.begin((str(entry.path), self.engine, str(self.repository)), entry.log, lock)
         return True

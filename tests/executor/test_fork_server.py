@@ -93,7 +93,6 @@ def children(parent: Identity) -> list[int]:
 
 def waiting(server: Identity) -> Identity:
     """The process that is forked for the next job."""
-
     (found,) = Deadline("one process", WAIT_S).poll(lambda: one if len(one := children(server)) == 1 else None, 0.01)
     return Identity.of(found)
 

@@ -16,7 +16,7 @@ from bisector.core.objective import Objective
 from bisector.core.trial import Stage, Trial
 from bisector.executor import watch
 from bisector.executor.base import Failed, Finished, Job
-from bisector.executor.spec import Key, Spec
+from bisector.executor.spec import Input, Key, Spec
 from bisector.executor.spool import Spool, Standing
 from bisector.executor.watch import Declined, Desk, Returned
 from bisector.host import process
@@ -214,6 +214,17 @@ def test_a_host_that_cannot_begin_has_an_attempt_that_failed(desk: Desk, spool: 
     plan(spool, job_7=Does.CANNOT_BEGIN)
     error = trouble(watched(desk, spec()))
     assert (type(error), str(error)) == (AttemptFailed, "there is no mirror on this host")
+
+
+def test_a_spool_that_cannot_be_written_is_an_attempt_that_failed(desk: Desk) -> None:
+    """A file is where the inputs of the run belong."""
+    place = desk.spool.place(RUN)
+    place.mkdir(parents=True)
+    (place / INPUTS).touch()
+    error = trouble(watched(desk, replace(spec(), inputs=(Input("base.config", b"CONFIG_SMP=y\n", False),))))
+    assert type(error) is AttemptFailed
+    assert str(place / INPUTS) in str(error)
+    assert error.hint
 
 
 def test_a_bug_is_told_as_one(desk: Desk, spool: Path) -> None:
