@@ -2,36 +2,22 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from bisector.bisect import builds, by_bayes
-from bisector.bisect.facts import Aim, Crew, Facts, Heard
-from bisector.bisect.hosts import once_all_has_ended
-from bisector.bisect.instructions import Attempt, Cancel, Done, Installed, KeptKernels, Record, SetAside, Submit, Wait
-from bisector.bisect.step import step
-from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, InfraError
-from bisector.core.events import BuildEnded, BuildStarted, Note, OnHost
+from bisector.bisect.facts import Crew
+from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost
 from bisector.core.subject import Commit, Compiler
-from bisector.core.trial import Fault, FaultKind, Stage, Trial
+from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished, Job, News
-from bisector.search.decision import Answer, Hold
-from bisector.search.decision import Ending as Ends
-from bisector.search.fit import Fit
-from bisector.status.conclusion import Standing
-from bisector.store.facts import BuildTry, Ended, Ending, InFlight, Submitted, Work
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.bisect.crew import Fleet
 from tests.bisect.lab import Lab, lab_of
 from tests.bisect.test_several_hosts import COUNT, CULPRIT, bench, measured_on, notes
-from tests.bisect.test_step import INNER, NEW, OLD, TASK, on_record
 from tests.git import histories
 
 NO_BUILD = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "dm-cache.c:7: error: expected ';'")
@@ -214,159 +200,3 @@ def test_no_more_kernels_are_built_ahead_than_there_are_hosts_that_measure(line:
     assert line.found(line.bisect(fleet)) == CULPRIT
     assert max(together) == 2
     assert set(fleet.built.values()) <= {0, 1}
-
-
-# The rules, by facts that are made by hand
-
-CREW = Crew(2, frozenset({"builder"}))
-GIT = replace(TASK, crew=CREW)
-HEARD = Heard(answers={Installed(): (fakes.GCC,), KeptKernels((fakes.GCC,)): frozenset()})
-
-
-def known(*trials: Trial, host: str = "one", hosts: tuple[str, ...] = ("one", "two"), **more: Any) -> Facts:
-    record = replace(on_record(*trials, task=GIT), **more)
-    in_flight = {one.id: None for one in record.in_flight}
-    return Facts(GIT, record, HEARD, in_flight=in_flight, hosts=hosts, host=host)
-
-
-def at_work(id_: int, work: Work, commit: Commit, host: str) -> InFlight:
-    return InFlight(id_, Submitted(work, commit.sha, 1 if work is Work.TRIAL else None, host))
-
-
-def built(found: object) -> Commit:
-    assert isinstance(found, Submit)
-    assert isinstance(found.request, BuildRequest)
-    assert found.request.compiler == fakes.GCC
-    return found.request.commit
-
-
-def test_an_end_is_built_by_a_job_of_its_own_where_others_need_it_too() -> None:
-    assert built(builds.before_end(known(), OLD)) == OLD
-    alone = replace(known(hosts=("one",)), task=TASK)
-    assert builds.before_end(alone, OLD) is None
-    named = replace(alone, task=replace(TASK, crew=Crew(2)))
-    assert built(builds.before_end(named, OLD)) == OLD
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"built": frozenset({OLD.sha})},
-        {"build_tries": (BuildTry(fakes.GCC, OLD.sha, "error"),)},
-        {"in_flight": (at_work(3, Work.TRIAL, OLD, "two"),)},
-    ],
-    ids=["it is there", "it does not build", "it is measured elsewhere"],
-)
-def test_an_end_is_measured_where_a_build_would_help_nobody(more: Mapping[str, Any]) -> None:
-    assert builds.before_end(known(**more), OLD) is None
-
-
-def test_an_end_is_measured_where_something_failed_last() -> None:
-    failed = replace(HEARD, failures={"one": (BROKEN,)})
-    assert builds.before_end(replace(known(), heard=failed), OLD) is None
-    other = replace(HEARD, failures={"two": (BROKEN,)})
-    assert built(builds.before_end(replace(known(), heard=other), OLD)) == OLD
-
-
-def test_an_end_that_is_being_built_is_waited_for_and_the_other_one_comes_first() -> None:
-    there = known(in_flight=(at_work(3, Work.BUILD, OLD, "two"),))
-    assert isinstance(builds.before_end(there, OLD), Wait)  # by git nothing is built ahead
-    said = step(replace(there, heard=replace(there.heard, told=frozenset({"whole runs"}))), {3: None}, ("one",))
-    assert built(said) == NEW
-
-
-def test_what_was_cancelled_is_not_waited_for() -> None:
-    there = known(in_flight=(at_work(3, Work.BUILD, OLD, "two"),))
-    gone = replace(there, heard=replace(HEARD, cancelled=frozenset({3})))
-    assert built(builds.before_end(gone, OLD)) == OLD
-
-
-def test_a_build_host_builds_the_ends_that_nobody_is_at() -> None:
-    assert built(builds.for_builder(known(host="builder"))) == OLD
-    one = known(host="builder", in_flight=(at_work(3, Work.BUILD, OLD, "one"),))
-    assert built(builds.for_builder(one)) == NEW
-    trial = known(host="builder", in_flight=(at_work(3, Work.TRIAL, OLD, "one"),))
-    assert built(builds.for_builder(trial)) == NEW
-    both = known(host="builder", built=frozenset({OLD.sha, NEW.sha}))
-    assert builds.for_builder(both) == Wait()
-
-
-def test_a_build_host_builds_nothing_where_the_disks_alone_are_asked_for() -> None:
-    there = known(host="builder")
-    assert builds.for_builder(replace(there, task=replace(GIT, aim=Aim.BASELINES))) == Wait()
-
-
-def test_a_build_host_is_set_aside_though_nobody_measures_yet() -> None:
-    failures = (BROKEN,) * GIT.policy.attempts
-    there = replace(known(host="builder", hosts=()), heard=replace(HEARD, failures={"builder": failures}))
-    assert builds.for_builder(there) == SetAside("builder", BROKEN)
-    assert step(replace(there, heard=replace(there.heard, set_aside={"builder": BROKEN})), {}, ("builder",)) == Wait()
-
-
-def test_the_last_host_that_measures_ends_the_run_though_one_builds() -> None:
-    trouble = InfraError("no KVM")
-    heard = replace(HEARD, set_aside={"one": trouble, "builder": BROKEN})
-    with pytest.raises(InfraError, match="no KVM"):
-        step(replace(known(), heard=heard), {}, ("one", "builder"))
-
-
-def ended(news: Finished | Failed) -> Attempt:
-    return Attempt(Submit(BuildRequest(INNER, fakes.GCC), "kernel", host="builder"), 3, news)
-
-
-def test_the_end_of_a_build_is_on_record_and_no_verdict() -> None:
-    def said(news: Finished | Failed, heard: Heard = HEARD) -> Record:
-        found = step(replace(known(), heard=replace(heard, arrived=(ended(news),))), {}, ())
-        assert isinstance(found, Record)
-        return found
-
-    told = OnHost("builder", BuildEnded(INNER))
-    done = said(Finished(3, "builder", None, "now"))
-    assert done.facts == (BuildTry(fakes.GCC, INNER.sha, ""), Ended(3, Ending.DONE))
-    assert (done.over, done.tell) == (True, (told,))
-    fault = said(Finished(3, "builder", NO_BUILD, "now"))
-    assert fault.facts == (BuildTry(fakes.GCC, INNER.sha, NO_BUILD.reason), Ended(3, Ending.DONE))
-    for error, ending in ((BROKEN, Ending.FAILED), (AttemptLost("", "", Stage.CHECKOUT, "b"), Ending.SILENT)):
-        failed = said(Failed(3, "builder", error, "now"))
-        assert failed.facts[-1] == Ended(3, ending)
-        assert failed.over
-        assert told in failed.tell
-    cancelled = said(
-        Failed(3, "builder", AttemptCancelled("", "", Stage.CHECKOUT, "b"), "now"),
-        replace(HEARD, cancelled=frozenset({3})),
-    )
-    assert cancelled.facts == (Ended(3, Ending.CANCELLED),)
-    assert cancelled.tell == (told,)
-
-
-def test_at_the_end_of_a_budget_trials_are_waited_for_and_builds_are_not() -> None:
-    done = Done(State.NARROWED, (), (), "", out_of_time=True)
-    there = known(in_flight=(at_work(3, Work.TRIAL, INNER, "one"), at_work(4, Work.BUILD, INNER, "builder")))
-    assert once_all_has_ended(there, done) == Cancel(4)
-    cancelled = replace(there, heard=replace(HEARD, cancelled=frozenset({4})))
-    assert once_all_has_ended(cancelled, done) == Wait()
-
-
-def test_people_are_told_which_host_builds_what() -> None:
-    submit = builds.for_builder(known(host="builder"))
-    assert isinstance(submit, Submit)
-    assert submit.host == "builder"
-    assert submit.tell == (OnHost("builder", BuildStarted(OLD, "an end, for all hosts")),)
-    assert not isinstance(submit.tell[0], Note)
-
-
-def test_an_answer_waits_for_trials_and_not_for_builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a kernel that is being built nothing tells more; without it there is an answer."""
-    done = Done(State.NARROWED, (), (), "")
-    answer = Answer(Ends.NARROWED, 5, 0.5, (5, 6), Fit(0, 0.0, 1.0), confirmed=False)
-    held = SimpleNamespace(decision=Hold(), case=SimpleNamespace(facts=None, ground=None))
-    monkeypatch.setattr(Facts, "standing", property(lambda _: SimpleNamespace(decision=answer)))
-    monkeypatch.setattr(by_bayes, "_concluded", lambda *_: done)
-
-    def decided(*in_flight: InFlight) -> object:
-        return by_bayes._decided(known(in_flight=in_flight), cast("Standing", held))
-
-    build, trial = at_work(3, Work.BUILD, INNER, "builder"), at_work(4, Work.TRIAL, INNER, "two")
-    assert decided(build) == done
-    assert decided(build, trial) == Wait()
-    assert decided(trial) == Wait()

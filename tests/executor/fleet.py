@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,18 +19,23 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from bisector.core.deadline import Deadline
+from bisector.executor.base import Failed, Finished, Job, Progress
+from bisector.executor.cluster.coordinator import Coordinator
+from bisector.executor.cluster.security import door
 from bisector.executor.hosts import Connection
 from bisector.executor.remote import RemoteExecutor
 from bisector.executor.spool import Spool
 from bisector.fleet.home import Identity
 from bisector.fleet.versions import compared
 from bisector.host import process
-from tests import fakes
+from bisector.trial.runner import TrialRequest
+from tests import examples, fakes
 from tests.executor import worker_main
 from tests.executor.bench import settings_of
 from tests.executor.engines import FAKE, WAIT_S
 
 ROOT = Path(__file__).parents[2]
+COMMIT = examples.commit(7)
 
 
 @dataclass(frozen=True)
@@ -230,3 +235,57 @@ class Proxy:
                     if not (content := ready.recv(65536)):
                         return
                     ends[ready].sendall(content)
+
+
+@dataclass
+class Fleet:
+    """A coordinator and hosts, which are directories."""
+
+    place: Path
+    stack: ExitStack
+    authority: Authority = field(default_factory=Authority.new)
+    at: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        self.own = self.authority.certify(self.place / "of-coordinator")
+        self.other = self.authority.certify(self.place / "of-hosts")
+        self.coordinator = self.coordinate(f"tls://{self.at}:0")
+
+    def coordinate(self, address: str) -> Coordinator:
+        self.running = ExitStack()
+        self.stack.push(self.running)
+        return self.running.enter_context(Coordinator(door(address, self.own)))
+
+    def restart_coordinator(self) -> None:
+        """At the same address, as a process that is started again does."""
+        address = self.coordinator.address
+        self.running.close()
+        self.coordinator = self.coordinate(address)
+
+    def spool(self, name: str) -> Path:
+        return self.place / name / "spool"
+
+    def worker(self, name: str = "bench1", port: int = 0) -> WorkerProcess:
+        started = worker(self.coordinator.address, self.other, self.spool(name), name, port=port)
+        return self.stack.enter_context(started)
+
+    def executor(
+        self, hosts: int = 1, patience_s: float = 30.0, before: tuple[int, ...] = (), lost: tuple[int, ...] = ()
+    ) -> RemoteExecutor:
+        made = executor(self.coordinator, self.place / "run", patience_s=patience_s, before=before, lost=lost)
+        made.wait_for_hosts(hosts, WAIT_S)
+        return made
+
+
+def job(id_: int) -> Job:
+    return Job(id_, TrialRequest(id_, examples.cell(COMMIT), {}))
+
+
+def last_news(executor: RemoteExecutor) -> Finished | Failed:
+    while isinstance(news := executor.next(), Progress):
+        pass
+    return news
+
+
+def emptied(spool: Path) -> None:
+    Deadline("an empty spool", WAIT_S).poll(lambda: True if not Spool(spool).held() else None)

@@ -23,7 +23,7 @@ from bisector.executor.base import Failed
 from bisector.executor.cluster import dask_settings
 from tests.executor import engines, fleet, worker_main
 from tests.executor.engines import WAIT_S, let_go, plan, reached
-from tests.executor.test_cluster import Fleet, emptied, job, last_news
+from tests.executor.fleet import Fleet, emptied, job, last_news
 
 # From 11 s on (distributed/comm/tcp.py: keepalive has 10 probes, and begins after 2 s or a quarter of it).
 TIMEOUT_S = 12

@@ -2,9 +2,6 @@
 
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -18,15 +15,9 @@ from bisector.executor.remote import RemoteExecutor
 from bisector.executor.spool import Spool
 from tests.executor import engines, fleet
 from tests.executor.engines import WAIT_S, let_go, plan, reached
-from tests.executor.test_cluster import Fleet, emptied, job, last_news
+from tests.executor.fleet import Fleet, emptied, job, last_news
 
 SOON_S = 5.0  # of a worker that is told, and does not only look now and then
-
-
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Fleet]:
-    with ExitStack() as stack:
-        yield Fleet(tmp_path, stack)
 
 
 def idle(executor: RemoteExecutor, *names: str) -> None:

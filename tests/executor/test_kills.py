@@ -19,8 +19,7 @@ from bisector.host import process
 from bisector.host.load import host_id
 from tests.executor import engines
 from tests.executor.engines import WAIT_S, let_go, plan, reached
-from tests.executor.fleet import Proxy, WorkerProcess, start_worker
-from tests.executor.test_cluster import COMMIT, Fleet, emptied, job, last_news
+from tests.executor.fleet import COMMIT, Fleet, Proxy, WorkerProcess, emptied, job, last_news, start_worker
 
 JOBS = 10
 POINTS = (engines.BEGUN, engines.MEASURED, engines.KEPT)

@@ -11,7 +11,7 @@ from bisector.executor.spec import Key
 from bisector.executor.spool import Standing
 from bisector.executor.telling import Telling
 from bisector.executor.untold import Untold
-from tests.executor.test_remote import VERSIONS, Wires, host
+from tests.executor.wires import VERSIONS, Wires, host
 
 
 @pytest.fixture
