@@ -10,7 +10,7 @@ from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
 from tests.in_vms.conftest import Tool, guests_of
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.quiet]
 
 LIMIT_IOPS = 1000
 WISHES = (

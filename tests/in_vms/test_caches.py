@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tests.demo.history import History
-from tests.docs.json_schema import valid
-from tests.in_vms.conftest import ALL_LAYERS, SHORT, Tool, check_layout_time
+from tests.in_vms.conftest import ALL_LAYERS, SHORT, Tool
 
 pytestmark = pytest.mark.vm
 
@@ -18,14 +17,7 @@ SMALL = (
 
 
 def measured(tool: Tool, demo: History, stack: str, *words: str) -> dict[str, Any]:
-    tested = tool(
-        *("test", demo.new, "--repo", tool.repo, "--json", "--quiet", *SHORT, *SMALL),
-        *(*ALL_LAYERS, "--stack", stack, *words),
-    )
-    assert tested.returncode == 0, tested.stdout + tested.stderr
-    trial: dict[str, Any] = valid("test", tested.stdout)
-    assert trial["verdict"] in ("measured", "weak"), trial["reason"]
-    return trial
+    return tool.measured(demo.new, *SHORT, *SMALL, *ALL_LAYERS, "--stack", stack, *words)
 
 
 def made(trial: dict[str, Any]) -> str:
@@ -62,7 +54,6 @@ def test_bcache(tool: Tool, demo: History, stack: str, mode: str) -> None:
         assert "not full" not in trial["reason"]
         # Some buckets of such a cache are always unused: it is full when filling it brings nothing more.
         assert ("cache.fills_up_to" in last) == ("fifo" in stack)
-    check_layout_time(trial)
 
 
 def test_bcache_in_writeback_mode(tool: Tool, demo: History) -> None:
@@ -77,7 +68,6 @@ def test_bcache_in_writeback_mode(tool: Tool, demo: History) -> None:
     assert last["cache.dirty"] > 0
     assert last["cache.bypassed"] >= 0
     assert trial["value"] > 0
-    check_layout_time(trial)
 
 
 def test_dm_writecache(tool: Tool, demo: History) -> None:
@@ -86,7 +76,6 @@ def test_dm_writecache(tool: Tool, demo: History) -> None:
     last = trial["runs"][-1]["counters"]
     assert last["cache.filled_before"] >= 95, trial["runs"]
     assert 0 < last["cache.free_blocks"] < last["cache.blocks"]
-    check_layout_time(trial)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +90,6 @@ def test_dm_cache_of_every_kind(tool: Tool, demo: History, options: str) -> None
     trial = measured(tool, demo, f"lvmcache(ssd,hdd,{options})+ext4")
     assert phases(trial) == ["empty", "full"]
     assert trial["runs"][-1]["counters"]["cache.filled"] > 50
-    check_layout_time(trial)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +102,7 @@ def test_a_dm_cache_that_takes_nothing_in(tool: Tool, demo: History, option: str
     assert "full" not in trial["reason"] or trial["verdict"] == "measured"
 
 
+@pytest.mark.quiet
 def test_a_cache_is_filled_in_rounds_until_it_is_full(tool: Tool, demo: History) -> None:
     """A cache that is as large as two rounds fill, with jobs that read each block once."""
     trial = measured(

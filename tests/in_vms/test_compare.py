@@ -25,6 +25,7 @@ def blocks_of(run_dir: Path) -> Blocks:
         return Blocks.of(store.plan, store)
 
 
+@pytest.mark.quiet
 def test_killed_comparison_goes_on_where_its_facts_end(tool: Tool, demo: History, tmp_path: Path) -> None:
     """The fixing commit against its parent; the kernels are those of the killed bisection."""
     run_dir, culprit = tmp_path / "run", demo.culprit.sha
@@ -76,6 +77,7 @@ def figures(blocks: Blocks, setup: int = 0) -> dict[str, float]:
     return {blocks.plan.arms[arm].name: value for arm, value in row.items()}
 
 
+@pytest.mark.quiet
 def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, built: None, demo: History, tmp_path: Path) -> None:
     """By a command and a job of fio: of two kernels one lists its modules (proc(5)), and has a target and its policy.
 
@@ -115,6 +117,7 @@ def test_fragment_that_kconfig_drops_ends_before_the_kernel_is_compiled(
     assert not list(run_dir.glob("build/**/vmlinux"))
 
 
+@pytest.mark.quiet
 def test_image_is_booted_as_it_was_given(tool: Tool, built: None, demo: History, tmp_path: Path) -> None:
     """The kept kernel of a commit, as a file of somebody else's, beside that commit; the file is gone by then."""
     run_dir, file = tmp_path / "run", tmp_path / "vmlinuz-given"

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.demo.history import History
-from tests.docs.json_schema import valid
-from tests.in_vms.conftest import ALL_LAYERS, SHORT, Tool, check_layout_time
+from tests.in_vms.conftest import ALL_LAYERS, SHORT, Tool
 
 pytestmark = pytest.mark.vm
 
@@ -39,12 +38,7 @@ def job(tmp_path: Path) -> Path:
 
 def measured(tool: Tool, demo: History, job: Path, *words: str) -> dict[str, Any]:
     """One trial with its runs."""
-    where = ("test", demo.new, "--repo", tool.repo, "--json", "--quiet")
-    tested = tool(*where, *SHORT, *ALL_LAYERS, "--job", job, *words)
-    assert tested.returncode == 0, tested.stdout + tested.stderr
-    trial: dict[str, Any] = valid("test", tested.stdout)
-    check_layout_time(trial)
-    return trial
+    return tool.measured(demo.new, *SHORT, *ALL_LAYERS, "--job", job, *words)
 
 
 def artifact(trial: dict[str, Any], name: str) -> str:
@@ -94,6 +88,7 @@ def test_a_job_of_both_kinds_has_a_file_on_a_ram_disk(tool: Tool, demo: History,
     assert "mkfs.ext4" in artifact(trial, "storage.txt")
 
 
+@pytest.mark.quiet
 def test_a_latency_is_added_to_each_read(tool: Tool, demo: History, job: Path) -> None:
     """By the host: the guest's kernel has no part in it."""
     job.write_text(JOB.replace("iodepth=8", "iodepth=1").replace("numjobs=2", "numjobs=1"))

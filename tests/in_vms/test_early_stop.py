@@ -18,7 +18,7 @@ from bisector.workload.fio.logs import parse_log
 from tests import fakes
 from tests.demo.history import History
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.quiet]
 
 # The default sizes by four, and shorter runs. Only for the broken kernel: the fixed one becomes fast a minute after
 # its cache was made, whatever the sizes.

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,22 @@ def worktrees(repo: Path) -> str:
     ).stdout  # fmt: skip
 
 
+def check_facts(trial: dict[str, Any], run_dir: Path) -> None:
+    """Of a trial of the fixed end: its cache was full, its jobs ran as asked, its files are there."""
+    empty, full = trial["runs"]
+    assert [empty["name"], full["name"]] == ["empty", "full"]
+    assert full["cache"]["before"]["full"]
+    assert (full["cache"]["before"]["policy"], full["cache"]["before"]["mode"]) == ("smq", "writeback")
+    assert len(full["jobs"]) == 2
+    assert all(job["iops_mean"] > 0 and job["error"] == 0 for job in full["jobs"])
+    kept = {artifact["name"] for artifact in trial["artifacts"]}
+    assert {"console.log", "kernel.config", "full/fio.json", "host.json", "storage.txt"} <= kept
+    assert any(name.startswith("full/") and "iops" in name for name in kept)
+    for artifact in trial["artifacts"]:
+        assert (run_dir / artifact["path"]).stat().st_size == artifact["size_bytes"]
+
+
+@pytest.mark.quiet
 def test_killed_bisection_goes_on_where_its_facts_end(tool: Tool, demo: History, tmp_path: Path) -> None:
     """The fixing commit and its parent as the ends: one answer, two measurements, a kill -9 in the second."""
     run_dir = tmp_path / "run"
@@ -52,6 +69,7 @@ def test_killed_bisection_goes_on_where_its_facts_end(tool: Tool, demo: History,
     assert [status["trials"][0][key] for key in kept] == [killed["trials"][0][key] for key in kept]
     counted = [trial for trial in status["trials"] if trial["verdict"] != "weak"]
     assert [(trial["kind"], trial["verdict"]) for trial in counted][:2] == [("commit", "broken"), ("commit", "fixed")]
+    check_facts(counted[1], run_dir)
     # The ends without the commit, and with it, are kernels that are known: nothing is built or measured for them.
     assert all(trial["kind"] != "commit" and trial["same_kernel_as"] for trial in counted[2:])
     assert not guests_of(prefix)
@@ -62,25 +80,6 @@ def test_killed_bisection_goes_on_where_its_facts_end(tool: Tool, demo: History,
     table = tool("table", "--run-dir", run_dir).stdout
     assert culprit[:12] in table
     assert demo.culprit.subject in table
-
-
-def test_facts_of_a_trial(tool: Tool, demo: History) -> None:
-    """A trial of the fixed end: its cache was full, its jobs ran as asked, its files are there."""
-    tested = tool("test", demo.new, "--repo", tool.repo, "--json", "--quiet")
-    assert tested.returncode == 0, tested.stderr
-    trial = valid("test", tested.stdout)
-    assert trial["verdict"] in ("measured", "weak")
-    empty, full = trial["runs"]
-    assert [empty["name"], full["name"]] == ["empty", "full"]
-    assert full["cache"]["before"]["full"]
-    assert (full["cache"]["before"]["policy"], full["cache"]["before"]["mode"]) == ("smq", "writeback")
-    assert len(full["jobs"]) == 2
-    assert all(job["iops_mean"] > 0 and job["error"] == 0 for job in full["jobs"])
-    kept = {artifact["name"] for artifact in trial["artifacts"]}
-    assert {"console.log", "kernel.config", "full/fio.json", "host.json", "storage.txt"} <= kept
-    assert any(name.startswith("full/") and "iops" in name for name in kept)
-    for artifact in trial["artifacts"]:
-        assert (Path(trial["run_dir"]) / artifact["path"]).stat().st_size == artifact["size_bytes"]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +112,7 @@ def test_source_that_does_not_compile_is_compiled_once(tool: Tool, demo: History
     assert [artifact["name"] for artifact in second["artifacts"]] == ["build.log"]
 
 
+@pytest.mark.quiet
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tool: Tool, demo: History, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     child = tool.spawn("start", f"{demo.culprit.sha}^", demo.culprit.sha, "--repo", tool.repo, "--run-dir", run_dir)

@@ -75,6 +75,7 @@ def test_smq_is_filled_in_whole_periods_less(demo: History, tmp_path: Path) -> N
     assert len(list(logs.glob("*_iops*.log"))) == 2
 
 
+@pytest.mark.quiet
 def test_a_write_cache_is_filled_until_it_is_written_back_and_then_measures_the_same(
     demo: History, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.quiet]
 
 _STOPPED_S = 12.0
 _LAID_OUT_S = 8.0  # four times what it takes on a quiet host
