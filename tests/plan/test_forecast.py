@@ -30,6 +30,7 @@ from tests.git.histories import Node, build, linear
 DEFAULTS = options.load(directory=Path("/")).settings
 LONG_RUNS = options.load({"workload.runtime": "15min"}, directory=Path("/")).settings
 SMALL_CACHE = options.load({"storage.cache_size": "32MiB"}, directory=Path("/")).settings
+FEW = ("--searches", "3")  # where it makes no difference what comes of them
 TIMINGS = Timings(build_s=60.0, boot_s=6.0, storage_s=4.0, workload_s=90.0, total_s=161.0)
 
 
@@ -283,13 +284,13 @@ def test_ends_that_start_would_refuse_are_hopeless(place: Place) -> None:
 
 def test_a_regression_has_its_factor_the_other_way_round(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
-    assert place.json("--regression", code=1)["factor"]["value"] == pytest.approx(0.25)
+    assert place.json("--regression", *FEW, code=1)["factor"]["value"] == pytest.approx(0.25)
 
 
 def test_noise_that_swallows_the_effect_is_hopeless(place: Place) -> None:
     wild = [place.trial("c3", iops) for iops in (10, 1000, 100_000, 30, 30_000)]
     place.run("one", place.trial("c0", 1000), place.trial("c16", 2100), *wild)
-    found = place.json(code=1)
+    found = place.json(*FEW, code=1)
     assert any("hopeless: with this noise" in str(text) for text in found["warnings"])
     assert found["least_factor"] is None or found["least_factor"] > 2.1
 
@@ -377,23 +378,23 @@ def test_what_a_budget_reaches_is_said(place: Place) -> None:
 
 
 def test_what_several_hosts_gain_is_said(place: Place) -> None:
-    assert place.json()["shared"] is None
-    found = place.json("--hosts", "2")["shared"]
+    assert place.json(*FEW)["shared"] is None
+    found = place.json("--hosts", "2", *FEW)["shared"]
     assert found["hosts"] == 2
     assert found["hours"] < found["hours_with_one_less"] == found["hours_alone"]
-    assert "2 hosts" in place.plan("--hosts", "2")
+    assert "2 hosts" in place.plan("--hosts", "2", *FEW)
 
 
 def test_a_host_that_is_not_worth_its_calibration_is_named(place: Place) -> None:
     """Among 16 commits there is nothing left for a sixth host to do."""
     assert "the last of 6 hosts is not worth its calibration: 5 take" in place.plan("--hosts", "6")
-    assert "not worth its calibration" not in place.plan("--hosts", "2")
+    assert "not worth its calibration" not in place.plan("--hosts", "2", *FEW)
 
 
 def test_the_hosts_of_a_fleet_are_counted(place: Place) -> None:
     hosts = place.home / "hosts.toml"
     hosts.write_text('[hosts.a]\n[hosts.b]\n[hosts.c]\nrole = "build"\n')
-    assert place.json("--hosts", str(hosts))["shared"]["hosts"] == 2
+    assert place.json("--hosts", str(hosts), *FEW)["shared"]["hosts"] == 2
 
 
 def test_git_tries_one_commit_at_a_time_on_several_hosts_as_well(place: Place) -> None:
