@@ -50,6 +50,11 @@ SHORT_RUNS = ("--cache-size", "16MiB", "--file-size", "8MiB", "--runtime", "3s",
 SHORT = (*SHORT_RUNS, "--set", "storage.ssd.size=128MiB", "--set", "storage.hdd.size=128MiB")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Nothing is left at the end that would wait alone."""
+    items.sort(key=lambda item: "waits" not in item.keywords)
+
+
 @dataclass
 class Tool:
     """The command line, as a person has it, in a world of its own."""

@@ -53,6 +53,7 @@ class Bench:
                 return fakes.measured(executor, TrialRequest(n, cell, {}, stop=stop, fill=fill))
 
 
+@pytest.mark.waits
 def test_smq_is_filled_in_whole_periods_less(demo: History, tmp_path: Path) -> None:
     """The judged run begins at the same moment of a minute as after a whole fill, within some seconds.
 
