@@ -63,6 +63,7 @@ def test_a_ram_disk_without_a_file_system(tool: Tool, demo: History, job: Path) 
     assert {one["filename"] for one in options_of_jobs(trial, "run")} == {"/dev/ram0"}
 
 
+@pytest.mark.quiet
 def test_a_cache_in_memory_for_a_disk_that_is_named(tool: Tool, demo: History, job: Path) -> None:
     """Without a file system each run has its own place, so that the second one finds a cache of other blocks."""
     stack = ("--stack", "lvmcache(ram,slow)+raw", "--disk", "slow=128MiB,iops=4000", "--set", "storage.ram.size=64MiB")
