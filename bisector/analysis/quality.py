@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from bisector.core.figures import Run
+from bisector.core.figures import LatencyKind, Run
 from bisector.core.trial import Trial
 from bisector.storage.filling import FILL
 from bisector.storage.stack import Stack
@@ -144,8 +144,9 @@ def _time(run: Run, limits: Limits) -> Iterator[str]:
     """What a host does that stands still: the guest's clock goes on, or the guest does and nobody listens."""
     for job in run.jobs:
         ran_s = job.runtime_ms / 1000
-        io_s = max((one.max_ns for one in job.latencies), default=0.0) / 1e9
-        mean_s = max((one.mean_ns for one in job.latencies), default=0.0) / 1e9
+        of_ios = [one for one in job.latencies if one.kind is not LatencyKind.SYNC]
+        io_s = max((one.max_ns for one in of_ios), default=0.0) / 1e9
+        mean_s = max((one.mean_ns for one in of_ios), default=0.0) / 1e9
         limit_s = limits.max_io_s(mean_s)
         if not ran_s <= limits.max_runtime_s:
             yield f"job {job.name} ran {ran_s:.1f} s of {limits.asked_runtime_s:g} s"

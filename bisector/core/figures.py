@@ -14,11 +14,12 @@ class StopReason(StrEnum):
 
 
 class LatencyKind(StrEnum):
-    """What fio times: until an I/O is submitted, from then until it completes, and both together (fio(1))."""
+    """What fio times (fio(1)): until an I/O is submitted, from then until it completes, both together; and syncs."""
 
     SUBMISSION = "slat"
     COMPLETION = "clat"
     TOTAL = "lat"
+    SYNC = "sync"  # fsync(2), fdatasync(2), sync_file_range(2): of the job, and recorded with each of its directions
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class Latency:
 
     kind: Annotated[
         LatencyKind,
-        "what is timed: `slat` until an I/O is submitted, `clat` from then until it completes, `lat` both together",
+        "what is timed: `slat` until an I/O is submitted, `clat` from then until it completes, `lat` both together; "
+        "`sync` an fsync(2), fdatasync(2) or sync_file_range(2), the same in each direction of the job",
     ]
     min_ns: Annotated[float, "shortest"]
     max_ns: Annotated[float, "longest"]
@@ -57,7 +59,9 @@ class JobFigures:
     """
 
     name: Annotated[str, "name of the job"]
-    direction: Annotated[str, "`read`, `write` or `trim`"]
+    direction: Annotated[
+        str, "`read`, `write` or `trim`; `mixed` of all together, where fio was told to make one figure of them"
+    ]
     iops_mean: Annotated[float, "I/Os per second"]
     iops_stddev: Annotated[float | None, "standard deviation of the samples; `null` from old versions of fio"]
     bw_kib_s: Annotated[float, "KiB per second"]

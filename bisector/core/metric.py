@@ -20,7 +20,8 @@ from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.figures import LatencyKind
 
-DIRECTIONS = ("read", "write", "trim")
+# The last is of all together, where fio is told to make one figure of them (unified_rw_reporting=mixed).
+DIRECTIONS = ("read", "write", "trim", "mixed")
 _NUMBER = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>\S*)", re.ASCII)
 _PERCENTILE = re.compile(r"p(?P<percent>[0-9]{1,2}(?:\.[0-9]{1,6})?)", re.ASCII)
 _THREE_DIGITS = 3
@@ -207,16 +208,23 @@ _OF_ALL = {"min": "shortest", "mean": "mean", "max": "longest", "stddev": "stand
 
 def _latencies(direction: str) -> Iterator[Metric]:
     for kind, what in _KINDS.items():
-        for name, which in _OF_ALL.items():
-            yield Metric(f"{direction}.{kind}.{name}", Unit.NANOSECONDS, Better.LOWER, f"{which} time {what}")
+        yield from _distribution(f"{direction}.{kind}", what)
 
 
+def _distribution(start: str, what: str) -> Iterator[Metric]:
+    for name, which in _OF_ALL.items():
+        yield Metric(f"{start}.{name}", Unit.NANOSECONDS, Better.LOWER, f"{which} time {what}")
+
+
+# How a job's syncs are called among the metrics, and what is timed of them.
+SYNCS, _OF_SYNCS = "sync.lat", "of an fsync(2), fdatasync(2) or sync_file_range(2)"
 _WHOLE: tuple[Metric, ...] = (
     Metric("elapsed", Unit.SECONDS, Better.LOWER, "run time of the job, or of the command"),
     Metric("user", Unit.SECONDS, Better.LOWER, "user CPU time of the command"),
     Metric("system", Unit.SECONDS, Better.LOWER, "system CPU time of the command"),
     Metric("cpu", Unit.PERCENT, None, "CPU time of the command, of its run time; above 100 % on several CPUs"),
     Metric("prepared", Unit.SECONDS, None, "time until the command could run: files carried in, a clone, its setup"),
+    *_distribution(SYNCS, _OF_SYNCS),
     Metric("cpu.user", Unit.PERCENT, Better.LOWER, "user CPU time of the job, of its run time"),
     Metric("cpu.system", Unit.PERCENT, Better.LOWER, "system CPU time of the job, of its run time"),
     Metric("cpu.context_switches", Unit.COUNT, Better.LOWER, "context switches of the job"),
@@ -315,7 +323,7 @@ def names_of(direction: str) -> tuple[str, ...]:
 @cache
 def percentile_name(direction: str, kind: LatencyKind, percent: float) -> str:
     """``read.clat.p99``, ``write.lat.p99.95``: without zeros at the end."""
-    return f"{direction}.{kind}.p{_without_zeros(percent)}"
+    return f"{SYNCS if kind is LatencyKind.SYNC else f'{direction}.{kind}'}.p{_without_zeros(percent)}"
 
 
 def _without_zeros(percent: float) -> str:
@@ -325,8 +333,9 @@ def _without_zeros(percent: float) -> str:
 def table() -> tuple[Metric, ...]:
     """Every metric once, directions and percentiles as patterns: what a page lists."""
     directions = f"{{{','.join(DIRECTIONS)}}}"
+    starts = {**{f"{directions}.{kind}": what for kind, what in _KINDS.items()}, SYNCS: _OF_SYNCS}
     percentiles = tuple(
-        Metric(f"{directions}.{kind}.pN", Unit.NANOSECONDS, Better.LOWER, f"Nth percentile of the time {what}")
-        for kind, what in _KINDS.items()
+        Metric(f"{start}.pN", Unit.NANOSECONDS, Better.LOWER, f"Nth percentile of the time {what}")
+        for start, what in starts.items()
     )
     return (*_rates(directions), *_latencies(directions), *percentiles, *_WHOLE, *_registered.values())

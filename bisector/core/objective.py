@@ -7,10 +7,11 @@ always better, and equal differences of scores are equal factors of values, what
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import JobFigures, Latency, Run
-from bisector.core.metric import DIRECTIONS, Better, Metric, Unit, Value, named, percentile_name, short
+from bisector.core.figures import JobFigures, Latency, LatencyKind, Run
+from bisector.core.metric import DIRECTIONS, SYNCS, Better, Metric, Unit, Value, named, percentile_name, short
 
 WORST, SUM, MEAN = OVER = ("worst", "sum", "mean")
 
@@ -60,7 +61,8 @@ class Objective:
     def is_of_jobs(self) -> bool:
         """Whether each job has a value of its own; what a layer counts is of the run as a whole."""
         first, dot, _ = self.metric.partition(".")
-        return first in DIRECTIONS or self.metric == _ELAPSED or (first == _CPU and bool(dot))
+        of_whole_jobs = first == _CPU and bool(dot)
+        return first in DIRECTIONS or self.metric == _ELAPSED or of_whole_jobs or self.metric.startswith(SYNCS)
 
     @property
     def label(self) -> str:
@@ -237,13 +239,14 @@ def _of_direction(job: JobFigures) -> Iterator[Value]:
     rates = {f"{job.direction}.{name}": rate(job) for name, rate in _RATES.items()}
     # What imports and old records have without the whole distribution.
     alone = {f"{job.direction}.clat.mean": job.clat_mean_ns, f"{job.direction}.clat.p99": job.clat_p99_ns}
-    latencies = {name: value for one in job.latencies for name, value in _latencies(job.direction, one)}
-    yield from _named(job, {**rates, **alone, **latencies})
+    latencies = (_latencies(job.direction, one) for one in job.latencies if one.kind is not LatencyKind.SYNC)
+    yield from _named(job, {**rates, **alone, **dict(chain.from_iterable(latencies))})
 
 
 def _of_whole_job(job: JobFigures) -> Iterator[Value]:
     """What is of a job as a whole, and recorded with each of its directions."""
-    yield from _named(job, {"elapsed": job.runtime_ms / 1000, **_cpu(job)})
+    syncs = (_latencies(job.direction, one) for one in job.latencies if one.kind is LatencyKind.SYNC)
+    yield from _named(job, {"elapsed": job.runtime_ms / 1000, **dict(chain.from_iterable(syncs)), **_cpu(job)})
 
 
 def _named(job: JobFigures, named: Mapping[str, float | None]) -> Iterator[Value]:
@@ -251,7 +254,7 @@ def _named(job: JobFigures, named: Mapping[str, float | None]) -> Iterator[Value
 
 
 def _latencies(direction: str, one: Latency) -> Iterator[tuple[str, float]]:
-    start = f"{direction}.{one.kind}"
+    start = SYNCS if one.kind is LatencyKind.SYNC else f"{direction}.{one.kind}"
     yield f"{start}.min", one.min_ns
     yield f"{start}.mean", one.mean_ns
     yield f"{start}.max", one.max_ns

@@ -55,7 +55,7 @@ def test_the_listing_has_every_metric_once_and_patterns_for_directions() -> None
     assert len(names) == len(set(names))
     for name in names:
         for direction in DIRECTIONS:
-            assert named(name.replace("{read,write,trim}", direction).replace("pN", "p99")).unit
+            assert named(name.replace("{read,write,trim,mixed}", direction).replace("pN", "p99")).unit
 
 
 @pytest.mark.parametrize("percent", [1.0, 50.0, 99.0, 99.9, 99.95, 99.999])

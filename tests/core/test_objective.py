@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import Contention, CpuUse, Run
+from bisector.core.figures import Contention, CpuUse, Latency, LatencyKind, Run
 from bisector.core.metric import Value, named
 from bisector.core.objective import OVER, MetricAbsent, Objective, available, values, values_of
 from bisector.workload.fio.output import parse_json
@@ -50,6 +50,22 @@ def test_the_values_of_one_metric_are_those_among_all(run: Run) -> None:
     mixed = replace(run, jobs=(*run.jobs, replace(run.jobs[0], direction="write", iops_mean=7.0)))
     for name in {value.name for value in values(mixed)} | {"trim.iops", "write.clat.p42"}:
         assert values_of(mixed, name) == tuple(value for value in values(mixed) if value.name == name), name
+
+
+def test_syncs_are_of_the_job_and_none_of_its_directions(run: Run) -> None:
+    sync = Latency(LatencyKind.SYNC, 410e3, 21e6, 1180e3, 611e3, ((50.0, 970e3), (99.0, 3294e3)))
+    jobs = [replace(run.jobs[0], name="a", direction=one, latencies=(sync,)) for one in ("read", "write")]
+    synced = replace(run, jobs=(*jobs, replace(run.jobs[0], name="b", latencies=())))
+    objective = Objective("sync.lat.p99")
+    assert (objective.value(synced), objective.label) == (3294e3, "sync.lat.p99 of the worst job")
+    assert objective.text(3294e3) == "3.29 ms"
+    assert Objective("sync.lat.mean", "a").value(synced) == 1180e3
+    assert [value.name for value in values(synced) if "sync" in value.name] == [
+        f"sync.lat.{one}" for one in ("min", "mean", "max", "stddev", "p50", "p99")
+    ]
+    assert named("sync.lat.p99.90").sentence.startswith("99.9th percentile of the time of an fsync")
+    with pytest.raises(MetricAbsent, match=r"has no sync\.lat\.p99"):
+        objective.value(run)
 
 
 def two(run: Run, *iops: float) -> Run:

@@ -84,3 +84,10 @@ def test_fio_on_this_machine_is_asked(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(process.CommandMissing):
         process.run(["fio"], deadline_s=1)
     check_job(SETTINGS, Objective())
+
+
+def test_a_metric_of_syncs_takes_a_job_that_syncs(tmp_path: Path) -> None:
+    check_job(own_job(tmp_path, "rw=write\n[a]\n[b]\nfdatasync=1\n"), Objective("sync.lat.p99"))
+    with pytest.raises(UserError, match=r"no job has sync\.lat\.p99: none is told to sync") as caught:
+        check_job(own_job(tmp_path, "rw=write\nfsync=0\n[a]\n"), Objective("sync.lat.p99"))
+    assert "set fsync=N or fdatasync=N" in str(caught.value.hint)

@@ -9,6 +9,7 @@ from bisector.core import kinds, resources
 from bisector.core.errors import UserError
 from bisector.core.figures import Run
 from bisector.core.kinds import Option, Problem
+from bisector.core.metric import SYNCS
 from bisector.core.objective import Objective
 from bisector.core.units import plural, size_text
 from bisector.storage.layer import Files
@@ -23,7 +24,15 @@ class Fio(Workload):
 
     name = "fio"
     chosen_by = "workload.job"
-    shared = ("elapsed", "cpu.user", "cpu.system", "cpu.context_switches", "cpu.major_faults")
+    shared = (
+        "elapsed",
+        f"{SYNCS}.mean",
+        f"{SYNCS}.max",
+        "cpu.user",
+        "cpu.system",
+        "cpu.context_switches",
+        "cpu.major_faults",
+    )
     # fmt: off
     options = (
         Option("workload.job", "job", kinds.file(resources.job), "partial.fio", "fio job file",
@@ -105,7 +114,7 @@ class Fio(Workload):
         Raises :class:`UserError`, too, where the file alone shows that its jobs cannot have the value that decides.
         """
         settings = FioSettings(**own)
-        if not objective.io_direction:
+        if not objective.io_direction and not objective.metric.startswith(SYNCS):
             self.check_named(own, objective)
         try:
             text = settings.job.read_text(encoding="utf-8")

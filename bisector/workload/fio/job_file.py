@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bisector.core.errors import UserError
-from bisector.core.metric import DIRECTIONS, names_of
+from bisector.core.metric import DIRECTIONS, SYNCS, names_of
 from bisector.core.objective import OVER, WORST, Objective
 
 # What each value of ``rw`` does, before the colon.
@@ -43,6 +43,7 @@ _LOGS = {
     "write_lat_log": ("lat", "slat", "clat"),
     "write_hist_log": ("clat_hist",),
 }
+_SYNCING = ("fsync", "fdatasync", "sync_file_range", "end_fsync", "fsync_on_close", "read_iolog")
 # A comment for bisector; fio passes over it.
 _NAMED = re.compile(r"\s*[;#]\s*deciding metric\s*:(.*)")
 _DECIDING = re.compile(r"(?P<metric>[^\s,]+)(?:,?\s+over\s+(?P<over>\S(?:.*\S)?))?")
@@ -72,6 +73,11 @@ class Job:
     def directions(self) -> Collection[str]:
         """What it is told to do: "read", "write", "trim"; fio reads when it is told nothing."""
         return CONFIGURED.get(self.options.get("rw", "read").partition(":")[0], ())
+
+    @property
+    def syncs(self) -> bool:
+        """Whether it is told to call fsync(2) or another of its kind."""
+        return any(self.is_on(option) for option in _SYNCING)
 
 
 class NumberUnread(Exception):
@@ -232,6 +238,8 @@ def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
         has = ", ".join(name for one in done for name in names_of(one))
         more = f", and percentiles of latencies such as {done[0]}.clat.p99" if done else ""
         return f"no job has {objective.metric}: none is told to {wanted}", f"metrics of its jobs are: {has}{more}"
+    if objective.metric.startswith(SYNCS) and not any(job.syncs for job in jobs(text)):
+        return f"no job has {objective.metric}: none is told to sync", "set fsync=N or fdatasync=N in a job that writes"
     if objective.over in OVER:
         return None
     named = dict(_named(text))
