@@ -1,7 +1,7 @@
 """Files of fio, and what their index says of them, to the facts of trials."""
 
 import hashlib
-import re
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,12 +17,11 @@ from bisector.host.files import bounded_content, text_of
 from bisector.imported.sheet import Entry, Expected, File, is_log
 from bisector.storage.disks import DISKS
 from bisector.store.run_files import collect, file_name, trial_directory
+from bisector.workload.fio import text
 from bisector.workload.fio.job_file import told_apart
 from bisector.workload.fio.logs import LogUnreadable, parse_log
-from bisector.workload.fio.output import Output, OutputUnreadable, check_figures, parse_output
-from bisector.workload.fio.text import parse_text
+from bisector.workload.fio.output import Output, OutputUnreadable, check_figures
 
-_TEXT = re.compile(r"^(?:fio[- ])?\d+\.\d", re.MULTILINE)
 _MOST_BYTES = 256 << 20
 _HOW_RUNS = "the files of a run are one output, and the IOPS logs of its jobs"
 
@@ -132,18 +131,18 @@ def _read(file: File) -> Read:
 def _parsed(path: Path) -> Read:
     """Read a file by what it looks like; raises :class:`UserError` with its line."""
     data = bounded_content(path, _MOST_BYTES)
-    text = text_of(data, path)
     if is_log(path):
-        _check_log(text, path)
+        _check_log(text_of(data, path), path)
         return Read(path, data, None)
-    is_json = _TEXT.search(text) is None and "{" in text
     try:
-        output = parse_output(text) if is_json else parse_text(text)
+        output = text.read(data)
         check_figures(output)
     except OutputUnreadable as error:
         raise UserError(f"{path}:{error.line}: {error}") from error
     if not output.jobs:
         raise UserError(f"{path}: no job did anything")
+    if failed := next((job for job in output.jobs if job.error), None):
+        raise UserError(f"{path}: job {failed.name} ended with error {failed.error}: {os.strerror(failed.error)}")
     return Read(path, data, output)
 
 

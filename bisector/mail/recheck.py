@@ -16,7 +16,7 @@ from statistics import median
 from bisector.analysis.judgement import Numbered
 from bisector.analysis.verdicts import Judging
 from bisector.core.errors import InfraError
-from bisector.core.figures import JobFigures, Run
+from bisector.core.figures import Run
 from bisector.core.objective import Objective
 from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import Strategy, Terms, Verdict
@@ -25,7 +25,7 @@ from bisector.store.run_files import artifacts_of_run
 from bisector.store.rundir import GIT_LOG
 from bisector.workload import repetitions
 from bisector.workload.fio import output
-from bisector.workload.fio import text as fiotext
+from bisector.workload.fio.text import read
 
 RAW = "fio.json"
 _SERIES = ".log"
@@ -63,7 +63,7 @@ def _run(run_dir: Path, n: int, trial: Trial, run: Run, objective: Objective) ->
     if artifact is None:
         raise _different(f"{what}: there is no {run.name}/{RAW} that its figures could be read from again")
     try:
-        jobs = _figures(_content(run_dir, artifact, what))
+        jobs = read(_content(run_dir, artifact, what)).jobs
     except output.OutputUnreadable as error:
         raise _different(f"{what}: {artifact.path}:{error.line}: {error}") from error
     again = replace(run, jobs=jobs)
@@ -72,7 +72,7 @@ def _run(run_dir: Path, n: int, trial: Trial, run: Run, objective: Objective) ->
     return again
 
 
-def _check_repeated(run: Run, kept: Artifact, text: str, what: str) -> None:
+def _check_repeated(run: Run, kept: Artifact, text: bytes, what: str) -> None:
     """A command has no jobs: its figures are medians over its repetitions, each of which is kept."""
     try:
         first, *others = found = json.loads(text)
@@ -99,17 +99,13 @@ def _raw(trial: Trial, run: Run) -> Artifact | None:
     return theirs[0] if len(theirs) == 1 else None
 
 
-def _figures(text: str) -> tuple[JobFigures, ...]:
-    return output.parse_json(text) if text.lstrip().startswith("{") else fiotext.parse_text(text).jobs
-
-
 def _decisive(run: Run, objective: Objective) -> tuple[object, ...]:
     """What verdicts are made of; what else is read from fio's output grows with our versions."""
     jobs = tuple((job.name, job.direction, job.total_ios, job.runtime_ms, job.error) for job in run.jobs)
     return jobs, objective.of_jobs(run)
 
 
-def _content(run_dir: Path, artifact: Artifact, what: str) -> str:
+def _content(run_dir: Path, artifact: Artifact, what: str) -> bytes:
     path = run_dir / artifact.path
     try:
         content = inside(run_dir, artifact.path).read_bytes()
@@ -117,7 +113,7 @@ def _content(run_dir: Path, artifact: Artifact, what: str) -> str:
         raise _different(f"{what}: cannot read {path}: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != artifact.sha256:
         raise _different(f"{what}: {path} has been changed: its SHA-256 is not the recorded one")
-    return content.decode("utf-8", "replace")
+    return content
 
 
 def _told(run_dir: Path, judging: Judging) -> Iterator[tuple[str, Verdict, Verdict]]:

@@ -1,8 +1,10 @@
 """What fio printed: 72 published files of 2.0.8 to 3.x, one of 3.33 beside its JSON, and forms of other versions."""
 
 import csv
+import json
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import astuple, replace
 from functools import cache
 from pathlib import Path
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from bisector.core.figures import CpuUse, JobFigures, Latency, LatencyKind
 from bisector.workload.fio import output as fio
 from bisector.workload.fio.output import Output, OutputUnreadable
-from bisector.workload.fio.text import parse_text
+from bisector.workload.fio.text import parse_text, read
 
 DATA = Path(__file__).parent.parent / "data"
 RECORDED = DATA / "recorded-runs"
@@ -184,28 +186,24 @@ def refused(text: str) -> tuple[int, str]:
     [
         ("fio-2.16\n", "fio-1.59\n", 3, "fio-1.59 is unknown here; known are fio 2.0 to 3.x"),
         ("fio-2.16\n", "fio-4.0\n", 3, "fio-4.0 is unknown"),
-        ("fio-2.16\n", "fio-3.16\n", 9, "this is not how fio-3.16 writes: parts of two outputs?"),
-        ("avg= 7.84, stdev= 5.41", "avg= 7.84, stdev= 5.4", 10, "not a whole line"),
-        ("avg= 7.84, stdev= 5.41", "avg= 7.84, stdev= 5", 10, "not a whole line"),
+        ("avg= 7.84, stdev= 5.41", "avg= 7.84, stdev= 5.4", 10, "cut off or damaged: 'slat"),
+        ("avg= 7.84, stdev= 5.41", "avg= 7.84, stdev= 5", 10, "cut off or damaged: 'slat"),
         ("partial: (groupid=0, jobs=1): err= 0: pid=1675: Fri Jul 28 18:51:41 2017\n", "", 30,
-         "figures of read that belong to no job"),
+         "direction of no job: the line with the job's name is missing"),
         ("partial: (groupid=0, jobs=1): err= 0: pid=1675: Fri Jul 28 18:51:41 2017\n  read ", "  write", 30,
-         "figures of write that belong to no job"),
-        ("fio-2.16\n", "", 7, "fio's version does not stand above this job"),
+         "direction of no job: the line with the job's name is missing"),
         ("iops=2141,", "iops=214,", 9, "214 IOPS for 900093 ms are not the 1927642 I/Os issued"),
         ("bw=8566.5KB/s", "bw=856.5KB/s", 9, "856.5KB/s for 900093 ms are not 7529.9MB"),
-        ("iops=2141, runt=900093msec", "iops=21", 9, "not a whole line that fio writes here"),
-        ("  cpu          : usr=0.73%", "  cpu          : usr=0.7", 24, "not a whole line"),
-        ("    slat (usec): min=3, max=190, avg= 7.84", "    slat (usec): min=3, max=190, avg= 784.00", 10,
-         "a mean slat of 784 does not lie between 3 and 190"),
-        ("  read : io=2568.1MB, bw=2921.6KB/s, iops=730, runt=900113msec\n", "", 31, "slat of no direction"),
-        ("99.99th=[675840]", "99.99th=[675840],", 19, "the rest of the percentiles"),
-        (" 5.00th=[  103]", " 5.00th=[  903]", 13, "do not ascend"),
+        ("iops=2141, runt=900093msec", "iops=21", 9, "cut off or damaged: 'read"),
+        ("  cpu          : usr=0.73%", "  cpu          : usr=0.7", 24, "cut off or damaged: 'cpu"),
+        ("  read : io=2568.1MB, bw=2921.6KB/s, iops=730, runt=900113msec\n", "", 31, "latency of no direction"),
+        ("99.99th=[675840]", "99.99th=[675840],", 18, "the percentiles are cut off after this line"),
+        (" 5.00th=[  103]", " 5.00th=[  903]", 14, "do not ascend"),
         ("Starting 2 processes", "Starting 3 processes", 30, "fio started 3 jobs and reports 2"),
         ("mint=900093msec", "mint=900003msec", 53, "is one missing?"),
         ("io=10098MB", "io=1098MB", 53, "is one missing?"),
-        ("maxt=900113msec\n", "maxt=900113msec\n\nDone.\n", 55, "the end of the file has to be here: 'Done.'"),
-        ("   READ: io=10098MB", "  WRITE: io=10098MB", 31, "run status group 0 lacks read"),
+        ("   READ: io=10098MB", "  WRITE: io=10098MB", 53, "did not write for so long"),
+        ("   READ: io=10098MB", "", 61, "cut off: run status group 0 has no sum of its reads"),
         ("issued    : total=r=657432/w=0", "issued    : total=r=657432/w=7", 30, "issued write I/Os, and"),
     ],
 )  # fmt: skip
@@ -217,6 +215,167 @@ def test_damage_is_found_where_it_shows(was: str, becomes: str, line: int, messa
     assert at == line
 
 
+OTHERS = DATA / "fio" / "others"
+READ_3000 = [("seq", "read", 3000.0, 60000, 20000)]
+
+
+def figures(data: bytes) -> list[tuple[str, str, float, int, int]]:
+    return [(job.name, job.direction, job.iops_mean, job.total_ios, job.runtime_ms) for job in read(data).jobs]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("3.1-gtod-reduce.txt", [("test", "read", 1603, 785920, 490043), ("test", "write", 535, 262656, 490043)]),
+        ("baseline.txt", [("reader", "read", 262144 / 11.945, 262144, 11945)]),  # printed as 21.9k
+        ("patched.txt", [("reader", "read", 262144 / 14.334, 262144, 14334)]),
+        ("2.1.3.json", [("randread", "read", 4120, 247204, 60001)]),  # the number of I/Os is IOPS times runtime
+        ("mixed.txt", [("randrw", "mixed", 5000, 150000, 30000)]),
+        ("mixed.json", [("randrw", "mixed", 5000, 150000, 30000)]),
+        ("status.txt", [("dirty", "write", 140100 / 9.88, 140100, 9880)]),
+        ("status-3.33.txt", [("a/1", "read", 99, 300, 3001), ("a/2", "read", 99, 300, 3001)]),
+        ("status-3.33.json", [("a/1", "read", 99.966678, 300, 3001), ("a/2", "read", 99.966678, 300, 3001)]),
+        ("unified-both-3.33.txt", [("a", "read", 132000, 132, 1), ("a", "write", 124000, 124, 1)]),
+        ("idle-prof-3.33.txt", [("a", "read", 512000, 512, 1)]),
+        ("append-terse-3.33.txt", [("a", "read", 256000, 256, 1)]),
+        ("normal-json-3.33.txt", [("a", "read", 256000, 256, 1)]),
+        ("lat-percentiles-3.33.txt", [("a", "read", 1024000, 1024, 1)]),
+        ("prio.txt", [("randread", "read", 1666, 50000, 30001)]),
+        ("etcd.txt", [("mytest", "write", 833, 10029, 12036)]),
+        *((name, READ_3000) for name in ("plain.txt", "ansi.txt", "ci.log", "fence.md", "indented.md", "k8s.log")),
+        *((name, READ_3000) for name in ("prompt.txt", "quoted.txt")),
+    ],
+)
+def test_figures_of_files_as_people_have_them(name: str, expected: list[tuple[str, str, float, int, int]]) -> None:
+    found = figures((OTHERS / name).read_bytes())
+    assert [one[:2] + one[3:] for one in found] == [one[:2] + one[3:] for one in expected]
+    assert [one[2] for one in found] == pytest.approx([one[2] for one in expected])
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [
+        ("letter.txt", 42, "a second output of fio begins here"),
+        ("status.json", 224, "of several reports of one run (--status-interval) keep the last"),  # without times
+        ("json-and-text.txt", 1, "the file has fio's JSON and its text, and their figures differ: keep one of them"),
+        ("terse.txt", 1, "this is fio's terse output (--minimal), which is not imported: use --output-format=json"),
+        ("enospc-3.33.txt", 5, "job a ended with an error: file:io_u.c:1876, func=io_u error, error=No space left on"),
+    ],
+)
+def test_what_is_refused_says_what_it_is(name: str, line: int, message: str) -> None:
+    with pytest.raises(OutputUnreadable) as caught:
+        read((OTHERS / name).read_bytes())
+    assert caught.value.line == line
+    assert message in str(caught.value)
+
+
+PLAIN = (OTHERS / "plain.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda text: text.replace("\n", "\r\n").encode(),
+        lambda text: text.encode("utf-8-sig"),
+        lambda text: text.encode("utf-16"),
+        lambda text: b"\xfe\xff" + text.encode("utf-16-be"),
+        lambda text: "".join(json.dumps({"log": f"{line}\n", "stream": "stdout"}) + "\n" for line in text.split("\n")),
+        lambda text: "".join(f"> > {line}\n" if line else "> >\n" for line in text.split("\n")),
+        lambda text: "".join(f"[{n:9}.{n:06}] host-{n % 7}: {line}\n" for n, line in enumerate(text.split("\n"))),
+        lambda text: text.replace("Starting", "Jobs: 1 (f=1): [R(1)][5%][r=9MiB/s][r=1 IOPS][eta 00m:09s]\rStarting"),
+        lambda text: text.replace("  ", " \xa0"),
+        lambda text: text.replace("    ", "\t").replace(">", "&gt;"),
+        lambda text: text.replace("\n", "\r"),
+        lambda text: "".join(f"{('Nov', 'Dec')[n > 4]} 1 1:01 h: {x}\n" for n, x in enumerate(text.split("\n"))),
+        lambda text: f"$ fio --version\nfio-3.32\n$ fio x.fio\n{text}$ echo ${{HOME}}\n/root\n",
+        lambda text: text[text.index("seq: (groupid") :],  # as letters have it
+    ],
+)  # fmt: skip
+def test_what_is_around_an_output_is_taken_off(wrap: Callable[[str], str | bytes]) -> None:
+    for text, expected in ((PLAIN, READ_3000), ((OTHERS / "2.1.3.json").read_text(), None)):
+        if expected is None and "(groupid" in str(wrap(PLAIN))[:14]:
+            continue
+        wrapped = wrap(text)
+        data = wrapped if isinstance(wrapped, bytes) else wrapped.encode()
+        assert figures(data) == (expected or [("randread", "read", 4120, 247204, 60001)])
+
+
+def of_syncs(name: str) -> list[Latency]:
+    (job, *_) = read((OTHERS / name).read_bytes()).jobs
+    return [one for one in job.latencies if one.kind is LatencyKind.SYNC]
+
+
+def test_syncs_of_text_and_json() -> None:
+    (text,), (known,) = of_syncs("etcd.txt"), of_syncs("fdatasync-3.33.json")
+    assert (text.min_ns, text.max_ns, text.mean_ns, text.stddev_ns) == (410e3, 21030e3, 1180.2e3, 611.3e3)
+    assert dict(text.percentiles_ns)[99.0] == 3294e3
+    assert len(text.percentiles_ns) == len(known.percentiles_ns) == 17
+    assert (known.mean_ns, dict(known.percentiles_ns)[99.0]) == (281.666667, 1304)
+    assert of_syncs("plain.txt") == of_syncs("status-3.33.json") == []
+
+
+def test_percentiles_are_those_of_the_kind_above_them() -> None:
+    (job,) = read((OTHERS / "lat-percentiles-3.33.txt").read_bytes()).jobs
+    assert [(one.kind, dict(one.percentiles_ns)[99.9]) for one in job.latencies] == [("clat", 21), ("lat", 50)]
+    (job,) = read((OTHERS / "prio.txt").read_bytes()).jobs
+    assert [(one.kind, len(one.percentiles_ns)) for one in job.latencies] == [("slat", 0), ("clat", 17), ("lat", 0)]
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("  read: IOPS", "   read: IOPS"),  # 2.17 to 3.11
+        ("issued rwts: total=60000,0,0,0 short=0,0,0,0 dropped=0,0,0,0",
+         "issued rwt: total=60000,0,0, short=0,0,0, dropped=0,0,0"),
+        ("(234MiB/20000msec)", "(234MiB/20000msec); 0 zone resets"),
+        ("(234MiB/20000msec)", "(234MiB/20000msec); Cachehit=12.50%"),
+        ("  cpu  ", "  block lifetime percentiles :\n   | 1.00th=3, 5.00th=4\n        states   : written=1\n  cpu  "),
+        ("  cpu  ", "    clat prio 1/0/0 (20.01%) percentiles (usec):\n     |  1.00th=[   90]\n  cpu  "),
+        ("  cpu  ", "    high prio (20.01%) clat percentiles (usec):\n     |  1.00th=[   90]\n  cpu  "),
+        ("\nRun status",
+         "  steadystate  : attained=yes, bw=11.7MiB/s (12.3MB/s), iops=3000, iops mean dev=1.2%\n\nRun status"),
+        ("\nRun status", "     errors    : total=0, first_error=0/<Success>\n\nRun status"),
+        ("23:57:43 2024\n", "23:57:43 2024\n  Description  : [a: b]\n"),
+        ("per=100.00%", "per=-nan%"),
+        ("in_queue=10, util=99.00%", "in_queue=10, util=-nan%"),
+        ("usr=0.69%, sys=1.79%", "usr=-nan%, sys=-nan%"),
+        ("vda: ios=59000/1,", "vda: ios=59000/1, sectors=1/2,"),
+    ],
+)  # fmt: skip
+def test_lines_of_other_versions_and_options(was: str, becomes: str) -> None:
+    assert was in PLAIN
+    assert figures(PLAIN.replace(was, becomes).encode()) == READ_3000
+
+
+def test_what_fio_gives_as_nan_is_unknown() -> None:
+    (job,) = read(PLAIN.replace("usr=0.69%", "usr=-nan%").replace("avg=206.77", "avg=  nan").encode()).jobs
+    assert (job.cpu, job.clat_mean_ns, [one.kind for one in job.latencies]) == (None, None, ["slat", "lat"])
+    text = (OTHERS / "mixed.json").read_text()
+    text = text.replace('"usr_cpu": 0.81', '"usr_cpu": -nan').replace('"bw_agg": 15.0', '"bw_agg": nan')
+    (job,) = read(text.replace('"mean": 200000.0', '"mean": nan').encode()).jobs
+    assert (job.cpu, job.clat_mean_ns, job.iops_mean, len(job.latencies)) == (None, None, 5000, 2)
+    with pytest.raises(OutputUnreadable, match="fio's output has nan"):
+        read(text.replace('"iops": 5000.0', '"iops": nan').encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hostname=a, be=0, 64-bit, os=Linux, arch=x86-64, fio=fio-3.32, flags=1\n<a> " + PLAIN, "by fio --client"),
+        ('{\n "fio version": "fio-3.32",\n "client_stats": []\n}\n', "by fio --client"),
+        (
+            "[{" + '"fio version": "fio-3.32", "jobs": []}, {' * 2 + '"fio version": "fio-3.32"}]',
+            "an array of 3 outputs",
+        ),
+        ('{"a": {}, "fio version": "fio-3.32", "jobs": []}\n' * 2, "a second output of fio begins here"),
+        (PLAIN[: PLAIN.index("   READ")], "cut off: run status group 0 has no sum of its reads"),
+    ],
+)
+def test_other_outputs_are_named(text: str, message: str) -> None:
+    with pytest.raises(OutputUnreadable, match=message):
+        read(text.encode())
+
+
 def test_lines_that_are_missing() -> None:
     lines = text_of(BISECT).split("\n")
     for number in range(len(lines)):
@@ -224,11 +383,12 @@ def test_lines_that_are_missing() -> None:
         check(text, output_of(BISECT))
 
 
-def test_nothing_of_fio_at_all() -> None:
-    assert refused("") == (1, "this is no output of fio: no line says fio's version")
-    assert refused("Dear diary,\nfio was slow today\n")[0] == 3
-    assert "a whole line" in refused("   READ: io=1MB\n")[1]
-    assert refused("x: (g=0): rw=read, bs=4K-4K/4K-4K, ioengine=sync, iodepth=1\nfio-2.16\n")[0] == 3
+@pytest.mark.parametrize(
+    "text", ["", "Dear diary,\nfio was slow today\n", "   READ: io=1MB\n", "fio-2.16\nStarting 1 process\n", "\xff\0"]
+)
+def test_nothing_of_fio_at_all(text: str) -> None:
+    with pytest.raises(OutputUnreadable, match="this is no output of fio"):
+        read(text.encode())
 
 
 @pytest.mark.parametrize("other", [BISECT, SUBMIT, CLOUD])
@@ -237,9 +397,12 @@ def test_two_outputs_in_one_file(other: str) -> None:
     line, message = refused(first + text_of(other))
     assert "a second output of fio begins here" in message
     assert line == first.count("\n") + 1
-    # two outputs that ran at one time into one file, or a file of --status-interval
+    # without what stands above the jobs: other processes, another time, less I/O
     body = first[first.index("partial: (groupid") :]
-    assert "a second output" in refused(first + body)[1]
+    for was, becomes in (("pid=1675", "pid=1676"), ("18:51:41", "19:06:42"), ("total=r=1927642", "total=r=1927641")):
+        again = body.replace(was, becomes)
+        assert again != body
+        assert refused(first + again) == (first.count("\n") + 1, message)
 
 
 def test_json_cut_off_or_twice_names_the_line() -> None:
@@ -248,13 +411,13 @@ def test_json_cut_off_or_twice_names_the_line() -> None:
         fio.parse_output(text[: text.index('"iops_stddev"') + 20])
     assert caught.value.line == text[: text.index('"iops_stddev"')].count("\n") + 1
     with pytest.raises(OutputUnreadable, match="a second output") as caught:
-        fio.parse_output(text + text)
+        fio.parse_output(text + text.replace('"timestamp_ms" : 17', '"timestamp_ms" : 18'))
     assert caught.value.line == text.count("\n") + 1
 
 
 def check(text: str, truth: Output) -> None:
     """Damaged text gives the truth, less of it where a whole part went, or an error with a line of the text."""
-    seen = read(text)
+    seen = tried(text)
     if seen is None:
         return
     assert list(map(essence, seen.jobs)) == list(map(essence, truth.jobs))
@@ -269,7 +432,7 @@ def check(text: str, truth: Output) -> None:
     assert set(seen.disks) <= set(truth.disks)
 
 
-def read(text: str) -> Output | None:
+def tried(text: str) -> Output | None:
     """None for an error that says what and where."""
     try:
         return parse_text(text)
@@ -315,7 +478,7 @@ def test_a_hole_gives_the_truth_or_an_error(name: str, one: float, other: float)
 @given(NAMES, NAMES, SHARE, SHARE)
 def test_two_halves_of_two_outputs_are_one_of_them_or_an_error(one: str, other: str, begin: float, end: float) -> None:
     lines, rest = text_of(one).split("\n"), text_of(other).split("\n")
-    seen = read("\n".join(lines[: int(begin * len(lines))] + rest[int(end * len(rest)) :]))
+    seen = tried("\n".join(lines[: int(begin * len(lines))] + rest[int(end * len(rest)) :]))
     if seen is not None:
         figures = [essence(job) for job in seen.jobs]
         assert figures in ([essence(job) for job in output_of(name).jobs] for name in (one, other))
@@ -326,5 +489,5 @@ def test_two_halves_of_two_outputs_are_one_of_them_or_an_error(one: str, other: 
 def test_whatever_is_put_in_gives_no_traceback(text: str, share: float) -> None:
     whole = text_of(BISECT)
     at = round(share * len(whole))
-    assert read(text) is None
-    read(whole[:at] + text + whole[at:])
+    assert tried(text) is None
+    tried(whole[:at] + text + whole[at:])

@@ -3,6 +3,7 @@
 Everything here is a function of text; :mod:`bisector.workload.fio.run` runs fio.
 """
 
+import itertools
 import json
 import math
 import re
@@ -20,6 +21,8 @@ from bisector.workload.fio.job_file import CONFIGURED, told_apart
 _Json: TypeAlias = Mapping[str, Any]
 
 DIRECTIONS = ("read", "write", "trim")
+# Reads, writes and trims as one figure: unified_rw_reporting=mixed.
+MIXED = "mixed"
 # fio's exit status after SIGINT, SIGTERM or SIGQUIT (backend.c, sig_int), without a failure of a job.
 INTERRUPTED = 128
 _P99 = 99.0
@@ -30,13 +33,28 @@ _GREATEST = 2**63
 _LONGEST_NAME = 256
 _MOST_LINES = 1_000_000  # of one status, which has about 200 lines a job
 _QUOTED = 200
-SECOND_OUTPUT = "a second output of fio begins here: give each of them a file of its own"
+SECOND_OUTPUT = (
+    "a second output of fio begins here: give each of them a file of its own, or of several reports of one run "
+    "(--status-interval) keep the last"
+)
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _NUMBER = re.compile(r"(\d{1,12}(?:\.\d{0,9})?)([kKMG]?)", re.ASCII)
 _DONE = re.compile(r"\[(\d+(?:\.\d+)?)%(?: done)?\]")
 _IOPS = re.compile(r"\[([^\[\]]+?) (?:IOPS|iops)\]")
 _SAYING = re.compile(r"^(?:fio: |Bad option|Did you mean)")
+
+
+OF_CLIENTS = (
+    "this was written by fio --client, of other hosts' jobs together, and is not imported: run fio on a host itself, "
+    "with --output-format=json"
+)
+
+# JSON has no nan, which fio writes for 0/0.
+_NAN = re.compile(r"(:\s*)-?nan\b")
+_BEGINNING = re.compile(r'\{\s*"fio version"')
+_JOBS = re.compile(r'"jobs"\s*:')
+_DECODER = json.JSONDecoder()
 
 
 class OutputUnreadable(Exception):
@@ -162,9 +180,12 @@ def parse_output(text: str) -> Output:
     that leaves out the intervals in which nothing was done. A percentile that fio was told not
     to compute is None. Raises :class:`OutputUnreadable`, and of its kind :class:`FigureImpossible`.
     """
-    document = _document(text)
+    documents = list(_documents(text))
     try:
-        output = _output(document)
+        output = _output(documents[-1][1])
+        for (_, earlier), (line, later) in itertools.pairwise(documents):
+            if not _continues(earlier, later):
+                raise OutputUnreadable(SECOND_OUTPUT, line)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
         raise OutputUnreadable(f"fio's JSON lacks what fio 3 writes: {repr(error)[:_QUOTED]}") from error
     check_figures(output)
@@ -172,6 +193,8 @@ def parse_output(text: str) -> Output:
 
 
 def _output(document: _Json) -> Output:
+    if "client_stats" in document:
+        raise OutputUnreadable(OF_CLIENTS)
     jobs: list[_Json] = document["jobs"]
     everywhere: _Json = document.get("global options", {})
     names = told_apart([str(job["jobname"]) for job in jobs])
@@ -181,6 +204,24 @@ def _output(document: _Json) -> Output:
         disks=tuple(map(_disk, document.get("disk_util", ()))),
         ended_at=_time(document.get("timestamp")),
     )
+
+
+def _continues(earlier: _Json, later: _Json) -> bool:
+    """Whether both are of one run: less time lies between them than the run lasted, and nothing became less.
+
+    Versions that tell no time could have written both in two runs.
+    """
+    at_ms = [one.get("timestamp_ms", 1000 * one.get("timestamp", 0)) for one in (earlier, later)]
+    lasted_ms: dict[int, int] = {}
+    did = []
+    for document in (earlier, later):
+        found = [(job["groupid"], job.get(name, {})) for job in document["jobs"] for name in (*DIRECTIONS, MIXED)]
+        did.append([figures.get("io_bytes", 0) for _, figures in found])
+        lasted_ms = {}
+        for group, figures in found:
+            lasted_ms[group] = max(lasted_ms.get(group, 0), figures.get("runtime", 0))
+    grown = len(did[0]) == len(did[1]) and all(before <= after for before, after in zip(*did, strict=True))
+    return grown and 0 < at_ms[0] <= at_ms[1] <= at_ms[0] + sum(lasted_ms.values())
 
 
 def check_figures(output: Output) -> None:
@@ -208,21 +249,6 @@ def _impossible(value: object) -> FigureImpossible:
     return FigureImpossible(f"fio's output has {str(value)[:_QUOTED]}, which is no figure of any machine")
 
 
-def _finite(text: str) -> float:
-    """A number with a point or an exponent; JSON has no infinity, but numbers that are too large for a float."""
-    if not math.isfinite(value := float(text)):
-        raise _impossible(text)
-    return value
-
-
-def _constant(name: str) -> float:
-    """What is no JSON, and Python would take: NaN and the infinities."""
-    raise _impossible(name)
-
-
-_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_constant)
-
-
 @dataclass(slots=True)
 class StatusReader:
     """Takes the lines of a steered fio and gives the figures of each status, once it is complete."""
@@ -246,44 +272,57 @@ class StatusReader:
             return None
 
 
-def _document(text: str) -> _Json:
-    """The first JSON object; fio may put warnings and notes before it."""
-    start = text.find("{\n") if "{\n" in text else text.find("{")
-    if start < 0:
+def _documents(text: str) -> Iterator[tuple[int, _Json]]:
+    """The JSON objects of fio, each with its line; around them may be warnings, notes and a prompt."""
+    text = _NAN.sub(r"\1NaN", text)
+    starts = [found.start() for found in _BEGINNING.finditer(text)]
+    starts = starts or [text.find("{\n") if "{\n" in text else text.find("{")]
+    if starts[0] < 0:
         said = text.strip().splitlines()[-1:] or ["nothing"]
         raise OutputUnreadable(f"fio wrote no JSON, but {said[0][:_QUOTED]!r}")
     if len(text) > _MOST_CHARACTERS:
         raise OutputUnreadable(f"fio's JSON has {len(text) >> 20} MiB, more than {_MOST_CHARACTERS >> 20}")
-    try:
-        document, end = _DECODER.raw_decode(text, start)
-    except json.JSONDecodeError as error:
-        message = f"fio's JSON is cut off or damaged at character {error.pos} of {len(text)}"
-        raise OutputUnreadable(message, error.lineno) from error
-    except ValueError as error:  # a number of more digits than Python takes (sys.set_int_max_str_digits)
-        raise FigureImpossible(f"fio's JSON has a figure of thousands of digits: {error}") from error
-    except RecursionError as error:
-        raise OutputUnreadable("fio's JSON is nested deeper than fio nests") from error
-    if not isinstance(document, dict):
-        raise OutputUnreadable("fio's JSON is not an object")
-    if (second := text.find("{", end)) >= 0:
-        line = text.count("\n", 0, second) + 1
-        raise OutputUnreadable(SECOND_OUTPUT, line)
-    return document
+    if len(starts) > 1 and text[: starts[0]].rstrip().endswith("["):
+        raise OutputUnreadable(f"this is an array of {len(starts)} outputs of fio: give each of them a file of its own")
+    for start in starts:
+        try:
+            document, end = _DECODER.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            message = f"fio's JSON is cut off or damaged at character {error.pos} of {len(text)}"
+            raise OutputUnreadable(message, error.lineno) from error
+        except ValueError as error:  # a number of more digits than Python takes (sys.set_int_max_str_digits)
+            raise FigureImpossible(f"fio's JSON has a figure of thousands of digits: {error}") from error
+        except RecursionError as error:
+            raise OutputUnreadable("fio's JSON is nested deeper than fio nests") from error
+        if not isinstance(document, dict):
+            raise OutputUnreadable("fio's JSON is not an object")
+        yield text.count("\n", 0, start) + 1, document
+    if second := _JOBS.search(text, end):
+        raise OutputUnreadable(SECOND_OUTPUT, text.count("\n", 0, second.start()) + 1)
 
 
 def _job(name: str, job: _Json, everywhere: _Json) -> Iterator[JobFigures]:
     options = {**everywhere, **job.get("job options", {})}
     configured = CONFIGURED.get(str(options.get("rw", "read")).partition(":")[0], set())
-    for direction in DIRECTIONS:
+    # With unified_rw_reporting=both there are all four, and one is what the others are together.
+    for direction in DIRECTIONS if "read" in job else (MIXED,):
         figures: _Json = job.get(direction, {})
         # fio 2 tells no options: what it did is all there is to see.
-        if (direction in configured and "job options" in job) or figures.get("total_ios", 0) > 0:
+        told = "job options" in job and (direction in configured or direction == MIXED)
+        if told or figures.get("total_ios", figures.get("io_bytes", 0)) > 0:
             yield _figures(name, direction, figures, job)
 
 
 def _figures(name: str, direction: str, figures: _Json, job: _Json) -> JobFigures:
-    latencies = tuple(one for kind in LatencyKind if (one := _latency(kind, figures)) is not None)
-    completion = {one.kind: one for one in latencies}[LatencyKind.COMPLETION]
+    sync: _Json = job.get("sync", {}).get("lat_ns", {})
+    sources = {
+        **dict.fromkeys(LatencyKind, figures),
+        LatencyKind.SYNC: {"sync_ns": sync} if sync.get("max") else {},
+    }
+    latencies = tuple(one for kind, source in sources.items() if (one := _latency(kind, source)) is not None)
+    if not {"clat_ns", "clat"} & figures.keys():
+        raise KeyError(LatencyKind.COMPLETION)
+    completion = {one.kind: one for one in latencies}.get(LatencyKind.COMPLETION)
     deviation = figures.get("iops_stddev")
     return JobFigures(
         name=name,
@@ -291,10 +330,13 @@ def _figures(name: str, direction: str, figures: _Json, job: _Json) -> JobFigure
         iops_mean=float(figures["iops"]),
         iops_stddev=None if deviation is None else float(deviation),
         bw_kib_s=float(figures["bw"]),
-        clat_mean_ns=completion.mean_ns,
-        clat_p99_ns=dict(completion.percentiles_ns).get(_P99),
-        total_ios=int(figures["total_ios"]),
-        runtime_ms=int(figures["runtime"]),
+        clat_mean_ns=completion.mean_ns if completion else None,
+        clat_p99_ns=dict(completion.percentiles_ns).get(_P99) if completion else None,
+        # 2.0.10 to 2.1.13 do not tell it.
+        total_ios=_whole(
+            figures["total_ios"] if "total_ios" in figures else figures["iops"] * figures["runtime"] / 1000
+        ),
+        runtime_ms=_whole(figures["runtime"]),
         error=int(job["error"]),
         latencies=latencies,
         cpu=_cpu(job),
@@ -303,10 +345,10 @@ def _figures(name: str, direction: str, figures: _Json, job: _Json) -> JobFigure
 
 
 def _latency(kind: LatencyKind, figures: _Json) -> Latency | None:
-    """In nanoseconds since fio 3, before that in microseconds and without the unit in its name."""
+    """In nanoseconds since fio 3, before that in microseconds and without the unit in its name; none that is nan."""
     in_ns = f"{kind}_ns" in figures
     found: _Json | None = figures.get(f"{kind}_ns" if in_ns else kind)
-    if found is None:
+    if found is None or any(math.isnan(found[name]) for name in ("min", "max", "mean", "stddev")):
         return None
     unit = 1.0 if in_ns else 1000.0
     percentiles = ((float(percent), value * unit) for percent, value in found.get("percentile", {}).items())
@@ -321,9 +363,16 @@ def _latency(kind: LatencyKind, figures: _Json) -> Latency | None:
 
 
 def _cpu(job: _Json) -> CpuUse | None:
-    if "usr_cpu" not in job:
+    if "usr_cpu" not in job or not math.isfinite(job["usr_cpu"] + job["sys_cpu"]):
         return None
     return CpuUse(float(job["usr_cpu"]), float(job["sys_cpu"]), int(job["ctx"]), int(job["majf"]))
+
+
+def _whole(value: float) -> int:
+    """An integer; NaN and what is infinite are no figures at all."""
+    if not math.isfinite(value):
+        raise _impossible(value)
+    return round(value)
 
 
 def _disk(disk: _Json) -> DiskFigures:
