@@ -29,7 +29,7 @@ COLUMNS = {
     "iops": "the figure, which has to agree with the file",
     "runtime_ms": "the run time, which has to agree with the file",
 }
-# The name of a run that is called like its kernel, and so has none.
+# The name of a run that has none: it is the only one of its trial, or is called like its kernel.
 _ONLY_RUN = "fio"
 # A table of a hundred thousand files has about this size.
 _MOST_BYTES = 32 << 20
@@ -115,7 +115,8 @@ def entries(index: Path, terms: Terms, *, verdicts: Path | None = None, only: st
 def entry(files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: str, verdict_: Verdict | None) -> Entry:
     """One trial, of files named one by one; raises :class:`UserError`.
 
-    An IOPS log is of the run of the output before it. Without names, runs are called like their files.
+    An IOPS log is of the run of the output before it. Without names, several runs are called like their files, and so
+    is one of which neither commit nor kernel is told.
     """
     if not files:
         raise UserError("nothing to import", "name the files of a trial, or --index CSV")
@@ -126,7 +127,8 @@ def entry(files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: st
         raise UserError(
             f"--run is given {len(runs)} times, for {len(outputs)} outputs of fio", "once for each, in order"
         )
-    names = iter(runs or [path.stem for path in outputs])
+    alone = len(outputs) == 1 and (commit or kernel) and outputs[0].stem not in DISKS
+    names = iter(runs or ([_ONLY_RUN] if alone else [path.stem for path in outputs]))
     named: list[File] = []
     for path in files:
         named.append(File(path, named[-1].run if is_log(path) else next(names), str(path)))
@@ -196,15 +198,18 @@ def _entry(rows: Sequence[_Row], directory: Path, terms: Terms) -> Entry:
             if row[name] != first[name]:
                 raise UserError(f"{row.where}: {name} is {row[name]!r}, and {first[name]!r} in {first.where}")
     files = tuple(_files(rows, directory))
-    runs = {file.run for file in files}
-    called = first["kernel"] or (runs.pop() if len(runs) == 1 and not first["commit"] else "")
+    outputs = {file.run for file in files if not is_log(file.path)}
+    unnamed = len(outputs) == 1 and outputs.isdisjoint(DISKS) and not any(row["run"] for row in rows)
+    called = first["kernel"] or (outputs.pop() if len(outputs) == 1 and not first["commit"] else "")
     return Entry(
         where=first.where,
         commit=first["commit"],
         commit_date=_date(first),
         kernel=called,
         verdict=verdict(first["verdict"], terms, first.where),
-        files=tuple(replace(file, run=_ONLY_RUN) if file.run == called not in DISKS else file for file in files),
+        files=tuple(
+            replace(file, run=_ONLY_RUN) if unnamed or file.run == called not in DISKS else file for file in files
+        ),
         name=first["set"],
         order=first["order"],
     )

@@ -10,11 +10,12 @@ from bisector.cli import main
 from bisector.core.verdict import State, Verdict
 from bisector.storage.disks import DISKS
 from bisector.storage.parse import lone_disk
+from bisector.workload.fio.text import read
 from tests.analysis.recorded import RECORDED
 from tests.docs.json_schema import valid
 from tests.git import histories
 from tests.git.histories import Node
-from tests.imported.conftest import Desk
+from tests.imported.conftest import DATA, FAST, SLOW, Desk, index, row
 
 SET = "lvmcache-bisect-2017"
 INDEX = ("--index", RECORDED / "index.csv")
@@ -100,10 +101,10 @@ def test_what_nobody_tried_stays_possible(desk: Desk, linux: Path) -> None:
 
 def test_the_order_of_measuring_does_not_matter(desk: Desk, linux: Path) -> None:
     with (RECORDED / "index.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["set"] == SET]
-    for row in rows:
-        row["order"] = str(17 - int(row["order"]))
-        row["file"] = desk.beside(str(RECORDED / row["file"]))
+        rows = [line for line in csv.DictReader(file) if line["set"] == SET]
+    for line in rows:
+        line["order"] = str(17 - int(line["order"]))
+        line["file"] = desk.beside(str(RECORDED / line["file"]))
     with (desk.path / "index.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
@@ -180,6 +181,45 @@ def test_json(desk: Desk) -> None:
     assert (job["iops_mean"], job["iops_stddev"], job["clat_p99_ns"]) == (2141, None, 100_864_000)
     assert job["latencies"][0]["kind"] == "slat"
     assert [disk["name"] for disk in first["runs"][1]["disks"]][:2] == ["dm-2", "dm-1"]
+
+
+def test_a_run_without_a_name_is_the_only_one_of_each_trial(desk: Desk) -> None:
+    """One column of figures, however the files are called; beside one of them lies a log."""
+    rows = (row("78c45607b909", SLOW[1], "broken", ""), row("6cf4cc8f8b3b", FAST[1], "fixed", ""))
+    log = row("6cf4cc8f8b3b", DATA / "fio" / "partial_iops.1.log", "fixed", "")
+    desk.imports(*index(desk, *rows, log))
+    assert desk.table().splitlines()[0] == " n  commit        date        verdict  IOPS fio min/max  subject"
+    desk.imports(SLOW[0], "--commit", "78c45607b909")
+    assert {run.name for shown in desk.view.trials for run in shown.trial.runs} == {"fio"}
+
+
+def test_an_import_proposes_nothing_that_is_refused_to_it(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    said = desk.imports(*BISECT, *ARTICLE)
+    assert "so there is another step, at 2,125 IOPS" in " ".join(said.split())
+    assert "next-step" not in said + desk.table()
+    assert not desk.view.next_step_command
+    for verb, told in (("log", "git bisected nothing in it"), ("mail", "has no answer to tell: no repository says")):
+        assert main([verb, "--run-dir", str(desk.run)]) == 2
+        assert f"was imported, and {told}" in capsys.readouterr().err
+    assert main(["report", "--run-dir", str(desk.run)]) == 0
+    assert "These results were imported, and do not tell the first commit" in " ".join(capsys.readouterr().out.split())
+
+
+OTHERS = RECORDED.parent / "fio" / "others"
+
+
+@pytest.mark.parametrize("name", ["mixed.txt", "mixed.json"])
+def test_reads_and_writes_as_one_figure_are_shown_and_can_decide(desk: Desk, name: str) -> None:
+    desk.imports(OTHERS / name, "--commit", "a")
+    assert "mixed IOPS fio" in desk.table()
+    assert main(["table", "--metric", "mixed.iops", "--run-dir", str(desk.run)]) == 0
+    assert "job randrw: 5,000 IOPS (mixed.iops)" in desk.output.readouterr().out
+
+
+def test_the_tail_of_syncs_decides(desk: Desk) -> None:
+    desk.imports(OTHERS / "etcd.txt", "--metric", "sync.lat.p99", "--commit", "a")
+    assert "job mytest: 3.29 ms (sync.lat.p99)" in desk.table()
+    assert [run.jobs for run in desk.view.trials[0].trial.runs] == [read((OTHERS / "etcd.txt").read_bytes()).jobs]
 
 
 def test_there_is_nothing_to_resume(desk: Desk) -> None:
