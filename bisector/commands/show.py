@@ -97,6 +97,8 @@ def log(arguments: argparse.Namespace) -> int:
     with Store.open(run.database, readonly=True) as store:
         if store.plan is not None:
             raise UserError(f"{run.path} holds a comparison, in which git bisects nothing", "bisector table")
+        if store.by_others:
+            raise UserError(f"{run.path} was imported, and git bisected nothing in it", "bisector table")
     if not path.is_file():
         raise UserError("git has no log of this run yet: both ends are measured first", "bisector status")
     write(path.read_text(encoding="utf-8"))

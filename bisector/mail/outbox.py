@@ -175,6 +175,9 @@ class Post:
         if made.bisection.state is State.MEASURED:
             what = f"{self.run.path} holds the trials of single commits, and no answer to tell"
             raise UserError(what, "bisector report")
+        if made.bisection.state is State.IMPORTED:
+            what = f"{self.run.path} was imported, and has no answer to tell: {made.bisection.message}"
+            raise UserError(what, "bisector report")
         if made.bisection.state not in _TELLING:
             raise UserError(f"there is nothing to tell yet: the bisection is {made.bisection.state}", "bisector status")
 

@@ -61,7 +61,7 @@ def answer_sentence(report: Report) -> str:
         return f"The first {view.terms.new} commit is one of {count}{over}."
     left = f", {units.plural(len(view.candidates), 'candidate')} left" if view.candidates else ""
     why = f": {clean(view.message)}" if view.message else ""
-    what = "Nothing is searched" if view.state is State.MEASURED else f"The bisection is {_STANDING[view.state]}"
+    what = _NOT_SEARCHED.get(view.state, f"The bisection is {_STANDING.get(view.state)}")
     return f"{what}{left}{why}."
 
 
@@ -103,6 +103,10 @@ def terms_sentence(report: Report) -> str:
     )
 
 
+_NOT_SEARCHED = {
+    State.MEASURED: "Nothing is searched",
+    State.IMPORTED: "These results were imported, and do not tell the first commit with a change",
+}
 _STANDING = {
     State.RUNNING: "still running",
     State.STOPPED: "stopped",

@@ -39,7 +39,7 @@ CONFIG_ARTIFACT = "kernel.config"
 _SHOWN = 0.9
 # No trial tells more than a bit, and a poor one is not all that is left.
 _LEAST_BITS_A_TRIAL = 0.4
-_NO_HISTORY = "no repository says which of these commits came first: bisector import --repo DIRECTORY"
+_NO_HISTORY = "no repository says which of these commits came first (bisector import --repo DIRECTORY)"
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,9 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         other_steps=tuple(map(objective.value_of, seen.other_lines)),
         baselines=tuple(trial for _, trial in store.baselines()),
         controls=store.controls(),
-        next_step_command=next_step_command(run.path) if own_steps and state in _ENDED and seen is judging else "",
+        next_step_command=next_step_command(run.path)
+        if own_steps and state in _ENDED and seen is judging and not by_others
+        else "",
         seen_again=seen_again(judging, seen),
         budget=budget,
         host_thresholds=tuple(
