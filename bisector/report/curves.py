@@ -21,7 +21,7 @@ from bisector.core.trial import Trial
 from bisector.host.files import inside
 from bisector.report.figures import by_setup
 from bisector.store.run_files import artifacts_of_run
-from bisector.workload.fio.logs import Floats, LogUnreadable, Series, job_number, parse_log, resample
+from bisector.workload.fio.logs import Floats, LogUnreadable, Series, from_its_start, job_number, parse_log, resample
 
 TOGETHER = 0
 # A curve of more points looks the same, and makes a page large.
@@ -233,7 +233,8 @@ def traced(trial: Trial, run_dir: Path, direction: str) -> Traced:
 def _logs(trial: Trial, run: Run, direction: str, run_dir: Path, complaints: list[str]) -> Iterator[Series]:
     for path in _paths(trial, run):
         try:
-            series = parse_log(inside(run_dir, path).read_text(encoding="utf-8"), direction)
+            text = inside(run_dir, path).read_text(encoding="utf-8")
+            series = from_its_start(parse_log(text, direction), run.duration_s * 1000)
         except (UnicodeDecodeError, LogUnreadable) as error:
             complaints.append(f"{path}: {error}")
         except OSError as error:

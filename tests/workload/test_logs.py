@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bisector.workload.fio import output
-from bisector.workload.fio.logs import LogUnreadable, job_number, parse_log, resample
+from bisector.workload.fio.logs import LogUnreadable, from_its_start, job_number, parse_log, resample
 
 DATA = Path(__file__).parent.parent / "data" / "fio"
 LOG = (DATA / "partial_iops.1.log").read_text(encoding="utf-8")
@@ -35,6 +35,28 @@ def test_directions_are_apart() -> None:
     text = "500, 100, 0, 4096\n500, 7, 1, 4096\n1000, 100, 0, 4096\n1000, 7, 1, 4096\n"
     assert parse_log(text, "write").iops.tolist() == [7, 7]
     assert resample(parse_log(text, "trim"), 500, 1000).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c"])  # with offsets and priorities, with times since 1970, old
+def test_logs_of_others_begin_at_0(name: str) -> None:
+    series = from_its_start(parse_log((DATA / "others" / f"{name}_iops.1.log").read_text(encoding="utf-8")), 20_000)
+    assert series.end_ms.tolist() == [500.0 * n for n in range(1, series.end_ms.size + 1)]
+    assert (series.end_ms - series.start_ms).tolist() == [500.0] * series.end_ms.size
+    assert series.iops[:3].tolist() == [3003, 3006, 3002]
+
+
+def test_a_job_that_stood_still_at_first_is_not_moved() -> None:
+    series = parse_log("39500, 10, 0, 0\n40000, 10, 0, 0\n")
+    assert from_its_start(series, 40_000) is series
+
+
+def test_a_log_of_two_values() -> None:
+    text = "500, 3003, 3003, 0, 4096, 0\n500, 1, 1, 1, 4096, 0\n1000, 2, 2, 0, 4096, 0\n"
+    assert (parse_log(text).iops.tolist(), parse_log(text, "write").iops.tolist()) == ([3003, 2], [1])
+
+
+def test_nothing_is_logged_as_mixed() -> None:
+    assert parse_log(LOG, "mixed").end_ms.size == 0
 
 
 def test_a_damaged_line_is_named() -> None:

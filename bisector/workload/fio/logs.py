@@ -43,21 +43,34 @@ def job_number(file: str) -> int | None:
 
 
 def parse_log(text: str, direction: str = "read") -> Series:
-    """Read ``time_ms, value, direction, …`` lines; columns after the third differ by version.
+    """Read ``time_ms, value, direction, …`` lines; columns after the third differ by version and options.
 
     fio averages since its last look, which comes late on a busy guest, and writes no line for an
     interval without I/O. A line after a gap of up to 2.5 intervals counts for the whole gap (so the
     sum agrees with fio's number of I/Os), after a longer one for its own interval, and the rest is
     zero. Raises :class:`LogUnreadable`.
     """
-    wanted = _DIRECTIONS.index(direction)
+    wanted = _DIRECTIONS.index(direction) if direction in _DIRECTIONS else None  # nothing is logged as mixed
     rows = [_row(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    points = np.array([row[:2] for row in rows if row[2] == wanted], dtype=np.float64).reshape(-1, 2)
+    # With log_window_value=both a second value stands before it.
+    column = 3 if any(row[2] >= len(_DIRECTIONS) for row in rows) else 2
+    points = np.array([row[:2] for row in rows if row[column] == wanted], dtype=np.float64).reshape(-1, 2)
     end, iops = points[:, 0], points[:, 1]
     since_last = np.diff(end, prepend=0.0)
     interval = float(np.median(since_last)) if end.size else 0.0
     length = np.where(since_last > _LATE * interval, interval, since_last)
     return Series(end - length, end, iops)
+
+
+def from_its_start(series: Series, lasted_ms: float) -> Series:
+    """Times since 1970 or the boot of a host (log_unix_epoch, log_alternate_epoch) as times since the job began.
+
+    A log that begins when its run of ``lasted_ms`` is over twice was written with such times.
+    """
+    if not series.end_ms.size or series.end_ms[0] <= 2 * lasted_ms:
+        return series
+    begun_ms = series.end_ms[0] - (float(np.median(np.diff(series.end_ms))) if series.end_ms.size > 1 else 0.0)
+    return Series(np.maximum(series.start_ms - begun_ms, 0.0), series.end_ms - begun_ms, series.iops)
 
 
 def resample(series: Series, step_ms: float, until_ms: float) -> Floats:
@@ -71,15 +84,16 @@ def resample(series: Series, step_ms: float, until_ms: float) -> Floats:
     return np.asarray(np.diff(np.interp(grid, edges, ios, left=0.0)) / step_ms, dtype=np.float64)
 
 
-def _row(number: int, line: str) -> tuple[float, float, int]:
+def _row(number: int, line: str) -> tuple[float, float, int, int]:
     words = line.split(",")
     try:
-        time_ms, value, direction = float(words[0]), float(words[1]), int(words[2])
+        time_ms, value, third = float(words[0]), float(words[1]), int(words[2])
+        fourth = int(words[3], 0) if words[3:] else third
     except (ValueError, IndexError) as error:
         raise _unreadable(number, line) from error
     if not (math.isfinite(time_ms) and math.isfinite(value)):
         raise _unreadable(number, line)
-    return time_ms, value, direction
+    return time_ms, value, third, fourth
 
 
 def _unreadable(number: int, line: str) -> LogUnreadable:
