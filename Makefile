@@ -22,7 +22,7 @@ BROWSER := chromium chromium-driver
 # A second kernel for the articles, where the distribution has it.
 NEWER := linux-source-6.12
 
-.PHONY: help setup packages demo demo-fleet articles histories test lint unit browser fleet vm docs bench calibrate clean
+.PHONY: help setup packages demo demo-fleet articles histories test test-all lint unit browser fleet vm docs bench calibrate clean
 
 help:
 	@echo 'make demo   find the commit that fixed dm-cache in a history made from the distribution'"'"'s kernel source'
@@ -30,6 +30,7 @@ help:
 	@echo 'make articles   run the recorded sets of five articles again, scaled, and write a page of what held (90 minutes at most, and builds)'
 	@echo 'make histories   bisect ten histories with known changes, drawn from SEED, and end with a table (three hours at most)'
 	@echo 'make test   linters, unit tests, a page in a browser, several hosts, and the real thing in a virtual machine'
+	@echo 'make test-all   the same, with what is slow and rare (an hour more)'
 	@echo 'make lint | unit | browser | fleet | vm   each part of make test'
 	@echo 'make docs   write the generated parts of docs/ again'
 	@echo 'make bench  what the tool itself costs'
@@ -80,6 +81,11 @@ histories: setup
 
 test: lint unit browser fleet vm
 
+# What is slow and rare is left out elsewhere.
+NOT_RARE := and not rare
+test-all: NOT_RARE :=
+test-all: test
+
 lint: setup
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
@@ -90,20 +96,20 @@ lint: setup
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: setup
 	@$(MAKE) --no-print-directory packages PACKAGES='$(FIO) $(SSHD) $(SYSTEMD)'
-	tests/in_memory $(BIN)/pytest -n $$(nproc) --dist worksteal -m 'not vm and not browser and not fleet'
+	tests/in_memory $(BIN)/pytest -n $$(nproc) --dist worksteal -m 'not vm and not browser and not fleet $(NOT_RARE)'
 
 browser: setup
 	@$(MAKE) --no-print-directory packages PACKAGES='$(BROWSER)'
-	$(BIN)/pytest -m browser
+	$(BIN)/pytest -m 'browser $(NOT_RARE)'
 
 fleet: setup
-	$(BIN)/pytest -n $$(nproc) --dist loadfile -m fleet --durations=10
+	$(BIN)/pytest -n $$(nproc) --dist loadfile -m 'fleet $(NOT_RARE)' --durations=10
 
 # First those whose measurements count, alone. For the others a measurement that was disturbed is as good, so that each
 # core has one, as if it were a host of its own.
 vm: setup
-	$(BIN)/pytest -m 'vm and quiet' --durations=30 --durations-min=5
-	$(BIN)/pytest -m 'vm and not quiet' --durations=30 --durations-min=5 \
+	$(BIN)/pytest -m 'vm and quiet $(NOT_RARE)' --durations=30 --durations-min=5
+	$(BIN)/pytest -m 'vm and not quiet $(NOT_RARE)' --durations=30 --durations-min=5 \
 		--dist loadfile --no-loadscope-reorder --tx "$$(nproc)*popen//python=tests/own_host $(BIN)/python"
 
 docs: setup

@@ -10,7 +10,7 @@ from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
 from tests.in_vms.conftest import Tool, guests_of
 
-pytestmark = [pytest.mark.vm, pytest.mark.quiet]
+pytestmark = [pytest.mark.vm, pytest.mark.quiet, pytest.mark.rare]
 
 LIMIT_IOPS = 1000
 WISHES = (
@@ -23,7 +23,7 @@ def figures(baseline: dict[str, Any]) -> list[float]:
     return [job["iops_mean"] for job in baseline["run"]["jobs"]]
 
 
-def test_killed_between_the_disks(tool: Tool, demo: History, built: None, tmp_path: Path) -> None:
+def test_killed_between_the_disks(tool: Tool, demo: History, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     prefix = domain_prefix(run_dir)
     # A run that has measured nothing yet; the kernel of its new end is among those that are kept.

@@ -32,7 +32,7 @@ def child_of(parent: str, repo: Path, clone: Path) -> str:
     return made.strip()
 
 
-def test_weak_evidence_is_never_a_verdict(tool: Tool, demo: History, built: None, tmp_path: Path, busy: None) -> None:
+def test_weak_evidence_is_never_a_verdict(tool: Tool, demo: History, tmp_path: Path, busy: None) -> None:
     repo, run_dir = tmp_path / "linux", tmp_path / "run"
     child = child_of(demo.new, tool.repo, repo)
     # A threshold by which any figure would have a verdict.
@@ -47,7 +47,8 @@ def test_weak_evidence_is_never_a_verdict(tool: Tool, demo: History, built: None
     assert (status["first_fixed"], status["weak"]) == (None, 2)
 
 
-def test_two_runs_take_turns(tool: Tool, demo: History, built: None, tmp_path: Path) -> None:
+@pytest.mark.rare
+def test_two_runs_take_turns(tool: Tool, demo: History, tmp_path: Path) -> None:
     """Whoever waits tells for whom, and the later guest boots when the earlier trial has ended."""
     runs = tmp_path / "one", tmp_path / "another"
     children = [tool.spawn("test", demo.new, "--repo", tool.repo, "--run-dir", run, *SHORT) for run in runs]

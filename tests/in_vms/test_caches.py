@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tests.demo.history import History
-from tests.in_vms.conftest import ALL_LAYERS, SHORT, Tool
+from tests.in_vms.conftest import SHORT, Tool
 
 pytestmark = pytest.mark.vm
+RARE = pytest.mark.rare
 
 SMALL = (
     *("--set", "storage.bcache.cache_size=16MiB", "--set", "storage.bcache.bucket_size=16KiB"),
@@ -17,7 +18,7 @@ SMALL = (
 
 
 def measured(tool: Tool, demo: History, stack: str, *words: str) -> dict[str, Any]:
-    return tool.measured(demo.new, *SHORT, *SMALL, *ALL_LAYERS, "--stack", stack, *words)
+    return tool.measured(demo.new, *SHORT, *SMALL, "--stack", stack, *words)
 
 
 def made(trial: dict[str, Any]) -> str:
@@ -34,8 +35,12 @@ def phases(trial: dict[str, Any]) -> list[str]:
     ("stack", "mode"),
     [
         ("bcache", "writethrough"),
-        ("bcache(ssd,hdd,cache_mode=writearound,sequential_cutoff=0,replacement=fifo)+ext4", "writearound"),
-        ("bcache(ssd,hdd,cache_size=auto,cache_mode=none)+ext4", "none"),
+        pytest.param(
+            "bcache(ssd,hdd,cache_mode=writearound,sequential_cutoff=0,replacement=fifo)+ext4",
+            "writearound",
+            marks=RARE,
+        ),
+        pytest.param("bcache(ssd,hdd,cache_size=auto,cache_mode=none)+ext4", "none", marks=RARE),
     ],
 )
 def test_bcache(tool: Tool, demo: History, stack: str, mode: str) -> None:
@@ -56,6 +61,7 @@ def test_bcache(tool: Tool, demo: History, stack: str, mode: str) -> None:
         assert ("cache.fills_up_to" in last) == ("fifo" in stack)
 
 
+@RARE
 def test_bcache_in_writeback_mode(tool: Tool, demo: History) -> None:
     """By a job that writes; what is dirty is not used again, so how full the cache gets is not for sure."""
     # What is written at once is let in at once: more than a small cache has room for, and the kernel hangs (v6.1).
@@ -82,8 +88,8 @@ def test_dm_writecache(tool: Tool, demo: History) -> None:
     "options",
     [
         "cache_volume=cachevol,cache_policy=mq,cache_mode=writethrough,cache_metadata_format=2",
-        "cache_metadata_format=2,cache_chunk_size=128KiB,cache_migration_threshold=2MiB",
-        "cache_policy=mq",
+        pytest.param("cache_metadata_format=2,cache_chunk_size=128KiB,cache_migration_threshold=2MiB", marks=RARE),
+        pytest.param("cache_policy=mq", marks=RARE),
     ],
 )
 def test_dm_cache_of_every_kind(tool: Tool, demo: History, options: str) -> None:
@@ -92,6 +98,7 @@ def test_dm_cache_of_every_kind(tool: Tool, demo: History, options: str) -> None
     assert trial["runs"][-1]["counters"]["cache.filled"] > 50
 
 
+@RARE
 @pytest.mark.parametrize(
     "option", ["cache_mode=passthrough", "cache_policy=cleaner,cache_mode=writethrough,cache_metadata_format=2"]
 )

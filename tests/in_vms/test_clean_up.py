@@ -12,7 +12,7 @@ from tests.in_vms.conftest import Tool
 @pytest.mark.parametrize("read", [True, False])
 @pytest.mark.parametrize("script", ["print('no')", "import time; time.sleep(600)"], ids=["ended", "running"])
 def test_a_test_that_failed_leaves_no_second_error(tmp_path: Path, script: str, read: bool) -> None:
-    tool = Tool(tmp_path, tmp_path)
+    tool = Tool(tmp_path, tmp_path, tmp_path)
     child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     tool.children.append(child)
     if read and script.startswith("print"):

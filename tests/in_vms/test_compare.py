@@ -1,20 +1,17 @@
-"""A comparison for real: two kernels on two stacks, killed in its second trial."""
+"""A comparison for real: kernels in turns, killed in the second trial; fragments and images as arms."""
 
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from bisector.config import options
-from bisector.core.subject import Kind
-from bisector.executor.local import kernel_builder
+from bisector.core.subject import Kernel, Kind
 from bisector.status.blocks import Blocks, BlockState
 from bisector.store.store import Store
 from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
-from tests.in_vms.conftest import KERNEL, MODULES, SHORT, Tool, guests_of
+from tests.in_vms.conftest import DISTURBED, SHORT, Branch, Tool, guests_of
 
 pytestmark = pytest.mark.vm
 
@@ -25,12 +22,13 @@ def blocks_of(run_dir: Path) -> Blocks:
         return Blocks.of(store.plan, store)
 
 
-@pytest.mark.quiet
 def test_killed_comparison_goes_on_where_its_facts_end(tool: Tool, demo: History, tmp_path: Path) -> None:
-    """The fixing commit against its parent; the kernels are those of the killed bisection."""
-    run_dir, culprit = tmp_path / "run", demo.culprit.sha
-    words = ("--stack", "lvmcache", "--stack", "hdd", "--runs", "1", *SHORT)
-    child = tool.spawn("compare", f"{culprit}^", culprit, "--repo", tool.repo, "--run-dir", run_dir, *words)
+    """The kernels are those of the killed bisection."""
+    run_dir, branch = tmp_path / "run", Branch(demo, tmp_path / "linux")
+    slow = branch.commit(branch.slow(), "dm cache: wait for a full cache")
+    tool.repo = branch.path
+    words = ("--stack", "lvmcache", "--stack", "hdd", "--runs", "1", *SHORT, *DISTURBED)
+    child = tool.spawn("compare", slow, demo.new, "--repo", tool.repo, "--run-dir", run_dir, *words)
     prefix = domain_prefix(run_dir)
 
     def second_trial_has_its_guest() -> bool:
@@ -54,7 +52,7 @@ def test_killed_comparison_goes_on_where_its_facts_end(tool: Tool, demo: History
         (block,) = blocks.counted(setup)
         trials = [trial for _, trial in blocks.trials(block).values()]
         assert {trial.setup.stack for trial in trials} == {stack}
-        assert {trial.commit.sha for trial in trials} == {demo.culprit.sha, blocks.plan.arms[0].commit.sha}
+        assert {trial.commit.sha for trial in trials} == {slow, blocks.plan.arms[1].commit.sha}
         assert all(value > 0 for value in blocks.values(setup)[0].values())
     # One kernel of each arm, for both stacks.
     kernels = {(one.trial.commit.sha, one.trial.kernel.content_sha256) for one in blocks.placed if one.trial.kernel}
@@ -67,8 +65,8 @@ def test_killed_comparison_goes_on_where_its_facts_end(tool: Tool, demo: History
 
 
 # What a guest says of its kernel, as the figure of a command.
-# On the disk alone, since a command that writes nothing fills no cache; by the kernel that the others have built.
-SAYS = ("--runs", "1", "--stack", "ssd", *KERNEL, *SHORT)
+# On the disk alone, since a command that writes nothing fills no cache.
+ONCE = ("--runs", "1", "--stack", "ssd", *SHORT, *DISTURBED)
 
 
 def figures(blocks: Blocks, setup: int = 0) -> dict[str, float]:
@@ -77,26 +75,21 @@ def figures(blocks: Blocks, setup: int = 0) -> dict[str, float]:
     return {blocks.plan.arms[arm].name: value for arm, value in row.items()}
 
 
-@pytest.mark.quiet
-def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, built: None, demo: History, tmp_path: Path) -> None:
-    """By a command and a job of fio: of two kernels one lists its modules (proc(5)), and has a target and its policy.
-
-    That one is built here, with the other one kept; the test of modules finds it.
-    """
-    fragment, run_dir = tmp_path / "modules.config", tmp_path / "run"
-    fragment.write_text(MODULES)
-    modules = "/proc/modules /lib/modules/$(uname -r)/kernel/drivers/md/dm-cache*.ko"
-    line = f"echo shown=$((1 + $(ls -d {modules} 2>/dev/null | wc -l)))"
-    words = ("--command", line, "--figure", "shown=count,higher", "--job", "partial", *SAYS)
+def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, demo: History, tmp_path: Path) -> None:
+    """By a command and a job of fio: of two kernels one has a name of its own, for which little is compiled again."""
+    fragment, run_dir = tmp_path / "named.config", tmp_path / "run"
+    fragment.write_text('CONFIG_LOCALVERSION="-named"\n')
+    line = "echo shown=$((1 + $(uname -r | grep -c named)))"
+    words = ("--command", line, "--figure", "shown=count,higher", "--job", "partial", *ONCE)
     compared = tool(
         "compare", demo.new, "--config-fragment", fragment, "--repo", tool.repo, "--run-dir", run_dir, *words
     )
     assert compared.returncode == 0, compared.stdout + compared.stderr
-    blocks, with_modules = blocks_of(run_dir), f"{demo.new} + modules.config"
+    blocks, named = blocks_of(run_dir), f"{demo.new} + named.config"
     assert [one.setup.workload.partition("(")[0] for one in blocks.plan.setups] == ["command", "fio"]
-    assert figures(blocks) == {demo.new: 1.0, with_modules: 4.0}
+    assert figures(blocks) == {demo.new: 1.0, named: 2.0}
     of_fio = figures(blocks, setup=1)
-    assert set(of_fio) == {demo.new, with_modules}
+    assert set(of_fio) == {demo.new, named}
     assert all(value > 0 for value in of_fio.values())
     kernels = {(one.place.arm, one.trial.kernel.content_sha256) for one in blocks.placed if one.trial.kernel}
     assert len(kernels) == 2, "one kernel of each arm, for both workloads"
@@ -104,7 +97,7 @@ def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, built: None, de
 
 
 def test_fragment_that_kconfig_drops_ends_before_the_kernel_is_compiled(
-    tool: Tool, built: None, demo: History, tmp_path: Path
+    tool: Tool, demo: History, tmp_path: Path
 ) -> None:
     """IKCONFIG_PROC depends on IKCONFIG, which is off."""
     fragment, run_dir = tmp_path / "shown.config", tmp_path / "run"
@@ -117,18 +110,11 @@ def test_fragment_that_kconfig_drops_ends_before_the_kernel_is_compiled(
     assert not list(run_dir.glob("build/**/vmlinux"))
 
 
-@pytest.mark.quiet
-def test_image_is_booted_as_it_was_given(tool: Tool, built: None, demo: History, tmp_path: Path) -> None:
+def test_image_is_booted_as_it_was_given(tool: Tool, kernel: Kernel, demo: History, tmp_path: Path) -> None:
     """The kept kernel of a commit, as a file of somebody else's, beside that commit; the file is gone by then."""
     run_dir, file = tmp_path / "run", tmp_path / "vmlinuz-given"
-    tree = subprocess.run(
-        ["git", "-C", demo.repo, "rev-parse", f"{demo.new}^{{tree}}"], capture_output=True, text=True, check=True
-    )
-    kernel = kernel_builder(options.load().settings.kernel).find(tree.stdout.strip())
-    assert kernel is not None
     shutil.copyfile(kernel.image, file)
-    words = ("--runs", "1", *SHORT)
-    child = tool.spawn("compare", demo.new, f"image:{file}", "--repo", tool.repo, "--run-dir", run_dir, *words)
+    child = tool.spawn("compare", demo.new, f"image:{file}", "--repo", tool.repo, "--run-dir", run_dir, *ONCE)
 
     def begun() -> bool:
         return (run_dir / "record.sqlite").exists() and bool(blocks_of(run_dir).blocks)

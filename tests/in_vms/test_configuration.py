@@ -57,7 +57,14 @@ def tree(demo: History, tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return Tree(path)
 
 
-@pytest.mark.parametrize("base", sorted(DATA.glob("*.gz")), ids=lambda path: path.stem)
+_DISTRIBUTIONS = sorted(DATA.glob("*.gz"))
+
+
+@pytest.mark.parametrize(
+    "base",
+    [*_DISTRIBUTIONS[:1], *(pytest.param(base, marks=pytest.mark.rare) for base in _DISTRIBUTIONS[1:])],
+    ids=lambda path: path.stem,
+)
 def test_a_distributions_configuration_gets_built_in_what_the_guest_needs(tree: Tree, base: Path) -> None:
     asked = kconfig.parse(kconfig.read_base(base))
     options, unmet = tree.configured(base, BASE_FRAGMENT, *STACK)
@@ -75,6 +82,7 @@ def test_a_distributions_configuration_gets_built_in_what_the_guest_needs(tree: 
         assert options.get(f"CONFIG_{option}", "n") == "n", option
 
 
+@pytest.mark.rare
 def test_new_options_are_answered_the_same_each_time(tree: Tree) -> None:
     """Debian 13's .config on an older tree, and the reverse, have hundreds of questions."""
     base = DATA / "debian-13-6.12.107-1-amd64.gz"

@@ -41,7 +41,7 @@ def test_trial(tool: Tool, demo: History, uri: str) -> None:
     assert not guests_of(domain_prefix(Path(trial["run_dir"])))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.rare), signal.SIGKILL])
 def test_no_guest_outlives_us(tool: Tool, demo: History, uri: str, tmp_path: Path, number: signal.Signals) -> None:
     """Stopped, we end the guest; killed, the daemon does, since nobody is left at the other end."""
     run_dir = tmp_path / "run"

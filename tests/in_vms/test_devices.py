@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.demo.history import History
-from tests.in_vms.conftest import ALL_LAYERS, SHORT, Tool
+from tests.in_vms.conftest import SHORT, Tool
 
 pytestmark = pytest.mark.vm
 
@@ -38,7 +38,7 @@ def job(tmp_path: Path) -> Path:
 
 def measured(tool: Tool, demo: History, job: Path, *words: str) -> dict[str, Any]:
     """One trial with its runs."""
-    return tool.measured(demo.new, *SHORT, *ALL_LAYERS, "--job", job, *words)
+    return tool.measured(demo.new, *SHORT, "--job", job, *words)
 
 
 def artifact(trial: dict[str, Any], name: str) -> str:
@@ -83,6 +83,7 @@ def test_a_cache_in_memory_for_a_disk_that_is_named(tool: Tool, demo: History, j
     assert "mkfs" not in made
 
 
+@pytest.mark.rare
 def test_a_job_of_both_kinds_has_a_file_on_a_ram_disk(tool: Tool, demo: History, job: Path) -> None:
     trial = measured(tool, demo, job, "--stack", "ram(size=128MiB)+ext4")
     assert {one["directory"] for one in options_of_jobs(trial, "run")} == {"/mnt/run"}

@@ -51,6 +51,7 @@ def test_block_devices(tool: Tool, demo: History, devices: tuple[Path, Path], fi
     assert not [line for line in command("losetup", "--list", "--noheadings").splitlines() if "deleted" in line]
 
 
+@pytest.mark.rare
 def test_a_guest_is_told_the_block_sizes_of_its_disks(tool: Tool, demo: History, files: tuple[Path, Path]) -> None:
     """An SSD with blocks of 4 KiB below an HDD with blocks of 512 bytes, as LVM in the guest has to take them."""
     with loop_device(files[0], "--sector-size", "4096") as ssd, loop_device(files[1]) as hdd:
@@ -112,6 +113,7 @@ def test_partition(tool: Tool, demo: History, devices: tuple[Path, Path], tmp_pa
         command("e2fsck", "-fn", second)
 
 
+@pytest.mark.rare
 def test_logical_volume(tool: Tool, demo: History, devices: tuple[Path, Path]) -> None:
     if not Path("/dev/mapper/control").exists() or command("sh", "-c", "command -v lvcreate || true") == "":
         pytest.skip("no device-mapper in this kernel, or lvm2 is not installed")
@@ -129,6 +131,7 @@ def test_logical_volume(tool: Tool, demo: History, devices: tuple[Path, Path]) -
         command("vgremove", "-q", "-y", group)
 
 
+@pytest.mark.rare
 def test_volume(tool: Tool, demo: History, tmp_path: Path) -> None:
     """A volume of a pool: taken, and refused when somebody has made a file system on it."""
     with libvirtd.libvirtd() as uri, libvirtd.pool(uri, tmp_path, {"hdd": "raw"}):

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import options
+from bisector.config import Settings
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
-from bisector.executor.local import kernel_builder
-from bisector.git.repository import Repository
+from bisector.core.subject import Kernel
 from bisector.vm.base import GuestLost, GuestTimeout, Link
 from bisector.vm.definition import free_port
 from bisector.vm.guest import Guest
 from bisector.vm.image import GuestImage
 from bisector.vm.machine import VirtualMachines, guest_image
-from tests.demo.history import History
 from tests.vm import contract
 from tests.vm.contract import LinkContract
 from tests.vm.ssh_server import keypair
@@ -38,12 +36,8 @@ class Booted:
 
 
 @pytest.fixture(scope="module")
-def booted(demo: History, built: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
+def booted(kernel: Kernel, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
     run_dir = tmp_path_factory.mktemp("run")
-    settings = options.load().settings
-    with Repository.open(Path(demo.repo)) as repository:
-        kernel = kernel_builder(settings.kernel).find(repository.resolve(demo.new).tree)
-    assert kernel is not None
     image = guest_image(settings.machine, run_dir, print)
     with (
         VirtualMachines.open(settings, image, run_dir, print) as machines,

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from bisector.core import resources
+from bisector.core.subject import Kernel
 from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
-from tests.in_vms.conftest import SHORT, TRIAL_DEADLINE_S, Tool, guests_of
+from tests.in_vms.conftest import SHORT, TRIAL_DEADLINE_S, Tool, furnish, guests_of
 from tests.libvirtd import libvirtd
 from tests.loopdevice import command
 
@@ -45,7 +46,7 @@ class Person(Tool):
             user=self.name,
             group=self.name,
             extra_groups=(),
-            cwd=self.home,
+            cwd=self.directory,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -64,7 +65,7 @@ class Person(Tool):
 
 
 @pytest.fixture(scope="module")
-def person(demo: History, built: None) -> Iterator[Person]:
+def person(demo: History, kernel: Kernel) -> Iterator[Person]:
     if os.getuid() != 0:
         pytest.skip("a user is made by root")
     name = f"bisector-{os.getpid()}"
@@ -75,7 +76,7 @@ def person(demo: History, built: None) -> Iterator[Person]:
         try:
             _furnish(home, Path(demo.repo))
             command("chown", "--recursive", f"{name}:", home)
-            yield Person(home / "linux", home / ".local/state", name=name, home=home)
+            yield Person(home / "linux", home / ".local/state", home / "settings", name=name, home=home)
         finally:
             command("userdel", name)
 
@@ -85,6 +86,8 @@ def _furnish(home: Path, repo: Path) -> None:
         shutil.copytree(source, home / "tool" / source.name.lstrip("_"), ignore=_NOT_NEEDED)
     shutil.copytree(sysconfig.get_path("platlib"), home / "packages", ignore=_NOT_NEEDED)
     command("cp", "--archive", repo, home / "linux")
+    (home / "settings").mkdir()
+    furnish(home / "settings")
     kernels = home / ".cache/bisector/kernels"
     kernels.parent.mkdir(parents=True)
     shutil.copytree(resources.cache_home() / "kernels", kernels)
@@ -108,6 +111,7 @@ def test_trial_without_a_daemon(person: Person, demo: History, image: None) -> N
     assert not list(Path("/tmp").glob(f"bisector-{person.home.stat().st_uid}-*"))
 
 
+@pytest.mark.rare
 def test_trial_by_a_daemon(person: Person, demo: History, image: None) -> None:
     """Its QEMU would be another user, to whom this home is closed; and the kernels stay this user's."""
     with libvirtd() as uri:

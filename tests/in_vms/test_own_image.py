@@ -64,6 +64,7 @@ def test_image_without_fio(tool: Tool, demo: History, own: Own) -> None:
     assert "machine.image" in said
 
 
+@pytest.mark.rare
 def test_image_without_room_for_the_figures(tool: Tool, demo: History, own: Own) -> None:
     own.edit("fstab", "/etc/fstab", "nosuid,nodev,mode=1777", "nosuid,nodev,mode=1777,size=12k")
     said = tool.refused(demo.new, *own.flags, *SHORT)

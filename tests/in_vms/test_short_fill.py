@@ -18,9 +18,8 @@ from bisector.store.rundir import RunDirectory
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.demo.history import NEW_TAG, OLD_TAG, History
-from tests.in_vms.conftest import ALL_LAYERS
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.rare]
 
 # smq looks a cache over each minute: a run of 150 s can end after 90 s, when a small cache has been full for a minute.
 LONG = {"workload.runtime": "150s"}
@@ -38,12 +37,13 @@ class Bench:
     """Measures a revision of the demonstration's history with some settings."""
 
     demo: History
+    furnished: Path
     run_dir: Path
     given: dict[str, str]
 
     @property
     def settings(self) -> Settings:
-        return options.load(self.given, directory=self.run_dir).settings
+        return options.load(self.given, directory=self.furnished).settings
 
     def measured(self, rev: str, fill: Fill, *, stop: StopRule | None = None, n: int = 1) -> Trial:
         settings, run_dir = self.settings, self.run_dir
@@ -54,13 +54,13 @@ class Bench:
 
 
 @pytest.mark.waits
-def test_smq_is_filled_in_whole_periods_less(demo: History, tmp_path: Path) -> None:
+def test_smq_is_filled_in_whole_periods_less(demo: History, furnished: Path, tmp_path: Path) -> None:
     """The judged run begins at the same moment of a minute as after a whole fill, within some seconds.
 
     So it is with a kernel that is as slow at the end of a minute as at its beginning. The fixed one became seven times
     as fast in second 57 of such a run, and half as fast again in second 115, so that it was filled whole.
     """
-    trial = Bench(demo, tmp_path, LONG | SMALL).measured(OLD_TAG, Fill.SHORT)
+    trial = Bench(demo, furnished, tmp_path, LONG | SMALL).measured(OLD_TAG, Fill.SHORT)
     assert trial.fault is None
     assert (trial.fill, trial.filled_short) == (Fill.SHORT, True)
     empty, full = trial.runs
@@ -78,17 +78,16 @@ def test_smq_is_filled_in_whole_periods_less(demo: History, tmp_path: Path) -> N
 
 @pytest.mark.quiet
 def test_a_write_cache_is_filled_until_it_is_written_back_and_then_measures_the_same(
-    demo: History, tmp_path: Path
+    demo: History, furnished: Path, tmp_path: Path
 ) -> None:
     """The run after a short fill is held against the whole run of the same kernel, and ends once it is like that."""
     given = SMALL | {
-        "kernel.fragments": ",".join(ALL_LAYERS[1::2]),
         "storage.stack": "lvmwritecache(ssd,hdd)+ext4",
         "storage.lvmwritecache.cache_size": "16MiB",
         "workload.job": str(Path(__file__).parents[2] / "fio" / "rand-write-iops.fio"),
         "bisect.metric": "write.iops",
     }
-    bench, length_s = Bench(demo, tmp_path, given), 40.0
+    bench, length_s = Bench(demo, furnished, tmp_path, given), 40.0
     objective = bench.settings.bisect.objective
     whole = bench.measured(NEW_TAG, Fill.WHOLE)
     assert whole.is_whole

@@ -53,7 +53,8 @@ def guest_of(run_dir: Path) -> int:
     raise AssertionError("no guest")
 
 
-def test_nobody_listens_while_the_first_run_ends(tool: Tool, demo: History, built: None, tmp_path: Path) -> None:
+@pytest.mark.rare
+def test_nobody_listens_while_the_first_run_ends(tool: Tool, demo: History, tmp_path: Path) -> None:
     """The guest goes on, and its cache has that much longer before the second run."""
     run_dir = tmp_path / "run"
     child = tool.spawn("test", demo.new, "--repo", tool.repo, "--run-dir", run_dir, *SHORT)
@@ -66,8 +67,8 @@ def test_nobody_listens_while_the_first_run_ends(tool: Tool, demo: History, buil
     assert "in the empty run the guest's clock drifted by -" in said
 
 
-@pytest.mark.parametrize("run", ["empty", "full"])
-def test_a_guest_that_stands_still(tool: Tool, demo: History, built: None, tmp_path: Path, run: str) -> None:
+@pytest.mark.parametrize("run", [pytest.param("empty", marks=pytest.mark.rare), "full"])
+def test_a_guest_that_stands_still(tool: Tool, demo: History, tmp_path: Path, run: str) -> None:
     """Its clock has gone on when it is let: the run is over in time, and no clock drifted."""
     run_dir = tmp_path / "run"
     longer = ("--set", "workload.runtime=25s")

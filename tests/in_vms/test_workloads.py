@@ -17,7 +17,7 @@ from bisector.core import resources
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.figures import Contention, Run
 from bisector.core.shell import Shell
-from bisector.executor.local import kernel_builder
+from bisector.core.subject import Kernel
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.process import run_here
@@ -59,12 +59,8 @@ class Mounted:
 
 
 @pytest.fixture(scope="module")
-def mounted(demo: History, built: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
-    run_dir = tmp_path_factory.mktemp("run")
-    usual, settings = options.load().settings, load()
-    with Repository.open(Path(demo.repo)) as repository:
-        kernel = kernel_builder(usual.kernel).find(repository.resolve(demo.new).tree)
-    assert kernel is not None
+def mounted(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+    run_dir, settings = tmp_path_factory.mktemp("run"), load()
     storage, image = settings.storage, guest_image(settings.machine, run_dir, print)
     with (
         VirtualMachines.open(settings, image, run_dir, print) as machines,
@@ -163,7 +159,6 @@ def test_a_search_in_a_clone(mounted: Mounted, demo: History) -> None:
         mounted.run(replace(settings, workload=replace(settings.workload, own=other)))
 
 
-@pytest.mark.usefixtures("built")
 def test_a_trial_of_a_command_has_its_figure_in_both_phases(tool: Tool, demo: History) -> None:
     words = ("--command", "echo tps=$((1 + 1))", "--figure", "tps=1/s,higher", "--set", "workload.command.size=16MiB")
     trial = tool.trial(demo.new, *SHORT, *words)
