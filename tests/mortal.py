@@ -1,8 +1,18 @@
 """A record whose process dies at one of its facts."""
 
+import pytest
+
 from bisector.store.facts import Fact
 from bisector.store.store import Store
 from tests import fakes
+
+
+def moments(times: int, *before: object) -> list[object]:
+    """Parameters of a test that is killed at each of as many facts; make test has each fourth."""
+    return [
+        pytest.param(*before, number, marks=() if number % 4 == 1 else pytest.mark.rare)
+        for number in range(1, times + 1)
+    ]
 
 
 class Mortal(Store):

@@ -30,7 +30,7 @@ from bisector.store.store import Store
 from tests import fakes
 from tests.bisect.lab import FAR_IOPS
 from tests.git import histories
-from tests.mortal import Mortal
+from tests.mortal import Mortal, moments
 
 DEFAULTS = options.load(directory=Path("/")).settings
 NODES = [
@@ -185,7 +185,7 @@ def test_the_unbroken_run_has_every_kind_of_fact(worlds: Worlds, name: str) -> N
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("name", "dies_at"),
-    [(name, number) for name, story in STORIES.items() for number in range(1, story.times + 1)],
+    [one for name, story in STORIES.items() for one in moments(story.times, name)],
 )
 def test_killed_at_any_fact_it_comes_to_the_same_answer(
     worlds: Worlds, tmp_path: Path, name: str, dies_at: int, before: bool

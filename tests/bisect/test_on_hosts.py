@@ -148,6 +148,7 @@ def test_a_worker_that_is_killed_costs_nothing(place: Place) -> None:
     assert engines.runs(place.spool(where), 5) == 1
 
 
+@pytest.mark.rare
 def test_a_dashboard_is_there_while_a_run_lasts(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -229,6 +230,7 @@ def test_a_build_host_builds_ahead_and_each_kernel_is_built_once(shop: Place) ->
     assert measured & set(engines.builds(shop.spool("builder")).values()) - ends
 
 
+@pytest.mark.rare
 def test_a_build_host_that_dies_for_good_delays_nothing(shop: Place) -> None:
     engines.plan(shop.spool("builder"), **{f"job_{id_}": engines.BUILDING for id_ in SEARCHING})
     for name in ("bench1", "bench2"):
@@ -247,6 +249,7 @@ def test_a_build_host_that_dies_for_good_delays_nothing(shop: Place) -> None:
     assert len(engines.builds(shop.spool("builder"))) == 1
 
 
+@pytest.mark.rare
 def test_a_coordinator_that_is_killed_goes_on_with_what_is_being_built(shop: Place) -> None:
     engines.plan(shop.spool("builder"), **{f"job_{id_}": engines.BUILDING for id_ in AHEAD})
     for name in ("bench1", "bench2", "builder"):

@@ -90,6 +90,7 @@ def test_a_trial_whose_worker_dials_in_is_ended(place: Place) -> None:
     nothing_is_left(place, key)
 
 
+@pytest.mark.rare
 def test_a_host_that_is_away_is_told_by_the_next_run(place: Place) -> None:
     worker = place.worker(BENCH)
     key, pid = killed(place, place.start())
@@ -106,6 +107,7 @@ def test_a_host_that_is_away_is_told_by_the_next_run(place: Place) -> None:
     nothing_is_left(place, key)
 
 
+@pytest.mark.rare
 def test_a_host_that_works_for_another_run_meanwhile_is_told_by_that(place: Place) -> None:
     place.worker(BENCH)
     key, pid = killed(place, place.start())
@@ -122,6 +124,7 @@ def test_a_host_that_works_for_another_run_meanwhile_is_told_by_that(place: Plac
     nothing_is_left(place, key)
 
 
+@pytest.mark.rare
 def test_a_run_that_is_gone_on_with_is_over_for_no_host(place: Place) -> None:
     worker = place.worker(BENCH)
     killed(place, place.start())

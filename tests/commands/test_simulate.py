@@ -79,6 +79,8 @@ def test_a_real_range_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "100.0% right" in shown
 
 
+@pytest.mark.rare
+@pytest.mark.rare
 def test_what_the_search_believes_can_be_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "line").write_text("0\n" + "".join(f"{n} {n - 1}\n" for n in range(1, 400)), encoding="ascii")
     claims = []
@@ -119,6 +121,8 @@ def test_which_runs_are_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert stopped == ("second", "short")
 
 
+@pytest.mark.rare
+@pytest.mark.rare
 def test_the_search_stops_runs_as_start_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bayes = partial(minutes, line(tmp_path / "line", 300), capsys)
     assert bayes() == bayes("--early-stop") == bayes("--fill", "short")
@@ -142,6 +146,8 @@ def test_hosts_share_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("effect", ["4", "1.5"])
+@pytest.mark.rare
+@pytest.mark.rare
 def test_hosts_that_are_not_alike_share_a_search_of_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], effect: str
 ) -> None:

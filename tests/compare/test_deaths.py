@@ -20,7 +20,7 @@ from tests import fakes
 from tests.compare import planted
 from tests.compare.desk import settings
 from tests.git import histories
-from tests.mortal import Mortal
+from tests.mortal import Mortal, moments
 
 TIMES = 65
 
@@ -98,7 +98,7 @@ def test_the_unbroken_run_has_every_kind_of_fact(world: World) -> None:
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("dies_at", range(1, TIMES + 1))
+@pytest.mark.parametrize("dies_at", moments(TIMES))
 def test_killed_at_any_fact_it_comes_to_the_same(world: World, tmp_path: Path, dies_at: int, before: bool) -> None:
     path, executor = tmp_path / "record.sqlite", bench(world.shas)
     with pytest.raises(fakes.Killed):
@@ -141,7 +141,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, s
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("dies_at", range(1, GIVEN_UP_TIMES + 1))
+@pytest.mark.parametrize("dies_at", moments(GIVEN_UP_TIMES))
 def test_what_was_given_up_is_tried_once_more_by_the_next_process_and_no_oftener(
     without: tuple[Plan, dict[str, str], BisectionRow], tmp_path: Path, dies_at: int, before: bool
 ) -> None:

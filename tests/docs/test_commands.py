@@ -126,7 +126,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_qemu: None) -> P
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda path: path.name)
+_SIMULATES = "plan.md"  # for a minute
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=pytest.mark.rare if page.name == _SIMULATES else ())
+        for page in PAGES
+        if blocks(page)
+    ],
+)
 def test_commands(page: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for shown in (one for block in blocks(page) for one in block):
         for part in shown.parts:

@@ -98,6 +98,7 @@ def test_a_trial_whose_process_and_worker_are_killed_is_an_attempt_that_failed(h
     assert isinstance(last_news(executor), Finished)
 
 
+@pytest.mark.rare
 def test_a_trial_outlives_its_connection_and_is_heard_once(hosts: Fleet) -> None:
     spool = hosts.spool("bench1")
     plan(spool, job_3=engines.MEASURED)
@@ -143,6 +144,7 @@ def test_a_coordinator_that_is_started_again_hears_what_it_had_submitted(hosts: 
 
 @pytest.mark.fleet
 @pytest.mark.parametrize("anew", [False, True], ids=["same coordinator", "started again"])
+@pytest.mark.rare
 def test_what_was_given_up_is_heard_when_its_host_is_back(hosts: Fleet, anew: bool) -> None:
     spool = hosts.spool("bench1")
     plan(spool, job_3=engines.BEGUN)
@@ -170,6 +172,7 @@ def test_what_was_given_up_is_heard_when_its_host_is_back(hosts: Fleet, anew: bo
     emptied(spool)
 
 
+@pytest.mark.rare
 def test_a_trial_is_cancelled_where_it_runs(hosts: Fleet) -> None:
     spool = hosts.spool("bench1")
     plan(spool, job_3=engines.BEGUN)
@@ -187,6 +190,7 @@ def test_a_trial_is_cancelled_where_it_runs(hosts: Fleet) -> None:
 
 
 @pytest.mark.fleet
+@pytest.mark.rare
 def test_other_settings_under_the_same_number_are_refused(hosts: Fleet) -> None:
     hosts.worker()
     executor = hosts.executor()
@@ -202,6 +206,7 @@ def test_other_settings_under_the_same_number_are_refused(hosts: Fleet) -> None:
     assert "other settings" in str(news.error)
 
 
+@pytest.mark.rare
 def test_a_worker_that_is_asked_to_leave_finishes_first(hosts: Fleet) -> None:
     spool = hosts.spool("bench1")
     plan(spool, job_3=engines.MEASURED)
@@ -220,6 +225,7 @@ def test_a_worker_that_is_asked_to_leave_finishes_first(hosts: Fleet) -> None:
 
 
 @pytest.mark.fleet
+@pytest.mark.rare
 def test_a_worker_that_is_asked_twice_ends_its_trial(hosts: Fleet) -> None:
     spool = hosts.spool("bench1")
     plan(spool, job_3=engines.BEGUN)

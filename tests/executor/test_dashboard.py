@@ -34,6 +34,7 @@ def got(port: int, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
+@pytest.mark.rare
 def test_the_pages_are_there(tmp_path: Path, port: int) -> None:
     with (
         Coordinator(DOOR, dashboard=port) as coordinator,
@@ -46,6 +47,7 @@ def test_the_pages_are_there(tmp_path: Path, port: int) -> None:
         assert b"bokeh" in page
 
 
+@pytest.mark.rare
 def test_no_other_machine_reaches_the_pages(port: int) -> None:
     with Coordinator(DOOR, dashboard=port):
         listening = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True, check=True)

@@ -26,6 +26,8 @@ from tests.executor import engines
 from tests.executor.engines import WAIT_S, Does, let_go, plan, reached
 from tests.executor.test_watch import RUN, silent, spec
 
+pytestmark = pytest.mark.rare
+
 NOTHING = Forgotten(found=False, ended=(), left=False)
 
 

@@ -23,6 +23,8 @@ from tests.executor import engines
 from tests.executor.engines import Does, let_go, plan, reached
 from tests.executor.test_watch import RUN, silent, spec
 
+pytestmark = pytest.mark.rare
+
 WAIT_S = 30.0
 
 

@@ -58,6 +58,7 @@ def test_a_drained_host_finishes_its_trial_and_takes_none_until_it_is_released(h
     assert isinstance(last_news(executor), Finished)
 
 
+@pytest.mark.rare
 def test_a_job_that_meets_a_host_which_was_just_drained_is_done_by_another(hosts: Fleet) -> None:
     for name in ("bench1", "bench2"):
         hosts.worker(name)
@@ -103,6 +104,7 @@ def linked(files: DutyFiles) -> Link | None:
     return duty.link if (duty := files.duty()) is not None else None
 
 
+@pytest.mark.rare
 def test_of_a_run_that_is_over_nothing_is_left_though_the_coordinator_ends_at_once(hosts: Fleet) -> None:
     spool = hosts.spool("bench1")
     hosts.worker()
@@ -125,6 +127,7 @@ def free_port() -> int:
         return port
 
 
+@pytest.mark.rare
 def test_a_worker_with_a_port_of_its_own_is_back_at_the_same_one(hosts: Fleet) -> None:
     """Though nobody has missed it yet: it was stopped when it was killed, so its socket is not closed in order."""
     spool, port = hosts.spool("bench1"), free_port()
@@ -166,6 +169,7 @@ def test_what_is_no_port_is_refused(port: str, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.fleet
 @pytest.mark.parametrize("patience_s", [60.0, 0.5], ids=["in time", "late"])
+@pytest.mark.rare
 def test_a_worker_that_is_stopped_is_missed_and_its_trial_goes_on(
     hosts: Fleet, patience_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

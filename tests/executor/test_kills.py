@@ -77,7 +77,7 @@ class Site:
 
 
 @pytest.mark.fleet
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.rare) for seed in (2, 3))])
 def test_each_job_ends_once_whatever_is_killed(tmp_path: Path, seed: int) -> None:
     drawn = random.Random(seed)
     points = {id_: drawn.choice(POINTS) for id_ in range(1, JOBS + 1)}

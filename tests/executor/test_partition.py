@@ -23,6 +23,7 @@ from tests.executor import fleet, partition
     ],
     ids=["shorter", "longer"],
 )
+@pytest.mark.rare
 def test_a_trial_outlives_its_network(tmp_path: Path, seconds: float, heard: list[str], connections: int) -> None:
     words = ["unshare", "-Urn", sys.executable, "-m", partition.__name__, str(tmp_path), str(seconds)]
     done = subprocess.run(

@@ -29,6 +29,7 @@ exec "$@"
 
 
 @pytest.mark.fleet
+@pytest.mark.rare
 def test_the_line_of_the_docs_connects_a_job_of_a_queue(tmp_path: Path) -> None:
     page = (resources.ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^ +(srun .*)$", page, re.MULTILINE)

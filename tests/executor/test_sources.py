@@ -328,6 +328,7 @@ def test_a_host_without_a_clone_builds_any_commit_a_made_one_too(hosts: Fleet) -
 
 @pytest.mark.fleet
 @pytest.mark.parametrize("how", ["killed", "cut off"])
+@pytest.mark.rare
 def test_a_host_that_is_gone_while_it_is_sent_something_gets_the_rest(hosts: Fleet, how: str) -> None:
     plan(hosts.spool(), job_0="part3")
     proxy = hosts.stack.enter_context(fleet.Proxy(hosts.coordinator.address))
@@ -352,6 +353,7 @@ def test_a_host_that_is_gone_while_it_is_sent_something_gets_the_rest(hosts: Fle
 
 
 @pytest.mark.fleet
+@pytest.mark.rare
 def test_a_host_that_is_gone_while_its_pack_is_made_gets_the_job_when_it_is_back(
     hosts: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +376,7 @@ def test_a_host_that_is_gone_while_its_pack_is_made_gets_the_job_when_it_is_back
 
 
 @pytest.mark.fleet
+@pytest.mark.rare
 def test_a_job_that_is_cancelled_while_its_sources_go_out_does_not_begin(hosts: Fleet) -> None:
     plan(hosts.spool(), job_0="part3")
     hosts.worker()
@@ -390,6 +393,7 @@ def test_a_job_that_is_cancelled_while_its_sources_go_out_does_not_begin(hosts: 
 
 
 @pytest.mark.fleet
+@pytest.mark.rare
 def test_a_coordinator_that_leaves_while_it_sends_something_ends(hosts: Fleet, tmp_path: Path) -> None:
     plan(hosts.spool(), job_0="part3")
     own = hosts.authority.certify(tmp_path / "other")
@@ -406,6 +410,7 @@ def test_a_coordinator_that_leaves_while_it_sends_something_ends(hosts: Fleet, t
 
 @pytest.mark.fleet
 @pytest.mark.parametrize("bug", [False, True])
+@pytest.mark.rare
 def test_sources_that_cannot_be_sent_end_the_job_on_that_host(
     hosts: Fleet, monkeypatch: pytest.MonkeyPatch, bug: bool
 ) -> None:

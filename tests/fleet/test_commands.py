@@ -66,6 +66,7 @@ def test_init(typed: Typed, tmp_path: Path) -> None:
     assert (document["made"], document["renewed"]) == (True, True)
 
 
+@pytest.mark.rare
 def test_a_host_comes_and_goes(typed: Typed, program: str, server: Sshd, bench: Host, there: Path) -> None:
     words = ("fleet", "add", str(bench.ssh), "--bisector", program, "--coordinator", "tls://desk:8786", *CLONE)
     typed("fleet", "init")

@@ -124,6 +124,7 @@ def begun(spool: Spool, key: str) -> int:
 
 
 @pytest.mark.parametrize("has_worker", [True, False], ids=["beside its worker", "without a worker"])
+@pytest.mark.rare
 def test_a_trial_on_a_host_is_ended_by_ssh(
     run: RunDirectory, reset: Reset, pinned: Host, spool: Spool, has_worker: bool
 ) -> None:

@@ -100,6 +100,7 @@ def test_a_host_without_a_worker(typed: Typed, listed: Path) -> None:
     assert host["remedy"].startswith("ssh bench1.example systemctl --user start bisector-worker; without systemd,")
 
 
+@pytest.mark.rare
 def test_a_host_is_drained_and_released_from_here(typed: Typed, listed: Path, spool: Spool) -> None:
     said = typed("drain", "bench1", "--reason", "a new SSD; rm -rf $HOME")
     assert "bisector: bench1 takes no more trials\n" in said

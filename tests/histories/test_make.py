@@ -121,12 +121,14 @@ def test_it_finds_the_source_where_that_is_now(tmp_path: Path) -> None:
     assert git(before.repo, "log", "--format=%s", before.made[0].drawn.new_tag).split("\n")[-2].endswith(": import")
 
 
+@pytest.mark.rare
 def test_another_seed_has_a_repository_of_its_own(home: Path, histories: Histories) -> None:
     other = make.make(home / "demo", SEED + 1, home / "src")
     assert other.repo != histories.repo
     assert other.made != histories.made
 
 
+@pytest.mark.rare
 def test_of_a_killed_making_nothing_is_taken(home: Path, histories: Histories) -> None:
     histories.repo.rename(histories.repo.with_name(f"{histories.repo.name}.making"))
     assert make.make(home / "demo", SEED, home / "src") == histories

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.imported.conftest import FAST, SLOW, Desk, index, row
 
 
@@ -82,6 +84,7 @@ for moment in range(1, 1000):
 """
 
 
+@pytest.mark.rare
 def test_kill_9_wherever_it_comes(desk: Desk) -> None:
     """Nothing is recorded or all of it is, and the same command again makes it whole."""
     words = map(str, index(desk, row("a", SLOW[1]), row("b", FAST[1])))

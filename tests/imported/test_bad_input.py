@@ -279,6 +279,7 @@ def test_a_link_to_a_file_below_the_index_is_followed(desk: Desk) -> None:
     desk.imports(*index(desk, f"a,full,,{desk.path / 'x.txt'}"))
 
 
+@pytest.mark.rare
 def test_tables_that_are_too_large(desk: Desk) -> None:
     header, path = "commit,file\n", desk.path / "index.csv"
     path.write_text(header + "a,x.txt\n" * (5 << 20))

@@ -93,7 +93,7 @@ def test_tips_have_one_host_and_what_changed_is_bisected_on_all(nights: Nights) 
         assert {trial.host for _, trial in store.trials()} == {"bench1", "bench2"}
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.rare), signal.SIGKILL])
 def test_a_tip_under_way_when_its_night_ends_goes_on_and_is_heard_by_the_next_one(
     nights: Nights, signum: signal.Signals
 ) -> None:

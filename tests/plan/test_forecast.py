@@ -152,6 +152,8 @@ def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own
     assert set(experience(DEFAULTS, host_id(), [run_dir]).scores) == {place.shas["c0"], place.shas["c16"]}
 
 
+@pytest.mark.rare
+@pytest.mark.rare
 def test_ends_both_ways_and_what_a_short_fill_takes(place: Place) -> None:
     """In runs of 15 min; by itself it is not tried among 16 commits, of which two trials more find half."""
     # So far apart that a slow run is clear, too: one that is not has no figure after a short fill.
@@ -206,6 +208,8 @@ def _filled_short(trial: Trial) -> Trial:
     )
 
 
+@pytest.mark.rare
+@pytest.mark.rare
 def test_no_run_is_stopped_early_by_what_is_known_at_its_end_only(place: Place) -> None:
     """As `bisector start` says: a latency has no live counter, so that each run takes its whole time."""
     of_latency = ("--metric", "read.clat.p99", "--runtime", "40s")
@@ -295,6 +299,8 @@ def test_noise_that_swallows_the_effect_is_hopeless(place: Place) -> None:
     assert found["least_factor"] is None or found["least_factor"] > 2.1
 
 
+@pytest.mark.rare
+@pytest.mark.rare
 def test_an_effect_that_is_not_surely_found_is_a_warning(place: Place) -> None:
     restless = [place.trial("c3", iops) for iops in (1000, 2500, 5500)]
     place.run("one", place.trial("c0", 1000), place.trial("c16", 2100), *restless)
@@ -365,6 +371,8 @@ def _stopped(trial: Trial, reason: StopReason, workload_s: float) -> Trial:
     return replace(trial, runs=runs, timings=replace(trial.timings, workload_s=workload_s))
 
 
+@pytest.mark.rare
+@pytest.mark.rare
 def test_what_a_budget_reaches_is_said(place: Place) -> None:
     whole = place.json()
     assert whole["reach"] is None
@@ -377,6 +385,8 @@ def test_what_a_budget_reaches_is_said(place: Place) -> None:
     assert "narrow it down to" in place.plan("--budget", f"{half_s}s")
 
 
+@pytest.mark.rare
+@pytest.mark.rare
 def test_what_several_hosts_gain_is_said(place: Place) -> None:
     assert place.json(*FEW)["shared"] is None
     found = place.json("--hosts", "2", *FEW)["shared"]
@@ -385,6 +395,8 @@ def test_what_several_hosts_gain_is_said(place: Place) -> None:
     assert "2 hosts" in place.plan("--hosts", "2", *FEW)
 
 
+@pytest.mark.rare
+@pytest.mark.rare
 def test_a_host_that_is_not_worth_its_calibration_is_named(place: Place) -> None:
     """Among 16 commits there is nothing left for a sixth host to do."""
     assert "the last of 6 hosts is not worth its calibration: 5 take" in place.plan("--hosts", "6")

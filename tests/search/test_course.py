@@ -24,6 +24,8 @@ def summary(world: Conditions, trials: int = 12) -> Summary:
     return Summary.of(tuple(simulate(GRAPH, Strategy.BAYES, world, search_for(world), seed=5, trials=trials)))
 
 
+@pytest.mark.rare
+@pytest.mark.rare
 def test_more_hosts_are_done_sooner_and_work_more() -> None:
     one, two, four = (summary(replace(USUAL, hosts=hosts)) for hosts in (1, 2, 4))
     assert one.wall_hours_mean > two.wall_hours_mean > four.wall_hours_mean

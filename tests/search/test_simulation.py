@@ -105,7 +105,11 @@ CALIBRATION = (
 
 
 @pytest.mark.parametrize(
-    ("rates", "trials", "right", "evaluations"), [pytest.param(*row[1:], id=row[0]) for row in CALIBRATION]
+    ("rates", "trials", "right", "evaluations"),
+    [
+        pytest.param(*row[1:], id=row[0], marks=pytest.mark.rare if row is not CALIBRATION[0] else ())
+        for row in CALIBRATION
+    ],
 )
 def test_calibration(rates: Conditions, trials: int, right: float, evaluations: float) -> None:
     """The longer one, on the recorded graph, is `make calibrate`; the search is told none of the rates."""
