@@ -193,8 +193,8 @@ def _not_above(rule: StopRule, jobs: Sequence[_Job], at_s: float) -> EarlyStop |
         if high * _CLEARLY < rule.threshold:
             lasted_s = _WINDOWS_BELOW * rule.window_s
             whose = f"job {job.name}" if job.name else rule.whose
-            below = f"{whose} was below {rule.objective.text(high)} for {lasted_s:.0f} s"
-            return rule.stopped(StopReason.NOT_ABOVE, at_s, high, f"{below}, and the fast end is not by then")
+            below = f"{whose} had been below {rule.objective.text(high)} for {lasted_s:.0f} s"
+            return rule.stopped(StopReason.NOT_ABOVE, at_s, high, f"{below}; fast runs had risen above that by then")
     return None
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from bisector.analysis.early_stop import holds
 from bisector.config import RetryPolicy
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import EarlyStop, Run
+from bisector.core.figures import EarlyStop, Run, run_words
 from bisector.core.objective import Objective
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import Direction, Verdict
@@ -81,9 +81,10 @@ def classify(trial: Trial, line: float, direction: Direction | None, objective: 
     side = "above" if better else "not above"  # only rates are stopped early, and of those more is better
     if stop is None:
         side = "above" if value > threshold else "below" if value < threshold else "at"
-    found = objective.deciding_text(run) if stop is None else f"stopped after {stop.at_s:.0f} s: {stop.why},"
-    figures = f"{found} in the {run.name} run, {side} the threshold of {objective.text(threshold)}"
-    return Judgement(Verdict.MEASURED if direction is None else direction.verdict(better), figures)
+    found = objective.deciding_text(run) + " in" if stop is None else f"stopped after {stop.at_s:.0f} s of"
+    why = f"{found} the {run_words(run.name)}, {side} the threshold of {objective.text(threshold)}"
+    why += f": {stop.why}" if stop is not None else ""
+    return Judgement(Verdict.MEASURED if direction is None else direction.verdict(better), why)
 
 
 def unclear(stop: EarlyStop | None, threshold: float, objective: Objective) -> str:

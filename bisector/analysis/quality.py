@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from bisector.core.figures import LatencyKind, Run
+from bisector.core.figures import LatencyKind, Run, run_words
 from bisector.core.trial import Trial
 from bisector.storage.filling import FILL
 from bisector.storage.stack import Stack
@@ -91,7 +91,7 @@ def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "rea
 
 
 def _of_earlier(run: Run, limits: Limits, stack: Stack, ours: bool, direction: str) -> Iterator[str]:
-    return (f"in the {run.name} run {why}" for why in _of_run(run, limits, stack, ours, direction))
+    return (f"in the {run_words(run.name)} {why}" for why in _of_run(run, limits, stack, ours, direction))
 
 
 def _of_run(run: Run, limits: Limits, stack: Stack, ours: bool, direction: str) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _of_run(run: Run, limits: Limits, stack: Stack, ours: bool, direction: str) 
 
 def _unwatched(run: Run) -> Iterator[str]:
     if run.contention is None or run.clock_drift_s is None:
-        yield f"nobody looked at the host and the clock during the {run.name} run"
+        yield f"nobody looked at the host and the clock during the {run_words(run.name)}"
 
 
 def _host(run: Run, limits: Limits) -> Iterator[str]:
@@ -173,7 +173,7 @@ def _apart(trial: Trial, limits: Limits) -> Iterator[str]:
     for run in earlier:
         more_s = _aside_s(run) - _aside_s(last)
         if not more_s <= limit_s:
-            yield f"the {run.name} run lasted {more_s:.1f} s longer than it should, limit {limit_s:.1f} s"
+            yield f"the {run_words(run.name)} lasted {more_s:.1f} s longer than it should, limit {limit_s:.1f} s"
 
 
 def _aside_s(run: Run) -> float:

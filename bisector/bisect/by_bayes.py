@@ -288,5 +288,5 @@ def _likeliest(commit: Commit, answer: Answer) -> str:
 def _not_one_change(answer: Answer) -> str:
     return (
         f"not one change: {answer.fit.contradictions} readings contradict any single one,"
-        f" where {answer.fit.expected:.1f} would be usual; each reading is in the table"
+        f" where the noise alone would make about {answer.fit.expected:.1f}; each reading is in the table"
     )

@@ -76,7 +76,9 @@ class Single:
     def _seen(self, n: int, tell: Listener) -> tuple[TrialView, Judging]:
         judging = Judging(self.settings, self.store.trials())
         trial, judgement = next((trial, judgement) for m, trial, judgement in judging.judged_trials() if m == n)
-        tell(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))
+        tell(
+            TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective, judging.direction)
+        )
         judging.check_metric(trial.commit.sha)
         return TrialView(n, trial, judgement.verdict, judgement.why, value=judging.value(trial)), judging
 
@@ -263,5 +265,5 @@ def _tell_of(trials: tuple[Numbered, ...], settings: Settings, tell: Listener) -
     """What the last one came to; raises :class:`bisector.core.errors.UserError` where no run has the metric."""
     judging = Judging(settings, trials)
     *_, (n, trial, judgement) = judging.judged_trials()
-    tell(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective))
+    tell(TrialJudged(n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective, judging.direction))
     judging.check_metric(trial.commit.sha)

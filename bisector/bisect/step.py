@@ -193,7 +193,7 @@ def _untold(facts: Facts) -> Tell | None:
     """
     if facts.task.aim is Aim.BASELINES:
         return None
-    terms, told = facts.judging.terms, facts.heard.told
+    judging, told = facts.judging, facts.heard.told
     new: dict[str, TrialJudged] = {}
     again: dict[str, TrialJudged] = {}
     for n, trial, judgement in facts.recorded.judged:
@@ -201,7 +201,9 @@ def _untold(facts: Facts) -> Tell | None:
         key = before if judgement.verdict is Verdict.MEASURED else after
         if key not in told:
             events = again if before in told else new
-            events[key] = TrialJudged(n, trial, judgement.verdict, judgement.why, terms, facts.judging.objective)
+            events[key] = TrialJudged(
+                n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective, judging.direction
+            )
     found = new | again
     return Tell(tuple(found.values()), tuple(found)) if found else None
 

@@ -39,6 +39,7 @@ examples:
     "table": """\
 examples:
   bisector table                             the newest run, also while it runs
+  bisector table --times --logs              where the time went, and why commits were skipped, in full
   bisector table --run-dir RUN --metric read.clat.p99   the same runs by another metric
 """,
     "log": """\
@@ -57,6 +58,8 @@ def add(verbs: Verbs) -> None:
         add_json(shown)
         if command is table:
             add_metric(shown)
+            shown.add_argument("--times", action="store_true", help="where each trial's seconds went, too")
+            shown.add_argument("--logs", action="store_true", help="the last log lines of skipped commits, too")
     add_run_dir(add_verb(verbs, "log", log, examples=_EXAMPLES["log"]))
 
 
@@ -84,9 +87,10 @@ def table(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(document_of.table(view))
     elif sys.stdout.isatty():
-        print_report(Console(), view)
+        print_report(Console(), view, logs=arguments.logs, times=arguments.times)
     else:
-        write(as_text(report_lines(view, footer_lines(view, _WIDTH), _WIDTH)))
+        footer = footer_lines(view, _WIDTH)
+        write(as_text(report_lines(view, footer, _WIDTH, logs=arguments.logs, times=arguments.times)))
     return 0
 
 

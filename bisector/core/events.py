@@ -7,7 +7,7 @@ from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.core.trial import Stage, Trial
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import Direction, Terms, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class TrialJudged:
     why: str
     terms: Terms
     objective: Objective = field(default_factory=Objective)
+    direction: Direction | None = None
 
     @property
     def word(self) -> str:

@@ -181,6 +181,11 @@ def phase_name(run: str) -> str:
     return run.partition(_ROUND_MARK)[0]
 
 
+def run_words(name: str) -> str:
+    """A run in a sentence; that of a stack with one run alone is called just that."""
+    return name if name == "run" else f"{name} run"
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One fio run: its jobs, the cache before and after it, the host meanwhile.

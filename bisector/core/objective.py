@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import JobFigures, Latency, LatencyKind, Run
+from bisector.core.figures import JobFigures, Latency, LatencyKind, Run, run_words
 from bisector.core.metric import DIRECTIONS, SYNCS, Better, Metric, Unit, Value, named, percentile_name, short
 
 WORST, SUM, MEAN = OVER = ("worst", "sum", "mean")
@@ -183,7 +183,7 @@ def _check_all_there(objective: Objective, found: Sequence[Value], run: Run) -> 
     )
     if lacking is not None:
         raise MetricAbsent(
-            f"job {lacking} has no {objective.metric}, and other jobs of the {run.name} run have",
+            f"job {lacking} has no {objective.metric}, and other jobs of the {run_words(run.name)} have",
             f"choose another --metric, or one job: --over {next(iter(has))}",
         )
 
@@ -196,7 +196,8 @@ _REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 def _absent(objective: Objective, run: Run) -> MetricAbsent:
     return MetricAbsent(
-        f"the {run.name} run has no {objective.metric}", f"it has: {', '.join(available(run)) or 'no metric at all'}"
+        f"the {run_words(run.name)} has no {objective.metric}",
+        f"it has: {', '.join(available(run)) or 'no metric at all'}",
     )
 
 

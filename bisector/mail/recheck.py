@@ -16,7 +16,7 @@ from statistics import median
 from bisector.analysis.judgement import Numbered
 from bisector.analysis.verdicts import Judging
 from bisector.core.errors import InfraError
-from bisector.core.figures import Run
+from bisector.core.figures import Run, run_words
 from bisector.core.objective import Objective
 from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import Strategy, Terms, Verdict
@@ -55,7 +55,7 @@ def _read_again(run_dir: Path, numbered: Numbered, objective: Objective) -> Numb
 
 
 def _run(run_dir: Path, n: int, trial: Trial, run: Run, objective: Objective) -> Run:
-    what = f"trial {n} of {trial.commit.short}, {run.name} run"
+    what = f"trial {n} of {trial.commit.short}, {run_words(run.name)}"
     if not run.jobs and (kept := _own(trial, run, repetitions.KEPT)) is not None:
         _check_repeated(run, kept, _content(run_dir, kept, what), what)
         return run

@@ -17,7 +17,7 @@ from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
 from bisector.report.terminal import Line, Role, Span, cells, left, right, shorten
 from bisector.store.nights import Concluded, Event, Measurement, Night
 
-_ROLES = {Class.SLOWER: Role.OLD, Class.FASTER: Role.NEW, Class.UNTESTABLE: Role.SKIP}
+_ROLES = {Class.SLOWER: Role.WORSE, Class.FASTER: Role.BETTER, Class.UNTESTABLE: Role.SKIP}
 _GAP = "  "
 
 _SEEN = {

@@ -59,7 +59,7 @@ def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
     found = f"what is at least {one.least_factor:.2f} times apart" if one.least_factor is not None else "nothing"
     yield "findable", found, Role.PLAIN
     for warning in one.warnings:
-        yield "warning", warning, Role.OLD if one.hopeless else Role.WEAK
+        yield "warning", warning, Role.WORSE if one.hopeless else Role.WEAK
 
 
 def _again(one: Forecast) -> str:

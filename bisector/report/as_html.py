@@ -21,6 +21,7 @@ from bisector.core.subject import Commit
 from bisector.report import sections
 from bisector.report.curves import TOGETHER, Curves, Line, Panel
 from bisector.report.document import Block, Facts, Listing, Page, Paragraph, Report, Table
+from bisector.report.terminal import Role, verdict_role
 from bisector.status.view import OptionChange
 
 if TYPE_CHECKING:
@@ -107,9 +108,9 @@ class _Section(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _TrialShown:
-    """A row's side and what is behind it; without a detail there is nothing."""
+    """What a row is shown as and what is behind it; without a detail there is nothing."""
 
-    side: str
+    role: Role
     detail: Detail | None
 
     @property
@@ -171,7 +172,10 @@ class _Given:
 def render(report: Report, details: Sequence[Detail] = (), pictures: Sequence[Shown] = ()) -> str:
     """The report of a bisection; ``details`` are those of its rows, found by their ``n``."""
     by_n = {detail.n: detail for detail in details}
-    trials = tuple(_TrialShown(row.shown.verdict.value, by_n.get(row.shown.n)) for row in report.rows)
+    trials = tuple(
+        _TrialShown(verdict_role(row.shown.verdict, report.bisection.direction), by_n.get(row.shown.n))
+        for row in report.rows
+    )
     return _rendered(sections.page(report), pictures, trials)
 
 

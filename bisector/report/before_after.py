@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 
 from bisector.core import units
 from bisector.core.errors import UserError
-from bisector.core.figures import Run
+from bisector.core.figures import Run, run_words
 from bisector.core.metric import Unit, named, short
 from bisector.core.objective import Objective, values_of
 from bisector.core.printable import clean
@@ -174,8 +174,8 @@ def note(compared: BeforeAfter) -> str:
     """How many measurements stand on either side, and of which commits."""
     before, after, objective = compared.before, compared.after, compared.objective
     counts = f"{units.plural(len(before.trials), 'trial')} before and {len(after.trials)} after"
-    text = f"{name_of(objective)} is {objective.label} in the {after.judged[0].name} run. Means of {counts} the change;"
-    text += " %stddev is between trials."
+    text = f"{name_of(objective)} is {objective.label} in the {run_words(after.judged[0].name)}. Means of {counts} the"
+    text += " change; %stddev is between trials."
     return text + _BASIS[compared.basis].format(before=before.commit.short, after=after.commit.short)
 
 

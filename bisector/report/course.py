@@ -23,7 +23,7 @@ from bisector.core.events import (
 )
 from bisector.core.trial import Stage
 from bisector.report.figures import figures
-from bisector.report.terminal import VERDICT_ROLES, Line, Role, Span, cells, cut, left, right, shorten
+from bisector.report.terminal import Line, Role, Span, cells, cut, left, right, shorten, verdict_role
 
 _INDENT = "  "
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -261,7 +261,7 @@ def _verdict_line(event: TrialJudged, words: int, values: int, width: int) -> Li
     room = width - len(before) - words - len(after)
     return (
         Span(before),
-        Span(verdict, VERDICT_ROLES[event.verdict]),
+        Span(verdict, verdict_role(event.verdict, event.direction)),
         Span(after),
         Span(shorten(trial.commit.subject, room), Role.DIM),
     )

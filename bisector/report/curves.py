@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from bisector.analysis.judgement import judged_run
-from bisector.core.figures import Run
+from bisector.core.figures import Run, run_words
 from bisector.core.objective import SUM, Objective
 from bisector.core.trial import Trial
 from bisector.host.files import inside
 from bisector.report.figures import by_setup
+from bisector.report.terminal import Role
 from bisector.store.run_files import artifacts_of_run
 from bisector.workload.fio.logs import Floats, LogUnreadable, Series, from_its_start, job_number, parse_log, resample
 
@@ -77,13 +78,17 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Panels in rows, over one scale of time and one of ``objective``'s values; ``kernels`` are the lines' kernels."""
+    """Panels in rows, over one scale of time and one of ``objective``'s values; ``kernels`` are the lines' kernels.
+
+    ``roles`` are what those are shown as; empty where no two of them are on different sides.
+    """
 
     title: str
     kernels: tuple[str, ...]
     rows: tuple[tuple[Panel, ...], ...]
     interval_s: float
     objective: Objective = field(default_factory=Objective)
+    roles: tuple[Role, ...] = ()
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -107,10 +112,11 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A kernel by the name it is shown with, and its runs."""
+    """A kernel by the name it is shown with, its runs, and what it is shown as."""
 
     name: str
     runs: tuple[Logged, ...]
+    role: Role = Role.PLAIN
 
 
 def curves(
@@ -140,7 +146,7 @@ def curves(
             lines = tuple(line for line in panel.lines if not apart or (line.job == TOGETHER) is together)
             panels.append(
                 Panel(
-                    title=f"{panel.title} run"
+                    title=f"{run_words(panel.title)}"
                     + ("" if not apart else ", all jobs together" if together else ", each job"),
                     lines=lines,
                     stops=panel.stops,
@@ -149,7 +155,10 @@ def curves(
                 )
             )
         rows.append(tuple(panels))
-    return Curves(title, tuple(kernel.name for kernel in kernels), tuple(rows), step_ms / 1000, objective)
+    roles = tuple(kernel.role for kernel in kernels)
+    if len(set(roles)) < len(roles):
+        roles = ()
+    return Curves(title, tuple(kernel.name for kernel in kernels), tuple(rows), step_ms / 1000, objective, roles)
 
 
 def smooth(rates: Floats) -> Floats:

@@ -46,8 +46,8 @@ _STYLES: dict[Role, str] = {
     Role.HEAD: "dim",
     Role.STRONG: "bold",
     Role.DIM: "dim",
-    Role.OLD: "red",
-    Role.NEW: "green",
+    Role.BETTER: "green",
+    Role.WORSE: "red",
     Role.SKIP: "yellow",
     Role.WEAK: "magenta",
     Role.ACTIVE: "cyan",
@@ -102,9 +102,10 @@ def print_lines(console: Console, lines: Sequence[Line]) -> None:
     console.print(painted(lines), soft_wrap=True, highlight=False)
 
 
-def print_report(console: Console, view: BisectionView) -> None:
-    """The table, the logs of the skipped, the times and the answer, for this console's width."""
-    print_lines(console, [(), *report_lines(view, footer_lines(view, console.width), console.width)])
+def print_report(console: Console, view: BisectionView, *, logs: bool = False, times: bool = False) -> None:
+    """The table and the answer, for this console's width; see :func:`report_lines`."""
+    footer = footer_lines(view, console.width)
+    print_lines(console, [(), *report_lines(view, footer, console.width, logs=logs, times=times)])
 
 
 class LiveProgress:

@@ -16,10 +16,10 @@ from bisector.report.nights import Nights, nights_figure
 from bisector.report.search_plots import After, Commits, How, Mark, Narrowing
 from bisector.report.strokes import (
     BOTTOM,
-    GREY,
     HATCHES,
     INKS,
     LEGEND_INCHES,
+    SIDES,
     Ink,
     axis_label,
     band,
@@ -28,6 +28,7 @@ from bisector.report.strokes import (
     scale,
     threshold,
 )
+from bisector.report.terminal import verdict_role
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,13 +55,6 @@ _DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     (0, (8, 2, 1, 2)),
 )
 _DISK_HATCHES = ("\\\\\\", "|||")  # beside levels, which have the others
-_MARKS = {
-    Verdict.OLD: Ink("#0072B2", "v"),
-    Verdict.NEW: Ink("#D55E00", "^"),
-    Verdict.WEAK: Ink(GREY, "d"),
-    Verdict.SKIP: Ink("#000000", "X"),
-    Verdict.MEASURED: Ink("#000000", "o"),
-}
 # How a mark is filled says how its figure came about; with "none" only its edge is drawn.
 _FILLS = {How.WHOLE: "full", How.EARLY: "bottom", How.SAME: "none", How.NONE: "none"}
 _PANEL_INCHES = (4.6, 2.7)
@@ -152,9 +146,9 @@ def _panel(axes: "Axes", panel: Panel, plot: Curves) -> None:
     for disk, hatch in zip(panel.bands, HATCHES, strict=False):
         band(axes, disk.low / _MARGIN, disk.high * _MARGIN, disk.name, hatch)
     for line in panel.lines:
-        _line(axes, line, plot.kernels[line.kernel])
+        _line(axes, line, plot.kernels[line.kernel], _ink(plot, line.kernel))
     for stop in panel.stops:
-        ink = INKS[stop.kernel % len(INKS)]
+        ink = _ink(plot, stop.kernel)
         axes.axvline(stop.at_s, color=ink.colour, linestyle=(0, (1, 2)), linewidth=1.2)
         label = f"{plot.kernels[stop.kernel]}, stopped early"
         axes.plot(stop.at_s, 0.03, marker=ink.marker, color=ink.colour, linestyle="none", markersize=6,
@@ -164,8 +158,12 @@ def _panel(axes: "Axes", panel: Panel, plot: Curves) -> None:
     axes.set_title(panel.title)
 
 
-def _line(axes: "Axes", line: Line, kernel: str) -> None:
-    ink, dashes = INKS[line.kernel % len(INKS)], _DASHES[line.job % len(_DASHES)]
+def _ink(plot: Curves, kernel: int) -> Ink:
+    return SIDES[plot.roles[kernel]] if plot.roles else INKS[kernel % len(INKS)]
+
+
+def _line(axes: "Axes", line: Line, kernel: str, ink: Ink) -> None:
+    dashes = _DASHES[line.job % len(_DASHES)]
     what = "all jobs" if line.job == TOGETHER else f"job {line.job}"
     every = max(1, len(line.at_s) // 6)
     axes.plot(line.at_s, line.rates, ink.marker, color=ink.colour, alpha=0.25, markersize=2.5, markeredgewidth=0)
@@ -210,7 +208,7 @@ def _marks(axes: "Axes", plot: Commits) -> None:
     for mark in plot.marks:
         groups.setdefault((mark.verdict, mark.how), []).append(mark)
     for (verdict, how), marks in groups.items():
-        ink = _MARKS[verdict]
+        ink = SIDES[verdict_role(verdict, plot.direction)]
         label = words[verdict] + ("" if how is How.WHOLE or verdict is Verdict.SKIP else f", {how}")
         nowhere = how is How.NONE
         axes.plot(
@@ -233,7 +231,7 @@ def _narrowing(plot: Narrowing) -> "Figure":
     _mass(figure, range_, plot)
     for verdict, word in plot.words:
         _tested(range_, [(row, step) for row, step in zip(rows, plot.steps, strict=True) if step.verdict is verdict],
-                _MARKS[verdict], word)  # fmt: skip
+                SIDES[verdict_role(verdict, plot.direction)], word)  # fmt: skip
     sizes.plot([step.likely for step in plot.steps], rows, "o-", color="#000000", markersize=3.5, linewidth=1)
     _log_counts(sizes)
     sizes.set_xlim(0.8, max(2.0, plot.commits * 1.3))

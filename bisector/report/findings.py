@@ -8,7 +8,7 @@ from bisector.host.packages import merged
 from bisector.report.terminal import Line, Role, Span, left, wrapped
 
 _GAP = "  "
-ROLES = {Grade.OK: Role.NEW, Grade.WARN: Role.SKIP, Grade.MISSING: Role.OLD, Grade.INFO: Role.DIM}
+ROLES = {Grade.OK: Role.BETTER, Grade.WARN: Role.SKIP, Grade.MISSING: Role.WORSE, Grade.INFO: Role.DIM}
 _STATE_WIDTH = max(len(grade) for grade in Grade)
 LEAST_WIDTH = 40
 

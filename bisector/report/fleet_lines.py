@@ -18,10 +18,10 @@ _WORDS = {
 }
 _ROLES = {
     HostState.WORKING: Role.ACTIVE,
-    HostState.IDLE: Role.NEW,
-    HostState.UNREACHABLE: Role.OLD,
-    HostState.NO_WORKER: Role.OLD,
-    HostState.STOPPED: Role.OLD,
+    HostState.IDLE: Role.BETTER,
+    HostState.UNREACHABLE: Role.WORSE,
+    HostState.NO_WORKER: Role.WORSE,
+    HostState.STOPPED: Role.WORSE,
 }
 _SHORT = 12  # digits of a commit
 

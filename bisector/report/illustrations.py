@@ -23,6 +23,7 @@ from bisector.report.curves import Curves, Measured, traced
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, Plot, draw
 from bisector.report.search_plots import Narrowing, commits, narrowed
+from bisector.report.terminal import verdict_role
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.view import OptionChange, TrialView
 from bisector.store.rundir import RunDirectory
@@ -75,7 +76,10 @@ def curves_of(shown: Sequence[TrialView], source: Source) -> tuple[Curves | None
     view = source.report.bisection
     logged = _logged(shown, view.objective)
     found = [traced(one.trial, source.run_dir, logged.io_direction) for one in shown]
-    kernels = [Measured(_name(one, view.terms), of.runs) for one, of in zip(shown, found, strict=True)]
+    kernels = [
+        Measured(_name(one, view.terms), of.runs, verdict_role(one.verdict, view.direction))
+        for one, of in zip(shown, found, strict=True)
+    ]
     line = view.threshold if logged == view.objective else None
     decides = "" if logged.metric == view.objective.metric else f" (logged by fio; {view.objective.metric} decides)"
     title = f"{logged.definition.unit} over time{decides}, {' and '.join(kernel.name for kernel in kernels)}"

@@ -11,7 +11,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from bisector.core.objective import Objective
-from bisector.report.strokes import BOTTOM, GREY, Ink, axis_label, empty, legend, scale
+from bisector.report.strokes import BOTTOM, GREY, SIDES, Ink, axis_label, empty, legend, scale
+from bisector.report.terminal import Role
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,8 +101,8 @@ class Nights:
 _INKS = {
     Seen.FIRST: Ink("#000000", "s"),
     Seen.SAME: Ink("#000000", "o"),
-    Seen.FASTER: Ink("#D55E00", "^"),
-    Seen.SLOWER: Ink("#0072B2", "v"),
+    Seen.FASTER: SIDES[Role.BETTER],
+    Seen.SLOWER: SIDES[Role.WORSE],
     Seen.AGAIN: Ink(GREY, "o", filled=False),
     Seen.UNTESTABLE: Ink("#000000", "X"),
     Seen.FAILED: Ink("#D55E00", "P"),

@@ -20,7 +20,7 @@ from bisector.core.objective import SUM, Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Kind
 from bisector.core.trial import Trial
-from bisector.core.verdict import Verdict
+from bisector.core.verdict import Direction, Verdict
 from bisector.git.repository import Repository
 from bisector.report.curves import Band, bands
 from bisector.report.document import Report, Row, span
@@ -35,7 +35,7 @@ from bisector.store.store import Store
 _SIDES = (Verdict.OLD, Verdict.NEW)
 # Without a repository the dates are all there is (bisector.report.reporting).
 _ORDERS = {True: "in the order of history", False: "by date"}
-_CHANGED = {Kind.REVERTED: "new end without", Kind.PICKED: "old end with", Kind.COMMIT: ""}
+_CHANGED = {Kind.REVERTED: "NEW, {} reverted", Kind.PICKED: "OLD, {} added"}
 # More columns cannot be told apart.
 _MOST_PARTS = 200
 
@@ -78,6 +78,7 @@ class Commits:
     step: int | None
     words: tuple[tuple[Verdict, str], ...]
     bands: tuple[Band, ...] = ()
+    direction: Direction | None = None
 
 
 def commits(report: Report) -> Commits | None:
@@ -101,13 +102,14 @@ def commits(report: Report) -> Commits | None:
         step=_step(report, shas),
         words=tuple((verdict, terms.word(verdict)) for verdict in Verdict),
         bands=tuple(bands(report.bisection.baselines, objective, together=objective.over == SUM)),
+        direction=report.bisection.direction,
     )
 
 
 def _name(row: Row) -> str:
     trial = row.shown.trial
     if trial.subject.changed_by is not None:
-        return f"{_CHANGED[trial.subject.kind]} {clean(trial.subject.changed_by[:12])}"
+        return _CHANGED[trial.subject.kind].format(clean(trial.subject.changed_by[:12]))
     place = "" if row.place is None else f"{row.place:,}: "
     return f"{place}{clean(trial.commit.short)}"
 
@@ -179,6 +181,7 @@ class Narrowing:
     target: float
     steps: tuple[After, ...]
     words: tuple[tuple[Verdict, str], ...]
+    direction: Direction | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,7 +195,11 @@ class Belief:
 
 
 def narrowing(
-    title: str, beliefs: Iterable[Belief], target: float, words: tuple[tuple[Verdict, str], ...]
+    title: str,
+    beliefs: Iterable[Belief],
+    target: float,
+    words: tuple[tuple[Verdict, str], ...],
+    direction: Direction | None = None,
 ) -> Narrowing | None:
     """The beliefs in the order of measuring, of which one at a time is held; None when there is none."""
     edges: tuple[int, ...] = (0,)
@@ -200,7 +207,7 @@ def narrowing(
     for one in beliefs:
         edges = _edges(len(one.posterior.p))
         found.append(_after(one, edges, target))
-    return Narrowing(title, edges[-1], edges, target, tuple(found), words) if found else None
+    return Narrowing(title, edges[-1], edges, target, tuple(found), words, direction) if found else None
 
 
 def _edges(length: int) -> tuple[int, ...]:
@@ -236,7 +243,7 @@ def narrowed(store: Store) -> Narrowing | None:
     try:
         with Repository.open(asked.repository) as repository:
             case = from_record.case(repository, asked, judging, store)
-            return narrowing(title, _beliefs(case), case.search.rules.target, words)
+            return narrowing(title, _beliefs(case), case.search.rules.target, words, judging.direction)
     except BisectorError:
         return None
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
+from bisector.core.figures import run_words
 from bisector.core.metric import Better
 from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
@@ -14,7 +15,7 @@ from bisector.report import before_after
 from bisector.report.document import Block, Facts, Host, Listing, Page, Paragraph, Report, Section
 from bisector.report.figures import EARLY, baseline_facts, early_note, filling_note, tail_note, words
 from bisector.report.table import trial_table
-from bisector.status.view import BisectionView
+from bisector.status.view import BeliefView, BisectionView
 
 _LISTED = 20
 
@@ -72,25 +73,35 @@ def confirmation(report: Report) -> str:
         return ""
     if belief is None:
         return "Verdicts are those of single measurements; no probability is given."
-    name = view.first_fixed.short
-    how = [
-        f"{end} {name} measured {word}"
-        for kind, end, word in (
-            (Kind.REVERTED, "the new end without", view.terms.old),
-            (Kind.PICKED, "the old end with", view.terms.new),
+    made = " ".join(f"{text}." for text in confirmed(view, view.first_fixed.short))
+    return f"{made or 'It was not confirmed by reverting it, or adding it.'} {_against(belief)}"
+
+
+def confirmed(view: BisectionView, name: str) -> list[str]:
+    """What the changed ends measured that confirm the likeliest commit, which is called ``name``; and how often."""
+    return [
+        f"{end} is {word}{again} ({count.count(verdict)} of {len(count)})"
+        for kind, end, word, verdict, again in (
+            (Kind.REVERTED, f"NEW with {name} reverted", view.terms.old, Verdict.OLD, " again"),
+            (Kind.PICKED, f"OLD with {name} added", view.terms.new, Verdict.NEW, ""),
         )
-        if kind in belief.confirmed
+        if view.belief is not None and kind in view.belief.confirmed
+        for count in [[one.verdict for one in view.trials if one.is_of(kind, view.belief.best.commit)]]
     ]
-    made = f"It was confirmed: {' and '.join(how)}." if how else "It was not confirmed by taking it out, or adding it."
+
+
+def _against(belief: BeliefView) -> str:
+    if not belief.contradictions:
+        return "No reading contradicts it."
     against = units.plural(belief.contradictions, "reading contradicts", "readings contradict")
-    return f"{made} {against} it ({belief.expected_contradictions:.1f} would be usual)."
+    return f"{against} it; the noise alone would make about {belief.expected_contradictions:.1f}."
 
 
 def terms_sentence(report: Report) -> str:
     """What the two words mean here."""
     view = report.bisection
     names = [judged_run(one.trial).name for one in view.trials if one.trial.runs]
-    last = clean(names[-1]) if names else "last"
+    last = clean(run_words(names[-1])) if names else "last run"
     better, worse = view.terms.new, view.terms.old
     if view.direction is Direction.REGRESSION:
         better, worse = worse, better
@@ -98,7 +109,7 @@ def terms_sentence(report: Report) -> str:
     origin = f" ({view.threshold_origin})" if view.threshold_origin else ""
     side = {Better.HIGHER: "above", Better.LOWER: "below"}[view.objective.better]
     return (
-        f'Below, "{better}" means that {view.objective.label} in the {last} run was {side} {line}{origin},'
+        f'Below, "{better}" means that {view.objective.label} in the {last} was {side} {line}{origin},'
         f' and "{worse}" that it was not.'
     )
 
@@ -222,7 +233,8 @@ def _range(report: Report) -> Iterator[Block]:
         ("paths", " ".join(asked.paths)),
         ("history", "first parents only" if asked.first_parent else ""),
         ("known to be untestable", ", ".join(sha[:12] for sha in asked.skips[:_LISTED])),
-        ("started, ended", f"{view.started_at}, {view.ended_at or 'not yet'}"),
+        ("imported", view.started_at if report.imported else ""),
+        ("started, ended", "" if report.imported else f"{view.started_at}, {view.ended_at or 'not yet'}"),
     ]
     yield _facts(facts)
 

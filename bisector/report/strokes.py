@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
+from bisector.report.terminal import Role
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,9 +22,18 @@ class Ink(NamedTuple):
     filled: bool = True
 
 
-INKS = (Ink("#0072B2", "o"), Ink("#D55E00", "^"), Ink("#000000", "s"), Ink("#009E73", "D"))
+BLACK, GREY = "#000000", "#555555"
+_BLUE, _ORANGE = "#0072B2", "#D55E00"
+INKS = (Ink(_BLUE, "o"), Ink(_ORANGE, "^"), Ink(BLACK, "s"), Ink("#009E73", "D"))
+# By which side is better; red and green are not told apart by everybody.
+SIDES = {
+    Role.BETTER: Ink(_BLUE, "^"),
+    Role.WORSE: Ink(_ORANGE, "v"),
+    Role.WEAK: Ink(GREY, "d"),
+    Role.SKIP: Ink(BLACK, "X"),
+    Role.PLAIN: Ink(BLACK, "o"),
+}
 HATCHES = ("///", "...")
-GREY = "#555555"
 LEGEND_INCHES = 2.4
 BOTTOM = 0.03  # of the height of the axes: what has no figure stands below those that have one
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 from bisector.core import units
 from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
-from bisector.core.subject import Kind
-from bisector.core.verdict import State
+from bisector.core.verdict import State, Verdict
 from bisector.report.figures import EARLY, baseline_facts, early_note, tail_note, words
-from bisector.report.sections import candidate_lines, evaluations, per_kernel, quoted
-from bisector.report.terminal import Line, Role, Span, cells, left, shorten, wrapped
+from bisector.report.sections import candidate_lines, confirmed, evaluations, per_kernel, quoted
+from bisector.report.terminal import Line, Role, Span, cells, left, shorten, verdict_role, wrapped
 from bisector.status.view import BisectionView, LevelView
 
 _LABEL_WIDTH = 13
@@ -124,18 +123,12 @@ def _search(view: BisectionView, width: int) -> list[Line]:
     texts.append(
         f"{units.plural(belief.contradictions, 'contradiction')} ({belief.expected_contradictions:.1f} expected)"
     )
-    texts += [_CONFIRMED[kind] for kind in belief.confirmed]
+    texts += confirmed(view, "it")
     if belief.suspects:
         other = belief.without_suspects
         same = "" if other.commit == belief.best.commit else f"{other.commit.short} "
         texts.append(f"without suspecting {' '.join(belief.suspects)}: {same}{units.share(other.probability)}")
     return _labelled("search", wrapped("; ".join(texts).split(), width - _LABEL_WIDTH), width)
-
-
-_CONFIRMED = {
-    Kind.REVERTED: "the new end without it is as the old one",
-    Kind.PICKED: "the old end with it is as the new one",
-}
 
 
 def _kernels(view: BisectionView, width: int) -> list[Line]:
@@ -227,8 +220,9 @@ def _found(view: BisectionView, width: int) -> list[Line]:
         return _standing(view, width)
     date = view.first_fixed.committed_at[:10]
     sure = f", {units.share(view.belief.best.probability)}" if view.belief is not None else ""
+    role = verdict_role(Verdict.NEW, view.direction)
     return [
-        *_labelled("answer", [f"{view.first_fixed.short} is the first {view.terms.new} commit{sure}"], width, Role.NEW),
+        *_labelled("answer", [f"{view.first_fixed.short} is the first {view.terms.new} commit{sure}"], width, role),
         *_labelled("", [view.first_fixed.subject], width, Role.STRONG),
         *_labelled("", [date], width, Role.DIM),
     ]
@@ -259,7 +253,7 @@ def _in_words(view: BisectionView, width: int) -> list[Line]:
 
 
 def _failed(view: BisectionView, width: int) -> list[Line]:
-    return _labelled(view.state.value, _sentences(view.message, width), width, Role.OLD)
+    return _labelled(view.state.value, _sentences(view.message, width), width, Role.WORSE)
 
 
 _ANSWERS: dict[State, Callable[[BisectionView, int], list[Line]]] = {

@@ -12,10 +12,10 @@ from bisector.core import units
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.trial import Fault, Stage, Trial
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.report.document import Column, Report, Row, Table
 from bisector.report.figures import USUAL, Figures, Title, figures, run_names, run_titles
-from bisector.report.terminal import VERDICT_ROLES, Line, Role, Span, cells, left, right, shorten, wrapped
+from bisector.report.terminal import Line, Role, Span, cells, left, right, shorten, verdict_role, wrapped
 from bisector.status.view import BisectionView, TrialView, ours_s
 
 _GAP = "  "
@@ -25,7 +25,7 @@ _COMMIT_WIDTH = 12
 _DATE_WIDTH = 10
 _TERM_WIDTH = 12
 _SUBJECT_MIN_WIDTH = 34
-_TIME_TITLES = ("build", "boot", "storage", "fio", "ours", "total")
+_TIME_TITLES = ("build", "boot", "storage", "fio", "bisector", "total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,23 @@ class TableRow:
     times_s: tuple[float, ...]
 
 
-def rows(trials: Sequence[TrialView], terms: Terms, objective: Objective = USUAL) -> tuple[TableRow, ...]:
+def rows(
+    trials: Sequence[TrialView], terms: Terms, objective: Objective = USUAL, direction: Direction | None = None
+) -> tuple[TableRow, ...]:
     """The trials as rows, in the order given."""
     names = run_names(trials)
     toolchains = {view.trial.kernel.toolchain for view in trials if view.trial.kernel is not None}
     hosts = {view.trial.host for view in trials if view.trial.origin is None}
     return tuple(
-        _row(view, names, terms, objective, several_compilers=len(toolchains) > 1, several_hosts=len(hosts) > 1)
+        _row(
+            view,
+            names,
+            terms,
+            objective,
+            verdict_role(view.verdict, direction),
+            several_compilers=len(toolchains) > 1,
+            several_hosts=len(hosts) > 1,
+        )
         for view in trials
     )
 
@@ -60,6 +70,7 @@ def _row(
     names: tuple[str, ...],
     terms: Terms,
     objective: Objective,
+    role: Role,
     *,
     several_compilers: bool,
     several_hosts: bool,
@@ -73,7 +84,7 @@ def _row(
         date=clean(trial.commit.committed_at[:_DATE_WIDTH]),
         subject=clean(trial.commit.subject),
         verdict=shorten(terms.word(view.verdict), _TERM_WIDTH),
-        role=VERDICT_ROLES[view.verdict],
+        role=role,
         figures=tuple(by_name.get(name) for name in names),
         why=clean(
             "; ".join(
@@ -155,13 +166,19 @@ class _Layout:
         return " " * (self.number + len(_GAP))
 
 
-def verdict_lines(trials: Sequence[TrialView], terms: Terms, width: int, objective: Objective = USUAL) -> list[Line]:
+def verdict_lines(
+    trials: Sequence[TrialView],
+    terms: Terms,
+    width: int,
+    objective: Objective = USUAL,
+    direction: Direction | None = None,
+) -> list[Line]:
     """The verdicts and the figures behind them, no line wider than ``width`` cells.
 
     Where the subject does not fit beside the figures it has a line of its own; where even the
     figures do not fit, the date goes first, then the earlier runs. The last run decides, so it stays.
     """
-    table = rows(trials, terms, objective)
+    table = rows(trials, terms, objective, direction)
     if not table:
         return [(Span("No trial has ended yet.", Role.DIM),)]
     layout = _layout(table, run_titles(trials, objective), width)
@@ -237,7 +254,7 @@ def _aligned_best(run: Figures, width: int) -> str:
 
 
 def time_lines(trials: Sequence[TrialView], terms: Terms, objective: Objective = USUAL) -> list[Line]:
-    """Where each trial's seconds went; "ours" is what is neither make, guest boot, storage nor fio.
+    """Where each trial's seconds went; "bisector" is what is neither make, guest boot, storage nor fio.
 
     Of what others measured only fio's seconds are known.
     """
@@ -279,13 +296,15 @@ def _fault_lines(trials: Sequence[TrialView], terms: Terms, objective: Objective
     return lines
 
 
-def report_lines(view: BisectionView, footer: Sequence[Line], width: int) -> list[Line]:
-    """The whole report: verdicts, logs of the skipped, times, and the footer given."""
+def report_lines(
+    view: BisectionView, footer: Sequence[Line], width: int, *, logs: bool = False, times: bool = False
+) -> list[Line]:
+    """Verdicts and the footer given; between them what is asked for: logs of the skipped, where the time went."""
     blocks = (
-        verdict_lines(view.trials, view.terms, width, view.objective),
-        _fault_lines(view.trials, view.terms, view.objective, width),
-        time_lines(view.trials, view.terms, view.objective),
-        list(footer),
+        verdict_lines(view.trials, view.terms, width, view.objective, view.direction),
+        _fault_lines(view.trials, view.terms, view.objective, width) if logs else (),
+        time_lines(view.trials, view.terms, view.objective) if times else (),
+        footer,
     )
     lines: list[Line] = []
     for block in blocks:

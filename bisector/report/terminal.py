@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import IO, NamedTuple, TextIO
 
 from bisector.core.printable import ELLIPSIS, clean
-from bisector.core.verdict import Verdict
+from bisector.core.verdict import Direction, Verdict
 
 
 class Role(StrEnum):
@@ -35,21 +35,22 @@ class Role(StrEnum):
     HEAD = "head"
     STRONG = "strong"
     DIM = "dim"
-    OLD = "old"
-    NEW = "new"
+    BETTER = "better"
+    WORSE = "worse"
     SKIP = "skip"
     WEAK = "weak"
     ACTIVE = "active"
     COMMAND = "command"
 
 
-VERDICT_ROLES = {
-    Verdict.OLD: Role.OLD,
-    Verdict.NEW: Role.NEW,
-    Verdict.SKIP: Role.SKIP,
-    Verdict.WEAK: Role.WEAK,
-    Verdict.MEASURED: Role.PLAIN,
-}
+_ON_NO_SIDE = {Verdict.SKIP: Role.SKIP, Verdict.WEAK: Role.WEAK}
+
+
+def verdict_role(verdict: Verdict, direction: Direction | None) -> Role:
+    """What a verdict is shown as, in every form: by which side is better, and plain while that is not known."""
+    if direction is None or verdict not in (Verdict.OLD, Verdict.NEW):
+        return _ON_NO_SIDE.get(verdict, Role.PLAIN)
+    return Role.BETTER if verdict is direction.verdict(better=True) else Role.WORSE
 
 
 class Span(NamedTuple):

@@ -27,8 +27,13 @@ class TrialView:
     @property
     def changed(self) -> str:
         """Of what is no commit of the history: what it is; empty for a commit."""
-        how = {Kind.REVERTED: "the new end without", Kind.PICKED: "the old end with"}.get(self.trial.subject.kind)
-        return f"no commit: {how} {(self.trial.subject.changed_by or '')[:12]}" if how else ""
+        how = {Kind.REVERTED: "NEW with {} reverted", Kind.PICKED: "OLD with {} added"}.get(self.trial.subject.kind, "")
+        return f"no commit: {how.format((self.trial.subject.changed_by or '')[:12])}" if how else ""
+
+    def is_of(self, kind: Kind, changed_by: Commit) -> bool:
+        """Whether it is a reading, on either side, of an end that is changed by that commit."""
+        of = self.trial.subject
+        return (of.kind, of.changed_by) == (kind, changed_by.sha) and self.verdict in (Verdict.OLD, Verdict.NEW)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from bisector.config import Settings, StorageSettings
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.core.events import Listener, StageStarted
-from bisector.core.figures import Run, round_name
+from bisector.core.figures import Run, round_name, run_words
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, Subject
 from bisector.core.trial import Fault, FaultKind, Fill, Stage, Timings, Trial
 from bisector.git.source_tree import SourceTree
@@ -254,7 +254,7 @@ class _Course:
         Rounds(self._storage, self.bench.clock, run, fill if stack.fills_itself else None).go(phase, self.runs)
 
     def _run(self, machine: Machine, stack: MountedStack, phase: Phase, number: int, deadline: Deadline) -> Run:
-        self._enter(Stage.WORKLOAD, f"{phase.name} run" + (f", round {number}" if number > 1 else ""))
+        self._enter(Stage.WORKLOAD, f"{run_words(phase.name)}" + (f", round {number}" if number > 1 else ""))
         workload, name = self._settings.workload, round_name(phase.name, number)
         settled = once_settled(self._settings, self.request.fill, stack, machine.guest)
         site = RunSite(

@@ -13,7 +13,7 @@ from pathlib import Path
 from bisector.core import kinds
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, UserError
-from bisector.core.figures import Run
+from bisector.core.figures import Run, run_words
 from bisector.core.kinds import Option, Problem
 from bisector.core.objective import Objective
 from bisector.core.shell import FailedStep, Step, run_steps
@@ -121,7 +121,7 @@ class GitGrep(Workload):
         """Unpack the clone onto the stack, then search; see :mod:`bisector.workload.repetitions` for what is raised."""
         if own["bundle"] is None:
             raise UserError("no clone was made for gitgrep", "name one with workload.gitgrep.bundle")
-        deadline = Deadline(f"the end of the {site.name} run", site.deadline_s)
+        deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
         directory = f"{site.stack.mountpoint}/{site.name}"
         prepare(site, deadline, (_GIT,))
         carry(site, (Carried(own["bundle"], _BUNDLE),), deadline)

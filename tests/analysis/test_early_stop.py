@@ -134,8 +134,8 @@ def two_steady(one: float, other: float, *, until_s: float) -> tuple[Progress, P
         (Objective("read.iops", "sum"), 6_000.0, StopReason.ABOVE, "the sum over jobs was above 7,000 IOPS for 6 s"),
         (Objective("read.iops", "mean"), 3_000.0, StopReason.ABOVE, "the mean over jobs was above 3,500 IOPS for 6 s"),
         (Objective("read.iops", "job/1"), 3_000.0, StopReason.ABOVE, "job job/1 was above 5,000 IOPS for 6 s"),
-        (Objective("read.iops", "sum"), 12_000.0, StopReason.NOT_ABOVE, "the sum over jobs was below 7,000 IOPS"),
-        (Objective("write.bw", "job/2"), 4_000.0, StopReason.NOT_ABOVE, "job job/2 was below 2 KiB/s for 9 s"),
+        (Objective("read.iops", "sum"), 12_000.0, StopReason.NOT_ABOVE, "the sum over jobs had been below 7,000 IOPS"),
+        (Objective("write.bw", "job/2"), 4_000.0, StopReason.NOT_ABOVE, "job job/2 had been below 2 KiB/s for 9 s"),
     ],
 )
 def test_a_run_is_ended_by_what_the_objective_looks_at(

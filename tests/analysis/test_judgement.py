@@ -115,8 +115,9 @@ def test_of_a_run_that_was_stopped_the_rule_says_the_side_and_not_its_mean(
 ) -> None:
     judgement = classify(trial(replace(run(job(mean)), stopped_early=stop)), LINE, direction, IOPS)
     assert judgement.verdict is verdict
-    assert judgement.why.startswith(f"stopped after {stop.at_s:.0f} s: {stop.why}, in the full run, ")
-    assert ("not above the threshold" in judgement.why) is (stop is NOT_ABOVE)
+    side = "not above" if stop is NOT_ABOVE else "above"
+    line = f"stopped after {stop.at_s:.0f} s of the full run, {side} the threshold of 2,000 IOPS: {stop.why}"
+    assert judgement.why == line
 
 
 @pytest.mark.parametrize(("stop", "line"), [(ABOVE, 3_000.0), (NOT_ABOVE, 700.0)])

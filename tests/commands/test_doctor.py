@@ -44,7 +44,7 @@ def test_a_command_is_never_broken_into_lines() -> None:
 
 def test_each_state_has_its_role() -> None:
     roles = [line[1].role for line in finding_lines(FINDINGS, 200) if len(line) == 3]
-    assert roles == [Role.NEW, Role.SKIP, Role.OLD, Role.OLD]
+    assert roles == [Role.BETTER, Role.SKIP, Role.WORSE, Role.WORSE]
 
 
 def test_only_what_is_missing_stands_in_the_way() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from bisector.core import units
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
@@ -72,12 +73,18 @@ def sentence(made: History, status: Mapping[str, Any]) -> str:
     with Repository.open(Path(made.repo)) as repository:
         old, new = repository.commits((made.old, made.new))
         graph, shas = graph_of_range(repository, Range(old, new))
-    ours, its = taken(status), by_git(graph, shas, made, status)
+    return beside(taken(status), by_git(graph, shas, made, status), status)
+
+
+def beside(ours: Taken, its: Taken, status: Mapping[str, Any]) -> str:
+    """What both took, and what this run has for it: one says how sure it is, the other believes every verdict."""
+    probability = status.get("probability")
+    sure = f" for an answer with {units.share(probability)}" if probability else ""
     return (
-        f"{status['strategy']} took {ours.trials} trials, {_minutes(ours.seconds)} min, the confirmation among them;"
-        " --strategy git, by its midpoints replayed over the known truth at this run's mean times, would take"
-        f" {its.trials} trials, {_minutes(its.seconds)} min: {_saved(its.trials - ours.trials, 'trial')} and"
-        f" {_saved(round((its.seconds - ours.seconds) / 60, 1), 'min')}"
+        f"{status['strategy']} took {ours.trials} trials, {_minutes(ours.seconds)} min{sure}, its confirmation among"
+        f" them; --strategy git would take {its.trials} trials, {_minutes(its.seconds)} min, if no verdict is wrong,"
+        " and says neither how sure it is nor confirms (its midpoints, replayed with the known verdicts at this run's"
+        " mean times)"
     )
 
 
@@ -108,12 +115,6 @@ def _costs(trials: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         kind: fmean(found[kind]) if found.get(kind) else 0.0 if kind == _REUSED else otherwise
         for kind in (*_UNTESTABLE, _STOPPED, _WHOLE, _REUSED)
     }
-
-
-def _saved(figure: float, unit: str) -> str:
-    """A saving, or what was paid."""
-    many = "s" if unit == "trial" and abs(figure) != 1 else ""
-    return f"{abs(figure):g} {unit}{many} {'saved' if figure >= 0 else 'more'}"
 
 
 def _minutes(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """The bisect by hand of 2017, imported: its verdicts, its answer, its table."""
 
 import csv
+import re
 from hashlib import sha256
 from pathlib import Path
 
@@ -253,7 +254,7 @@ def test_a_report_says_nothing_of_how_we_would_have_measured(
     assert ("improvement" in said if form == "mail" else "The first fixed commit" in said) is (
         words is BISECT and form != "json"
     )
-    for ours in ("partial.fio", "kconfig", "virtual machine", "bisector start", "FILE_SIZE"):
+    for ours in ("partial.fio", "kconfig", "virtual machine", "bisector start", "FILE_SIZE", "started, ended"):
         assert ours not in said
 
 
@@ -261,4 +262,6 @@ def test_a_report_has_the_word_of_those_who_measured(desk: Desk) -> None:
     desk.imports(*BISECT, "--threshold", "5000")
     desk.output.readouterr()
     assert main(["report", "--run-dir", str(desk.run)]) == 0
-    assert "according to those who" in " ".join(desk.output.readouterr().out.split())
+    said = " ".join(desk.output.readouterr().out.split())
+    assert "according to those who" in said
+    assert re.search(r"fixed end \S+ [^=]*imported 20\d\d-", said)

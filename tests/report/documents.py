@@ -17,7 +17,7 @@ from tests.examples import trial as made_trial
 from tests.report import examples
 
 GOLDEN = Path(__file__).parent.parent / "data" / "report"
-SUFFIXES = {Format.TEXT: "txt", Format.MAIL: "eml", Format.MARKDOWN: "md", Format.JSON: "json", Format.HTML: "html"}
+SUFFIXES = {Format.TEXT: "txt", Format.MAIL: "eml", Format.MARKDOWN: "md", Format.JSON: "json"}
 LOG = """\
 git bisect start '--no-checkout' '--term-old' 'broken' '--term-new' 'fixed'
 # fixed: [5a5b3c7d9e1f] Linux 5.1-rc1
@@ -129,7 +129,7 @@ def recorded() -> Report:
 DOCUMENTS = {one.__name__: one for one in (found, narrowed, regression, running, believed, two_changes, recorded)}
 # Each format at least once, the forms in which they differ where they do.
 FILES = (
-    *(("found", form) for form in Format),
+    *(("found", form) for form in Format if form is not Format.HTML),
     ("narrowed", Format.TEXT),
     ("narrowed", Format.MAIL),
     ("regression", Format.MAIL),

@@ -77,7 +77,7 @@ def test_table_has_what_the_other_formats_have() -> None:
     page = whole(documents.found())
     assert [cell["scope"] for cell in page.all("th")] == ["col"] * 8 + ["row"] * 5
     assert len(page.all("tbody")) == 5
-    assert [body["class"] for body in page.all("tbody")] == ["old", "old", "new", "new", "new"]
+    assert [body["class"] for body in page.all("tbody")] == ["worse", "worse", "better", "better", "better"]
     assert "1,002 / 9,104" in page.text
     assert "Trial 4: curves, console, configuration" in page.text
     assert "CONFIG_HZ: 250 -> 1000" in page.text

@@ -121,7 +121,7 @@ def test_curves_differ_in_more_than_colour() -> None:
 
 
 def test_marks_and_bands_differ_in_more_than_colour() -> None:
-    markers = [ink.marker for ink in drawing._MARKS.values()]
+    markers = [ink.marker for ink in strokes.SIDES.values()]
     assert len(set(markers)) == len(markers)
     assert len(set(drawing._FILLS.values())) == 3
     assert len(set(strokes.HATCHES)) == 2

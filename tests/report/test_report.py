@@ -220,8 +220,8 @@ def test_tables_and_listings_are_never_wrapped() -> None:
 
 def test_how_sure_it_is_and_how_it_was_confirmed() -> None:
     said = " ".join(as_text.plain(page(documents.believed())).split())
-    assert "with a probability of 99.4 %. It was confirmed: the new end without 3a5b3c7d9e1f measured broken." in said
-    assert "1 reading contradicts it (0.6 would be usual)." in said
+    assert "with a probability of 99.4 %. NEW with 3a5b3c7d9e1f reverted is broken again (1 of 1)." in said
+    assert "1 reading contradicts it; the noise alone would make about 0.6." in said
     assert "with a probability" not in " ".join(as_text.plain(page(documents.found())).split())
 
 
@@ -229,7 +229,7 @@ def test_ends_without_a_commit_are_no_part_of_history_and_no_side() -> None:
     made = documents.believed()
     (table,) = [block for section in sections(made) for block in section.blocks if isinstance(block, Table)]
     assert table.rows[-1][0] == "–"  # noqa: RUF001 - the mark for no figure
-    assert "no commit: the new end without 3a5b3c7d9e1f" in table.remarks[-1]
+    assert "no commit: NEW with 3a5b3c7d9e1f reverted" in table.remarks[-1]
     assert made.before_after is not None
     assert made.before_after.before.commit == examples.COMMITS[2]
 
@@ -240,9 +240,10 @@ def test_the_run_that_counts_is_named_as_it_is_called() -> None:
     runs = (replace(view.trials[0].trial.runs[-1], name="ssd"),)
     ran = replace(view.trials[0], trial=replace(view.trials[0].trial, runs=runs))
     not_run = replace(ran, trial=replace(ran.trial, runs=()))
-    for trials, name in (((ran,), "ssd"), ((ran, not_run), "ssd"), ((not_run,), "last")):
+    alone = replace(ran, trial=replace(ran.trial, runs=(replace(runs[0], name="run"),)))
+    for trials, name in (((ran,), "ssd run"), ((ran, not_run), "ssd run"), ((alone,), "run"), ((not_run,), "last run")):
         said = terms_sentence(documents.document(replace(view, trials=trials)))
-        assert f"read.iops of the worst job in the {name} run was above" in said
+        assert f"read.iops of the worst job in the {name} was above" in said
 
 
 def test_words_for_the_sides_are_told_the_right_way_round() -> None:

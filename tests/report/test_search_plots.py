@@ -122,7 +122,7 @@ def test_ends_without_the_commit_and_with_it_stand_last() -> None:
     made = documents.found()
     plot = commits(replace(made, bisection=whole, rows=(*rows, *made.rows)))
     assert plot is not None
-    assert plot.names[-2:] == ("new end without 3a5b3c7d9e1f", "old end with 3a5b3c7d9e1f")
+    assert plot.names[-2:] == ("NEW, 3a5b3c7d9e1f reverted", "OLD, 3a5b3c7d9e1f added")
     assert plot.names[0] == "0: 0a5b3c7d9e1f"
     assert plot.marks[0] == Mark(4, 6, Verdict.OLD, How.WHOLE, 1002.0)
     assert plot.step == 2

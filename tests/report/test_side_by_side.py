@@ -55,7 +55,7 @@ def test_many_names_take_more_lines() -> None:
 
 def test_states_have_their_roles() -> None:
     roles = [span.role for line in side_by_side(FOUND, 65) for span in line if span.text.strip() in tuple(Grade)]
-    assert roles[:2] == [Role.NEW, Role.OLD]
+    assert roles[:2] == [Role.BETTER, Role.WORSE]
 
 
 def test_one_machine() -> None:

@@ -49,7 +49,7 @@ def test_footer_names_every_option_that_differs_from_the_parent() -> None:
 def test_footer_says_how_sure_it_is() -> None:
     text = " ".join(as_text(footer_lines(examples.believed(), 100)).split())
     assert "search 3a5b3c7d9e1f 99.4 %, 99 % in 1 commit; 1 contradiction (0.6 expected);" in text
-    assert "the new end without it is as the old one; without suspecting drivers/md: 98.1 %" in text
+    assert "NEW with it reverted is broken again (1 of 1); without suspecting drivers/md: 98.1 %" in text
     assert "answer 3a5b3c7d9e1f is the first fixed commit, 99.4 %" in text
 
 

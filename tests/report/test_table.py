@@ -36,13 +36,6 @@ FOUND_80 = """\
  4  3a5b3c7d9e1f  2026-01-13  fixed         3,980 / 6,941     4,012 /  7,363
     dm cache policy smq: demote when the cache is full
 
- n  seconds       build  boot  storage    fio  ours  total
- 1  0a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
- 2  5a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
- 3  2a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
- 4  3a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
-    all           188.0  22.8     16.8  336.0  22.0  585.6
-
 range        broken: 0a5b3c7d9e1f ("Linux 5.0")
              fixed:  5a5b3c7d9e1f ("Linux 5.1-rc1")
 figures      mean IOPS of the slowest and of the fastest job of each run
@@ -77,13 +70,13 @@ NARROWED_120 = """\
     drivers/md/dm-cache-policy-smq.c:1201:2: error: 'nr_free' undeclared
     make[3]: *** [scripts/Makefile.build:250: drivers/md/dm-cache-policy-smq.o] Error 1
 
- n  seconds       build  boot  storage    fio  ours  total
- 1  0a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
- 2  5a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
- 3  2a5b3c7d9e1f   12.1     –        –      –   0.8   12.9
- 4  3a5b3c7d9e1f   47.0   5.7      4.2   84.0   5.5  146.4
- 5  4a5b3c7d9e1f   16.6     –        –      –   0.4   17.0
-    all           169.7  17.1     12.6  252.0  17.7  469.1
+ n  seconds       build  boot  storage    fio  bisector  total
+ 1  0a5b3c7d9e1f   47.0   5.7      4.2   84.0       5.5  146.4
+ 2  5a5b3c7d9e1f   47.0   5.7      4.2   84.0       5.5  146.4
+ 3  2a5b3c7d9e1f   12.1     –        –      –       0.8   12.9
+ 4  3a5b3c7d9e1f   47.0   5.7      4.2   84.0       5.5  146.4
+ 5  4a5b3c7d9e1f   16.6     –        –      –       0.4   17.0
+    all           169.7  17.1     12.6  252.0      17.7  469.1
 
 range        broken: 0a5b3c7d9e1f ("Linux 5.0")
              fixed:  5a5b3c7d9e1f ("Linux 5.1-rc1")
@@ -117,8 +110,8 @@ running      5 candidates left
 """
 
 
-def report(view: BisectionView, width: int) -> list[Line]:
-    return report_lines(view, footer_lines(view, width), width)
+def report(view: BisectionView, width: int, *, more: bool = False) -> list[Line]:
+    return report_lines(view, footer_lines(view, width), width, logs=more, times=more)
 
 
 def text(lines: list[Line]) -> str:
@@ -126,15 +119,15 @@ def text(lines: list[Line]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("view", "width", "golden"),
+    ("view", "width", "more", "golden"),
     [
-        pytest.param(examples.found(), 80, FOUND_80, id="found at 80 columns"),
-        pytest.param(examples.narrowed(), 120, NARROWED_120, id="narrowed at 120 columns"),
-        pytest.param(examples.empty(), 80, EMPTY_80, id="empty"),
+        pytest.param(examples.found(), 80, False, FOUND_80, id="found at 80 columns"),
+        pytest.param(examples.narrowed(), 120, True, NARROWED_120, id="narrowed, with logs and times"),
+        pytest.param(examples.empty(), 80, False, EMPTY_80, id="empty"),
     ],
 )
-def test_golden(view: BisectionView, width: int, golden: str) -> None:
-    assert text(report(view, width)) == golden
+def test_golden(view: BisectionView, width: int, more: bool, golden: str) -> None:
+    assert text(report(view, width, more=more)) == golden
 
 
 def test_regression_is_told_in_its_own_terms() -> None:
@@ -305,13 +298,13 @@ def test_a_commit_that_was_not_even_built_says_so() -> None:
 def test_an_end_without_a_commit_is_not_taken_for_the_commit() -> None:
     view = examples.believed()
     text = as_text(verdict_lines(view.trials, view.terms, 120))
-    assert "no commit: the new end without 3a5b3c7d9e1f" in text.splitlines()[-1]
+    assert "no commit: NEW with 3a5b3c7d9e1f reverted" in text.splitlines()[-1]
     row = rows(view.trials, view.terms)[-1]
     assert row.commit == "e" * 12
     trial = examples.REVERTED.trial
     picked = cell(trial.commit, Kind.PICKED, trial.subject.changed_by)
     with_it = replace(examples.REVERTED, trial=replace(trial, cell=picked))
-    assert rows([with_it], view.terms)[0].why == "no commit: the old end with 3a5b3c7d9e1f"
+    assert rows([with_it], view.terms)[0].why == "no commit: OLD with 3a5b3c7d9e1f added"
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bisector.core.printable import clean
-from bisector.core.verdict import Verdict
-from bisector.report.terminal import VERDICT_ROLES, Role, Span, as_text, cells, cut, left, right, shorten, wrapped
+from bisector.core.verdict import Direction, Verdict
+from bisector.report.terminal import Role, Span, as_text, cells, cut, left, right, shorten, verdict_role, wrapped
 
 
 @pytest.mark.parametrize(
@@ -58,16 +58,24 @@ def test_wrapped_never_exceeds() -> None:
 
 
 def test_cut_line() -> None:
-    line = (Span("one ", Role.OLD), Span("two "), Span("three"))
+    line = (Span("one ", Role.WORSE), Span("two "), Span("three"))
     assert as_text([cut(line, 13)]) == "one two three\n"
-    assert cut(line, 7) == (Span("one ", Role.OLD), Span("tw…"))
+    assert cut(line, 7) == (Span("one ", Role.WORSE), Span("tw…"))
     assert as_text([cut(line, 8)]) == "one two\n"
 
 
 def test_text_of_lines_is_clean() -> None:
-    assert as_text([(Span("a \x1b[1mb", Role.OLD), Span("  ")), ()]) == "a b\n\n"
+    assert as_text([(Span("a \x1b[1mb", Role.WORSE), Span("  ")), ()]) == "a b\n\n"
 
 
-@pytest.mark.parametrize("verdict", Verdict)
-def test_every_verdict_has_a_role(verdict: Verdict) -> None:
-    assert verdict in VERDICT_ROLES
+@pytest.mark.parametrize(
+    ("direction", "old", "new"),
+    [
+        (Direction.REGRESSION, Role.BETTER, Role.WORSE),
+        (Direction.IMPROVEMENT, Role.WORSE, Role.BETTER),
+        (None, Role.PLAIN, Role.PLAIN),
+    ],
+)
+def test_the_better_side_has_one_role_whichever_side_it_is(direction: Direction | None, old: Role, new: Role) -> None:
+    others = (Role.SKIP, Role.WEAK, Role.PLAIN)
+    assert [verdict_role(one, direction) for one in Verdict] == [old, new, *others]

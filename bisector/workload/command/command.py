@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bisector.core import kinds
 from bisector.core.deadline import Deadline
-from bisector.core.figures import Run
+from bisector.core.figures import Run, run_words
 from bisector.core.kinds import Option, Problem
 from bisector.core.objective import Objective
 from bisector.core.shell import Step, run_steps
@@ -130,7 +130,7 @@ class Command(Workload):
 
     def run(self, own: Own, site: RunSite) -> Run:
         """Carry the files in, set up, repeat; see :mod:`bisector.workload.repetitions` for what is raised."""
-        deadline = Deadline(f"the end of the {site.name} run", site.deadline_s)
+        deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
         directory = f"{_ASIDE if site.stack.device else site.stack.mountpoint}/{site.name}"
         prepare(site, deadline)
         if own["carry"]:

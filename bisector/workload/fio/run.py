@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.events import LiveSample
-from bisector.core.figures import EarlyStop, JobFigures, Run, phase_name
+from bisector.core.figures import EarlyStop, JobFigures, Run, phase_name, run_words
 from bisector.core.metric import Unit
 from bisector.core.shell import CommandResult, FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
@@ -152,7 +152,7 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     Raises :class:`UserError` for a job file with an error, a guest without fio and files that do
     not fit, :class:`KernelFault` when I/O fails, :class:`InfraError` for output that cannot be read.
     """
-    shell, deadline = site.shell, Deadline(f"the end of the {site.name} run", site.deadline_s)
+    shell, deadline = site.shell, Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
     site.logs.mkdir(parents=True, exist_ok=True)
     job = settings.job.read_text(encoding="utf-8")
     if site.seed is not None:

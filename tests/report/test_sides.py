@@ -1,0 +1,87 @@
+"""Colours by which side is better, whichever of the two is the new one: on a terminal, on the page, in the plots."""
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from rich.console import Console
+
+from bisector.core.events import TrialJudged
+from bisector.core.objective import Objective
+from bisector.core.verdict import Verdict
+from bisector.report import as_html, drawing, search_plots
+from bisector.report.course import Course, live_lines
+from bisector.report.curves import curves
+from bisector.report.display import painted, print_report
+from bisector.report.document import Report
+from bisector.report.drawing import Plot
+from bisector.report.terminal import verdict_role
+from tests.report import documents
+from tests.report.curve_examples import both_sides
+
+CASES = [
+    pytest.param(documents.regression, "fast", "slow", id="regression"),
+    pytest.param(documents.found, "fixed", "broken", id="improvement"),
+]
+GREEN, RED = "32", "31"
+BLUE, ORANGE = "#0072B2", "#D55E00"
+Made = Callable[[], Report]
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), record=True, width=120, force_terminal=True, highlight=False)
+
+
+@pytest.mark.parametrize(("made", "better", "worse"), CASES)
+def test_on_a_terminal(made: Made, better: str, worse: str) -> None:
+    view = made().bisection
+    table = terminal()
+    print_report(table, view)
+    going = Course()
+    for one in view.trials:
+        told = TrialJudged(one.n, one.trial, one.verdict, one.why, view.terms, direction=view.direction)
+        going = going.after(told, 0.0)
+    live = terminal()
+    live.print(painted(live_lines(going, 1.0, datetime(2026, 3, 1, tzinfo=UTC), 120, 30)))
+    shown = table.export_text(styles=True, clear=False)
+    answer = next(line for line in shown.splitlines() if "is the first" in line)
+    assert f"\x1b[{GREEN if view.terms.new == better else RED}m" in answer
+    for console in (table, live):
+        text = console.export_text(styles=True, clear=False)
+        assert re.search(rf"\x1b\[{GREEN}m{better} *\x1b", text)
+        assert re.search(rf"\x1b\[{RED}m{worse} *\x1b", text)
+        assert not re.search(rf"\x1b\[{RED}m{better}|\x1b\[{GREEN}m{worse}", text)
+
+
+@pytest.mark.parametrize(("made", "better", "worse"), CASES)
+def test_on_the_page(made: Made, better: str, worse: str) -> None:
+    html = as_html.render(made())
+    bodies = re.findall(r'<tbody class="(\w+)">.*?<td class="verdict"[^>]*>(\w+)</td>', html, re.DOTALL)
+    assert set(bodies) == {("better", better), ("worse", worse)}
+
+
+def inks(plot: Plot) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each entry of a plot's legend."""
+    with drawing._styled():
+        lines = [line for axes in drawing._figure(plot).axes for line in axes.get_lines()]
+    return {str(line.get_label()): (str(line.get_color()), str(line.get_marker())) for line in lines}
+
+
+@pytest.mark.parametrize(("made", "better", "worse"), CASES)
+def test_in_the_plots(made: Made, better: str, worse: str) -> None:
+    report = made()
+    by_commit = search_plots.commits(report)
+    direction, terms = report.bisection.direction, report.bisection.terms
+    kernels = [
+        replace(one, name=terms.word(verdict), role=verdict_role(verdict, direction))
+        for one, verdict in zip(both_sides(), (Verdict.OLD, Verdict.NEW), strict=True)
+    ]
+    over_time = curves("t", kernels, Objective())
+    assert by_commit is not None
+    assert over_time is not None
+    for found, suffix in ((inks(by_commit), ""), (inks(over_time), ", job 1")):
+        assert found[f"{better}{suffix}"] == (BLUE, "^")
+        assert found[f"{worse}{suffix}"] == (ORANGE, "v")
