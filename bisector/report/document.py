@@ -78,11 +78,15 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The job file as it was used, and the variables that it was given."""
+    """The job file as it was used, and the variables that it was given.
+
+    Of a file that is ``missing`` the text says so, as a comment of a job file.
+    """
 
     name: str
     text: str
     variables: tuple[tuple[str, str], ...]
+    missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

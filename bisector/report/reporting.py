@@ -31,6 +31,7 @@ from bisector.status import from_record
 from bisector.status.view import BisectionView, TrialView
 from bisector.store.comparison import Budget
 from bisector.store.rows import BisectionRow
+from bisector.store.run_files import INPUTS
 from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
 from bisector.workload.workloads import WORKLOADS
@@ -124,8 +125,13 @@ def workload_of(settings: Settings, run_dir: Path) -> Workload:
     job = next(iter(workload.inputs.values()), None)
     if job is None:
         return Workload(workload.kind, "", variables)
-    text = _text(resources.jobs() if job.parent == resources.jobs() else run_dir, job)
-    return Workload(job.name, text, variables)
+    try:
+        return Workload(
+            job.name, _read(resources.jobs() if job.parent == resources.jobs() else run_dir, job), variables
+        )
+    except OSError:
+        said = f"; the job file {job.name} is missing from the directory {INPUTS} of the run"
+        return Workload(job.name, said, variables, missing=True)
 
 
 def _kernel(settings: Settings) -> tuple[tuple[str, str], ...]:

@@ -327,7 +327,8 @@ def _reproduce(report: Report) -> Iterator[Block]:
     if not report.asked.command:
         return
     yield Listing((report.asked.command,))
-    yield Paragraph(f"bisector {report.tool_version}, in a clone of the tree above; the workload is printed above.")
+    workload = "is missing, as is said above" if report.workload.missing else "is printed above"
+    yield Paragraph(f"bisector {report.tool_version}, in a clone of the tree above; the workload {workload}.")
 
 
 def _facts(items: Iterable[tuple[str, str]]) -> Facts:

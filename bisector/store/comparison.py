@@ -14,6 +14,7 @@ from bisector.core.subject import Commit, Setup, Subject
 from bisector.core.trial import Trial
 from bisector.store.database import Database
 from bisector.store.rows import build, columns
+from bisector.store.run_files import found_input, recorded_input, with_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +163,13 @@ class Block:
 def insert(database: Database, plan: Plan) -> None:
     """Add a plan, inside a transaction."""
     database.insert("comparison", {"id": 1, **columns(plan.extent)})
+    run_dir = database.path.parent
     for n, arm in enumerate(plan.arms):
-        database.insert("arms", {"n": n, **columns(arm), **_columns_of(arm.subject)})
+        file = arm.file and Path(recorded_input(str(arm.file), run_dir))
+        database.insert("arms", {"n": n, **columns(replace(arm, file=file)), **_columns_of(arm.subject)})
     for n, one in enumerate(plan.setups):
-        database.insert("setups", {"n": n, "settings": options.to_json(one.settings)})
+        settings = with_inputs(options.to_json(one.settings), recorded_input, run_dir)
+        database.insert("setups", {"n": n, "settings": settings})
     for absent in plan.absent:
         database.insert("absent", columns(absent))
 
@@ -182,7 +186,10 @@ def plan_in(database: Database) -> Plan | None:
         return None
     return Plan(
         tuple(_arms(database)),
-        tuple(PlannedSetup(options.from_json(row["settings"])) for row in database.select("setups", "n")),
+        tuple(
+            PlannedSetup(options.from_json(with_inputs(row["settings"], found_input, database.path.parent)))
+            for row in database.select("setups", "n")
+        ),
         build(Extent, rows[0]),
         tuple(build(Absent, row) for row in database.select("absent")),
     )
@@ -191,7 +198,8 @@ def plan_in(database: Database) -> Plan | None:
 def _arms(database: Database) -> Iterator[Arm]:
     for row in database.select("arms", "n"):
         of_commit = {name.removeprefix("commit_"): row[name] for name in row if name.startswith("commit_")}
-        yield build(Arm, row, subject=build(Subject, row, commit=build(Commit, of_commit)))
+        arm = build(Arm, row, subject=build(Subject, row, commit=build(Commit, of_commit)))
+        yield replace(arm, file=arm.file and Path(found_input(str(arm.file), database.path.parent)))
 
 
 def blocks_in(database: Database) -> tuple[Block, ...]:

@@ -7,11 +7,12 @@ with copies of its own. Each trial has a directory, and each file in it is known
 import errno
 import filecmp
 import hashlib
+import json
 import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +70,32 @@ def keep_files(files: Iterable[Path | None], run_dir: Path) -> tuple[Path | None
         return tuple(file and _copy(file, directory / file.name) for file in files)
     except OSError as error:
         raise InfraError(f"cannot copy {error.filename}: {error.strerror}", f"df {run_dir}") from error
+
+
+def recorded_input(name: str, run_dir: Path) -> str:
+    """How the record names an input that is kept in the run directory: from there, so that it is found when that moves.
+
+    Any other text is as it is.
+    """
+    return name.removeprefix(f"{run_dir}/") if name.startswith(f"{run_dir}/{INPUTS}/") else name
+
+
+def found_input(name: str, run_dir: Path) -> str:
+    """Where a recorded input is now; older records name it by where the run directory was when they were made."""
+    before, marked, below = name.rpartition(f"{INPUTS}/")
+    kept = run_dir / INPUTS / below
+    return str(kept) if marked and (not before or (before.startswith("/") and kept.is_file())) else name
+
+
+def with_inputs(settings: str, named: Callable[[str, Path], str], run_dir: Path) -> str:
+    """Settings as in a record, their inputs as :func:`recorded_input` or :func:`found_input` names them."""
+
+    def of(value: object) -> object:
+        if isinstance(value, list):
+            return [of(one) for one in value]
+        return named(value, run_dir) if isinstance(value, str) else value
+
+    return json.dumps({key: of(value) for key, value in json.loads(settings).items()}, indent=1)
 
 
 def kernel_inputs(kernel: KernelSettings) -> tuple[object, ...]:

@@ -33,6 +33,7 @@ from bisector.store.facts import (
     write,
 )
 from bisector.store.rows import BisectionRow, InfraFaultRow, StateRow, build, columns
+from bisector.store.run_files import found_input, recorded_input, with_inputs
 
 Numbered = tuple[int, Trial]
 
@@ -65,7 +66,8 @@ class Store:
         :class:`UserError` when there is one already, :class:`InfraError` when it cannot be written.
         """
         with Database.create(path) as new:
-            new.insert("bisection", {"id": 1, **columns(bisection)})
+            kept = with_inputs(bisection.settings, recorded_input, path.parent)
+            new.insert("bisection", {"id": 1, **columns(replace(bisection, settings=kept))})
             if plan is not None:
                 comparison.insert(new, plan)
             for number, trial in enumerate(trials, 1):
@@ -100,7 +102,9 @@ class Store:
         with self.database.snapshot():
             asked = build(BisectionRow, self.database.select("bisection")[0])
             added = self.database.select("skips", "id") if self.database.has("skips") else []
-        return replace(asked, skips=tuple(dict.fromkeys((*asked.skips, *(row["sha"] for row in added)))))
+        skips = tuple(dict.fromkeys((*asked.skips, *(row["sha"] for row in added))))
+        settings = with_inputs(asked.settings, found_input, self.database.path.parent)
+        return replace(asked, settings=settings, skips=skips)
 
     def add(self, *facts: Fact) -> int:
         """Record facts, all of them or none: there is no other way to add one. The number of the first one's row."""

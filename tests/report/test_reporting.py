@@ -10,7 +10,9 @@ from bisector import cli
 from bisector.commands.arguments import given_settings
 from bisector.config import Settings, options
 from bisector.report import reporting
+from bisector.store.database import DATABASE
 from bisector.store.run_files import keep_inputs
+from bisector.store.store import Store
 from tests import recorded_run
 from tests.store import examples
 
@@ -142,3 +144,32 @@ def test_a_command_is_told_as_it_is_run(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"Workload\n========\n\ncommand:\n\n{told}" in text
     assert "--command 'tar -xf $CARRIED/x.tar' --setup 'cat x'" in text
     assert "the workload is printed above" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_run_directory_that_was_moved_is_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], older: bool
+) -> None:
+    """Older records name the inputs by where the run directory was."""
+    (tmp_path / "mine.fio").write_text("[mine]\nnumjobs=2\n")
+    (tmp_path / "mine.config").write_text("CONFIG_X=y\n")
+    found = recorded_run.found(tmp_path, {"workload.job": "mine.fio", "kernel.base_config": "mine.config"})
+    run_dir = found.run.path
+    with Store.open(found.run.database) as store:
+        (row,) = store.database.select("bisection")
+        assert str(run_dir) not in row["settings"]
+        if older:
+            told = row["settings"].replace('"inputs/', f'"{run_dir}/inputs/')
+            store.database.connection.execute("UPDATE bisection SET settings = ?", (told,))
+    moved = run_dir.rename(tmp_path / "elsewhere")
+    with Store.open(moved / DATABASE, readonly=True) as store:
+        settings = options.from_json(store.bisection().settings)
+    assert [path.is_file() for path in settings.workload.inputs.values()] == [True]
+    assert all(Path(name).is_file() for name in (settings.kernel.base_config or "", *settings.kernel.fragments))
+    assert cli.main(["report", "--run-dir", str(moved)]) == 0
+    assert "[mine]\n    numjobs=2\n" in capsys.readouterr().out
+    next(iter(settings.workload.inputs.values())).unlink()
+    assert cli.main(["report", "--run-dir", str(moved)]) == 0
+    said = capsys.readouterr().out
+    assert "; the job file mine.fio is missing from the directory inputs of the run" in said
+    assert "the workload is missing, as is said above" in " ".join(said.split())

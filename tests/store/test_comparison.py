@@ -52,6 +52,22 @@ def test_a_plan_comes_back(tmp_path: Path) -> None:
         assert (store.is_search, store.blocks(), store.placed()) == (False, (), ())
 
 
+def test_the_inputs_of_a_plan_move_with_its_directory(tmp_path: Path) -> None:
+    (inputs := tmp_path / "run" / "inputs").mkdir(parents=True)
+    (job := inputs / "mine.fio").touch()
+    (own := inputs / "hz.config").touch()
+    setups = [replace(one.settings, workload=one.settings.workload.with_inputs({"job": job})) for one in PLAN.setups]
+    plan = replace(PLAN, arms=(*ARMS[:-1], replace(ARMS[-1], file=own)), setups=tuple(map(PlannedSetup, setups)))
+    with Store.create(tmp_path / "run" / DATABASE, row(), plan=plan) as store:
+        assert store.plan == plan
+    with Store.open(inputs.parent.rename(tmp_path / "moved") / DATABASE, readonly=True) as store:
+        moved = store.plan
+    assert moved is not None
+    there = tmp_path / "moved" / "inputs"
+    assert moved.arms[-1].file == there / own.name
+    assert [one.settings.workload.inputs["job"] for one in moved.setups] == [there / job.name] * 2
+
+
 def test_a_fragment_of_an_arm_is_the_last_of_the_settings() -> None:
     settings_of = [PLAN.settings(1, arm) for arm in range(len(ARMS))]
     fragments = settings_of[0].kernel.fragments
