@@ -10,26 +10,33 @@ of them would be neither quick nor small.
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from bisector.analysis.comparison import Outcome
+from bisector.core import units
 from bisector.core.printable import clean
 from bisector.core.subject import Commit
+from bisector.core.verdict import Verdict
+from bisector.git.shown import ShownCommit
 from bisector.report import sections
 from bisector.report.curves import TOGETHER, Curves, Line, Panel
-from bisector.report.document import Block, Facts, Listing, Page, Paragraph, Report, Table
+from bisector.report.document import Block, Column, Facts, Listing, Page, Paragraph, Report, Row, Table
 from bisector.report.terminal import Role, verdict_role
 from bisector.status.view import OptionChange
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# How columns are shown; what is minor gives way on a phone.
-_FIGURES = ' class="figures"'
-_CLASSES = {"n": ' class="figures minor"', "date": ' class="minor"', "verdict": ' class="verdict"'}
+# What the words of a comparison are shown as.
+_ROLES = {Outcome.FASTER: Role.BETTER, Outcome.SLOWER: Role.WORSE}
+_PATCHED = {"+": "added", "-": "removed", "@": "place"}
+# What may be opened by a click; whatever else a commit calls a link stays text.
+_ADDRESS = re.compile(r"https?://[\w.-]+(?::\d+)?(?:/[\w./~%@:?&=#+,;()!$*'-]*)?", re.ASCII)
 _LINES = {0: "dash-dotted: all jobs together", 1: "solid: job 1", 2: "dashed: job 2", 3: "dotted: job 3"}
 # Of a sketch, in the units of its SVG, from the top left.
 WIDTH, HEIGHT = 400, 220
@@ -112,6 +119,21 @@ class _TrialShown:
 
     role: Role
     detail: Detail | None
+    is_plain: bool
+
+    @property
+    def contents(self) -> str:
+        """What is behind the row, in words; empty where nothing is."""
+        if self.detail is None:
+            return ""
+        detail, options = self.detail, len(self.detail.options)
+        there = {
+            "curves": bool(self.sketches or detail.complaints),
+            "last log lines": bool(detail.fault),
+            "console": bool(detail.console),
+            f".config ({units.plural(options, 'option')} changed)": bool(options),
+        }
+        return ", ".join(name for name, has in there.items() if has)
 
     @property
     def sketches(self) -> tuple[Sketch, ...]:
@@ -144,12 +166,11 @@ class _TrialShown:
         """What the effective .config is compared with."""
         if self.detail is None or self.detail.against is None:
             return ""
-        count = len(self.detail.options)
-        against = self.detail.against.short
-        if not count:
-            return f"The effective .config is that of {against}, the one before it in history."
-        words = f"{count} option{'s' if count > 1 else ''}"
-        return f"The effective .config differs from that of {against}, the one before it in history, in {words}:"
+        against = f"that of {self.detail.against.short}, the one before it in history"
+        if not self.detail.options:
+            return f"The effective .config is {against}."
+        words = units.plural(len(self.detail.options), "option")
+        return f"The effective .config differs from {against}, in {words}:"
 
     @property
     def option_lines(self) -> tuple[str, ...]:
@@ -163,20 +184,32 @@ class _Given:
     """What the template is given; without ``trials`` every table is a plain one. Pictures follow the first section."""
 
     title: str
+    lead: str
     version: str
     sections: tuple[_Section, ...]
     trials: tuple[_TrialShown, ...]
     pictures: tuple[Shown, ...]
+    patch: ShownCommit | None
+    role: Role
 
 
 def render(report: Report, details: Sequence[Detail] = (), pictures: Sequence[Shown] = ()) -> str:
     """The report of a bisection; ``details`` are those of its rows, found by their ``n``."""
     by_n = {detail.n: detail for detail in details}
     trials = tuple(
-        _TrialShown(verdict_role(row.shown.verdict, report.bisection.direction), by_n.get(row.shown.n))
+        _TrialShown(verdict_role(row.shown.verdict, report.bisection.direction), by_n.get(row.shown.n), _is_plain(row))
         for row in report.rows
     )
-    return _rendered(sections.page(report), pictures, trials)
+    found = report.bisection.first_fixed is not None
+    role = verdict_role(Verdict.NEW, report.bisection.direction) if found else Role.PLAIN
+    return _rendered(sections.page(report), pictures, trials, role, report.answer)
+
+
+def _is_plain(row: Row) -> bool:
+    """Whether its figures say all: a whole run of a commit, on one side."""
+    trial = row.shown.trial
+    whole = trial.stopped_early is None and trial.same_kernel_as is None and trial.subject.is_commit
+    return whole and row.shown.verdict in (Verdict.OLD, Verdict.NEW) and trial.origin is None
 
 
 def render_page(page: Page, pictures: Sequence[Shown] = ()) -> str:
@@ -184,9 +217,18 @@ def render_page(page: Page, pictures: Sequence[Shown] = ()) -> str:
     return _rendered(page, pictures, ())
 
 
-def _rendered(page: Page, pictures: Sequence[Shown], trials: tuple[_TrialShown, ...]) -> str:
+def _rendered(
+    page: Page,
+    pictures: Sequence[Shown],
+    trials: tuple[_TrialShown, ...],
+    role: Role = Role.PLAIN,
+    patch: ShownCommit | None = None,
+) -> str:
     given = _Given(
         title=clean(page.title),
+        lead=page.lead,
+        patch=patch,
+        role=role,
         version=page.tool_version,
         sections=tuple(_Section(one.name, one.title, tuple(map(_kinded, one.blocks))) for one in page.sections),
         trials=trials,
@@ -221,14 +263,24 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["classes"] = lambda column: Markup(_CLASSES.get(column.title, _FIGURES * column.figures))  # noqa: S704 - ours
+    environment.filters["classes"] = lambda column, cell: Markup(_classes(column, cell))  # noqa: S704 - ours
     environment.filters["line"] = str.expandtabs
+    environment.filters["patched"] = lambda line: _PATCHED.get(line[:1], "kept")
+    environment.filters["linked"] = lambda text: (
+        Markup('<a href="{0}" rel="noreferrer noopener">{0}</a>').format(text) if _ADDRESS.fullmatch(text) else text
+    )
     environment.filters["base64"] = lambda data: Markup(base64.b64encode(data).decode("ascii"))  # noqa: S704 - no markup
     for name, file in (("style", "page.css"), ("script", "page.js")):
         text = resources.files("bisector.report").joinpath(file).read_text(encoding="utf-8")
         environment.globals[name] = Markup(text)  # noqa: S704 - our own file, which the policy knows by its hash
         environment.globals[f"{name}_hash"] = _hash(text)
     return environment
+
+
+def _classes(column: Column, cell: str) -> str:
+    names = ["figures"] * column.figures + ["verdict"] * (column.title == "verdict")
+    names += [str(role) for outcome, role in _ROLES.items() if "verdict" in names and cell == outcome]
+    return f' class="{" ".join(names)}"' if names else ""
 
 
 def _visible(value: object) -> object:

@@ -22,7 +22,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&@])")
 
 def plain(page: Page, signs: Mapping[int, str] | None = None) -> str:
     """The whole document as plain text; ``signs`` are written otherwise (:meth:`str.maketrans`), except in listings."""
-    lines = [*fill(page.title), ""]
+    lines = [*fill(page.title), "", *(line for line in [*fill(page.lead), ""] if page.lead)]
     for section in page.sections:
         lines += [section.title, "=" * cells(section.title), "", *section_lines(section, signs), ""]
     return "".join(f"{line}\n" for line in lines[:-1])
@@ -98,7 +98,7 @@ def _row_line(row: Sequence[str], widths: Sequence[int], table: Table, *, split:
 
 def markdown(page: Page) -> str:
     """The whole document as Markdown."""
-    lines = [f"# {_escaped(page.title)}", ""]
+    lines = [f"# {_escaped(page.title)}", "", *(line for line in [_escaped(page.lead), ""] if page.lead)]
     for section in page.sections:
         lines += [f"## {section.title}", ""]
         for block in section.blocks:

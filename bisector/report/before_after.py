@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from bisector.analysis import comparison
+from bisector.analysis.comparison import contrast
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.figures import Run, run_words
@@ -23,7 +25,7 @@ from bisector.report.document import Basis, BeforeAfter, Side, Workload
 _TIMES_FROM = 2.0
 _SHOWN_STDDEV = 2.0  # percent
 _ABS_WIDTH, _REL_WIDTH, _ERR_WIDTH = 10, 10, 6
-_WHOLE_FROM, _SHORT_ABOVE, _CHANGE_SHORT_FROM = 1000, 1e8, 1e5
+_WHOLE_FROM, _SHORT_ABOVE, _FACTOR_FROM = 1000, 1e8, 10.0
 _READ_WITH_A_VOWEL = re.compile(r"8|1[18]\D")
 _RULE = "=" * 72
 
@@ -117,6 +119,22 @@ def change_of(compared: BeforeAfter) -> Change:
     objective = compared.objective
     before, after = (fmean(values(side, objective)) for side in (compared.before, compared.after))
     return change(before, after, objective)
+
+
+def effect(compared: BeforeAfter) -> str:
+    """``501 → 3,194 IOPS, 6.4x improvement (95 %: 6.1x to 6.7x)``; an interval takes two trials on either side."""
+    objective = compared.objective
+    sides = [values(side, objective) for side in (compared.before, compared.after)]
+    before, after = map(fmean, sides)
+    text = f"{objective.cell(before)} → {objective.text(after)}, {change(before, after, objective)}"
+    if min(map(min, sides)) <= 0:
+        return text
+    # Each side against 1, so that what they are apart is the ratio of both.
+    found = contrast(*(comparison.effect([1.0] * len(side), side) for side in reversed(sides)))
+    if found is None:
+        return text
+    low, high = sorted(end if found.estimate >= 1 else 1 / end for end in found.interval)
+    return f"{text} (95 %: {low:.1f}x to {high:.1f}x)"
 
 
 def metrics(compared: BeforeAfter) -> tuple[Metric, ...]:
@@ -213,10 +231,17 @@ def lines(compared: BeforeAfter, axes: Sequence[tuple[str, str]]) -> list[str]:
 def metric_line(metric: Metric) -> str:
     """One line, in their widths; a standard deviation of one measurement is none."""
     before, after = fmean(metric.before), fmean(metric.after)
-    percent = 100 * (after - before) / before if before else (math.copysign(math.inf, after) if after else 0.0)
-    form = ".1f" if abs(percent) < _CHANGE_SHORT_FROM else ".2g"
     left, right = _figure(metric.before), _figure(metric.after)
-    return f"{left}{percent:+{_REL_WIDTH}{form}}% {right}  {metric.name}"
+    return f"{left}{_change(before, after):>{_REL_WIDTH + 1}} {right}  {metric.name}"
+
+
+def _change(before: float, after: float) -> str:
+    """In percent, from ten times on as a factor; of nothing there is neither."""
+    if not before:
+        return "from 0" if after else "0.0%"
+    if after / before >= _FACTOR_FROM:
+        return f"{after / before:,.0f}x"
+    return f"{100 * (after - before) / before:+.1f}%"
 
 
 def _figure(values: Sequence[float]) -> str:

@@ -28,7 +28,7 @@ from bisector.report.document import (
     Table,
     Workload,
 )
-from bisector.report.sections import host_facts
+from bisector.report.sections import host_facts, measured_on, minute
 from bisector.status.compared import Result
 from bisector.status.time_spent import TimeSpent
 
@@ -85,11 +85,13 @@ class ComparisonReport:
     versions: tuple[tuple[str, str], ...] = ()
     time: TimeSpent | None = None
     envelope: Envelope | None = None
+    started_at: str = ""
 
 
 def page(report: ComparisonReport) -> Page:
     """The report of a comparison for a renderer."""
-    return Page(title(report), sections(report), report.tool_version)
+    lead = f"{measured_on(report.hosts)}started {minute(report.started_at)}." if report.started_at else ""
+    return Page(title(report), sections(report), report.tool_version, lead)
 
 
 def title(report: ComparisonReport) -> str:

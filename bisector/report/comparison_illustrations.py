@@ -14,7 +14,7 @@ from bisector.report.as_html import Shown
 from bisector.report.comparison import ComparisonReport, page
 from bisector.report.comparison_plots import forest, run_order
 from bisector.report.curves import Curves, Measured, traced
-from bisector.report.drawing import Picture, Plot, draw
+from bisector.report.drawing import Plot, following
 from bisector.status.blocks import Blocks, names
 from bisector.workload.fio.logs import logged_metric
 
@@ -67,5 +67,5 @@ def _curves(blocks: Blocks, setup: int, label: str, run_dir: Path, complaints: l
 
 def html(report: ComparisonReport, drawn: Iterable[Drawn]) -> str:
     """The report as one file, with its plots."""
-    pictures = [Shown(draw(one.plot, Picture.SVG), _ALT.format(one.plot.title)) for one in drawn]
+    pictures = [Shown(following(one.plot), _ALT.format(one.plot.title)) for one in drawn]
     return as_html.render_page(page(report), pictures)

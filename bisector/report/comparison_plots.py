@@ -9,19 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bisector.analysis.comparison import Effect, Scale
+from bisector.analysis.comparison import Effect, Outcome, Scale
 from bisector.core.metric import short
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report.comparison_table import caption, difference_text, word
-from bisector.report.strokes import GREY, HATCHES, INKS, LEGEND_INCHES, axis_label, empty, legend, scale
-from bisector.status.compared import Result, Row
+from bisector.report.strokes import GREY, HATCHES, INKS, SIDES, axis_label, empty, legend, scale
+from bisector.report.terminal import Role
+from bisector.status.compared import Change, Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDTH_INCHES = 7.0
 _ROW_INCHES = 0.32
 _RUNS_INCHES = 2.6
 _LOGARITHMIC_FROM = 3.0
@@ -31,6 +31,7 @@ _NOTHING = 1e-9  # of the width: what is left of a tick at 0
 # Ratios that are written on an axis, on either side of 1.
 _TICKS = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
 _ROUND_BELOW = 1.2
+_PAIR = 2
 _LEAST_GAP = 0.1  # between two of them, of the width
 
 
@@ -42,7 +43,7 @@ class Mark:
     """
 
     label: str
-    arm: int
+    role: Role
     estimate: float
     low: float | None
     high: float | None
@@ -61,10 +62,10 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """A panel for each figure; ``arms`` are the names of all kernels, the first one first."""
+    """A panel for each figure; ``first`` is what the kernels are compared with."""
 
     title: str
-    arms: tuple[str, ...]
+    first: str
     panels: tuple[Panel, ...]
     delta: float
 
@@ -113,7 +114,7 @@ def forest(result: Result, metric: str | None = None) -> Forest | None:
 
     A difference has a linear axis and no place among ratios: it has a panel of its own.
     """
-    arms, rows = _names(result), rows_of(result, metric)
+    first, rows = _names(result)[0], rows_of(result, metric)
     found = [(row, scale, marks) for row in rows for scale in Scale if (marks := tuple(_marks(row, scale, result)))]
     kinds = dict.fromkeys((_caption(row), row.objective, scale) for row, scale, _ in found)
     panels = tuple(
@@ -123,7 +124,10 @@ def forest(result: Result, metric: str | None = None) -> Forest | None:
     )  # fmt: skip
     scales = {panel.scale for panel in panels}
     what = " or ".join(text for scale, text in _AGAINST.items() if scale in scales).capitalize()
-    return Forest(f"{what} {arms[0]}, with 95 % intervals", arms, panels, result.delta) if panels else None
+    title = f"{what} {first}, with 95 % intervals"
+    if len(result.arms) == _PAIR:
+        title = f"{_names(result)[1]}: {title[0].lower()}{title[1:]}"
+    return Forest(title, first, panels, result.delta) if panels else None
 
 
 _AGAINST = {Scale.RATIO: "ratio to", Scale.DIFFERENCE: "difference from"}
@@ -151,11 +155,19 @@ def _names(result: Result) -> tuple[str, ...]:
 
 
 def _marks(row: Row, scale: Scale, result: Result) -> Iterator[Mark]:
-    for arm, change in enumerate(row.changes, 1):
+    for change in row.changes:
         one = change.effect
         if one is not None and one.scale is scale:
-            label = f"{row.label}: {word(change, result.delta)}" if row.deciding else row.label
-            yield Mark(clean(label), arm, one.estimate, *_ends(one), one.band(result.delta))
+            label = row.label if len(result.arms) == _PAIR else f"{row.label}, {change.arm}"
+            label += f": {word(change, result.delta)}" if row.deciding else ""
+            yield Mark(clean(label), _role(change), one.estimate, *_ends(one), one.band(result.delta))
+
+
+def _role(change: Change) -> Role:
+    return _ROLES.get(change.decision.outcome, Role.PLAIN) if change.decision is not None else Role.PLAIN
+
+
+_ROLES = {Outcome.FASTER: Role.BETTER, Outcome.SLOWER: Role.WORSE}
 
 
 def _ends(one: Effect) -> tuple[float | None, float | None]:
@@ -179,29 +191,32 @@ def _dots(row: Row, host: str) -> tuple[Dot, ...]:
 def forest_figure(plot: Forest) -> "Figure":
     """Changes below each other, a panel for each figure: ratios on a logarithmic axis, differences on a linear one."""
     heights = [len(panel.marks) + 1.5 for panel in plot.panels]
-    figure = empty(_WIDTH_INCHES + LEGEND_INCHES, _ROW_INCHES * sum(heights) + 0.5 * len(heights) + 0.5)
+    figure = empty(_ROW_INCHES * sum(heights) + 0.5 * len(heights) + 0.5)
     rows = figure.subplots(len(plot.panels), 1, squeeze=False, height_ratios=heights)
     for panel, (axes,) in zip(plot.panels, rows, strict=True):
         prepare = _ratios if panel.scale is Scale.RATIO else _differences
         prepare(axes, panel, plot)
         _changes(axes, panel, plot)
-    figure.suptitle(plot.title)
+    figure.suptitle(plot.title, x=0.005, ha="left")
     legend(figure)
     return figure
 
 
 def _changes(axes: "Axes", panel: Panel, plot: Forest) -> None:
     for row, one in enumerate(panel.marks):
-        ink = INKS[one.arm % len(INKS)]
+        ink = SIDES[one.role]
         if one.low is not None and one.high is not None:
             axes.plot([one.low, one.high], [row, row], color=ink.colour, linewidth=1.8, marker="|", markersize=9)
         filled = "full" if one.low is not None else "none"
-        axes.plot([one.estimate], [row], ink.marker, color=ink.colour, fillstyle=filled, markersize=7,
-                  label=plot.arms[one.arm])  # fmt: skip
+        axes.plot([one.estimate], [row], ink.marker, color=ink.colour, fillstyle=filled, markersize=5,
+                  label=_SAID[one.role])  # fmt: skip
     axes.set_yticks(range(len(panel.marks)), [one.label for one in panel.marks])
     axes.set_ylim(len(panel.marks) - 0.25, -0.75)
     axes.set_title(panel.title)
-    axes.set_xlabel(f"{_AGAINST[panel.scale]} {plot.arms[0]}")
+    axes.set_xlabel(f"{_AGAINST[panel.scale]} {plot.first}")
+
+
+_SAID = {Role.BETTER: str(Outcome.FASTER), Role.WORSE: str(Outcome.SLOWER), Role.PLAIN: "same or unclear"}
 
 
 def _ends_of(panel: Panel) -> Iterator[float]:
@@ -277,12 +292,12 @@ def tick_text(ratio: float) -> str:
 
 def runs_figure(plot: RunOrder) -> "Figure":
     """Values over the numbers of the trials, a panel for each setup."""
-    figure = empty(_WIDTH_INCHES + LEGEND_INCHES, _RUNS_INCHES * len(plot.panels) + 0.5)
+    figure = empty(_RUNS_INCHES * len(plot.panels) + 0.5)
     rows = figure.subplots(len(plot.panels), 1, squeeze=False)
     for panel, (axes,) in zip(plot.panels, rows, strict=True):
         _runs_panel(axes, panel, plot.arms)
     rows[-1][0].set_xlabel("number of the trial")
-    figure.suptitle(plot.title)
+    figure.suptitle(plot.title, x=0.005, ha="left")
     legend(figure)
     return figure
 

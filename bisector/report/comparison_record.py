@@ -39,7 +39,7 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
     """The document of a run that compares, whether it goes on or not."""
     plan = blocks.plan
     trials = [one.trial for one in blocks.placed]
-    state = state_of(run, store)
+    state, asked = state_of(run, store), store.bisection()
     return ComparisonReport(
         result=result_of(blocks),
         kernels=tuple(_kernels(plan, blocks)),
@@ -53,7 +53,8 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
         run_dir=run.path,
         resume_command=to_go_on(run.path, state[0], blocks),
         command=_command(plan, *store.budgets()[-1:]),
-        tool_version=store.bisection().tool_version,
+        tool_version=asked.tool_version,
+        started_at=asked.created_at,
         versions=tuple(_versions(run.path, trials)),
         time=TimeSpent.of(store, trials),
     )

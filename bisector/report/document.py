@@ -17,6 +17,7 @@ from bisector.core.printable import clean
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Verdict
+from bisector.git.shown import ShownCommit
 from bisector.status.view import BisectionView, TrialView
 
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # SHA-1 or SHA-256
@@ -155,6 +156,7 @@ class Report:
     tool_version: str
     parents: tuple[Commit, ...] = ()
     envelope: Envelope | None = None
+    answer: ShownCommit | None = None
 
     @property
     def imported(self) -> bool:
@@ -273,8 +275,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole document as every renderer takes it, whatever it is about."""
+    """A whole document as every renderer takes it, whatever it is about; ``lead`` says where and when."""
 
     title: str
     sections: tuple[Section, ...]
     tool_version: str
+    lead: str = ""

@@ -4,6 +4,7 @@ matplotlib takes longer to load than most commands take in all, so it is loaded 
 """
 
 import io
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -15,10 +16,11 @@ from bisector.report.curves import TOGETHER, Curves, Line, Panel
 from bisector.report.nights import Nights, nights_figure
 from bisector.report.search_plots import After, Commits, How, Mark, Narrowing
 from bisector.report.strokes import (
+    BLACK,
     BOTTOM,
+    GREY,
     HATCHES,
     INKS,
-    LEGEND_INCHES,
     SIDES,
     Ink,
     axis_label,
@@ -57,20 +59,52 @@ _DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
 _DISK_HATCHES = ("\\\\\\", "|||")  # beside levels, which have the others
 # How a mark is filled says how its figure came about; with "none" only its edge is drawn.
 _FILLS = {How.WHOLE: "full", How.EARLY: "bottom", How.SAME: "none", How.NONE: "none"}
-_PANEL_INCHES = (4.6, 2.7)
-_COMMIT_INCHES = 0.28
-_WIDEST_INCHES = 20.0
+_PANEL_INCHES = 2.7
+_MOST_NAMES = 70  # of commits below an axis
 _DPI = 110
 
 
-def draw(plot: Plot, picture: Picture) -> bytes:
+def draw(plot: Plot, picture: Picture, *, transparent: bool = False) -> bytes:
     """The file of a plot; equal plots give equal files."""
     with _styled():
         figure = _figure(plot)
         file = io.BytesIO()
         # Without a date, so that nothing but the content decides.
-        figure.savefig(file, format=picture.value, dpi=_DPI, metadata=_METADATA[picture])
+        figure.savefig(file, format=picture.value, dpi=_DPI, metadata=_METADATA[picture], transparent=transparent)
     return file.getvalue()
+
+
+def following(plot: Plot) -> bytes:
+    """A plot as SVG without a background, whose colours follow the reader's light or dark scheme (mediaqueries-5)."""
+    rules = "".join(
+        f'[style*="{name}: {light}"],[{name}="{light}"]{{{name}:{dark}!important}}'
+        for light, dark in _IN_THE_DARK
+        for name in _PAINTS
+    )
+    # What is black has no fill of its own, and inherits this one.
+    rules += f"svg{{fill:{_LETTERS}}}image{{filter:invert(.9)}}"
+    style = f"<style>@media {DARK}{{{rules}}}</style>"
+    head, tag, rest = draw(plot, Picture.SVG, transparent=True).partition(b"<svg ")
+    opening, end, content = rest.partition(b">")
+    return head + tag + opening + end + style.encode() + content
+
+
+DARK = "(prefers-color-scheme:dark)"
+_PAINTS = ("fill", "stroke")
+_LETTERS = "#ececec"
+_IN_THE_DARK = (
+    ("#000000", _LETTERS),
+    ("#ffffff", "#161616"),
+    (GREY, "#b4b4b4"),
+    ("#999999", "#8a8a8a"),
+    ("#bbbbbb", "#6a6a6a"),
+    ("#dddddd", "#3a3a3a"),
+    ("#f2f2f2", "#262626"),
+    ("#0072b2", "#7cc4f0"),
+    ("#d55e00", "#ffa366"),
+    ("#009e73", "#4fd0a5"),
+    ("#cc79a7", "#e39cc4"),
+)
 
 
 _METADATA: dict[Picture, dict[str, str | None]] = {
@@ -88,8 +122,10 @@ def _styled() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(
             {
-                "font.size": 9.0,
-                "axes.titlesize": 9.0,
+                "font.size": 8.0,
+                "axes.titlesize": 8.0,
+                "axes.titlelocation": "left",
+                "figure.titlesize": 9.0,
                 "svg.fonttype": "none",
                 "svg.hashsalt": "bisector",
                 "font.family": "sans-serif",
@@ -125,7 +161,7 @@ def _figure(plot: Plot) -> "Figure":
 
 def _curves(plot: Curves) -> "Figure":
     across, down = max(map(len, plot.rows)), len(plot.rows)
-    figure = empty(_PANEL_INCHES[0] * across + LEGEND_INCHES, _PANEL_INCHES[1] * down + 0.5)
+    figure = empty(_PANEL_INCHES * down + 0.5)
     axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     for row, of_row in zip(plot.rows, axes, strict=True):
         for panel, one in zip(row, of_row, strict=True):
@@ -137,7 +173,7 @@ def _curves(plot: Curves) -> "Figure":
         of_row[0].set_ylabel(f"{plot.objective.io_direction} {plot.objective.definition.unit} ({each})")
     scale(axes[0][0], plot.objective.definition.unit, logarithmic=plot.logarithmic)
     axes[0][0].set_xlim(left=0)
-    figure.suptitle(plot.title)
+    figure.suptitle(plot.title, x=0.005, ha="left")
     legend(figure)
     return figure
 
@@ -173,8 +209,7 @@ def _line(axes: "Axes", line: Line, kernel: str, ink: Ink) -> None:
 
 
 def _commits(plot: Commits) -> "Figure":
-    width = min(_WIDEST_INCHES, max(6.0, _COMMIT_INCHES * len(plot.names) + LEGEND_INCHES))
-    figure = empty(width, 4.6)
+    figure = empty(4.6)
     axes = figure.subplots()
     for index, level in enumerate(plot.levels):
         numbered = f"level of {level.trials} whole {'run' if level.trials == 1 else 'runs'}"
@@ -189,8 +224,17 @@ def _commits(plot: Commits) -> "Figure":
     if plot.threshold is not None:
         threshold(axes, plot.threshold, plot.objective)
     if plot.step is not None:
-        axes.axvline(plot.step - 0.5, color="#000000", linewidth=1.2, linestyle="-", label="the step")
-    axes.set_xticks(range(len(plot.names)), plot.names, rotation=90, family="monospace", fontsize=7)
+        axes.axvline(plot.step - 0.5, color=BLACK, linewidth=1.2, linestyle="-", label="the step")
+        # On the side that has more room.
+        before = plot.step > len(plot.names) / 2
+        axes.annotate(f"first {dict(plot.words)[Verdict.NEW]}: {plot.names[plot.step].rpartition(' ')[2]}",
+                      (plot.step - 0.5, 1), (-5 if before else 5, -4), xycoords=axes.get_xaxis_transform(),
+                      textcoords="offset points", ha="right" if before else "left", va="top", weight="bold",
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})  # fmt: skip
+    # Where not every commit has room for its name, the answer has it all the same.
+    every = math.ceil(len(plot.names) / _MOST_NAMES)
+    named = [place for place in range(len(plot.names)) if place % every == 0 or place == plot.step]
+    axes.set_xticks(named, [plot.names[place] for place in named], rotation=90, family="monospace", fontsize=7)
     axes.set_xlim(-0.7, len(plot.names) - 0.3)
     axes.set_xlabel(plot.axis)
     axes.set_ylabel(axis_label(plot.objective))
@@ -225,7 +269,7 @@ def _marks(axes: "Axes", plot: Commits) -> None:
 
 
 def _narrowing(plot: Narrowing) -> "Figure":
-    figure = empty(9.5, max(3.2, 0.19 * len(plot.steps) + 2.0))
+    figure = empty(max(3.2, 0.19 * len(plot.steps) + 2.0))
     range_, sizes = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
     rows = range(len(plot.steps))
     _mass(figure, range_, plot)

@@ -21,7 +21,7 @@ from bisector.report import as_html, curves, reporting
 from bisector.report.as_html import Detail
 from bisector.report.curves import Curves, Measured, traced
 from bisector.report.document import Report
-from bisector.report.drawing import Picture, Plot, draw
+from bisector.report.drawing import Plot, following
 from bisector.report.search_plots import Narrowing, commits, narrowed
 from bisector.report.terminal import verdict_role
 from bisector.status.conclusion import CONFIG_ARTIFACT
@@ -122,7 +122,7 @@ def plotted(kind: Kind, source: Source) -> Plotted:
 def page(source: Source) -> str:
     """The report as HTML."""
     plots = [plotted(kind, source).plot for kind in Kind]
-    pictures = [as_html.Shown(draw(plot, Picture.SVG), _ALT.format(plot.title)) for plot in plots if plot is not None]
+    pictures = [as_html.Shown(following(plot), _ALT.format(plot.title)) for plot in plots if plot is not None]
     return as_html.render(source.report, details(source), pictures)
 
 

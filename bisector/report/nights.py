@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_INCHES = (8.6, 3.0)
-_LEGEND_INCHES = 3.4
-_LINE_INCHES = 0.19
+_PANEL_INCHES = 3.0
 _TOP = 0.93  # of the height of the axes
 _MARGIN = timedelta(minutes=10)
 # From this factor between the least and the largest figure on, equal lengths are equal ratios.
@@ -112,8 +110,7 @@ _INKS = {
 
 def nights_figure(plot: Nights) -> "Figure":
     """A panel for each job, one below the other."""
-    words = len(Seen) + 4 + sum(len(panel.changes) for panel in plot.panels)
-    figure = empty(_INCHES[0] + _LEGEND_INCHES, max(_INCHES[1] * len(plot.panels) + 0.6, _LINE_INCHES * words))
+    figure = empty(_PANEL_INCHES * len(plot.panels) + 0.6)
     rows = figure.subplots(len(plot.panels), 1, squeeze=False, sharex=True)
     numbers = count(1)
     for panel, (axes,) in zip(plot.panels, rows, strict=True):
@@ -121,7 +118,7 @@ def nights_figure(plot: Nights) -> "Figure":
         for change, n in zip(panel.changes, numbers, strict=False):
             _change(axes, n, change)
     _dates(rows[-1][0], plot)
-    figure.suptitle(plot.title)
+    figure.suptitle(plot.title, x=0.005, ha="left")
     legend(figure)
     return figure
 

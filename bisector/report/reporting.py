@@ -25,6 +25,7 @@ from bisector.core.trial import Trial
 from bisector.git import bundle
 from bisector.git.remotes import origin
 from bisector.git.repository import Repository
+from bisector.git.shown import ShownCommit, shown
 from bisector.host.files import inside
 from bisector.report.document import Asked, Host, Origin, Report, Row, Workload
 from bisector.status import from_record
@@ -50,10 +51,10 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
     asked = store.bisection()
     settings = options.from_json(asked.settings)
     view = from_record.view(run, store, by)
-    trials = [shown.trial for shown in view.trials]
+    trials = [one.trial for one in view.trials]
     # Settings say how commits are measured here; how others measured theirs is not known.
     measured_here = not store.by_others
-    places, parents, where = _of_history(asked, view)
+    places, parents, where, answer = _of_history(asked, view)
     return Report(
         bisection=view,
         rows=_rows(view.trials, places),
@@ -66,19 +67,22 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
         bisect_log=_text(run.path, GIT_LOG),
         tool_version=asked.tool_version,
         parents=parents,
+        answer=answer,
     )
 
 
-def _of_history(asked: BisectionRow, view: BisectionView) -> tuple[dict[str, int], tuple[Commit, ...], Origin]:
-    """What only git knows: each commit's place, the culprit's parents, where it all comes from."""
+def _of_history(
+    asked: BisectionRow, view: BisectionView
+) -> tuple[dict[str, int], tuple[Commit, ...], Origin, ShownCommit | None]:
+    """What only git knows: each commit's place, the answer's parents, where it all comes from, the answer itself."""
     first = view.first_fixed
     if asked.repository is None:
-        return {}, (), Origin("")
+        return {}, (), Origin(""), None
     with suppress(BisectorError), Repository.open(asked.repository) as repository:
         parents = repository.commits(repository.parents(first.sha)) if first is not None else ()
         where = Origin(*origin(repository, (first or view.new).sha))
-        return _places(repository, asked, view), parents, where
-    return {}, (), Origin(asked.repository.name)
+        return _places(repository, asked, view), parents, where, shown(repository, first) if first is not None else None
+    return {}, (), Origin(asked.repository.name), None
 
 
 def _without_command(view: BisectionView) -> Asked:
@@ -97,7 +101,7 @@ def _places(repository: Repository, asked: BisectionRow, view: BisectionView) ->
 
 def _rows(trials: Iterable[TrialView], places: dict[str, int]) -> tuple[Row, ...]:
     """In history order; what is not in the range (a merge base) is older than it, and stands first."""
-    rows = (Row(places.get(shown.trial.commit.sha), shown) for shown in trials)
+    rows = (Row(places.get(one.trial.commit.sha), one) for one in trials)
     return tuple(sorted(rows, key=_order))
 
 

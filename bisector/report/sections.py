@@ -22,7 +22,26 @@ _LISTED = 20
 
 def page(report: Report) -> Page:
     """The report of a bisection for a renderer."""
-    return Page(title(report), sections(report), report.tool_version)
+    return Page(title(report), sections(report), report.tool_version, _lead(report))
+
+
+def _lead(report: Report) -> str:
+    """Where it was measured, and when; of what others measured that is not known."""
+    view = report.bisection
+    if report.imported:
+        return f"Measured by others; imported {minute(view.started_at)}."
+    ended = f"ended {minute(view.ended_at)}" if view.ended_at else "not ended yet"
+    return f"{measured_on(report.hosts)}started {minute(view.started_at)}, {ended}."
+
+
+def measured_on(hosts: Sequence[Host]) -> str:
+    """The hosts that measured, as the beginning of a sentence."""
+    return f"Measured on {', '.join(clean(host.name) for host in hosts)}; " if hosts else "The run "
+
+
+def minute(at: str) -> str:
+    """A time of the record for people, who need no seconds."""
+    return f"{at[:10]} {at[11:16]}{' UTC' if at.endswith('+00:00') else ''}"
 
 
 def title(report: Report) -> str:
@@ -131,7 +150,9 @@ _STANDING = {
 def _outcome(report: Report) -> str:
     view = report.bisection
     if view.first_fixed is not None:
-        return f"{view.first_fixed.short} is the first {view.terms.new} commit"
+        compared = report.before_after
+        by = f", {before_after.change_of(compared).with_article}" if compared is not None else ""
+        return f"{view.first_fixed.short} is the first {view.terms.new} commit{by}"
     if view.state is State.NARROWED:
         return f"narrowed to {units.plural(len(view.candidates), 'commit')}"
     return _STANDING[view.state]
@@ -140,6 +161,9 @@ def _outcome(report: Report) -> str:
 def _answer(report: Report) -> Iterator[Block]:
     view = report.bisection
     yield Paragraph(" ".join(filter(None, (answer_sentence(report), confirmation(report)))))
+    yield _facts(_shown(report))
+    if view.first_fixed is not None:
+        yield Listing((f"git show {view.first_fixed.short}",))
     if view.first_fixed is None and view.state is State.NARROWED:
         yield Listing(tuple(candidate_lines(view))[:_LISTED] + _more(view.candidates))
     if view.skips_in_the_way:
@@ -149,6 +173,16 @@ def _answer(report: Report) -> Iterator[Block]:
         yield Paragraph(terms_sentence(report))
     if view.seen_again:
         yield Paragraph(f"Seen again {view.seen_again}.")
+
+
+def _shown(report: Report) -> Iterator[tuple[str, str]]:
+    """How much the change is, who made it, and where it was discussed."""
+    compared, commit = report.before_after, report.answer
+    if compared is not None:
+        yield compared.objective.metric, before_after.effect(compared)
+    if commit is not None:
+        yield "author", f"{commit.author}, {commit.authored_at[:10]}"
+        yield from commit.trailers
 
 
 def candidate_lines(view: BisectionView) -> Iterator[str]:

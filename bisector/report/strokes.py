@@ -3,6 +3,7 @@
 matplotlib is loaded when something is drawn (:mod:`bisector.report.drawing`).
 """
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from bisector.core.metric import Unit
@@ -24,7 +25,8 @@ class Ink(NamedTuple):
 
 BLACK, GREY = "#000000", "#555555"
 _BLUE, _ORANGE = "#0072B2", "#D55E00"
-INKS = (Ink(_BLUE, "o"), Ink(_ORANGE, "^"), Ink(BLACK, "s"), Ink("#009E73", "D"))
+# Of what is on no side: none of these says better or worse.
+INKS = (Ink(BLACK, "o"), Ink("#009E73", "s"), Ink("#CC79A7", "D"), Ink(GREY, "P"))
 # By which side is better; red and green are not told apart by everybody.
 SIDES = {
     Role.BETTER: Ink(_BLUE, "^"),
@@ -34,22 +36,30 @@ SIDES = {
     Role.PLAIN: Ink(BLACK, "o"),
 }
 HATCHES = ("///", "...")
-LEGEND_INCHES = 2.4
+WIDTH_INCHES = 10.0  # of every picture, so that letters have one size
+_LETTER_INCHES, _HANDLE_INCHES, _ENTRY_INCHES = 0.052, 0.55, 0.16
 BOTTOM = 0.03  # of the height of the axes: what has no figure stands below those that have one
 
 
-def empty(width: float, height: float) -> "Figure":
-    """A figure of that size in inches, drawn by Agg or as SVG: no window, no state that is shared."""
+def empty(height: float) -> "Figure":
+    """A figure of that height in inches, drawn by Agg or as SVG: no window, no state that is shared."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - see above
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
 
 
 def legend(figure: "Figure") -> None:
-    """One for all panels, beside them, where it hides nothing."""
+    """One for all panels, below them, in as many columns as there is room for; the figure grows by its height."""
     of_panels = [axes.get_legend_handles_labels() for axes in figure.axes]
     by_label = {label: handle for handles, labels in of_panels for handle, label in zip(handles, labels, strict=True)}
-    figure.legend(list(by_label.values()), list(by_label), fontsize=7, loc="outside right upper")
+    if not by_label:
+        return
+    each = _HANDLE_INCHES + _LETTER_INCHES * max(map(len, by_label))
+    columns = max(1, min(len(by_label), int(WIDTH_INCHES / each)))
+    figure.set_figheight(figure.get_figheight() + _ENTRY_INCHES * math.ceil(len(by_label) / columns))
+    figure.legend(
+        list(by_label.values()), list(by_label), fontsize=7, loc="outside lower left", ncols=columns, frameon=False
+    )
 
 
 def band(axes: "Axes", low: float, high: float, label: str, hatch: str) -> None:

@@ -4,11 +4,14 @@ What a browser cannot be asked is in tests/report/test_as_html.py.
 """
 
 import importlib.resources
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.image import imread
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -20,7 +23,7 @@ from bisector.report.as_html import Detail, Shown
 from bisector.report.comparison import ComparisonReport
 from bisector.report.curves import curves
 from bisector.report.document import Report
-from bisector.report.drawing import Picture, draw
+from bisector.report.drawing import following
 from bisector.status.view import OptionChange
 from tests.examples import cell
 from tests.report import comparison_examples, documents, examples
@@ -33,6 +36,10 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 PHONE, DESK = (360, 740), (1280, 900)
+LEAST_POINTS = 7  # the letters of a legend
+# Of what is shown; a table is wider than a desk's window only where it has to be.
+EDGES = """return [...document.querySelectorAll(arguments[0])].filter(one => one.checkVisibility()).map(one => {
+    const box = one.getBoundingClientRect(); return [box.left, box.right]; })"""
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
 
 
@@ -72,7 +79,7 @@ def page() -> str:
         )
         for row in made.rows
     ]
-    pictures = [Shown(draw(plot, Picture.SVG), f"Plot: {plot.title}") for plot in (drawn, by_commit)]
+    pictures = [Shown(following(plot), f"Plot: {plot.title}") for plot in (drawn, by_commit)]
     return as_html.render(made, details, pictures)
 
 
@@ -161,9 +168,14 @@ def test_page_never_scrolls_sideways(browser: webdriver.Chrome, file: Path, size
         if opened:
             open_all(browser)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
-    for box in browser.find_elements(By.CSS_SELECTOR, "details .sketches, details pre, .picture"):
-        assert box.rect["x"] >= 0
-        assert box.rect["x"] + box.rect["width"] <= size[0]
+    boxes = "details .sketches, details pre, .picture, tr.trial th, tr.trial td, dd, nav li"
+    edges = browser.execute_script(EDGES, boxes)
+    assert len(edges) > 50
+    assert all(left >= 0 and right <= size[0] for left, right in edges)
+    hashes = browser.execute_script(
+        "return [...document.querySelectorAll('th code')].map(h => h.getClientRects().length)"
+    )
+    assert set(hashes) == {1}, "none is broken in two"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -196,7 +208,7 @@ def test_page_of_a_comparison_is_as_accessible(
     """Two kernels, and three, whose rows have groups: what names a group stays in sight on a phone."""
     made = example()
     plots = (comparison_plots.forest(made.result), comparison_plots.run_order(made.result))
-    shown = [Shown(draw(plot, Picture.SVG), f"Plot: {plot.title}") for plot in plots if plot is not None]
+    shown = [Shown(following(plot), f"Plot: {plot.title}") for plot in plots if plot is not None]
     path = tmp_path / "comparison.html"
     path.write_text(as_html.render_page(comparison.page(made), shown), encoding="utf-8")
     look(browser, path, size, scheme)
@@ -205,6 +217,13 @@ def test_page_of_a_comparison_is_as_accessible(
     named = browser.find_elements(By.CSS_SELECTOR, "caption div, tr.group div")
     assert {one.text for one in named} >= {"read.iops of the worst job (higher is better)"}
     assert all(one.rect["x"] >= 0 and one.rect["x"] + one.rect["width"] <= size[0] for one in named)
+    if size == PHONE:  # a card for each kernel, whose name and figures are within the edges
+        edges = browser.execute_script(EDGES, ".scroll th, .scroll td")
+        assert len(edges) > 20
+        assert all(left >= 0 and right <= size[0] for left, right in edges)
+        titles = """return [...document.querySelectorAll(".result td[data-title]")].map(one =>
+            getComputedStyle(one, "::before").content)"""
+        assert {'"change"', '"95 % interval"'} < set(browser.execute_script(titles))
     (region, *_) = browser.find_elements(By.CSS_SELECTOR, ".scroll")
     region.send_keys(Keys.END)
     assert region == browser.switch_to.active_element, "the keyboard reaches what is beyond the edge"
@@ -232,13 +251,32 @@ def test_whole_without_scripts(browser: webdriver.Chrome, file: Path) -> None:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
-def test_letters_of_all_pictures_have_one_size(browser: webdriver.Chrome, file: Path) -> None:
-    """They are drawn in one size, so none is stretched to the width of the page."""
+def test_pictures_fill_the_width_and_their_letters_can_be_read(browser: webdriver.Chrome, file: Path) -> None:
+    """On a phone they are wider than it, and scroll in their box."""
+    shown = "return [...document.images].map(one => [one.clientWidth, one.parentElement.clientWidth, one.naturalWidth])"
     look(browser, file)
-    scales = browser.execute_script("return [...document.images].map(one => one.clientWidth / one.naturalWidth)")
-    assert scales == [1, 1]
+    assert {wide == box for wide, box, _ in browser.execute_script(shown)} == {True}
     look(browser, file, PHONE)
-    assert browser.execute_script("return Math.max(...[...document.images].map(one => one.clientWidth))") <= PHONE[0]
+    for wide, box, natural in browser.execute_script(shown):
+        assert box < PHONE[0] < wide
+        assert LEAST_POINTS / 0.75 * wide / natural >= 9, "pixels"
+
+
+def test_pictures_follow_the_scheme(browser: webdriver.Chrome, file: Path) -> None:
+    for scheme, is_light in (("light", True), ("dark", False)):
+        look(browser, file, DESK, scheme)
+        picture = browser.find_element(By.CSS_SELECTOR, ".picture img").screenshot_as_png
+        usual = np.median(imread(io.BytesIO(picture))[..., :3])
+        assert (usual > 0.9) if is_light else (usual < 0.2)
+
+
+def test_every_expander_has_something_in_it(browser: webdriver.Chrome, file: Path) -> None:
+    look(browser, file)
+    inside = """return [...document.querySelectorAll("details")].map(one =>
+        one.textContent.trim().length - one.querySelector("summary").textContent.trim().length)"""
+    found = browser.execute_script(inside)
+    assert len(found) == 7  # six rows and the patch
+    assert min(found) > 20
 
 
 def test_nothing_is_asked_of_a_network_and_nothing_foreign_runs(browser: webdriver.Chrome, file: Path) -> None:

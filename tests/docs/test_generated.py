@@ -3,11 +3,12 @@
 import re
 from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from bisector.storage.layers import LAYERS
-from tests.docs import generate
+from tests.docs import generate, pictures
 
 
 @pytest.mark.parametrize("path", generate.pages(), ids=lambda path: path.name)
@@ -23,6 +24,13 @@ def test_links_within_a_page_lead_to_its_headings(path: Path) -> None:
     headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
     anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
     assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= anchors
+
+
+def test_pictures_say_what_the_code_draws() -> None:
+    """Their words; lines and letters are those of the matplotlib that drew them."""
+    for name, picture in pictures.drawn().items():
+        words = [set(ET.fromstring(svg).itertext()) for svg in (picture, (pictures.DOCS / name).read_bytes())]
+        assert words[0] == words[1], "`python -m tests.docs.pictures` writes it again"
 
 
 def test_schemas_are_what_the_code_says() -> None:

@@ -9,6 +9,7 @@ from bisector.core.figures import Contention
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.core.verdict import Direction, Verdict
+from bisector.git.shown import ShownCommit
 from bisector.report.document import Asked, Envelope, Host, Origin, Report, Row, Workload
 from bisector.status.view import BisectionView, TrialView
 from tests.analysis.recorded import RECORDED, fio_2_run
@@ -31,6 +32,14 @@ ENVELOPE = Envelope(
     cc=("dm-devel@lists.example.org",),
 )
 
+ANSWER = ShownCommit(
+    "A U Thor",
+    "2026-01-10T09:00:00+01:00",
+    (("Link", "https://lore.example.org/r/1@example.com"), ("Fixes", '0a5b3c7d9e1f ("Linux 5.0")')),
+    "1 file changed, 1 insertion(+), 1 deletion(-)",
+    ("--- a/drivers/md/dm.c", "+++ b/drivers/md/dm.c", "@@ -1 +1 @@", "-one", "+two"),
+    cut=False,
+)
 IOPS = Objective()
 
 
@@ -57,6 +66,7 @@ def document(view: BisectionView, parents: tuple[Commit, ...] = ()) -> Report:
         tool_version="0.1.0",
         parents=parents,
         envelope=ENVELOPE,
+        answer=ANSWER if view.first_fixed is not None else None,
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.verdict import Terms, Verdict
+from bisector.git.shown import ShownCommit
 from bisector.report import as_html
 from bisector.report.as_html import HEIGHT, WIDTH, Detail, Shown, Sketch, Tick, sketches
 from bisector.report.curves import Curves, Measured, curves
@@ -68,9 +69,13 @@ def whole(report: Report) -> Page:
 
 @pytest.mark.parametrize("name", documents.DOCUMENTS)
 def test_every_document_is_well_formed_with_and_without_details(name: str) -> None:
+    """Without anything behind it a row has no expander; the patch of the answer is one more."""
     report = documents.DOCUMENTS[name]()
-    assert Page(as_html.render(report)).all("details") == []
-    assert len(whole(report).all("details")) == len(report.rows)
+    patch = int(report.bisection.first_fixed is not None)
+    empty = [Detail(row.shown.n) for row in report.rows]
+    for known in ((), empty):
+        assert len(Page(as_html.render(report, known)).all("details")) == patch
+    assert len(whole(report).all("details")) == len(report.rows) + patch
 
 
 def test_table_has_what_the_other_formats_have() -> None:
@@ -79,7 +84,9 @@ def test_table_has_what_the_other_formats_have() -> None:
     assert len(page.all("tbody")) == 5
     assert [body["class"] for body in page.all("tbody")] == ["worse", "worse", "better", "better", "better"]
     assert "1,002 / 9,104" in page.text
-    assert "Trial 4: curves, console, configuration" in page.text
+    assert "Trial 4: curves, last log lines, console, .config (1 option changed)" in page.text
+    assert "The patch: 1 file changed, 1 insertion(+), 1 deletion(-)" in page.text
+    assert {"added", "removed", "place"} == {one["class"] for one in page.all("span")}
     assert "CONFIG_HZ: 250 -> 1000" in page.text
     assert "The effective .config differs from that of 0a5b3c7d9e1f" in page.text
 
@@ -87,7 +94,7 @@ def test_table_has_what_the_other_formats_have() -> None:
 def test_details_are_those_of_the_row() -> None:
     report = documents.found()
     html = as_html.render(report, [Detail(n, console=(f"console of {n}",)) for n in (5, 4, 3, 2, 1)])
-    shown = re.findall(r"Trial (\d+): curves|console of (\d+)\n", html)
+    shown = re.findall(r"Trial (\d+): console<|console of (\d+)\n", html)
     assert [a or b for a, b in shown] == ["1", "1", "3", "3", "4", "4", "5", "5", "2", "2"]
 
 
@@ -102,7 +109,10 @@ def test_nothing_is_loaded_and_no_other_script_runs() -> None:
         for name in attributes
         if name in {"src", "href", "srcset", "action", "data", "style"} or name.startswith("on")
     ]
-    assert loading == [("img", "src")]
+    assert [one for one in loading if one != ("a", "href")] == [("img", "src")]
+    links = [link["href"] or "" for link in page.all("a")]
+    assert [link for link in links if not link.startswith("#")] == ["https://lore.example.org/r/1@example.com"]
+    assert {link[1:] for link in links if link.startswith("#")} <= {str(one.get("id")) for _, one in page.found}
     assert page.all("link") == []
     assert not re.search(r"@import|url\(", html)
     (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
@@ -124,8 +134,16 @@ def _hostile() -> Page:
     made = documents.found()
     rows = tuple(replace(row, shown=shown) for row, shown in zip(made.rows, trials, strict=False))
     asked = replace(made.asked, old_rev=HOSTILE, command=HOSTILE)
+    links = (("Link", "javascript:alert(1)"), ("Link", f"https://x.org/{HOSTILE}"), (HOSTILE, "https://[::1]/"))
     report = replace(
-        made, bisection=view, rows=rows, asked=asked, bisect_log=HOSTILE, tool_version=HOSTILE, storage=(HOSTILE,)
+        made,
+        bisection=view,
+        rows=rows,
+        asked=asked,
+        bisect_log=HOSTILE,
+        tool_version=HOSTILE,
+        storage=(HOSTILE,),
+        answer=ShownCommit(HOSTILE, HOSTILE, links, HOSTILE, (HOSTILE, f"+{HOSTILE}"), cut=True),
     )
     drawn = curves(HOSTILE, [Measured(HOSTILE, both_sides()[1].runs)], Objective(), 1.0)
     option = OptionChange(HOSTILE, HOSTILE, HOSTILE)
@@ -140,6 +158,7 @@ def test_hostile_text_stays_text() -> None:
     assert not any(name.startswith("on") for _, attributes in page.found for name in attributes)
     assert "{{ 7*7 }}" in page.text
     assert "\x1b" not in page.text
+    assert all((link["href"] or "").startswith("#") for link in page.all("a"))
     assert page.all("img")[0]["alt"] == clean(HOSTILE)
 
 

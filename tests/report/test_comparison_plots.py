@@ -54,7 +54,7 @@ def test_differences_have_a_panel_of_their_own_with_their_intervals() -> None:
     made = examples.report(zero, some)
     plot = forest(made.result)
     assert plot is not None
-    assert plot.title == "Ratio to or difference from v6.10, with 95 % intervals"
+    assert plot.title == "v6.11: ratio to or difference from v6.10, with 95 % intervals"
     ratios, differences = sorted(plot.panels, key=lambda panel: panel.scale, reverse=True)
     assert (ratios.scale, differences.scale) == (Scale.RATIO, Scale.DIFFERENCE)
     assert ratios.title == differences.title == "cache.dirty_blocks (lower is better)"
@@ -79,7 +79,7 @@ def test_the_axis_of_differences_is_linear_and_has_signs_and_units() -> None:
     assert low == -high < -16
     shown = [text.get_text() for text in axes.get_xticklabels()]
     assert {"-16", "0", "+16"} <= set(shown)
-    assert figure.get_suptitle() == "Difference from v6.10, with 95 % intervals"
+    assert figure.get_suptitle() == "v6.11: difference from v6.10, with 95 % intervals"
 
 
 def test_a_difference_of_nothing_and_one_block_without_an_interval_can_be_drawn() -> None:
@@ -135,6 +135,13 @@ def test_pictures_are_drawn_and_equal_ones_are_equal_files(name: str) -> None:
         svg = draw(plot, Picture.SVG)
         assert svg == draw(plot, Picture.SVG)
         assert b"v6.11" in svg
+
+
+def test_no_two_rows_of_a_panel_have_one_label() -> None:
+    plot = forest(examples.matrix().result)
+    assert plot is not None
+    for panel in plot.panels:
+        assert len({mark.label for mark in panel.marks}) == len(panel.marks)
 
 
 def test_picture_of_one_block_and_of_a_huge_ratio() -> None:

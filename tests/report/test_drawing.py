@@ -1,5 +1,6 @@
 """What matplotlib makes of the plots' values: whole files, the same each time, told apart without colours."""
 
+import re
 import struct
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
 from bisector.report import curves, drawing, nights, search_plots, strokes
 from bisector.report.curves import Curves, Measured
-from bisector.report.drawing import Picture, Plot, draw
+from bisector.report.drawing import Picture, Plot, draw, following
 from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
 from bisector.report.search_plots import Commits, Narrowing, narrowing
 from tests.examples import baseline
@@ -96,6 +97,31 @@ def test_svg_is_whole_and_says_what_its_axes_are(plot: Plot) -> None:
     assert all(word in words for word in _SAID[type(plot)]), words
     assert b"http://" not in svg.replace(b"http://www.w3.org/", b"")
     assert draw(plot, Picture.SVG) == svg
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_a_picture_of_the_page_follows_the_scheme(plot: Plot) -> None:
+    """Without a background; every colour that it has on paper has one in the dark."""
+    svg = following(plot).decode()
+    style, ended, drawn = svg.partition("</style>")
+    assert ended
+    assert "@media (prefers-color-scheme:dark)" in style
+    assert 'id="patch_1"' not in drawn or "fill: #ffffff" not in drawn.partition('id="patch_1"')[2][:400]
+    used = set(re.findall(r"(?:fill|stroke)(?:: |=\")(#\w{6})", drawn))
+    assert used
+    assert {colour for colour in used if f"fill: {colour}" not in style} == set()
+    assert ET.fromstring(svg).get("width") == "720pt"
+
+
+def test_the_answer_is_named_at_its_step() -> None:
+    plot = by_commit()
+    assert plot.step is not None
+    words = list(ET.fromstring(draw(plot, Picture.SVG)).itertext())
+    assert "first fixed: 3a5b3c7d9e1f" in words
+    many = replace(plot, names=tuple(f"{n}: {n:012x}" for n in range(500)), step=333)
+    words = [word.strip() for word in ET.fromstring(draw(many, Picture.SVG)).itertext()]
+    assert {"first fixed: 00000000014d", "333: 00000000014d"} <= set(words)
+    assert sum(": 0000" in word for word in words) < 80
 
 
 def test_png() -> None:

@@ -1,6 +1,7 @@
 """What is behind each row of a page, from a real run directory; and the command that writes it."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,7 +112,9 @@ def test_command_writes_the_page(recorded: RecordedRun, tmp_path: Path) -> None:
     html = out.read_text(encoding="utf-8")
     assert html.count("<img src=") == 3
     assert html.count("<svg") == 1
-    assert html.count("</details>") == 4
+    assert html.count("</details>") == 4 + 1
+    assert "The patch: 1 file changed, 1 insertion(+)" in html
+    assert re.search(r">\+c\d</span>", html)
 
 
 @pytest.mark.parametrize("form", ["text", "mail", "markdown", "json", "html"])
