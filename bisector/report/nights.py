@@ -11,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from bisector.core.objective import Objective
-from bisector.report.strokes import BOTTOM, GREY, SIDES, Ink, axis_label, empty, legend, scale
+from bisector.report.strokes import BLACK, BOTTOM, GREY, SIDES, Ink, axis_label, empty, legend, scale
 from bisector.report.terminal import Role
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ class Nights:
 
 
 _INKS = {
-    Seen.FIRST: Ink("#000000", "s"),
-    Seen.SAME: Ink("#000000", "o"),
+    Seen.FIRST: Ink(BLACK, "s"),
+    Seen.SAME: Ink(BLACK, "o"),
     Seen.FASTER: SIDES[Role.BETTER],
     Seen.SLOWER: SIDES[Role.WORSE],
     Seen.AGAIN: Ink(GREY, "o", filled=False),
-    Seen.UNTESTABLE: Ink("#000000", "X"),
-    Seen.FAILED: Ink("#D55E00", "P"),
+    Seen.UNTESTABLE: Ink(BLACK, "X"),
+    Seen.FAILED: Ink(BLACK, "P"),
     Seen.OPEN: Ink(GREY, "d", filled=False),
 }
 
