@@ -275,16 +275,32 @@ def named(name: str) -> Metric:
         return found
     if name.startswith(f"{_CUSTOM}:"):
         return _custom(name)
+    if (percentile := _percentile(name)) is not None:
+        return percentile
+    listed = "docs/metrics.md lists them: read.iops, write.bw, read.clat.p99, …"
+    near = _near(name)
+    raise UserError(f"there is no metric {name!r}", f"did you mean {near}? {listed}" if near else listed)
+
+
+def _percentile(name: str) -> Metric | None:
     latency, _, last = name.rpartition(".p")
     percent = _PERCENTILE.fullmatch(f"p{last}")
     mean = _known().get(f"{latency}.mean")
     if mean is None or percent is None or not float(percent["percent"]):
-        near = difflib.get_close_matches(name, _known(), n=1)
-        listed = "docs/metrics.md lists them: read.iops, write.bw, read.clat.p99, …"
-        raise UserError(f"there is no metric {name!r}", f"did you mean {near[0]}? {listed}" if near else listed)
+        return None
     number = _without_zeros(float(percent["percent"]))
     sentence = mean.sentence.replace("mean", f"{number}th percentile of the", 1)
     return Metric(f"{latency}.p{number}", mean.unit, mean.better, sentence)
+
+
+def _near(name: str) -> str:
+    """The metric that is likeliest meant: a bare number is a percentile, and without a direction it is of reads."""
+    numbered = re.sub(r"\.([0-9][0-9.]*)$", r".p\1", name)
+    for guess in (numbered, f"read.{numbered}"):
+        if guess in _known() or _percentile(guess) is not None:
+            return guess
+    near = next(iter(difflib.get_close_matches(name, _known(), n=1)), "")
+    return near if name[:1] == near[:1] else re.sub(r"^(?:write|trim)\.", "read.", near)
 
 
 def custom(name: str, unit: Unit, better: Better) -> str:

@@ -33,10 +33,18 @@ def test_names_of_no_metric(name: str) -> None:
         named(name)
 
 
-def test_a_name_that_is_nearly_one_has_a_hint() -> None:
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        *(("read.iosp", "read.ios"), ("iops", "read.iops"), ("wirte.iops", "write.iops")),
+        *(("read.clat.99", "read.clat.p99"), ("write.lat.99.9", "write.lat.p99.9"), ("clat.p99", "read.clat.p99")),
+        *(("trim.iosp", "trim.ios"), ("cache.hitratio", "cache.hit_ratio")),
+    ],
+)
+def test_a_name_that_is_nearly_one_has_a_hint(typed: str, meant: str) -> None:
     with pytest.raises(UserError) as caught:
-        named("read.iosp")
-    assert caught.value.hint.startswith("did you mean read.ios")
+        named(typed)
+    assert caught.value.hint.startswith(f"did you mean {meant}? ")
 
 
 @pytest.mark.parametrize(("typed", "name"), [("p99.90", "p99.9"), ("p09", "p9"), ("p99.0", "p99"), ("p50", "p50")])
