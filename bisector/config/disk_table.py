@@ -41,7 +41,7 @@ def rows_of(name: str) -> tuple[Option, ...]:
                f"{title}: size of a file made for it, bytes", disk.article_size),
         Option(key + "iops_limit", field + "iops_limit", kinds.integer(0), disk.quick_iops_limit,
                f"{title}: limit in I/O operations/s, 0 for none", 0),
-        Option(key + "bandwidth_limit", field + "bytes_per_s_limit", kinds.size(0), 0,
+        Option(key + "bandwidth_limit", field + "bytes_per_s_limit", kinds.size(0, per_second=True), 0,
                f"{title}: limit in bytes/s, 0 for none"),
         Option(key + "latency", field + "latency_s", kinds.duration(0), "0s",
                f"{title}: time added to each read and write, whole milliseconds, in seconds"),

@@ -137,18 +137,19 @@ def _fitting(read: Callable[[str], float], text: str) -> float:
         raise Unfit from error
 
 
-def size(minimum: int) -> Kind:
-    """Bytes, with a unit or without."""
+def size(minimum: int, *, per_second: bool = False) -> Kind:
+    """Bytes, or bytes ``per_second``, with a unit or without."""
 
     def read(raw: object, _base: Path | None) -> int:
         if isinstance(raw, str):
-            raw = _fitting(units.size_bytes, raw.removesuffix("/s"))
+            raw = _fitting(units.size_bytes, raw.removesuffix("/s") if per_second else raw)
         if not isinstance(raw, int) or isinstance(raw, bool) or raw < minimum:
             raise Unfit
         return _not_too_large(raw)
 
     return Kind(
-        f"a size such as 512MiB, 5GiB or a whole number of bytes, {units.size_text(minimum)} or more",
+        f"{'bytes/s' if per_second else 'a size'} such as 512MiB, 5G or a whole number, "
+        f"{units.size_text(minimum)} or more",
         read,
         units.size_text,
     )
@@ -167,7 +168,7 @@ def duration(minimum_s: float, *, whole: bool = False) -> Kind:
         return int(raw) if whole else float(raw)
 
     kind = "a duration in whole seconds" if whole else "a duration"
-    return Kind(f"{kind} such as 40s or 15min, {minimum_s:g}s or more", read, units.duration_text)
+    return Kind(f"{kind} such as 40s, 15min or 1h30m, {minimum_s:g}s or more", read, units.duration_text)
 
 
 def text(expected: str, *, empty: bool = False) -> Kind:

@@ -13,19 +13,27 @@ _TENTHS_BELOW_S = 10
 _QUOTED = 40
 
 # What is typed with a figure.
+_BINARY = {"T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10}
+# A letter alone is a power of 1024, as for fio, LVM and QEMU.
 _TYPED_SIZES = {
-    "TiB": 1 << 40,
-    "GiB": 1 << 30,
-    "MiB": 1 << 20,
-    "KiB": 1 << 10,
+    **{f"{letter}iB": factor for letter, factor in _BINARY.items()},
+    **{name: factor for letter, factor in _BINARY.items() for name in (letter, letter.lower())},
     "TB": 10**12,
     "GB": 10**9,
     "MB": 10**6,
     "kB": 10**3,
     "B": 1,
+    "": 1,
 }
-_TYPED_DURATIONS = {"h": 3600.0, "min": 60.0, "s": 1.0, "ms": 0.001}
+_TYPED_DURATIONS = {
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("min", "m", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("s", "sec", "second", "seconds", ""), 1.0),
+    "ms": 0.001,
+}
 _QUANTITY = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>[A-Za-z]*)")
+_PART = re.compile(r"[0-9.]+ *[A-Za-z]+")
 
 
 def duration(seconds: float) -> str:
@@ -94,8 +102,8 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def size_bytes(text: str) -> int:
-    """Bytes of "512MiB", "1.5GB" or "4096"; raises :class:`ValueError`, also for "5G", on which tools disagree."""
-    number, factor = _quantity(text, {**_TYPED_SIZES, "": 1})
+    """Bytes of "512MiB", "64M", "1.5GB" or "4096"; raises :class:`ValueError`."""
+    number, factor = _quantity(text, _TYPED_SIZES)
     size = number * factor
     if size != int(size):
         raise ValueError(f"no whole number of bytes: {text!r}")
@@ -111,9 +119,9 @@ def size_text(size: int) -> str | int:
 
 
 def duration_s(text: str) -> float:
-    """Seconds of "40s", "15min", "1h", "500ms" or "40"; raises :class:`ValueError`."""
-    number, factor = _quantity(text, {**_TYPED_DURATIONS, "": 1.0})
-    return float(number * factor)
+    """Seconds of "40s", "15min", "1h 30m", "6 hours", "500ms" or "40"; raises :class:`ValueError`."""
+    parts = _PART.findall(text) if re.fullmatch(rf"\s*(?:{_PART.pattern}\s*){{2,}}", text) else [text]
+    return float(sum(number * factor for number, factor in (_quantity(part, _TYPED_DURATIONS) for part in parts)))
 
 
 def duration_text(seconds: float) -> str | float:

@@ -89,16 +89,38 @@ def test_durations_round_trip(seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("512MiB", 512 * MIB), ("1.5 GiB", 3 * GIB // 2), ("4096", 4096), ("2GB", 2 * 10**9), ("64kB", 64_000)],
+    [
+        *(("512MiB", 512 * MIB), ("1.5 GiB", 3 * GIB // 2), ("4096", 4096), ("2GB", 2 * 10**9), ("64kB", 64_000)),
+        *(("64M", 64 * MIB), ("2G", 2 * GIB), ("512k", 512 << 10), ("512K", 512 << 10), ("1.5 g", 3 * GIB // 2)),
+    ],
 )
 def test_sizes(text: str, size: int) -> None:
     assert size_bytes(text) == size
 
 
-@pytest.mark.parametrize("text", ["5G", "MiB", "-1MiB", "1.0001KiB", "1e3", "5 gib", "٣MiB", "9" * 5000, ""])
+@pytest.mark.parametrize(
+    "text", ["5Gb", "5G/s", "1G512M", "MiB", "-1MiB", "1.0001KiB", "1e3", "5 gib", "٣MiB", "9" * 5000, ""]
+)
 def test_no_sizes(text: str) -> None:
     with pytest.raises(ValueError, match=r"no (whole )?number"):
         size_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        *(("2m", 120), ("1h30m", 5400), ("1h 30min", 5400), ("6hours", 21600), ("6 hours", 21600), ("1 hour", 3600)),
+        *(("1.5h", 5400), ("2d", 172_800), ("1min 500ms", 60.5), ("40", 40), ("90 sec", 90)),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["1h30", "h", "1h-30m", "1.2.3h", "1h and 2m", "-2m", ""])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(ValueError, match="no number with a unit"):
+        duration_s(text)
 
 
 def test_recorded_settings_are_not_checked_again(directory: Path) -> None:
