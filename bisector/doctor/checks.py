@@ -116,8 +116,12 @@ def _leftovers(asked: Asked) -> Finding:
 
 def _job(asked: Asked) -> Finding:
     workload = asked.settings.workload
-    workload.workload.check(workload.values, asked.settings.bisect.objective, run_here)
-    return Finding(f"{workload.kind} job", Grade.OK, ", ".join(map(str, workload.inputs.values())) or workload.text)
+    name = f"{workload.kind} job"
+    try:
+        workload.workload.check(workload.values, asked.settings.bisect.objective, run_here)
+    except UserError as error:
+        return refusal(name, error)
+    return Finding(name, Grade.OK, ", ".join(map(str, workload.inputs.values())) or workload.text)
 
 
 def _room(asked: Asked) -> Finding:
@@ -172,7 +176,7 @@ PROBES: tuple[Probe, ...] = (
         asked.settings.machine, asked.scratch, asked.run_dir)),
     Probe("disk room", Need.RUN, _room, of_setup=True),
     Probe("disks", Need.RUN, _disks, of_setup=True),
-    Probe("fio job", Need.RUN, _job, of_setup=True),
+    Probe("workload", Need.RUN, _job, of_setup=True),
     Probe("host load", Need.NOTHING, lambda asked: load.contention(asked.settings.contention)),
     Probe("mail", Need.NOTHING, lambda asked: server_finding(asked.settings.mail)),
     Probe("git send-email", Need.NOTHING, lambda asked: history.mail(Path.home())),

@@ -203,7 +203,7 @@ def test_a_whole_machine(whole_machine: Machine, capsys: pytest.CaptureFixture[s
     assert {row["state"] for row in told["findings"]} <= {"ok", "warn", "info"}
     names = [row["name"] for row in told["findings"]]
     assert len(names) == len(set(names))
-    assert {probe.name for probe in PROBES} - {"build tools", "disks"} <= set(names)
+    assert {probe.name for probe in PROBES} - {"build tools", "disks", "workload"} <= set(names)
     assert {"ssd disk", "hdd disk"} <= set(names)
     assert not whole_machine.run_dir.exists()
 

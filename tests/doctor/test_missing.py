@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from bisector.config import options
 from bisector.core.errors import Grade, UserError
 from bisector.doctor import checks
 from bisector.doctor.checks import PROBES, Need
@@ -57,7 +58,7 @@ MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
     ("disk room", "disk room", no_room, "--run-dir"),
     ("disks", "ssd disk", disk_gone("ssd"), ""),
     ("disks", "hdd disk", disk_gone("hdd"), ""),
-    ("fio job", "fio job", job_without_section, ""),
+    ("workload", "fio job", job_without_section, ""),
 )
 
 
@@ -88,6 +89,15 @@ def test_a_disk_with_a_latency_needs_what_adds_it(machine: Machine) -> None:
     rows = {row.name: row for row in machine.rows("disks")}
     assert (rows["ssd disk"].state, rows["hdd disk"].state) == (Grade.OK, Grade.MISSING)
     assert (rows["hdd disk"].what, rows["hdd disk"].remedy) == ("nbdkit is not installed", install("nbdkit"))
+
+
+def test_a_workload_that_is_refused_has_the_row_that_it_has_when_it_is_not(machine: Machine) -> None:
+    (machine.run_dir.parent / "clone.bundle").write_text("no bundle")
+    machine.settings = options.load(
+        {"workload.kind": "gitgrep", "workload.gitgrep.bundle": "clone.bundle"}, directory=machine.run_dir.parent
+    ).settings
+    (row,) = machine.rows("workload")
+    assert (row.name, row.state) == ("gitgrep job", Grade.MISSING)
 
 
 def test_a_disk_of_the_file_that_the_stack_does_not_use(machine: Machine) -> None:
