@@ -25,7 +25,7 @@ _COMMIT_WIDTH = 12
 _DATE_WIDTH = 10
 _TERM_WIDTH = 12
 _SUBJECT_MIN_WIDTH = 34
-_TIME_TITLES = ("build", "boot", "storage", "fio", "bisector", "total")
+_TIME_TITLES = ("build", "boot", "storage", "runs", "bisector", "total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ def _aligned_best(run: Figures, width: int) -> str:
 
 
 def time_lines(trials: Sequence[TrialView], terms: Terms, objective: Objective = USUAL) -> list[Line]:
-    """Where each trial's seconds went; "bisector" is what is neither make, guest boot, storage nor fio.
+    """Where each trial's seconds went; "bisector" is what is neither make, guest boot, storage nor a run.
 
     Of what others measured only fio's seconds are known.
     """

@@ -70,7 +70,7 @@ NARROWED_120 = """\
     drivers/md/dm-cache-policy-smq.c:1201:2: error: 'nr_free' undeclared
     make[3]: *** [scripts/Makefile.build:250: drivers/md/dm-cache-policy-smq.o] Error 1
 
- n  seconds       build  boot  storage    fio  bisector  total
+ n  seconds       build  boot  storage   runs  bisector  total
  1  0a5b3c7d9e1f   47.0   5.7      4.2   84.0       5.5  146.4
  2  5a5b3c7d9e1f   47.0   5.7      4.2   84.0       5.5  146.4
  3  2a5b3c7d9e1f   12.1     –        –      –       0.8   12.9
