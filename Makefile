@@ -25,6 +25,7 @@ NEWER := linux-source-6.12
 .PHONY: help setup packages demo demo-fleet articles histories test test-all lint unit browser fleet vm docs bench calibrate clean
 
 help:
+	@echo 'make setup  install what bisector needs with apt, and a virtual environment in .venv; nothing else is changed'
 	@echo 'make demo   find the commit that fixed dm-cache in a history made from the distribution'"'"'s kernel source'
 	@echo 'make demo-fleet   the same on two hosts that take turns at this machine, through two kill -9 (half an hour)'
 	@echo 'make articles   run the recorded sets of five articles again, scaled, and write a page of what held (90 minutes at most, and builds)'
@@ -35,7 +36,7 @@ help:
 	@echo 'make docs   write the generated parts of docs/ again'
 	@echo 'make bench  what the tool itself costs'
 	@echo 'make calibrate   whether the search is as good as it says, in 138,000 made-up searches (hours)'
-	@echo 'make clean  forget the virtual environment (caches of kernels and images stay: bisector reset --help)'
+	@echo 'make clean  forget the virtual environment (caches of kernels and images stay; before it: bisector cache clear)'
 
 setup: packages $(VENV)/installed
 
