@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bisector import cli
+from bisector.__main__ import main as entry_point
 from bisector.cli import main
 from bisector.commands import catalogue, measure
 from bisector.core import errors, resources
@@ -357,6 +358,32 @@ def test_output_to_a_full_disk_is_an_error_and_no_bug(arguments: list[str], tmp_
     assert ended.returncode == 4, ended.stderr
     assert ended.stderr.startswith("bisector: standard output cannot be written: No space left on device\n")
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(("words", "code"), [("settings >&- <&-", 0), ("nothing 2>&-", 2)])
+def test_closed_streams_are_readers_that_have_gone(words: str, code: int, tmp_path: Path) -> None:
+    command = ["sh", "-c", f"exec {sys.executable} -m bisector {words}"]
+    environment = {**os.environ, "PYTHONPATH": str(resources.ROOT)}
+    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (code, b"")
+
+
+class _Interrupting:
+    """Ctrl-C while the command line is loaded."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "bisector.cli":
+            raise KeyboardInterrupt
+
+
+def test_an_interruption_while_modules_are_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "bisector.cli")
+    monkeypatch.delattr("bisector.cli")
+    monkeypatch.setattr(sys, "meta_path", [_Interrupting(), *sys.meta_path])
+    assert entry_point() == 130
+    assert capsys.readouterr().err == "bisector: interrupted\n"
 
 
 def test_errors_on_a_full_disk_keep_their_exit_code(tmp_path: Path) -> None:
