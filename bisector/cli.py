@@ -8,14 +8,11 @@ import traceback
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from bisector.commands import catalogue
 from bisector.commands.output import note, note_turn, write
-from bisector.core.errors import BisectorError, Interrupted
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
+from bisector.commands.parsing import CommandParser
+from bisector.core.errors import BisectorError, Interrupted, UserError
 
 EXIT_CODES: Mapping[int, str] = {
     0: "found",
@@ -34,7 +31,7 @@ and classify commit after commit, unattended.
 
 _HELP_OPTIONS = """\
 options:
-  -h, --help  print this help; `bisector COMMAND --help` prints that of a command
+  -h, --help  print this help; `bisector help COMMAND` prints that of a command
   --version   print the version of the tool
 """
 
@@ -52,8 +49,12 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code. Only a bug of bisector ends in a traceback."""
+    words = sys.argv[1:] if argv is None else argv
     try:
-        arguments = parsed(sys.argv[1:] if argv is None else argv)
+        if not words:
+            write(parser("").summary())
+            return UserError.exit_code  # for the script whose command was lost
+        arguments = parsed(words)
         # A supervisor's SIGTERM ends a run as cleanly as a person's Ctrl-C.
         signal.signal(signal.SIGTERM, _interrupt)
         if getattr(arguments, "disturbs", False):
@@ -84,17 +85,7 @@ def _complain(error: BisectorError) -> int:
 _ANOTHERS: Mapping[tuple[str, ...], tuple[str, ...]] = {("plan", "compare"): ("compare", "--plan")}
 
 
-class _CommandParser(argparse.ArgumentParser):
-    """The parser of a command; argparse itself, as of Python 3.11.2, raises when nobody reads its help."""
-
-    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
-        if file is sys.stdout:
-            write(message)
-        else:
-            note(message.removesuffix("\n"))
-
-
-class Parser(_CommandParser):
+class Parser(CommandParser):
     """The parser of the whole; argparse knows no groups of commands, so its help is put together here."""
 
     commands: Mapping[str, argparse.ArgumentParser]
@@ -108,21 +99,30 @@ class Parser(_CommandParser):
             groups.append("\n".join((f"{title}:", *rows, "")))
         return "\n".join((self.format_usage(), _DESCRIPTION, *groups, _HELP_OPTIONS, _EXAMPLES, _exit_codes()))
 
+    def summary(self) -> str:
+        """What ``bisector`` alone prints."""
+        return "\n".join((self.format_usage(), _DESCRIPTION, _EXAMPLES, "all commands: bisector --help\n"))
+
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a command line; exits with 2 for one that cannot be.
+    """The arguments of a command line; raises :class:`UserError` for one that cannot be.
 
     What follows ``--`` are a range's paths wherever options stand before it: argparse itself takes no arguments of
     a command after its options, once an earlier one was given before them.
     """
     words = [*_ANOTHERS.get(tuple(argv[:2]), argv[:2]), *argv[2:]]
-    whole = parser(words[0] if words else "")
-    takes_paths = bool(words) and words[0] in whole.commands and whole.commands[words[0]].get_default("paths") == []
+    if words[0] == "help":
+        words = [*words[1:], "--help"]
+    whole = parser(words[0])
+    takes_paths = words[0] in whole.commands and whole.commands[words[0]].get_default("paths") == []
     before, paths = words, []
     if takes_paths and "--" in words:
         at = words.index("--")
         before, paths = words[:at], words[at + 1 :]
-    arguments = whole.parse_args(before)
+    whole.refuse_unknown(before[: before.index("--")] if "--" in before else before)
+    arguments, unknown = whole.parse_known_args(before)
+    if unknown:
+        raise UserError(f"{words[0]} does not take {' '.join(unknown)}", f"see bisector {words[0]} --help")
     if paths:
         arguments.paths = [*arguments.paths, *paths]
     return arguments
@@ -139,7 +139,7 @@ def parser(wanted: str | None = None) -> Parser:
     """
     whole = Parser(prog="bisector", allow_abbrev=False)
     whole.add_argument("--version", action="version", version=f"bisector {version('bisector')}")
-    verbs = whole.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
+    verbs = whole.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
     known = tuple(catalogue.entries())
     for module in dict.fromkeys(entry.module for entry in known if wanted in (None, entry.name)):
         importlib.import_module(f"bisector.commands.{module}").add(verbs)

@@ -276,6 +276,96 @@ def helps(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
                 yield from helps(part)
 
 
+@pytest.mark.parametrize("command", catalogue.FIRST_FLAGS)
+def test_help_of_many_flags_fits_a_screen(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = []
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as caught:
+            main([*command.split(), flag])
+        assert caught.value.code == 0
+        shown.append(capsys.readouterr().out)
+    brief, whole = shown
+    assert len(brief.splitlines()) < 24
+    assert all(len(line) <= 80 for line in brief.splitlines())
+    assert brief.startswith(f"usage: bisector {command} [options]")
+    assert brief.partition("examples:\n")[2].startswith(f"  bisector {command}")
+    assert brief.endswith(f"flags: bisector {command} --help-all\n")
+    named = set(re.findall(r"^  .*?(--[a-z-]+)", brief.partition("examples:")[0], re.MULTILINE))
+    assert named < set(re.findall(r"--[a-z-]+", whole))
+
+
+def test_help_has_the_defaults_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["start", "--help"])
+    said = capsys.readouterr().out
+    assert {"(default: lvmcache)", "(default: 40s)", "(default: partial.fio)"} <= set(
+        re.findall(r"\(default: .*?\)", said)
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "foreign"),
+    [
+        ("kernel config", ("--calibrate", "--terms", "--suspect", "--over", "--grep", "--hdd", "--jobs")),
+        ("test", ("--calibrate", "--suspect", "--strategy", "--first-parent", "--full-runs", "--baselines")),
+    ],
+)
+def test_a_flag_that_cannot_matter_is_not_offered(world: World, command: str, foreign: tuple[str, ...]) -> None:
+    for flag in foreign:
+        assert f"bisector {command} has no flag {flag}" in world.refuses(*command.split(), "v1", flag, "x")
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        ("strat v1 v2", "there is no command bisector strat", "did you mean start?"),
+        ("help strat", "there is no command bisector strat", "did you mean start?"),
+        ("kernel bild v1", "there is no command bisector kernel bild", "did you mean build?"),
+        ("start", "start needs OLD, NEW", "see bisector start --help"),
+        ("start v1", "start needs NEW", "see bisector start --help"),
+        ("start v1 v2 --runtme 3s", "bisector start has no flag --runtme", "did you mean --runtime?"),
+        ("start --runtme=3s", "bisector start has no flag --runtme", "did you mean --runtime?"),
+        ("start v1 v2 --budget soon", "--budget: expected a duration such as 4h, 90min or 1h30m, not 'soon'", "see"),
+        ("start v1 v2 --budget", "--budget: expected one argument", "see bisector start --help"),
+        ("report --format pdf", "--format: expected one of text, mail, markdown, json, html, not 'pdf'", "see"),
+        ("plot --kind curve", "--kind: expected one of curves, commits, posterior, ratios, runs, not curve", "did you"),
+        ("plot --trial none", "--trial: expected a whole number, 1 or more, not 'none'", "see bisector plot --help"),
+        ("simulate --graph x --flip x", "--flip: expected a probability from 0 to 1, not 'x'", "see"),
+        ("simulate --graph x --strategy y", "--strategy: expected one of bayes, git, not 'y'", "see"),
+        ("status it", "status does not take it", "see bisector status --help"),
+        ("cache clean", "action: expected one of show, clear, not clean", "did you mean clear?"),
+        ("--halp", "bisector has no flag --halp", "did you mean --help?"),
+    ],
+)
+def test_a_usage_error_is_a_sentence_and_what_to_type(world: World, words: str, said: str, hint: str) -> None:
+    first, second = world.refuses(*words.split()).splitlines()
+    assert first == f"bisector: {said}"
+    assert second.startswith(f"  {hint}")
+
+
+def test_help_without_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*words: str) -> str:
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert caught.value.code == 0
+        return capsys.readouterr().out
+
+    assert shown("help", "start") == shown("start", "--help")
+    assert shown("help", "kernel", "build") == shown("kernel", "build", "--help")
+    assert shown("help") == shown("--help")
+
+
+def test_no_command_is_a_summary_and_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    seen = capsys.readouterr()
+    assert "examples:" in seen.out
+    assert len(seen.out.splitlines()) < 24
+    assert seen.err == ""
+
+
 def test_every_help_has_examples_and_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     shown = dict(helps(cli.parser()))

@@ -2,17 +2,20 @@
 
 import argparse
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from bisector.commands.catalogue import sentence
 from bisector.commands.output import write_document
 from bisector.config.disk_table import DISK_HELP, from_words
 from bisector.config.option_table import rows
-from bisector.config.options import CONFIG_FILE, Given
+from bisector.config.options import CONFIG_FILE, Given, shown
 from bisector.core import json_document, units
 from bisector.core.errors import UserError
 from bisector.core.json_document import Record
+from bisector.core.kinds import Option
 from bisector.core.metric import named
 from bisector.core.objective import WORST, Objective
 from bisector.store.rundir import Index, RunDirectory
@@ -20,6 +23,13 @@ from bisector.store.rundir import Index, RunDirectory
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
+T = TypeVar("T")
+Word = TypeVar("Word", bound=StrEnum)
+
+# The settings of a search, which mean nothing where none is made.
+OF_A_SEARCH = frozenset(
+    f"bisect.{name}" for name in ("first_parent", "strategy", "suspect", "calibrate", "baselines")
+) | {"workload.full_runs"}
 _SETTING = "setting "  # no other argument's destination begins like this
 
 
@@ -59,12 +69,26 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts; see docs/json.md")
 
 
-def duration(text: str) -> float:
-    """Seconds of a duration such as ``4h``; raises what argparse takes for a wrong value."""
-    value = units.duration_s(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected a duration such as 4h")
+def typed(expected: str, read: Callable[[str], T], holds: Callable[[T], bool] = lambda _: True) -> Callable[[str], T]:
+    """What argparse reads a value with; it says what was expected where ``read`` fails, or ``holds`` does not."""
+
+    def value(text: str) -> T:
+        with suppress(ValueError):
+            if holds(found := read(text)):
+                return found
+        raise argparse.ArgumentTypeError(f"expected {expected}, not {text!r}")
+
     return value
+
+
+def one_of(words: type[Word]) -> Callable[[str], Word]:
+    """What argparse reads one of a few words with."""
+    return typed(f"one of {', '.join(words)}", words)
+
+
+duration = typed("a duration such as 4h, 90min or 1h30m", units.duration_s, lambda seconds: seconds > 0)
+count = typed("a whole number, 1 or more", int, lambda number: number >= 1)
+seed = typed("a whole number, 0 or more", int, lambda number: number >= 0)
 
 
 def write_json(document: Record) -> None:
@@ -75,14 +99,6 @@ def write_json(document: Record) -> None:
 def add_quiet(parser: argparse.ArgumentParser) -> None:
     """``--quiet``: no progress."""
     parser.add_argument("--quiet", action="store_true", help="no progress, only the answer")
-
-
-def count(text: str) -> int:
-    """How many; raises what argparse takes for a wrong value."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
-    return value
 
 
 def run_directory(arguments: argparse.Namespace) -> RunDirectory:
@@ -112,21 +128,12 @@ def objective_of(arguments: argparse.Namespace) -> Objective | None:
     return found
 
 
-def seed(text: str) -> int:
-    """The seed of a generator; raises what argparse takes for a wrong value."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected 0 or more")
-    return value
-
-
 def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None = None) -> None:
     """A flag for each setting that has one, or for some ``keys``; ``--config FILE``; ``--set KEY=VALUE`` for all."""
     group = parser.add_argument_group("settings", f"override {CONFIG_FILE}; `bisector settings` lists all of them")
     group.add_argument("--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE})")
     for option in (row for row in rows() if row.flag and (keys is None or row.key in keys)):
-        text = f"{option.help}; repeatable" if option.repeat else option.help
-        how: dict[str, Any] = {"dest": _SETTING + option.key, "help": text.replace("%", "%%")}
+        how: dict[str, Any] = {"dest": _SETTING + option.key, "help": _help(option).replace("%", "%%")}
         const: dict[str, Any] = {"action": "store_const", "const": option.const}
         if option.const and not option.short:
             group.add_argument(option.flag, **how, **const)
@@ -140,7 +147,23 @@ def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None =
         either.add_argument(option.short, dest=how["dest"], help=f"short for {option.flag} {option.const}", **const)
     if keys is None or "storage.hdd.size" in keys:
         group.add_argument("--disk", action="append", default=[], metavar="NAME=SIZE[,…]", help=DISK_HELP)
-    group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, by its key")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any setting, by its key; `bisector settings` lists them",
+    )
+
+
+def _help(option: Option) -> str:
+    """What a flag means, with its default behind the first clause, which alone a short help has."""
+    whole = f"{option.help}; repeatable" if option.repeat else option.help
+    first, semicolon, rest = whole.partition(";")
+    default = (
+        "" if (option.const and not option.short) or option.quick in ("", ()) else f" (default: {shown(option.quick)})"
+    )
+    return f"{first}{default}{semicolon}{rest}"
 
 
 def given_settings(arguments: argparse.Namespace) -> dict[str, Given]:

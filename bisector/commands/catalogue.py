@@ -30,16 +30,14 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
         Entry("reset", "upkeep", "end a run, and remove its worktrees, references, guests, disks and build"),
     ),
     "a comparison": (
-        Entry(
-            "compare", "compare", "measure kernels on storage stacks and workloads in turns, and tell how they differ"
-        ),
+        Entry("compare", "compare", "measure kernels on storage stacks and workloads, and tell how they differ"),
     ),
     "every night": (
         Entry("nightly", "nightly", "measure the tips of branches, and bisect what changed"),
         Entry("history", "nightly", "show what the nights measured"),
     ),
     "beforehand": (
-        Entry("plan", "plan", "estimate a bisection, or a comparison, on this machine: trials, hours, confidence"),
+        Entry("plan", "plan", "estimate a bisection or comparison on this machine: trials, hours, confidence"),
         Entry("simulate", "simulate", "search simulated histories many times, to see how often the answer is right"),
     ),
     "a single commit": (
@@ -55,6 +53,32 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
     "several hosts": (
         Entry("fleet", "fleet", "make a fleet's authority, add hosts to it, show what they do, drain and remove them"),
         Entry("worker", "worker", "measure on this host what a coordinator on another one asks for"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What ``--help`` of a command with many flags shows: its arguments, and the flags that a person needs first."""
+
+    usage: str
+    flags: str
+
+
+_OF_A_SEARCH = "stack ssd hdd job command metric runtime"
+# By the words of the command.
+FIRST_FLAGS: Mapping[str, Brief] = {
+    "start": Brief("OLD NEW [-- PATH…]", f"{_OF_A_SEARCH} budget skip config set run-dir"),
+    "plan": Brief("OLD NEW [-- PATH…]", f"{_OF_A_SEARCH} budget hosts calibrate config set json"),
+    "compare": Brief("SUBJECT…", "stack job command metric runs budget patch parameter plan config set run-dir"),
+    "test": Brief("COMMIT", f"{_OF_A_SEARCH} threshold config set json run-dir"),
+    "kernel config": Brief("COMMIT", "base-config fragment compiler stack config set repo output"),
+    "kernel build": Brief("COMMIT", "base-config fragment compiler stack jobs config set repo output json run-dir"),
+    "doctor": Brief("", f"{_OF_A_SEARCH} base-config hosts config set json run-dir"),
+    "import": Brief("[FILE…]", "index only-set verdicts commit kernel run verdict old new threshold repo run-dir"),
+    "settings": Brief("[KEY…]", f"{_OF_A_SEARCH} profile config set toml"),
+    "simulate": Brief(
+        "(--range OLD NEW | --graph FILE)", "repo strategy flip skip sticky effect spread budget hosts trials seed json"
     ),
 }
 

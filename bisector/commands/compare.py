@@ -1,12 +1,14 @@
 """``compare``: kernels on storage stacks and workloads, in blocks, with honest statistics."""
 
 import argparse
+import re
 import secrets
 from dataclasses import replace
 from pathlib import Path
 
 from bisector.commands import compare_setups, comparison
 from bisector.commands.arguments import (
+    OF_A_SEARCH,
     Verbs,
     add_json,
     add_quiet,
@@ -17,6 +19,7 @@ from bisector.commands.arguments import (
     count,
     duration,
     seed,
+    typed,
     write_json,
 )
 from bisector.commands.equip import add_hosts, equip_of, remember
@@ -35,30 +38,35 @@ from bisector.store.rundir import Index
 
 _EXAMPLES = """\
 examples:
-  bisector compare v6.1 v6.2                 two kernels on the default stack, six blocks
+  bisector compare v6.1 v6.2               on the default stack, six blocks
   bisector compare v6.1 v6.2 v6.3 --stack lvmcache --stack hdd --runs 8
+  bisector compare v6.1 --patch fix.patch  before and after a patch, or a series
+  bisector compare v6.1 --parameter mitigations=off   without it, and with
+  bisector compare v6.1 v6.2 --plan        how many trials and hours it takes
   bisector compare v6.1 v6.2 --stack hdd --job partial --command 'tar -xf $CARRIED/x.tar' \\
-      --carry x.tar                          on a job of fio, and on a command
-  bisector compare v6.1 v6.2 --until 5% --budget 8h     until every interval is that narrow, or the
-                                             night is over
-  bisector compare v6.1 --patch fix.patch    before and after a patch, or a series: what b4 or
-                                             `git format-patch --stdout` writes; or a commit:
-                                             --patch 1a2b3c4d
-  bisector compare v6.1 --config-fragment nohz.config   one commit, built without and with more
-                                             options
-  bisector compare v6.1 image:/boot/vmlinuz-6.1.0       a commit, and a kernel built already
-  bisector compare v6.1 --parameter mitigations=off     one kernel without and with a parameter
-  bisector compare v6.1 --placebo            how far two measurements of one kernel are apart
-  bisector compare v6.1 v6.2 --hosts hosts.toml         on all hosts of a fleet; docs/fleet.md
-  bisector compare v6.1 v6.2 --plan          how many trials and hours it takes; nothing is measured
+      --carry x.tar                        on a job of fio, and on a command
+  bisector compare v6.1 v6.2 --until 5% --budget 8h   until every interval is that narrow, or the
+                                           night is over
+  bisector compare v6.1 --patch 1a2b3c4d   before and after a commit
+  bisector compare v6.1 --config-fragment nohz.config   without and with more options
+  bisector compare v6.1 image:/boot/vmlinuz-6.1.0   a commit, and a kernel built already
+  bisector compare v6.1 --placebo          how far two measurements of one kernel are apart
+  bisector compare v6.1 v6.2 --hosts hosts.toml   on all hosts of a fleet; docs/fleet.md
 Each block measures every kernel once, in a random order, each in a fresh guest on empty disks.
+A series is what b4 or `git format-patch --stdout` writes.
 exit codes: 0 measured; others as in `bisector --help`
 """
+_SHARE = re.compile(r"([0-9.]+) *% *")
 _BLOCKS = 6  # the least of which the exact test can reach 5 %
-_OF_A_SEARCH = frozenset(
-    f"bisect.{name}"
-    for name in ("threshold", "expect", "terms", "first_parent", "strategy", "suspect", "calibrate", "baselines")
-) | {"workload.full_runs"}
+_OF_TWO_SIDES = {"bisect.threshold", "bisect.expect", "bisect.terms"}
+
+
+def _share(text: str) -> float:
+    found = _SHARE.fullmatch(text)
+    return float(found[1]) / 100 if found else 0.0
+
+
+share = typed("a share such as 5%", _share, lambda value: 0 < value < 1)
 
 
 def add(verbs: Verbs) -> None:
@@ -93,7 +101,7 @@ def add(verbs: Verbs) -> None:
         action="append",
         default=[],
         metavar="FILE|COMMIT",
-        help="compare the first one with itself and a patch on top: a diff, a series in one file, or a commit;"
+        help="compare the first one with itself and a patch on top; a diff, a series in one file, or a commit;"
         " repeatable, each on top of the first one alone",
     )
     verb.add_argument(
@@ -109,7 +117,7 @@ def add(verbs: Verbs) -> None:
         action="append",
         default=[],
         metavar="TEXT",
-        help="compare the first one with itself and this on its kernel's command line; repeatable, each alone",
+        help="compare the first one with itself and a kernel parameter; repeatable, each alone",
     )
     verb.add_argument(
         "--seed", type=seed, metavar="N", help="what orders and workloads are drawn from (default: random)"
@@ -120,16 +128,7 @@ def add(verbs: Verbs) -> None:
     add_run_dir(verb, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_json(verb)
     add_quiet(verb)
-    add_settings(verb, {row.key for row in rows()} - compare_setups.keys() - _OF_A_SEARCH)
-
-
-def share(text: str) -> float:
-    """A share such as ``5%``; raises what argparse takes for a wrong value."""
-    number, percent, rest = text.partition("%")
-    value = float(number) / 100
-    if not percent or rest.strip() or not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a share such as 5%")
-    return value
+    add_settings(verb, {row.key for row in rows()} - compare_setups.keys() - OF_A_SEARCH - _OF_TWO_SIDES)
 
 
 def compare(arguments: argparse.Namespace) -> int:

@@ -26,9 +26,10 @@ from bisector.store.rundir import state_home
 
 _EXAMPLES = """\
 examples:
-  bisector doctor                            with the settings that `start` would use here
-  bisector doctor --base-config /boot/config-6.1.0-18-amd64 --run-dir /srv/bisect
-  bisector doctor --hosts hosts.toml         every host of a fleet, and what differs between them
+  bisector doctor                          with the settings of `start`
+  bisector doctor --stack hdd --hdd /dev/sdb1 --run-dir /srv/bisect
+  bisector doctor --base-config /boot/config-6.1.0-18-amd64
+  bisector doctor --hosts hosts.toml       every host of a fleet, compared
   bisector doctor --json | jq -r '.findings[] | select(.state == "missing").remedy'
 exit codes: 0 `bisector start` can begin, even with warnings; 1 it would fail
 """

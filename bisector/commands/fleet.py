@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from bisector.commands import fleet_hosts
-from bisector.commands.arguments import Verbs, add_json, add_verb, write_json
+from bisector.commands.arguments import Verbs, add_json, add_verb, typed, write_json
 from bisector.commands.catalogue import sentence
 from bisector.commands.output import note, write, write_document
 from bisector.core import json_document, units
@@ -102,7 +102,9 @@ def _add_add(parts: Verbs) -> None:
     )
     verb.add_argument("ssh", metavar="[USER@]HOST", help="how ssh logs in there, without a password")
     verb.add_argument("--name", help="what it is called (default: HOST up to its first dot)")
-    verb.add_argument("--port", type=int, help="port of its SSH (default: as ssh's configuration has it)")
+    verb.add_argument(
+        "--port", type=typed("a port", int), help="port of its SSH (default: as ssh's configuration has it)"
+    )
     verb.add_argument("--build-only", action="store_true", help="it builds kernels, and measures nothing")
     verb.add_argument("--repository", metavar="DIR", help="a clone of the kernel there, to borrow from; never written")
     verb.add_argument("--ssd", metavar="DISK", help="its fast disk, overwritten in every trial: /dev/disk/by-id/…")

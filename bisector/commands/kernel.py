@@ -56,6 +56,8 @@ exit codes: 0 built, or found in the cache; 3 the commit does not build; others 
 `bisector --help`
 """
 _DOES_NOT_BUILD = 3
+# What a configuration depends on: the stack has fragments, too.
+_CONFIGURING = ("kernel.base_config", "kernel.fragments", "kernel.compiler", "kernel.sandbox", "storage.stack")
 _LABEL_WIDTH = 14
 
 
@@ -97,11 +99,11 @@ def add(verbs: Verbs) -> None:
     )
     build_.add_argument("-o", "--output", type=Path, metavar="DIR", help="copy image, .config and modules to DIR")
     add_json(build_)
-    for verb in (config_, build_):
+    for verb, keys in ((config_, _CONFIGURING), (build_, (*_CONFIGURING, "kernel.jobs"))):
         verb.add_argument("commit", metavar="COMMIT", help="a commit, a tag or a branch")
         add_repo(verb)
         add_run_dir(verb, "where to build (default: below $XDG_STATE_HOME, as for `bisector test`)")
-        add_settings(verb)
+        add_settings(verb, keys)
 
 
 @dataclass(frozen=True, slots=True)

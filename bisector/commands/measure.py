@@ -14,6 +14,7 @@ from bisector.bisect.next_step import next_step
 from bisector.bisect.single import Single, settings_for
 from bisector.commands import comparison
 from bisector.commands.arguments import (
+    OF_A_SEARCH,
     Verbs,
     add_json,
     add_quiet,
@@ -30,6 +31,7 @@ from bisector.commands.equip import add_hosts, equip_of, remember
 from bisector.commands.forecasting import forecast_of
 from bisector.commands.output import note, warn, write
 from bisector.config import options
+from bisector.config.option_table import rows
 from bisector.core.errors import UserError
 from bisector.core.verdict import State, Verdict
 from bisector.doctor import checks
@@ -48,16 +50,17 @@ from bisector.store.store import Store
 
 _START_EXAMPLES = """\
 examples:
-  bisector start v6.1 v6.2                   which commit made v6.2 slow, or fast?
-  bisector start v4.11 v4.13-rc1 --profile article --ssd /dev/nvme0n1p4 --hdd /dev/sdb1
-  bisector start v6.1 v6.2 --regression --terms fast:slow
-  bisector start v4.11 v4.13-rc1 --suspect drivers/md --suspect block
+  bisector start v6.1 v6.2                 which commit made v6.2 slow, or fast?
+  bisector start v6.1 v6.2 --ssd /dev/nvme0n1p4 --hdd /dev/sdb1 --job ./mine.fio
   bisector start v6.1 v6.2 --stack 'crypt(hdd)+xfs' --metric read.clat.p99
-  bisector start v4.11 v4.13-rc1 --strategy git
-  bisector start v4.11 v4.13-rc1 --budget 8h     the best answer that one night can give
-  bisector start v4.11 v4.13-rc1 --baselines     then also each disk alone
-  bisector start v6.1 v6.6 --hosts hosts.toml    trials on all hosts of a fleet; docs/fleet.md
-  bisector start v4.11 v4.13-rc1 --skip 0123abcd --skip v4.12-rc1..4567cdef -- drivers/md
+  bisector start v6.1 v6.2 --budget 8h     the best answer of one night
+  bisector start v6.1 v6.2 --skip 0123abcd --skip A..B -- drivers/md
+  bisector start v6.1 v6.2 --regression --terms fast:slow
+  bisector start v6.1 v6.2 --suspect drivers/md --suspect block
+  bisector start v6.1 v6.2 --strategy git
+  bisector start v6.1 v6.2 --baselines     then also each disk alone
+  bisector start v6.1 v6.6 --hosts hosts.toml   trials on all hosts of a fleet; docs/fleet.md
+  bisector start v4.11 v4.13-rc1 --profile article --ssd /dev/nvme0n1p4 --hdd /dev/sdb1
 """
 _RESUME_EXAMPLES = """\
 examples:
@@ -149,7 +152,7 @@ def _add_single(verbs: Verbs) -> None:
     add_run_dir(verb, "where to keep its trial and files, with those of others (default: below $XDG_STATE_HOME)")
     add_json(verb)
     add_quiet(verb)
-    add_settings(verb)
+    add_settings(verb, {row.key for row in rows()} - OF_A_SEARCH)
     disks = add_verb(
         verbs,
         "baselines",

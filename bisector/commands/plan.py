@@ -41,7 +41,7 @@ examples:
   bisector plan v4.11 v4.13-rc1 --calibrate 3   measure each end three times first;
                                              `bisector resume` then searches
   bisector plan v4.11 v4.13-rc1 --budget 8h  what can be reached in one night?
-  bisector plan v4.11 v4.13-rc1 --hosts 4    is a fourth host worth its calibration?
+  bisector plan v4.11 v4.13-rc1 --hosts 4    are four hosts worth it?
   bisector plan v4.11 v4.13-rc1 --json | jq .hours
   bisector plan compare v6.1 v6.2 --stack hdd   of a comparison: as `bisector compare … --plan`
 Times and noise come from earlier runs on this host; what was not measured is assumed, and marked
@@ -69,7 +69,7 @@ def add(verbs: Verbs) -> None:
     verb.add_argument(
         "--budget", type=duration, metavar="DURATION", help="say what can be reached in so long: 6h; see bisector start"
     )
-    meaning = "say what so many hosts like this one gain, or those of hosts.toml"
+    meaning = "how many hosts like this one, or hosts.toml; say what they gain (default: 1)"
     verb.add_argument("--hosts", type=_hosts, default=1, metavar="K|FILE", help=meaning)
     verb.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of the simulation (default: 1)")
     add_run_dir(verb, "with --calibrate: where to keep the run (default: below $XDG_STATE_HOME)")

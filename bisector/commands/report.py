@@ -15,6 +15,7 @@ from bisector.commands.arguments import (
     count,
     given_settings,
     objective_of,
+    one_of,
     run_directory,
 )
 from bisector.commands.output import note, save, write, write_document
@@ -109,7 +110,7 @@ def add(verbs: Verbs) -> None:
 
 def _add_report(verbs: Verbs) -> None:
     verb = add_verb(verbs, "report", report, examples=_REPORT_EXAMPLES, disturbs=True)
-    verb.add_argument("--format", type=Format, choices=tuple(Format), default=Format.TEXT, help="default: text")
+    verb.add_argument("--format", type=one_of(Format), choices=tuple(Format), default=Format.TEXT, help="default: text")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
     add_metric(verb)
     add_run_dir(verb)
@@ -133,7 +134,9 @@ def _add_plot(verbs: Verbs) -> None:
         help="curves of trial N, as numbered in the table; repeatable",
     )
     add_metric(verb)
-    verb.add_argument("--format", type=Picture, choices=tuple(Picture), help="default: by the ending of FILE, else png")
+    verb.add_argument(
+        "--format", type=one_of(Picture), choices=tuple(Picture), help="default: by the ending of FILE, else png"
+    )
     verb.add_argument(
         "-o",
         "--output",

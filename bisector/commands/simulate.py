@@ -6,7 +6,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
-from bisector.commands.arguments import Verbs, add_json, add_repo, add_verb, count, duration, seed, write_json
+from bisector.commands.arguments import (
+    Verbs,
+    add_json,
+    add_repo,
+    add_verb,
+    count,
+    duration,
+    one_of,
+    seed,
+    typed,
+    write_json,
+)
 from bisector.commands.output import write
 from bisector.config import FillMode
 from bisector.core import units
@@ -25,13 +36,18 @@ from bisector.search.simulate.world import Conditions
 _EXAMPLES = """\
 examples:
   bisector simulate --range v4.11 v4.13-rc1 --flip 0.05
+  bisector simulate --range v4.11 v4.13-rc1 --flip 0.05 --budget 8h --hosts 4
+  bisector simulate --graph graph.txt.gz --effect 1.3 --spread 0.05 --skip 0.05
   bisector simulate --graph graph.txt.gz --flip-fixed 0.03 --flip-broken 0.002 --skip 0.05
   bisector simulate --graph graph.txt.gz --flip 0.05 --assume-flip 0.01   the search assumes less
                                              noise than there is
-  bisector simulate --graph graph.txt.gz --flip 0.05 --budget 8h   how far one gets in a night
-  bisector simulate --graph graph.txt.gz --flip 0.05 --hosts 4   how much sooner four hosts are done
 The search learns how often runs and kernels mislead, unless --assume-… fixes it.
 """
+
+_probability = typed("a probability from 0 to 1", float, lambda value: 0 <= value <= 1)
+_factor = typed("a factor above 1", float, lambda value: value > 1)
+_spread = typed("a number above 0", float, lambda value: value > 0)
+_drift = typed("a number between -1 and 1", float, lambda value: abs(value) < 1)
 
 Early: TypeAlias = Literal["second"]
 Fill: TypeAlias = Literal["short", "whole"]
@@ -93,7 +109,7 @@ def add(verbs: Verbs) -> None:
     add_repo(verb)
     verb.add_argument(
         "--strategy",
-        type=Strategy,
+        type=one_of(Strategy),
         choices=tuple(Strategy),
         default=Strategy.BAYES,
         help="what chooses the next commit (default: bayes)",
@@ -111,13 +127,22 @@ def add(verbs: Verbs) -> None:
         ("--assume-flip", None, "the --flip that the search takes for known (default: it learns all rates)"),
         ("--assume-sticky", None, "the --sticky that the search takes for known"),
     ):
-        verb.add_argument(flag, type=_probability, default=default, metavar="P", help=meaning)
+        usual = "" if default is None else f" (default: {default:g})"
+        verb.add_argument(flag, type=_probability, default=default, metavar="P", help=meaning + usual)
     verb.add_argument("--effect", type=_factor, metavar="F", help="runs have figures, F times as high when fixed")
     verb.add_argument(
-        "--spread", type=_spread, default=0.1, metavar="S", help="standard deviation of the figures' logarithm"
+        "--spread",
+        type=_spread,
+        default=0.1,
+        metavar="S",
+        help="deviation of the figures' logarithm (default: 0.1)",
     )
     verb.add_argument(
-        "--drift", type=_drift, default=0.0, metavar="D", help="growth of the figures' logarithm in an hour"
+        "--drift",
+        type=_drift,
+        default=0.0,
+        metavar="D",
+        help="growth of the figures' logarithm in an hour (default: 0)",
     )
     verb.add_argument("--second-step", action="store_true", help="the change is made in two steps, by two commits")
     runs = verb.add_mutually_exclusive_group()
@@ -143,7 +168,7 @@ def add(verbs: Verbs) -> None:
     )
     verb.add_argument(
         "--fill",
-        type=FillMode,
+        type=one_of(FillMode),
         choices=tuple(FillMode),
         default=FillMode.AUTO,
         help="when the first run of a kernel ends, as storage.fill says of `start` (default: auto)",
@@ -272,34 +297,6 @@ def _stopped(conditions: Conditions) -> tuple[Early | None, Fill]:
     if not conditions.early_stop:
         return None, "whole"
     return _SECOND, "whole" if conditions.durations is WHOLE_FILLS else "short"
-
-
-def _probability(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a probability from 0 to 1")
-    return value
-
-
-def _factor(text: str) -> float:
-    value = float(text)
-    if not value > 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a factor above 1")
-    return value
-
-
-def _spread(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
-    return value
-
-
-def _drift(text: str) -> float:
-    value = float(text)
-    if not abs(value) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number between -1 and 1")
-    return value
 
 
 def _some(probability: float) -> float:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bisector.commands.arguments import Verbs, add_verb
+from bisector.commands.arguments import Verbs, add_verb, typed
 from bisector.commands.output import note
 from bisector.core.errors import UserError
 from bisector.executor import engine
@@ -46,7 +46,10 @@ def add(verbs: Verbs) -> None:
         help="a clone of the kernel on this host; it is never written, and what it has is not sent here",
     )
     verb.add_argument(
-        "--port", type=_port, default=0, help="where the coordinator fetches results, for firewalls (default: any free)"
+        "--port",
+        type=typed(f"a port, 1 to {_LAST_PORT}", int, lambda number: 0 < number <= _LAST_PORT),
+        default=0,
+        help="where the coordinator fetches results, for firewalls (default: any free)",
     )
     verb.add_argument("--name", default=host_id(), help="of this host in the record (its name and CPU)")
     verb.add_argument(
@@ -73,10 +76,3 @@ def worker(arguments: argparse.Namespace) -> int:
         desk = Desk(spool, _ENGINE, spool.sources, begin=server)
         HostWorker(at, desk, arguments.name, note, stock, arguments.port).run()
     return 0
-
-
-def _port(text: str) -> int:
-    """The number of a port; raises what argparse takes for a wrong value."""
-    if not 0 < (number := int(text)) <= _LAST_PORT:
-        raise argparse.ArgumentTypeError(f"{text}: expected a port, 1 to {_LAST_PORT}")
-    return number

@@ -33,7 +33,9 @@ def rows_of(name: str) -> tuple[Option, ...]:
     disk = DISKS.get(name, FURTHER)
     key, field, title = f"{_TABLE}.{name}.", f"{_TABLE}.disks.{name}.", disk.title
     place = kinds.optional(kinds.disk(), "", "a file in the run directory")
-    where = f"{title}: directory for a sparse file, block device (its content is lost) or volume:POOL/NAME"
+    where = (
+        f"{title}: directory, or block device to be overwritten; or volume:POOL/NAME; a directory gets a sparse file"
+    )
     flag, metavar = (f"--{name}", "PATH") if name in DISKS else ("", "")
     return (
         Option(key + "path", field + "path", place, "", where, flag=flag, metavar=metavar),

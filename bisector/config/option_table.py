@@ -125,7 +125,7 @@ _FIRST: tuple[Option, ...] = (
     Option("profile", "profile", kinds.choice(PROFILES), "quick",
            "the set of values that everything else starts from", "article", flag="--profile", metavar="NAME"),
     Option("bisect.metric", "bisect.metric", kinds.optional(_metric(), AUTO, "what the workload names, or read.iops"),
-           AUTO, "metric that decides, such as read.iops, write.bw or read.clat.p99; docs/metrics.md lists them",
+           AUTO, "metric that decides, such as read.clat.p99; docs/metrics.md lists all: read.iops, write.bw",
            flag="--metric", metavar="NAME", before="read.iops"),
     Option("bisect.over", "bisect.over", kinds.optional(kinds.text("worst, sum, mean or the name of a job"), AUTO,
            "what the workload names, or worst"), AUTO,
@@ -146,7 +146,7 @@ _FIRST: tuple[Option, ...] = (
     Option("bisect.first_parent", "bisect.first_parent", kinds.boolean(), False,
            "follow only the first parent of merges", flag="--first-parent", const="true"),
     Option("bisect.strategy", "bisect.strategy", kinds.choice(Strategy), "bayes",
-           "what chooses the next commit: bayes weighs all readings and gives a probability, git believes each verdict",
+           "what chooses the next commit; bayes weighs all readings and gives a probability, git believes each verdict",
            flag="--strategy", metavar="NAME", before="git"),
     Option("bisect.suspect", "bisect.suspects", kinds.names(AUTO), AUTO,
            f'paths whose commits are likelier to be the answer; "{AUTO}" is the drivers of the stack, [] is none',
@@ -190,7 +190,7 @@ _FIRST: tuple[Option, ...] = (
            "longest silence of a guest that should answer, seconds"),
     Option("machine.trial_deadline", "machine.trial_deadline_s", kinds.optional(kinds.duration(1), AUTO,
            "15min more than the runs"), AUTO, "longest trial after its build, seconds"),
-    Option("storage.stack", "storage.stack", stack_kind(), "lvmcache", "storage stack under test: layers on disks",
+    Option("storage.stack", "storage.stack", stack_kind(), "lvmcache", "storage stack under test; layers on disks",
            flag="--stack", metavar="STACK"),
 )
 _OF_STORAGE: tuple[Option, ...] = (

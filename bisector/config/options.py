@@ -289,7 +289,7 @@ def shown(value: object) -> str:
     match value:
         case bool():
             return str(value).lower()
-        case list():
+        case list() | tuple():
             return ", ".join(map(str, value))
         case float():
             return f"{value:.12g}"

@@ -123,5 +123,5 @@ def test_the_flag_of_a_workload_of_another_package_can_be_repeated(
 ) -> None:
     assert workload_texts("--sleep", "1", "--metric", "cpu.user", "--sleep", "2") == ["sleep(1)", "sleep(2)"]
     with pytest.raises(SystemExit):
-        workload_texts("--help")
+        workload_texts("--help-all")
     assert "100 % of the time; repeatable" in capsys.readouterr().out

@@ -1,10 +1,10 @@
 """Settings as a person gives them: a bisector.toml in the current directory, and flags."""
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 from bisector.commands.arguments import add_settings, given_settings
+from bisector.commands.parsing import CommandParser
 from bisector.config import Settings, options
 from bisector.storage.parse import stack_of
 
@@ -18,7 +18,7 @@ def load_toml(text: str, **flags: Any) -> options.Effective:
 
 
 def from_argv(*argv: str, stacks: tuple[str, ...] = ()) -> options.Effective:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser = CommandParser(allow_abbrev=False)
     add_settings(parser)
     namespace = parser.parse_args(argv)
     return options.load(given_settings(namespace), namespace.config, stacks=tuple(map(stack_of, stacks)))

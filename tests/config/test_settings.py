@@ -118,7 +118,7 @@ def test_no_flags_change_nothing() -> None:
 def test_regression_is_short_for_an_expectation() -> None:
     assert from_argv("--regression").settings == from_argv("--expect", "regression").settings
     assert from_argv("--expect", "improvement").settings.bisect.expected is Direction.IMPROVEMENT
-    with pytest.raises(SystemExit):
+    with pytest.raises(UserError, match="not allowed with argument --regression"):
         from_argv("--regression", "--expect", "improvement")
 
 

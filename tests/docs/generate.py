@@ -84,7 +84,7 @@ def _default(option: Option) -> str:
 
 
 def _value(written: object) -> str:
-    return f"`{options.shown(list(written) if isinstance(written, tuple) else written)}`"
+    return f"`{options.shown(written)}`"
 
 
 def _meaning(option: Option) -> str:

@@ -158,10 +158,8 @@ def test_a_port_that_is_in_use_is_told(hosts: Fleet) -> None:
 @pytest.mark.parametrize("port", ["0", "65536", "x"])
 def test_what_is_no_port_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["worker", "tls://desk:8786", "--repo", ".", "--port", port]
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 2
-    assert f"--port: {'65536: expected a port, 1 to 65535' if port == '65536' else ''}" in capsys.readouterr().err
+    assert main(words) == 2
+    assert f"--port: expected a port, 1 to 65535, not '{port}'" in capsys.readouterr().err
 
 
 # A worker that hears nothing

@@ -1,0 +1,122 @@
+"""The parser of a command: help that fits a screen, and usage errors in a sentence, with what was likely meant."""
+
+import argparse
+import difflib
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from bisector.commands.catalogue import FIRST_FLAGS
+from bisector.commands.output import note, write
+from bisector.core.errors import UserError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+_PROGRAM = "bisector "
+_ALL = "--help-all"
+_EXAMPLES = 5
+_LEAST_WIDTH = 60
+_REQUIRED = "the following arguments are required: "
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command; of one in :data:`FIRST_FLAGS` ``--help`` is a screen, and ``--help-all`` has the rest.
+
+    What is wrong on the command line is a :class:`UserError`.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.command = self.prog.removeprefix(_PROGRAM)
+        if self.command in FIRST_FLAGS:
+            self.usage = f"%(prog)s [options] {FIRST_FLAGS[self.command].usage}"
+            self.add_argument(_ALL, action=_HelpAll, nargs=0, help="print the help of all flags")
+
+    def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
+        """Print what fits a screen."""
+        self._print_message(self.brief() if self.command in FIRST_FLAGS else self.format_help(), file or sys.stdout)
+
+    def brief(self) -> str:
+        """Usage, the flags that a person needs first, some examples."""
+        width = max(_LEAST_WIDTH, shutil.get_terminal_size().columns)
+        known = {word: action for action in self._actions for word in action.option_strings}
+        rows = _rows([known[f"--{name}"] for name in FIRST_FLAGS[self.command].flags.split()], width)
+        above = (*textwrap.wrap(self.format_usage().strip(), width), *textwrap.wrap(self.description or "", width))
+        last = f"all {len(set(known.values()))} flags: {self.prog} {_ALL}"
+        return "\n".join((*above, "", *rows, "examples:", *_examples(self.epilog or "", width), last, ""))
+
+    def error(self, message: str) -> NoReturn:
+        """Raise :class:`UserError`, in place of printing the usage."""
+        if message.startswith(_REQUIRED):
+            message = f"{self.command} needs {message.removeprefix(_REQUIRED)}"
+        raise UserError(message.removeprefix("argument "), f"see {self.prog} --help")
+
+    def refuse_unknown(self, words: Iterable[str]) -> None:
+        """Raise :class:`UserError` for a flag that this command, or its part that is named, does not have."""
+        words = list(words)
+        for word in words:
+            if word in (parts := self._parts()):
+                parts[word].refuse_unknown(words[words.index(word) + 1 :])
+                return
+        known = self._option_string_actions
+        for word in (one.partition("=")[0] for one in words if " " not in one.partition("=")[0]):
+            if word.startswith("--") and word not in known and word != "--":
+                raise UserError(f"{self.prog} has no flag {word}", self._meant(word, known))
+
+    def _parts(self) -> dict[str, "CommandParser"]:
+        found = (one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
+        return {name: part for choices in found for name, part in choices.items()}
+
+    def _meant(self, typed: str, known: Iterable[str]) -> str:
+        near = difflib.get_close_matches(typed, list(known), n=1)
+        return f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        if isinstance(action, argparse._SubParsersAction):
+            raise UserError(f"there is no command {_PROGRAM}{f'{self.command} {value}'.removeprefix(_PROGRAM)}",
+                            self._meant(value, known))  # fmt: skip
+        name = action.option_strings[-1] if action.option_strings else action.metavar or action.dest
+        raise UserError(f"{name}: expected one of {', '.join(known)}, not {value}", self._meant(value, known))
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        """Argparse itself, as of Python 3.11.2, raises when nobody reads its help."""
+        if file is sys.stdout:
+            write(message)
+        else:
+            note(message.removesuffix("\n"))
+
+
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        write(parser.format_help())
+        parser.exit()
+
+
+def _rows(actions: Iterable[argparse.Action], width: int) -> Iterator[str]:
+    """A row for each flag, with its help up to the first semicolon."""
+    texts = [(_flag(action), (action.help or "").replace("%%", "%").partition(";")[0]) for action in actions]
+    column = max(len(flag) for flag, _ in texts) + 4
+    for flag, text in texts:
+        first, *further = textwrap.wrap(text, width - column)
+        yield f"  {flag}".ljust(column) + first
+        yield from (" " * column + line for line in further)
+
+
+def _examples(epilog: str, width: int) -> list[str]:
+    """The first few that are on one line, and fit."""
+    lines = epilog.splitlines()
+    goes_on = {one for one, after in pairwise(lines) if after.startswith("    ")}
+    fit = (one for one in lines if one.startswith(f"  {_PROGRAM}") and len(one) <= width and one not in goes_on)
+    return list(islice(fit, _EXAMPLES))
+
+
+def _flag(action: argparse.Action) -> str:
+    value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(map(str, action.choices or ()))}"
+    return f"{', '.join(action.option_strings)}{value}"
