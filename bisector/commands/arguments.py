@@ -1,6 +1,7 @@
 """What commands have in common: how one is registered, flags that mean the same everywhere, documents for scripts."""
 
 import argparse
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -59,8 +60,14 @@ def add_repo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the kernel repository (default: .)")
 
 
-def add_run_dir(parser: argparse.ArgumentParser, meaning: str = "which run (default: the newest)") -> None:
-    """``--run-dir``; :func:`run_directory` opens what it names."""
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """``--run-dir`` of a command that looks at a run, or goes on with it; :func:`run_directory` opens what it names."""
+    meaning = "which run: its directory, or its number or name in `bisector runs` (default: the newest)"
+    parser.add_argument("-r", "--run-dir", type=Path, metavar="RUN", help=meaning)
+
+
+def add_run_dir(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """``--run-dir`` of a command that makes a run."""
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help=meaning)
 
 
@@ -103,10 +110,16 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
 
 def run_directory(arguments: argparse.Namespace) -> RunDirectory:
     """The run that ``--run-dir`` names, else the newest; raises :class:`UserError` when there is none."""
-    path = arguments.run_dir or Index().latest()
+    path = Index().latest() if arguments.run_dir is None else known_run(arguments.run_dir)
     if path is None:
         raise UserError("there is no run yet", "bisector start OLD NEW")
     return RunDirectory.open(path)
+
+
+def known_run(given: Path) -> Path:
+    """The directory of the run with this number or name; of anything else, and where there is such a file, the path."""
+    is_path = len(given.parts) != 1 or os.path.lexists(given)
+    return given if is_path else Index().named(str(given)) or given
 
 
 def add_metric(verb: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
         Entry("start", "measure", "build, boot and measure the kernels of a range until the commit is found"),
         Entry("resume", "measure", "go on with a run; nothing is measured twice"),
         Entry("next-step", "measure", "bisect the second change that a run's readings show"),
+        Entry("runs", "runs", "list the runs, with their answers"),
         Entry("status", "show", "show where a run stands, in one paragraph or as JSON"),
         Entry("table", "show", "show the table of trials and verdicts"),
         Entry("log", "show", "print git's bisect log of a run"),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_settings, add_verb, given_settings
+from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_settings, add_verb, given_settings, known_run
 from bisector.commands.output import write
 from bisector.config import Settings, options
 from bisector.core import units
@@ -75,7 +75,7 @@ def add(verbs: Verbs) -> None:
 
 def import_(arguments: argparse.Namespace) -> int:
     """Read all, then record all of it at once; what is on record already is left out."""
-    path: Path | None = arguments.run_dir
+    path: Path | None = arguments.run_dir and known_run(arguments.run_dir)
     run = _known_run(path)
     if run is None:
         return _into_new(arguments)

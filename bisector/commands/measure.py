@@ -19,11 +19,13 @@ from bisector.commands.arguments import (
     add_json,
     add_quiet,
     add_repo,
+    add_run,
     add_run_dir,
     add_settings,
     add_verb,
     duration,
     given_settings,
+    known_run,
     run_directory,
     write_json,
 )
@@ -135,10 +137,10 @@ def _add_searches(verbs: Verbs) -> None:
     resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
     resume_.add_argument("--budget", type=duration, metavar="DURATION", help=_MORE_HELP)
     add_hosts(resume_)
-    add_run_dir(resume_)
+    add_run(resume_)
     add_quiet(resume_)
     step_ = add_verb(verbs, "next-step", step, examples=_NEXT_STEP_EXAMPLES)
-    add_run_dir(step_)
+    add_run(step_)
     step_.add_argument(
         "--to", type=Path, metavar="DIR", help="where to keep the new run (default: below $XDG_STATE_HOME)"
     )
@@ -159,7 +161,7 @@ def _add_single(verbs: Verbs) -> None:
         baselines,
         examples=_BASELINES_EXAMPLES,
     )
-    add_run_dir(disks)
+    add_run(disks)
     add_json(disks)
     add_quiet(disks)
 
@@ -252,7 +254,8 @@ def test(arguments: argparse.Namespace) -> int:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)
         settings = bundled(settings, repository)
-        path = arguments.run_dir or single_commit_directory(repository.common_dir, fingerprint(settings))
+        given = arguments.run_dir and known_run(arguments.run_dir)
+        path = given or single_commit_directory(repository.common_dir, fingerprint(settings))
         run = RunDirectory.open(path) if RunDirectory.is_at(path) else RunDirectory.create(path, "")
         face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
         with run.lock(), face as display:

@@ -10,10 +10,11 @@ from bisector.commands import comparison_report
 from bisector.commands.arguments import (
     Verbs,
     add_metric,
-    add_run_dir,
+    add_run,
     add_verb,
     count,
     given_settings,
+    known_run,
     objective_of,
     one_of,
     run_directory,
@@ -71,7 +72,7 @@ examples:
                                              recipients
   bisector mail --send --to dm-devel@lists.linux.dev,snitzer@kernel.org
   bisector mail --send --proposed            to the proposed recipients
-  bisector mail --send --to LIST --follows RUN_DIR   in the thread of another run's report
+  bisector mail --send --to LIST --follows RUN   in the thread of another run's report
 settings: [mail] of bisector.toml; mail.from may also come from the run's record; the login is in
 BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or in the file mail.login_file
 """
@@ -113,7 +114,7 @@ def _add_report(verbs: Verbs) -> None:
     verb.add_argument("--format", type=one_of(Format), choices=tuple(Format), default=Format.TEXT, help="default: text")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
     add_metric(verb)
-    add_run_dir(verb)
+    add_run(verb)
 
 
 def _add_plot(verbs: Verbs) -> None:
@@ -144,12 +145,12 @@ def _add_plot(verbs: Verbs) -> None:
         metavar="FILE|DIR",
         help=f"a file, or a directory (default: {_PLOTS} in the run directory)",
     )
-    add_run_dir(verb)
+    add_run(verb)
 
 
 def _add_mail(verbs: Verbs) -> None:
     verb = add_verb(verbs, "mail", mail, examples=_MAIL_EXAMPLES)
-    add_run_dir(verb)
+    add_run(verb)
     verb.add_argument(
         "--to", action="append", default=[], metavar="LIST", help="recipients, separated by commas; repeatable"
     )
@@ -158,7 +159,7 @@ def _add_mail(verbs: Verbs) -> None:
                       help="also to those that scripts/get_maintainer.pl and the commit name")  # fmt: skip
     verb.add_argument("--send", action="store_true", help="send the letter; no report is sent twice")
     verb.add_argument("--again", action="store_true", help="with --send: send even if it was sent, or may have been")
-    verb.add_argument("--follows", type=Path, metavar="RUN_DIR", help="reply to the report of another run")
+    verb.add_argument("--follows", type=Path, metavar="RUN", help="reply to the report of another run")
     verb.add_argument("--regzbot", action="store_true", help="have the kernel's regression tracker follow it")
     verb.add_argument("--config", type=Path, metavar="FILE", help="settings file; only its [mail] is read")
     verb.add_argument(
@@ -292,7 +293,7 @@ def _delivery(arguments: argparse.Namespace, proposal: Proposal) -> outbox.Deliv
     to, cc = (tuple(map(str, parse(texts))) for texts in (arguments.to, arguments.cc))
     if arguments.proposed:
         to, cc = (*to, *proposal.to), (*cc, *proposal.cc)
-    follows = RunDirectory.open(arguments.follows) if arguments.follows else None
+    follows = RunDirectory.open(known_run(arguments.follows)) if arguments.follows else None
     return outbox.Delivery(to, cc, arguments.regzbot, arguments.again, follows)
 
 

@@ -13,7 +13,7 @@ from bisector.commands.arguments import (
     Verbs,
     add_json,
     add_metric,
-    add_run_dir,
+    add_run,
     add_verb,
     objective_of,
     run_directory,
@@ -54,13 +54,13 @@ def add(verbs: Verbs) -> None:
     """Register ``status``, ``table`` and ``log``."""
     for name, command in (("status", status), ("table", table)):
         shown = add_verb(verbs, name, command, examples=_EXAMPLES[name])
-        add_run_dir(shown)
+        add_run(shown)
         add_json(shown)
         if command is table:
             add_metric(shown)
             shown.add_argument("--times", action="store_true", help="where each trial's seconds went, too")
             shown.add_argument("--logs", action="store_true", help="the last log lines of skipped commits, too")
-    add_run_dir(add_verb(verbs, "log", log, examples=_EXAMPLES["log"]))
+    add_run(add_verb(verbs, "log", log, examples=_EXAMPLES["log"]))
 
 
 def status(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_verb, run_directory, write_json
+from bisector.commands.arguments import Verbs, add_json, add_run, add_verb, run_directory, write_json
 from bisector.commands.output import note, write
 from bisector.config import Settings, options
 from bisector.core import resources, units
@@ -100,7 +100,7 @@ def add(verbs: Verbs) -> None:
     )
     add_json(cache_)
     reset_ = add_verb(verbs, "reset", reset, examples=_RESET_EXAMPLES)
-    add_run_dir(reset_)
+    add_run(reset_)
     reset_.add_argument("--delete", action="store_true", help="also remove its record and all its files")
 
 

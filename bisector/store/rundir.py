@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -168,7 +168,7 @@ def state_of(run: RunDirectory, store: "Store") -> tuple[State, str]:
 
 
 _ELSEWHERE = "name another one with --run-dir DIRECTORY"
-_MADE_BY_START = "--run-dir names a directory that `bisector start` made"
+_MADE_BY_START = "--run-dir names a directory that `bisector start` made, or a run that `bisector runs` lists"
 
 
 def _unused(parent: Path, name: str) -> Path:
@@ -179,13 +179,14 @@ def _unused(parent: Path, name: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """A run: its directory, the repository, the ends as typed, ISO 8601 time of its start."""
+    """A run: its directory, the repository, the ends as typed, ISO 8601 time of its start, its number in the list."""
 
     run_dir: str
     repository: str
     old: str
     new: str
     started_at: str
+    number: int = field(default=0, compare=False)
 
 
 class Index:
@@ -195,13 +196,14 @@ class Index:
         self.path = path or state_home() / "index.json"
 
     def add(self, entry: IndexEntry) -> None:
-        """Append a run, whose database exists; the vanished ones go. Raises :class:`InfraError`."""
+        """Append a run, whose database exists, numbered; the vanished ones go. Raises :class:`InfraError`."""
         try:
             with self._locked():
+                number = 1 + max((one.number for one in self._all()), default=0)
                 others = [one for one in self.entries() if one.run_dir != entry.run_dir]
                 new = self.path.with_suffix(".new")
                 with new.open("w", encoding="utf-8") as file:
-                    json.dump([asdict(one) for one in (*others, entry)], file, indent=1)
+                    json.dump([asdict(one) for one in (*others, replace(entry, number=number))], file, indent=1)
                     file.flush()
                     os.fsync(file.fileno())
                 new.replace(self.path)
@@ -213,8 +215,18 @@ class Index:
 
         Raises :class:`InfraError` when the file is damaged.
         """
+        return tuple(one for one in self._all() if (Path(one.run_dir) / DATABASE).is_file())
+
+    def named(self, word: str) -> Path | None:
+        """The directory of the run with this number or name; None when there is none."""
+        fitting = (Path(one.run_dir) for one in self.entries() if word in (str(one.number), Path(one.run_dir).name))
+        return next(fitting, None)
+
+    def _all(self) -> tuple[IndexEntry, ...]:
+        """What the file says; it numbers runs since it has a number for each."""
         try:
-            found = [IndexEntry(**one) for one in json.loads(self.path.read_text(encoding="utf-8"))]
+            listed = json.loads(self.path.read_text(encoding="utf-8"))
+            return tuple(IndexEntry(**{"number": number, **one}) for number, one in enumerate(listed, 1))
         except FileNotFoundError:
             return ()
         except (ValueError, TypeError) as error:
@@ -222,7 +234,6 @@ class Index:
             raise InfraError(f"{self.path} is damaged: {error}", hint) from error
         except OSError as error:
             raise InfraError(f"cannot read {self.path}: {error.strerror}", f"ls -l {self.path}") from error
-        return tuple(one for one in found if (Path(one.run_dir) / DATABASE).is_file())
 
     def latest(self, repository: Path | None = None) -> Path | None:
         """The run directory started last, of one repository or of all; None when there is none."""

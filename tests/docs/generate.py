@@ -44,6 +44,7 @@ _PAGES = {
     "worker": "fleet",
     "image": "setup",
     "settings": "settings",
+    **dict.fromkeys(("runs", "table", "log", "test", "cache", "reset"), "commands"),
 }
 
 

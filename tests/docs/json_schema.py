@@ -16,6 +16,7 @@ import msgspec
 from jsonschema import Draft202012Validator
 
 from bisector.commands.kernel import KernelBuild
+from bisector.commands.runs import Runs
 from bisector.commands.simulate import Simulation
 from bisector.commands.upkeep import Caches
 from bisector.compare.forecast import ComparisonForecast
@@ -32,6 +33,7 @@ from bisector.status.document import Baselines, Status, TestedCommit, VerdictTab
 # What prints each, as a name of a file.
 DOCUMENTS: Mapping[str, type[Record]] = {
     "status": Status,
+    "runs": Runs,
     "report": ReportDocument,
     "table": VerdictTable,
     "baselines": Baselines,
