@@ -34,13 +34,14 @@ def _no_python_shim() -> Iterator[None]:
 def _host_of_its_own(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """No unit test waits for a measurement that is under way on this host, tells of it, or has this person's fleet."""
+    """No unit test waits for a measurement of this host, or tells of it, or has this person's fleet or settings."""
     if "vm" not in request.keywords:
         place = tmp_path_factory.getbasetemp()
         monkeypatch.setattr(locks, "SHARED_TURN", place / "shared.lock")
         monkeypatch.setattr(locks, "own_turn", lambda: place / "own.lock")
         # The authority of a person's fleet is kept there, and some command makes a new one.
         monkeypatch.setenv("XDG_DATA_HOME", str(place / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Bad input at the command line: a sentence, what to type next, an exit code, and nothing left behind."""
 
 import argparse
+import itertools
 import os
 import re
 import sqlite3
@@ -16,7 +17,8 @@ import pytest
 from bisector import cli
 from bisector.__main__ import main as entry_point
 from bisector.cli import main
-from bisector.commands import catalogue, measure
+from bisector.commands import catalogue, measure, settings
+from bisector.config import options
 from bisector.core import errors, resources
 from bisector.store import schema
 from bisector.store.rundir import state_home
@@ -203,6 +205,37 @@ def test_settings_are_listed_with_their_origin(world: World) -> None:
     assert "55s" in lines["workload.runtime"]
     assert "bisector.toml:2" in lines["workload.runtime"]
     assert "--threshold" in lines["bisect.threshold"]
+
+
+def test_settings_fit_the_terminal(world: World) -> None:
+    rows = options.describe(options.load())
+    lines = list(settings.listed(rows, 80))
+    assert all(len(line) <= 80 for line in lines)
+    at = next(number for number, line in enumerate(lines) if line.startswith("storage.ext4.mkfs_options"))
+    value = [lines[at].removesuffix("profile quick").split(maxsplit=1)[1]]
+    value += itertools.takewhile(lambda line: line.startswith(" "), lines[at + 1 :])
+    (row,) = (one for one in rows if one.key == "storage.ext4.mkfs_options")
+    assert "".join("".join(value).split()) == "".join(row.value.split())
+    assert {line.split(maxsplit=1)[0] for line in lines if line[:1].strip()} == {one.key for one in rows}
+
+
+def test_settings_that_are_changed(world: World) -> None:
+    assert main(["settings", "--changed"]) == 0
+    assert world.output.readouterr().out == "no setting differs from its default\n"
+    Path("bisector.toml").write_text("[workload]\nruntime = '55s'\nfile_size = '32M'\n")
+    assert main(["settings", "--changed", "--stack", "hdd"]) == 0
+    shown = [line.split() for line in world.output.readouterr().out.splitlines() if line]
+    assert shown == [["storage.stack", "hdd", "--stack"], ["workload.runtime", "55s", "bisector.toml:2"]]
+
+
+def test_one_setting_is_explained(world: World) -> None:
+    assert main(["settings", "storage.hdd", "--set", "storage.hdd.size=2G"]) == 0
+    said = world.output.readouterr().out
+    assert "storage.hdd.size\n  value     2GiB (--set)\n  default   1GiB\n" in said
+    assert "storage.hdd.path\n" in said
+    assert "flag      --hdd PATH\n" in said
+    assert "storage.ssd" not in said
+    assert "did you mean storage.cache_size?" in world.refuses("settings", "storage.cash_size")
 
 
 def test_written_settings_are_read_again(world: World) -> None:

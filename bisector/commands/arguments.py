@@ -31,6 +31,7 @@ Word = TypeVar("Word", bound=StrEnum)
 OF_A_SEARCH = frozenset(
     f"bisect.{name}" for name in ("first_parent", "strategy", "suspect", "calibrate", "baselines")
 ) | {"workload.full_runs"}
+_PERSONS = f"below it counts $XDG_CONFIG_HOME/bisector/{CONFIG_FILE}, for all your runs"
 _SETTING = "setting "  # no other argument's destination begins like this
 
 
@@ -144,7 +145,9 @@ def objective_of(arguments: argparse.Namespace) -> Objective | None:
 def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None = None) -> None:
     """A flag for each setting that has one, or for some ``keys``; ``--config FILE``; ``--set KEY=VALUE`` for all."""
     group = parser.add_argument_group("settings", f"override {CONFIG_FILE}; `bisector settings` lists all of them")
-    group.add_argument("--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE})")
+    group.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE}); {_PERSONS}"
+    )
     for option in (row for row in rows() if row.flag and (keys is None or row.key in keys)):
         how: dict[str, Any] = {"dest": _SETTING + option.key, "help": _help(option).replace("%", "%%")}
         const: dict[str, Any] = {"action": "store_const", "const": option.const}

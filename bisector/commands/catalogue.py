@@ -77,7 +77,7 @@ FIRST_FLAGS: Mapping[str, Brief] = {
     "kernel build": Brief("COMMIT", "base-config fragment compiler stack jobs config set repo output json run-dir"),
     "doctor": Brief("", f"{_OF_A_SEARCH} base-config hosts config set json run-dir"),
     "import": Brief("[FILE…]", "index only-set verdicts commit kernel run verdict old new threshold repo run-dir"),
-    "settings": Brief("[KEY…]", f"{_OF_A_SEARCH} profile config set toml"),
+    "settings": Brief("[KEY…]", f"{_OF_A_SEARCH} profile config set changed toml"),
     "simulate": Brief(
         "(--range OLD NEW | --graph FILE)", "repo strategy flip skip sticky effect spread budget hosts trials seed json"
     ),

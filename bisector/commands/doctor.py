@@ -3,7 +3,6 @@
 import argparse
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -110,8 +109,7 @@ def _settings(arguments: argparse.Namespace) -> tuple[Settings, Finding]:
         effective = options.load(given_settings(arguments), arguments.config)
         check_terms(effective.settings.bisect.terms)
     except UserError as error:
-        with tempfile.TemporaryDirectory() as nowhere:
-            defaults = options.load(directory=Path(nowhere)).settings
+        defaults = options.from_given({}).settings
         message = f"{error.message} (the other rows are for the default settings)"
         return defaults, refusal(_ROW, UserError(message, error.hint))
     given = _given(effective)

@@ -1,37 +1,100 @@
-"""``settings`` shows every setting with its value, and where that comes from."""
+"""``settings`` shows every setting with its value, and where that comes from; or all there is to know of some."""
 
 import argparse
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from bisector.commands.arguments import Verbs, add_settings, add_verb, given_settings
 from bisector.commands.output import write, write_document
 from bisector.config import options
+from bisector.config.options import CONFIG_FILE, Effective, Row
 
-_EXAMPLES = """\
+_EXAMPLES = f"""\
 examples:
-  bisector settings
+  bisector settings                        all of them, and where each value comes from
+  bisector settings storage.cache_size     what one is, and which values it takes
+  bisector settings --changed              those that have not their default
   bisector settings --profile article --set storage.hdd.iops_limit=200
-  bisector settings --toml > bisector.toml
+  bisector settings --toml > {CONFIG_FILE}
+Settings for all your runs: $XDG_CONFIG_HOME/bisector/{CONFIG_FILE}.
 """
+_LEAST_VALUE = 16
+_LABEL = 10
 
 
 def add(verbs: Verbs) -> None:
     """Register ``settings``."""
     verb = add_verb(verbs, "settings", settings, examples=_EXAMPLES)
-    verb.add_argument("--toml", action="store_true", help="in the form of a bisector.toml")
+    verb.add_argument(
+        "keys", nargs="*", metavar="KEY", help="only this setting, or those of a table, with all about it"
+    )
+    verb.add_argument("--changed", action="store_true", help="only what differs from its default")
+    verb.add_argument("--toml", action="store_true", help=f"in the form of a {CONFIG_FILE}")
     add_settings(verb)
 
 
 def settings(arguments: argparse.Namespace) -> int:
-    """Every setting with its value and origin."""
+    """Every setting with its value and origin, or some of them with all there is to know."""
     effective = options.load(given_settings(arguments), arguments.config)
     if arguments.toml:
         write_document(options.to_toml(effective))
         return 0
-    rows = options.describe(effective)
-    widths = [
-        max(len(text) for text in column) for column in zip(*((r.key, r.value, r.origin) for r in rows), strict=True)
-    ]
-    for row in rows:
-        cells = (row.key, row.value, row.origin)
-        write("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), row.help]) + "\n")
+    rows, defaults = options.describe(effective), options.changed(effective.settings)
+    if arguments.changed:
+        rows = [row for row in rows if row.key in defaults]
+    width = shutil.get_terminal_size().columns
+    if not rows:
+        write("no setting differs from its default\n")
+        return 0
+    if arguments.keys:
+        lines = explained(_chosen(rows, arguments.keys), effective, defaults, width)
+    else:
+        lines = listed(rows, width if sys.stdout.isatty() else None)
+    write("".join(f"{line}\n" for line in lines))
     return 0
+
+
+def _chosen(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
+    """The settings of these keys, and of tables with these names; raises :class:`UserError` for a key of none."""
+    for key in keys:
+        if not any(row.key == key or row.key.startswith(f"{key}.") for row in rows):
+            options.refuse_key(key, "bisector settings")
+    return [row for row in rows if any(row.key == key or row.key.startswith(f"{key}.") for key in keys)]
+
+
+def listed(rows: Sequence[Row], width: int | None) -> Iterator[str]:
+    """A row for each setting; in a ``width`` tables are apart, and values go on below each other."""
+    key_width, value_width, origin_width = (
+        max(map(len, column)) for column in zip(*((row.key, row.value, row.origin) for row in rows), strict=True)
+    )
+    if width is not None:
+        value_width = min(value_width, max(_LEAST_VALUE, width - key_width - origin_width - 4))
+    for number, (_, table) in enumerate(groupby(rows, lambda row: row.key.rpartition(".")[0])):
+        yield from [""] if number and width is not None else []
+        for row in table:
+            first, *further = textwrap.wrap(row.value, value_width) or [""]
+            yield f"{row.key:{key_width}}  {first:{value_width}}  {row.origin}"
+            yield from (f"{'':{key_width}}  {line}" for line in further)
+
+
+def explained(rows: Sequence[Row], effective: Effective, defaults: Mapping[str, object], width: int) -> Iterator[str]:
+    """All there is to know of some settings: value, origin, default, flag, meaning."""
+    known = {option.key: option for option in options.rows_for(effective.settings)}
+    for number, row in enumerate(rows):
+        option = known[row.key]
+        flags = " or ".join(filter(None, (f"{option.flag} {option.metavar}".strip(), option.short)))
+        facts = (
+            ("value", f"{row.value or '[]'} ({row.origin})"),
+            ("default", options.shown(defaults[row.key]) if row.key in defaults else "the same"),
+            ("flag", flags or f"--set {row.key}=VALUE"),
+            ("meaning", row.help),
+            ("values", option.kind.expected),
+        )
+        yield from [""] if number else []
+        yield row.key
+        for label, text in facts:
+            indent = f"  {label:{_LABEL}}"
+            yield from textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=" " * len(indent))

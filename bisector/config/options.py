@@ -1,4 +1,4 @@
-"""Effective settings: flags over ``bisector.toml`` over a profile, with the origin of each value.
+"""Effective settings: flags over ``bisector.toml`` over a person's own over a profile, with the origin of each value.
 
 What settings there are is in :mod:`bisector.config.option_table`, what cannot be combined in
 :mod:`bisector.config.checks`.
@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from bisector.config import Settings, checks, disk_table, file
 from bisector.config.following import OF_WORKLOADS, deciding, objective_of, resolved
 from bisector.config.option_table import PROFILES, by_key, rows
-from bisector.core import kinds
+from bisector.core import kinds, resources
 from bisector.core.errors import UserError
 from bisector.core.kinds import Option, Problem
 from bisector.core.objective import Objective
@@ -77,13 +77,13 @@ def load(
     directory: Path | None = None,
     stacks: Collection[Stack] = (),
 ) -> Effective:
-    """Flags (by key) over the configuration file over a profile, checked.
+    """Flags (by key) over the configuration file over the person's own over a profile, checked.
 
     Without ``config``, ``bisector.toml`` of ``directory`` (the current one) is read when it is there. A disk of the
     command line has to be one of the stack's, or of further ``stacks``. Raises :class:`UserError`.
     """
     directory = directory or Path.cwd()
-    given = {**_from_file(config, directory), **_from_flags(flags or {}, directory)}
+    given = {**_from_files(config, directory), **_from_flags(flags or {}, directory)}
     effective = from_given(given)
     typed = (key for key, one in given.items() if one.typed)
     disk_table.refuse_unused(typed, (effective.settings.storage.stack, *stacks))
@@ -95,7 +95,7 @@ def from_given(given: Mapping[str, Given]) -> Effective:
     given, known = dict(given), by_key(given)
     for key, one in given.items():
         if key not in known:
-            _refuse_key(key, one.origin)
+            refuse_key(key, one.origin)
     _choose_workload(given)
     profile = given.get("profile", Given("quick", "profile quick"))
     given["profile"] = profile
@@ -131,19 +131,35 @@ def _choose_workload(given: dict[str, Given]) -> None:
     given["workload.kind"] = Given(name, one.origin)
 
 
-def _from_file(config: Path | None, directory: Path) -> dict[str, Given]:
-    path = directory / (config or CONFIG_FILE)
+def _from_files(config: Path | None, directory: Path) -> dict[str, Given]:
+    """The person's file, and over it that of the directory, or the one that is named."""
+    own = resources.config_home() / CONFIG_FILE
+    general, special = _if_there(own, own), {}
+    if config is not None:
+        special = _from_file(directory / config, config)
+    elif own.parent != directory:
+        special = _if_there(directory / CONFIG_FILE, Path(CONFIG_FILE))
+    choosing = {"workload.kind", *(one.chosen_by for one in WORKLOADS.values())}
+    if choosing & special.keys():  # a workload that is chosen here takes the place of one that is chosen for all
+        general = {key: one for key, one in general.items() if key not in choosing}
+    return {**general, **special}
+
+
+def _if_there(path: Path, shown: Path) -> dict[str, Given]:
     with suppress(OSError):  # in a directory that this user cannot enter, reading the file tells so
-        if config is None and not path.is_file():
+        if not path.is_file():
             return {}
-    shown = config or Path(CONFIG_FILE)
+    return _from_file(path, shown)
+
+
+def _from_file(path: Path, shown: Path) -> dict[str, Given]:
     text, table = file.read(path)
     given, known = {}, frozenset(by_key(key for key, _ in file.flatten(table, frozenset())))
     for key, raw in file.flatten(table, known):
         line = file.line_of(text, key)
         origin = f"{shown}:{line}" if line else str(shown)
         if key not in known:
-            _refuse_key(key, origin)
+            refuse_key(key, origin)
         given[key] = Given(raw, origin, path.parent)
     return given
 
@@ -152,14 +168,15 @@ def _from_flags(flags: Flags, directory: Path) -> dict[str, Given]:
     given, known = {}, by_key(flags)
     for key, value in flags.items():
         if key not in known:
-            _refuse_key(key, f"--set {key}")
+            refuse_key(key, f"--set {key}")
         option = known[key]
         one = value if isinstance(value, Given) else Given(value, option.flag or f"--set {key}")
         given[key] = replace(one, base=directory, typed=isinstance(one.raw, str))
     return given
 
 
-def _refuse_key(key: str, origin: str) -> None:
+def refuse_key(key: str, origin: str) -> None:
+    """Raise :class:`UserError` for the key of no setting."""
     if key in _SECRETS:
         raise UserError(
             f"{origin}: {key} does not belong into settings, which are shown, recorded and passed on",
@@ -231,7 +248,7 @@ def overlaid(
     the keys ``kept``, the record's values count. Raises :class:`UserError`.
     """
     directory = Path.cwd()
-    today = {**_from_file(config, directory), **_from_flags(flags or {}, directory)}
+    today = {**_from_files(config, directory), **_from_flags(flags or {}, directory)}
     given = {key: Given(value, "recorded settings") for key, value in written_values(recorded).items()}
     known = rows_for(recorded)
     given |= {
@@ -273,6 +290,13 @@ def usual(settings: Settings) -> dict[str, object]:
         by_workload = Objective()
     objective = {"bisect.metric": by_workload.metric, "bisect.over": by_workload.over}
     return written_values(followed) | own | objective
+
+
+def changed(settings: Settings) -> dict[str, object]:
+    """The default, as TOML would hold it, of each setting that has another value."""
+    written = written_values(settings)
+    defaults = {**usual(settings), "profile": PROFILES[0]}
+    return {key: defaults[key] for key, value in written.items() if value != defaults[key]}
 
 
 def describe(effective: Effective) -> list[Row]:

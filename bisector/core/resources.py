@@ -39,6 +39,11 @@ def data_home() -> Path:
     return _home("XDG_DATA_HOME", ".local/share")
 
 
+def config_home() -> Path:
+    """What a person has chosen for all their runs (the same, XDG_CONFIG_HOME)."""
+    return _home("XDG_CONFIG_HOME", ".config")
+
+
 def _home(variable: str, default: str) -> Path:
     given = Path(os.environ.get(variable, ""))
     # "All paths set in these environment variables must be absolute"; others are ignored.
