@@ -20,6 +20,7 @@ EXIT_CODES: Mapping[int, str] = {
     2: "invalid input or configuration",
     3: "narrowed to a set of commits",
     4: "trouble of the tool, its host or the network; go on with: bisector resume",
+    5: "the comparison has an outcome that --fail-on names",
     70: "a bug in bisector, with a traceback; what was measured is kept; go on with: bisector resume",
     130: "interrupted; go on with: bisector resume",
 }

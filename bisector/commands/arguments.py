@@ -27,6 +27,8 @@ Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 T = TypeVar("T")
 Word = TypeVar("Word", bound=StrEnum)
 
+# What is run when a command has ended is of those that take long.
+NOTIFY = "notify.command"
 # The settings of a search, which mean nothing where none is made.
 OF_A_SEARCH = frozenset(
     f"bisect.{name}" for name in ("first_parent", "strategy", "suspect", "calibrate", "baselines")

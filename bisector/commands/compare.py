@@ -23,6 +23,7 @@ from bisector.commands.arguments import (
     write_json,
 )
 from bisector.commands.equip import add_hosts, equip_of, remember
+from bisector.commands.notice import Notice
 from bisector.commands.output import note, warn, write
 from bisector.compare import session
 from bisector.compare.forecast import forecast, forecast_rows
@@ -45,6 +46,7 @@ examples:
   bisector compare v6.1 v6.2 --plan        how many trials and hours it takes
   bisector compare v6.1 v6.2 --stack hdd --job partial --command 'tar -xf $CARRIED/x.tar' \\
       --carry x.tar                        on a job of fio, and on a command
+  bisector compare v6.1 v6.2 --fail-on slower   for scripts: ends with 5 if v6.2 is slower
   bisector compare v6.1 v6.2 --until 5% --budget 8h   until every interval is that narrow, or the
                                            night is over
   bisector compare v6.1 --patch 1a2b3c4d   before and after a commit
@@ -54,7 +56,7 @@ examples:
   bisector compare v6.1 v6.2 --hosts hosts.toml   on all hosts of a fleet; docs/fleet.md
 Each block measures every kernel once, in a random order, each in a fresh guest on empty disks.
 A series is what b4 or `git format-patch --stdout` writes.
-exit codes: 0 measured; others as in `bisector --help`
+exit codes: 0 measured; 5 an outcome that --fail-on names; others as in `bisector --help`
 """
 _SHARE = re.compile(r"([0-9.]+) *% *")
 _BLOCKS = 6  # the least of which the exact test can reach 5 %
@@ -123,6 +125,7 @@ def add(verbs: Verbs) -> None:
         "--seed", type=seed, metavar="N", help="what orders and workloads are drawn from (default: random)"
     )
     add_hosts(verb)
+    comparison.add_fail_on(verb)
     verb.add_argument("--plan", action="store_true", help="estimate trials and hours, and measure nothing")
     add_repo(verb)
     add_run_dir(verb, "where to keep the run (default: below $XDG_STATE_HOME)")
@@ -148,12 +151,14 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         return _tell_hours(asked, as_json=arguments.json)
     equip = equip_of(arguments.hosts)
-    with session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None) as (run, store):
+    begun = session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None)
+    with Notice(asked.settings[0].notify.command) as notice, begun as (run, store):
         remember(run, arguments.hosts)
         plan, _ = session.plan_of(store)
         for text in warnings(plan):
             note(f"bisector: {text}")
-        return comparison.conclude(run, store, plan, equip, quiet=arguments.quiet, as_json=arguments.json)
+        ends = comparison.Ends(notice, tuple(arguments.fail_on), quiet=arguments.quiet, as_json=arguments.json)
+        return comparison.conclude(run, store, plan, equip, ends)
 
 
 def _tell_hours(asked: Asked, *, as_json: bool) -> int:

@@ -88,8 +88,8 @@ def _hosts(arguments: argparse.Namespace) -> int:
         raise UserError(f"{arguments.hosts} lists no host", "bisector fleet add USER@HOST")
     effective = options.load(given_settings(arguments), arguments.config)
     written = options.written_values(effective.settings)
-    # A host sends no mail.
-    given = {key: written[key] for key in _given(effective) if not key.startswith("mail.")}
+    # A host tells nobody.
+    given = {key: written[key] for key in _given(effective) if not key.startswith(("mail.", "notify."))}
     found = survey.survey(FleetHome.of_person(), listed, given, lambda host: _note(f"{host}: looked at"))
     if arguments.json:
         write_json(survey.document(found))

@@ -14,6 +14,7 @@ from bisector.bisect.next_step import next_step
 from bisector.bisect.single import Single, settings_for
 from bisector.commands import comparison
 from bisector.commands.arguments import (
+    NOTIFY,
     OF_A_SEARCH,
     Verbs,
     add_json,
@@ -31,6 +32,7 @@ from bisector.commands.arguments import (
 )
 from bisector.commands.equip import add_hosts, equip_of, remember
 from bisector.commands.forecasting import forecast_of
+from bisector.commands.notice import Notice, add_notify
 from bisector.commands.output import note, warn, write
 from bisector.config import options
 from bisector.config.option_table import rows
@@ -138,6 +140,8 @@ def _add_searches(verbs: Verbs) -> None:
     resume_.add_argument("--budget", type=duration, metavar="DURATION", help=_MORE_HELP)
     add_hosts(resume_)
     add_run(resume_)
+    comparison.add_fail_on(resume_)
+    add_notify(resume_)
     add_quiet(resume_)
     step_ = add_verb(verbs, "next-step", step, examples=_NEXT_STEP_EXAMPLES)
     add_run(step_)
@@ -154,7 +158,7 @@ def _add_single(verbs: Verbs) -> None:
     add_run_dir(verb, "where to keep its trial and files, with those of others (default: below $XDG_STATE_HOME)")
     add_json(verb)
     add_quiet(verb)
-    add_settings(verb, {row.key for row in rows()} - OF_A_SEARCH)
+    add_settings(verb, {row.key for row in rows()} - OF_A_SEARCH - {NOTIFY})
     disks = add_verb(
         verbs,
         "baselines",
@@ -179,22 +183,27 @@ def start(arguments: argparse.Namespace) -> int:
         budget_s=arguments.budget,
     )
     equip = equip_of(arguments.hosts)
-    with session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None) as (run, store):
+    begun = session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None)
+    with Notice(settings.notify.command) as notice, begun as (run, store):
         remember(run, arguments.hosts)
         if arguments.budget is not None and not arguments.quiet:
             reach = forecast_of(asked).reach
             note(f"bisector: {reach.sentence if reach is not None else ''}")
-        return _conclude(run, store, quiet=arguments.quiet, equip=equip)
+        return _conclude(run, store, notice, quiet=arguments.quiet, equip=equip)
 
 
 def resume(arguments: argparse.Namespace) -> int:
     """Go on with a run where its facts end."""
     run = run_directory(arguments)
-    with run.lock(), Store.open(run.database) as store:
+    with Notice(arguments.notify or "") as notice, run.lock(), Store.open(run.database) as store:
+        if arguments.notify is None:
+            notice.command = options.from_json(store.bisection().settings).notify.command
         if (plan := store.plan) is not None and not arguments.skip:
-            hosts, quiet = arguments.hosts, arguments.quiet
-            return comparison.resume(run, store, plan, arguments.budget, hosts=hosts, quiet=quiet)
+            ends = comparison.Ends(notice, tuple(arguments.fail_on), quiet=arguments.quiet)
+            return comparison.resume(run, store, plan, arguments.budget, ends, hosts=arguments.hosts)
         session.searched(run, store)
+        if arguments.fail_on:
+            raise UserError(f"{run.path} holds no comparison, of which --fail-on is", "leave it out")
         last = store.state()
         ended = last is not None and last.state in _EXIT_CODES and not session.goes_on(store)
         if ended and (arguments.skip or arguments.budget is not None):
@@ -216,7 +225,7 @@ def resume(arguments: argparse.Namespace) -> int:
         if hosts is None:
             checks.warn_again(options.from_json(store.bisection().settings), run.path, warn)
         remember(run, arguments.hosts)
-        return _conclude(run, store, quiet=arguments.quiet, equip=equip)
+        return _conclude(run, store, notice, quiet=arguments.quiet, equip=equip)
 
 
 def step(arguments: argparse.Namespace) -> int:
@@ -228,8 +237,8 @@ def step(arguments: argparse.Namespace) -> int:
         wanted = asked.settings.bisect
         at = wanted.objective.text(wanted.threshold_value or 0.0)
         note(f"bisector: the step at {at} ({wanted.metric}), between {asked.old[:12]} and {asked.new[:12]}")
-    with session.begun(asked, arguments.to, warn) as (new, new_store):
-        return _conclude(new, new_store, quiet=arguments.quiet, equip=equip_of(None))
+    with Notice(asked.settings.notify.command) as notice, session.begun(asked, arguments.to, warn) as (new, new_store):
+        return _conclude(new, new_store, notice, quiet=arguments.quiet, equip=equip_of(None))
 
 
 def baselines(arguments: argparse.Namespace) -> int:
@@ -275,12 +284,14 @@ def test(arguments: argparse.Namespace) -> int:
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
 
 
-def _conclude(run: RunDirectory, store: Store, *, quiet: bool, equip: Equip) -> int:
+def _conclude(run: RunDirectory, store: Store, notice: Notice, *, quiet: bool, equip: Equip) -> int:
     """Go on with a locked run to its end, and show it; the exit code."""
+    notice.run_dir = run.path
     with display_for(sys.stdout, quiet=quiet) as display:
         outcome = session.go_on(run, store, display, equip)
         display.conclude(from_record.view(run, store))
-    return _EXIT_CODES[outcome.state]
+    notice.answer, notice.exit_code = outcome.message, _EXIT_CODES[outcome.state]
+    return notice.exit_code
 
 
 def _show_end(run: RunDirectory, store: Store, *, quiet: bool, is_over: bool) -> int:

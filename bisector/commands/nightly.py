@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb, write_json
 from bisector.commands.equip import add_hosts, equip_of
+from bisector.commands.notice import Notice, add_notify
 from bisector.commands.output import note, save, write
 from bisector.core import units
 from bisector.core.errors import BisectorError, UserError
@@ -63,6 +64,7 @@ def add(verbs: Verbs) -> None:
         help="with --install-timer: when a night starts (default: %(default)s)",
     )
     add_hosts(verb)
+    add_notify(verb)
     add_json(verb)
     add_quiet(verb)
     shown = add_verb(verbs, "history", history, examples=_HISTORY_EXAMPLES)
@@ -86,10 +88,12 @@ def nightly(arguments: argparse.Namespace) -> int:
         return _install_timer(Timer(wanted, arguments.at, arguments.system, arguments.hosts))
     if arguments.dry_run:
         return _dry_run(wanted, json=arguments.json)
-    return _night(wanted, arguments.hosts, json=arguments.json, quiet=arguments.quiet)
+    command = arguments.notify or wanted.jobs[0].measuring.notify.command
+    with Notice(command) as notice:
+        return _night(wanted, arguments.hosts, notice, json=arguments.json, quiet=arguments.quiet)
 
 
-def _night(wanted: Plan, hosts: Path | None, *, json: bool, quiet: bool) -> int:
+def _night(wanted: Plan, hosts: Path | None, notice: Notice, *, json: bool, quiet: bool) -> int:
     home, equip, listed = nights_home(), equip_of(hosts), load(hosts) if hosts is not None else None
     display = display_for(sys.stderr if json else sys.stdout, quiet=quiet)
     postman = ByMail(home / "letters")
@@ -101,13 +105,16 @@ def _night(wanted: Plan, hosts: Path | None, *, json: bool, quiet: bool) -> int:
                 note(said)
             raise
         night.began(home)
+        notice.run_dir = home
         stack.enter_context(display)
         n, _ = night.run(wanted, Means(record, postman, display, home, equip, listed))
         events, nights = record.events(), record.nights()
     if json:
         write_json(OneNight.of(trends(events), nights[n - 1]))
-    failed = any(event.night == n and isinstance(event.fact, Trouble) for event in events)
-    return _A_JOB_FAILED if failed else 0
+    troubles = [(one.job, one.fact) for one in events if one.night == n and isinstance(one.fact, Trouble)]
+    notice.answer = "; ".join(f"{job}: {fact.message}" for job, fact in troubles) or "no job failed"
+    notice.exit_code = _A_JOB_FAILED if troubles else 0
+    return notice.exit_code
 
 
 def _dry_run(wanted: Plan, *, json: bool) -> int:

@@ -11,6 +11,7 @@ from rich.console import Console
 from bisector.bisect import session
 from bisector.bisect.facts import Aim
 from bisector.commands.arguments import (
+    NOTIFY,
     Verbs,
     add_json,
     add_repo,
@@ -26,6 +27,7 @@ from bisector.commands.arguments import (
 from bisector.commands.forecasting import SEARCHES, forecast_of
 from bisector.commands.output import note, warn, write
 from bisector.config import options
+from bisector.config.option_table import rows
 from bisector.fleet import hosts
 from bisector.fleet.hosts import Role
 from bisector.host.process import run_here
@@ -74,7 +76,7 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of the simulation (default: 1)")
     add_run_dir(verb, "with --calibrate: where to keep the run (default: below $XDG_STATE_HOME)")
     add_json(verb)
-    add_settings(verb)
+    add_settings(verb, {row.key for row in rows()} - {NOTIFY})
 
 
 def _hosts(text: str) -> int:

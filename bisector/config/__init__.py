@@ -259,6 +259,13 @@ class MailSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class NotifySettings:
+    """What a person has run when a long command has ended; nothing where it is empty."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """How often something is tried before it is believed or given up; :attr:`Settings.retries` is the policy in force.
 
@@ -300,6 +307,7 @@ class Settings:
     workload: WorkloadSettings
     contention: ContentionSettings
     mail: MailSettings
+    notify: NotifySettings
 
     @property
     def setup(self) -> Setup:

@@ -226,6 +226,9 @@ _LAST: tuple[Option, ...] = (
            "git's user.name and user.email"), AUTO, "sender of reports"),
     Option("mail.login_file", "mail.login_file", kinds.optional(kinds.file(), "", "none"), "",
            "file of mode 600 with username=… and password=…; or BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD"),
+    Option("notify.command", "notify.command", kinds.text("a command line for sh", empty=True), "",
+           "command that runs once when a long one has ended by itself; it finds BISECTOR_EXIT_CODE, BISECTOR_RUN_DIR "
+           "and BISECTOR_ANSWER in its environment", flag="--notify", metavar="COMMAND"),
 )
 # fmt: on
 

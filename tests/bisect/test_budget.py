@@ -239,15 +239,24 @@ def test_more_time_is_given_by_resume(
     monkeypatch.setattr("bisector.doctor.checks.warn_again", lambda *_: None)
     monkeypatch.setattr("bisector.commands.equip.here", site._equip)
     run_dir = str(site.home / "run")
-    assert main(["resume", "--run-dir", run_dir, "--budget", "1h"]) == 0
+    told = site.home / "told"
+    notify = f"printenv BISECTOR_EXIT_CODE BISECTOR_RUN_DIR BISECTOR_ANSWER >> '{told}'"
+    assert main(["resume", "--run-dir", run_dir, "--budget", "1h", "--notify", notify]) == 0
+    code, where, answer = told.read_text().splitlines()
+    assert (code, where) == ("0", run_dir)
+    assert answer.startswith(f"{site.shas['c3'][:12]} is the first fixed commit: ")
     printed = capsys.readouterr()
     assert "of 30 simulated searches name a commit in 1 h" in printed.err
     assert f"{site.shas['c3'][:12]} is the first fixed commit" in printed.out
     with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
         assert store.budgets() == (Budget(3 * TRIAL_S + 20), Budget(3600.0, 3 * TRIAL_S))
     assert site.held() == []
-    assert main(["resume", "--run-dir", run_dir, "--budget", "1h"]) == 2
+    assert main(["resume", "--run-dir", run_dir, "--budget", "1h", "--notify", notify]) == 2
     assert "has its answer" in capsys.readouterr().err
+    assert main(["resume", "--run-dir", run_dir, "--notify", notify]) == 0
+    assert len(told.read_text().splitlines()) == 3
+    assert main(["resume", "--run-dir", run_dir, "--fail-on", "slower"]) == 2
+    assert "holds no comparison" in capsys.readouterr().err
 
 
 def test_a_budget_too_short_for_anything_is_told_as_such(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

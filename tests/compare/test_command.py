@@ -38,6 +38,28 @@ def test_kernels_are_compared_and_the_ratios_printed(desk: Desk, capsys: pytest.
     assert len(desk.bench.requests) == 24
 
 
+def test_an_outcome_that_fails_has_a_code_of_its_own(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    notify = "printenv BISECTOR_EXIT_CODE BISECTOR_ANSWER > told"
+    words = ("main~3", "main", "--stack", "hdd", "--quiet", "--run-dir", "run", "--notify", notify)
+    compare(desk, *words, "--fail-on", "slower", "--fail-on", "faster", code=5)
+    assert (desk.place / "told").read_text() == "5\nmain is faster on hdd+ext4\n"
+    assert "measured: 6 blocks on each setup" in capsys.readouterr().out
+    for outcome, code in (("slower", 0), ("unclear", 0), ("faster", 5)):
+        assert main(["resume", "--run-dir", "run", "--fail-on", outcome]) == code
+
+
+def test_what_cannot_be_compared_is_unclear(desk: Desk) -> None:
+    words = (without_md(desk), desk.shas["c3"], "--stack", "lvmcache", "--stack", "hdd", "--runs", "2", "--quiet")
+    desk.bench.value = lambda _: 1_000.0
+    compare(desk, *words, "--run-dir", "run", "--fail-on", "slower")
+    assert main(["resume", "--run-dir", "run", "--fail-on", "unclear"]) == 5
+
+
+def test_a_placebo_fails_by_no_outcome(desk: Desk) -> None:
+    words = ("main", "--placebo", "--stack", "hdd", "--runs", "1", "--quiet")
+    compare(desk, *words, *(word for one in ("unclear", "slower", "faster") for word in ("--fail-on", one)))
+
+
 def test_a_stack_that_a_kernel_cannot_have_is_in_no_closing_words_as_measured(
     desk: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,7 +61,10 @@ def test_a_night_as_json(console: Console) -> None:
 
 def test_a_job_that_fails_is_the_exit_code(console: Console) -> None:
     console.world.extra = {"cache": 'remote = "nowhere"'}
-    console.nightly(code=1)
+    console.nightly("--notify", f"printenv BISECTOR_EXIT_CODE BISECTOR_ANSWER > '{nights_home()}/told'", code=1)
+    code, answer = (nights_home() / "told").read_text().splitlines()
+    assert code == "1"
+    assert "nowhere does not answer" in answer
     (path,) = (nights_home() / "letters").iterdir()
     letter = message_from_bytes(path.read_bytes())
     assert letter["Subject"] == "bisector nightly: cache: fetch failed"
