@@ -12,6 +12,7 @@ from bisector.executor.local import kept_kernels
 from bisector.executor.spool import Spool, spool_home
 from bisector.executor.stock import Stock
 from bisector.executor.watch import Desk
+from bisector.fleet.extra import Source
 from bisector.git.mirror import objects_of
 from bisector.host.load import host_id
 
@@ -25,7 +26,6 @@ What it does, and whether it takes trials: `bisector fleet status --here`, drain
 --here.
 """
 _LAST_PORT = 65535
-_INSTALL = "in the environment that bisector is in: pip install 'bisector[fleet]'"
 _ENGINE = f"{engine.__name__}:{engine.here.__name__}"
 
 
@@ -65,7 +65,7 @@ def worker(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("bisector"):
             raise
-        raise UserError(f"{error.name} is not installed, which connects hosts", _INSTALL) from error
+        raise UserError(f"{error.name} is not installed, which connects hosts", Source.known().install()) from error
     borrowed = None if arguments.repo is None else Path(arguments.repo).absolute()
     if borrowed is not None:
         objects_of(borrowed)

@@ -10,6 +10,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.core.json_document import Document
 from bisector.core.printable import clean
 from bisector.fleet import versions
+from bisector.fleet.extra import Source
 from bisector.fleet.home import FleetHome
 from bisector.fleet.hosts import Host, Hosts
 from bisector.fleet.ssh import Answer, Remote, login
@@ -55,7 +56,7 @@ def check_silent(host: Host, answer: Answer) -> None:
 
 
 def _install(host: Host) -> str:
-    return f"ssh {login(host)} pip install 'bisector[fleet]=={versions.own().bisector}'"
+    return Source.known().install_there(login(host), "python3")
 
 
 def of_each(

@@ -14,6 +14,7 @@ from importlib import metadata
 
 from bisector.core import resources
 from bisector.fleet.documents import Versions
+from bisector.fleet.extra import Source
 
 # msgpack carries distributed's messages, cloudpickle its functions and arguments.
 _PACKAGES = ("distributed", "cloudpickle", "msgpack")
@@ -87,8 +88,9 @@ def remedy(found: tuple[Difference, ...], theirs: Versions, login: str) -> str:
     named = {one.what: one for one in found}
     if "Python" in named:
         return f"install bisector on the host with Python {named['Python'].ours}, in a virtual environment of its own"
-    wanted = [f"'bisector[fleet]=={named['bisector'].ours}'"] if "bisector" in named else []
-    wanted += [f"'{package}=={named[package].ours}'" for package in _PACKAGES if package in named]
+    if "bisector" in named:
+        return Source.known().install_there(login, theirs.executable)
+    wanted = [f"'{package}=={named[package].ours}'" for package in _PACKAGES if package in named]
     if not wanted:
         return "install the same commit of bisector on both machines"
     return f"ssh {login} {theirs.executable} -m pip install {' '.join(wanted)}"

@@ -39,7 +39,9 @@ def test_without_the_extra_it_tells_how_to_get_it(
     monkeypatch.delitem(sys.modules, "bisector.executor.cluster.security")
     monkeypatch.setitem(sys.modules, "distributed.security", None)
     assert main(["worker", "tcp://127.0.0.1:8786"]) == 2
-    assert "pip install 'bisector[fleet]'" in capsys.readouterr().err
+    assert "-m pip install " in (said := capsys.readouterr().err)
+    assert "[fleet]'" in said
+    assert "'bisector[fleet]" not in said
 
 
 def test_it_connects_and_leaves_at_sigterm(tmp_path: Path) -> None:
