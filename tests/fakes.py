@@ -80,6 +80,11 @@ PANIC = Fault(Stage.BOOT, FaultKind.PANIC, "Kernel panic - not syncing: test")
 _CHANGED = re.compile(r'(Revert|Pick) "(.*)"')
 
 
+def at_speed(before: float, of: Contention = QUIET, after: float | None = None) -> Contention:
+    """The same on cores of a speed, which may have another one after the run."""
+    return replace(of, mib_s_before=before, mib_s_after=before if after is None else after)
+
+
 class Begun(Job):
     """A job of which progress was told."""
 
@@ -99,7 +104,8 @@ class FakeExecutor:
     asked for and ``built_by`` which compilers were given. With ``stops_early`` it ends the runs that may be; those of
     the ``misleading`` on the wrong side. ``iops`` are figures of their own. On another setup than ``setup`` a commit is
     called as the disk of that, ``ssd`` or ``hdd``. The first job of a commit of ``loses`` is told as lost, and what
-    came of it when so many other jobs have ended.
+    came of it when so many other jobs have ended. The host's cores have the speed ``mib_s`` at the trial of a number,
+    and its figures that ``factor``.
     """
 
     is_new: Callable[[str], bool]
@@ -137,6 +143,8 @@ class FakeExecutor:
     acknowledged: list[int] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
     loses: Mapping[str, int] = field(default_factory=dict)
+    mib_s: Callable[[int], float] | None = None
+    factor: Callable[[int], float] = lambda _: 1.0
     lost: set[str] = field(default_factory=set)
     is_over: bool = False
     late: list[tuple[int, Finished | Failed]] = field(default_factory=list)
@@ -247,10 +255,12 @@ class FakeExecutor:
         if fault is not None:
             return trial(request.commit, fault=fault, content=content)
         contention = BUSY if attempt <= self.busy.get(commit.sha, 0) else QUIET
+        if self.mib_s is not None:
+            contention = at_speed(self.mib_s(request.n), contention)
         if disk is not None:
             return examples.baseline(disk, *DISKS_IOPS[disk], of=request.commit, contention=contention)
         shows_new = self._shows_new(commit)
-        least = self.iops.get(commit.sha, self.fast_iops if shows_new else self.slow_iops)
+        least = self.iops.get(commit.sha, self.fast_iops if shows_new else self.slow_iops) * self.factor(request.n)
         self.rules.append((commit.sha, request.stop))
         whole = trial(commit, least, contention=contention, content=content)
         if not request.stop or not self.stops_early:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from bisector.analysis.speed import Speed, why_unlike
 from bisector.core.figures import LatencyKind, Run, run_words
 from bisector.core.trial import Trial
 from bisector.storage.filling import FILL
@@ -22,7 +23,7 @@ _LEAST_ASIDE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From where on a trial is no evidence.
+    """From where on a trial is no evidence; the speed of the host's cores is held against ``speed``, if that is known.
 
     The limits of clock and time are for faults, not for noise: an idle host keeps them all by far.
     """
@@ -30,6 +31,8 @@ class Limits:
     max_other_cores: float
     max_steal_share: float
     asked_runtime_s: float
+    max_speed_change: float = 0.15
+    speed: Speed | None = None
     max_clock_drift_share: float = 0.05
     min_runtime_share: float = 0.95
     max_runtime_share: float = 1.05
@@ -119,6 +122,8 @@ def _host(run: Run, limits: Limits) -> Iterator[str]:
         yield f"the host was busy: {other:.2f} cores of other work, limit {limits.max_other_cores:.2f}"
     if not steal <= limits.max_steal_share:
         yield f"the host lost CPU time: steal {steal:.1%}, limit {limits.max_steal_share:.1%}"
+    if why := why_unlike(run, limits.speed, limits.max_speed_change):
+        yield f"{why}, limit {limits.max_speed_change:.0%} of change"
 
 
 def _clock(run: Run, limits: Limits) -> Iterator[str]:

@@ -5,20 +5,24 @@ from functools import cached_property
 
 from bisector.analysis.judgement import why_unscored
 from bisector.analysis.quality import Limits, weaknesses
+from bisector.analysis.speed import Speed
 from bisector.config import Settings
 from bisector.core.trial import Trial
 
 
 @dataclass(frozen=True)
 class Soundness:
-    """Under the settings of one run."""
+    """Under the settings of one run, on a host that had this ``speed`` when the ends were read, if they were."""
 
     settings: Settings
+    speed: Speed | None = None
 
     def disturbances(self, trial: Trial) -> tuple[str, ...]:
         """The weaknesses of how a trial was measured, whatever it measured."""
-        limits = self.settings.contention
-        held = Limits(limits.max_other_cores, limits.max_steal_share, float(self.settings.workload.runtime_s))
+        limits, runtime_s = self.settings.contention, float(self.settings.workload.runtime_s)
+        held = Limits(
+            limits.max_other_cores, limits.max_steal_share, runtime_s, limits.max_speed_change, speed=self.speed
+        )
         return weaknesses(trial, held, self.settings.storage.stack, self.settings.bisect.objective.io_direction)
 
     def weaknesses(self, trial: Trial) -> tuple[str, ...]:

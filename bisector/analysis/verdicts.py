@@ -29,6 +29,7 @@ from bisector.analysis.judgement import (
 )
 from bisector.analysis.short_fill import BothWays, ShortFill
 from bisector.analysis.soundness import Soundness
+from bisector.analysis.speed import AtSpeed, Speed, host_speed, speed_of
 from bisector.analysis.threshold import Ends, Level, Threshold, levels, other_gaps
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
@@ -85,7 +86,22 @@ class Judging:
 
     @cached_property
     def _soundness(self) -> Soundness:
-        return Soundness(self.settings)
+        return Soundness(self.settings, self._speed)
+
+    @cached_property
+    def _speed(self) -> Speed | None:
+        """How fast the cores of the host were when it measured the ends; None for several hosts together."""
+        if len(self.hosts) > 1:
+            return None
+        by_itself, limit = Soundness(self.settings), self.settings.contention.max_speed_change
+        found = (
+            AtSpeed(n, trial.commit.sha in (self.old, self.new), mib_s)
+            for n, trial in self.trials
+            if trial.fault is None
+            and (mib_s := speed_of(trial, limit)) is not None
+            and not by_itself.disturbances(trial)
+        )
+        return host_speed(found, limit)
 
     def is_sound(self, trial: Trial) -> bool:
         """Whether the figures of a trial count."""
@@ -173,7 +189,12 @@ class Judging:
 
         counted = ((n, trial) for n, trial in trials if not is_none(trial))
         found = ((n, self._whole_evidence(trial) if whole else self._evidence(trial)) for n, trial in counted)
-        return [replace(one, forgiven=n <= self.forgiven) for n, one in found]
+        return [replace(one, forgiven=n <= self.forgiven or self._is_before_its_speed(n, one)) for n, one in found]
+
+    def _is_before_its_speed(self, n: int, one: Evidence) -> bool:
+        """Whether the host has another speed since a trial, for good."""
+        speed = self._home(one.trial)._speed
+        return speed is not None and n < speed.since
 
     def _trials_of(self, sha: str) -> list[Numbered]:
         """The trials that measured a commit's kernel, under its own name or that of a commit with an equal one."""
@@ -346,4 +367,4 @@ class Judging:
         """A trial and its weaknesses where the threshold is not known, or comes from this trial."""
         too_early = trial.stopped_early is not None and trial.unlike is None
         early = ("stopped early, where a whole run is needed",) if too_early else ()
-        return Evidence(trial, (*self._soundness.weaknesses(trial), *early))
+        return Evidence(trial, (*self._home(trial)._soundness.weaknesses(trial), *early))

@@ -231,6 +231,7 @@ class ContentionSettings:
 
     max_other_cores: float
     max_steal_share: float
+    max_speed_change: float
     patience_s: float
 
 

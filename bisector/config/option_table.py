@@ -214,6 +214,8 @@ _LAST: tuple[Option, ...] = (
            "an eighth of the host's, at least 0.5"), AUTO, "other load in cores above which a run is weak evidence"),
     Option("contention.max_steal_share", "contention.max_steal_share", kinds.number(0), 0.1,
            "share of stolen CPU time above which a run is weak evidence"),
+    Option("contention.max_speed_change", "contention.max_speed_change", kinds.number(0), 0.15,
+           "share by which the speed of the host's cores may change, during a run and since the ends were read"),
     Option("contention.patience", "contention.patience_s", kinds.duration(0), "6h",
            "longest wait for a quiet host before a commit is measured again, seconds; 0 does not wait"),
     Option("mail.host", "mail.host", kinds.text("the name of a mail server", empty=True), "",

@@ -122,7 +122,8 @@ class Contention:
 
     ``other_busy_cores`` is CPU time of everything but the guest, in cores; ``steal_share`` is the
     share of CPU time the hypervisor above took; ``psi_some_share`` is the ``some`` line of
-    /proc/pressure/cpu over the run (Documentation/accounting/psi.rst).
+    /proc/pressure/cpu over the run (Documentation/accounting/psi.rst). How fast the host's cores were is read before
+    the run and after it, by a fixed piece of work.
     """
 
     other_busy_cores: Annotated[float, "CPU time of everything but the guest, in cores"]
@@ -130,6 +131,10 @@ class Contention:
     psi_some_share: Annotated[
         float, "share of the time in which some task waited for a CPU: the line `some` of /proc/pressure/cpu"
     ]
+    mib_s_before: Annotated[
+        float | None, "MiB that a core hashed a second before the run, mean of all cores; `null` where nobody looked"
+    ] = None
+    mib_s_after: Annotated[float | None, "the same, after the run"] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,20 @@
-"""The host of a measurement: who it is, what else it does, and the wait until that is little.
+"""The host of a measurement: who it is, how fast its cores are, what else it does, and the wait until that is little.
 
 Linux only: /proc/stat (proc(5)) and /proc/pressure (Documentation/accounting/psi.rst).
 """
 
+import hashlib
 import os
 import platform
 import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Self
 
 from bisector.config import ContentionSettings
@@ -25,6 +28,10 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _GLANCE_S = 1.0  # for the row of a person who waits
 _LOOK_S = 2.0  # for the names of who is busy
 _QUIET_S = 30.0  # after other work was seen: it pauses, too
+_HASHED_MIB = 0.25  # at once: shorter than the turn that the scheduler gives to whoever else is on the core
+_HASHED = bytes(int(_HASHED_MIB * 2**20))
+_HASHING_S = 0.03  # a core that was idle has its speed within a few milliseconds
+_LEAST_TIMES = 3
 _NAMED = 3
 _LEAST_CORES = 0.05
 
@@ -66,6 +73,24 @@ def _cpu_model(proc: Path) -> str:
     return platform.machine()
 
 
+def core_mib_s() -> float:
+    """MiB that a core hashes a second (SHA-256): the mean of this process's cores, all at once, each one's best try."""
+    cores, end_s = sorted(os.sched_getaffinity(0)), time.perf_counter() + _HASHING_S
+
+    def best_mib_s(core: int) -> float:
+        with suppress(OSError):  # it was taken offline meanwhile: then some other one is timed twice
+            os.sched_setaffinity(0, {core})  # of this thread alone
+        tries_s = list[float]()
+        while len(tries_s) < _LEAST_TIMES or time.perf_counter() < end_s:
+            begin_s = time.perf_counter()
+            hashlib.sha256(_HASHED)  # without Python's lock, which it gives back for so much
+            tries_s.append(time.perf_counter() - begin_s)
+        return _HASHED_MIB / min(tries_s)
+
+    with ThreadPoolExecutor(len(cores)) as threads:
+        return fmean(threads.map(best_mib_s, cores))
+
+
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
     """CPU seconds since boot, summed over all cores; ``total_s`` includes idle and stolen time."""
@@ -87,22 +112,28 @@ class ContentionMeter:
     """Foreign load between its making (or :meth:`start`) and :meth:`stop`.
 
     Ours are this process with its ended children, and what ``guest_cpu_time_s`` reports (the QEMU
-    process with its I/O threads). Everything else that ran is foreign, kernel threads included.
+    process with its I/O threads). Everything else that ran is foreign, kernel threads included. One that was started
+    also reads how fast the cores are, before and after.
     """
 
     def __init__(self, guest_cpu_time_s: Callable[[], float], proc: Path = _PROC) -> None:
         self._guest_cpu_time_s = guest_cpu_time_s
         self._proc = proc
+        self._mib_s_before: float | None = None
         self._begin = self._read()
 
     def start(self) -> Self:
         """Begin anew."""
+        self._mib_s_before = core_mib_s()
         self._begin = self._read()
         return self
 
     def stop(self) -> Contention:
         """What the host did since the beginning; may be asked more than once."""
-        return _difference(self._begin, self._read())
+        seen = _difference(self._begin, self._read())
+        if self._mib_s_before is None:
+            return seen
+        return replace(seen, mib_s_before=self._mib_s_before, mib_s_after=core_mib_s())
 
     def _read(self) -> _Reading:
         times = os.times()

@@ -336,7 +336,9 @@ def _contention(host: Host) -> list[tuple[str, str]]:
         for shares in ([one.steal_share for one in loads], [one.psi_some_share for one in loads])
     )
     words = f"{cores} cores of other work, {steal} of CPU time stolen, somebody waited for a CPU {waited} of the time"
-    return [("during the runs", words)]
+    speeds = [f"{one:.0f}" for load in loads for one in (load.mib_s_before, load.mib_s_after) if one is not None]
+    read = [("before and after", f"each core hashed {_from_to(speeds)} MiB a second")] if speeds else []
+    return [("during the runs", words), *read]
 
 
 def _from_to(figures: Sequence[str]) -> str:

@@ -9,13 +9,14 @@ of two hosts does not count. The pause may change figures; since the arms are in
 does so for each of them as often, which is noise and no bias.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
 from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
 from bisector.analysis.judgement import judged_run, why_unscored
+from bisector.analysis.speed import Speed, speed_of, why_unlike
 from bisector.analysis.verdicts import Judging
 from bisector.core.subject import Compiler
 from bisector.core.trial import Fault, Stage, Trial
@@ -254,7 +255,17 @@ class Blocks:
         hosts = tuple(dict.fromkeys(one.trial.host for one in measured))
         if len(hosts) > 1:
             return BlockState.WEAK, f"measured on {' and '.join(hosts)}, whose figures cannot be compared"
+        if why := self._changed_speed(block, measured):
+            return BlockState.WEAK, why
         return (BlockState.DONE if len(measured) == len(block.arms) else BlockState.OPEN), ""
+
+    def _changed_speed(self, block: Block, measured: Sequence[Placed]) -> str:
+        """Which arm the host's cores ran at another speed for than for the first one, and at which; else empty."""
+        limit = self.plan.setups[block.setup].settings.contention.max_speed_change
+        first = speed_of(measured[0].trial, limit) if measured else None
+        speed = None if first is None else Speed(first, "in the first trial of the block")
+        whys = ((one, why_unlike(run, speed, limit)) for one in measured[1:] for run in one.trial.runs)
+        return next((f"{self.plan.arms[one.place.arm].name}: {why}" for one, why in whys if why), "")
 
 
 def _reached(trial: Trial) -> int:

@@ -62,6 +62,8 @@ STOPPED_BY = {"metric": "TEXT NOT NULL DEFAULT 'read.iops'", "over": "TEXT NOT N
 CLEAR_OF = {"against": "TEXT NOT NULL DEFAULT ''", "apart": "REAL"}
 # How the runs that fill a cache were to end.
 FILL = {"fill": "TEXT NOT NULL DEFAULT 'whole'"}
+# How fast the host's cores were before a run and after it.
+SPEED = {"mib_s_before": "REAL", "mib_s_after": "REAL"}
 TAKEN = """CREATE TABLE taken (
     trial INTEGER PRIMARY KEY REFERENCES trials (n),
     run_dir TEXT NOT NULL,

@@ -35,6 +35,7 @@ from bisector.store.later_tables import (
     RELEVANCE,
     SETUP,
     SKIPS,
+    SPEED,
     STOPPED_BY,
     SUBMITTED,
     TAKEN,
@@ -59,7 +60,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 21
+VERSION = 22
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -102,6 +103,7 @@ UPGRADES = {
             added("early_stops", CLEAR_OF),
         )
     ),
+    21: added("runs", SPEED),
 }
 
 _LATER = (
@@ -187,7 +189,7 @@ CREATE TABLE runs (
     steal_share REAL,
     psi_some_share REAL,
     clock_drift_s REAL,
-    {", ".join(f"{name} {kind}" for name, kind in COUNTERS.items())}
+    {", ".join(f"{name} {kind}" for name, kind in (COUNTERS | SPEED).items())}
 ) STRICT;
 CREATE INDEX runs_of_trial ON runs (trial);
 

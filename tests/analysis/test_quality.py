@@ -6,11 +6,13 @@ import pytest
 
 from bisector.analysis import quality
 from bisector.analysis.quality import Limits
+from bisector.analysis.speed import Speed
 from bisector.core.figures import EarlyStop, Latency, LatencyKind, Run, StopReason, round_name
 from bisector.core.trial import Fault, FaultKind, Origin, Stage, Timings, Trial
 from bisector.storage.parse import stack_of
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
 
+AT_400 = Speed(400.0, "when the ends were read")
 LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=40)
 EMPTY = run(job(9000), job(1000, "partial/2"), name="empty", cache_before=replace(FULL, used_blocks=272))
 GOOD = run(job(4000), job(7000, "partial/2"))
@@ -40,6 +42,30 @@ def test_a_quiet_full_run_is_strong() -> None:
 def test_each_weakness_is_named(weak: Run, why: str) -> None:
     (found,) = weaknesses(trial(EMPTY, weak), LIMITS)
     assert why in found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "speed", "why"),
+    [
+        (340.0, 346.0, AT_400, ""),
+        (454.0, 460.0, AT_400, ""),
+        (208.0, 208.0, AT_400, "ran at 52% of the speed they had when the ends were read, limit 15% of change"),
+        (470.0, 470.0, AT_400, "ran at 118% of the speed they had when the ends were read"),
+        (208.0, 208.0, None, ""),
+        (400.0, 335.0, None, "ran at 84% of the speed after the run that they had before it"),
+        (400.0, 470.0, AT_400, "ran at 118% of the speed after the run that they had before it"),
+        (None, None, AT_400, ""),
+    ],
+)
+def test_a_run_is_of_the_speed_that_the_hosts_cores_had_when_the_ends_were_read(
+    before: float | None, after: float | None, speed: Speed | None, why: str
+) -> None:
+    """An older record, and what others measured, has no speed."""
+    seen, limits = replace(QUIET, mib_s_before=before, mib_s_after=after), replace(LIMITS, speed=speed)
+    for runs, of in (((EMPTY, replace(GOOD, contention=seen)), ""), ((replace(EMPTY, contention=seen), GOOD), "empty")):
+        found = weaknesses(trial(*runs), limits)
+        assert len(found) == bool(why)
+        assert all(why in one and ("in the empty run" in one) is (of == "empty") for one in found)
 
 
 def test_a_job_that_stood_still_is_no_measurement_of_what_it_took_either() -> None:

@@ -11,7 +11,7 @@ from bisector.cli import main
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Listener
-from bisector.core.verdict import State, Strategy
+from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.repository import Repository
 from bisector.status import from_record
 from bisector.store.store import Store
@@ -107,3 +107,30 @@ def test_resume_goes_on_with_a_run_that_was_narrowed_by_a_busy_host(
     measured = len(engine.measured)
     assert main(resume) == 0
     assert len(engine.measured) == measured
+
+
+def test_a_trial_at_another_speed_of_the_cores_is_made_again(line: Lab) -> None:
+    slow = line.engine("c7")
+    slow.mib_s = lambda n: 210.0 if n in (2, 4) else 400.0
+    assert line.found(line.bisect(slow)) == "c7"
+    weak = [one for one in line.view().trials if one.verdict is Verdict.WEAK]
+    assert [one.n for one in weak] == [2, 4]
+    assert {"52% of the speed they had when the ends were read" in one.why for one in weak} == {True}
+
+
+@pytest.mark.parametrize("changes_at", [2, 5])
+def test_once_the_cores_have_another_speed_for_good_the_ends_are_read_again(line: Lab, changes_at: int) -> None:
+    """At half of it everything does half of the I/Os, which would be on the wrong side of the line."""
+    slow = line.engine("c7")
+    slow.mib_s = lambda n: 400.0 if n < changes_at else 200.0
+    slow.factor = lambda n: 1.0 if n < changes_at else 0.4
+    assert line.found(line.bisect(slow)) == "c7"
+    assert slow.measured.count(line.shas["c0"]) >= 2
+    assert slow.measured.count(line.shas["c16"]) >= (2 if changes_at > 2 else 1)
+
+
+def test_a_host_whose_speed_changes_each_time_gives_no_verdict(line: Lab) -> None:
+    restless = line.engine("c7")
+    restless.mib_s = lambda n: 400.0 * 1.3 ** (n % 5)
+    with pytest.raises(InfraError, match="the host's cores ran at"):
+        line.bisect(restless)

@@ -223,6 +223,22 @@ def test_a_block_of_two_hosts_does_not_count() -> None:
     assert blocks.count(BlockState.DONE) == 4
 
 
+def test_a_block_in_which_the_cores_had_two_speeds_does_not_count() -> None:
+    """They stay at the second one: the blocks after it count."""
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        made = planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0)
+        seen = fakes.at_speed(400.0 if n < 3 else 200.0)
+        return replace(made, runs=tuple(replace(run, contention=seen) for run in made.runs))
+
+    blocks, _ = played(nothing(), outcome)
+    assert blocks.state(blocks.blocks[0]) is BlockState.WEAK
+    arm = PLAN.arms[blocks.blocks[0].arms[2]].name
+    said = "the host's cores ran at 50% of the speed they had in the first trial of the block"
+    assert blocks.why(blocks.blocks[0]) == f"{arm}: {said}"
+    assert blocks.count(BlockState.DONE) == 4
+
+
 def test_no_two_blocks_that_count_are_of_one_round() -> None:
     """Another version of the tool may take an earlier block for weak: the later ones keep their rounds."""
     blocks, _ = played(nothing(plan := replace(PLAN, setups=SETUPS[1:])), sound(plan))

@@ -1,10 +1,12 @@
 """Foreign load on a made-up /proc, and the wait for a quiet host by a made-up clock."""
 
+import hashlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -79,6 +81,23 @@ def test_meter_reads_the_real_host() -> None:
     contention = ContentionMeter(lambda: 0.0).start().stop()
     assert contention.other_busy_cores >= 0.0
     assert 0.0 <= contention.steal_share <= 1.0
+    assert None not in (contention.mib_s_before, contention.mib_s_after)
+    assert ContentionMeter(lambda: 0.0).stop().mib_s_before is None  # a look in between is no run
+
+
+def test_each_core_that_a_guest_may_use_is_timed_and_this_process_may_use_them_all_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, on, hashed = os.sched_getaffinity(0), list[set[int]](), hashlib.sha256
+
+    def watched(data: bytes) -> object:
+        on.append(os.sched_getaffinity(0))
+        return hashed(data)
+
+    monkeypatch.setattr("bisector.host.load.hashlib.sha256", watched)
+    assert 1.0 < load.core_mib_s() < 100_000.0
+    assert sorted(min(one) for one in {frozenset(one) for one in on}) == sorted(before)
+    assert os.sched_getaffinity(0) == before
 
 
 def test_guest_time_is_not_counted_twice() -> None:
@@ -110,10 +129,10 @@ def test_host_is_named() -> None:
 def test_load_is_judged_by_the_limits_of_a_run(monkeypatch: pytest.MonkeyPatch, seen: Contention, state: Grade) -> None:
     monkeypatch.setattr(load, "_GLANCE_S", 0.0)
     monkeypatch.setattr(ContentionMeter, "stop", lambda _: seen)
-    assert load.contention(ContentionSettings(0.5, 0.1, 0.0)).state is state
+    assert load.contention(replace(LIMITS, patience_s=0.0)).state is state
 
 
-LIMITS = ContentionSettings(max_other_cores=0.5, max_steal_share=0.1, patience_s=3600.0)
+LIMITS = ContentionSettings(max_other_cores=0.5, max_steal_share=0.1, max_speed_change=0.15, patience_s=3600.0)
 QUIET = Load(Contention(0.1, 0.0, 0.0), ())
 BUSY = Load(Contention(1.9, 0.0, 0.0), (("cc1", 1.4), ("rsync", 0.4)))
 DEPRIVED = Load(Contention(0.1, 0.4, 0.0), ())
@@ -199,7 +218,7 @@ def test_the_work_of_another_run_is_none_that_is_waited_for(monkeypatch: pytest.
 
 def test_nobody_waits_who_does_not_want_to(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, [BUSY] * 1000)
-    clock.wait(ContentionSettings(0.5, 0.1, 0.0))
+    clock.wait(replace(LIMITS, patience_s=0.0))
     assert clock.course == "(!)"
 
 

@@ -59,7 +59,7 @@ def document(view: BisectionView, parents: tuple[Commit, ...] = ()) -> Report:
                 "box (Example CPU)",
                 len(rows),
                 (("CPU", "Example CPU, 4 cores"), ("accelerator", "tcg, QEMU 7.2.22")),
-                (Contention(0.02, 0.0, 0.015), Contention(0.11, 0.003, 0.04)),
+                (Contention(0.02, 0.0, 0.015), Contention(0.11, 0.003, 0.04, 1612.4, 1640.2)),
             ),
         ),
         bisect_log=LOG,

@@ -1,6 +1,6 @@
 """A record that an older version wrote means what it meant, and goes on; one real file of each version says so.
 
-Each file but those of the versions 11, 13, 15 and 17 to 20 was written by the store of the commit that brought its
+Each file but those of the versions 11, 13, 15 and 17 to 21 was written by the store of the commit that brought its
 version, from the examples of that commit's own tests, under its default settings: to version 10 on the stack ``hdd``,
 then on ``lvmcache`` with the SSD alone as a baseline, and the HDD alone as others measured it. Columns that are taken
 away from a file of today would say nothing of the quirks of theirs.
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bisector.analysis.speed import speed_of
 from bisector.core.figures import EarlyStop, Run, StopReason
 from bisector.core.subject import Cell, Compiler, Kind, Setup
 from bisector.core.trial import Control, Fault, FaultKind, Fill, Stage, Trial
@@ -24,6 +25,7 @@ from bisector.store.comparison import Budget, Place
 from bisector.store.database import DATABASE
 from bisector.store.facts import BuildTry, Ended, Ending, NumberedTrial, Submitted, Work
 from bisector.store.store import Store
+from tests import fakes
 from tests.examples import EARLY, SETUP, alone, baseline, cell, commit
 from tests.store import examples
 
@@ -75,7 +77,7 @@ def _before_filling(run: Run) -> Run:
 
 
 @pytest.mark.parametrize("readonly", [True, False])
-@pytest.mark.parametrize("version", [3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20])
+@pytest.mark.parametrize("version", [3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 21])
 def test_trials_are_of_the_setup_that_the_settings_say(tmp_path: Path, version: int, readonly: bool) -> None:
     """Or of the disk that was measured alone, under the file system of the settings."""
     trials = dict(enumerate(expected(version), 1))
@@ -244,6 +246,18 @@ def test_a_record_that_version_20_wrote_means_what_it_meant(tmp_path: Path, read
         assert (EARLY.against, EARLY.apart) == ("", None)
         if not readonly:
             _written_by_this_version(store)
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_record_that_version_21_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
+    """Nobody had looked how fast the host's cores were."""
+    with Store.open(written_by(21, tmp_path), readonly=readonly) as store:
+        assert [one for _, trial in store.trials() if (one := speed_of(trial, 0.15)) is not None] == []
+        if not readonly:
+            made = examples.measured(9)
+            runs = tuple(replace(run, contention=fakes.at_speed(412.5, after=400.0)) for run in made.runs)
+            n = store.add_trial(replace(made, runs=runs))
+            assert dict(store.trials())[n].runs == runs
 
 
 def _written_by_this_version(store: Store) -> None:

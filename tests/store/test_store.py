@@ -307,7 +307,8 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     for column in ("kind", "changed_by", "stack", "workload", "fill"):
         store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
-    store.database.connection.execute("ALTER TABLE runs DROP COLUMN counters")
+    for column in ("counters", "mib_s_before", "mib_s_after"):
+        store.database.connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
     store.database.connection.execute("ALTER TABLE states DROP COLUMN out_of_time")
     store.database.connection.execute("PRAGMA user_version = 1")
     store.close()
