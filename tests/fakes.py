@@ -105,7 +105,7 @@ class FakeExecutor:
     the ``misleading`` on the wrong side. ``iops`` are figures of their own. On another setup than ``setup`` a commit is
     called as the disk of that, ``ssd`` or ``hdd``. The first job of a commit of ``loses`` is told as lost, and what
     came of it when so many other jobs have ended. The host's cores have the speed ``mib_s`` at the trial of a number,
-    and its figures that ``factor``.
+    and its figures that ``factor``. What comes of the trials ``mixed_up`` is changed at their first attempt.
     """
 
     is_new: Callable[[str], bool]
@@ -145,6 +145,7 @@ class FakeExecutor:
     loses: Mapping[str, int] = field(default_factory=dict)
     mib_s: Callable[[int], float] | None = None
     factor: Callable[[int], float] = lambda _: 1.0
+    mixed_up: dict[int, Callable[[Trial], Trial]] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     is_over: bool = False
     late: list[tuple[int, Finished | Failed]] = field(default_factory=list)
@@ -197,7 +198,8 @@ class FakeExecutor:
     def _work(self, request: Request) -> Result:
         match request:
             case TrialRequest():
-                return self.measure(request)
+                made, change = self.measure(request), self.mixed_up.pop(request.n, None)
+                return made if change is None else change(made)
             case ControlRequest(commit=commit, compilers=compilers, through=through):
                 return self.control(commit, compilers, through)
             case BuildRequest(commit=commit, compiler=compiler):

@@ -43,6 +43,7 @@ from bisector.executor.base import (
     News,
     Progress,
     Request,
+    of_its_job,
 )
 from bisector.git.ranges import Ground
 from bisector.store.database import Moment
@@ -164,6 +165,8 @@ class Bisection:
 
     def _hear(self, news: Finished | Failed) -> None:
         heard, submit = self._heard, self._in_flight.pop(news.id, None)
+        if submit is not None and isinstance(asked := submit.request, TrialRequest):
+            news = of_its_job(news, asked.n, asked.commit.sha, asked.cell)
         self._since_s.pop(news.id, None)
         failed = heard.failures.get(news.host, ())
         if isinstance(news, Finished):

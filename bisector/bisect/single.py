@@ -16,7 +16,7 @@ from bisector.core.errors import AttemptFailed, AttemptLost, BisectorError, User
 from bisector.core.events import Listener, Planned, TrialJudged
 from bisector.core.subject import Cell, Commit, Subject
 from bisector.core.trial import Trial
-from bisector.executor.base import Executor, Failed, Finished, Job, Progress
+from bisector.executor.base import Executor, Failed, Finished, Job, Progress, of_its_job
 from bisector.git.repository import Repository
 from bisector.status.view import TrialView
 from bisector.store.facts import Ended, Ending, Fact, NumberedTrial, Submitted, Work, now
@@ -121,22 +121,24 @@ def next_end(store: Store, executor: Executor, tell: Listener) -> Finished | Fai
     """The next end of any trial that was submitted, of this process or not, late or not; it is on record by then."""
     while isinstance(news := executor.next(), Progress):
         tell(news.event)
-    if facts := tuple(_facts(store, news)):
+    under_way = {one.id: one.submitted for one in store.in_flight()}
+    submitted = (under_way | {one.id: one.submitted for one in store.silent()}).get(news.id)
+    if submitted is not None:
+        news = of_its_job(news, submitted.n, submitted.sha)
+    if facts := tuple(_facts(submitted, news, under_way=news.id in under_way)):
         store.add(*facts)
     executor.acknowledge(news.id)
     return news
 
 
-def _facts(store: Store, news: Finished | Failed) -> Iterator[Fact]:
+def _facts(submitted: Submitted | None, news: Finished | Failed, *, under_way: bool) -> Iterator[Fact]:
     """A trial is that of the host as the executor knows it: by that name its figures are compared with others."""
-    under_way = {one.id: one.submitted for one in store.in_flight()}
-    submitted = (under_way | {one.id: one.submitted for one in store.silent()}).get(news.id)
     match submitted, news:
         case Submitted(n=int(n)), Finished(result=Trial() as trial, host=host):
             yield NumberedTrial(n, replace(trial, host=host))
-        case Submitted(sha=sha), Failed(error=AttemptFailed() as error, at=at) if news.id in under_way:
+        case Submitted(sha=sha), Failed(error=AttemptFailed() as error, at=at) if under_way:
             yield fault_row(at, sha, error)
-    if news.id in under_way:
+    if under_way:
         yield Ended(news.id, _ending(news))
 
 

@@ -44,7 +44,7 @@ from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, B
 from bisector.core.events import BuildEnded, Note, OnHost, TrialJudged
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy, Verdict
-from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished
+from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, of_its_job
 from bisector.store.facts import Ended, Ending, Fact, NumberedTrial
 from bisector.trial.runner import TrialRequest
 
@@ -121,8 +121,9 @@ def _adopted(facts: Facts) -> Iterator[Record]:
     """
     silent = {one.id: one.submitted for one in facts.recorded.silent}
     submitted = silent | {one.id: one.submitted for one in facts.recorded.in_flight}
-    for news in facts.heard.adopted:
-        n = submitted[news.id].n if news.id in submitted else None
+    for heard in facts.heard.adopted:
+        asked = submitted.get(heard.id)
+        n, news = (None, heard) if asked is None else (asked.n, of_its_job(heard, asked.n, asked.sha))
         trial = news.result if isinstance(news, Finished) else None
         found: tuple[Fact, ...] = ()
         if isinstance(trial, Trial) and n is not None and trial.setup == facts.task.settings.setup:

@@ -22,7 +22,7 @@ from bisector.core.events import Event, Listener, Note, OnHost, Planned, TrialJu
 from bisector.core.subject import Cell, Compiler, Kernel
 from bisector.core.trial import Fault, Trial
 from bisector.core.verdict import Terms, Verdict
-from bisector.executor.base import BuildRequest, Failed, Finished, Job, News, Progress, Request
+from bisector.executor.base import BuildRequest, Failed, Finished, Job, News, Progress, Request, of_its_job
 from bisector.host.files import inside
 from bisector.status import kernels
 from bisector.status.blocks import BUILT_IN, Blocks, Earlier, judged
@@ -233,11 +233,19 @@ class Comparison:
             self._say(given.submitted.host if given is not None else "", news.event)
         elif (given := self._given.pop(news.id, None)) is None:
             self._take_late(news)
-        elif isinstance(news, Failed):
+        elif isinstance(news := self._of_its_job(news, given.submitted, given.work), Failed):
             self._failed(news, given)
         else:
             self._standing.worked(given.submitted.host)
             self._finished(news, given)
+
+    def _of_its_job(
+        self, news: Finished | Failed, submitted: Submitted, work: Build | Measure | None
+    ) -> Finished | Failed:
+        if not isinstance(work, Measure):
+            return news
+        cell = Cell(self.plan.arms[work.arm].subject, self.plan.setups[work.block.setup].setup)
+        return of_its_job(news, submitted.n, submitted.sha, cell)
 
     def _finished(self, news: Finished, given: _Given) -> None:
         match given.work, news.result:
@@ -274,6 +282,7 @@ class Comparison:
         """What was given up since its host was silent; a trial counts like any other, unless it was measured again."""
         silent = next((one.submitted for one in self.store.silent() if one.id == news.id), None)
         measure = None if silent is None else self._measure_of(silent)
+        news = news if silent is None else self._of_its_job(news, silent, measure)
         trial = news.result if isinstance(news, Finished) else None
         known = measure is None or self._blocks().trial(measure.place) is not None
         if silent is not None and measure is not None and isinstance(trial, Trial) and not known:

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
 from bisector.config import Settings
-from bisector.core.errors import AttemptCancelled, BisectorError, Interrupted
+from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError, Interrupted
 from bisector.core.events import Event
-from bisector.core.subject import Commit, Compiler
+from bisector.core.subject import Cell, Commit, Compiler
 from bisector.core.trial import Fault, Stage, Trial
+from bisector.store.run_files import number_in
 from bisector.trial.runner import TrialRequest
 
 
@@ -155,6 +156,24 @@ def ended(job: Job, host: str, work: Callable[[Request], Result]) -> Finished | 
     except BisectorError as error:
         return Failed(job.id, host, error, _now())
     return Finished(job.id, host, result, _now())
+
+
+def of_its_job(news: Finished | Failed, n: int | None, sha: str, cell: Cell | None = None) -> Finished | Failed:
+    """The end of what was submitted as trial ``n`` of a commit, of a cell if that is known.
+
+    A result that is another trial's has failed, whoever mixed them up: its figures would be another kernel's.
+    """
+    trial = news.result if isinstance(news, Finished) else None
+    if not isinstance(trial, Trial):
+        return news
+    numbers = {number_in(artifact.path) for artifact in trial.artifacts} - {None, n}
+    if trial.commit.sha == sha and cell in (None, trial.cell) and not numbers:
+        return news
+    asked = f"{sha[:12]} on {cell.setup}" if cell is not None else sha[:12]
+    got = f"{trial.commit.short} on {trial.setup}" + "".join(f", trial {one}" for one in sorted(filter(None, numbers)))
+    message = f"trial {n} was to measure {asked}, and {news.host} answered with {got}"
+    hint = "a damaged spool, or two versions of bisector on one host: bisector fleet status"
+    return Failed(news.id, news.host, AttemptFailed(message, hint, Stage.CHECKOUT, news.host), news.at)
 
 
 def cancelled(job: Job, host: str) -> Failed:

@@ -154,6 +154,13 @@ def trial_number(directory: Path) -> int | None:
     return int(found["n"]) if found and directory.is_dir() and not directory.is_symlink() else None
 
 
+def number_in(path: str) -> int | None:
+    """The number of the trial that a file is of, by its path in the run directory; None of any other path."""
+    top, _, below = path.partition("/")
+    found = _DIRECTORY_NAME.fullmatch(below.partition("/")[0]) if top == TRIALS else None
+    return int(found["n"]) if found else None
+
+
 def trial_directory(run_dir: Path, n: int, commit: Commit) -> Path:
     """A new, empty directory for trial ``n``; what an attempt that failed left in it is gone."""
     directory = _trials(run_dir) / f"{n:04d}-{file_name(commit.short)}"

@@ -1,7 +1,7 @@
 """How often an attempt is made, how long it waits in between, and what is recorded and told of it."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +10,15 @@ from bisector.bisect.single import Attempts
 from bisector.config import RetryPolicy, options
 from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Event, Note
-from bisector.core.trial import Trial
+from bisector.core.trial import Artifact, Trial
+from bisector.executor.base import Failed, Finished, of_its_job
 from bisector.store.facts import Ending
 from bisector.store.rows import BisectionRow, InfraFaultRow
+from bisector.store.run_files import TRIALS
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.examples import cell, commit
+from tests.examples import alone, cell, commit
 
 REQUEST = TrialRequest(1, cell(commit(1)), {})
 POLICY = RetryPolicy()
@@ -43,6 +45,48 @@ def log(tmp_path: Path) -> Iterator[Log]:
     row = BisectionRow.of(options.load({}, directory=tmp_path).settings, tmp_path)
     with Store.create(tmp_path / "record.sqlite", row) as store:
         yield Log(store)
+
+
+def of_another(sha: str) -> Callable[[Trial], Trial]:
+    return lambda trial: replace(trial, cell=cell(replace(trial.commit, sha=sha)))
+
+
+def numbered(n: int) -> Callable[[Trial], Trial]:
+    file = Artifact("console.log", f"{TRIALS}/{n:04d}-{'0' * 12}/console.log", "ab" * 32, 7)
+    return lambda trial: replace(trial, artifacts=(file,))
+
+
+def elsewhere(trial: Trial) -> Trial:
+    return replace(trial, cell=replace(trial.cell, setup=alone("hdd")))
+
+
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        (lambda trial: trial, ""),
+        (numbered(1), ""),
+        (lambda trial: replace(trial, same_kernel_as="d" * 40), ""),
+        (of_another("e" * 40), "answered with eeeeeeeeeeee on fio"),
+        (elsewhere, "fio(partial.fio) on hdd+ext4"),
+        (numbered(2), "trial 2"),
+    ],
+)
+def test_a_result_is_held_against_its_job(change: Callable[[Trial], Trial], got: str) -> None:
+    came = Finished(7, "bench1", change(fakes.trial(REQUEST.commit)), "now")
+    news = of_its_job(came, 1, REQUEST.commit.sha, REQUEST.cell)
+    assert isinstance(news, Failed) == bool(got)
+    if isinstance(news, Failed):
+        assert (news.id, news.host) == (7, "bench1")
+        assert isinstance(news.error, AttemptFailed)
+        assert got in news.error.message
+
+
+def test_one_of_another_commit_is_no_trial_and_measured_again(log: Log) -> None:
+    bench = failing(0)
+    bench.mixed_up[1] = of_another("e" * 40)
+    assert log.trial(bench).commit == REQUEST.commit
+    assert [trial.commit for _, trial in log.store.trials()] == [REQUEST.commit]
+    assert "answered with eeeeeeeeeeee" in log.faults[0].message
 
 
 def failing(times: int) -> fakes.FakeExecutor:

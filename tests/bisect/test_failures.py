@@ -9,6 +9,7 @@ import pytest
 from bisector.config import RetryPolicy
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Note, Planned
+from bisector.core.subject import Subject
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State, Strategy, Verdict
 from tests import fakes
@@ -234,3 +235,17 @@ def test_of_an_end_nothing_is_blamed_on_the_kernel(by_git: Lab, end: str, table:
         by_git.bisect(engine)
     assert engine.controls == []
     assert controls(by_git) == ()
+
+
+def test_figures_of_another_commit_are_none_of_this_one(line: Lab) -> None:
+    """A result that was mixed up would put the new side where the old one is."""
+
+    def of_the_new_end(trial: Trial) -> Trial:
+        new = replace(trial.commit, sha=line.shas["c16"])
+        return replace(fakes.trial(new, fakes.FAST_IOPS), cell=replace(trial.cell, subject=Subject(new)))
+
+    engine = line.engine("c7")
+    engine.mixed_up = {1: of_the_new_end, 4: of_the_new_end}
+    assert line.found(line.bisect(engine)) == "c7"
+    with line._store() as store:
+        assert ["answered with" in one.message for one in store.infra_faults()] == [True, True]

@@ -16,6 +16,7 @@ from bisector.store.facts import Ending, Submitted, Work
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import examples, fakes
+from tests.compare import planted
 from tests.compare.desk import Desk
 from tests.git import histories
 
@@ -99,6 +100,15 @@ def test_trouble_of_the_host_is_tried_again_and_is_no_trial(desk: Desk) -> None:
         assert [one.message for one in store.infra_faults()] == ["the network went away"] * 2
         endings = [row["ending"] for row in store.database.select("ended")]
         assert endings.count(Ending.FAILED) == 2
+
+
+def test_what_is_another_arms_is_no_trial_of_this_one(desk: Desk) -> None:
+    run = desk.begin("c0", "c3", stacks=("hdd",))
+    desk.bench.mixed_up[2] = lambda trial: planted.trial(desk.bench.requests[0].cell, 9.0)
+    desk.go_on()
+    with Store.open(run.database, readonly=True) as store:
+        assert "answered with" in store.infra_faults()[0].message
+        assert all(one.trial.runs[-1].jobs[0].iops_mean != 9.0 for one in store.placed())
 
 
 def test_trouble_that_stays_stops_the_run_which_goes_on_later(desk: Desk) -> None:
