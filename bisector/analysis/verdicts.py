@@ -239,9 +239,10 @@ class Judging:
                 yield sha, judgement.verdict
 
     def threshold(self) -> Threshold | None:
-        """The line between the two sides, on the host that has one first; None until both ends are measured.
+        """The line between the two sides, on the host that has one first; None until both ends are told apart.
 
-        Raises :class:`EndsDoNotReproduce` when the ends do not differ, or are not as expected.
+        What others measured is taken as it is: nobody can read it again. Raises :class:`EndsDoNotReproduce` when the
+        ends do not differ, or are not as expected.
         """
         if self.reference is not self:
             return self.reference.threshold()
@@ -253,6 +254,11 @@ class Judging:
         options = self.settings.bisect
         words = options.terms or Terms.usual(self.expected)
         ends = Ends(self.score(old.trial), self.score(new.trial), self.objective, self.expected, words)
+        if old.trial.origin is None:
+            read = (self.scores.get(self.old, []), self.scores.get(self.new, []))
+            if (apart := threshold.told_apart(ends, *read, options.min_ends_ratio)) is None:
+                return None
+            ends = apart
         if (given := options.threshold_value) is not None:
             return threshold.given(self.objective.score(given), ends)
         return threshold.from_scores(ends, self.scores, options.min_ends_ratio)

@@ -1,6 +1,7 @@
-"""Both ends, which are measured before anything else, and again until it is known how far their levels are apart."""
+"""Both ends, which are measured before anything else, and again until it is known that and how far they are apart."""
 
 from bisector.analysis.judgement import Untestable
+from bisector.analysis.threshold import MOST_READINGS
 from bisector.bisect import builds
 from bisector.bisect.budget import ends_in_time
 from bisector.bisect.facts import Facts
@@ -15,7 +16,7 @@ from bisector.search.calibration import end_to_read
 
 
 def measure_both(facts: Facts) -> Submit | Wait | Tell | None:
-    """A trial of an end that has no verdict yet, or what comes before it; then the line between them is told.
+    """A trial of an end that is to be read (again), or what comes before it; then the line between them is told.
 
     Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError` for an end that could not be
     measured, :class:`bisector.core.errors.UserError` when the first that was has no value that can decide.
@@ -36,11 +37,23 @@ def measure_both(facts: Facts) -> Submit | Wait | Tell | None:
             raise _no_end(facts, commit, word, judgement.why)
     line = judging.threshold()
     if line is None:
-        raise RuntimeError("both ends are measured and there is no threshold")
+        return _read_again(facts)
     told = line.sentence(judging.objective)
     if not facts.is_shared:
         return once(facts, "threshold", Note(told))
     return once(facts, f"threshold on {facts.host}", Note(f"{facts.host}: {told}"))
+
+
+def _read_again(facts: Facts) -> Submit:
+    """A trial of the end that was read less often, since what was read does not tell the ends apart yet."""
+    judging = facts.judging
+    ends = zip(facts.task.ends, facts.words, strict=True)
+    commit, word = min(ends, key=lambda end: len(judging.scores.get(end[0].sha, ())))
+    if isinstance(since := judging.since(commit.sha), Untestable):
+        raise InfraError(f"the {word} end {commit.short} could not be measured again: {since.why}", "bisector doctor")
+    number = len(judging.scores.get(commit.sha, ())) + 1
+    purpose = f"the {word} end, {number} of at most {MOST_READINGS}: the ends lie close"
+    return measure(facts, Subject(commit), purpose, Outlook())
 
 
 def repeat(facts: Facts) -> Submit | None:

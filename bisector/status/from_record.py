@@ -338,4 +338,6 @@ def _unmeasured(seen: Judging) -> str:
         settled = seen.settlement(sha)
         if not isinstance(settled, Measured):
             return settled.why
+    if all(seen.scores.get(sha) for sha in (seen.old, seen.new)):
+        return "their values lie close, and too few readings tell by how much those of one end differ"
     return "an end has no value"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from bisector.analysis.threshold import Ends, Threshold, from_scores, given
+from bisector.analysis.threshold import Ends, Threshold, from_scores, given, told_apart
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, Terms, Verdict
@@ -134,3 +134,36 @@ def test_ends_on_the_wrong_side(values: tuple[float, float], expected: Direction
         given(IOPS.score(20_000), ends(*values, expected))
     assert f"with a threshold of 20,000 IOPS {wrong}" in caught.value.message
     assert ("swapped" in caught.value.hint) is (" and the " in wrong)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "means"),
+    [
+        ([197], [400], (197, 400)),  # a factor of 2, or not enough to be asked for: nothing is read again
+        ([197], [200], (197, 200)),
+        ([197], [197], (197, 197)),
+        ([197], [207], None),
+        ([197, 198], [207], None),
+        ([197, 198], [207, 209], None),  # two of each tell 13 deviations apart, and these are 11
+        ([197.0, 197.1], [207.0, 207.1], (197.05, 207.05)),
+        ([197.0, 197.1, 300], [207.0, 207.1, 120], (197.05, 207.05)),  # what was told stays so
+        ([197, 198, 196], [207, 206, 208], (197, 207)),
+        ([197, 200, 194], [207, 204, 210], None),
+    ],
+)
+def test_of_ends_that_lie_close_nothing_is_told_before_they_differ_by_more_than_their_own_readings(
+    old: list[float], new: list[float], means: tuple[float, float] | None
+) -> None:
+    latency = Objective("read.clat.p50")
+    read = [latency.score(one * 1e3) for one in old], [latency.score(one * 1e3) for one in new]
+    found = told_apart(ends(old[0] * 1e3, new[0] * 1e3, None, latency), *read, min_ratio=1.03)
+    values = None if found is None else tuple(latency.value_of(one) / 1e3 for one in (found.old, found.new))
+    assert values == (None if means is None else pytest.approx(means, rel=1e-4))
+
+
+def test_ends_that_four_readings_of_each_do_not_tell_apart_are_alike() -> None:
+    read = list(map(IOPS.score, (197, 204, 199, 206))), list(map(IOPS.score, (207, 198, 203, 201)))
+    with pytest.raises(EndsDoNotReproduce) as caught:
+        told_apart(ends(197, 207, None), *read, min_ratio=1.03)
+    assert "measured 201 IOPS" in caught.value.message
+    assert "means of 4 readings of each, which are not told apart: the change is between -7." in caught.value.message

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import EndsDoNotReproduce
+from bisector.config import Settings
+from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note, Planned, TrialJudged
 from bisector.core.objective import MetricAbsent
 from bisector.core.verdict import Direction, Terms
@@ -109,3 +110,40 @@ def test_an_end_that_cannot_be_measured_again_stops_nothing(line: Lab) -> None:
     assert line.found(line.bisect(line.engine("c7", busy={"c0": 99}))) == "c7"
     tried = [trial.commit.sha for trial in line.trials()].count(line.shas["c0"])
     assert tried == 1 + 1 + DEFAULTS.bisect.max_repeats
+
+
+CLOSE = [replace(one, bisect=replace(one.bisect, min_ends_ratio=1.03)) for one in (BY_GIT, DEFAULTS)]
+
+
+@pytest.mark.parametrize("by", CLOSE, ids=["git", "bayes"])
+def test_a_history_without_any_change_is_not_searched_for_one_pair_that_differs(line: Lab, by: Settings) -> None:
+    """Of one kernel 197 and 207 were read, of which neither is better."""
+    line.settings = by
+    engine = replace(line.engine("c7"), slow_iops=200.0, fast_iops=200.0)
+    engine.factor = lambda n: (0.985, 1.035, 1.01, 0.99, 1.02, 0.98, 0.995, 1.005)[(n - 1) % 8]
+    for _ in range(2):  # the next process comes to the same at once
+        with pytest.raises(EndsDoNotReproduce, match="means of 4 readings of each, which are not told apart"):
+            line.bisect(engine)
+    assert sorted(engine.measured) == sorted((line.shas["c0"], line.shas["c16"]) * 4)
+    assert not any("threshold" in event.text for event in line.events if isinstance(event, Note))
+
+
+@pytest.mark.parametrize("by", CLOSE, ids=["git", "bayes"])
+def test_ends_that_lie_close_are_read_until_they_are_told_apart(line: Lab, by: Settings) -> None:
+    line.settings = by
+    engine = replace(line.engine("c7", busy={"c16": 1}), slow_iops=200.0, fast_iops=240.0)
+    engine.factor = lambda n: 1.0 + 0.001 * (n % 2)
+    assert line.found(line.bisect(engine)) == "c7"
+    assert engine.measured[:5] == [line.shas[name] for name in ("c0", "c16", "c16", "c0", "c16")]
+    assert (engine.measured[5] in (line.shas["c0"], line.shas["c16"])) is (by is not CLOSE[0])  # to know their levels
+
+
+def test_an_end_that_cannot_be_read_again_gives_no_direction(line: Lab) -> None:
+    line.settings = CLOSE[0]
+    engine = replace(line.engine("c7"), slow_iops=200.0, fast_iops=240.0, kill_at=3)
+    with pytest.raises(fakes.Killed):
+        line.bisect(engine)
+    busy = replace(line.engine("c7", busy={"c0": 99}), slow_iops=200.0, fast_iops=240.0)
+    with pytest.raises(InfraError, match=r"end .* could not be measured again: no sound measurement in 4"):
+        line.bisect(busy)
+    assert line.found(line.bisect(replace(busy, busy={}))) == "c7"
