@@ -9,7 +9,7 @@ from bisector.analysis.early_stop import StopRule
 from bisector.core.errors import AttemptFailed, AttemptLost, TrialRefused
 from bisector.core.events import StageStarted
 from bisector.core.figures import Contention, EarlyStop, StopReason
-from bisector.core.subject import Commit, Compiler, Kernel, Mattering, Setup
+from bisector.core.subject import Commit, Compiler, Kernel, Mattering, Remade, Setup
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
 from bisector.executor.base import (
     BuildRequest,
@@ -106,6 +106,8 @@ class FakeExecutor:
     called as the disk of that, ``ssd`` or ``hdd``. The first job of a commit of ``loses`` is told as lost, and what
     came of it when so many other jobs have ended. The host's cores have the speed ``mib_s`` at the trial of a number,
     and its figures that ``factor``. What comes of the trials ``mixed_up`` is changed at their first attempt.
+    With ``keyed`` it is known what kernels were made from, so that they can be built ``once_more``; what is ``remade``
+    of some is told, of others it is what was measured; at the ``kill_at_once_more``th one the process dies.
     """
 
     is_new: Callable[[str], bool]
@@ -145,6 +147,10 @@ class FakeExecutor:
     loses: Mapping[str, int] = field(default_factory=dict)
     mib_s: Callable[[int], float] | None = None
     factor: Callable[[int], float] = lambda _: 1.0
+    keyed: bool = False
+    once_more: list[str] = field(default_factory=list)
+    remade: Mapping[str, Remade | Fault] = field(default_factory=dict)
+    kill_at_once_more: int | None = None
     mixed_up: dict[int, Callable[[Trial], Trial]] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     is_over: bool = False
@@ -198,13 +204,20 @@ class FakeExecutor:
     def _work(self, request: Request) -> Result:
         match request:
             case TrialRequest():
-                made, change = self.measure(request), self.mixed_up.pop(request.n, None)
+                made, change = self._keyed(self.measure(request)), self.mixed_up.pop(request.n, None)
                 return made if change is None else change(made)
             case ControlRequest(commit=commit, compilers=compilers, through=through):
                 return self.control(commit, compilers, through)
             case BuildRequest(commit=commit, compiler=compiler):
                 self.builds.append(request)
+                if request.measured is not None:
+                    return self.build_once_more(request.measured, commit)
                 return self.try_build(commit, compiler)
+
+    def _keyed(self, made: Trial) -> Trial:
+        if not self.keyed or made.kernel is None:
+            return made
+        return replace(made, kernel=replace(made.kernel, key=f"{'f' * 32}-{made.commit.tree}", toolchain=GCC.identity))
 
     def control(self, commit: Commit, compilers: tuple[Compiler, ...], through: Stage) -> Fault | None:
         self.controls.append((commit.sha, through))
@@ -214,6 +227,12 @@ class FakeExecutor:
         if isinstance(answer, Exception):
             raise answer
         return answer.pop(0) if isinstance(answer, list) else answer
+
+    def build_once_more(self, measured: Kernel, commit: Commit) -> Result:
+        self.once_more.append(commit.sha)
+        if len(self.once_more) == self.kill_at_once_more:
+            raise Killed
+        return self.remade.get(commit.sha, Remade((measured.content_sha256,)))
 
     def compilers(self) -> tuple[Compiler, ...]:
         return self.installed
@@ -323,7 +342,7 @@ def measured(executor: Executor, request: TrialRequest) -> Trial:
 def faulted(executor: Executor, request: ControlRequest | BuildRequest, id_: int = 1) -> Fault | None:
     """The same of a control, or a build that is tried."""
     result = _result_of(executor, Job(id_, request))
-    assert not isinstance(result, Trial)
+    assert result is None or isinstance(result, Fault)
     return result
 
 

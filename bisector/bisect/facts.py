@@ -28,7 +28,7 @@ from bisector.search.readings import Facts as Readings
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
 from bisector.store.comparison import Budget
-from bisector.store.facts import BuildTry, InFlight, Work
+from bisector.store.facts import BuildTry, InFlight, KernelCheck, Work
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
@@ -106,6 +106,7 @@ class Recorded:
     again: Mapping[str, float] = field(default_factory=dict)
     earlier: Earlier = field(default_factory=Earlier)
     built: frozenset[str] = frozenset()
+    kernel_checks: tuple[KernelCheck, ...] = ()
 
     @classmethod
     def of(cls, task: Task, store: Store) -> Self:
@@ -128,6 +129,7 @@ class Recorded:
             store.again(),
             store.earlier(),
             _built(store),
+            store.kernel_checks(),
         )
 
     @property

@@ -233,8 +233,8 @@ def _submitted(request: Request, host: str) -> Submitted:
             return Submitted(Work.TRIAL, commit.sha, n, host)
         case ControlRequest(commit=commit):
             return Submitted(Work.CONTROL, commit.sha, None, host)
-        case BuildRequest(commit=commit):
-            return Submitted(Work.BUILD, commit.sha, None, host)
+        case BuildRequest(commit=commit, measured=measured):
+            return Submitted(Work.BUILD if measured is None else Work.RECHECK, commit.sha, None, host)
 
 
 def task_of(git: GitSide, store: Store, settings: Settings, skips: tuple[str, ...], aim: Aim = Aim.ANSWER) -> Task:

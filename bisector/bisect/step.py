@@ -38,10 +38,12 @@ from bisector.bisect.instructions import (
     Wait,
     WhatMatters,
 )
+from bisector.bisect.once_more import checked, once_more, unlike
 from bisector.bisect.stop_rule import why_whole
 from bisector.bisect.submission import once
 from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, BisectorError
 from bisector.core.events import BuildEnded, Note, OnHost, TrialJudged
+from bisector.core.subject import Kernel
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, of_its_job
@@ -143,7 +145,7 @@ def _arrived(facts: Facts) -> Iterator[Record]:
     """What came of a submission, for the record."""
     for one in facts.heard.arrived:
         attempts = (*facts.heard.matters.get(one.submit.matter, ()), one)
-        is_build = isinstance(one.submit.request, BuildRequest) and bool(facts.recorded.compilers)
+        is_build = _is_build(one.submit) and bool(facts.recorded.compilers)
         match one.submit.request, one.news:
             case _, Failed(error=AttemptCancelled()) if one.id in facts.heard.cancelled:
                 tell = (OnHost(one.news.host, BuildEnded(one.submit.request.commit)),) if is_build else ()
@@ -154,6 +156,8 @@ def _arrived(facts: Facts) -> Iterator[Record]:
                 yield _failure(facts, attempts, error, at)
             case ControlRequest(), Finished():
                 yield control_recorded(facts, attempts)
+            case BuildRequest(measured=Kernel() as measured), Finished() as news:
+                yield checked(facts, one, measured, news)
             case BuildRequest() as request, Finished() as news:
                 yield build_recorded(one, request, news)
             case TrialRequest() as request, Finished(result=Trial() as trial) if _is_searched(facts, request):
@@ -180,6 +184,11 @@ def _failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError, at
 
 def _ending(error: BisectorError) -> Ending:
     return Ending.SILENT if isinstance(error, AttemptLost) else Ending.FAILED
+
+
+def _is_build(submit: Submit) -> bool:
+    """Whether it is a build that leaves a kernel."""
+    return isinstance(submit.request, BuildRequest) and submit.request.measured is None
 
 
 def _is_searched(facts: Facts, request: TrialRequest) -> bool:
@@ -221,6 +230,8 @@ def _after(facts: Facts, attempts: Sequence[Attempt]) -> Submit | Tell | None:
     last = attempts[-1]
     if isinstance(last.news, Failed):
         return _after_failure(facts, attempts, last.news.error)
+    if isinstance(last.submit.request, BuildRequest) and last.submit.request.measured is not None:
+        raise unlike(facts, last, last.submit.request.measured, last.news)
     return after_control(facts, attempts) if isinstance(last.submit.request, ControlRequest) else None
 
 
@@ -265,7 +276,10 @@ def _searched(facts: Facts) -> Instruction:
         return found
     # The disks last, so that nothing that fails or ends there can cost an answer.
     wanted = facts.task.settings.bisect.baselines
-    return _control_before_an_answer(facts) or (baselines.measure(facts) if wanted else None) or found
+    first = _control_before_an_answer(facts)
+    if first is None and not isinstance(found := once_more(facts, found), Done):
+        return found
+    return first or (baselines.measure(facts) if wanted else None) or found
 
 
 # What comes before the search: the compilers, both ends, and which commits can matter between them

@@ -249,7 +249,7 @@ class Comparison:
 
     def _finished(self, news: Finished, given: _Given) -> None:
         match given.work, news.result:
-            case Build() as build, result if not isinstance(result, Trial):
+            case Build() as build, Fault() | None as result:
                 self._built_by(build, news.id, given.submitted.host, result)
             case Measure() as measure, Trial() as trial:
                 self._measured(measure, given.submitted, replace(trial, host=news.host), Ended(news.id, Ending.DONE))

@@ -97,6 +97,7 @@ class KernelSettings:
     jobs: int | None
     build_deadline_s: float
     sandbox: bool = True
+    recheck: bool = True
 
 
 @dataclass(frozen=True, slots=True)

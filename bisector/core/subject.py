@@ -209,6 +209,18 @@ class Kernel:
         return self.key.partition(self.KEY_SEPARATOR)[2]
 
 
+@dataclass(frozen=True, slots=True)
+class Remade:
+    """The digests of what is loaded of a kernel that was built once more, from nothing.
+
+    Of two builds where the first one was not as measured; of none where ``why_not`` says why it cannot be compared.
+    """
+
+    contents: tuple[str, ...]
+    by_ccache: bool = True
+    why_not: str = ""
+
+
 def build_id_in(notes: bytes) -> str:
     """The GNU build-id in ELF notes, in hex, or nothing; a kernel that runs shows its own in /sys/kernel/notes.
 

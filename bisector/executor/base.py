@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 from bisector.config import Settings
 from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError, Interrupted
 from bisector.core.events import Event
-from bisector.core.subject import Cell, Commit, Compiler
+from bisector.core.subject import Cell, Commit, Compiler, Kernel, Remade
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.store.run_files import number_in
 from bisector.trial.runner import TrialRequest
@@ -31,17 +31,19 @@ class BuildRequest:
     """Whether a compiler builds a commit; what it builds is kept.
 
     ``settings`` are what it is built with, where those are not the bench's; with ``fragment`` the last of their
-    configuration fragments is the subject's own (:class:`bisector.core.subject.Subject`).
+    configuration fragments is the subject's own (:class:`bisector.core.subject.Subject`). One that was ``measured`` is
+    built once more, from nothing, and nothing is kept.
     """
 
     commit: Commit
     compiler: Compiler
     settings: Settings | None = None
     fragment: str = ""
+    measured: Kernel | None = None
 
 
 Request: TypeAlias = TrialRequest | ControlRequest | BuildRequest
-Result: TypeAlias = Trial | Fault | None
+Result: TypeAlias = Trial | Fault | Remade | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,10 @@ def _now() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What came of a job on a host: the facts of a trial; of a control or a build the kernel's fault, None without."""
+    """What came of a job on a host: the facts of a trial; of a control or a build the kernel's fault, None without.
+
+    Of a kernel that was built once more it is what came of that.
+    """
 
     id: int
     host: str

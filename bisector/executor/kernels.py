@@ -33,6 +33,8 @@ def _keys(settings: Settings, request: Request) -> Iterator[str]:
             return
     else:
         own = request.settings
+        if isinstance(request, BuildRequest) and request.measured is not None:
+            return
         if not isinstance(request, BuildRequest):
             if request.anew or request.image is not None:
                 return

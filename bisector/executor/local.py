@@ -19,7 +19,7 @@ from bisector.config import KernelSettings, Settings
 from bisector.core import resources
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Listener, Note
-from bisector.core.subject import Cell, Compiler, Subject
+from bisector.core.subject import Cell, Compiler, Remade, Subject
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import (
     BuildRequest,
@@ -43,7 +43,7 @@ from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.store.run_files import collect, trial_directory
 from bisector.store.rundir import LOCK, Index, single_commit_home
-from bisector.trial.runner import Bench, TrialRequest, run_trial, try_build, try_control
+from bisector.trial.runner import Bench, TrialRequest, remake, run_trial, try_build, try_control
 from bisector.vm.definition import domain_prefix
 from bisector.vm.embedded import end_abandoned, guests, runs_guest
 from bisector.vm.machine import VirtualMachines, guest_image
@@ -142,12 +142,15 @@ class LocalExecutor:
                     remove_whole(path)
         return fault
 
-    def _build(self, request: BuildRequest) -> Fault | None:
+    def _build(self, request: BuildRequest) -> Fault | Remade | None:
         """A build alone; its log stays in the run directory."""
         subject, compiler = Subject(request.commit, fragment=request.fragment), request.compiler
-        logs = self._logs("compilers", f"{_file_name(compiler.command)}-{subject.short}")
+        once_more = "once-more-" if request.measured is not None else ""
+        logs = self._logs("compilers", f"{once_more}{_file_name(compiler.command)}-{subject.short}")
         built = TrialRequest(0, Cell(subject, self.bench.settings.setup), {}, (compiler,), settings=request.settings)
         with self._alone(Purpose.BUILD), _as_attempt(self.bench.run_dir):
+            if request.measured is not None:
+                return remake(self.bench, built, request.measured, logs)
             return try_build(self.bench, built, logs)
 
     @contextmanager

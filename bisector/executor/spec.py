@@ -160,8 +160,8 @@ def _work(request: Request) -> object:
             return n, cell
         case ControlRequest(commit=commit, through=through):
             return commit, through
-        case BuildRequest(commit=commit, compiler=compiler, fragment=fragment):
-            return commit, compiler, fragment
+        case BuildRequest(commit=commit, compiler=compiler, fragment=fragment, measured=measured):
+            return commit, compiler, fragment, measured and measured.content_sha256
 
 
 def _told(request: Request) -> str:

@@ -127,8 +127,8 @@ def _work(request: Request) -> tuple[Work, int | None]:
             return Work.TRIAL, n
         case ControlRequest():
             return Work.CONTROL, None
-        case BuildRequest():
-            return Work.BUILD, None
+        case BuildRequest(measured=measured):
+            return Work.BUILD if measured is None else Work.RECHECK, None
 
 
 def _time(at_s: float) -> str:

@@ -19,7 +19,7 @@ from typing import Protocol, Self
 from bisector.config import KernelSettings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import Grade, InfraError, KernelFault
-from bisector.core.subject import Change, Compiler, Kernel
+from bisector.core.subject import Change, Compiler, Kernel, Remade
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import our_files, remove_whole
 from bisector.kernel import builddir, kconfig, probes, product, quirks, sources, toolchain
@@ -218,6 +218,28 @@ class KernelBuilder:
                 build_s=make.deadline.elapsed_s,
             )
         return self._cache.store(kernel, made.read, unknown)
+
+    def remade(self, kernel: Kernel, places: BuildPlaces) -> Remade:
+        """Build what is checked out from an empty directory, and believe nothing that is kept; nothing is kept of it.
+
+        Objects go through ccache all the same, which then compiles each anew: it is what makes paths relative. Twice
+        where the first one is not as ``kernel``. Raises as :meth:`build` does.
+        """
+        if kernel.family != self._family.removesuffix(Kernel.KEY_SEPARATOR):
+            return Remade((), why_not="this bisector builds kernels in another way, or with another configuration")
+        contents = list[str]()
+        with our_files(places.build):
+            places = self._prepared(places)
+            while not contents or (len(contents) == 1 and contents[0] != kernel.content_sha256):
+                builddir.begin_anew(places, "a kernel that was measured is built once more")
+                make, _ = self._made_ready(places, self._deadline())
+                environment = make.environment and self._ccache(places, anew=True)
+                try:
+                    contents.append(self._made_once(replace(make, environment=environment)).content_sha256)
+                except KernelFault:
+                    _require_tools(self._wanted)
+                    raise
+        return Remade(tuple(contents), by_ccache=bool(environment))
 
     def _prepared(self, places: BuildPlaces) -> BuildPlaces:
         """The same places with nothing in them that the last make, killed as it may have been, should not leave."""

@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?")
 _DECIDED = {"bisect.expect": "direction", "bisect.terms": "direction"}
 # What has no part in a figure; everything else makes figures of two nights comparable, or not.
 _NO_PART = (
-    *("bisect.", "contention.", "mail.", "notify.", "kernel.jobs", "kernel.build_deadline"),
+    *("bisect.", "contention.", "mail.", "notify.", "kernel.jobs", "kernel.build_deadline", "kernel.recheck"),
     *("machine.boot_deadline", "machine.silence_deadline", "machine.trial_deadline"),
 )
 _DECIDING = ("bisect.metric", "bisect.over")  # values of two metrics are not compared

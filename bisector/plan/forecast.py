@@ -99,10 +99,10 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
     runs = round(Rules().max_runs * _SHARE_OF_RUNS)
     least = least_factor(max(2, matter), spread, noise, miss=1 - Rules().target, runs=runs)
     ends_s = 2 * inputs.trial_s(inputs.build_most_s.value)
-    fixed_hours = (ends_s + _baselines_s(asked, inputs)) / 3600
+    fixed_hours = (ends_s + _once_more_s(asked, inputs) + _baselines_s(asked, inputs)) / 3600
     reach = None
     if asked.budget_s is not None:
-        left_s = asked.budget_s - ends_s
+        left_s = asked.budget_s - ends_s  # what is built once more at the end is not kept from an answer by it
         durations = inputs_of(asked, known, matter, left_s).durations
         within = replace(conditions, durations=durations, budget_min=left_s / _MIN_S)
         reach = Reach.of(_drawn(asked, within, known.earlier), asked.budget_s)
@@ -207,6 +207,12 @@ def _refused(asked: Asked, inputs: Inputs) -> bool:
     """Whether ``start`` would not go on from these ends."""
     asked_for = asked.settings.bisect
     return inputs.factor.measured and asked_for.threshold is None and inputs.factor.value < asked_for.min_ends_ratio
+
+
+def _once_more_s(asked: Asked, inputs: Inputs) -> float:
+    """The answer's kernel, its parent's and by Bayes that of a changed end are built from nothing at the end."""
+    builds = {Strategy.BAYES: 3, Strategy.GIT: 2}[asked.strategy] if asked.settings.kernel.recheck else 0
+    return builds * inputs.build_most_s.value
 
 
 def _baselines_s(asked: Asked, inputs: Inputs) -> float:

@@ -41,7 +41,7 @@ _HOST_FACTS = "host.json"
 STORAGE = "storage.txt"
 _RELEASE = re.compile(r"v\d+\.\d+[\w.-]*")
 # What says nothing of the measurement; --overwrite is one person's word for the content of a disk with that serial.
-_NO_MATTER = ("mail.", "notify.", "kernel.sandbox", "storage.overwrite", "contention.patience")
+_NO_MATTER = ("mail.", "notify.", "kernel.sandbox", "kernel.recheck", "storage.overwrite", "contention.patience")
 _KIND = "workload.kind"
 _NUMBERED = re.compile(r"\d+-")
 

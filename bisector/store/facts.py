@@ -26,6 +26,7 @@ class Work(StrEnum):
     TRIAL = "trial"
     CONTROL = "control"
     BUILD = "build"
+    RECHECK = "recheck"
 
 
 class Ending(StrEnum):
@@ -102,6 +103,18 @@ class BuildTry:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelCheck:
+    """A kernel that was measured was built once more, from nothing, and what is loaded of it has the same digest.
+
+    ``why_not`` says why that cannot be told, and is empty where it can.
+    """
+
+    sha: str
+    content_sha256: str
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Compilers:
     """What every kernel of a bisection is built with, for good."""
 
@@ -123,6 +136,7 @@ Fact = (
     | Block
     | Budget
     | BuildTry
+    | KernelCheck
     | Compilers
     | InfraFaultRow
     | Earlier
@@ -221,6 +235,7 @@ _WRITERS: dict[type[Fact], Callable[[Database, Any], int]] = {
     Budget: _row_now("budgets"),
     BuildTry: lambda database, one: database.insert("build_tries", {**columns(one.compiler), **columns(one)}),
     Compilers: _add_compilers,
+    KernelCheck: _row_now("kernel_checks"),
     InfraFaultRow: _row("infra_faults"),
     Earlier: _row("earlier"),
     Mattering: _add_mattering,

@@ -62,6 +62,14 @@ STOPPED_BY = {"metric": "TEXT NOT NULL DEFAULT 'read.iops'", "over": "TEXT NOT N
 CLEAR_OF = {"against": "TEXT NOT NULL DEFAULT ''", "apart": "REAL"}
 # How the runs that fill a cache were to end.
 FILL = {"fill": "TEXT NOT NULL DEFAULT 'whole'"}
+# A kernel that was built once more, from nothing, is the one that was measured; or why that cannot be told.
+KERNEL_CHECKS = """CREATE TABLE kernel_checks (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    sha TEXT NOT NULL,
+    content_sha256 TEXT NOT NULL,
+    why_not TEXT NOT NULL
+) STRICT"""
 # How fast the host's cores were before a run and after it.
 SPEED = {"mib_s_before": "REAL", "mib_s_after": "REAL"}
 TAKEN = """CREATE TABLE taken (

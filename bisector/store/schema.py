@@ -23,6 +23,7 @@ from bisector.store.later_tables import (
     EARLY_STOPS,
     ENDED,
     FILL,
+    KERNEL_CHECKS,
     LATENCIES,
     MAIL_EVENTS,
     MAILS,
@@ -103,13 +104,14 @@ UPGRADES = {
             added("early_stops", CLEAR_OF),
         )
     ),
-    21: added("runs", SPEED),
+    21: f"{added('runs', SPEED)}; {KERNEL_CHECKS}",
 }
 
 _LATER = (
     *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
     *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE)),
     *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH), BUDGETS, added("mattering", AGAIN), EARLIER),
+    KERNEL_CHECKS,
 )
 
 TABLES = f"""

@@ -26,6 +26,7 @@ from bisector.store.facts import (
     BuildTry,
     Fact,
     InFlight,
+    KernelCheck,
     NumberedTrial,
     Skip,
     named,
@@ -299,6 +300,11 @@ class Store:
         """What was tried to find the compiler, oldest first."""
         rows = self.database.select("build_tries", "id")
         return tuple(build(BuildTry, row, compiler=build(Compiler, row)) for row in rows)
+
+    def kernel_checks(self) -> tuple[KernelCheck, ...]:
+        """Which kernels were built once more, oldest first."""
+        rows = self.database.select("kernel_checks", "id") if self.database.has("kernel_checks") else []
+        return tuple(build(KernelCheck, row) for row in rows)
 
     def compilers(self) -> tuple[Compiler, ...]:
         """What the kernels are built with, the first one before the others; empty before that is settled."""

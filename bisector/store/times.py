@@ -41,7 +41,7 @@ def of_work_s(database: Database) -> float:
 
 def of_builds_s(database: Database) -> float:
     """Wall seconds of the builds that were asked for alone, of all hosts together."""
-    return math.fsum(_of_work_by_host_s(database, (Work.BUILD,)).values())
+    return math.fsum(_of_work_by_host_s(database, (Work.BUILD, Work.RECHECK)).values())
 
 
 def _of_work_by_host_s(database: Database, kinds: Collection[Work]) -> dict[str, float]:

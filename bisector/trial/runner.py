@@ -18,7 +18,7 @@ from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Run, round_name, run_words
-from bisector.core.subject import Cell, Commit, Compiler, Kernel, Subject
+from bisector.core.subject import Cell, Commit, Compiler, Kernel, Remade, Subject
 from bisector.core.trial import Fault, FaultKind, Fill, Stage, Timings, Trial
 from bisector.git.source_tree import SourceTree
 from bisector.host.files import our_files
@@ -183,6 +183,14 @@ class _Course:
                     self._check_own_fragment(builder, builder.configure(places))
             return builder.build(commit.tree, places)
 
+    def build_once_more(self, measured: Kernel) -> Remade:
+        """The kernel of the request's compiler, from nothing."""
+        self._enter(Stage.CHECKOUT)
+        source = self.bench.source.checkout(self.request.commit)
+        self._enter(Stage.BUILD, "once more, from nothing")
+        places = BuildPlaces(source, self.bench.build_dir, self.logs, self.bench.run_dir)
+        return self._builder.using(*self.request.compilers).remade(measured, places)
+
     def _kept(self, builder: KernelBuilder) -> Kernel | None:
         """The commit's own kernel, or that of a commit with the same sources, from an earlier build."""
         tree = self.request.commit.tree
@@ -306,6 +314,16 @@ def _fault_of_building(bench: Bench, request: TrialRequest, logs: Path) -> Fault
     except KernelFault as error:
         return error.fault
     return None
+
+
+def remake(bench: Bench, request: TrialRequest, measured: Kernel, logs: Path) -> Remade | Fault:
+    """What comes of a kernel that was measured, built once more from nothing. Raises as :func:`run_trial`."""
+    course = _Course(bench, request, logs)
+    try:
+        with _ours_told_apart(course):
+            return course.build_once_more(measured)
+    except KernelFault as error:
+        return error.fault
 
 
 def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:

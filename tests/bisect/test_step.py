@@ -22,17 +22,18 @@ from bisector.bisect.instructions import (
     Tell,
     Wait,
 )
+from bisector.bisect.once_more import checked
 from bisector.bisect.step import step
 from bisector.config import options
 from bisector.core.errors import AttemptFailed, BisectorError, InfraError, TrialRefused
 from bisector.core.events import Note, TrialJudged
-from bisector.core.subject import Relevance
+from bisector.core.subject import Relevance, Remade
 from bisector.core.trial import Control, Stage, Trial
 from bisector.core.verdict import State, Strategy, Terms, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Result
 from bisector.git.bisect import Contradiction, Found, Try
 from bisector.git.ranges import Range
-from bisector.store.facts import Compilers, Ended, Ending, InFlight, NumberedTrial, Submitted, Work
+from bisector.store.facts import Compilers, Ended, Ending, InFlight, KernelCheck, NumberedTrial, Submitted, Work
 from bisector.store.rows import InfraFaultRow
 from bisector.trial.runner import TrialRequest
 from tests import fakes
@@ -270,3 +271,31 @@ def test_what_is_in_flight_is_broken_off_by_an_answer_and_waited_for_at_the_end_
     assert once_all_has_ended(cancelled, found) == Wait()
     assert once_all_has_ended(known, late) == Wait()
     assert [once_all_has_ended(facts(*ENDS), one) for one in (found, late)] == [found, late]
+
+
+OTHER_KERNEL = "e" * 64
+
+
+@pytest.mark.parametrize(
+    ("contents", "by_ccache", "cached", "why_not"),
+    [
+        (("c5",), True, True, ""),
+        ((OTHER_KERNEL, "c5"), True, True, ""),  # this build was wrong once
+        ((OTHER_KERNEL, OTHER_KERNEL), True, True, None),
+        ((OTHER_KERNEL, OTHER_KERNEL), False, False, None),
+        ((OTHER_KERNEL, OTHER_KERNEL), False, True, "without ccache, it may name the directory that it was built in"),
+        ((OTHER_KERNEL, "d" * 64), True, False, "each build from nothing makes another kernel"),
+    ],
+)
+def test_what_is_told_of_a_kernel_that_was_built_once_more(
+    contents: tuple[str, ...], by_ccache: bool, cached: bool, why_not: str | None
+) -> None:
+    """One that was kept may have been built in another directory."""
+    made = fakes.trial(OLD, content="c5")
+    assert made.kernel is not None
+    kernel = replace(made.kernel, cached=cached)
+    request = BuildRequest(OLD, fakes.GCC, measured=kernel)
+    news = Finished(3, HOST, Remade(contents, by_ccache), "now")
+    record = checked(facts(replace(made, kernel=kernel)), Attempt(Submit(request, "matter"), 3, news), kernel, news)
+    found = [one.why_not for one in record.facts if isinstance(one, KernelCheck)]
+    assert found == ([] if why_not is None else [why_not])

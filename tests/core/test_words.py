@@ -14,7 +14,7 @@ from bisector.core import deadline, errors, events, resources, subject, trial, v
 from bisector.core.errors import BisectorError, KernelFault
 from bisector.core.metric import Unit
 from bisector.core.shell import CommandResult
-from bisector.core.subject import Change, Commit, Compiler, Kind, Mattering, NotChanged, Relevance
+from bisector.core.subject import Change, Commit, Compiler, Kind, Mattering, NotChanged, Relevance, Remade
 from bisector.core.trial import Artifact, Control, Fault, FaultKind, Stage, Taken
 from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.host import process
@@ -53,6 +53,7 @@ PLAIN = (
     NotChanged(Kind.PICKED, "a" * 40, "b" * 40, "conflict in drivers/md/dm.c"),
     Control("2026-03-01T10:00:00+00:00", "box", "a" * 40, Stage.BOOT, (4, 5), "panic: VFS"),
     Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"),
+    Remade(("c" * 64,)),
     runner.TrialRequest(3, cell(COMMIT), {"c8": "8" * 40}, stop=StopRule(1_363.0, 40.0, 20.5)),
 )
 

@@ -96,8 +96,9 @@ def test_what_was_measured_is_looked_for_first() -> None:
         TrialRequest(3, examples.cell(COMMIT), {}, (GCC,), image=Path("/boot/vmlinuz")),
         TrialRequest(3, examples.cell(COMMIT), {}),
         ControlRequest(COMMIT, (GCC,), Stage.BUILD),
+        BuildRequest(COMMIT, GCC, measured=examples.kernel()),
     ],
-    ids=["anew", "an image", "a compiler of the host's choice", "whether it builds"],
+    ids=["anew", "an image", "a compiler of the host's choice", "whether it builds", "once more"],
 )
 def test_what_is_built_whatever_is_kept_has_no_key(request_: Request) -> None:
     assert kernels_of(settings_of("hdd"), request_) == ()

@@ -9,9 +9,9 @@ from bisector.config import options
 from bisector.core.errors import InfraError
 from bisector.core.events import Event, Note
 from bisector.core.figures import Contention
-from bisector.core.subject import Commit
+from bisector.core.subject import Commit, Remade
 from bisector.core.trial import Fault, Stage, Trial
-from bisector.executor.base import BuildRequest, ControlRequest
+from bisector.executor.base import BuildRequest, ControlRequest, Finished, Job
 from bisector.executor.local import LocalExecutor, local_executor
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
@@ -50,6 +50,7 @@ def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("bisector.executor.local.run_trial", measured)
     monkeypatch.setattr("bisector.executor.local.try_build", built)
+    monkeypatch.setattr("bisector.executor.local.remake", lambda *_: built() or Remade(("c" * 64,)))
     settings = options.load({"contention.patience": "1ms"}, directory=tmp_path).settings
     nothing = cast("SourceTree", None), cast("KernelBuilder", None), cast("VirtualMachines", None)
     return LocalExecutor(Bench(settings, tmp_path, *nothing, events.append))
@@ -58,6 +59,10 @@ def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch)
 def test_nothing_else_is_built_or_measured_meanwhile(engine: LocalExecutor) -> None:
     assert fakes.measured(engine, REQUEST).commit == COMMIT
     assert fakes.faulted(engine, BuildRequest(COMMIT, fakes.GCC)) is None
+    engine.submit(Job(2, BuildRequest(COMMIT, fakes.GCC, measured=examples.kernel())))
+    news = engine.next()
+    assert isinstance(news, Finished)
+    assert news.result == Remade(("c" * 64,))
     assert locks.measurer() is None
 
 

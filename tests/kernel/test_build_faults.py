@@ -1,5 +1,6 @@
 """Builds that fail: what is the kernel's fault, what is the host's, and what is seen twice before it is believed."""
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.subject import Remade
 from bisector.core.trial import FaultKind, Stage
+from bisector.host import process
 from bisector.kernel import make, toolchain
 from tests.kernel.bench import SETTINGS, Bench, ccache_in, compiler_that, recalled, slow_compiler
 from tests.kernel.fake_tree import FRAGMENT, edit, iops_of, set_iops, spoil
@@ -215,3 +218,33 @@ def test_a_path_that_kbuild_cannot_take_is_said_before_make(tmp_path: Path) -> N
     (tmp_path / "with space").mkdir()
     with pytest.raises(UserError, match="space or colon"):
         Bench(tmp_path / "with space").build()
+
+
+def test_what_was_forged_where_objects_are_kept_does_not_come_of_its_sources_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """make believes an object that is newer than its source, whoever put it there."""
+    ccache_in(tmp_path, monkeypatch)
+    (tmp_path / "run").mkdir()
+    bench = Bench(tmp_path / "run")
+    own = bench.source / "fs/dcache.c"
+    text, honest = own.read_text(), bench.build()
+    own.write_text(f"{text}\nint forged(void) {{ return 1; }}\n")
+    bench.build()
+    own.write_text(text)
+    os.utime(own, (0, 0))
+    forged = bench.build()
+    assert forged.content_sha256 != honest.content_sha256
+    for kernel, builds in ((honest, 1), (forged, 2)):
+        bench.builds += 1
+        before = _ccache_hits()
+        assert bench.builder.remade(kernel, bench.places) == Remade((honest.content_sha256,) * builds)
+        assert len(bench.made()) == 6 * builds
+        assert _ccache_hits() == before
+    other = replace(honest, key=f"{'0' * 32}-{honest.tree}")
+    assert "builds kernels in another way" in bench.builder.remade(other, bench.places).why_not
+
+
+def _ccache_hits() -> int:
+    statistics = process.run(["ccache", "--print-stats"], deadline_s=10).stdout
+    return sum(int(n) for n in re.findall(r"^(?:direct|preprocessed)_cache_hit\s+(\d+)", statistics, re.MULTILINE))

@@ -301,7 +301,17 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     _before_imports(store)
     later_tables = ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken")
     of_comparisons = ("budgets", "placed", "blocks", "absent", "setups", "arms", "comparison")
-    of_searches = ("earlier", "mattering", "not_changed", "skips", "vouched", "controls", "ended", "submitted")
+    of_searches = (
+        "kernel_checks",
+        "earlier",
+        "mattering",
+        "not_changed",
+        "skips",
+        "vouched",
+        "controls",
+        "ended",
+        "submitted",
+    )
     for later in (*later_tables, *of_comparisons, *of_searches):
         store.database.connection.execute(f"DROP TABLE {later}")
     for column in ("kind", "changed_by", "stack", "workload", "fill"):

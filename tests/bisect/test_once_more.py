@@ -1,0 +1,93 @@
+"""The kernels that an answer rests on are built once more before it is given."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.core.errors import InfraError
+from bisector.core.subject import Remade
+from bisector.core.verdict import State, Strategy
+from bisector.store.facts import KernelCheck
+from tests import fakes
+from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
+from tests.git import histories
+
+BY = {Strategy.GIT: BY_GIT, Strategy.BAYES: DEFAULTS}
+OTHER = "e" * 64
+
+
+@pytest.fixture(params=list(BY))
+def line(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
+    return Lab(tmp_path, histories.linear(9), "c0", "c8", BY[request.param])
+
+
+def bench(lab: Lab, **more: object) -> fakes.FakeExecutor:
+    return replace(lab.far_engine("c5"), **{"keyed": True, **more})  # type: ignore[arg-type] # the executor's own fields
+
+
+def rests_on(lab: Lab) -> set[str]:
+    """The commit found, its parent, and what was made of the new end without it."""
+    changed = [trial.commit.sha for trial in lab.trials() if trial.subject.changed_by == lab.shas["c5"]]
+    return {lab.shas["c5"], lab.shas["c4"], *changed}
+
+
+def checks(lab: Lab) -> tuple[KernelCheck, ...]:
+    with lab._store() as store:
+        return store.kernel_checks()
+
+
+def test_each_is_built_once_and_what_passed_is_on_record(line: Lab) -> None:
+    engine = bench(line, kill_at_once_more=2)
+    with pytest.raises(fakes.Killed):
+        line.bisect(engine)
+    resumed = bench(line)
+    outcome = line.bisect(resumed)
+    assert line.found(outcome) == "c5"
+    assert "once more" not in outcome.message
+    assert resumed.measured == []
+    assert {*engine.once_more, *resumed.once_more} == rests_on(line)
+    assert len(engine.once_more) + len(resumed.once_more) == len(rests_on(line)) + 1  # the one at which it was killed
+    assert {(one.sha, one.why_not) for one in checks(line)} == {(sha, "") for sha in rests_on(line)}
+    again = bench(line)
+    assert line.found(line.bisect(again)) == "c5"
+    assert again.once_more == []
+
+
+def test_another_kernel_gives_no_answer(line: Lab) -> None:
+    engine = bench(line, remade={line.shas["c4"]: Remade((OTHER, OTHER))})
+    for _ in range(2):  # it is no verdict, and the next process tries it again
+        with pytest.raises(InfraError) as caught:
+            line.bisect(engine)
+        for said in (line.shas["c4"][:12], OTHER[:16], f"instead of {line.shas['c4'][:16]}"):
+            assert said in caught.value.message
+        assert "bisector cache clear" in caught.value.hint
+    assert line.shas["c4"] not in {one.sha for one in checks(line)}
+    assert engine.once_more.count(line.shas["c4"]) == 2
+    assert line.found(line.bisect(bench(line))) == "c5"
+
+
+@pytest.mark.parametrize(
+    ("remade", "why_not"),
+    [
+        (Remade((OTHER, "d" * 64)), "each build from nothing makes another kernel"),
+        (Remade((), why_not="this bisector builds kernels in another way"), "this bisector builds kernels in another"),
+        (fakes.BUILD_TIMEOUT, "build timeout: kernel build not done after 3600 s"),
+    ],
+)
+def test_what_cannot_be_told_is_said_with_the_answer(tmp_path: Path, remade: Remade, why_not: str) -> None:
+    line = Lab(tmp_path, histories.linear(9), "c0", "c8", BY_GIT)
+    outcome = line.bisect(bench(line, remade={line.shas["c5"]: remade}))
+    assert line.found(outcome) == "c5"
+    assert f"could not be built once more to check it: {line.shas['c5'][:12]} ({why_not}" in outcome.message
+
+
+@pytest.mark.parametrize(("recheck", "keyed"), [(False, True), (True, False)])
+def test_it_is_asked_for_by_a_setting_and_of_kernels_whose_sources_are_known(
+    tmp_path: Path, recheck: bool, keyed: bool
+) -> None:
+    settings = replace(BY_GIT, kernel=replace(BY_GIT.kernel, recheck=recheck))
+    line = Lab(tmp_path, histories.linear(9), "c0", "c8", settings)
+    engine = bench(line, keyed=keyed)
+    assert line.bisect(engine).state is State.FOUND
+    assert engine.once_more == []
