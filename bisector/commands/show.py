@@ -39,7 +39,7 @@ examples:
     "table": """\
 examples:
   bisector table                             the newest run, also while it runs
-  bisector table --times --logs              where the time went, and why commits were skipped, in full
+  bisector table --times --logs              where the time went, and why commits were skipped
   bisector table --run-dir RUN --metric read.clat.p99   the same runs by another metric
 """,
     "log": """\
