@@ -75,16 +75,19 @@ def objection(key: str) -> str | None:
 
 
 def refuse_unused(keys: Iterable[str], stacks: Sequence[Stack]) -> None:
-    """Raise :class:`UserError` for a further disk of the command line that no stack has.
+    """Raise :class:`UserError` for a disk of the command line that no stack has, or the place of one.
 
     Those of a file are for the stacks of other days, too.
     """
     used = {name for stack in stacks for name in stack.disks}
-    for name in further(keys):
+    keys = tuple(keys)
+    placed = (name for name in DISKS if f"{_TABLE}.{name}.path" in keys)
+    for name in (*further(keys), *placed):
         if name not in used:
             near = difflib.get_close_matches(name, used, n=1)
             meant = f"did you mean {near[0]}? " if near else ""
-            what = f"--disk {name}: the stack {' or '.join(dict.fromkeys(map(str, stacks)))} has no disk of that name"
+            flag = f"--{name}" if name in DISKS else f"--disk {name}"
+            what = f"{flag}: the stack {' or '.join(dict.fromkeys(map(str, stacks)))} has no disk of that name"
             raise UserError(what, f"{meant}--stack {name}, or another stack that names it; or leave the disk out")
 
 

@@ -105,6 +105,9 @@ def test_a_disk_of_the_command_line_that_no_stack_uses() -> None:
         from_argv("--set", "storage.sdd.size=1GiB")
     from_argv("--disk", "hdd2=1GiB", stacks=("hdd2",))
     from_argv("--disk", "hdd=1GiB", "--stack", "ssd")
+    with pytest.raises(UserError, match=r"^--ssd: the stack hdd has no disk of that name"):
+        from_argv("--ssd", ".", "--stack", "hdd")
+    from_argv("--ssd", ".", "--stack", "hdd", stacks=("hdd", "ssd"))
 
 
 @pytest.mark.parametrize("size", ["0", "0MiB", "-1", "4KiB"])
