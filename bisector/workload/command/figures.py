@@ -31,6 +31,9 @@ EXAMPLE = "throughput=MiB/s,higher"
 _QUOTED = 60
 _NUMBER = r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
 _VALUE = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>\S{{0,20}})", re.ASCII)
+# Keys between points; one that has points itself is in quotes, as JSON has strings.
+_KEY = re.compile(r'"(?:[^"\\]|\\["\\/])+"|[^".]+')
+_PATH = re.compile(rf"(?:{_KEY.pattern})(?:\.(?:{_KEY.pattern}))*")
 _INDEX = re.compile(r"[0-9]{1,9}")
 _SPEC = re.compile(r"(?P<name>[^=]*)=(?P<unit>[^,]*),(?P<better>[^,]*)(?:,(?P<how>[^:,]*):(?P<where>.*))?")
 
@@ -130,9 +133,10 @@ def read_figure(text: str) -> Figure:
 
 
 def _check_where(figure: Figure) -> None:
-    if figure.source is Source.JSON and not all(figure.where.split(".")):
+    if figure.source is Source.JSON and not _PATH.fullmatch(figure.where):
         raise UserError(
-            f"{figure.text!r}: {figure.where!r} is no path in JSON", "such as json:latency.p99 or json:0.tps"
+            f"{figure.text!r}: {figure.where!r} is no path in JSON",
+            'such as json:latency.p99 or json:0.tps; a key with points in quotes: json:clat."99.000000"',
         )
     if figure.source is not Source.REGEX:
         return
@@ -208,7 +212,7 @@ def _of_json(figure: Figure, output: str) -> tuple[float, str]:
         if not output.strip():
             raise figure.lacking() from error
         raise Unusable(f"what it printed is no JSON: {str(error)[:_QUOTED]}", figure._form) from error
-    for key in figure.where.split("."):
+    for key in (json.loads(word) if word.startswith('"') else word for word in _KEY.findall(figure.where)):
         if isinstance(value, list) and _INDEX.fullmatch(key) and int(key) < len(value):
             value = value[int(key)]
         elif isinstance(value, dict) and key in value:
