@@ -29,11 +29,11 @@ from bisector.compare import session
 from bisector.compare.forecast import forecast, forecast_rows
 from bisector.compare.plan import Asked, planned, warnings
 from bisector.config.option_table import rows
+from bisector.doctor.checks import check_workload
 from bisector.executor.local import kernel_builder
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
-from bisector.host.process import run_here
 from bisector.store.comparison import Extent, PlannedSetup
 from bisector.store.rundir import Index
 
@@ -168,8 +168,8 @@ def _tell_hours(asked: Asked, *, as_json: bool) -> int:
         # With the very files that a run has: by these the trials of earlier runs are told to be alike.
         plan = replace(plan, setups=tuple(PlannedSetup(bundled(one.settings, repository)) for one in plan.setups))
     for one in plan.setups:
-        workload = one.settings.workload
-        workload.workload.check(workload.values, one.objective, run_here)
+        for doubt in check_workload(one.settings):
+            warn(doubt)
     run_dirs = [Path(entry.run_dir) for entry in Index().entries()]
     expected = forecast(plan, kernel_builder(plan.setups[0].settings.kernel), host_id(), run_dirs)
     if as_json:

@@ -28,9 +28,9 @@ from bisector.commands.forecasting import SEARCHES, forecast_of
 from bisector.commands.output import note, warn, write
 from bisector.config import options
 from bisector.config.option_table import rows
+from bisector.doctor.checks import check_workload
 from bisector.fleet import hosts
 from bisector.fleet.hosts import Role
-from bisector.host.process import run_here
 from bisector.plan.forecast import Forecast
 from bisector.plan.forecast_lines import forecast_lines
 from bisector.report.display import display_for, print_lines
@@ -89,7 +89,8 @@ def _hosts(text: str) -> int:
 def plan(arguments: argparse.Namespace) -> int:
     """Say what it would take."""
     settings = options.load(given_settings(arguments), arguments.config).settings
-    settings.workload.workload.check(settings.workload.values, settings.bisect.objective, run_here)
+    for doubt in check_workload(settings):
+        warn(doubt)
     asked = session.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
     if "bisect.calibrate" in given_settings(arguments):
         _calibrate(asked, arguments.run_dir)

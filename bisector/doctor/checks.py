@@ -114,14 +114,24 @@ def _leftovers(asked: Asked) -> Finding:
     )
 
 
-def _job(asked: Asked) -> Finding:
+def _job(asked: Asked) -> Iterator[Finding]:
     workload = asked.settings.workload
     name = f"{workload.kind} job"
     try:
-        workload.workload.check(workload.values, asked.settings.bisect.objective, run_here)
+        doubts = list(check_workload(asked.settings))
     except UserError as error:
-        return refusal(name, error)
-    return Finding(name, Grade.OK, ", ".join(map(str, workload.inputs.values())) or workload.text)
+        yield refusal(name, error)
+        return
+    what = ", ".join(map(str, workload.inputs.values())) or workload.text
+    yield from doubts or (Finding(name, Grade.OK, what),)
+
+
+def check_workload(settings: Settings) -> Iterator[Finding]:
+    """What of the workload may not be meant so; raises :class:`UserError` for what cannot be measured."""
+    workload = settings.workload
+    workload.workload.check(workload.values, settings.bisect.objective, run_here)
+    for what, remedy in workload.workload.doubts(workload.values):
+        yield Finding(f"{workload.kind} job", Grade.WARN, what, remedy)
 
 
 def _room(asked: Asked) -> Finding:

@@ -305,6 +305,10 @@ class Workload(ABC):
         """What its input is filled in with, for the letter that lets others run it again."""
         return ()
 
+    def doubts(self, own: Own) -> Iterator[tuple[str, str]]:
+        """What of its settings may not be meant so: a sentence, and what to type instead."""
+        yield from ()
+
     def problems(self, own: Own) -> Iterator[Problem]:
         """Settings that cannot work, as far as that shows without any program."""
         yield from ()

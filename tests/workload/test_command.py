@@ -13,6 +13,7 @@ from bisector.config import options
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
+from bisector.doctor.checks import check_workload
 from bisector.host.process import run_here
 from bisector.nightly.plan import conditions
 from bisector.store.run_files import fingerprint, keep_inputs
@@ -102,6 +103,28 @@ def test_a_command_chooses_its_workload_and_is_judged_by_its_time() -> None:
     assert (origins["bisect.metric"], origins["workload.kind"]) == ("workload command", "--command")
     assert options.from_json(options.to_json(settings)) == settings
     COMMAND.check(settings.workload.values, settings.bisect.objective, run_here)
+
+
+@pytest.mark.parametrize(
+    ("line", "carry", "remedies"),
+    [
+        ("./bench.sh -t 20", [], ["--carry ./bench.sh", "--command 'bench.sh …'"]),
+        ("bench.sh -t 20", [], ["--carry bench.sh"]),
+        ("./bench.sh", ["./bench.sh"], ["--command 'bench.sh …'"]),
+        ("bench.sh", ["./bench.sh"], []),
+        ("/usr/bin/env", [], []),
+        ("other.sh", [], []),
+    ],
+)
+def test_a_program_that_is_here_and_not_in_the_guest_is_told(
+    line: str, carry: list[str], remedies: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench.sh").write_text("echo tps=1\n")
+    settings = load(
+        line=line, size="128MiB", given={"workload.command.carry": [f"{tmp_path}/{one}" for one in carry]}
+    ).settings
+    assert [found.remedy for found in check_workload(settings)] == remedies
 
 
 def test_the_first_figure_decides_unless_another_metric_is_given() -> None:

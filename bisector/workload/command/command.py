@@ -29,6 +29,7 @@ from bisector.workload.repetitions import (
 )
 
 _LONGEST = 10_000
+_OF_GUESTS = ("/bin/", "/sbin/", "/usr/")  # programs that a guest may have itself
 _ASIDE = "/var/tmp/bisector-run"  # noqa: S108 -- the guest's own, where a stack without a file system has no directory
 
 
@@ -106,6 +107,17 @@ class Command(Workload):
             return ()
         return ("the command does not name $SEED, so it may draw other numbers in every run",)
 
+    def doubts(self, own: Own) -> Iterator[tuple[str, str]]:
+        """A program that is a file here, and that the guest has not, or not under this name."""
+        word = own["line"].split()[0]
+        if word.startswith(_OF_GUESTS) or not _is_file(word):
+            return
+        name = Path(word).name
+        if name not in (path.name for path in own["carry"]):
+            yield f"the guest has no {word}, unless it is carried in, or made by --setup", f"--carry {word}"
+        if "/" in word:
+            yield f"the guest finds what is carried in as {name}, and not as {word}", f"--command '{name} …'"
+
     def problems(self, own: Own) -> Iterator[Problem]:
         """No command, files that cannot be told apart in the guest."""
         if not own["line"].strip():
@@ -153,6 +165,13 @@ class Command(Workload):
             return {figure.metric: figure.value(one.output, matches) for figure in own["figures"]}
 
         return ran.run(values=figures(ran, done, read, "the command"))
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except (OSError, ValueError):  # a word that can be no path
+        return False
 
 
 COMMAND = Command()
