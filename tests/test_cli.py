@@ -139,7 +139,7 @@ def test_job_file_without_a_job(world: World) -> None:
 def test_job_file_that_merges_its_jobs(world: World) -> None:
     Path("merged.fio").write_text("[mine]\ndirectory=${DIRECTORY}\nnumjobs=2\ngroup_reporting=1\n")
     said = world.start_refused("v1", "v2", "--job", "./merged.fio")
-    assert "merged.fio: [mine] group_reporting makes one figure of several jobs" in said
+    assert 'line 4 "group_reporting=1": [mine] group_reporting makes one figure of several jobs' in said
 
 
 def test_missing_job_file(world: World) -> None:

@@ -132,7 +132,8 @@ def checked(repository: Repository, asked: Asked) -> tuple[Range, Settings]:
         repository.check_kernel_tree(end)
     wanted = Range(old, new, asked.settings.bisect.first_parent, asked.paths)
     check_range(repository, wanted)
-    check_tree(repository, (old, new), asked.settings.storage.stack, asked.settings.storage.layers)
+    storage = asked.settings.storage
+    check_tree(repository, (old, new), storage.stack, storage.layers, asked.settings.workload.features)
     check_attributes(repository)
     check_suspects(repository, asked.settings.bisect.suspects, new)
     return wanted, bundled(asked.settings, repository)

@@ -269,7 +269,8 @@ def test(arguments: argparse.Namespace) -> int:
         face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
         with run.lock(), face as display:
             settings = settings_for(run, repository, settings, given=bool(flags or arguments.config))
-            check_tree(repository, [commit], settings.storage.stack, settings.storage.layers)
+            storage = settings.storage
+            check_tree(repository, [commit], storage.stack, storage.layers, settings.workload.features)
             checks.check(settings, run.path, warn)
             process.reap(run.path)
             if not run.database.exists():

@@ -13,7 +13,7 @@ from typing import Any
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.verdict import Direction, Strategy, Terms
-from bisector.storage.layer import Files
+from bisector.storage.layer import Feature, Files
 from bisector.storage.stack import Stack
 from bisector.workload.base import Workload
 from bisector.workload.workloads import WORKLOADS
@@ -210,6 +210,11 @@ class WorkloadSettings:
     def files(self) -> Files:
         """What one run writes; raises :class:`bisector.core.errors.UserError` where its input cannot be read."""
         return self.workload.files(self.values)
+
+    @property
+    def features(self) -> tuple[tuple[str, Feature], ...]:
+        """What it asks of a kernel beside options, each with what asks for it in a sentence."""
+        return tuple((f"workload {self.text}", one) for one in self.workload.features(self.values))
 
     @property
     def inputs(self) -> Mapping[str, Path]:

@@ -1,7 +1,7 @@
 """Combinations of settings that cannot work, all in one place, before anything expensive."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -133,11 +133,23 @@ def _identity(disk: DiskSettings) -> object:
 
 def _files_fit(settings: Settings) -> Iterator[Problem]:
     """The layers fit on each other, the files of all runs on the file system."""
-    storage, workload = settings.storage, settings.workload
-    if problems := list(workload.workload.problems(workload.values)):
+    workload = settings.workload.workload
+    if problems := list(workload.problems(settings.workload.values)):
         yield from problems
         return
-    files = workload.files
+    problems = list(workload.problems_of_length(settings.workload.values, settings.bisect.objective))
+    sizes = list(_no_room(settings))
+    yield from (_in_one((*problems, *sizes)),) if problems and sizes else (*problems, *sizes)
+
+
+def _in_one(problems: Sequence[Problem]) -> Problem:
+    """The first one, and beside what to do about it the others."""
+    first, *others = problems
+    return replace(first, hint="\n  ".join((first.hint, *(f"{one.sentence}; {one.hint}" for one in others))))
+
+
+def _no_room(settings: Settings) -> Iterator[Problem]:
+    storage, files = settings.storage, settings.workload.files
     yield from storage.stack.problems(extents(storage), storage.layers, files)
     kept = len(storage.stack.phases)  # the files of a run that prepares another one stay
     device = storage.stack.extent(extents(storage), storage.layers)
@@ -147,6 +159,7 @@ def _files_fit(settings: Settings) -> Iterator[Problem]:
             (*files.keys, *device.keys),
             f"{files.sentence}{over}; {'a file system on ' if storage.stack.file_system.has_files else ''}"
             f"{_size_of(device)} has no room for that",
+            files.advice,
         )
     yield from _baselines_fit(settings, files)
 
@@ -179,6 +192,11 @@ def _workload_fits_stack(settings: Settings) -> Iterator[Problem]:
         yield from workload.workload.problems_on_files(workload.values)
     else:
         yield from workload.workload.problems_on_device(workload.values, len(stack.phases))
+
+
+def _image_takes_workload(settings: Settings) -> Iterator[Problem]:
+    if settings.machine.image is None:
+        yield from settings.workload.workload.problems_on_built_image(settings.workload.values)
 
 
 def _has_room(device: Extent, stack: Stack, data_bytes: int) -> bool:
@@ -288,6 +306,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _latencies_can_be,
     _files_fit,
     _workload_fits_stack,
+    _image_takes_workload,
     _memory_suffices,
     _deadlines_leave_time,
     _rounds_have_time,

@@ -1,7 +1,7 @@
 """Settings that follow from others where nobody gives them: each "auto" and what takes its place."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from bisector.workload.base import Deciding
 from bisector.workload.workloads import WORKLOADS
 
 OF_WORKLOADS = "workload.own."
-_OF_LAYERS = "storage.layers."
+OF_LAYERS = "storage.layers."
 _LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
 # For a cache that is not full, or not steady, after the rounds that were asked for.
 _LEAST_FILL_S, _FURTHER_ROUNDS = 300.0, 3
@@ -42,7 +42,7 @@ def _below(start: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_layers(stack: Stack, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The values of the settings of the stack's layers."""
-    return {layer.name: _below(f"{_OF_LAYERS}{layer.name}.", values) for layer in stack.layers}
+    return {layer.name: _below(f"{OF_LAYERS}{layer.name}.", values) for layer in stack.layers}
 
 
 def deciding(values: Mapping[str, Any]) -> Deciding:
@@ -75,13 +75,20 @@ def _fill_deadline_s(values: Mapping[str, Any], runtime_s: float) -> float:
     return max(_LEAST_FILL_S, (rounds + _FURTHER_ROUNDS) * runtime_s) if given is None else given
 
 
-def resolved(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with every "auto" that follows from other settings filled in."""
+def resolved(values: dict[str, Any], stacks: Iterable[Stack] = ()) -> dict[str, Any]:
+    """The values with every "auto" that follows from other settings filled in.
+
+    What a run writes follows from the stack, and from the others that the same is measured on.
+    """
     ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
     stack: Stack = values["storage.stack"]
+    fill_bytes = max(one.filled_by(_of_layers(one, values)) for one in (stack, *stacks))
+    workload = WORKLOADS[values["workload.kind"]]
+    sized = workload.sized(_own(values), values["profile"], fill_bytes)
+    values = values | {f"{OF_WORKLOADS}{workload.name}.{name}": value for name, value in sized.items()}
     auto = (ground, GUEST_FRAGMENT, *stack.fragments(_of_layers(stack, values)))
     names = values["kernel.fragments"]
-    runtime_s = WORKLOADS[values["workload.kind"]].runtime_s(_own(values))
+    runtime_s = workload.runtime_s(_own(values))
     fill_deadline_s = _fill_deadline_s(values, runtime_s)
     fill_s = fill_deadline_s if any(phase.fills for phase in stack.phases) else 0.0
     runs_s = len(stack.phases) * runtime_s

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from bisector.config import Settings, checks, disk_table, file
-from bisector.config.following import OF_WORKLOADS, deciding, objective_of, resolved
+from bisector.config.following import OF_LAYERS, OF_WORKLOADS, deciding, objective_of, resolved
 from bisector.config.option_table import PROFILES, by_key, rows
 from bisector.core import kinds, resources
 from bisector.core.errors import UserError
@@ -84,14 +84,17 @@ def load(
     """
     directory = directory or Path.cwd()
     given = {**_from_files(config, directory), **_from_flags(flags or {}, directory)}
-    effective = from_given(given)
+    effective = from_given(given, stacks)
     typed = (key for key, one in given.items() if one.typed)
     disk_table.refuse_unused(typed, (effective.settings.storage.stack, *stacks))
     return effective
 
 
-def from_given(given: Mapping[str, Given]) -> Effective:
-    """What is given (by key) over a profile, checked; raises :class:`UserError`."""
+def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Effective:
+    """What is given (by key) over a profile, checked; raises :class:`UserError`.
+
+    On all of ``stacks`` the same is to be measured.
+    """
     given, known = dict(given), by_key(given)
     for key, one in given.items():
         if key not in known:
@@ -103,8 +106,12 @@ def from_given(given: Mapping[str, Given]) -> Effective:
     for option in known.values():
         given.setdefault(option.key, Given(option.in_profile(name), f"profile {name}"))
     values = {option.field: _parse(option, given[key]) for key, option in known.items()}
-    settings = _assemble(Settings, resolved(values))
+    settled = resolved(values, stacks)
+    settings = _assemble(Settings, settled)
     origins = {key: given[key].origin for key in known}
+    own = [option for option in known.values() if option.field.startswith(OF_WORKLOADS)]
+    followed = (option for option in own if values[option.field] is None and settled[option.field] is not None)
+    origins |= {option.key: f"{origins[option.key]}, by the stack" for option in followed}
     if values["bisect.metric"] is None and (named_by := deciding(values).named_by):
         origins |= {key: named_by for key in ("bisect.metric", "bisect.over") if values[key] is None}
     effective = Effective(settings, origins)
@@ -280,7 +287,8 @@ def usual(settings: Settings) -> dict[str, object]:
     """
     known = rows_for(settings)
     defaults = {option.field: _parse(option, Given(option.in_profile(settings.profile), "")) for option in known}
-    names = (*_LEADING, *(name for name in defaults if name.startswith(OF_WORKLOADS)))
+    further = (name for name in defaults if name.startswith((OF_WORKLOADS, OF_LAYERS)))
+    names = (*_LEADING, *(name for name in further if defaults[name] is not None))
     leading = {name: _value(settings, name) for name in names}
     followed = _assemble(Settings, resolved({**defaults, **leading}))
     own = {option.key: option.kind.write(defaults[option.field]) for option in known if option.field in leading}

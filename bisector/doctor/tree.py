@@ -5,6 +5,7 @@ settings ask for beside that is looked for in the drivers' sources: the version 
 since it stands still while what makes the next version is merged, and distributions take features into older kernels.
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ _PREFIX = "CONFIG_"
 # (Documentation/kbuild/kconfig-language.rst, "Menu entries"); whether a longer name begins so is seen in the line.
 _DEFINED = r"^[[:space:]]*(menu)?config[[:space:]]+({names})"
 _FILES = "*Kconfig*"
+_MAKEFILE = r"^(VERSION|PATCHLEVEL) *= *[0-9]{1,4} *$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,18 @@ class Need:
     layer: str
 
 
-def check_tree(repository: Repository, commits: Iterable[Commit], stack: Stack, values: Values) -> None:
+def check_tree(
+    repository: Repository,
+    commits: Iterable[Commit],
+    stack: Stack,
+    values: Values,
+    further: Iterable[tuple[str, Feature]] = (),
+) -> None:
     """Raise :class:`UserError` for the first commit whose tree lacks an option or a feature that the stack needs.
 
-    ``values`` are those of the layers' settings.
+    ``values`` are those of the layers' settings, ``further`` the features that something beside the stack asks for.
     """
+    asked = [(f"layer {layer} of the stack {stack}", one) for layer, one in stack.features(values)]
     for commit in commits:
         if lacks := lacking(repository, commit, needs(stack, values)):
             layers = ", ".join(dict.fromkeys(one.layer for one in lacks))
@@ -48,11 +57,11 @@ def check_tree(repository: Repository, commits: Iterable[Commit], stack: Stack, 
                 "choose another --stack, or commits that have it: git log --reverse -S'config "
                 f"{lacks[0].option.removeprefix('CONFIG_')}' -- '*Kconfig*'",
             )
-        for layer, one in unsupported(repository, commit, stack.features(values)):
+        for who, one in unsupported(repository, commit, (*asked, *further)):
             path, word = one.since.path, one.since.word
             raise UserError(
                 f"{commit.short} ({commit.subject}) has no {one.what}, which kernels have since {one.since.version}: "
-                f"the layer {layer} of the stack {stack} asks for it",
+                f"the {who} asks for it",
                 f"change {' or '.join(one.keys)}, or choose commits that have it: git log --reverse -S{word} -- {path}",
             )
 
@@ -69,13 +78,13 @@ def lacking(repository: Repository, commit: Commit, needed: Sequence[Need]) -> t
 def unsupported(
     repository: Repository, commit: Commit, features: Iterable[tuple[str, Feature]]
 ) -> tuple[tuple[str, Feature], ...]:
-    """Those features, with the names of their layers, that the commit's tree does not have.
+    """Those features, with the names of what asks for them, that the commit's tree does not have.
 
     Nothing of a partial clone, whose files are not there to be read.
     """
     if repository.partial:
         return ()
-    return tuple((layer, one) for layer, one in features if not _has(repository, commit, one.since))
+    return tuple((who, one) for who, one in features if not _has(repository, commit, one.since))
 
 
 def needs(stack: Stack, values: Values) -> tuple[Need, ...]:
@@ -114,5 +123,11 @@ def undefined(repository: Repository, sha: str, names: Collection[str]) -> froze
 
 
 def _has(repository: Repository, commit: Commit, since: Since) -> bool:
+    """Whether the word is there; where it is not, the version may be one of those that have it under another name."""
     words = ("grep", "--quiet", "--text", "--fixed-strings", "-e", since.word)
-    return repository.ask(*words, commit.sha, "--", since.path, ok=(0, 1)).status == 0
+    if repository.ask(*words, commit.sha, "--", since.path, ok=(0, 1)).status == 0:
+        return True
+    asked = ("grep", "-h", "--text", "--no-line-number", "--no-column", "--extended-regexp", "-e", _MAKEFILE)
+    found = repository.ask(*asked, commit.sha, "--", "Makefile", ok=(0, 1)).lines
+    version = [int(line.partition("=")[2]) for line in sorted(found, reverse=True)]
+    return bool(version) and version >= [int(number) for number in re.findall(r"\d+", since.version)]

@@ -63,6 +63,7 @@ class Forecast(Record, frozen=True, kw_only=True):
     seed: Annotated[int, "seed of the simulation"]
     warnings: Annotated[tuple[str, ...], "sentences"]
     hopeless: Annotated[bool, "whether it is not worth starting (exit code 1)"]
+    files: Annotated[str, "what a run writes, a sentence"]
     build_least_s: Annotated[Quantity, "seconds of the shortest build"]
     build_most_s: Annotated[Quantity, "seconds of the longest build"]
     setup_s: Annotated[Quantity, "seconds before the runs of a trial"]
@@ -126,6 +127,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         seed=asked.seed,
         warnings=(*_warnings(asked, inputs, summary, least), *(_of_hosts(shared) if shared is not None else ())),
         hopeless=_refused(asked, inputs) or summary.success_rate < _HOPELESS_BELOW,
+        files=asked.settings.workload.files.sentence,
         build_least_s=inputs.build_least_s,
         build_most_s=inputs.build_most_s,
         setup_s=inputs.setup_s,

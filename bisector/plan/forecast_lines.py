@@ -45,6 +45,7 @@ def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
     yield "a build", f"{builds} ({one.build_most_s.source})", _role(one.build_most_s)
     before = f"{units.duration(one.setup_s.value)} ({one.setup_s.source})"
     yield "before runs", before, _role(one.setup_s)
+    yield "the files", one.files, Role.PLAIN
     yield "the runs", f"{units.duration(one.runs_s.value)} ({one.runs_s.source})", _role(one.runs_s)
     if one.early_new_s.value < one.runs_s.value:
         early = f"{units.duration(one.early_old_s.value)} on the old side, {units.duration(one.early_new_s.value)}"

@@ -4,6 +4,7 @@ A layer is one file of this room that has an object of a class derived from :cla
 :mod:`bisector.storage.layers`. One of another package is given to :func:`bisector.storage.layers.register`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from bisector.core.figures import Run
 from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric
 from bisector.core.shell import Shell, Step
+from bisector.core.units import size_text
 from bisector.storage.filling import Settling
 
 MOUNTPOINT = "/mnt"
+_MIB = 1 << 20
 OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 
 # The values of a layer's own settings, by the fields of its rows.
@@ -71,13 +74,24 @@ class Extent:
 class Files:
     """What one run of the workload writes: bytes over all jobs, and how to say that.
 
-    ``largest_bytes`` is the size of the largest file, ``keys`` are the settings that the sizes come from.
+    ``largest_bytes`` is the size of the largest file, ``keys`` are the settings that the sizes come from. A file of a
+    person's that has the size in it has ``advice`` what to write there; else ``setting`` is what is typed before a size
+    that is this ``share`` of all.
     """
 
     total_bytes: int
     sentence: str
     largest_bytes: int = 0
     keys: tuple[str, ...] = ()
+    advice: str = ""
+    setting: str = ""
+    share: float = 1.0
+
+    def to_fill(self, cache_bytes: int) -> str:
+        """What to do about a cache that they do not fill."""
+        size = size_text(math.ceil(cache_bytes * self.share / _MIB) * _MIB)
+        larger = self.advice or (f"{self.setting}{size}" if self.setting else "")
+        return ", or ".join(filter(None, (larger, "a stack without a cache: --stack hdd")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +224,10 @@ class Layer(ABC):
     def extent(self, below: Sequence[Extent], own: Own) -> Extent:
         """What the layer makes; as large as the first device below it unless it says otherwise."""
         return below[0]
+
+    def filled_by(self, own: Own) -> int:
+        """How much a run has to write, in bytes, so that a cache is full; 0 for what is none, or fills itself."""
+        return 0
 
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         """Settings that cannot work, as far as sizes are known before there is a guest."""

@@ -95,6 +95,11 @@ class LvmCache(Layer):
             since = Since("v4.11", "drivers/md/dm-cache-target.c", "metadata2")
             yield Feature("metadata of format 2", since, ("storage.cache_metadata_format",))
 
+    def filled_by(self, own: Own) -> int:
+        """As much as the cache has room for."""
+        settings = CacheSettings(**own)
+        return settings.cache_bytes if settings.fills else 0
+
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, and the files of a run fill it."""
         settings, fast = CacheSettings(**own), below[0]
@@ -111,10 +116,11 @@ class LvmCache(Layer):
                 f"the cache and its metadata need {size_text(needed)} on {fast.what}, which has "
                 f"{size_text(fast.size_bytes)}",
             )
-        if settings.fills and files.total_bytes < settings.cache_bytes:
+        if files.total_bytes < (needed := self.filled_by(own)):
             yield Problem(
                 (*files.keys, "storage.cache_size"),
                 f"{files.sentence}, which never fills the cache; the run that tells is the one with a full cache",
+                files.to_fill(needed),
             )
 
     def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:

@@ -161,6 +161,11 @@ class LvmWritecache(Layer):
         _cache, origin = below
         return origin
 
+    def filled_by(self, own: Own) -> int:
+        """Up to the low watermark: what is above is written back."""
+        settings = WritecacheSettings(**own)
+        return -(-settings.cache_bytes * settings.low_percent // _MOST_PERCENT)
+
     def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, and what a run writes fills it."""
         settings, fast = WritecacheSettings(**own), below[0]
@@ -176,11 +181,12 @@ class LvmWritecache(Layer):
                 ("storage.lvmwritecache.cache_size", *fast.keys),
                 f"the cache needs {size_text(needed)} on {fast.what}, which has {size_text(fast.size_bytes)}",
             )
-        if files.total_bytes * _MOST_PERCENT < settings.cache_bytes * settings.low_percent:
+        if files.total_bytes < (wanted := self.filled_by(own)):
             yield Problem(
                 (*files.keys, "storage.lvmwritecache.cache_size"),
                 f"{files.sentence}, which never fills the cache up to its low watermark; "
                 "the run that tells is the one with a full cache",
+                files.to_fill(wanted),
             )
 
     def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:

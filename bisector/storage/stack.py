@@ -148,6 +148,10 @@ class Stack:
         asked = ((node, one) for node in self.nodes for one in LAYERS[node.name].features(node.own(values)))
         return tuple(dict.fromkeys((node.name, replace(one, keys=node.said_by(one.keys))) for node, one in asked))
 
+    def filled_by(self, values: Values) -> int:
+        """How much a run has to write, in bytes, so that its caches are full; 0 for a stack without."""
+        return max((LAYERS[node.name].filled_by(node.own(values)) for node in self.nodes), default=0)
+
     @property
     def tools(self) -> tuple[str, ...]:
         """Programs that the guest needs, each once."""

@@ -21,7 +21,7 @@ from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric, short
 from bisector.core.objective import OVER, Objective
 from bisector.core.shell import CommandResult, Shell
-from bisector.storage.layer import OF_CACHES, Files
+from bisector.storage.layer import OF_CACHES, Feature, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import Readings
 from bisector.workload.clocks import READ_CLOCK, Clocks
@@ -282,6 +282,17 @@ class Workload(ABC):
         """Whether runs without a seed draw the same random numbers; raises :class:`UserError` as :meth:`files`."""
         return False
 
+    def sized(self, own: Own, profile: str, fill_bytes: int) -> Own:
+        """Its settings with the amount of data that follows from the profile, and from what fills the stack's caches.
+
+        Raises :class:`UserError` as :meth:`files`.
+        """
+        return own
+
+    def features(self, own: Own) -> Iterator[Feature]:
+        """What not every kernel can that has the fragments' options; raises :class:`UserError` as :meth:`files`."""
+        yield from ()
+
     def files(self, own: Own) -> Files:
         """What one run writes; raises :class:`UserError` where its input cannot be read."""
         return Files(0, "no files")
@@ -311,6 +322,14 @@ class Workload(ABC):
 
     def problems(self, own: Own) -> Iterator[Problem]:
         """Settings that cannot work, as far as that shows without any program."""
+        yield from ()
+
+    def problems_on_built_image(self, own: Own) -> Iterator[Problem]:
+        """What the programs of the guest image do not take; those of a person's own image nobody knows beforehand."""
+        yield from ()
+
+    def problems_of_length(self, own: Own, objective: Objective) -> Iterator[Problem]:
+        """Why a run does not last as long as :meth:`runtime_s` says."""
         yield from ()
 
     def problems_on_files(self, own: Own) -> Iterator[Problem]:

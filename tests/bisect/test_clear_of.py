@@ -17,6 +17,7 @@ from tests import fakes
 from tests.bisect.lab import DEFAULTS, Lab
 from tests.bisect.test_stop_rule import FAST, OTHER, SLOW, Record
 from tests.examples import BUSY, EARLY
+from tests.workload.test_job_file import GOOD
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_without_it_the_run_is_whole(record: Record, ends: tuple[Trial, Trial], 
     }
     if lacking == "other numbers":
         job = tmp_path / "own.fio"
-        job.write_text("[partial]\nrw=randread\nnumjobs=2\nrandrepeat=0\ndirectory=${DIRECTORY}\n", encoding="utf-8")
+        job.write_text(f"{GOOD.replace('one', 'partial')}randrepeat=0\n", encoding="utf-8")
         record.settings = options.load({"workload.job": f"{job}"}, directory=Path("/")).settings
     if lacking == "full runs":
         record.settings = options.load({"workload.full_runs": "true"}, directory=Path("/")).settings

@@ -18,7 +18,7 @@ from bisector.workload.base import Own, RunSite, Workload
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("one", "other"):
-        job = "[j]\nrw=randread\nsize=${FILE_SIZE}\ndirectory=${DIRECTORY}\nruntime=${RUNTIME}\n"
+        job = "[j]\nrw=randread\nsize=${FILE_SIZE}\ndirectory=${DIRECTORY}\ntime_based\nruntime=${RUNTIME}\n"
         (tmp_path / f"{name}.fio").write_text(job)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -26,6 +26,11 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def asked(*words: str) -> tuple[Settings, ...]:
     return compare_setups.settings_of(cli.parsed(["compare", "v6.1", "v6.2", *words]))
+
+
+def test_files_are_as_large_on_each_stack() -> None:
+    found = asked("--stack", "hdd", "--stack", "lvmcache", "--job", "rand-read-iops")
+    assert [one.workload.values["file_bytes"] for one in found] == [64 << 20, 64 << 20]
 
 
 def workload_texts(*words: str) -> list[str]:

@@ -112,7 +112,7 @@ def test_a_commit_is_compared_without_and_with_a_fragment(
 def test_setups_are_every_stack_with_every_workload(desk: Desk) -> None:
     for name in ("one.fio", "other.fio"):
         (desk.place / name).write_text(
-            "[j]\nrw=randread\nsize=${FILE_SIZE}\ndirectory=${DIRECTORY}\nruntime=${RUNTIME}\n"
+            "[j]\nrw=randread\nsize=${FILE_SIZE}\ndirectory=${DIRECTORY}\ntime_based\nruntime=${RUNTIME}\n"
         )
     jobs = ("--job", "one.fio", "--job", "other.fio")
     compare(
@@ -141,7 +141,7 @@ def test_a_further_disk_is_one_of_any_of_the_stacks(desk: Desk, capsys: pytest.C
 
 def test_a_job_with_random_numbers_of_its_own_is_told_of(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     (desk.place / "own.fio").write_text(
-        "[j]\nrw=randread\nrandseed=5\nsize=${FILE_SIZE}\ndirectory=${DIRECTORY}\nruntime=${RUNTIME}\n"
+        "[j]\nrw=randread\nrandseed=5\nsize=${FILE_SIZE}\ndirectory=${DIRECTORY}\ntime_based\nruntime=${RUNTIME}\n"
     )
     words = ("--stack", "hdd", "--stack", "ssd", "--runs", "6", "--quiet")
     compare(desk, "main~3", "main", "--job", "own.fio", *words)

@@ -63,16 +63,16 @@ def test_job_count(text: str, count: int, directory: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[global]\nnumjobs=2\n", "my.fio has no job"),
-        (b"[a]\nnumjobs=some\n", "my.fio: [a] numjobs = some: expected a whole number"),
-        (b"[a]\nnumjobs\n", "my.fio: [a] numjobs = : expected a whole number"),
-        (b"[a]\nnumjobs=2*3\n", "my.fio: [a] numjobs = 2*3: expected a whole number"),
-        (b"[a]\nnumjobs=0\n", "my.fio: [a] numjobs = 0: expected a whole number from 1 to 9999"),
-        (b"\xff", "cannot read the fio job file"),
+        (b"numjobs=2\n", "has no job section"),
+        (b"numjobs=some\n[a]\n", 'line 2 "numjobs=some": [a] numjobs: expected a whole number'),
+        (b"numjobs\n[a]\n", 'line 2 "numjobs": [a] numjobs: expected a whole number'),
+        (b"numjobs=2*3\n[a]\n", 'line 2 "numjobs=2*3": [a] numjobs: expected a whole number'),
+        (b"numjobs=0\n[a]\n", 'line 2 "numjobs=0": [a] numjobs: expected a whole number from 1 to 9999'),
+        (b"\xff", "my.fio cannot be read"),
     ],
 )
 def test_bad_job_file(content: bytes, message: str) -> None:
-    Path("my.fio").write_bytes(content)
+    Path("my.fio").write_bytes(b"[global]\n" + content + b"directory=${DIRECTORY}\n")
     with pytest.raises(UserError, match=r"workload\.job = .*my\.fio \(--job\): ") as caught:
         from_argv("--job", "my.fio")
     assert message in str(caught.value)

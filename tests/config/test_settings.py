@@ -19,6 +19,7 @@ from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack
 from bisector.workload.workloads import WORKLOADS
 from tests.config.given import GIB, MIB, cache_sizes, from_argv, load_toml
+from tests.workload.test_job_file import GOOD
 
 
 def test_quick_is_the_default() -> None:
@@ -36,7 +37,27 @@ def test_quick_is_the_default() -> None:
     assert found.kernel.jobs is None
     assert found.machine.trial_deadline_s == 2 * 40 + 300 + 900
     assert from_argv("--stack", "ssd").settings.machine.trial_deadline_s == 40 + 900
-    assert set(effective.origins.values()) == {"profile quick"}
+    assert set(effective.origins.values()) == {"profile quick", "profile quick, by the stack"}
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        (("--job", "rand-read-iops"), 64 * MIB),
+        (("--job", "rand-read-iops", "--stack", "hdd"), 32 * MIB),
+        (("--job", "rand-read-iops", "--cache-size", "96MiB"), 96 * MIB),
+        (("--cache-size", "96MiB"), 48 * MIB),
+        (("--job", "rand-read-iops", "--stack", "lvmwritecache(ssd,hdd)+ext4"), 32 * MIB),
+        (("--job", "rand-read-iops", "--profile", "article"), 4 * GIB),
+        (("--file-size", "36MiB"), 36 * MIB),
+    ],
+)
+def test_the_files_of_a_job_fill_the_cache_unless_their_size_is_given(words: tuple[str, ...], size: int) -> None:
+    found = from_argv(*words).settings
+    assert found.workload.values["file_bytes"] == size
+    assert options.from_json(options.to_json(found)) == found
+    if "--file-size" not in words:
+        assert options.usual(found)["workload.file_size"] == options.written_values(found)["workload.file_size"]
 
 
 @pytest.mark.parametrize(("cores", "limit"), [(1, 0.5), (4, 0.5), (6, 0.75), (64, 8.0)])
@@ -74,7 +95,7 @@ def test_flags_over_file_over_profile() -> None:
 
 def test_every_flag() -> None:
     for name in ("base", "disk.ext4", "key", "host.pub", "my.fio", "my.config"):
-        Path(name).write_text("[job]\n", encoding="utf-8")
+        Path(name).write_text(GOOD, encoding="utf-8")
     found = from_argv(
         *("--profile", "quick", "--threshold", "2000", "--terms", "slow:fast", "--regression", "--first-parent"),
         *(
@@ -170,7 +191,7 @@ def test_fragments_follow_the_stack() -> None:
 
 def test_paths_in_a_file_start_from_it(directory: Path) -> None:
     (directory / "etc").mkdir()
-    (directory / "etc" / "my.fio").write_text("[a]\nnumjobs=4\n", encoding="utf-8")
+    (directory / "etc" / "my.fio").write_text(GOOD, encoding="utf-8")
     (directory / "etc" / "b.toml").write_text('workload = { job = "my.fio" }\n', encoding="utf-8")
     effective = from_argv("--config", "etc/b.toml")
     assert effective.settings.workload.inputs["job"] == directory / "etc" / "my.fio"

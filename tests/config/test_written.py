@@ -17,6 +17,7 @@ from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.storage.lvmcache_settings import CacheMode, CacheVolume
 from bisector.storage.parse import stack_of
 from tests.config.given import GIB, MIB, from_argv
+from tests.workload.test_job_file import GOOD
 
 paths = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0~"), min_size=1, max_size=8).filter(
     str.strip
@@ -126,7 +127,7 @@ def test_no_durations(text: str) -> None:
 def test_recorded_settings_are_not_checked_again(directory: Path) -> None:
     """A run is resumed with what it was started with, also when a file has moved or a setting is new."""
     job = directory / "my.fio"
-    job.write_text("[a]\n[b]\n", encoding="utf-8")
+    job.write_text(GOOD, encoding="utf-8")
     recorded = from_argv("--job", "my.fio", "--profile", "article").settings
     job.unlink()
     text = options.to_json(recorded).replace('"storage.cache_size"', '"storage.of_another_version"')

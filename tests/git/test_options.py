@@ -128,6 +128,26 @@ VERSIONS = (
 )
 
 
+def test_a_system_call_of_the_workload_is_looked_for_where_the_version_may_lack_it(make: Make) -> None:
+    def tree(version: str, **further: str) -> dict[str, str]:
+        return {**KERNEL_TREE, "Makefile": f"VERSION = {version[0]}\nPATCHLEVEL = {version[2:]}\n", **further}
+
+    header = {"include/uapi/linux/io_uring.h": "struct io_uring_params {};\n"}
+    nodes = (
+        Node("v4.20", files=tree("4.20")),
+        Node("v6.1", ("v4.20",), files=tree("6.1")),
+        Node("taken back", ("v4.20",), files=tree("4.20", **header)),
+    )
+    repository, names = make(nodes)
+    old, new, backport = repository.commits([names[node.name] for node in nodes])
+    job = Path(__file__).parent.parent / "data" / "jobs" / "engines-uring.fio"
+    settings = options.load({"storage.stack": "hdd", "workload.job": str(job)}, directory=Path("/")).settings
+    stack = settings.storage.stack, settings.storage.layers
+    check_tree(repository, [new, backport], *stack, settings.workload.features)
+    with pytest.raises(UserError, match=r"has no io_uring .line 2 .*which kernels have since v5\.1"):
+        check_tree(repository, [old, new], *stack, settings.workload.features)
+
+
 def test_what_a_setting_asks_of_a_driver_is_looked_for_in_its_sources(make: Make) -> None:
     repository, names = make(VERSIONS)
     asked = stack_of(CRYPT).features(values(CRYPT))

@@ -13,7 +13,7 @@ JOB = """\
 [mine]
 ioengine=libaio
 direct=1
-{depth}=8
+{option}
 readwrite=randread
 blocksize=4k
 directory=${{DIRECTORY}}
@@ -24,15 +24,18 @@ runtime=${{RUNTIME}}
 """
 
 FAULTS = {
-    "an option of no meaning": (("iodpeth", "4M"), ("workload.job: ", "mine.fio: ", "Bad option <iodpeth=8>")),
-    "no room on the stack": (("iodepth", "2G"), ("ENOSPC", "do not fit on the stack", "workload.file_size")),
+    "a value that is none": (
+        ("percentile_list=a", "4M"),
+        ("workload.job: ", "mine.fio: ", "failed parsing percentile_list=a"),
+    ),
+    "no room on the stack": (("iodepth=8", "0x80000000"), ("ENOSPC", "do not fit on the stack", "workload.file_size")),
 }
 
 
 @pytest.mark.parametrize(("job", "words"), FAULTS.values(), ids=FAULTS)
 def test_job_file(tool: Tool, demo: History, tmp_path: Path, job: tuple[str, str], words: tuple[str, ...]) -> None:
-    depth, size = job
+    option, size = job
     file = tmp_path / "mine.fio"
-    file.write_text(JOB.format(depth=depth, size=size))
+    file.write_text(JOB.format(option=option, size=size))
     said = tool.refused(demo.new, "--job", file, *SHORT)
     assert all(word in said for word in words), said

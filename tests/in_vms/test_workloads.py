@@ -24,6 +24,7 @@ from bisector.host.process import run_here
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.vm.machine import VirtualMachines, guest_image
 from bisector.workload.base import RunSite
+from bisector.workload.fio import known
 from tests.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool
 
@@ -73,6 +74,10 @@ def mounted(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def load(given: dict[str, Any] | None = None) -> Settings:
     return options.load({**DISK, **(given or {})}, directory=HERE).settings
+
+
+def test_job_files_are_held_against_the_fio_that_is_there(mounted: Mounted) -> None:
+    assert mounted.guest.run("fio --version").stdout.strip() == known.VERSION
 
 
 @pytest.mark.parametrize("job", sorted(path.stem for path in resources.jobs().iterdir()))

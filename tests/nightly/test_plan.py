@@ -124,7 +124,8 @@ def test_no_job_at_all(tmp_path: Path) -> None:
 
 
 def test_figures_are_comparable_as_long_as_nothing_they_depend_on_changes(tmp_path: Path) -> None:
-    (tmp_path / "mine.fio").write_text("[mine]\ndirectory=${DIRECTORY}\n")
+    text = "[mine]\ndirectory=${DIRECTORY}\nsize=${FILE_SIZE}\ntime_based\nruntime=${RUNTIME}\n"
+    (tmp_path / "mine.fio").write_text(text)
     base = TWO_JOBS.replace('stack = "hdd"', 'stack = "hdd"\n[job.settings.workload]\njob = "./mine.fio"')
 
     def of(text: str) -> str:
@@ -137,5 +138,5 @@ def test_figures_are_comparable_as_long_as_nothing_they_depend_on_changes(tmp_pa
     assert of(base + 'runtime = "41s"\n') != first
     assert of(base + "[job.settings.bisect]\nthreshold = 9\n") == first
     assert of(base + '[job.settings.bisect]\nmetric = "read.bw"\n') != first
-    (tmp_path / "mine.fio").write_text("[mine]\ndirectory=${DIRECTORY}\niodepth=8\n")
+    (tmp_path / "mine.fio").write_text(f"{text}iodepth=8\n")
     assert of(base) != first

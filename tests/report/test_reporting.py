@@ -15,6 +15,7 @@ from bisector.store.run_files import keep_inputs
 from bisector.store.store import Store
 from tests import recorded_run
 from tests.store import examples
+from tests.workload.test_job_file import GOOD
 
 SHA_A, SHA_B = "a" * 12, "b" * 12
 
@@ -73,7 +74,7 @@ def test_paths_and_skips(tmp_path: Path) -> None:
 
 
 def test_own_files_by_their_names(tmp_path: Path) -> None:
-    for name, text in (("my.fio", "[mine]\nnumjobs=2\n"), ("mine.config", "CONFIG_X=y\n"), ("base", "CONFIG_X=y\n")):
+    for name, text in (("my.fio", GOOD), ("mine.config", "CONFIG_X=y\n"), ("base", "CONFIG_X=y\n")):
         (tmp_path / name).write_text(text)
     flags: dict[str, str | options.Given | tuple[str, ...]] = {
         "workload.job": "my.fio", "kernel.fragments": ("auto", "./mine.config"), "kernel.base_config": "base",

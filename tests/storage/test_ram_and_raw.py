@@ -15,7 +15,8 @@ from tests.guestshell import Answer, FakeShell
 MIB = 1 << 20
 ROOM = {"stat -f": Answer("100000 4096\n")}
 SIZE = "blockdev --getsize64"
-BOTH = "[a]\nrw=randread\ndirectory=${DIRECTORY}\nfilename=${DEVICE}\noffset=${OFFSET}\nsize=${FILE_SIZE}\n"
+SIZED = "size=${FILE_SIZE}\ntime_based\nruntime=${RUNTIME}\n"
+BOTH = "[a]\nrw=randread\ndirectory=${DIRECTORY}\nfilename=${DEVICE}\noffset=${OFFSET}\n" + SIZED
 
 
 @pytest.fixture(autouse=True)

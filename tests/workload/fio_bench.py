@@ -20,7 +20,7 @@ SETTINGS = FioSettings(PROJECT / "fio" / "partial.fio", 32 << 20, 40)
 QUIET = Contention(0.1, 0.0, 0.0)
 CACHE = CacheStatus("smq", "writeback", 1024, 1024, 0, 1, 2, 3, 4, 5, 6)
 FAILED = Answer(listed("fio.json", "job.fio"), "\n@uptime 10.00\nfio: went wrong\n\n@uptime 10.20\n", 1)
-OWN = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nlog_avg_msec=500\n"
+OWN = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nlog_avg_msec=500\ntime_based\nruntime=${RUNTIME}\n"
 
 
 @dataclass

@@ -1,31 +1,32 @@
 """Job files that fio takes and that would be read wrongly; how each is meant was seen with fio 3.33."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
-from bisector.workload.fio.job_file import (
-    deciding,
-    jobs,
-    lacks,
-    objection,
-    own_seeds,
-    seeded,
-    unfit_for_device,
-    unfit_for_files,
+from bisector.workload.fio.job_file import deciding, jobs, lacks, own_seeds, seeded
+from bisector.workload.fio.refused import Objection, objections, unfit_for_device, unfit_for_files
+
+TIMED = "time_based\nruntime=${RUNTIME}\n"
+GOOD = (
+    f"[global]\nrw=randread\ndirectory=${{DIRECTORY}}\nsize=${{FILE_SIZE}}\n{TIMED}write_iops_log=x\n[one]\nnumjobs=2\n"
 )
 
-GOOD = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nsize=${FILE_SIZE}\nwrite_iops_log=x\n[one]\nnumjobs=2\n"
+
+def only(found: Iterator[Objection]) -> Objection | None:
+    return next(found, None)
 
 
 def said(text: str) -> str:
-    found = objection(text)
+    found = only(objections(text))
     assert found is not None
-    why, advice = found
-    assert advice
-    return why
+    assert found.advice
+    if found.line:
+        assert text.splitlines()[found.line.number - 1] == found.line.text
+    return found.why
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def said(text: str) -> str:
     ],
 )
 def test_jobs_that_can_be_read(line: str) -> None:
-    assert objection(f"{GOOD}{line}\n") is None
+    assert only(objections(f"{GOOD}{line}\n")) is None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_merged_jobs(line: str) -> None:
         ("filename=one:../../dev/vda", "(../../dev/vda)"),
         ("filename_format=../$jobnum", "(../$jobnum)"),
         ("opendir=/etc", "(/etc)"),
-        ("include more.fio", "'include more.fio': the guest gets this one file"),
+        ("include more.fio", "the guest gets this one file"),
         ("include=more.fio", "the guest gets this one file"),
     ],
 )
@@ -112,11 +113,11 @@ def test_other_figures_than_they_are_read_for(line: str, words: str) -> None:
     ],
 )
 def test_files_of_a_job_without_a_directory(place: str, is_on_the_stack: bool) -> None:
-    assert (objection(f"[one]\nrw=read\n{place}\n") is None) is is_on_the_stack
+    assert (only(objections(f"[one]\nrw=read\n{place}\n")) is None) is is_on_the_stack
 
 
 def test_logs_that_nobody_writes_are_not_shared() -> None:
-    assert objection(GOOD.replace("write_iops_log=x\n", "per_job_logs=0\n")) is None
+    assert only(objections(GOOD.replace("write_iops_log=x\n", "per_job_logs=0\n"))) is None
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_logs_that_nobody_writes_are_not_shared() -> None:
 )
 def test_a_metric_that_no_job_can_have_is_seen_before_anything_is_built(jobs_of: str, metric: str, why: str) -> None:
     text = f"{GOOD}{jobs_of}\n"
-    assert objection(text) is None
+    assert only(objections(text)) is None
     found = lacks(text, Objective(metric))
     assert (found[0] if found else "") == why
     if found:
@@ -167,7 +168,7 @@ def test_a_job_is_told_by_the_global_sections_above_it() -> None:
         ("GLOBAL", {"rw": "write", "bs": "1k"}),
     ]
     merged_everywhere_but_here = GOOD.replace("[one]", "group_reporting\n[one]\ngroup_reporting=0")
-    assert objection(merged_everywhere_but_here) is None
+    assert only(objections(merged_everywhere_but_here)) is None
 
 
 @pytest.mark.parametrize("text", ["", "[global]\nrw=read\n", "; [one]\n", "rw=read\n"])
@@ -178,7 +179,7 @@ def test_no_job_at_all(text: str) -> None:
 def test_every_job_file_of_ours_can_be_read() -> None:
     ours = sorted((Path(__file__).parent.parent.parent / "fio").glob("*.fio"))
     assert ours
-    assert [path.name for path in ours if objection(path.read_text(encoding="utf-8"))] == []
+    assert [path.name for path in ours if only(objections(path.read_text(encoding="utf-8")))] == []
 
 
 DEVICE = "[a]\nfilename=${DEVICE}\n"
@@ -202,16 +203,19 @@ BOTH = PLACED + "directory=${DIRECTORY}\n"
     ],
 )
 def test_what_a_job_file_does_on_a_device(text: str, runs: int, why: str | None) -> None:
-    found = unfit_for_device(text, runs)
+    found = only(unfit_for_device(text, runs))
     assert (found is None) is (why is None)
     if found is not None:
-        assert found[0].startswith(why or "")
+        assert found.why.startswith(why or "")
 
 
-@pytest.mark.parametrize(("text", "is_fit"), [(GOOD, True), (BOTH, True), (PLACED, False)])
+@pytest.mark.parametrize(
+    ("text", "is_fit"),
+    [(GOOD, True), (BOTH + "size=1m\n", True), (BOTH, False), (BOTH + "size=50%\n", False), (PLACED, False)],
+)
 def test_what_a_job_file_does_on_files(text: str, is_fit: bool) -> None:
-    assert (unfit_for_files(text) is None) is is_fit
-    assert objection(text) is None
+    assert (only(unfit_for_files(text)) is None) is is_fit
+    assert only(objections(text)) is None
 
 
 @pytest.mark.parametrize(

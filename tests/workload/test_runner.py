@@ -1,11 +1,13 @@
 """A run in a guest that answers as a real one did."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bisector.analysis.early_stop import StopRule
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import process
@@ -141,6 +143,25 @@ def test_io_errors_are_the_kernels(bench: Bench) -> None:
     assert caught.value.kind is FaultKind.IO_ERROR
     assert "EIO" in caught.value.reason
     assert "io_u.c:1845" in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("code", "ios", "expected"),
+    [(22, 0, UserError), (0, 0, UserError), (38, 0, UserError), (22, 9, KernelFault), (5, 0, KernelFault)],
+)
+def test_what_fio_refuses_before_any_io_is_of_the_job(
+    bench: Bench, code: int, ios: int, expected: type[Exception]
+) -> None:
+    document = json.loads(FILES["fio.json"])
+    for job in document["jobs"]:
+        job["error"] = code
+        job["read"]["total_ios"] = ios
+    said = "partial: you need to specify size=\nfio: pid=0, err=22/file:filesetup.c:1155, func=total_file_size\n"
+    answer = Answer(listed("fio.json"), GOOD.stderr.replace("\n@uptime 53", f"\n{said}@uptime 53"), 1)
+    for stop in (None, StopRule(100.0, 40.0)):
+        with pytest.raises(expected, match="you need to specify size=" if expected is UserError else "fio") as caught:
+            bench.run(FakeShell({FIO_RUNS: answer}, {"fio.json": json.dumps(document, indent=2)}), stop=stop)
+        assert isinstance(caught.value, expected)
 
 
 @pytest.mark.parametrize(("free_blocks", "error"), [("0", UserError), ("9000", InfraError)])

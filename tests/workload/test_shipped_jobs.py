@@ -11,7 +11,7 @@ from bisector.host import process
 from bisector.host.process import run_here
 from bisector.workload.fio import job_file
 from bisector.workload.fio.fio import FIO
-from tests.workload.test_job_file import GOOD
+from tests.workload.test_job_file import GOOD, TIMED
 
 MIB = 1 << 20
 # The workloads of two recorded sets: what fio is told of each, and what it is measured by.
@@ -41,7 +41,7 @@ def test_fio_takes_it_and_it_has_what_it_is_measured_by(name: str) -> None:
     (section,) = job_file.jobs(job.read_text(encoding="utf-8"))
     options = section.options
     objective = FIO.deciding(own(job)).objective
-    assert (options["rw"], options["blocksize"], options["iodepth"], objective.metric) == SHIPPED[name]
+    assert (options["rw"], options["bs"], options["iodepth"], objective.metric) == SHIPPED[name]
     assert (options["ioengine"], options["direct"], objective.over) == ("libaio", "1", "worst")
     FIO.check(own(job), objective, run_here)
     assert FIO.unseeded(own(job)) == ()
@@ -57,7 +57,7 @@ def offsets(directory: Path, text: str) -> list[list[str]]:
     """The first blocks that the real fio reads in each job."""
     job = directory / "job.fio"
     lines = "ioengine=sync\nio_size=64k\nwrite_lat_log=log\nlog_offset=1\n"
-    job.write_text(text.replace("[one]", f"{lines}[one]"), encoding="utf-8")
+    job.write_text(text.replace(TIMED, "").replace("[one]", f"{lines}[one]"), encoding="utf-8")
     where = {"DIRECTORY": f"{directory}", "FILE_SIZE": f"{MIB}"}
     process.run(
         ["fio", "--output-format=json", "--output=out.json", "job.fio"], cwd=directory, deadline_s=30, env=where

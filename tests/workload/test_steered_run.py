@@ -112,10 +112,11 @@ def test_the_command_of_a_steered_run_here(tmp_path: Path) -> None:
     assert (tmp_path / "fio.json").read_text() == "77\nlast\n"
 
 
-def test_a_job_with_a_ramp_is_never_ended_early(bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", ["ramp_time=5", "startdelay=10\nruntime=30"])
+def test_a_job_with_a_ramp_or_a_late_begin_is_never_ended_early(bench: Bench, tmp_path: Path, line: str) -> None:
     """During its ramp_time fio reports what it does not count in the end (seen with 3.33)."""
     job = tmp_path / "ramp.fio"
-    job.write_text(SETTINGS.job.read_text(encoding="utf-8") + "ramp_time=5\n", encoding="utf-8")
+    job.write_text(SETTINGS.job.read_text(encoding="utf-8") + f"{line}\n", encoding="utf-8")
     bench.settings = replace(SETTINGS, job=job)
     shell = FakeShell({FIO_RUNS: GOOD}, FILES)
     assert bench.run(shell, stop=CLEAR).stopped_early is None

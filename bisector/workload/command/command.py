@@ -91,7 +91,7 @@ class Command(Workload):
         """As much as a person says."""
         size = own["size_bytes"]
         sentence = f"workload.command.size is {size_text(size)}"
-        return Files(size, sentence, 0, ("workload.command.size",))
+        return Files(size, sentence, 0, ("workload.command.size",), setting="--set workload.command.size=")
 
     def inputs(self, own: Own) -> Mapping[str, Path]:
         """Each file that is carried in."""

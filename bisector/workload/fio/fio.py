@@ -1,22 +1,26 @@
 """fio as a workload: its settings, and what is wrong with a job file, found before anything expensive."""
 
-import os
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from bisector.core import kinds, resources
 from bisector.core.errors import UserError
 from bisector.core.figures import Run
-from bisector.core.kinds import Option, Problem
+from bisector.core.kinds import AUTO, Option, Problem
 from bisector.core.metric import SYNCS
 from bisector.core.objective import Objective
 from bisector.core.units import plural, size_text
-from bisector.storage.layer import Files
+from bisector.storage.layer import Feature, Files, Since
 from bisector.workload.base import Deciding, Locally, Own, RunSite, Workload
-from bisector.workload.fio import job_file, output
+from bisector.workload.fio import job_file, refused
+from bisector.workload.fio.amounts import laid_out
 from bisector.workload.fio.left_files import FILE_NAMES, MOST_FILES, may_be_called
 from bisector.workload.fio.run import FioSettings, run_once
+
+_MIB = 1 << 20
+_USUAL_BYTES = {"quick": 32 << 20, "article": 2 << 30}
 
 
 class Fio(Workload):
@@ -37,8 +41,9 @@ class Fio(Workload):
     options = (
         Option("workload.job", "job", kinds.file(resources.job), "partial.fio", "fio job file",
                flag="--job", metavar="FILE"),
-        Option("workload.file_size", "file_bytes", kinds.size(4096), "32MiB", "file of each job, bytes",
-               "2GiB", flag="--file-size", metavar="SIZE"),
+        Option("workload.file_size", "file_bytes", kinds.optional(kinds.size(4096), AUTO, "32MiB, in the profile "
+               "article 2GiB, and more where that would not fill the cache of a stack"), AUTO,
+               "file of each job, bytes", flag="--file-size", metavar="SIZE"),
         Option("workload.runtime", "runtime_s", kinds.duration(1, whole=True), "40s",
                "length of a run, seconds", "15min", flag="--runtime", metavar="DURATION"),
     )
@@ -56,31 +61,60 @@ class Fio(Workload):
         """What a comment of the job file names; without one, and without a file, the usual metric."""
         job: Path = own["job"]
         try:
-            named = job_file.deciding(job.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError):
+            text = job_file.read(job)
+        except UserError:
             return Deciding()  # whoever reads the file next tells
+        try:
+            named = job_file.deciding(text)
         except UserError as error:
             raise UserError(f"workload.job: {job}: {error}", error.hint) from error
         return Deciding() if named is None else Deciding(named, f"job {job.name}")
+
+    def sized(self, own: Own, profile: str, fill_bytes: int) -> Own:
+        """Files that fill a cache together; of a job file that cannot be read, the usual ones."""
+        if own["file_bytes"] is not None:
+            return own
+        size = _USUAL_BYTES[profile]
+        try:
+            made = self.files({**own, "file_bytes": size})
+        except UserError:  # whoever reads the file next tells
+            return {**own, "file_bytes": size}
+        if made.setting and made.total_bytes < fill_bytes:
+            size = math.ceil(fill_bytes * made.share / _MIB) * _MIB
+        return {**own, "file_bytes": size}
 
     def unseeded(self, own: Own) -> tuple[str, ...]:
         """Jobs that say themselves where their random numbers come from; raises :class:`UserError`."""
         return tuple(
             f"job {name} does not follow the seed of a run: it has a randseed, randrepeat or allrandrepeat of its own"
-            for name in job_file.own_seeds(_text(own["job"]))
+            for name in job_file.own_seeds(job_file.read(own["job"]))
         )
 
     def repeats_itself(self, own: Own) -> bool:
         """Unless a job says otherwise and names no seed; raises :class:`UserError`."""
-        return job_file.repeats_itself(_text(own["job"]))
+        return job_file.repeats_itself(job_file.read(own["job"]))
 
     def files(self, own: Own) -> Files:
-        """One file for each job; raises :class:`UserError` for a job file that cannot be read, or has no job."""
-        settings, jobs = FioSettings(**own), _job_count(own["job"])
-        total = settings.file_bytes * jobs
-        are = "is" if jobs == 1 else "are"
-        sentence = f"{plural(jobs, 'job')} of {size_text(settings.file_bytes)} {are} {size_text(total)}"
-        return Files(total, sentence, settings.file_bytes, ("workload.file_size",))
+        """Those that the jobs lay out; raises :class:`UserError` for a job file that cannot be read, or has no job."""
+        settings, found = FioSettings(**own), _jobs(own)
+        if not found:
+            raise UserError(f"the fio job file {settings.job} has no job: no [section] beside [global]")
+        made = job_file.counted(settings.job, lambda _: laid_out(found, dict(self.variables(own))), "")
+        total = size_text(made.total_bytes)
+        if made.line is not None:
+            sentence = f"{made.line}: files of {size_text(made.largest_bytes)}, {total} in all"
+            return Files(made.total_bytes, sentence, made.largest_bytes, ("workload.job",), "size=${FILE_SIZE}")
+        processes = sum(len(job.processes) for job in found)
+        what = plural(*((processes, "job") if made.count == processes else (made.count, "file")))
+        are = "is" if made.count == 1 else "are"
+        return Files(
+            made.total_bytes,
+            f"{what} of {size_text(made.largest_bytes)} {are} {total}",
+            made.largest_bytes,
+            ("workload.file_size",),
+            setting="--file-size ",
+            share=settings.file_bytes / made.total_bytes,
+        )
 
     def inputs(self, own: Own) -> Mapping[str, Path]:
         """The job file."""
@@ -90,66 +124,69 @@ class Fio(Workload):
         """What the job file is told but for the directory."""
         return (("FILE_SIZE", str(own["file_bytes"])), ("RUNTIME", str(own["runtime_s"])))
 
+    def features(self, own: Own) -> Iterator[Feature]:
+        """The system calls of an engine that kernels have not always had."""
+        line = next((job.lines["ioengine"] for job in _jobs(own) if job.options.get("ioengine") == "io_uring"), None)
+        if line is not None:
+            since = Since("v5.1", "include/uapi/linux/io_uring.h", "io_uring_params")
+            yield Feature(f"io_uring ({line})", since, ("the ioengine of workload.job, such as to libaio",))
+
     def problems(self, own: Own) -> Iterator[Problem]:
-        """A job file that cannot be read, or starts no job."""
+        """A job file that cannot be read, or starts no job, or whose jobs cannot be on any stack."""
         try:
-            _job_count(own["job"])
-        except UserError as error:
-            yield Problem(("workload.job",), error.message, error.hint)
+            found = refused.told(refused.objections(job_file.read(own["job"])))
+            if found is None:
+                job_file.processes(job_file.read(own["job"]))
+        except (UserError, job_file.NumberUnread) as error:
+            found = str(error), ""
+        if found is not None:
+            yield Problem(("workload.job",), *found)
+
+    def problems_of_length(self, own: Own, objective: Objective) -> Iterator[Problem]:
+        """Jobs that do not last as long as a run is said to."""
+        text, variables = job_file.read(own["job"]), dict(self.variables(own))
+        yield from _problems(("workload.job",), refused.lasting(text, objective, variables))
+
+    def problems_on_built_image(self, own: Own) -> Iterator[Problem]:
+        """Options, values and engines that the fio of Debian 12 does not have."""
+        yield from _problems(("workload.job",), refused.untaken(job_file.read(own["job"]), dict(self.variables(own))))
 
     def problems_on_device(self, own: Own, runs: int) -> Iterator[Problem]:
         """A job file that works with files, or on the same place of the device in each run."""
-        text = own["job"].read_text(encoding="utf-8")
-        if (found := job_file.unfit_for_device(text, runs)) is not None:
-            yield Problem(("workload.job", "storage.stack"), *found)
+        yield from _problems(_BOTH, refused.unfit_for_device(job_file.read(own["job"]), runs))
 
     def problems_on_files(self, own: Own) -> Iterator[Problem]:
-        """A job file for a device alone."""
-        if (found := job_file.unfit_for_files(own["job"].read_text(encoding="utf-8"))) is not None:
-            yield Problem(("workload.job", "storage.stack"), *found)
+        """A job file for a device alone, or one that tells no size."""
+        yield from _problems(_BOTH, refused.unfit_for_files(job_file.read(own["job"])))
 
     def check(self, own: Own, objective: Objective, locally: Locally) -> None:
-        """What makes fio's figures say something else than they are read for; fio itself is asked where it is there.
+        """What makes fio's figures say something else than they are read for.
 
         Raises :class:`UserError`, too, where the file alone shows that its jobs cannot have the value that decides.
         """
         settings = FioSettings(**own)
         if not objective.io_direction and not objective.metric.startswith(SYNCS):
             self.check_named(own, objective)
-        try:
-            text = settings.job.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"workload.job: {settings.job} cannot be read: {error}") from error
-        unfit = job_file.objection(text) or job_file.counted(
-            settings.job, partial(job_file.lacks, objective=objective), text
-        )
+        text = job_file.read(settings.job)
+        lacks = partial(job_file.lacks, objective=objective)
+        unfit = refused.told(refused.objections(text)) or job_file.counted(settings.job, lacks, text)
         if unfit is not None:
             why, advice = unfit
             raise UserError(f"workload.job: {settings.job}: {why}", advice)
         _check_logs(settings.job, text)
-        variables = output.environment(settings.file_bytes, settings.runtime_s, "/")
-        checked = locally(output.parse_only_argv(os.fspath(settings.job)), variables)
-        # Without fio on this host, that of the guest is asked, once its run has failed.
-        if checked is not None and checked.exit_status != 0:
-            raise output.unreadable_job(settings.job, checked.stderr)
 
 
-def _job_count(job: Path) -> int:
-    """How many jobs an fio job file starts; raises :class:`UserError`. fio itself checks the rest."""
-    try:
-        count = job_file.processes(_text(job))
-    except job_file.NumberUnread as error:
-        raise UserError(f"{job}: {error}") from error
-    if not count:
-        raise UserError(f"the fio job file {job} has no job: no [section] beside [global]")
-    return count
+_BOTH = ("workload.job", "storage.stack")
 
 
-def _text(job: Path) -> str:
-    try:
-        return job.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the fio job file {job}: {error}") from error
+def _problems(keys: tuple[str, ...], found: Iterable[refused.Objection]) -> Iterator[Problem]:
+    if (said := refused.told(found)) is not None:
+        yield Problem(keys, *said)
+
+
+def _jobs(own: Own) -> tuple[job_file.Job, ...]:
+    """The jobs of the file; raises :class:`UserError`."""
+    return job_file.jobs(job_file.read(own["job"]))
 
 
 def _check_logs(job: Path, text: str) -> None:

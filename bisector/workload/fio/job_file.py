@@ -1,7 +1,6 @@
-"""What in a person's fio job file would make fio's figures say something else than they are read for.
+"""An fio job file as fio reads it: lines, jobs with the options that hold for them, their names, logs and seeds.
 
-fio itself says what is wrong with a job file; this is about what is right, and not for us. The grammar is
-that of fio(1), "Job file format", as fio 3.33 reads it.
+The grammar is that of fio(1), "Job file format", as fio 3.33 reads it.
 """
 
 import itertools
@@ -15,6 +14,7 @@ from typing import TypeVar
 from bisector.core.errors import UserError
 from bisector.core.metric import DIRECTIONS, SYNCS, names_of
 from bisector.core.objective import OVER, WORST, Objective
+from bisector.workload.fio.known import VERSION, canonical
 
 # What each value of ``rw`` does, before the colon.
 CONFIGURED = {
@@ -34,8 +34,6 @@ _SECTION = re.compile(r"\[([^\]]*)\]")
 _COMMENT = re.compile(r"[;#].*")
 _ZERO = re.compile(r"0+|0x0+")
 _PLAIN_COUNT = re.compile(r"[1-9][0-9]{0,3}")
-_INCLUDE = re.compile(r"include[\s=]")
-_ALIASES = {"readwrite": "rw"}
 # The options that have fio write logs, and what each of their logs is called by (fio's init.c, add_job()).
 _LOGS = {
     "write_iops_log": ("iops",),
@@ -47,22 +45,67 @@ _SYNCING = ("fsync", "fdatasync", "sync_file_range", "end_fsync", "fsync_on_clos
 # A comment for bisector; fio passes over it.
 _NAMED = re.compile(r"\s*[;#]\s*deciding metric\s*:(.*)")
 _DECIDING = re.compile(r"(?P<metric>[^\s,]+)(?:,?\s+over\s+(?P<over>\S(?:.*\S)?))?")
-_DIRECTORY = "${DIRECTORY}"
-_DEVICE = "${DEVICE}"
-_OFFSET = "${OFFSET}"
-_NAMES = ("filename", "filename_format")
-# Several directories or files stand between colons; one that belongs to a name has a backslash before it (fio(1)).
-_COLON = re.compile(r"(?<!\\):")
+VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A job section with the options that hold for it, its own over those of the global sections above."""
+class Line:
+    """A line with its number, from 1 on, and its text as it stands in the file.
 
-    name: str
-    options: Mapping[str, str]
+    It is the head of a ``section``, or sets an option by fio's first ``name`` of it, to ``value``; None where that
+    stands bare. ``written`` is the option as the file has it.
+    """
+
+    number: int
+    text: str
+    section: str | None
+    written: str = ""
+    value: str | None = None
+
+    @property
+    def name(self) -> str:
+        """One name for each option."""
+        return canonical(self.written)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether what is below holds for all jobs further below."""
+        return self.section is not None and self.section.startswith("global")  # fio compares no more than these letters
+
+    def __str__(self) -> str:
+        return f'line {self.number} "{self.text}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job section with the options that hold for it, its own over those of the global sections above.
+
+    ``lines`` are where they stand, ``head`` is the section's own.
+    """
+
+    section: str
+    head: Line
+    lines: Mapping[str, Line]
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What each option is set to."""
+        return {name: line.value or "" for name, line in self.lines.items()}
+
+    @property
+    def name(self) -> str:
+        """What fio calls it: ``name`` of its own section, which is no name in a global one (seen with fio 3.33)."""
+        return self.options.get("name") or self.section
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """What fio calls each process: further ones by the section (seen with fio 3.33).
+
+        Raises :class:`NumberUnread` as :func:`processes`.
+        """
+        return (self.name, *(self.section,) * (_processes(self) - 1))
 
     def is_on(self, option: str, default: bool = False) -> bool:
         """A flag, which may stand bare; fio takes every number but 0 for true."""
@@ -82,6 +125,14 @@ class Job:
 
 class NumberUnread(Exception):
     """A number of a job file in a form that is fio's alone; what it is, and of which job."""
+
+
+def read(path: Path) -> str:
+    """The text of a job file, without the mark of UTF-8 that fio does not know; raises :class:`UserError`."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the fio job file {path} cannot be read: {error}") from error
 
 
 def counted(job: Path, count: Callable[[str], T], text: str) -> T:
@@ -104,7 +155,7 @@ def processes(text: str) -> int:
 def _processes(job: Job) -> int:
     count = job.options.get("numjobs", "1")
     if not _PLAIN_COUNT.fullmatch(count):
-        raise NumberUnread(f"[{job.name}] numjobs = {count}: expected a whole number from 1 to 9999")
+        raise NumberUnread(f"{job.lines['numjobs']}: [{job.section}] numjobs: expected a whole number from 1 to 9999")
     return int(count)
 
 
@@ -118,30 +169,46 @@ def log_names(text: str) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for job in jobs(text):
         one_each = job.is_on("per_job_logs", default=True)
-        for number in itertools.islice(numbers, _processes(job)):
+        for called, number in zip(job.processes, numbers, strict=False):
             for option, kinds in _LOGS.items():
                 given = job.options.get(option, "/")
                 if "/" not in given and "$" not in given:
                     ending = f".{number}.log" if one_each else ".log"
-                    names |= dict.fromkeys(f"{given or job.name}_{kind}{ending}" for kind in kinds)
+                    names |= dict.fromkeys(f"{given or called}_{kind}{ending}" for kind in kinds)
     return tuple(names)
+
+
+def lines(text: str) -> Iterator[Line]:
+    """Those that say something."""
+    for number, whole in enumerate(text.splitlines(), 1):
+        if not (said := _COMMENT.sub("", whole).strip()):
+            continue
+        if section := _SECTION.match(said):
+            yield Line(number, whole, section[1])
+        else:
+            name, equals, value = (word.strip() for word in said.partition("="))
+            yield Line(number, whole, None, name, value if equals else None)
 
 
 def jobs(text: str) -> tuple[Job, ...]:
     """The job sections of a job file, in order; options that stand before any section are fio's to refuse."""
-    found: list[tuple[str, dict[str, str]]] = []
-    everywhere: dict[str, str] = {}
-    current: dict[str, str] = {}
-    for line in _lines(text):
-        if section := _SECTION.match(line):
-            is_global = section[1].startswith("global")  # fio compares no more than these letters
-            current = everywhere if is_global else dict(everywhere)
-            if not is_global:
-                found.append((section[1], current))
-        else:
-            name, _, value = (word.strip() for word in line.partition("="))
-            current[_ALIASES.get(name, name)] = value
-    return tuple(Job(name, options) for name, options in found)
+    found: list[Job] = []
+    everywhere: dict[str, Line] = {}
+    current: dict[str, Line] = {}
+    for line in lines(text):
+        if line.section is None:
+            current[line.name] = line
+            continue
+        inherited = {name: one for name, one in everywhere.items() if name != "name"}
+        current = everywhere if line.is_global else inherited
+        if not line.is_global:
+            found.append(Job(line.section, line, current))
+    return tuple(found)
+
+
+def expanded(value: str, variables: Mapping[str, str]) -> str:
+    """With the values of the variables that are known, as fio puts them in."""
+    return VARIABLE.sub(lambda found: variables.get(found[1], found[0]), value)
 
 
 def deciding(text: str) -> Objective | None:
@@ -191,19 +258,13 @@ def has_ramp(text: str) -> bool:
     return any("ramp_time" in job.options for job in jobs(text))
 
 
-def objection(text: str) -> tuple[str, str] | None:
-    """Why a job file cannot be measured with, and what to do about it; None when it can."""
-    for line in _lines(text):
-        if _INCLUDE.match(line):
-            return f"{line!r}: the guest gets this one file", "write what it includes into the file itself"
-    found = jobs(text)
-    if not found:
-        return "has no job section", "an fio job file needs a [name] line"
-    for job in found:
-        for objects, advice in _RULES:
-            if (why := objects(job)) is not None:
-                return f"[{job.name}] {why}", advice
-    return None
+def _renamed(text: str, over: str) -> str:
+    """Why a name that stands in the file is no name of a job."""
+    for job in jobs(text):
+        if job.section == over != job.name:
+            return f": fio calls [{over}] {job.name}, by {job.lines['name']}"
+    line = next((one for one in lines(text) if one.name == "name" and one.value == over), None)
+    return f": {line} is in [global], where {VERSION} takes it for no job's name" if line else ""
 
 
 def directions(text: str) -> tuple[str, ...]:
@@ -213,8 +274,9 @@ def directions(text: str) -> tuple[str, ...]:
 
 def _named(text: str) -> Iterator[tuple[str, Job]]:
     """Each process by its name in fio's output, with its section."""
-    started = [job for job in jobs(text) for _ in range(_processes(job))]
-    yield from zip(told_apart([job.name for job in started]), started, strict=True)
+    started = [(called, job) for job in jobs(text) for called in job.processes]
+    names = told_apart([called for called, _ in started])
+    yield from ((name, job) for name, (_, job) in zip(names, started, strict=True))
 
 
 def told_apart(names: Sequence[str]) -> tuple[str, ...]:
@@ -244,85 +306,10 @@ def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
         return None
     named = dict(_named(text))
     if objective.over not in named:
-        return f"has no job {objective.over!r}", f"--over is {', '.join(OVER)}, or one of: {', '.join(named)}"
+        return f"has no job {objective.over!r}{_renamed(text, objective.over)}", (
+            f"--over is {', '.join(OVER)}, or one of: {', '.join(named)}"
+        )
     if wanted and wanted not in named[objective.over].directions:
         able = ", ".join(name for name, job in named.items() if wanted in job.directions)
         return f"job {objective.over} has no {objective.metric}: it is not told to {wanted}", f"jobs that are: {able}"
     return None
-
-
-def unfit_for_device(text: str, runs: int) -> tuple[str, str] | None:
-    """Why a job file cannot do so many runs on a block device, and what to do about it; None when it can.
-
-    With files each run gets blocks of its own. On a device it is the job that puts them apart.
-    """
-    for job in jobs(text):
-        elsewhere = "opendir" in job.options or job.options.get("directory", _DIRECTORY) != _DIRECTORY
-        if elsewhere or job.options.get("filename") != _DEVICE:
-            other = " alone" if elsewhere else ""
-            what = f"[{job.name}] has no filename={_DEVICE}{other}, and the stack has no file system"
-            return what, f"set filename={_DEVICE} in the job or in [global] above it; or --stack …+ext4"
-        if runs > 1 and job.options.get("offset") != _OFFSET:
-            what = f"[{job.name}] has no offset={_OFFSET}, and each of the stack's {runs} runs needs a place of its own"
-            return what, f"set offset={_OFFSET}, and offset_increment=${{FILE_SIZE}} where numjobs is more than 1"
-    return None
-
-
-def unfit_for_files(text: str) -> tuple[str, str] | None:
-    """Why a job file cannot work with files on the stack, and what to do about it: its jobs are for a device alone."""
-    for job in jobs(text):
-        if _is_for_device_alone(job):
-            what = f"[{job.name}] has filename={_DEVICE} without a directory, and the stack has a file system"
-            return what, f"set directory={_DIRECTORY}, too, which does no harm without one; or --stack …+raw"
-    return None
-
-
-def _is_for_device_alone(job: Job) -> bool:
-    return job.options.get("filename") == _DEVICE and "directory" not in job.options
-
-
-def _lines(text: str) -> Iterator[str]:
-    stripped = (_COMMENT.sub("", line).strip() for line in text.splitlines())
-    return (line for line in stripped if line)
-
-
-def _merged(job: Job) -> str | None:
-    merged = job.is_on("group_reporting")
-    return "group_reporting makes one figure of several jobs, and each job counts" if merged else None
-
-
-def _mixed(job: Job) -> str | None:
-    how = job.options.get("unified_rw_reporting", "none")
-    unified = how == "mixed" or (how.isdecimal() and int(how) == 1)
-    return f"unified_rw_reporting={how} makes one figure of reads and writes" if unified else None
-
-
-def _logs_shared(job: Job) -> str | None:
-    shared = "write_iops_log" in job.options and not job.is_on("per_job_logs", default=True)
-    return "per_job_logs=0 writes the IOPS of all jobs into one log" if shared else None
-
-
-def _elsewhere(job: Job) -> str | None:
-    """Before every name of a file fio puts the directory, also before one that begins with a slash (seen with 3.33)."""
-    if _is_for_device_alone(job):
-        return None
-    directories, names = _paths(job, "directory"), [path for option in _NAMES for path in _paths(job, option)]
-    starts = [*(directories or names), *_paths(job, "opendir")]
-    outside = next((path for path in (*starts, *names) if ".." in path.split("/")), None)
-    outside = outside or next((path for path in starts if path.split("/")[0] != _DIRECTORY), None)
-    if starts and outside is None:
-        return None
-    what = f" ({outside})" if outside else ""
-    return f"has its files elsewhere than in {_DIRECTORY}, where the stack under test is{what}"
-
-
-def _paths(job: Job, option: str) -> list[str]:
-    return _COLON.split(job.options[option]) if option in job.options else []
-
-
-_RULES: tuple[tuple[Callable[[Job], str | None], str], ...] = (
-    (_merged, "leave group_reporting out, or set it to 0"),
-    (_mixed, "leave unified_rw_reporting out"),
-    (_logs_shared, "leave per_job_logs out"),
-    (_elsewhere, f"set directory={_DIRECTORY} in the job or in [global] above it"),
-)

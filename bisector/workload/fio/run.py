@@ -21,6 +21,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.workload.base import OnSample, Progress, RunSite, StopCondition, watched
 from bisector.workload.clocks import READ_CLOCK
 from bisector.workload.fio import job_file, output
+from bisector.workload.fio.amounts import spans
 from bisector.workload.fio.left_files import LISTING, fetch_files, listed_files
 
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
@@ -32,6 +33,10 @@ _PARSE_DEADLINE_S = 30.0
 # Hidden, so that they are not among the files that fio left.
 _PID, _EXIT = ".pid", ".exit"
 _INTERRUPT_DEADLINE_S = 30.0
+# How fio ends a job that it cannot do as it is told to; and a kernel one that it cannot do. If it does so on a commit
+# between the ends, an end is asked whose fault that is (bisector.bisect.failures).
+_OF_INPUT = frozenset((0, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOENT, errno.ENODEV))
+_MOST_WORDS = 4
 # A run of more processes is not steered. A status has 6.5 KB for each process (fio 3.33; 8 KB of one that reads and
 # writes, with percentiles of all latencies). A run has up to 90 of them, which stay in fio's output file and go through
 # the guest's standard error; for more than 64 MiB of either the kernel is at fault (bisector.vm.guest_output.Bounds).
@@ -124,7 +129,7 @@ class _Watch:
     def hear(self, line: str) -> None:
         if (status := output.parse_status_line(line)) is not None:
             self.sample(status.iops, status.done_share)
-        elif self.steered is not None and not line.startswith("fio: "):
+        elif self.steered is not None and line[:1] in ("", " ", "{", "}"):
             self.steered.hear(line)
         elif line.strip():
             self.tail = [*self.tail, line.strip()][-_TAIL_LINES:]
@@ -141,8 +146,8 @@ class _Watch:
 def run_once(settings: FioSettings, site: RunSite) -> Run:
     """Run the job once with cold page caches, in a directory of its own; JSON and IOPS logs go into ``site.logs``.
 
-    A run ends as soon as ``site.stop`` is met, and says so; that of a job with a ramp_time, or of more processes than
-    :data:`MOST_STEERED_JOBS`, is always whole.
+    A run ends as soon as ``site.stop`` is met, and says so; that of a job with a ramp_time, of jobs that do not all
+    take the whole run, or of more processes than :data:`MOST_STEERED_JOBS`, is always whole.
 
     A seed is in the job file that is kept of the run, and among the global options in fio's JSON.
 
@@ -154,12 +159,14 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     """
     shell, deadline = site.shell, Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
     site.logs.mkdir(parents=True, exist_ok=True)
-    job = settings.job.read_text(encoding="utf-8")
+    job = job_file.read(settings.job)
     if site.seed is not None:
         job = job_file.seeded(job, site.seed)
         (site.logs / _JOB).write_text(job, encoding="utf-8")
     told = job_file.counted(settings.job, job_file.processes, job)
-    stop = None if job_file.has_ramp(job) or told > MOST_STEERED_JOBS else site.stop
+    variables = {"FILE_SIZE": str(settings.file_bytes), "RUNTIME": str(settings.runtime_s)}
+    apart = set(spans(job_file.jobs(job), variables)) - {(0.0, float(settings.runtime_s))}
+    stop = None if apart or job_file.has_ramp(job) or told > MOST_STEERED_JOBS else site.stop
     _prepare(shell, job, deadline)
     watch = _Watch(site.name, site.on_sample, site.stack.room)
     if stop is not None:
@@ -244,6 +251,9 @@ def _jobs(
         if finished.exit_status not in well:
             raise _not_finished(shell, finished, watch, settings) from error
         raise _unreadable(shell, error) from error
+    if finished.exit_status and not any(job.total_ios for job in jobs) and {job.error for job in jobs} <= _OF_INPUT:
+        words = "; ".join(watch.tail[-_MOST_WORDS:])
+        raise UserError(f"workload.job: {settings.job}: fio did no I/O, and said: {words}", "fio(1) has its options")
     for job in jobs:
         if job.error:
             raise _job_failed(job, watch, settings)

@@ -1,0 +1,277 @@
+"""What is refused of a job file before anything is built, with its lines.
+
+fio would not take it, or its figures would say something else than they are read for.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bisector.core.objective import Objective
+from bisector.core.units import duration_text
+from bisector.workload.fio import known
+from bisector.workload.fio.amounts import COLON, runtime_s, spans
+from bisector.workload.fio.job_file import CONFIGURED, VARIABLE, Job, Line, expanded, jobs, lines
+
+VARIABLES = ("DIRECTORY", "FILE_SIZE", "RUNTIME", "DEVICE", "OFFSET")
+_ALL_VARIABLES = ", ".join(f"${{{one}}}" for one in VARIABLES)
+_DIRECTORY = "${DIRECTORY}"
+_DEVICE = "${DEVICE}"
+_OFFSET = "${OFFSET}"
+_NAMES = ("filename", "filename_format")
+# What fio itself puts in, without braces (fio(1), "Reserved Keywords" and filename_format).
+_OF_FIO = ("pagesize", "mb_memory", "ncpus", "jobname", "jobnum", "filenum", "clientuid")
+# Options whose value a shell gets, or a reader.
+_FREE = frozenset(("exec_prerun", "exec_postrun", "description"))
+_ENGINES = "ioengine=libaio, or another engine that works on files and block devices: io_uring, posixaio, psync, mmap"
+_NETWORK = "works on a server elsewhere, and the guest has no network"
+_NO_DEVICE = "works on a device of its own kind, which no stack has"
+_USELESS = {
+    **dict.fromkeys(("rbd", "rados", "gfapi", "gfapi_async", "nbd", "net", "netsplice", "rdma"), _NETWORK),
+    **dict.fromkeys(("libhdfs", "http", "libiscsi", "librpma_apm", "librpma_gpspm", "dfs", "nfs"), _NETWORK),
+    **dict.fromkeys(("mtd", "dev-dax", "sg", "io_uring_cmd", "pmemblk"), _NO_DEVICE),
+}
+_INCLUDE = re.compile(r"include(?:\s|$)")
+_SAME_S = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a line cannot be, and what to write instead; without a line it is of the whole file."""
+
+    line: Line | None
+    why: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.line}: {self.why}" if self.line else self.why
+
+
+def told(found: Iterable[Objection]) -> tuple[str, str] | None:
+    """The first objection with its advice, and then those to other lines; None where there is none."""
+    by_line = {one.line: one for one in reversed([*found])}
+    if not by_line:
+        return None
+    first, *others = sorted(by_line.values(), key=lambda one: one.line.number if one.line else 0)
+    return str(first), "\n  ".join((first.advice, *(f"{one}; {one.advice}" for one in others)))
+
+
+def objections(text: str) -> Iterator[Objection]:
+    """What cannot be on any stack."""
+    for line in lines(text):
+        if _INCLUDE.match(line.written):
+            yield Objection(line, "the guest gets this one file", "write what it includes into the file itself")
+        elif line.section is None and line.name not in _FREE:
+            yield from _variables(line)
+    found = jobs(text)
+    if not found:
+        yield Objection(None, "has no job section", "an fio job file needs a [name] line")
+    for job in found:
+        for rule in _RULES:
+            yield from rule(job)
+
+
+def untaken(text: str, variables: Mapping[str, str]) -> Iterator[Objection]:
+    """What the fio of the built image does not take."""
+    engines: dict[bool, str | None] = {}
+    sections: list[list[Line]] = [[]]
+    for line in lines(text):
+        if line.section is not None:
+            sections.append([])
+        sections[-1].append(line)
+    for head, *options in filter(None, sections):
+        own = [line.value for line in options if line.name == "ioengine"] or [engines.get(True)]
+        engine = known.engine_called(own[-1])
+        if head.is_global:
+            engines[True] = own[-1]
+        for line in options:
+            value = None if line.value is None else expanded(line.value, variables)
+            found = known.lacks_engine(value) if value and line.name == "ioengine" else None
+            found = found or known.objection(line.written, value, engine)
+            if found is not None:
+                why, advice = found
+                yield Objection(line, why, advice or _ENGINES)
+
+
+def lasting(text: str, objective: Objective, variables: Mapping[str, str]) -> Iterator[Objection]:
+    """Why a run does not last as long as it is asked to; what takes a fixed amount of work is judged by its time."""
+    found, wanted_s = jobs(text), float(variables["RUNTIME"])
+    if objective.metric == "elapsed":
+        return
+    if unbounded := [one for job in found for one in _unbounded(job, variables)]:
+        yield from unbounded
+        return
+    times = spans(found, variables)
+    takes_s = max((end for _, end in times), default=wanted_s)
+    if abs(takes_s - wanted_s) < _SAME_S:
+        return
+    takes, asked = duration_text(takes_s), f"workload.runtime is {duration_text(wanted_s)}"
+    for job, (begin, end) in zip(found, times, strict=True):
+        if abs(end - begin - wanted_s) >= _SAME_S:
+            why = f"[{job.section}] runs for {duration_text(end - begin)}, all jobs take {takes}, and {asked}"
+            yield _of(job, "runtime", why, f"runtime=${{RUNTIME}}, or --runtime {takes}")
+        if begin:
+            why = f"[{job.section}] begins after {duration_text(begin)}, so that all jobs take {takes}, and {asked}"
+            waits = next(one for one in ("stonewall", "wait_for", "startdelay") if one in job.options)
+            yield _of(job, waits, why, f"leave {job.lines[waits].written} out, and give each job a job file of its own")
+
+
+def unfit_for_device(text: str, runs: int) -> Iterator[Objection]:
+    """Why a job file cannot do so many runs on a block device.
+
+    With files each run gets blocks of its own. On a device it is the job that puts them apart.
+    """
+    for job in jobs(text):
+        elsewhere = "opendir" in job.options or job.options.get("directory", _DIRECTORY) != _DIRECTORY
+        if elsewhere or job.options.get("filename") != _DEVICE:
+            other = " alone" if elsewhere else ""
+            yield _of(
+                job,
+                "filename",
+                f"[{job.section}] has no filename={_DEVICE}{other}, and the stack has no file system",
+                f"set filename={_DEVICE} in the job or in [global] above it; or --stack …+ext4",
+            )
+        elif runs > 1 and job.options.get("offset") != _OFFSET:
+            yield _of(
+                job,
+                "offset",
+                f"[{job.section}] has no offset={_OFFSET}, and each of the stack's {runs} runs needs a place of its "
+                "own",
+                f"set offset={_OFFSET}, and offset_increment=${{FILE_SIZE}} where numjobs is more than 1",
+            )
+
+
+def unfit_for_files(text: str) -> Iterator[Objection]:
+    """Why a job file cannot work with files on the stack: it is for a device alone, or tells no size."""
+    for job in jobs(text):
+        size = next((job.options[one] for one in ("filesize", "size") if one in job.options), "")
+        if _is_for_device_alone(job):
+            yield _of(
+                job,
+                "filename",
+                f"[{job.section}] has filename={_DEVICE} without a directory, and the stack has a file system",
+                f"set directory={_DIRECTORY}, too, which does no harm without one; or --stack …+raw",
+            )
+        elif not size or size.endswith("%"):
+            what = f"size={size} is a share of files that are there before" if size else "has no size"
+            yield _of(job, "size", f"[{job.section}] {what}, and there are none: fio makes them", "size=${FILE_SIZE}")
+
+
+def _is_for_device_alone(job: Job) -> bool:
+    return job.options.get("filename") == _DEVICE and "directory" not in job.options
+
+
+def _of(job: Job, option: str, why: str, advice: str) -> Objection:
+    """By the line of the option, or by that of the section."""
+    return Objection(job.lines.get(option, job.head), why, advice)
+
+
+def _variables(line: Line) -> Iterator[Objection]:
+    value = line.value or ""
+    for name in VARIABLE.findall(value):
+        if name in _OF_FIO:
+            yield Objection(line, f"fio takes ${{{name}}} for a variable of the environment", f"write ${name}")
+        elif name not in VARIABLES:
+            near = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.8)
+            advice = f"did you mean ${{{near[0]}}}?" if near else f"write its value; the variables are {_ALL_VARIABLES}"
+            why = f"the guest has no variable {name}, and fio puts nothing in the place of ${{{name}}}"
+            yield Objection(line, why, advice)
+    for name in VARIABLES:
+        if value == f"${name}" or value.startswith(f"${name}/"):
+            yield Objection(line, f"fio takes ${name} as it stands, without its value", f"write ${{{name}}}")
+
+
+def _direction(job: Job) -> Iterator[Objection]:
+    word = job.options.get("rw", "read").partition(":")[0]
+    if word not in CONFIGURED and "$" not in word:
+        near = difflib.get_close_matches(word, CONFIGURED, n=1)
+        advice = f"did you mean {near[0]}?" if near else f"one of: {', '.join(CONFIGURED)}"
+        yield _of(job, "rw", f"[{job.section}] rw={word} is neither a read nor a write nor a trim", advice)
+
+
+def _merged(job: Job) -> Iterator[Objection]:
+    if job.is_on("group_reporting"):
+        why = f"[{job.section}] group_reporting makes one figure of several jobs, and each job counts"
+        yield _of(job, "group_reporting", why, "leave group_reporting out, or set it to 0")
+
+
+def _mixed(job: Job) -> Iterator[Objection]:
+    how = job.options.get("unified_rw_reporting", "none")
+    if how == "mixed" or (how.isdecimal() and int(how) == 1):
+        why = f"[{job.section}] unified_rw_reporting={how} makes one figure of reads and writes"
+        yield _of(job, "unified_rw_reporting", why, "leave unified_rw_reporting out")
+
+
+def _logs_shared(job: Job) -> Iterator[Objection]:
+    if "write_iops_log" in job.options and not job.is_on("per_job_logs", default=True):
+        why = f"[{job.section}] per_job_logs=0 writes the IOPS of all jobs into one log"
+        yield _of(job, "per_job_logs", why, "leave per_job_logs out")
+
+
+def _elsewhere(job: Job) -> Iterator[Objection]:
+    """Before every name of a file fio puts the directory, also before one that begins with a slash (seen with 3.33)."""
+    if _is_for_device_alone(job):
+        return
+    directories, names = _paths(job, "directory"), [path for option in _NAMES for path in _paths(job, option)]
+    starts = [*(directories or names), *_paths(job, "opendir")]
+    outside = next((path for path in (*starts, *names) if ".." in path.split("/")), None)
+    outside = outside or next((path for path in starts if path.split("/")[0] != _DIRECTORY), None)
+    if starts and outside is None:
+        return
+    options = ("directory", "opendir", *_NAMES)
+    line = next((job.lines[one] for one in options if outside in _paths(job, one)), job.head)
+    what = f" ({outside})" if outside else ""
+    why = f"[{job.section}] has its files elsewhere than in {_DIRECTORY}, where the stack under test is{what}"
+    yield Objection(line, why, f"set directory={_DIRECTORY} in the job or in [global] above it")
+
+
+def _paths(job: Job, option: str) -> list[str]:
+    return COLON.split(job.options[option]) if option in job.options else []
+
+
+def _engine(job: Job) -> Iterator[Objection]:
+    name = known.engine_called(job.options.get("ioengine"))
+    if name == "external":
+        why = f"[{job.section}] has an engine in a file, and the guest gets this one file"
+        yield _of(job, "ioengine", why, _ENGINES)
+    elif name in _USELESS:
+        why = f"[{job.section}] the engine {name} {_USELESS[name]}"
+        yield _of(job, "ioengine", why, _ENGINES)
+
+
+def _zones(job: Job) -> Iterator[Objection]:
+    if job.options.get("zonemode") == "zbd":
+        why = f"[{job.section}] zonemode=zbd is for a disk with zones, and no disk of a stack has any"
+        yield _of(job, "zonemode", why, "leave zonemode out, or zonemode=strided, which every disk takes")
+
+
+def _replayed(job: Job) -> Iterator[Objection]:
+    if "read_iolog" in job.options:
+        why = f"[{job.section}] replays a file, and the guest gets this one file"
+        yield _of(job, "read_iolog", why, "describe the I/O with rw, bs, iodepth and random_distribution")
+
+
+def _unbounded(job: Job, variables: Mapping[str, str]) -> Iterator[Objection]:
+    """What ends it by something else than its time."""
+    if not job.is_on("time_based"):
+        limit = f", or after {job.options['runtime']}" if "runtime" in job.options else ""
+        asked = f"workload.runtime is {duration_text(float(variables['RUNTIME']))}"
+        why = f"[{job.section}] is not time_based: it ends when it has done its size once{limit}, and {asked}"
+        line = job.lines.get("runtime", job.lines.get("time_based", job.head))
+        yield Objection(line, why, "time_based and runtime=${RUNTIME}; or --metric elapsed for how long it takes")
+    elif not runtime_s(job, variables):
+        given = f"runtime={job.options['runtime']} is no time" if "runtime" in job.options else "there is no runtime"
+        yield _of(job, "runtime", f"[{job.section}] is time_based, and {given}", "runtime=${RUNTIME}")
+    if "steadystate" in job.options:
+        why = f"[{job.section}] ends when its figures are steady, and not after workload.runtime"
+        yield _of(job, "steadystate", why, "leave it out: the length of a run is to be the same for each commit")
+    if "latency_target" in job.options and not job.is_on("latency_run"):
+        why = f"[{job.section}] ends when it has found a depth for its latency_target"
+        yield _of(job, "latency_target", why, "leave it out, or latency_run=1")
+
+
+_RULES: tuple[Callable[[Job], Iterator[Objection]], ...] = (
+    *(_merged, _mixed, _logs_shared, _elsewhere),
+    *(_direction, _engine, _zones, _replayed),
+)
