@@ -76,7 +76,10 @@ class Hypervisor(Protocol):
         ...
 
     def offers(self, accelerator: Accelerator) -> bool:
-        """Whether it would start an x86_64 guest in this way; whether the guest then runs is another question."""
+        """Whether it would start an x86_64 guest in this way; whether the guest then runs is another question.
+
+        Raises :class:`bisector.core.errors.InfraError` when it does not say.
+        """
         ...
 
     def volume(self, pool: str, name: str) -> AbstractContextManager[ExistingDisk]:

@@ -99,11 +99,17 @@ class LibvirtHypervisor:
         return _version_text(self._connection.getLibVersion())
 
     def offers(self, accelerator: Accelerator) -> bool:
-        """Whether libvirt would start an x86_64 guest with it; that it *runs* is another question."""
+        """Whether libvirt would start an x86_64 guest with it; that it *runs* is another question.
+
+        It refuses to tell of what it does not have (virQEMUCapsCacheLookupDefault() in its qemu_capabilities.c). Raises
+        :class:`InfraError` where it refuses anything else.
+        """
         try:
             self._connection.getDomainCapabilities(arch="x86_64", virttype=_VIRT_TYPES[accelerator])
-        except libvirt.libvirtError:
-            return False
+        except libvirt.libvirtError as error:
+            if error.get_error_code() == libvirt.VIR_ERR_INVALID_ARG:
+                return False
+            raise InfraError(f"libvirt does not say whether it offers {accelerator}: {error}") from error
         return True
 
     def volume(self, pool: str, name: str) -> AbstractContextManager[Volume]:

@@ -18,6 +18,8 @@ from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.subject import Kernel
 from bisector.core.trial import FaultKind, Stage
+from bisector.host.detached import machine_id
+from bisector.host.files import our_files, write_whole
 from bisector.host.load import host_facts
 from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
 from bisector.vm.console import Watch
@@ -29,6 +31,7 @@ from bisector.vm.image import GuestImage, own_image
 from bisector.vm.image_build import build_image, overlay
 from bisector.vm.probes import ACCELERATOR_MEMORY, choose_accelerator
 
+ACCELERATOR = "accelerator"  # in the run directory: what the run began under on this host
 CONSOLE = "console.log"
 _LOGIN_S = 30.0
 _LAST_WORDS_S = 3.0
@@ -249,7 +252,8 @@ class VirtualMachines:
             disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in chosen)
             spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, root))
             spec = dataclasses.replace(spec, command_line=self._parameters(storage, append))
-            spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec))
+            # Where nothing boots it is not known yet; of a kernel that boots nowhere emulation shows as much as KVM.
+            spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec) or Accelerator.TCG)
             machine = VirtualMachine(self._hypervisor, spec, kernel, self)
             stack.callback(machine.close)
             yield machine
@@ -274,9 +278,36 @@ class VirtualMachines:
         of_layers = storage.stack.parameters(storage.layers)
         return command_line(append, own_init=self.settings.machine.image is not None, of_layers=of_layers)
 
-    def _accelerator(self, spec: DomainSpec) -> Accelerator:
+    def _accelerator(self, spec: DomainSpec | None = None) -> Accelerator | None:
+        """What all guests of this run run under here, chosen once; None while only a boot of ``spec`` can tell.
+
+        Raises :class:`InfraError` when that was KVM, and is not to be had any more.
+        """
+        record, machine = self._run_dir / ACCELERATOR, machine_id()  # a run may be taken to another host
+        with our_files(self._run_dir):
+            words = record.read_text(encoding="utf-8", errors="replace").split() if record.exists() else []
+        if words in ([one.value, machine] for one in (Accelerator.KVM, Accelerator.TCG)):
+            self._check_still_there(Accelerator(words[0]), record)
+            return Accelerator(words[0])
         memory = resources.cache_home() / ACCELERATOR_MEMORY
-        return choose_accelerator(self.settings.machine.accelerator, self._hypervisor, spec, memory)
+        chosen = choose_accelerator(self.settings.machine.accelerator, self._hypervisor, spec, memory)
+        if chosen is not None:
+            with our_files(self._run_dir):
+                write_whole(record, f"{chosen} {machine}\n".encode())
+        return chosen
+
+    def _check_still_there(self, began: Accelerator, record: Path) -> None:
+        why = "libvirt does not offer that any more"
+        try:
+            if began is Accelerator.TCG or self._hypervisor.offers(began):
+                return
+        except InfraError as error:
+            why = str(error)
+        raise InfraError(
+            f"this run began under {began} on this host: {why}",
+            "ls -l /dev/kvm; bisector doctor; then bisector resume. To go on under emulation all the same, where both"
+            f" ends are measured again: rm {record}; bisector resume",
+        )
 
     @contextmanager
     def _attached(self, serial: str, chosen: DiskSettings, prefix: str) -> Iterator[DiskSpec]:

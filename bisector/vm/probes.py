@@ -153,7 +153,11 @@ def accelerator(
         return Finding("accelerator", Grade.INFO, f"{machine.accelerator}, set by machine.accelerator; not tried")
     memory = resources.cache_home() / ACCELERATOR_MEMORY
     with _opened(machine, scratch) as hypervisor:
-        if not hypervisor.offers(Accelerator.KVM):
+        try:
+            offered = hypervisor.offers(Accelerator.KVM)
+        except InfraError as error:
+            return Finding("accelerator", Grade.WARN, f"not known: {error}")
+        if not offered:
             return Finding("accelerator", Grade.WARN, "tcg, emulation: libvirt does not offer KVM here")
         known = _remembered(hypervisor, memory)
         if known is None:
@@ -180,12 +184,14 @@ def _chosen(known: tuple[Accelerator, datetime] | None, memory: Path) -> Finding
 
 
 def choose_accelerator(
-    wanted: Accelerator, hypervisor: Hypervisor, spec: DomainSpec, memory: Path, deadline_s: float = 15.0
-) -> Accelerator:
-    """The accelerator for this host; AUTO boots ``spec``'s kernel at most twice, and remembers.
+    wanted: Accelerator, hypervisor: Hypervisor, spec: DomainSpec | None, memory: Path, deadline_s: float = 15.0
+) -> Accelerator | None:
+    """The accelerator for this host; AUTO boots a kernel at most twice, and remembers.
 
-    ``memory`` is a JSON file in the user's cache; an answer holds until the host boots again
-    or QEMU changes. Raises :class:`UserError` when KVM is asked for and libvirt does not offer it.
+    That is the distribution's where this user may read it, and else that of ``spec``, which is the first one of a run:
+    an end. None when neither boots, with KVM or without, or none is there. ``memory`` is a JSON file in the user's
+    cache; an answer holds until the host boots again or QEMU changes. Raises :class:`UserError` when KVM is asked for
+    and libvirt does not offer it, :class:`InfraError` when libvirt does not say.
     """
     _check_offered(wanted, hypervisor)
     if wanted is not Accelerator.AUTO:
@@ -194,15 +200,16 @@ def choose_accelerator(
         return Accelerator.TCG
     key = _key(hypervisor)
     known = _recall(memory).get(key)
-    if known is not None:
+    if known is not None or spec is None:
         return known
-    if _boots(hypervisor, spec, Accelerator.KVM, deadline_s):
-        _remember(memory, key, Accelerator.KVM)
-        return Accelerator.KVM
-    # Emulated it starts: the kernel is sound, KVM is not. Otherwise this kernel is no judge; ask the next one.
-    if _boots(hypervisor, spec, Accelerator.TCG, 2 * deadline_s):
-        _remember(memory, key, Accelerator.TCG)
-    return Accelerator.TCG
+    for kernel in filter(None, (_distribution_kernel(), spec.kernel)):
+        judge = replace(spec, kernel=kernel)
+        # Emulated it starts: the kernel is sound, KVM is not. Otherwise this kernel is no judge; ask the next one.
+        for tried, within_s in ((Accelerator.KVM, deadline_s), (Accelerator.TCG, 2 * deadline_s)):
+            if _boots(hypervisor, judge, tried, within_s):
+                _remember(memory, key, tried)
+                return tried
+    return None
 
 
 def _check_offered(wanted: Accelerator, hypervisor: Hypervisor) -> None:

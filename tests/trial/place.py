@@ -13,7 +13,7 @@ from bisector.core.trial import Stage, Trial
 from bisector.executor.local import LocalExecutor
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.vm.image import GuestImage
-from bisector.vm.machine import VirtualMachines
+from bisector.vm.machine import ACCELERATOR, VirtualMachines
 from tests import examples, fakes
 from tests.guest_answers import FIO, FIO_FILES, FIO_RUNS, STORAGE
 from tests.guestshell import Answer
@@ -120,6 +120,6 @@ class Place:
         """Wherever the trial ended: it has left its files, and nothing else."""
         assert self.hypervisor.running == []
         assert all(link.closed for computer in self.hypervisor.computers for link in computer.links)
-        assert {path.name for path in self.run_dir.iterdir()} <= {"trials"}
+        assert {path.name for path in self.run_dir.iterdir()} <= {"trials", ACCELERATOR}
         opened = (path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink())
         assert not [path for path in opened if path.is_relative_to(self.path)]

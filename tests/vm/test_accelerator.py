@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import libvirt
 import pytest
 
 from bisector.config import EMBEDDED, Accelerator
-from bisector.core.errors import UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.vm import probes
 from bisector.vm.definition import DomainSpec
 from bisector.vm.hypervisor import LibvirtHypervisor, open_hypervisor
@@ -55,7 +56,8 @@ Mocked = Callable[..., Boots]
 
 @pytest.fixture
 def mocked(monkeypatch: pytest.MonkeyPatch) -> Mocked:
-    """Puts :class:`Boots` in the place of real ones."""
+    """Puts :class:`Boots` in the place of real ones; the distribution has no kernel that this user may read."""
+    monkeypatch.setattr(probes, "_distribution_kernel", lambda: None)
 
     def put(*good: Accelerator) -> Boots:
         boots = Boots(*good)
@@ -90,9 +92,39 @@ def test_a_broken_kernel_is_no_judge(spec: DomainSpec, mocked: Mocked) -> None:
     boots = mocked()
     memory = spec.console.parent / "memory"
     for _ in range(2):
-        assert choose_accelerator(Accelerator.AUTO, Offering(kvm=True), spec, memory) is TCG
+        assert choose_accelerator(Accelerator.AUTO, Offering(kvm=True), spec, memory) is None
     assert boots.tried == [KVM, TCG] * 2
     assert not memory.exists()
+
+
+def test_a_kernel_that_is_mute_under_kvm_is_no_judge_where_the_distribution_has_one(
+    spec: DomainSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = {Path("/boot/vmlinuz-6.1"): (KVM, TCG), spec.kernel: (TCG,)}
+    monkeypatch.setattr(probes, "_distribution_kernel", lambda: Path("/boot/vmlinuz-6.1"))
+    monkeypatch.setattr(probes, "_boots", lambda _hypervisor, judge, tried, _s: tried in good[judge.kernel])
+    assert choose_accelerator(Accelerator.AUTO, Offering(kvm=True), spec, spec.console.parent / "memory") is KVM
+
+
+class Capabilities:
+    """A connection to libvirt that refuses to tell of KVM."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def getDomainCapabilities(self, arch: str, virttype: str) -> str:  # noqa: N802 - libvirt's name
+        error = libvirt.libvirtError("refused")
+        error.err = (self.code, 0, "refused", 0, "", "", "", 0, 0)
+        raise error
+
+
+def test_that_libvirt_cannot_be_asked_is_no_answer() -> None:
+    hypervisor = LibvirtHypervisor.__new__(LibvirtHypervisor)
+    hypervisor._connection = Capabilities(libvirt.VIR_ERR_INVALID_ARG)
+    assert not hypervisor.offers(KVM)
+    hypervisor._connection = Capabilities(libvirt.VIR_ERR_RPC)
+    with pytest.raises(InfraError, match="does not say whether it offers kvm: refused"):
+        hypervisor.offers(KVM)
 
 
 def test_without_kvm_nothing_is_booted(spec: DomainSpec, tmp_path: Path, mocked: Mocked) -> None:
@@ -127,6 +159,7 @@ def test_the_choice_boots_on_this_host(
     spec = spec_of(place, End.SLEEP)
     memory = place / "memory"
     chosen = choose_accelerator(Accelerator.AUTO, hypervisor, spec, memory, deadline_s=5.0)
+    assert chosen is not None
     assert probes._boots(hypervisor, spec, chosen, 15.0)
     broken = replace(spec, kernel=tiny_kernel(place / "mute", "", End.SLEEP))
     assert choose_accelerator(Accelerator.AUTO, hypervisor, broken, memory) is chosen

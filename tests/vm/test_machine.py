@@ -8,14 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from bisector.config import DiskSettings, options
+from bisector.config import Accelerator, DiskSettings, options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
+from bisector.vm import probes
 from bisector.vm.console import Watch
 from bisector.vm.definition import domain_prefix
 from bisector.vm.machine import VirtualMachines
 from tests import examples
+from tests.vm.domains import spec_of
 from tests.vm.test_test_disk import File
+from tests.vm.tiny_kernel import End
 
 
 @dataclass
@@ -131,6 +134,58 @@ def test_a_guest_has_the_disks_of_its_stack(
             f"{serial}.img" for serial in sorted(serials)
         ]
     assert not list(tmp_path.glob("*.img"))
+
+
+@dataclass
+class Offers:
+    """Libvirt, which offers KVM, does not, or says nothing of it."""
+
+    kvm: bool | str = True
+    is_alive: bool = True
+    embedded: bool = True
+    qemu_version: str = "7.2.22"
+
+    def offers(self, accelerator: Accelerator) -> bool:
+        if isinstance(self.kvm, str):
+            raise InfraError(self.kvm)
+        return self.kvm or accelerator is Accelerator.TCG
+
+
+KVM, TCG = Accelerator.KVM, Accelerator.TCG
+
+
+def test_a_run_that_began_under_kvm_measures_nothing_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a moment in which libvirt says nothing, nor a kernel that is mute under KVM, decides of it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(probes, "_distribution_kernel", lambda: None)
+    good = [KVM, TCG]
+    monkeypatch.setattr(probes, "_boots", lambda _hypervisor, _spec, tried, _within_s: tried in good)
+    spec, libvirt = spec_of(tmp_path, End.SLEEP), Offers()
+
+    def process(began: Accelerator | None, run: str = "run") -> Accelerator | None:
+        (tmp_path / run).mkdir(exist_ok=True)
+        settings = options.load(directory=tmp_path).settings
+        machines = VirtualMachines(settings, None, tmp_path / run, lambda: libvirt, print)  # type: ignore[arg-type,return-value] # stand-ins
+        assert machines._accelerator() is began  # nothing is booted for it
+        return machines._accelerator(spec)
+
+    assert process(None) is KVM
+    monkeypatch.setattr(probes, "_key", lambda _: "after the next boot")
+    good.remove(KVM)
+    assert process(KVM) is KVM
+    assert process(None, "another run") is TCG
+    for libvirt.kvm, why in ((False, "libvirt does not offer that any more"), ("no answer", "no answer")):
+        with pytest.raises(InfraError, match=f"this run began under kvm on this host: {why}") as caught:
+            process(KVM)
+        assert f"rm {tmp_path}/run/accelerator; bisector resume" in caught.value.hint
+    libvirt.kvm = False
+    assert process(TCG, "another run") is TCG
+    (tmp_path / "run/accelerator").unlink()
+    assert process(TCG) is TCG
+    (tmp_path / "run/accelerator").write_text("kvm another-machine\n")
+    assert process(TCG) is TCG
 
 
 def test_a_connection_that_was_lost_is_opened_again(tmp_path: Path) -> None:
