@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run, StopReason
 from bisector.core.subject import Cell, Commit, Kernel, Kind, Setup, Subject
-from bisector.core.trial import Artifact, Fault, Stage, Timings, Trial
+from bisector.core.trial import Artifact, Era, Fault, Stage, Timings, Trial
 from bisector.storage.dmcache import counted
 
 EARLY = EarlyStop(StopReason.ABOVE, 16.5, 3012.5, 1363.0, "every job was above 3,012 IOPS for 6 s")
@@ -14,6 +14,10 @@ HOST = "box"
 SETUP = Setup("lvmcache(ssd,hdd)+ext4", "fio(partial.fio)")
 QUIET = Contention(other_busy_cores=0.02, steal_share=0.0, psi_some_share=0.015)
 BUSY = Contention(other_busy_cores=1.4, steal_share=0.0, psi_some_share=0.9)
+
+
+ERA = Era("tcg", "7.2.22", "6.1.0-25-amd64", "Example CPU", 2, 24, "1a" * 8, ("ssd: WD-1", "hdd: WD-2"), "b1").sealed
+UPGRADED = replace(ERA, qemu="7.2.23", boot="b2").sealed
 
 
 def commit(number: int) -> Commit:

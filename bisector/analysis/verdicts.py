@@ -1,11 +1,12 @@
 """All facts of a bisection to all its verdicts: pure, and replayed after every trial.
 
 The loop decides by it and ``status`` shows it, so both always agree. Figures of two hosts are never compared: each has
-a line and levels of its own, by which its trials are judged, and what they say is put together.
+a line and levels of its own, by which its trials are judged, and what they say is put together. A host that has changed
+(:class:`bisector.core.trial.Era`) is another one.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,13 +36,41 @@ from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
-from bisector.core.trial import Fill, Trial
+from bisector.core.trial import Fill, Trial, difference
 from bisector.core.verdict import Direction, Terms, Verdict
 
 
 def host_of(trial: Trial) -> str:
-    """With which trials its figures can be compared; what others measured is all of one host."""
-    return trial.host if trial.origin is None else ""
+    """With which trials its figures can be compared: those of its host while that stays as it is, by host and era.
+
+    What others measured is all of one host.
+    """
+    return in_era(trial.host, trial.era.digest if trial.era is not None else "") if trial.origin is None else ""
+
+
+def in_era(host: str, era: str) -> str:
+    """What a host is called in an era, which is empty where it is not known."""
+    return f"{host} (era {era})" if era else host
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A host is not ``what`` it was: ``before`` is its last trial of before, ``since`` its first one since."""
+
+    host: str
+    before: int
+    since: int
+    what: str
+
+
+def changes_of_hosts(trials: Iterable[Numbered]) -> Iterator[Changed]:
+    """Each change of a host between two of its trials, oldest first."""
+    last: dict[str, Numbered] = {}
+    for n, trial in trials:
+        before = last.get(trial.host)
+        if before is not None and host_of(before[1]) != host_of(trial):
+            yield Changed(trial.host, before[0], n, difference(before[1].era, trial.era))
+        last[trial.host] = n, trial
 
 
 @dataclass(frozen=True)
@@ -364,10 +393,10 @@ class Judging:
         stop = trial.stopped_early
         if stop is None or trial.commit.sha in (self.old, self.new) or (line := self.threshold_value) is None:
             return self._whole_evidence(trial)
-        clear = holds(stop, line, self.objective) is not None
-        return Evidence(
-            trial, (*self._soundness.weaknesses(trial), *(() if clear else [unclear(stop, line, self.objective)]))
-        )
+        early = () if holds(stop, line, self.objective) is not None else (unclear(stop, line, self.objective),)
+        if stop.against and trial is self.trials[0][1]:  # before anything was measured here to be clear of
+            early = ("stopped early, clear of a run of before its host changed",)
+        return Evidence(trial, (*self._soundness.weaknesses(trial), *early))
 
     def _whole_evidence(self, trial: Trial) -> Evidence:
         """A trial and its weaknesses where the threshold is not known, or comes from this trial."""

@@ -39,9 +39,7 @@ def measure_both(facts: Facts) -> Submit | Wait | Tell | None:
     if line is None:
         return _read_again(facts)
     told = line.sentence(judging.objective)
-    if not facts.is_shared:
-        return once(facts, "threshold", Note(told))
-    return once(facts, f"threshold on {facts.host}", Note(f"{facts.host}: {told}"))
+    return once(facts, f"threshold on {facts.home}", Note(f"{facts.host}: {told}" if facts.is_shared else told))
 
 
 def _read_again(facts: Facts) -> Submit:

@@ -148,14 +148,19 @@ class Recorded:
         """Every trial with what it says by itself."""
         return tuple(self.judging.judged_trials())
 
+    def home(self, host: str) -> str:
+        """With which trials the next one of a host can be compared: it is taken to be as in its last one."""
+        return next((host_of(trial) for _, trial in reversed(self.trials) if trial.host == host), host)
+
     def on(self, host: str) -> "Recorded":
-        """The same with the trials of one host alone."""
-        if all(host_of(trial) == host for _, trial in self.trials):
+        """The same with the trials of one host alone, since it is as it is now."""
+        home = self.home(host)
+        if all(host_of(trial) == home for _, trial in self.trials):
             return self
-        if host not in self._hosts:
-            own = tuple((n, trial) for n, trial in self.trials if host_of(trial) == host)
-            self._hosts[host] = replace(self, trials=own)
-        return self._hosts[host]
+        if home not in self._hosts:
+            own = tuple((n, trial) for n, trial in self.trials if host_of(trial) == home)
+            self._hosts[home] = replace(self, trials=own)
+        return self._hosts[home]
 
     @cached_property
     def _hosts(self) -> dict[str, "Recorded"]:
@@ -256,8 +261,13 @@ class Facts:
         return len(self.hosts) > 1
 
     @property
+    def home(self) -> str:
+        """The host as it is now (:func:`bisector.analysis.verdicts.host_of`)."""
+        return self.recorded.home(self.host)
+
+    @property
     def here(self) -> "Facts":
-        """The same with the trials of this host alone: figures of two hosts are never compared."""
+        """The same with the trials of this host alone: figures of two hosts, or of two eras, are never compared."""
         return self.on(self.host)
 
     def on(self, host: str) -> "Facts":
@@ -311,7 +321,7 @@ class Facts:
     @property
     def standing(self) -> Standing:
         """What all readings say of the range, and what a trial takes."""
-        host = self.host if len(self.judging.hosts) > 1 else ""
+        host = self.home if len(self.judging.hosts) > 1 else ""
         return self.recorded.standing(self.kept, host, self.subjects_in_flight)
 
     @property

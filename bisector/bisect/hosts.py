@@ -34,11 +34,11 @@ def check_direction(facts: Facts) -> None:
 
     Nobody knows then which host is right, unless a person has said which direction is meant.
     """
-    if facts.here.judging.line is None or facts.judging.line_on(facts.host) is not None:
+    if facts.here.judging.line is None or facts.judging.line_on(facts.home) is not None:
         return
     first = next(name for name, own in facts.judging.hosts.items() if own is facts.judging.reference)
     raise EndsDoNotReproduce(
-        f"the ends differ one way on {first}, and the other way on {facts.host}",
+        f"the ends differ one way on {first}, and the other way on {facts.home}",
         "with --expect improvement, or regression, hosts on which they differ the other way are not used",
     )
 

@@ -134,7 +134,7 @@ class Bisection:
 
     def _rule(self, submit: Submit, fill: Fill) -> StopRule | None:
         """By which its last run may end early, from the logs of earlier ones; None for a whole one."""
-        judging, run_dir = self._facts().judging.on(submit.host), self.task.run_dir
+        judging, run_dir = self._facts().on(submit.host).judging, self.task.run_dir
         if submit.may_stop_early:
             return stop_rule(judging, run_dir, fill)
         if submit.alike:

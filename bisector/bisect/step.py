@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from bisector.analysis.judgement import Measured, after_a_row, before_an_answer, judged_run
 from bisector.analysis.tail import thin_tail
+from bisector.analysis.verdicts import changes_of_hosts
 from bisector.bisect import baselines, builds
 from bisector.bisect.budget import in_time
 from bisector.bisect.by_bayes import by_bayes
@@ -264,7 +265,7 @@ def _baselines(facts: Facts) -> Instruction:
 
 def _prepared(facts: Facts) -> Instruction | None:
     first = _say_what_is_whole(facts) or settle_compilers(facts) or _say_what_is_thin(facts)
-    if found := first or or_set_aside(facts, measure_both):
+    if found := first or _say_what_changed(facts) or or_set_aside(facts, measure_both):
         return found
     check_direction(facts)
     return or_set_aside(facts, repeat) or _relevance(facts)
@@ -296,6 +297,17 @@ def _say_what_is_thin(facts: Facts) -> Tell | None:
     runs = [judged_run(trial) for _, trial in facts.judging.trials if trial.fault is None and trial.runs]
     said = thin_tail(facts.judging.objective, runs)
     return once(facts, "thin tail", Note(said)) if said else None
+
+
+def _say_what_changed(facts: Facts) -> Tell | None:
+    """Tell once what of this host has changed, before both ends are measured on it anew."""
+    changed = [one for one in changes_of_hosts(facts.judging.trials) if one.host == facts.host]
+    measured = facts.here.judging
+    if not changed or all(measured.judge(end.sha) is not None for end in facts.task.ends):
+        return None
+    last, host = changed[-1], facts.host if facts.is_shared else "the host"
+    told = f"{host} changed since trial {last.before}: {last.what}; both ends are measured again here"
+    return once(facts, f"{host} changed at {last.since}", Note(told))
 
 
 def _relevance(facts: Facts) -> Record | Tell | None:

@@ -4,7 +4,9 @@ Everything here crosses process and host boundaries, so it is plain data that pi
 here concludes; see ``analysis``.
 """
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -137,12 +139,64 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
+class Era:
+    """What the figures of a host depend on beside the kernel, as long as it stays so.
+
+    Two trials of a host are of one era where the digests are equal. The ``boot`` is no part of that.
+    """
+
+    accelerator: Annotated[str, "`kvm`, or `tcg` for emulation"]
+    qemu: Annotated[str, "version of QEMU"]
+    host_kernel: Annotated[str, "release of the host's kernel"]
+    cpu: Annotated[str, "model of the CPU"]
+    cores: Annotated[int, "number of the CPUs that may be used"]
+    memory_gib: Annotated[int, "the host's memory, in GiB"]
+    image: Annotated[str, "hash of the guest's image, 16 digits"]
+    disks: Annotated[tuple[str, ...], "each disk of the stack, and the host's disk that it is or lies on"]
+    boot: Annotated[str, "boot id of the host; no part of the digest"] = ""
+    digest: Annotated[str, "hash of all but the boot id, 12 digits"] = ""
+
+    @property
+    def sealed(self) -> "Era":
+        """With its digest."""
+        parts = {name: value for name, value in asdict(self).items() if name in _PARTS}
+        return replace(self, digest=hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12])
+
+
+# The parts of an era, and what they are called.
+_PARTS = {
+    "accelerator": "accelerator",
+    "qemu": "QEMU",
+    "host_kernel": "host kernel",
+    "cpu": "CPU",
+    "cores": "CPUs",
+    "memory_gib": "GiB of memory",
+    "image": "guest image",
+    "disks": "disks",
+}
+
+
+def difference(before: Era | None, now: Era | None) -> str:
+    """What of a host is not what it was, for a person."""
+    if before is None or now is None:
+        return f"what figures depend{'ed on before' if before is None else ' on'} is not on record"
+    pairs = {what: (_text(before, name), _text(now, name)) for name, what in _PARTS.items()}
+    return ", ".join(f"{what} {old} → {new}" for what, (old, new) in pairs.items() if old != new)
+
+
+def _text(era: Era, name: str) -> str:
+    value = getattr(era, name)
+    return (" and ".join(value) or "unknown") if isinstance(value, tuple) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """The facts of one trial of a cell; bisector derives its verdict from them and never stores it.
 
     ``same_kernel_as`` names the commit whose equal kernel was measured, when this one was not. ``origin`` tells who
     measured, where that was somebody else. ``control`` is the one that was asked because of its fault, if there was
     one. ``fill`` is what was asked for: a cache that was not settled in time was filled by whole runs all the same.
+    ``era`` is None where it is not known.
     """
 
     cell: Cell
@@ -158,6 +212,7 @@ class Trial:
     origin: Origin | None = None
     control: Control | None = None
     fill: Fill = Fill.WHOLE
+    era: Era | None = None
 
     @property
     def subject(self) -> Subject:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bisector.analysis.verdicts import Judging
+from bisector.analysis.verdicts import Judging, host_of
 from bisector.config import Settings, options
 from bisector.core.errors import BisectorError
 from bisector.core.figures import StopReason
@@ -72,8 +72,9 @@ def experience(settings: Settings, host: str, run_dirs: Iterable[Path]) -> Exper
                 asked = store.bisection()
                 taken = store.taken().keys()
                 for theirs, trials in _measured_in(store):
-                    here = tuple((n, trial) for n, trial in trials if trial.host == host)
-                    found.add(settings, theirs, here, taken, (asked.old_sha, asked.new_sha))
+                    for home in dict.fromkeys(host_of(trial) for _, trial in trials if trial.host == host):
+                        here = tuple((n, trial) for n, trial in trials if host_of(trial) == home)
+                        found.add(settings, theirs, here, taken, (asked.old_sha, asked.new_sha))
         except BisectorError as error:
             found.unreadable.append(f"{run_dir}: {error}")
     return found.whole()

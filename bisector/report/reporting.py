@@ -11,8 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby, pairwise
 from pathlib import Path
 
+from bisector.analysis.verdicts import host_of
 from bisector.config import Settings, options
 from bisector.config.disk_table import further, unused
 from bisector.config.option_table import PROFILES, by_key
@@ -21,7 +23,7 @@ from bisector.core.errors import BisectorError, UserError
 from bisector.core.kinds import Option
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
-from bisector.core.trial import Trial
+from bisector.core.trial import Trial, difference
 from bisector.git import bundle
 from bisector.git.remotes import origin
 from bisector.git.repository import Repository
@@ -177,7 +179,7 @@ def hosts_of(run_dir: Path, trials: Iterable[Trial]) -> tuple[Host, ...]:
         Host(
             name,
             len(mine),
-            _host_facts(first_text(run_dir, mine, _HOST_FACTS)),
+            (*_host_facts(first_text(run_dir, mine, _HOST_FACTS)), *_eras(mine)),
             tuple(run.contention for trial in mine for run in trial.runs if run.contention is not None),
         )
         for name, mine in by_host.items()
@@ -189,6 +191,19 @@ def _host_facts(lines: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     with suppress(ValueError, AttributeError):
         return tuple((str(name), str(value)) for name, value in json.loads("\n".join(lines)).items())
     return ()
+
+
+def _eras(trials: Iterable[Trial]) -> Iterator[tuple[str, str]]:
+    """How often a host was another one during its trials, and what had changed."""
+    eras = [(key, next(each)) for key, each in groupby(trials, host_of)]
+    if any(first.era is not None for _, first in eras):
+        told = [
+            f"{first.era.digest if first.era is not None else units.UNKNOWN}, since {first.started_at}"
+            + (f": {difference(before.era, first.era)}" if before is not None else "")
+            for before, first in pairwise((None, *(first for _, first in eras)))
+            if first is not None
+        ]
+        yield "era", "; ".join(told)
 
 
 def _asked_here(row: BisectionRow, settings: Settings, budget: Budget | None = None) -> Asked:

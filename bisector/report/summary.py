@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterable
 
+from bisector.analysis.verdicts import in_era
 from bisector.core import units
 from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
@@ -62,7 +63,9 @@ def _threshold(view: BisectionView, width: int) -> list[Line]:
         return _labelled("threshold", ["not known: it takes both ends, measured and different"], width)
     origin = f", {view.threshold_origin}" if view.threshold_origin else ""
     if len(view.host_thresholds) > 1:
-        lines = [f"{one.host}: {view.objective.text(one.threshold)}" for one in view.host_thresholds]
+        lines = [
+            f"{in_era(one.host, one.era or '')}: {view.objective.text(one.threshold)}" for one in view.host_thresholds
+        ]
         return _labelled("threshold", _sentences("; ".join(lines) + origin, width), width)
     return _labelled("threshold", _sentences(f"{view.objective.text(view.threshold)}{origin}", width), width)
 

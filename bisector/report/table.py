@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bisector.analysis.verdicts import host_of
 from bisector.core import units
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
@@ -50,7 +51,7 @@ def rows(
     """The trials as rows, in the order given."""
     names = run_names(trials)
     toolchains = {view.trial.kernel.toolchain for view in trials if view.trial.kernel is not None}
-    hosts = {view.trial.host for view in trials if view.trial.origin is None}
+    hosts = {host_of(view.trial) for view in trials if view.trial.origin is None}
     return tuple(
         _row(
             view,
@@ -91,7 +92,7 @@ def _row(
                 filter(
                     None,
                     (
-                        f"on {trial.host}" if several_hosts else "",
+                        f"on {host_of(trial)}" if several_hosts else "",
                         _why(view),
                         _said_by_others(view, terms),
                         _built_by(view) if several_compilers else "",

@@ -11,6 +11,7 @@ from functools import cached_property
 from statistics import fmean
 
 from bisector.analysis.comparison import ALPHA, Decision, Effect
+from bisector.analysis.verdicts import host_of
 from bisector.core.metric import Better, named
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
@@ -37,8 +38,8 @@ class SoundBlock:
 
     @property
     def host(self) -> str:
-        """The host that has measured it, all of it."""
-        return next(iter(self.trials.values()))[1].host
+        """The host that has measured it, all of it, as it was then."""
+        return host_of(next(iter(self.trials.values()))[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ def _trial(view: TrialView, terms: Terms, belief: BeliefView | None) -> dict[str
         "doubted": trial.doubted,
         "artifacts": trial.artifacts,
         "host": trial.host,
+        "era": trial.era,
         "started_at": trial.started_at,
         "setup": trial.setup,
         "taken_from": view.taken_from,

@@ -116,9 +116,10 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         seen_again=seen_again(judging, seen),
         budget=budget,
         host_thresholds=tuple(
-            HostThreshold(host, objective.value_of(line))
-            for host in seen.hosts
+            HostThreshold(first.host, objective.value_of(line), first.era.digest if first.era is not None else None)
+            for host, own in seen.hosts.items()
             if (line := seen.line_on(host)) is not None
+            for _, first in own.trials[:1]
         ),
     )
 

@@ -112,10 +112,11 @@ class InfraFaultView:
 
 @dataclass(frozen=True, slots=True)
 class HostThreshold:
-    """The line on a host that measured both ends: figures of two hosts are never compared."""
+    """The line on a host that measured both ends: figures of two hosts, or of two eras of one, are never compared."""
 
     host: Annotated[str, "name of the host"]
     threshold: Annotated[float, "value between the two sides there"]
+    era: Annotated[str | None, "digest of the era in which it is the line; `null` where that is not known"] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,8 @@ def _add_trial(database: Database, one: NumberedTrial) -> int:
     built = {"kind": trial.subject.kind.value, "changed_by": trial.subject.changed_by}
     cell = {**columns(trial.commit), **built, **columns(trial.setup)}
     database.insert("trials", {"n": n, **cell, **columns(trial), **columns(trial.timings)})
-    for table, record in (("faults", trial.fault), ("kernels", trial.kernel), ("origins", trial.origin)):
+    of_one = {"faults": trial.fault, "kernels": trial.kernel, "origins": trial.origin, "eras": trial.era}
+    for table, record in of_one.items():
         if record is not None:
             database.insert(table, {"trial": n, **columns(record)})
     for artifact in trial.artifacts:

@@ -60,6 +60,20 @@ EARLY_STOPS = """CREATE TABLE early_stops (
 STOPPED_BY = {"metric": "TEXT NOT NULL DEFAULT 'read.iops'", "over": "TEXT NOT NULL DEFAULT 'worst'"}
 # Of a run that was clear of another commit's, too, which one, and by what factor at least.
 CLEAR_OF = {"against": "TEXT NOT NULL DEFAULT ''", "apart": "REAL"}
+# What the figures of a trial depended on beside its kernel.
+ERAS = """CREATE TABLE eras (
+    trial INTEGER PRIMARY KEY REFERENCES trials (n),
+    digest TEXT NOT NULL,
+    accelerator TEXT NOT NULL,
+    qemu TEXT NOT NULL,
+    host_kernel TEXT NOT NULL,
+    cpu TEXT NOT NULL,
+    cores INTEGER NOT NULL,
+    memory_gib INTEGER NOT NULL,
+    image TEXT NOT NULL,
+    disks TEXT NOT NULL,
+    boot TEXT NOT NULL
+) STRICT"""
 # How the runs that fill a cache were to end.
 FILL = {"fill": "TEXT NOT NULL DEFAULT 'whole'"}
 # A kernel that was built once more, from nothing, is the one that was measured; or why that cannot be told.

@@ -22,6 +22,7 @@ from bisector.store.later_tables import (
     EARLIER,
     EARLY_STOPS,
     ENDED,
+    ERAS,
     FILL,
     KERNEL_CHECKS,
     LATENCIES,
@@ -61,7 +62,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 22
+VERSION = 23
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -105,13 +106,14 @@ UPGRADES = {
         )
     ),
     21: f"{added('runs', SPEED)}; {KERNEL_CHECKS}",
+    22: ERAS,
 }
 
 _LATER = (
     *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
     *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE)),
     *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH), BUDGETS, added("mattering", AGAIN), EARLIER),
-    KERNEL_CHECKS,
+    *(KERNEL_CHECKS, ERAS),
 )
 
 TABLES = f"""

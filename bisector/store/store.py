@@ -13,7 +13,7 @@ from typing import Self
 from bisector.config import options
 from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, EarlyStop, JobFigures, Latency, Run
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, NotChanged, Relevance, Setup, Subject
-from bisector.core.trial import Artifact, Control, Fault, Origin, Taken, Timings, Trial
+from bisector.core.trial import Artifact, Control, Era, Fault, Origin, Taken, Timings, Trial
 from bisector.core.verdict import State
 from bisector.search.noise import Earlier
 from bisector.storage.dmcache import counted
@@ -234,6 +234,7 @@ class Store:
             trials = self.database.select("trials", "n")
             faults, kernels = self.database.grouped("faults", "trial"), self.database.grouped("kernels", "trial")
             artifacts, origins = self.database.grouped("artifacts", "trial"), self.database.grouped("origins", "trial")
+            eras = self.database.grouped("eras", "trial")
             runs = self._runs()
             controls = self._controls()
         asked = {n: control for control in controls for n in control.trials}
@@ -254,6 +255,7 @@ class Store:
                     runs=tuple(runs[row["n"]]),
                     origin=next((build(Origin, one) for one in origins[row["n"]]), None),
                     control=asked.get(row["n"]),
+                    era=next((build(Era, one) for one in eras[row["n"]]), None),
                 ),
             )
             for row in trials

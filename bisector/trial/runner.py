@@ -19,7 +19,7 @@ from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRe
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Run, round_name, run_words
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, Remade, Subject
-from bisector.core.trial import Fault, FaultKind, Fill, Stage, Timings, Trial
+from bisector.core.trial import Era, Fault, FaultKind, Fill, Stage, Timings, Trial
 from bisector.git.source_tree import SourceTree
 from bisector.host.files import our_files
 from bisector.host.load import ContentionMeter, host_id
@@ -105,6 +105,7 @@ class _Course:
     same_kernel_as: str | None = None
     runs: list[Run] = field(default_factory=list)
     on_host: bool = False
+    era: Era | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _start: float = field(init=False)
@@ -114,9 +115,12 @@ class _Course:
 
     def go(self) -> None:
         """Walk the path to its end, or until a fault is raised."""
+        has_guest = self.request.through is not Stage.BUILD
+        if has_guest:
+            self._look_at_host()
         self.kernel = self.build()
         self.same_kernel_as = self.request.measured_kernels.get(self.kernel.content_sha256)
-        if self.same_kernel_as is None and self.request.through is not Stage.BUILD:
+        if self.same_kernel_as is None and has_guest:
             self._measure(self.kernel)
         self.stage = Stage.DONE
 
@@ -134,6 +138,7 @@ class _Course:
             artifacts=(),
             same_kernel_as=self.same_kernel_as,
             fill=self.request.fill,
+            era=self.era,
         )
 
     @property
@@ -232,8 +237,14 @@ class _Course:
             append = self._settings.machine.append
             prepared = self.bench.machines.prepared(f"{self.request.n}", kernel, self.logs, self._storage, append)
             machine = stack.enter_context(prepared)
-            self.on_host = False
+            self._look_at_host()
             yield machine
+
+    def _look_at_host(self) -> None:
+        """What figures depend on here now: a build takes long enough for an upgrade."""
+        self.on_host = True
+        self.era = self.bench.machines.era(self._storage)
+        self.on_host = False
 
     def _lay_out(self, machine: Machine) -> MountedStack:
         storage, files = self._storage, self._settings.workload.files

@@ -15,7 +15,7 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError
 from bisector.core.shell import Shell
 from bisector.core.subject import Kernel
-from bisector.core.trial import Stage
+from bisector.core.trial import Era, Stage
 from bisector.vm.definition import DomainSpec
 from bisector.vm.image import GuestImage
 from bisector.vm.test_disk import ExistingDisk
@@ -179,6 +179,10 @@ class Machine(Protocol):
 
 class Machines(Protocol):
     """Makes the guests of one run."""
+
+    def era(self, storage: StorageSettings) -> Era | None:
+        """What figures on a stack depend on here; None until it is known what guests run under."""
+        ...
 
     def prepared(
         self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str

@@ -9,6 +9,7 @@ before each read, write and discard (nbdkit-delay-filter(1)). Up to 16 requests 
 
 import os
 import shutil
+import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -21,7 +22,7 @@ from bisector.host import process
 from bisector.host.files import direct_io, scratch
 from bisector.host.packages import not_installed
 from bisector.vm import test_disk
-from bisector.vm.block_device import BlockDevice, block_sizes
+from bisector.vm.block_device import BlockDevice, block_sizes, disk_name
 from bisector.vm.definition import DiskSource, DiskSpec, SourceKind
 from bisector.vm.test_disk import UsedDisks
 
@@ -80,6 +81,22 @@ def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[
         file = (run_dir if chosen.path is None else Path(chosen.path)) / _file_name(prefix, serial)
         if file.is_file():
             yield file
+
+
+def own_names(storage: StorageSettings, run_dir: Path) -> Iterator[str]:
+    """Each disk of the stack with the name of the host's disk that it is, or that its file lies on, where one is known.
+
+    A volume has its name in libvirt.
+    """
+    for serial, chosen in storage.used_disks.items():
+        if chosen.is_volume:
+            yield f"{serial}: {chosen.path}"
+            continue
+        with suppress(OSError):  # one that is gone is told where it is attached
+            found = Path(chosen.path or run_dir).stat()
+            number = found.st_rdev if stat.S_ISBLK(found.st_mode) else found.st_dev
+            if block_sizes(number) is not None:
+                yield f"{serial}: {disk_name(number)}"
 
 
 def _file_name(prefix: str, serial: str) -> str:

@@ -8,6 +8,7 @@ import dataclasses
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,17 +18,17 @@ from bisector.core import resources
 from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.subject import Kernel
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import Era, FaultKind, Stage
 from bisector.host.detached import machine_id
 from bisector.host.files import our_files, write_whole
 from bisector.host.load import host_facts
 from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
 from bisector.vm.console import Watch
 from bisector.vm.definition import DiskSpec, DomainSpec, command_line, domain_prefix, free_port
-from bisector.vm.disks import DiskUnavailable, attached, delayed
+from bisector.vm.disks import DiskUnavailable, attached, delayed, own_names
 from bisector.vm.guest import Guest
 from bisector.vm.hypervisor import open_hypervisor
-from bisector.vm.image import GuestImage, own_image
+from bisector.vm.image import GuestImage, own_image, sum_of
 from bisector.vm.image_build import build_image, overlay
 from bisector.vm.probes import ACCELERATOR_MEMORY, choose_accelerator
 
@@ -236,6 +237,29 @@ class VirtualMachines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._hypervisor.close()
+
+    def era(self, storage: StorageSettings) -> Era | None:
+        """What figures on a stack depend on here; None until it is known what guests run under."""
+        self._stay_connected()
+        if (accelerator := self._accelerator()) is None:
+            return None
+        host = host_facts()
+        return Era(
+            accelerator=accelerator.value,
+            qemu=self._hypervisor.qemu_version,
+            host_kernel=platform.release(),
+            cpu=host.cpu_model,
+            cores=host.cores,
+            memory_gib=round(host.memory_bytes / (1 << 30)),  # a kernel keeps more or less of it for itself
+            image=self._image_sum,
+            disks=tuple(own_names(storage, self._run_dir)),
+            boot=host.boot_id,
+        ).sealed
+
+    @cached_property
+    def _image_sum(self) -> str:
+        with our_files(self.image.root.parent):
+            return sum_of(self.image.root)[:16]
 
     @contextmanager
     def prepared(

@@ -10,10 +10,12 @@ from bisector.analysis import kernels
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
 from bisector.core.errors import UserError
+from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial
-from tests import fakes
-from tests.examples import BUSY
+from bisector.core.verdict import Verdict
+from tests import examples, fakes
+from tests.examples import BUSY, ERA, UPGRADED
 
 SETTINGS = options.load(directory=Path("/")).settings
 COMMIT = Commit("8" * 40, "7" * 40, "a commit", "2026-01-01T00:00:00+00:00")
@@ -64,3 +66,20 @@ def test_a_run_in_which_a_job_stood_still_is_measured_again_and_stops_nothing(me
 def test_a_sound_run_without_the_metric_is_told_at_once(metric: str) -> None:
     with pytest.raises(UserError, match=metric):
         replace(by(metric), trials=((1, with_first_job(SOUND, clat_p99_ns=None)),)).check_metric(COMMIT.sha)
+
+
+def test_a_run_that_was_clear_of_another_one_is_none_once_its_host_has_changed() -> None:
+    """That one was measured before; the line of the new era says nothing of it."""
+    old, culprit, new = (examples.commit(n) for n in (1, 2, 3))
+    stop = EarlyStop(StopReason.ABOVE, 12.0, 6_000.0, 2_800.0, "above", against=old.sha, apart=2.0)
+    before = [replace(fakes.trial(end, iops), era=ERA) for end, iops in ((old, 1_000.0), (new, 8_000.0))]
+    stopped = fakes.trial(culprit, 8_000.0, stopped=stop)
+    for era, weak in ((ERA, False), (UPGRADED, True)):
+        since = [replace(one, era=UPGRADED) for one in before]
+        trials = tuple(enumerate((*before, replace(stopped, era=era), *since), 1))
+        verdicts = list(Judging(SETTINGS, trials, old.sha, new.sha).judged_trials())
+        assert [judgement.verdict for *_, judgement in verdicts] == [
+            *(Verdict.OLD, Verdict.NEW),
+            Verdict.WEAK if weak else Verdict.NEW,
+            *(Verdict.OLD, Verdict.NEW),
+        ]

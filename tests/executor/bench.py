@@ -15,7 +15,7 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.figures import Run
 from bisector.core.subject import Compiler, Kernel
-from bisector.core.trial import Fault, Stage
+from bisector.core.trial import Era, Fault, Stage
 from bisector.executor.local import LocalExecutor
 from bisector.storage.layout import MountedStack
 from bisector.storage.stack import Stack
@@ -80,6 +80,9 @@ class Machines:
     at_boot: Exception | None = None
     guest: object = None
     attached: list[tuple[str, ...]] = field(default_factory=list)
+
+    def era(self, storage: StorageSettings) -> Era:
+        return examples.ERA
 
     @contextmanager
     def prepared(

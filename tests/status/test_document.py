@@ -19,7 +19,7 @@ from bisector.status.document import Status
 from bisector.status.view import BisectionView, BudgetView, InfraFaultView, LevelView
 from tests.docs import json_schema
 from tests.docs.json_schema import valid
-from tests.examples import baseline
+from tests.examples import ERA, baseline
 from tests.report import examples
 
 _TROUBLE = InfraFaultView("2026-03-01T10:00:00+00:00", "a" * 40, "box", "x")
@@ -36,7 +36,7 @@ _STOPPED = replace(
 )
 VIEWS = (
     replace(examples.two_changes(), levels=(LevelView(500.0, 502.0, 3), LevelView(1900.0, 3702.0, 4))),
-    examples.view(replace(examples.BROKEN, trial=replace(examples.BROKEN.trial, runs=(_STOPPED,)))),
+    examples.view(replace(examples.BROKEN, trial=replace(examples.BROKEN.trial, runs=(_STOPPED,), era=ERA))),
     replace(examples.found(), infra_faults=(_TROUBLE,), baselines=(baseline("ssd", 5_000.0),)),
     replace(examples.believed(), relevance=Relevance(5, 2)),
     replace(examples.narrowed(), budget=BudgetView(3_600.0, 3_500.0, is_over=True)),

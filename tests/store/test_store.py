@@ -28,7 +28,7 @@ from bisector.store.database import DATABASE
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, InFlight, NumberedTrial, Submitted, Work
 from bisector.store.rows import BisectionRow, InfraFaultRow
 from bisector.store.store import Store
-from tests.examples import baseline, cell, run
+from tests.examples import ERA, baseline, cell, run
 from tests.store import examples
 
 
@@ -59,7 +59,7 @@ def test_commits_that_a_person_gives_up_on_later_are_skips_like_those_of_the_sta
 def test_trials_come_back_in_order_of_measuring(store: Store) -> None:
     added = (
         *(examples.measured(9), examples.faulty(3), examples.stopped(4)),
-        *(examples.equal_kernel(5), examples.measured(9)),
+        *(examples.equal_kernel(5), replace(examples.measured(9), era=ERA)),
     )
     assert store.next_n == 1
     assert [store.add_trial(trial) for trial in added] == [1, 2, 3, 4, 5]
@@ -300,7 +300,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     store.database.connection.execute("ALTER TABLE faults DROP COLUMN cached")
     _before_imports(store)
     later_tables = ("mail_events", "mails", "relevance", "compilers", "build_tries", "early_stops", "taken")
-    of_comparisons = ("budgets", "placed", "blocks", "absent", "setups", "arms", "comparison")
+    of_comparisons = ("eras", "budgets", "placed", "blocks", "absent", "setups", "arms", "comparison")
     of_searches = (
         "kernel_checks",
         "earlier",

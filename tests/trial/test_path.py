@@ -18,7 +18,7 @@ from bisector.core.events import StageStarted
 from bisector.core.figures import Run
 from bisector.core.shell import Step
 from bisector.core.subject import Cell, Kind, Subject
-from bisector.core.trial import FaultKind, Stage, Trial
+from bisector.core.trial import Era, FaultKind, Stage, Trial, difference
 from bisector.kernel.image import commit_of
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
@@ -43,6 +43,28 @@ def place(tmp_path: Path) -> Place:
 
 
 # A trial that goes well
+
+
+def test_a_trial_says_what_its_figures_depend_on(place: Place) -> None:
+    """Also one that has no guest; content of the image, and not when it was written."""
+
+    def era(qemu: str = "7.2.22", ends: Stage = Stage.DONE) -> Era:
+        place.play(Script(SOUND)).qemu_version = qemu
+        request = replace(REQUEST, measured_kernels={examples.kernel().content_sha256: "a" * 40})
+        found = place.measure(REQUEST if ends is Stage.DONE else request).era
+        assert found is not None
+        return found
+
+    first = era()
+    assert (first.accelerator, first.qemu, first.digest) == ("tcg", "7.2.22", first.sealed.digest)
+    (place.path / "root.img").touch()
+    assert era() == era(ends=Stage.BUILD) == first
+    assert difference(first, era("7.2.23")) == "QEMU 7.2.22 → 7.2.23"
+    (place.path / "root.img").write_bytes(bytes(1 << 20) + b"lvm2 2.03.17")
+    rebuilt = era()
+    assert rebuilt.digest != first.digest
+    assert difference(first, rebuilt) == f"guest image {first.image} → {rebuilt.image}"
+    assert replace(first, boot="another").sealed.digest == first.digest
 
 
 @pytest.mark.parametrize(("stack", "runs"), [("lvmcache", ["empty", "full"]), ("ssd", ["ssd"]), ("hdd", ["hdd"])])

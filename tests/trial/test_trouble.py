@@ -30,6 +30,9 @@ class Machines:
     at_boot: Callable[[], None]
     boots: int = 0
 
+    def era(self, storage: object) -> None:
+        return None
+
     @contextmanager
     def prepared(self, name: str, kernel: Kernel, logs: Path, storage: object, append: str) -> Iterator["Machines"]:
         self.boots += 1

@@ -14,6 +14,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.vm import probes
 from bisector.vm.console import Watch
 from bisector.vm.definition import domain_prefix
+from bisector.vm.disks import own_names
 from bisector.vm.machine import VirtualMachines
 from tests import examples
 from tests.vm.domains import spec_of
@@ -134,6 +135,19 @@ def test_a_guest_has_the_disks_of_its_stack(
             f"{serial}.img" for serial in sorted(serials)
         ]
     assert not list(tmp_path.glob("*.img"))
+
+
+def test_the_own_names_of_disks_are_those_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path may lead to another disk one day; what lies on none of a known name has none."""
+    names = {tmp_path.stat().st_dev: "WD-1"}
+    monkeypatch.setattr("bisector.vm.disks.disk_name", names.get)
+    monkeypatch.setattr("bisector.vm.disks.block_sizes", names.get)
+    disks = {"storage.ssd.path": str(tmp_path), "storage.hdd.path": "volume:pool/raw"}
+    given = {"storage.stack": "lvmcache", "machine.connect": "qemu:///system", **disks}
+    storage = options.load(given, directory=tmp_path).settings.storage
+    assert list(own_names(storage, tmp_path)) == ["ssd: WD-1", "hdd: volume:pool/raw"]
+    names.clear()
+    assert list(own_names(storage, tmp_path)) == ["hdd: volume:pool/raw"]
 
 
 @dataclass
