@@ -7,7 +7,7 @@ from bisector.core.events import Listener, Note
 from bisector.core.subject import Compiler
 from bisector.executor.base import Executor
 from bisector.kernel.toolchain import check_unchanged
-from bisector.status.blocks import Blocks, Earlier
+from bisector.status.blocks import Blocks, BlockState, Earlier
 from bisector.store.comparison import Plan
 from bisector.store.store import Store
 
@@ -33,9 +33,17 @@ def usable_compilers(store: Store, executor: Executor, tell: Listener) -> tuple[
 def given_up_before(plan: Plan, store: Store, tell: Listener) -> Earlier:
     """How much earlier processes have on record; what they gave up of an arm is told, since it is tried again."""
     before = Blocks.of(plan, store)
+    _tell_interrupted(before, tell)
     now = replace(before, earlier=before.so_far)
     for arm, one in enumerate(plan.arms):
         for why in dict.fromkeys(before.absent(setup, arm) for setup in range(len(plan.setups))):
             if why and why not in {now.absent(setup, arm) for setup in range(len(plan.setups))}:
                 tell(Note(f"{one.name} is tried again: {why}"))
     return before.so_far
+
+
+def _tell_interrupted(blocks: Blocks, tell: Listener) -> None:
+    """Tell of the blocks that were left open by the process before this one."""
+    for block in blocks.blocks:
+        if blocks.state(block) is BlockState.INTERRUPTED and blocks.left(block):
+            tell(Note(f"block {block.n} does not count and is begun anew: {blocks.why(block)}"))

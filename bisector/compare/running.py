@@ -25,7 +25,7 @@ from bisector.core.verdict import Terms, Verdict
 from bisector.executor.base import BuildRequest, Failed, Finished, Job, News, Progress, Request, of_its_job
 from bisector.host.files import inside
 from bisector.status import kernels
-from bisector.status.blocks import BUILT_IN, Blocks, Earlier, judged
+from bisector.status.blocks import BUILT_IN, Blocks, BlockState, Earlier, judged
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.progress import left_s
 from bisector.store.comparison import Placed, Plan
@@ -275,8 +275,11 @@ class Comparison:
             self.tell(Note(f"{planned.setup}: {said}"))
         if verdict is Verdict.WEAK:  # zero and below are measured here
             Judging(planned.settings, ((n, trial),)).check_metric(trial.commit.sha)
+        blocks = self._blocks()
         if verdict is not Verdict.MEASURED:
             self._say(submitted.host, Note(f"block {block.n} does not count"))
+        elif blocks.state(block) is BlockState.INTERRUPTED:
+            self._say(submitted.host, Note(f"block {block.n} does not count and is begun anew: {blocks.why(block)}"))
 
     def _take_late(self, news: Finished | Failed) -> None:
         """What was given up since its host was silent; a trial counts like any other, unless it was measured again."""

@@ -48,7 +48,8 @@ class ComparedKernel:
 class MeasuredBlock:
     """A block as it was measured: the arms with the numbers of their trials, in order; ``counts`` is empty or why not.
 
-    ``round`` counts the blocks of a setup, ``seed`` is the workload's. ``host`` has measured it, if anybody has yet.
+    ``round`` counts the blocks of a setup, ``seed`` is the workload's. ``host`` has measured it, if anybody has yet, in
+    the ``era`` with this digest.
     """
 
     n: int
@@ -58,6 +59,7 @@ class MeasuredBlock:
     order: tuple[tuple[str, int | None], ...]
     why_void: str = ""
     host: str = ""
+    era: str = ""
 
 
 @dataclass(frozen=True, slots=True)

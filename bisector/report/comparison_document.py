@@ -119,6 +119,7 @@ class ComparedBlock(Record, frozen=True, kw_only=True):
     round: Annotated[int, "which block of its setup, from 1"]
     seed: Annotated[int, "seed of the workload"]
     host: Annotated[str | None, "name of the host that has measured it; `null` before its first trial"]
+    era: Annotated[str | None, "digest of that host's era, which the facts of `hosts` tell of; `null` if not known"]
     order: Annotated[tuple[ComparedTrial, ...], "the kernels in the order of measuring"]
     void: Annotated[str, "why it does not count; empty if it does"]
 
@@ -307,6 +308,7 @@ def _block(block: MeasuredBlock) -> ComparedBlock:
         round=block.round,
         seed=block.seed,
         host=block.host or None,
+        era=block.era or None,
         order=tuple(ComparedTrial(arm=arm, n=n) for arm, n in block.order),
         void=block.why_void,
     )

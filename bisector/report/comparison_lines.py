@@ -51,8 +51,10 @@ def measured(blocks: Blocks) -> Iterator[str]:
     plan = blocks.plan
     first, *others = (arm.name for arm in plan.arms)
     void = blocks.count(BlockState.WEAK) + blocks.count(BlockState.FAILED)
+    interrupted = blocks.count(BlockState.INTERRUPTED)
     lost = sum(not (comparable(blocks, setup) or blocks.counted(setup)) for setup in range(len(plan.setups)))
     setups = units.plural(len(plan.setups), "setup") + (f", {lost} of them n/a" if lost else "")
     what = f"{', '.join(others)} against {first} on {setups}"
     done = f"{units.plural(blocks.count(BlockState.DONE), 'block')} measured"
-    yield f"{what}: {done}" + (f", {void} weak or failed" if void else "")
+    besides = (f", {void} weak or failed" if void else "") + (f", {interrupted} interrupted" if interrupted else "")
+    yield f"{what}: {done}{besides}"

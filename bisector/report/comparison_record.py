@@ -96,7 +96,8 @@ def _measured(block: Block, blocks: Blocks) -> MeasuredBlock:
     arms, trials = [blocks.plan.arms[arm].name for arm in block.arms], blocks.trials(block)
     order = tuple((arm, trials[arm][0] if arm in trials else None) for arm in arms)
     setup, host = names(blocks.plan)[block.setup], blocks.host(block)
-    return MeasuredBlock(block.n, setup, block.round, block.seed, order, blocks.why(block), host)
+    era = next((trial.era.digest for _, trial in trials.values() if trial.era is not None), "")
+    return MeasuredBlock(block.n, setup, block.round, block.seed, order, blocks.why(block), host, era)
 
 
 def _of_setup(blocks: Blocks, setup: int) -> list[Trial]:

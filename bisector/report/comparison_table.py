@@ -225,7 +225,7 @@ def sentences(result: Result) -> Iterator[str]:
             " may have made the difference."
         )
     if result.void:
-        yield f"{units.plural(result.void, 'block')} with a weak or failed run did not count{_instead(result)}."
+        yield f"{units.plural(result.void, 'block')} did not count (weak, failed or interrupted){_instead(result)}."
 
 
 def _instead(result: Result) -> str:

@@ -4,22 +4,26 @@ A block counts when each of its arms has a sound trial. After one that is weak, 
 nothing more is measured in a block: it stays on record and does not count, and another one takes its place. So the
 figures that are compared were always measured close together, by the rule that was set before.
 
-A block that was interrupted is gone on with, on the same host: a run directory can be taken to another one, and a block
-of two hosts does not count. The pause may change figures; since the arms are in a random order, it
-does so for each of them as often, which is noise and no bias.
+A block that was interrupted does not count either: its process or the boot of its host ended before it did, the host
+changed, or between two of its trials more time passed than the longest of them took. What drifts over hours is in all
+figures of a block only as long as they are measured in one go.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
+from operator import attrgetter
 
 from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
 from bisector.analysis.judgement import judged_run, why_unscored
 from bisector.analysis.speed import Speed, speed_of, why_unlike
-from bisector.analysis.verdicts import Judging
+from bisector.analysis.verdicts import Judging, host_of
+from bisector.core import units
 from bisector.core.subject import Compiler
-from bisector.core.trial import Fault, Stage, Trial
+from bisector.core.trial import Fault, Stage, Trial, difference
 from bisector.core.verdict import Verdict
 from bisector.status import kernels
 from bisector.status.compared import Arm as Shown
@@ -31,6 +35,7 @@ from bisector.store.store import Store
 
 _OF_ANY_SETUP = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD, Stage.BOOT)  # no stack and no workload has a part in these
 _ORDER = tuple(Stage)
+_A_SECOND_S = 1.0  # to which times are on record
 BUILT_IN = (
     "an image boots without its initramfs and modules: what the guest needs has to be built in, as kconfigs/vm.config"
     " has it (virtio_pci, virtio_blk, virtio_net, ext4, the serial console)"
@@ -38,12 +43,18 @@ BUILT_IN = (
 
 
 class BlockState(StrEnum):
-    """How a block stands: OPEN lacks trials, DONE counts, and instead of WEAK and FAILED ones another is begun."""
+    """How a block stands: OPEN lacks trials, DONE counts, and instead of the others another one is begun."""
 
     OPEN = "open"
     DONE = "done"
     WEAK = "weak"
     FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the block does not count, and never will."""
+        return self not in (BlockState.OPEN, BlockState.DONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +74,11 @@ _ENDED_BY = {Verdict.WEAK: BlockState.WEAK, Verdict.SKIP: BlockState.FAILED}
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a plan as they stand, with their trials, and what was tried of building its kernels."""
+    """The blocks of a plan as they stand, with their trials, and what was tried of building its kernels.
+
+    ``processes`` tells by which process each trial was submitted and recorded, ``process`` is the last one, and the
+    blocks that are ``under_way`` have a trial of which something may be heard.
+    """
 
     plan: Plan
     blocks: tuple[Block, ...] = ()
@@ -71,12 +86,16 @@ class Blocks:
     compilers: tuple[Compiler, ...] = ()
     build_tries: tuple[BuildTry, ...] = ()
     earlier: Earlier = Earlier()
+    processes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    process: int = 0
+    under_way: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, plan: Plan, store: Store, earlier: Earlier | None = None) -> "Blocks":
         """As they are on record, for the process that comes after the ``earlier`` ones; for a reader without."""
         facts = (store.blocks(), store.placed(), store.compilers(), store.build_tries())
-        return cls(plan, *facts, earlier or Earlier())
+        under_way = frozenset(one.submitted.block for one in store.in_flight() if one.submitted.block is not None)
+        return cls(plan, *facts, earlier or Earlier(), store.processes(), store.process(), under_way)
 
     @property
     def so_far(self) -> Earlier:
@@ -88,7 +107,7 @@ class Blocks:
         return self._outcomes[block.n][0]
 
     def why(self, block: Block) -> str:
-        """Why a block is weak or has failed, in a sentence; else empty."""
+        """Why a block does not count, in a sentence; else empty."""
         return self._outcomes[block.n][1]
 
     def host(self, block: Block) -> str:
@@ -257,7 +276,38 @@ class Blocks:
             return BlockState.WEAK, f"measured on {' and '.join(hosts)}, whose figures cannot be compared"
         if why := self._changed_speed(block, measured):
             return BlockState.WEAK, why
-        return (BlockState.DONE if len(measured) == len(block.arms) else BlockState.OPEN), ""
+        is_whole = len(measured) == len(block.arms)
+        goes_on = is_whole or not measured or block.n in self.under_way
+        if why := self._interruption(sorted(measured, key=attrgetter("n")), goes_on=goes_on):
+            return BlockState.INTERRUPTED, why
+        return (BlockState.DONE if is_whole else BlockState.OPEN), ""
+
+    def _interruption(self, measured: Sequence[Placed], *, goes_on: bool) -> str:
+        """What came between two trials of a block, or came before the next one can; empty if nothing did."""
+        longest_s = max((one.trial.timings.total_s for one in measured), default=0.0)
+        for before, after in pairwise(measured):
+            if why := self._between(before, after, longest_s):
+                return f"interrupted after trial {before.n}: {why}"
+        if not goes_on and self._recorded_by(measured[-1]) != self.process:
+            return f"interrupted after trial {measured[-1].n}: its process ended"
+        return ""
+
+    def _recorded_by(self, one: Placed) -> int:
+        return self.processes.get(one.n, (0, 0))[1]
+
+    def _between(self, before: Placed, after: Placed, longest_s: float) -> str:
+        one, other = before.trial, after.trial
+        if host_of(one) != host_of(other):
+            return f"the host changed: {difference(one.era, other.era)}"
+        if one.era is not None and other.era is not None and one.era.boot != other.era.boot:
+            return "the host was booted anew"
+        if self._recorded_by(before) != self.processes.get(after.n, (0, 0))[0]:
+            return "its process ended"
+        began, ended = (datetime.fromisoformat(trial.started_at) for trial in (other, one))
+        gap_s = (began - ended).total_seconds() - one.timings.total_s
+        if gap_s > longest_s + _A_SECOND_S:
+            return f"{units.duration(gap_s)} passed, and its longest trial took {units.duration(longest_s)}"
+        return ""
 
     def _changed_speed(self, block: Block, measured: Sequence[Placed]) -> str:
         """Which arm the host's cores ran at another speed for than for the first one, and at which; else empty."""
@@ -315,7 +365,7 @@ def _measured(blocks: Blocks, setup: int, name: str) -> Measured:
     plan = blocks.plan
     planned, counted = plan.setups[setup], blocks.counted(setup)
     absent = {arm.name: why for n, arm in enumerate(plan.arms) if (why := blocks.absent(setup, n))}
-    void = [one for one in blocks.of_setup(setup) if blocks.state(one) in _ENDED_BY.values()]
+    void = [one for one in blocks.of_setup(setup) if blocks.state(one).is_void]
     last = counted[-1].n if counted else 0
     sound = tuple(SoundBlock(one.round, blocks.trials(one), one.seed) for one in counted)
     missing = sum(one.n > last for one in void)

@@ -47,8 +47,8 @@ class Measured:
     """A setup, the figure that decides on it, and its sound blocks.
 
     ``absent`` has the arms that are measured on it no more, or never were, each with the reason. ``void`` counts the
-    blocks with a weak or failed run, ``missing`` those of them after which there is no sound one. ``name`` is that by
-    which people know the setup. ``alpha`` is what the intervals leave out.
+    blocks that were weak, failed or interrupted, ``missing`` those of them after which there is no sound one. ``name``
+    is that by which people know the setup. ``alpha`` is what the intervals leave out.
     """
 
     setup: Setup

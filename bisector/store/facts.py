@@ -227,9 +227,16 @@ def _row_now(table: str) -> Callable[[Database, Any], int]:
     return lambda database, fact: database.insert(table, {"at": now(), **columns(fact)})
 
 
+def _row_of_process(table: str) -> Callable[[Database, Any], int]:
+    """The same with the process that records it, which is known by the state that it entered."""
+    return lambda database, fact: database.insert(
+        table, {"at": now(), "process": database.greatest("states", "id"), **columns(fact)}
+    )
+
+
 _WRITERS: dict[type[Fact], Callable[[Database, Any], int]] = {
-    Submitted: _row_now("submitted"),
-    Ended: _row_now("ended"),
+    Submitted: _row_of_process("submitted"),
+    Ended: _row_of_process("ended"),
     NumberedTrial: _add_trial,
     Control: _row("controls"),
     Block: _row_now("blocks"),

@@ -205,6 +205,8 @@ AGAIN = {"again": "REAL"}
 OUT_OF_TIME = {"out_of_time": "INTEGER NOT NULL DEFAULT 0"}
 # To which block and arm a submission belongs.
 PLACE = {"block": "INTEGER", "arm": "INTEGER"}
+# In which state, by its number, something was submitted or ended: the last one is that of the process that says so.
+PROCESS = {"process": "INTEGER NOT NULL DEFAULT 0"}
 # What a trial was measured on. One of an older version has neither: its setup is that of the settings; with ``alone``,
 # the name of a disk, it is that disk under the file system of the settings. Of what others measured it is not told.
 SETUP = {"stack": "TEXT", "workload": "TEXT"}

@@ -34,6 +34,7 @@ from bisector.store.later_tables import (
     OUT_OF_TIME,
     OWN_FILE,
     PLACE,
+    PROCESS,
     RELEVANCE,
     SETUP,
     SKIPS,
@@ -106,14 +107,14 @@ UPGRADES = {
         )
     ),
     21: f"{added('runs', SPEED)}; {KERNEL_CHECKS}",
-    22: ERAS,
+    22: "; ".join((ERAS, added("submitted", PROCESS), added("ended", PROCESS))),
 }
 
 _LATER = (
     *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
-    *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE)),
+    *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE | PROCESS)),
     *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH), BUDGETS, added("mattering", AGAIN), EARLIER),
-    *(KERNEL_CHECKS, ERAS),
+    *(KERNEL_CHECKS, ERAS, added("ended", PROCESS)),
 )
 
 TABLES = f"""

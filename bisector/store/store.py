@@ -199,6 +199,14 @@ class Store:
         known = sorted((*self.trials(), *self.baselines()), key=itemgetter(0))
         return tuple(plan.placed(n, places[n], trial) for n, trial in known if n in places)
 
+    def processes(self) -> dict[int, tuple[int, int]]:
+        """By which process each trial was submitted, and by which its end was recorded; 0 where that is not known."""
+        return submissions.processes(self.database)
+
+    def process(self) -> int:
+        """The last process that measured; 0 where there was none."""
+        return max((row["id"] for row in self.database.select("states") if row["state"] == State.RUNNING), default=0)
+
     def spent_s(self) -> float:
         """Seconds between the submissions and the ends of what was done, or failed, by the host that had the most."""
         return times.of_work_s(self.database)

@@ -20,6 +20,16 @@ def that_ended(database: Database, ending: Ending | None) -> tuple[InFlight, ...
     return tuple(InFlight(row["id"], build(Submitted, row)) for row in rows)
 
 
+def processes(database: Database) -> dict[int, tuple[int, int]]:
+    """By which process each trial was submitted, and by which its end was recorded, by the trial's number."""
+    if not database.has("submitted"):
+        return {}
+    with database.snapshot():
+        ended = {row["submission"]: row.get("process", 0) for row in database.select("ended")}
+        rows = [row for row in database.select("submitted", "id") if row["id"] in ended and row["n"] is not None]
+    return {row["n"]: (row.get("process", 0), ended[row["id"]]) for row in rows}
+
+
 def silent(database: Database) -> tuple[InFlight, ...]:
     """Those of which nothing was heard in time, and of which no trial came since."""
     found = that_ended(database, Ending.SILENT)

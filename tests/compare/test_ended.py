@@ -1,5 +1,6 @@
 """Comparisons that were killed, ended with an error or were given up: what is shown, and how they go on."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def test_killed_at_its_end_a_run_is_shown_and_cleared_away(
     assert desk.held()
     before = desk.blocks()
     assert "measured: 2 blocks on each setup" in shown(capsys, "resume", "--run-dir", "run", "--quiet")
-    assert desk.blocks() == before
+    assert replace(desk.blocks(), process=before.process) == before
     assert len(desk.bench.requests) == 4
     assert not (run / "build").exists()
     assert desk.held() == set()

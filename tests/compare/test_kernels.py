@@ -61,7 +61,7 @@ def test_an_arm_that_would_be_another_kernel_stops_the_run_and_is_named(
         stopped.go_on()
     assert caught.value.exit_code == 2
     assert caught.value.message.startswith(
-        f"{changed} on fio(partial.fio) on hdd+ext4, block 2, stage build: the kernel that was measured is kept no"
+        f"{changed} on fio(partial.fio) on hdd+ext4, block 3, stage build: the kernel that was measured is kept no"
         " more, and built once more it is another one: "
     )
     assert "begin anew: `bisector report` ends with the command" in caught.value.hint

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from bisector.store.facts import BuildTry
 from tests import fakes
 from tests.compare import planted
 from tests.compare.played import ARMS, BUILT, MORE, PLAN, SETUPS, cell, nothing, played, sound
+from tests.examples import ERA, STARTED_AT, UPGRADED
 
 
 def test_each_block_measures_every_arm_once_in_rounds() -> None:
@@ -369,3 +371,51 @@ def test_an_arm_that_is_lost_keeps_its_values() -> None:
     assert [len(side.values) for side in row.sides] == [5, 3, 5]
     assert row.sides[1].absent == "after block 3: panic: Kernel panic - not syncing: test"
     assert [change.effect and change.effect.blocks for change in row.changes] == [3, 5]
+
+
+def later(trial: Trial, seconds: float, **more: object) -> Trial:
+    began = datetime.fromisoformat(STARTED_AT) + timedelta(seconds=seconds)
+    return replace(trial, started_at=began.isoformat(timespec="seconds"), **more)  # type: ignore[arg-type] # its own fields
+
+
+@pytest.mark.parametrize(
+    ("seconds", "more", "processes", "why"),
+    [
+        (60.0, {}, {1: (1, 1), 2: (1, 2)}, ""),
+        (121.0, {}, {}, ""),
+        (122.0, {}, {}, "1 min 2 s passed, and its longest trial took 1 min"),
+        (3 * 86_400.0, {}, {}, "3 d passed, and its longest trial took 1 min"),
+        (60.0, {}, {1: (1, 1), 2: (2, 2)}, "its process ended"),
+        (60.0, {"era": replace(ERA, boot="b2")}, {}, "the host was booted anew"),
+        (60.0, {"era": UPGRADED}, {}, "the host changed: QEMU 7.2.22 → 7.2.23"),
+    ],
+)
+def test_a_block_that_was_interrupted_is_begun_anew(
+    seconds: float, more: dict[str, object], processes: dict[int, tuple[int, int]], why: str
+) -> None:
+    plan = replace(PLAN, setups=SETUPS[1:], arms=ARMS[:2], extent=Extent(7, 1))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        trial = replace(sound(plan)(measure, n), era=ERA)
+        return later(trial, seconds + 60 * n, **more) if n > 1 else later(trial, 120.0)
+
+    blocks, done = played(nothing(plan), outcome)
+    first, *others = blocks.blocks
+    assert done == Done("1 block on each setup")
+    blocks = replace(blocks, processes=processes)
+    state = BlockState.INTERRUPTED if why else BlockState.DONE
+    assert (blocks.state(first), blocks.why(first)) == (state, why and f"interrupted after trial 1: {why}")
+    anew = [(BlockState.DONE, first.round)] if why and not processes else []
+    assert [(blocks.state(one), one.round) for one in others] == anew
+
+
+def test_of_a_block_that_an_earlier_process_left_open_nothing_more_is_measured() -> None:
+    plan = replace(PLAN, setups=SETUPS[1:], extent=Extent(7, 1))
+    begun = replace(nothing(plan), blocks=(Block(1, 0, 1, 5, (2, 0, 1)),), process=2)
+    assert step(Facts(begun)) == Measure(begun.blocks[0], 2)
+    one = Placed(1, Place(1, 2), planted.trial(cell(plan, begun.blocks[0], 2), 1_000.0))
+    assert step(Facts(replace(begun, placed=(one,), processes={1: (1, 2)}))) == Measure(begun.blocks[0], 0)
+    left = replace(begun, placed=(one,), processes={1: (1, 1)})
+    assert isinstance(step(Facts(left)), Begin)
+    assert left.state(left.blocks[0]) is BlockState.INTERRUPTED
+    assert replace(left, under_way=frozenset((1,))).state(left.blocks[0]) is BlockState.OPEN

@@ -211,7 +211,12 @@ def test_ctrl_c_leaves_what_was_measured(desk: Desk, monkeypatch: pytest.MonkeyP
     assert any(
         isinstance(event, Note) and "trial 2, of " in event.text and "is lost" in event.text for event in desk.told
     )
-    assert [one.n for one in desk.blocks().placed] == [1, 2, 3, 4]
+    why = "interrupted after trial 1: its process ended"
+    assert Note(f"block 1 does not count and is begun anew: {why}") in desk.told
+    blocks = desk.blocks()
+    assert [one.n for one in blocks.placed] == [1, 2, 3, 4, 5]
+    assert [blocks.why(block) for block in blocks.blocks] == [why, "", ""]
+    assert blocks.count(BlockState.DONE) == 2
 
 
 def test_clone_that_a_workload_searches_is_made_before_the_first_trial(

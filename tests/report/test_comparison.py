@@ -92,9 +92,9 @@ def test_kernel_that_is_lost_has_its_values_its_word_and_the_reason() -> None:
 @pytest.mark.parametrize(
     ("void", "missing", "said"),
     [
-        (2, 0, "2 blocks with a weak or failed run did not count; others took their place."),
-        (1, 1, "1 block with a weak or failed run did not count; no sound one was measured since."),
-        (4, 3, "4 blocks with a weak or failed run did not count; no sound one was measured after 3 of them."),
+        (2, 0, "2 blocks did not count (weak, failed or interrupted); others took their place."),
+        (1, 1, "1 block did not count (weak, failed or interrupted); no sound one was measured since."),
+        (4, 3, "4 blocks did not count (weak, failed or interrupted); no sound one was measured after 3 of them."),
     ],
 )
 def test_blocks_that_did_not_count(void: int, missing: int, said: str) -> None:
