@@ -69,6 +69,7 @@ class ShownNight(Record, frozen=True, kw_only=True, rename={"klass": "class"}):
     value: Annotated[float | None, "value of the last run by the `objective`, or `null`"]
     jobs: Annotated[tuple[NightFigure, ...], "all values that were measured"]
     host: Annotated[str | None, "host that measured"]
+    era: Annotated[str | None, "digest of the era of that host; `null` where that is not known"]
     klass: Annotated[Class | None, "how the tip compares with `compared_with`; `null` where nothing was measured"]
     compared_with: Annotated[ComparedWith | None, "commit that the tip was compared with"]
     level_change: Annotated[ChangedLevel | None, "change of level that begins with this night"]
@@ -171,6 +172,7 @@ def _shown(point: Point, night: Night, name: str | Absent = ABSENT) -> ShownNigh
         value=measured.value if measured else None,
         jobs=tuple(map(_figure, measured.figures)) if measured else (),
         host=measured.host if measured else None,
+        era=(measured.era or None) if measured else None,
         klass=one.klass,
         compared_with=_compared(one.reference) if one.reference else None,
         level_change=_level(point.change) if point.change else None,

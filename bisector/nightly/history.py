@@ -68,10 +68,10 @@ def trends(events: Sequence[Event], only: str | None = None) -> tuple[Trend, ...
 
 
 def _trend(job: str, story: Story) -> Trend:
-    """Levels are looked for among values of the same settings and the same host."""
+    """Levels are looked for among values of the same settings and the same host in one era."""
     begun: dict[int, LevelChange] = {}
     figures = [(one.night, one.measured) for one in story.nights if one.measured and one.measured.value]
-    for _, alike in groupby(figures, key=lambda one: (one[1].conditions, one[1].host, one[1].objective)):
+    for _, alike in groupby(figures, key=lambda one: one[1].got):
         nights = list(alike)
         found = changes(np.array([measured.value for _, measured in nights]))
         begun |= {nights[change.at][0]: change for change in found}
@@ -170,7 +170,9 @@ def _panel(trend: Trend, began: Mapping[int, datetime], around: timedelta) -> Pa
     where = f": {tips[-1].rev} of {tips[-1].repository}" if tips else ""
     objective = trend.objective
     measured = [(began[one.night], one, one.measured) for one in _nights(trend) if one.measured and _value(one, trend)]
-    alike = [list(group) for _, group in groupby(measured, key=lambda one: (one[2].conditions, one[2].host))]
+    alike = [
+        list(group) for _, group in groupby(measured, key=lambda one: (one[2].conditions, one[2].host, one[2].era))
+    ]
     return Panel(
         title=clean(f"{trend.job}{where}"),
         objective=objective,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bisector.analysis.judgement import Measured, judged_run
+from bisector.analysis.verdicts import changes_of_hosts
 from bisector.bisect.equipment import Equip, Equipment
 from bisector.bisect.single import Attempts, Settled, Single, heard, next_end, settle
 from bisector.config import Settings
@@ -143,8 +144,16 @@ class TipBench:
                 for target in targets:
                     purpose = f"{self.job.name}: {target.role} {target.rev}"
                     settled = settle(settings, target.commit, attempts, purpose)
+                    self._tell_what_changed(single.store, settled)
                     record(self._measurement(run, target, settled, settings))
             discard(run.path / "build")
+
+    def _tell_what_changed(self, store: Store, settled: Settled) -> None:
+        """Say so where the host was another one at the last trial of before: then this one is compared with nothing."""
+        (first, _), *_ = settled.trials
+        for one in changes_of_hosts(store.trials()):
+            if one.since == first:
+                self._say(f"{one.host} changed since trial {one.before}: {one.what}; a new history begins there")
 
     def _host(self, equipment: Equipment, store: Store) -> str:
         if self.means.hosts is None:
@@ -164,6 +173,7 @@ class TipBench:
     def _measurement(self, run: RunDirectory, target: Target, settled: Settled, settings: Settings) -> Measurement:
         n, trial = settled.trials[-1]
         sound = settled.settlement.trial if isinstance(settled.settlement, Measured) else None
+        era = (sound or trial).era
         counts = next((n for n, trial in settled.trials if trial is sound), None)
         why = "" if isinstance(settled.settlement, Measured) else settled.settlement.why
         objective = settings.bisect.objective
@@ -185,4 +195,5 @@ class TipBench:
             metric=objective.metric,
             over=objective.over,
             n=counts,
+            era=era.digest if era is not None else "",
         )

@@ -41,6 +41,7 @@ class Reference:
     conditions: str
     host: str
     objective: Objective = field(default_factory=Objective)
+    era: str = ""
 
     @property
     def text(self) -> str:
@@ -105,12 +106,13 @@ class Story:
     def knows_tag(self, sha: str, conditions: str) -> bool:
         """Whether this tag was measured last, and there is nothing to gain from doing it again.
 
-        There is once tips are measured on another host: they can be compared with nothing else there.
+        There is once tips are measured on another host, or on it in another era: there they can be compared with
+        nothing else.
         """
         tag, tip = self.tag, self.last
         if tag is None or not _settles(tag, sha, conditions):
             return False
-        return tip is None or tip.conditions != conditions or tip.host == tag.host
+        return tip is None or tip.conditions != conditions or (tip.host, tip.era) == (tag.host, tag.era)
 
     @property
     def told(self) -> frozenset[str]:
@@ -201,8 +203,7 @@ def classify(measured: Measurement, reference: Reference | None) -> Class:
 
 
 def _alike(measured: Measurement, reference: Reference) -> bool:
-    got = (measured.conditions, measured.host, measured.objective)
-    return got == (reference.conditions, reference.host, reference.objective)
+    return measured.got == (reference.conditions, reference.host, reference.objective, reference.era)
 
 
 def _settles(measured: Measurement | None, sha: str, conditions: str) -> bool:
@@ -226,5 +227,4 @@ def _concluded(story: Story, concluded: Concluded) -> Story:
 def _reference(measured: Measurement) -> Reference | None:
     if measured.value is None:
         return None
-    got = (measured.conditions, measured.host, measured.objective)
-    return Reference(measured.sha, measured.rev, measured.value, *got)
+    return Reference(measured.sha, measured.rev, measured.value, *measured.got)

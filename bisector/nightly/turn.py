@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from bisector.analysis.judgement import Measured
-from bisector.analysis.verdicts import Judging
+from bisector.analysis.verdicts import Judging, in_era
 from bisector.bisect import session
 from bisector.config import options
 from bisector.core.deadline import Deadline
@@ -164,7 +164,7 @@ class Turn:
         last = self._story().last
         if last is None:
             return None
-        own = judging.on(last.host)
+        own = judging.on(in_era(last.host, last.era))
         if isinstance(settled := own.settlement(sha), Measured):
             return own.value(settled.trial)
         return last.value if seen and last.sha == sha else None

@@ -64,7 +64,8 @@ CREATE TABLE measurements (
     directory TEXT NOT NULL,
     metric TEXT NOT NULL DEFAULT 'read.iops',
     over TEXT NOT NULL DEFAULT 'worst',
-    n INTEGER
+    n INTEGER,
+    era TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
 CREATE TABLE figures (
@@ -124,11 +125,12 @@ _UPGRADES = {
     "ALTER TABLE measurements ADD COLUMN over TEXT NOT NULL DEFAULT 'worst'",
     2: "ALTER TABLE figures ADD COLUMN metric TEXT",
     3: "ALTER TABLE measurements ADD COLUMN n INTEGER",
+    4: "ALTER TABLE measurements ADD COLUMN era TEXT NOT NULL DEFAULT ''",
 }
 
 NIGHTS = Schema(
     application_id=0x6273636E,  # "bscn"
-    version=4,
+    version=5,
     tables=_TABLES,
     upgrades=_UPGRADES,
     named_by="it is made by the first night: bisector nightly --config FILE",

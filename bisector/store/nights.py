@@ -78,7 +78,8 @@ class Measurement:
     where nothing can be concluded: for a ``fault`` of the kernel, or because the evidence stayed weak; ``why`` says so.
     ``directory`` holds the files of the last trial, in a run directory with a store. ``n`` is the number of the trial
     there that counts, and ``figures`` are that trial's, one for each job and run: none where the store is gone. Nights
-    before there were such stores have figures of their own, and no ``n``.
+    before there were such stores have figures of their own, and no ``n``. ``era`` is the digest of that of its host,
+    empty where it is not known.
     """
 
     role: Role
@@ -99,6 +100,7 @@ class Measurement:
     metric: str = "read.iops"
     over: str = "worst"
     n: int | None = None
+    era: str = ""
 
     @property
     def run_dir(self) -> Path:
@@ -109,6 +111,11 @@ class Measurement:
     def objective(self) -> Objective:
         """What decided that night."""
         return Objective(self.metric, self.over)
+
+    @property
+    def got(self) -> tuple[str, str, Objective, str]:
+        """By which settings, where, by what and in which era: only values that were got alike are compared."""
+        return self.conditions, self.host, self.objective, self.era
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 from bisector.cli import main
 from bisector.config import Settings
 from bisector.core.errors import Finding, Grade
+from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.doctor import checks
 from bisector.git.command import Answer, Door
 from bisector.store.nights import Ending, Measurement
 from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
 from tests import fakes
+from tests.examples import ERA, UPGRADED
 from tests.git import histories
 from tests.nightly.conftest import Make, World
 
@@ -111,6 +115,29 @@ def test_what_spoils_figures_or_records_is_told(world: World, monkeypatch: pytes
     world.night()
     ((_, run_dir),) = world.letters.reports
     assert f"cache: warning: run directory: {run_dir.name} is on tmpfs" in world.told
+
+
+def test_a_tip_of_another_era_is_no_regression_and_begins_a_new_history(world: World) -> None:
+    """KVM is gone, say: everything is slower."""
+    bench = world.engines["cache"]
+    usual, era = bench.measure, [ERA]
+
+    def measure(request: TrialRequest) -> Trial:
+        return replace(usual(request), era=era[0])
+
+    bench.measure = measure  # type: ignore[method-assign] # a host that changes
+    world.night()
+    era[0], bench.slow_iops = UPGRADED, bench.slow_iops / 8
+    for tip in ("c3", "c4"):
+        world.push("cache", tip)
+        world.night()
+    assert world.measured() == ["c2", "c3", "c4"]
+    assert world.classes() == ["first", "first", "same"]
+    said = f"cache: {fakes.HOST} changed since trial 1: QEMU 7.2.22 → 7.2.23; a new history begins there"
+    assert [text for text in world.told if "changed" in text] == [said]
+    assert [one.measured.era for one in world.story().nights if one.measured] == [
+        ERA.digest, UPGRADED.digest, UPGRADED.digest,
+    ]  # fmt: skip
 
 
 def test_recovery_is_not_bisected_where_regressions_are_wanted(world: World) -> None:

@@ -67,6 +67,13 @@ def test_nights_of_later_versions_mean_what_they_meant(tmp_path: Path, version: 
         assert [night.ending for night in record.nights()] == [Ending.DONE]
 
 
+@pytest.mark.parametrize("readonly", [True, False])
+def test_nights_that_version_4_wrote_are_of_an_era_that_is_not_known(tmp_path: Path, readonly: bool) -> None:
+    with NightRecord.open(written_by(4, tmp_path), readonly) as record:
+        (measured,) = (event.fact for event in record.events() if isinstance(event.fact, Measurement))
+    assert (measured.value, measured.era) == (8000.0, "")
+
+
 def test_there_is_a_file_of_each_older_version() -> None:
     found = {path.name for path in FILES.glob("nights-*")}
     assert found == {f"nights-version-{version}.sqlite.gz" for version in range(1, NIGHTS.version)}
