@@ -16,7 +16,7 @@ class Host:
 
     ``machine`` tells one boot of one machine from all others, so that a connection that nobody has missed yet is known
     to be an earlier one of the same. ``versions`` are those of the programs that have to be equal at both ends.
-    A ``drained`` host takes no jobs.
+    A ``drained`` host takes no jobs. ``whose`` is the machine's id with its spool, which stay when it is booted anew.
     """
 
     address: str
@@ -25,6 +25,7 @@ class Host:
     versions: tuple[tuple[str, str], ...]
     held: tuple[tuple[Key, Standing], ...] = ()
     drained: bool = False
+    whose: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class RemoteExecutor:
     _late: dict[int, OpenJob] = field(default_factory=dict, init=False)  # told as lost, and not heard yet
     _closed: set[str] = field(default_factory=set, init=False)  # the addresses of hosts that take no jobs
     _refused: set[str] = field(default_factory=set, init=False)  # machines
+    _names: dict[str, str] = field(default_factory=dict, init=False)  # of hosts, and whose they are
     _ready: deque[News] = field(default_factory=deque, init=False)
     _returned: dict[int, str] = field(default_factory=dict, init=False)  # not acknowledged yet: from which machine
     _attempts: int = field(default=0, init=False)
@@ -220,7 +221,7 @@ class RemoteExecutor:
         if host.versions != self.versions:
             self.tell(Note(f"{host.name} is not used: {difference(host.versions, self.versions)}"))
             return
-        if host.machine in self._refused:
+        if host.machine in self._refused or not self._has_own_name(host):
             return
         self._hosts[host.address] = host
         if host.drained:
@@ -240,6 +241,19 @@ class RemoteExecutor:
             elif one.host == host.name and one.spec is None and id_ in self._open:
                 # Who submitted it was killed before the host had it; should it begin after all, it is news once more.
                 self._lose(id_, one, f"{host.name} was not given job {self._key(id_)}")
+
+    def _has_own_name(self, host: Host) -> bool:
+        """Whether no other machine has had its name: by the name its figures are compared with others."""
+        if self._names.setdefault(host.name, host.whose) == host.whose:
+            return True
+        self._refused.add(host.machine)
+        self.tell(
+            Note(
+                f"the machine at {host.address} is not used: another one is called {host.name}, too; give it a name of"
+                " its own: bisector worker ADDRESS --name NAME"
+            )
+        )
+        return False
 
     def _leave(self, address: str) -> None:
         self._hosts.pop(address, None)

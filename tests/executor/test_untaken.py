@@ -161,3 +161,21 @@ def test_where_nothing_but_a_host_that_builds_is_there_the_run_does_not_wait_for
     remote.builders = ["bench1"]
     with pytest.raises(InfraError, match="no host that measures was there"):
         remote.wait(None)
+
+
+def test_a_second_machine_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    """Also when the first one is gone; that one itself is known again after a boot."""
+    told = list[Event]()
+    first = replace(host(), whose="machine 1")
+    wires = Wires(known=(first,))
+    remote = executor(wires, tmp_path, tell=told.append)
+    second = replace(host("tls://2"), machine="boot of another", whose="machine 2")
+    wires.heard += [Joined(second), Left("tls://1"), Joined(second)]
+    remote.submit(job(1))
+    assert list(remote.idle) == []
+    assert [address for address, *_ in wires.submitted] == ["tls://1"]
+    name = "give it a name of its own: bisector worker ADDRESS --name NAME"
+    why = f"the machine at tls://2 is not used: another one is called bench1, too; {name}"
+    assert told == [Note(why)]
+    wires.heard += [Joined(replace(first, address="tls://3", machine="bench1 another boot"))]
+    assert list(remote.idle) == ["bench1"]

@@ -19,6 +19,7 @@ from bisector.executor.spec import Key, Spec
 from bisector.executor.spool import Standing
 from bisector.executor.watch import Declined, Desk, Returned
 from bisector.fleet.versions import compared
+from bisector.host.detached import machine_id
 from bisector.host.load import host_id
 
 TOPIC = "bisector"
@@ -33,7 +34,10 @@ def information(name: str, machine: str, desk: Desk) -> dict[str, Any]:
     held = [[run, id_, str(standing)] for run, ids in desk.spool.held().items() for id_, standing in ids.items()]
     drained = DutyFiles(desk.spool).drained() is not None
     versions = [list(one) for one in compared()]
-    return {"name": name, "machine": machine, "versions": versions, "held": held, "drained": drained}
+    whose = f"{machine_id()} {desk.spool.home}"
+    return {
+        "name": name, "machine": machine, "versions": versions, "held": held, "drained": drained, "whose": whose,
+    }  # fmt: skip
 
 
 def host_of(address: str, extra: Mapping[str, Any]) -> Host | None:
@@ -42,7 +46,7 @@ def host_of(address: str, extra: Mapping[str, Any]) -> Host | None:
         case {"name": str(name), "machine": str(machine), "versions": [*pairs], "held": [*jobs], **more}:
             held = tuple((Key(run, id_), Standing(standing)) for run, id_, standing in jobs)
             versions = tuple((one, other) for one, other in pairs)
-            return Host(address, name, machine, versions, held, more.get("drained") is True)
+            return Host(address, name, machine, versions, held, more.get("drained") is True, str(more.get("whose", "")))
     return None
 
 
