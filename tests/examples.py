@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run, StopReason
 from bisector.core.subject import Cell, Commit, Kernel, Kind, Setup, Subject
-from bisector.core.trial import Artifact, Era, Fault, Stage, Timings, Trial
+from bisector.core.trial import Artifact, DiskQueue, Era, Fault, Stage, Timings, Trial
 from bisector.storage.dmcache import counted
 
 EARLY = EarlyStop(StopReason.ABOVE, 16.5, 3012.5, 1363.0, "every job was above 3,012 IOPS for 6 s")
@@ -78,6 +78,7 @@ def trial(
     built: Kernel | None = None,
     timings: Timings | None = None,
     same_kernel_as: str | None = None,
+    queues: tuple[DiskQueue, ...] = (),
 ) -> Trial:
     """A trial that came as far as its fault, or to its end; ``built`` is for tests that look at the kernel."""
     makes_none = fault is not None and fault.stage in (Stage.CONFIG, Stage.BUILD)
@@ -92,6 +93,7 @@ def trial(
         timings=timings or Timings(47.0, 5.7, 4.2, 84.0, 146.4),
         artifacts=(Artifact("console.log", f"trials/{of.short}/console.log", "ab" * 32, 20_000),),
         same_kernel_as=same_kernel_as,
+        queues=queues,
     )
 
 

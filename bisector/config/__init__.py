@@ -5,7 +5,7 @@ and its flag; the file, the command line and ``bisector settings`` are read from
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.verdict import Direction, Strategy, Terms
+from bisector.storage.disks import GuestDisk
 from bisector.storage.layer import Feature, Files
 from bisector.storage.stack import Stack
 from bisector.workload.base import Workload
@@ -123,7 +124,7 @@ class DiskSettings:
 
     ``path`` is a directory (a sparse file is made in it), a block device, or ``pool/volume`` of
     libvirt written ``volume:POOL/NAME``; None means the run directory. Limits of 0 are no limit.
-    ``latency_s`` is added to each request.
+    ``latency_s`` is added to each request. ``guest`` is what the guest has of it.
     """
 
     path: str | None
@@ -131,6 +132,7 @@ class DiskSettings:
     iops_limit: int
     bytes_per_s_limit: int
     latency_s: float = 0.0
+    guest: GuestDisk = field(default_factory=GuestDisk)
 
     @property
     def is_volume(self) -> bool:

@@ -5,13 +5,15 @@ any other one is there as soon as one of its settings is.
 """
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 from bisector.core import kinds
 from bisector.core.errors import UserError
-from bisector.core.kinds import Option
-from bisector.storage.disks import DISKS, FURTHER, objection_to
+from bisector.core.kinds import Kind, Option, Unfit
+from bisector.storage.disks import DISKS, FURTHER, Bus, objection_to
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack
 
@@ -21,10 +23,22 @@ _SHORT = {"iops": "iops_limit", "bandwidth": "bandwidth_limit"}
 # Settings of storage that are no layer's.
 _OTHERS = frozenset(("stack", "overwrite", "fill_deadline", "fill_rounds", "fill"))
 _FIRST = "size"  # what stands first without a name
+_UNCHANGED = ("", "the kernel's default")
 DISK_HELP = (
     "a disk by its name with its settings, such as hdd2=1GiB,iops=1000,bandwidth=100MiB,latency=5ms,path=/srv/hdd2; "
     "repeatable"
 )
+
+
+def _scheduler() -> Kind:
+    """A word for the kernel, which alone knows its schedulers."""
+
+    def read(raw: object, _base: Path | None) -> str:
+        if not isinstance(raw, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,15}", raw):
+            raise Unfit
+        return raw
+
+    return Kind("the name of an I/O scheduler such as none, mq-deadline, kyber or bfq", read, str)
 
 
 @cache
@@ -37,6 +51,8 @@ def rows_of(name: str) -> tuple[Option, ...]:
         f"{title}: directory, or block device to be overwritten; or volume:POOL/NAME; a directory gets a sparse file"
     )
     flag, metavar = (f"--{name}", "PATH") if name in DISKS else ("", "")
+    number = kinds.optional(kinds.integer(0), *_UNCHANGED)
+    guest = f"{field}guest."
     return (
         Option(key + "path", field + "path", place, "", where, flag=flag, metavar=metavar),
         Option(key + "size", field + "size_bytes", kinds.size(1 << 20), disk.quick_size,
@@ -47,6 +63,15 @@ def rows_of(name: str) -> tuple[Option, ...]:
                f"{title}: limit in bytes/s, 0 for none"),
         Option(key + "latency", field + "latency_s", kinds.duration(0), "0s",
                f"{title}: time added to each read and write, whole milliseconds, in seconds"),
+        Option(key + "bus", guest + "bus", kinds.choice(Bus), Bus.VIRTIO,
+               f"{title}: how the guest sees it (nvme is not there: QEMU's cannot wait for a host's disk that fails)"),
+        Option(key + "scheduler", guest + "scheduler", kinds.optional(_scheduler(), *_UNCHANGED), "",
+               f"{title}: I/O scheduler in the guest"),
+        Option(key + "read_ahead_kb", guest + "read_ahead_kb", number, "", f"{title}: read-ahead in the guest, KiB"),
+        Option(key + "nr_requests", guest + "nr_requests", number, "",
+               f"{title}: requests that the guest's queue holds"),
+        Option(key + "wbt_lat_usec", guest + "wbt_lat_usec", number, "",
+               f"{title}: read latency, us, from which on the guest throttles buffered writes, 0 for never"),
     )  # fmt: skip
 
 

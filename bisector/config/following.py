@@ -9,6 +9,7 @@ from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT
 from bisector.core.kinds import AUTO
 from bisector.core.metric import is_short
 from bisector.core.objective import WORST, Objective
+from bisector.storage.disks import GuestDisk
 from bisector.storage.stack import Stack
 from bisector.workload.base import Deciding
 from bisector.workload.workloads import WORKLOADS
@@ -75,6 +76,12 @@ def _fill_deadline_s(values: Mapping[str, Any], runtime_s: float) -> float:
     return max(_LEAST_FILL_S, (rounds + _FURTHER_ROUNDS) * runtime_s) if given is None else given
 
 
+def _suspects(stack: Stack, disks: Iterable[GuestDisk]) -> tuple[str, ...]:
+    """Those of the stack; where the drivers of block devices are among them, those of the disks' buses, too."""
+    drivers = (driver for disk in disks for driver in disk.bus.drivers if "drivers/block" in stack.suspects)
+    return tuple(dict.fromkeys((*stack.suspects, *drivers)))
+
+
 def resolved(values: dict[str, Any], stacks: Iterable[Stack] = ()) -> dict[str, Any]:
     """The values with every "auto" that follows from other settings filled in.
 
@@ -86,7 +93,9 @@ def resolved(values: dict[str, Any], stacks: Iterable[Stack] = ()) -> dict[str, 
     workload = WORKLOADS[values["workload.kind"]]
     sized = workload.sized(_own(values), values["profile"], fill_bytes)
     values = values | {f"{OF_WORKLOADS}{workload.name}.{name}": value for name, value in sized.items()}
-    auto = (ground, GUEST_FRAGMENT, *stack.fragments(_of_layers(stack, values)))
+    disks = [GuestDisk(**_below(f"storage.disks.{name}.guest.", values)) for name in stack.disks]
+    of_disks = dict.fromkeys(fragment for disk in disks for fragment in disk.fragments)
+    auto = (ground, GUEST_FRAGMENT, *of_disks, *stack.fragments(_of_layers(stack, values)))
     names = values["kernel.fragments"]
     runtime_s = workload.runtime_s(_own(values))
     fill_deadline_s = _fill_deadline_s(values, runtime_s)
@@ -98,7 +107,7 @@ def resolved(values: dict[str, Any], stacks: Iterable[Stack] = ()) -> dict[str, 
         "bisect.metric": objective.metric,
         "bisect.over": objective.over,
         "bisect.threshold": _threshold(values, objective),
-        "bisect.suspects": stack.suspects if values["bisect.suspects"] is None else values["bisect.suspects"],
+        "bisect.suspects": _suspects(stack, disks) if values["bisect.suspects"] is None else values["bisect.suspects"],
         "contention.max_other_cores": _other_cores(values["contention.max_other_cores"]),
         "kernel.fragments": tuple(one for name in names for one in (auto if name == AUTO else (name,))),
         "mail.port": values["mail.port"] or values["mail.security"].usual_port,

@@ -25,6 +25,7 @@ from bisector.workload.fio.fio import FIO
 from bisector.workload.workloads import WORKLOADS
 
 PROFILES = ("quick", "article")
+FRAGMENTS = "kernel.fragments"
 _PLAIN = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,40})?")
 _VALUE = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,40})? *[^\s0-9]\S*")
 _LEAST_VALUE, _LARGEST_VALUE = 1e-9, 1e18
@@ -159,9 +160,9 @@ _FIRST: tuple[Option, ...] = (
            "after the search, also measure each disk of the stack alone: one more boot and run for each",
            flag="--baselines", const="true"),
     _path("kernel.base_config", "--base-config", "kernel .config to start from"),
-    Option("kernel.fragments", "kernel.fragments", kinds.names_or_paths(), (AUTO,),
+    Option(FRAGMENTS, "kernel.fragments", kinds.names_or_paths(), (AUTO,),
            f'configuration fragments, by name or path; the last one wins; "{AUTO}" is {BARE_FRAGMENT} '
-           f"({BASE_FRAGMENT} with a base) and those of the stack",
+           f"({BASE_FRAGMENT} with a base) and those of the stack and its disks",
            flag="--fragment", metavar="NAME|FILE", repeat=True),
     Option("kernel.compiler", "kernel.compilers", kinds.commands(AUTO), AUTO,
            "C compiler of the kernels; auto is the first of this host that builds both ends; with several, each commit "

@@ -56,6 +56,32 @@ class Fill(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class DiskQueue:
+    """How the guest's kernel queued the requests of a disk (Documentation/ABI/stable/sysfs-block).
+
+    It is read once the stack is laid out. A file that a kernel does not have is empty, or None.
+    """
+
+    disk: Annotated[str, "name of the disk"]
+    bus: Annotated[str, "how the guest sees it: `virtio`, `scsi` or `sata`"]
+    scheduler: Annotated[str, "I/O scheduler, `none` without one; empty where the kernel does not tell"]
+    read_ahead_kb: Annotated[int | None, "read-ahead, KiB; `null` where the kernel does not tell"]
+    nr_requests: Annotated[int | None, "requests that its queue holds; `null` where the kernel does not tell"]
+    wbt_lat_usec: Annotated[
+        int | None,
+        "read latency in microseconds from which on buffered writes are throttled, 0 for never; `null` for a kernel "
+        "that does not throttle them",
+    ]
+
+    @property
+    def text(self) -> str:
+        """All that is known, for a person."""
+        values = ((name, getattr(self, name)) for name in ("read_ahead_kb", "nr_requests", "wbt_lat_usec"))
+        known = (f"{name} {value}" for name, value in values if value is not None)
+        return ", ".join((self.bus, f"scheduler {self.scheduler or 'unknown'}", *known))
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
     """Wall seconds of each part of a trial; the rest up to ``total_s`` is ours."""
 
@@ -196,7 +222,8 @@ class Trial:
     ``same_kernel_as`` names the commit whose equal kernel was measured, when this one was not. ``origin`` tells who
     measured, where that was somebody else. ``control`` is the one that was asked because of its fault, if there was
     one. ``fill`` is what was asked for: a cache that was not settled in time was filled by whole runs all the same.
-    ``era`` is None where it is not known.
+    ``era`` is None where it is not known. ``queues`` are those of the stack's disks; records of older versions, and of
+    others, have none.
     """
 
     cell: Cell
@@ -213,6 +240,7 @@ class Trial:
     control: Control | None = None
     fill: Fill = Fill.WHOLE
     era: Era | None = None
+    queues: tuple[DiskQueue, ...] = ()
 
     @property
     def subject(self) -> Subject:

@@ -24,6 +24,7 @@ from bisector.report.document import Envelope, Listing, Report
 from bisector.report.sections import (
     answer_sentence,
     candidate_lines,
+    circumstances,
     confirmation,
     quoted,
     sections,
@@ -268,7 +269,11 @@ def _keys(report: Report, envelope: Envelope) -> Iterator[str]:
     """What a robot's letter has between its first sentences and its figures."""
     kernels = [row.shown.trial.kernel for row in report.rows if row.shown.trial.kernel is not None]
     yield "testcase: fio"
-    yield from (f"{name}: {clean(text)}" for name, text in (("job", report.workload.name), *report.kernel) if text)
+    yield from (
+        f"{name}: {clean(text)}"
+        for name, text in (("job", report.workload.name), *report.kernel, *circumstances(report))
+        if text
+    )
     yield from (f"compiler: {clean(text)}" for text in dict.fromkeys(kernel.toolchain for kernel in kernels))
     yield from (f"test machine: {clean(host.name)}, a virtual machine on it" for host in report.hosts)
 

@@ -1,6 +1,6 @@
 """What a report says, in which order: every section is a function from the document to blocks, or to nothing."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bisector.analysis.judgement import judged_run
@@ -300,8 +300,11 @@ def _compiler(report: Report) -> Iterator[Block]:
 def per_kernel(view: BisectionView, of: Callable[[Kernel], Iterable[str]]) -> list[str]:
     """What kernels have, each item once, with the number of kernels where not all have it."""
     kernels = [shown.trial.kernel for shown in view.trials if shown.trial.kernel is not None]
-    counts = Counter(item for kernel in kernels for item in dict.fromkeys(of(kernel)))
-    return [item if n == len(kernels) else f"{item} ({n} of {len(kernels)} kernels)" for item, n in counts.items()]
+    return _counted(Counter(item for kernel in kernels for item in dict.fromkeys(of(kernel))), len(kernels), "kernels")
+
+
+def _counted(counts: Counter[str], whole: int, what: str) -> list[str]:
+    return [item if n == whole else f"{item} ({n} of {whole} {what})" for item, n in counts.items()]
 
 
 def _workload(report: Report) -> Iterator[Block]:
@@ -313,8 +316,26 @@ def _workload(report: Report) -> Iterator[Block]:
 
 
 def _storage(report: Report) -> Iterator[Block]:
+    yield _facts(queues(report.bisection))
     if report.storage:
         yield Listing(report.storage)
+
+
+def queues(view: BisectionView) -> list[tuple[str, str]]:
+    """Each disk by its name with what the guests' kernels had of it, and how many of them where they differ."""
+    of_disks: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for shown in view.trials:
+        for queue in shown.trial.queues:
+            of_disks[queue.disk][queue.text] += 1
+    return [(disk, "; ".join(_counted(texts, texts.total(), "trials"))) for disk, texts in of_disks.items()]
+
+
+def circumstances(report: Report) -> list[tuple[str, str]]:
+    """What readers of a report on storage ask first: the disks, how the file system was made and mounted, the guest."""
+    made = (line for line in report.storage if line.startswith(("mkfs", "mount ")))
+    guests = dict.fromkeys(text for host in report.hosts for name, text in host.facts if name == "guest")
+    disks = [(f"disk {disk}", text) for disk, text in queues(report.bisection)]
+    return [*disks, ("file system", "; ".join(made)), ("guest", "; ".join(guests))]
 
 
 def _hosts(report: Report) -> Iterator[Block]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from bisector.core.figures import Contention, DiskFigures, EarlyStop, JobFigures
 from bisector.core.json_document import SCHEMA, DecidingMetric, NamedCommit, Record
 from bisector.core.subject import Kernel, Kind, Relevance, Setup
-from bisector.core.trial import Artifact, Control, Era, Fault, Fill, Origin, Stage, Taken
+from bisector.core.trial import Artifact, Control, DiskQueue, Era, Fault, Fill, Origin, Stage, Taken
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.status.view import HostThreshold, InfraFaultView, LevelView, OptionChange
 
@@ -110,6 +110,7 @@ class JudgedTrial(Record, frozen=True, kw_only=True):
     era: Annotated[Era | None, "what figures of that host depended on then; `null` where that is not known"]
     started_at: Annotated[str, "time"]
     setup: Annotated[Setup, "what it was measured on"]
+    queues: Annotated[tuple[DiskQueue, ...], "how the guest's kernel queued requests, for each disk of the stack"]
     taken_from: Annotated[Taken | None, "where it was measured; `null` for this run"]
     origin: Annotated[Origin | None, "of an import who measured it, else `null`"]
 

@@ -119,6 +119,7 @@ def _trial(view: TrialView, terms: Terms, belief: BeliefView | None) -> dict[str
         "era": trial.era,
         "started_at": trial.started_at,
         "setup": trial.setup,
+        "queues": trial.queues,
         "taken_from": view.taken_from,
         "origin": trial.origin,
     }

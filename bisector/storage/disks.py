@@ -1,12 +1,13 @@
 """The disks that a stack can be laid out on, and the checks that every stack makes before it touches them."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from bisector.core.errors import BisectorError, KernelFault, UserError
 from bisector.core.shell import FailedStep, Step
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import DiskQueue, FaultKind, Stage
 
 _QUOTED = 200
 _DEVICE = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{1,8}")
@@ -22,6 +23,75 @@ class Disk:
     quick_iops_limit: int = 0
 
 
+class Bus(StrEnum):
+    """How the guest sees a disk: by virtio-blk, virtio-scsi, or AHCI.
+
+    NVMe is not among them: QEMU's has no error policy (``rerror``, ``werror``), so that its guest would see a fault of
+    the host's disk as an I/O error, which is the kernel's.
+    """
+
+    VIRTIO = "virtio"
+    SCSI = "scsi"
+    SATA = "sata"
+
+    @property
+    def fragments(self) -> tuple[str, ...]:
+        """What the kernel needs beside the fragment for every guest."""
+        return () if self is Bus.VIRTIO else (f"disk-{self}",)
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """Paths of its drivers in the kernel's tree, beside those of block devices."""
+        return {Bus.SCSI: ("drivers/scsi",), Bus.SATA: ("drivers/ata", "drivers/scsi")}.get(self, ())
+
+    @property
+    def link(self) -> str:
+        """What udev's link to a disk begins with, before its serial number (60-persistent-storage.rules)."""
+        names = {Bus.SCSI: "scsi-0QEMU_QEMU_HARDDISK_", Bus.SATA: "ata-QEMU_HARDDISK_"}
+        return names.get(self, f"{self}-")
+
+
+# A kernel that has it without blk-mq calls mq-deadline "deadline", and each takes that name (block/mq-deadline.c).
+_ALIASES = {"deadline": "mq-deadline"}
+_QUEUE_FILES = ("scheduler", "wbt_lat_usec", "nr_requests", "read_ahead_kb")
+_CHOSEN = re.compile(r"\[([\w-]{1,40})\]|^([\w-]{1,40})$")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_SCHEDULERS = {
+    "bfq": "scheduler-bfq",
+    "cfq": "scheduler-cfq",
+    "deadline": "scheduler-deadline",
+    "kyber": "scheduler-kyber",
+    "mq-deadline": "scheduler-mq-deadline",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GuestDisk:
+    """A disk as the guest has it: its bus, and what is written to its files in /sys/block/*/queue.
+
+    None is what the kernel does by itself.
+    """
+
+    bus: Bus = Bus.VIRTIO
+    scheduler: str | None = None
+    read_ahead_kb: int | None = None
+    nr_requests: int | None = None
+    wbt_lat_usec: int | None = None
+
+    @property
+    def fragments(self) -> tuple[str, ...]:
+        """What the kernel needs beside the fragment for every guest."""
+        scheduler = _SCHEDULERS.get(self.scheduler or "")
+        wbt = "writeback-throttling" if self.wbt_lat_usec is not None else None
+        return (*self.bus.fragments, *filter(None, (scheduler, wbt)))
+
+    @property
+    def asked(self) -> Mapping[str, str | int]:
+        """What is to be in its files, by their names; the scheduler first, since another one resets the others."""
+        values = {name: getattr(self, name) for name in _QUEUE_FILES}
+        return {name: value for name, value in values.items() if value is not None}
+
+
 # By the names that they have in a stack, in the settings, in the guest and on record.
 DISKS: Mapping[str, Disk] = {
     "ssd": Disk("fast disk", "512MiB", "5GiB"),
@@ -30,7 +100,7 @@ DISKS: Mapping[str, Disk] = {
 # Each other one, which a person names.
 FURTHER = Disk("further disk", "1GiB", "50GiB")
 # In lower case, since file systems and people may not tell "hdd" from "HDD". virtio-blk has room for 20 bytes of a
-# serial number (VIRTIO_BLK_ID_BYTES in include/uapi/linux/virtio_blk.h).
+# serial number (VIRTIO_BLK_ID_BYTES in include/uapi/linux/virtio_blk.h), and so has ATA (ATA_ID_SERNO_LEN).
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,19}")
 _OF_GUEST = ("root", "modules")  # the serial numbers of the guest's own disks (bisector.vm.definition)
 
@@ -48,9 +118,9 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names), key=lambda name: (known.index(name) if name in DISKS else len(known), name)))
 
 
-def path_of(disk: str) -> str:
-    """A disk in the guest: udev makes this link from the virtio serial number (60-persistent-storage.rules)."""
-    return f"/dev/disk/by-id/virtio-{disk}"
+def path_of(disk: str, bus: Bus = Bus.VIRTIO) -> str:
+    """A disk in the guest: udev makes this link from the serial number, whatever the kernel calls the disk."""
+    return f"/dev/disk/by-id/{bus.link}{disk}"
 
 
 def kernel_fault(failed: FailedStep) -> BisectorError:
@@ -85,6 +155,50 @@ def device_numbers(stat_output: str, paths: Sequence[str]) -> Mapping[str, str]:
         raise not_an_answer("stat", stat_output)
     pairs = (line.split(":") for line in lines)
     return {path: f"{int(major, 16)}:{int(minor, 16)}" for path, (major, minor) in zip(paths, pairs, strict=True)}
+
+
+def queue_steps(disk: str, guest: GuestDisk) -> Iterator[Step]:
+    """Write what is asked for; raises :class:`UserError` with what the kernel has instead where it takes a value not.
+
+    The fault of a commit that is no end is told apart from that by what an end does (bisector.bisect.failures).
+    """
+    for name, value in guest.asked.items():
+
+        def not_taken(failed: FailedStep, name: str = name, value: str | int = value) -> UserError:
+            has = f"has {failed.stdout.strip()[:_QUOTED]}" if failed.stdout.strip() else "has no such file"
+            return _not_so(disk, name, value, f"the kernel {has}")
+
+        yield Step(f"{_in_queue_of(disk, guest)}echo {value} >{name} || {{ cat {name}; false; }})", not_taken)
+
+
+def queue_check(disk: str, guest: GuestDisk) -> Step:
+    """Print the files, for :func:`queue`."""
+    read = f"for name in {' '.join(_QUEUE_FILES)}; do value=; {{ read -r value <$name; }} 2>/dev/null"
+    return Step(f'{_in_queue_of(disk, guest)}{read}; echo "$name=$value"; done)', kernel_fault)
+
+
+def queue(disk: str, guest: GuestDisk, printed: str) -> DiskQueue:
+    """What the kernel has; raises :class:`UserError` where that is not what was written."""
+    found = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
+    chosen = _CHOSEN.search(found.get("scheduler", "").strip())
+    scheduler = (chosen[1] or chosen[2]) if chosen else ""
+    numbers = {name: int(text) for name in _QUEUE_FILES if _NUMBER.fullmatch(text := found.get(name, "").strip())}
+    for name, value in guest.asked.items():
+        now = scheduler if name == "scheduler" else numbers.get(name)
+        if now not in (value, _ALIASES.get(str(value), value)):
+            raise _not_so(disk, name, value, f"the kernel took it, and has {'nothing' if now is None else now} now")
+    return DiskQueue(disk, guest.bus, scheduler, **{name: numbers.get(name) for name in _QUEUE_FILES[1:]})
+
+
+def _in_queue_of(disk: str, guest: GuestDisk) -> str:
+    return f"(disk=$(readlink -f {path_of(disk, guest.bus)}) && cd /sys/class/block/${{disk##*/}}/queue && "
+
+
+def _not_so(disk: str, name: str, value: str | int, what: str) -> UserError:
+    return UserError(
+        f"storage.{disk}.{name} = {value}: {what}",
+        "choose what the kernels of the whole range have, or leave it out",
+    )
 
 
 def _tools_missing(failed: FailedStep) -> BisectorError:

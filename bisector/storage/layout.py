@@ -1,7 +1,7 @@
 """A stack laid out on the guest's empty disks, in one round trip, and checked."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -9,7 +9,9 @@ from typing import Any
 from bisector.core.errors import UserError
 from bisector.core.figures import CacheStatus
 from bisector.core.shell import Shell, Step, run_steps
+from bisector.core.trial import DiskQueue
 from bisector.storage import disks
+from bisector.storage.disks import GuestDisk
 from bisector.storage.layer import MOUNTPOINT, Counters, Device, Extent, Files, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Node, Stack, Values
@@ -37,7 +39,7 @@ class MountedStack:
     """A mounted file system on its layers, or without one the uppermost block device, by its path.
 
     ``description`` holds the commands that made it, in order, ``made`` its layers in the same order. ``room`` says
-    which settings make it larger.
+    which settings make it larger, ``queues`` what the kernel has of the disks.
     """
 
     mountpoint: str
@@ -45,6 +47,7 @@ class MountedStack:
     device: str = ""
     room: str = ""
     made: tuple[Made, ...] = ()
+    queues: tuple[DiskQueue, ...] = ()
 
     def read(self, shell: Shell) -> Readings:
         """The counters of each layer that has some, of this moment."""
@@ -73,21 +76,31 @@ class MountedStack:
         return tuple(one.counters for one in self.made if one.counters is not None)
 
 
-def lay_out(shell: Shell, stack: Stack, values: Values, files: Files, deadline_s: float) -> MountedStack:
+def lay_out(
+    shell: Shell,
+    stack: Stack,
+    values: Values,
+    files: Files,
+    deadline_s: float,
+    *,
+    guest_disks: Mapping[str, GuestDisk] | None = None,
+) -> MountedStack:
     """Make the layers from the disks upwards and check that the kernel made what was asked for.
 
     ``values`` are those of the layers' settings, ``files`` is what the workload writes. Raises
     :class:`bisector.core.errors.KernelFault` when a command fails or a layer is not what was asked for,
-    :class:`UserError` for missing tools and sizes that do not fit, :class:`bisector.core.errors.InfraError` when a
-    layer lies on another disk than it should.
+    :class:`UserError` for missing tools, sizes that do not fit and settings of disks that the kernel does not take,
+    :class:`bisector.core.errors.InfraError` when a layer lies on another disk than it should.
     """
-    paths = tuple(map(disks.path_of, stack.disks))
-    made = _made(stack, values)
+    of_disks = {name: (guest_disks or {}).get(name, GuestDisk()) for name in stack.disks}
+    paths = tuple(disks.path_of(name, disk.bus) for name, disk in of_disks.items())
+    made = _made(stack, values, of_disks)
+    queued = tuple(step for name, disk in of_disks.items() for step in disks.queue_steps(name, disk))
     others = tuple(dict.fromkeys(leaf for one in made for leaf in one.leaves if leaf not in paths))
     raw = "" if stack.file_system.has_files else made[-1].path
     measured = f"blockdev --getsize64 {raw}" if raw else f"stat -f -c '%a %S' {MOUNTPOINT}"
     room = Step(measured, disks.kernel_fault)
-    steps = (*(step for one in made for step in one.steps), room)
+    steps = (*queued, *(step for one in made for step in one.steps), room)
     outputs = iter(
         run_steps(
             shell,
@@ -97,6 +110,7 @@ def lay_out(shell: Shell, stack: Stack, values: Values, files: Files, deadline_s
                 *steps,
                 *_looked_at(others),
                 *(step for one in made for step in one.checks),
+                *(disks.queue_check(name, disk) for name, disk in of_disks.items()),
             ),
             deadline_s,
         )
@@ -109,13 +123,14 @@ def lay_out(shell: Shell, stack: Stack, values: Values, files: Files, deadline_s
         answers = tuple(islice(outputs, len(one.checks)))
         if one.verify is not None:
             one.verify(answers, numbers)
+    queues = tuple(disks.queue(name, disk, next(outputs)) for name, disk in of_disks.items())
     larger = " or ".join(stack.extent({name: Extent.of_disk(name, None) for name in stack.disks}, values).keys)
     described = tuple(step.command for step in steps)
     if raw:
         _check_device(free, files, len(stack.phases), larger)
-        return MountedStack("", described, raw, larger, made)
+        return MountedStack("", described, raw, larger, made, queues)
     _check_room(free, files, larger)
-    return MountedStack(MOUNTPOINT, described, "", larger, made)
+    return MountedStack(MOUNTPOINT, described, "", larger, made, queues)
 
 
 def _looked_at(paths: Sequence[str]) -> tuple[Step, ...]:
@@ -126,7 +141,7 @@ def _numbers(outputs: Iterator[str], paths: Sequence[str]) -> dict[str, str]:
     return dict(disks.device_numbers(next(outputs), paths)) if paths else {}
 
 
-def _made(stack: Stack, values: Values) -> tuple[Made, ...]:
+def _made(stack: Stack, values: Values, of_disks: Mapping[str, GuestDisk]) -> tuple[Made, ...]:
     """How each layer is made, in order; a second layer of a kind has names of its own."""
     made: list[Made] = []
     seen: dict[str, int] = {}
@@ -139,7 +154,11 @@ def _made(stack: Stack, values: Values) -> tuple[Made, ...]:
         path = made[-1].path
         return Device(path, _leaves(below) if layer.is_mapped else (path,))
 
-    stack.top.fold(lambda disk: Device(disks.path_of(disk), (disks.path_of(disk),)), make)
+    def device(name: str) -> Device:
+        path = disks.path_of(name, of_disks[name].bus)
+        return Device(path, (path,))
+
+    stack.top.fold(device, make)
     return tuple(made)
 
 

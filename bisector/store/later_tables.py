@@ -86,6 +86,8 @@ KERNEL_CHECKS = """CREATE TABLE kernel_checks (
 ) STRICT"""
 # How fast the host's cores were before a run and after it.
 SPEED = {"mib_s_before": "REAL", "mib_s_after": "REAL"}
+# What the guest's kernel had of each disk, as JSON.
+QUEUES = {"queues": "TEXT NOT NULL DEFAULT '[]'"}
 TAKEN = """CREATE TABLE taken (
     trial INTEGER PRIMARY KEY REFERENCES trials (n),
     run_dir TEXT NOT NULL,

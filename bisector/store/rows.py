@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, get_type_hints
 
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError
-from bisector.core.trial import Stage
+from bisector.core.trial import DiskQueue, Stage
 from bisector.core.verdict import Direction, State, Verdict
 
 T = TypeVar("T")
@@ -164,6 +164,10 @@ _CODECS: dict[Any, tuple[Callable[[Any], Value], Callable[[Any], Any]]] = {
     tuple[str, ...]: (_words, lambda text: tuple(json.loads(text))),
     tuple[tuple[str, float], ...]: (_pairs, _to_pairs),
     tuple[tuple[float, float], ...]: (_pairs, _to_pairs),
+    tuple[DiskQueue, ...]: (
+        lambda queues: json.dumps([dataclasses.astuple(one) for one in queues]),
+        lambda text: tuple(DiskQueue(*one) for one in json.loads(text)),
+    ),
     Verdict | None: (_text_or_none, lambda text: None if text is None else Verdict(text)),
     Direction | None: (lambda value: value or "", lambda text: Direction(text) if text else None),
 }

@@ -35,6 +35,7 @@ from bisector.store.later_tables import (
     OWN_FILE,
     PLACE,
     PROCESS,
+    QUEUES,
     RELEVANCE,
     SETUP,
     SKIPS,
@@ -63,7 +64,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 23
+VERSION = 24
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -108,6 +109,7 @@ UPGRADES = {
     ),
     21: f"{added('runs', SPEED)}; {KERNEL_CHECKS}",
     22: "; ".join((ERAS, added("submitted", PROCESS), added("ended", PROCESS))),
+    23: added("trials", QUEUES),
 }
 
 _LATER = (
@@ -156,7 +158,7 @@ CREATE TABLE trials (
     kind TEXT NOT NULL DEFAULT 'commit',
     changed_by TEXT,
     {", ".join(f"{name} {kind} NOT NULL" for name, kind in SETUP.items())},
-    {", ".join(f"{name} {kind}" for name, kind in FILL.items())}
+    {", ".join(f"{name} {kind}" for name, kind in (FILL | QUEUES).items())}
 ) STRICT;
 
 CREATE TABLE faults (

@@ -19,7 +19,7 @@ from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRe
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Run, round_name, run_words
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, Remade, Subject
-from bisector.core.trial import Era, Fault, FaultKind, Fill, Stage, Timings, Trial
+from bisector.core.trial import DiskQueue, Era, Fault, FaultKind, Fill, Stage, Timings, Trial
 from bisector.git.source_tree import SourceTree
 from bisector.host.files import our_files
 from bisector.host.load import ContentionMeter, host_id
@@ -106,6 +106,7 @@ class _Course:
     runs: list[Run] = field(default_factory=list)
     on_host: bool = False
     era: Era | None = None
+    queues: tuple[DiskQueue, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _start: float = field(init=False)
@@ -139,6 +140,7 @@ class _Course:
             same_kernel_as=self.same_kernel_as,
             fill=self.request.fill,
             era=self.era,
+            queues=self.queues,
         )
 
     @property
@@ -248,7 +250,15 @@ class _Course:
 
     def _lay_out(self, machine: Machine) -> MountedStack:
         storage, files = self._storage, self._settings.workload.files
-        stack = layout.lay_out(machine.guest, storage.stack, storage.layers, files, _STORAGE_DEADLINE_S)
+        stack = layout.lay_out(
+            machine.guest,
+            storage.stack,
+            storage.layers,
+            files,
+            _STORAGE_DEADLINE_S,
+            guest_disks={name: disk.guest for name, disk in storage.disks.items()},
+        )
+        self.queues = stack.queues
         (self.logs / "storage.txt").write_text("".join(f"{line}\n" for line in stack.description), encoding="utf-8")
         return stack
 

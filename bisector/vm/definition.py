@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 from bisector.config import Accelerator
 from bisector.core.errors import UserError
+from bisector.storage.disks import Bus
 
 MODULES_SERIAL = "modules"
 GUEST_INIT = "/sbin/bisector-init"
@@ -108,7 +109,7 @@ class BlockSizes:
 
 @dataclass(frozen=True, slots=True)
 class DiskSpec:
-    """A raw disk under test; the guest finds it as ``/dev/disk/by-id/virtio-SERIAL``.
+    """A raw disk under test; the guest finds it by its serial number (:func:`bisector.storage.disks.path_of`).
 
     ``direct`` bypasses the host's page cache (O_DIRECT), so that the figure is the device's and
     not the host's memory; it is False only on a file system that cannot do it. Limits of 0 are no
@@ -123,6 +124,7 @@ class DiskSpec:
     bytes_per_s_limit: int = 0
     part: tuple[int, int] | None = None
     blocks: BlockSizes | None = None
+    bus: Bus = Bus.VIRTIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ def _devices(domain: ET.Element, spec: DomainSpec) -> None:
     if spec.root is not None:
         _root_disk(devices, spec.root, spec.root_base)
     for number, disk in enumerate(spec.disks, start=1):
-        _test_disk(devices, disk, f"vd{chr(ord('a') + number)}")
+        _test_disk(devices, disk, number)
     if spec.modules is not None:
         _modules_disk(devices, spec.modules, f"vd{chr(ord('b') + len(spec.disks))}")
     ET.SubElement(devices, "controller", type="usb", model="none")
@@ -252,7 +254,7 @@ def _modules_disk(devices: ET.Element, image: Path, device: str) -> None:
     _text(disk, "serial", MODULES_SERIAL)
 
 
-def _test_disk(devices: ET.Element, spec: DiskSpec, device: str) -> None:
+def _test_disk(devices: ET.Element, spec: DiskSpec, number: int) -> None:
     disk = ET.SubElement(devices, "disk", type=spec.source.kind.value, device="disk")
     driver = {"name": "qemu", "type": "raw", "discard": "unmap"}
     is_remote = spec.source.kind is SourceKind.NETWORK
@@ -267,7 +269,12 @@ def _test_disk(devices: ET.Element, spec: DiskSpec, device: str) -> None:
     if spec.part is not None:
         offset, size = map(str, spec.part)
         ET.SubElement(ET.SubElement(source, "slices"), "slice", type="storage", offset=offset, size=size)
-    ET.SubElement(disk, "target", dev=device, bus="virtio")
+    letters = "vd" if spec.bus is Bus.VIRTIO else "sd"  # libvirt's alone: the guest names its disks itself
+    ET.SubElement(disk, "target", dev=f"{letters}{chr(ord('a') + number)}", bus=spec.bus.value)
+    if spec.bus is not Bus.VIRTIO:  # which is a controller by itself: so no other disk shares that of this one either
+        model = {"model": "virtio-scsi"} if spec.bus is Bus.SCSI else {}
+        ET.SubElement(devices, "controller", model | {"type": spec.bus.value, "index": str(number)})
+        ET.SubElement(disk, "address", type="drive", controller=str(number), bus="0", target="0", unit="0")
     if spec.blocks is not None:
         sizes = {"logical_block_size": spec.blocks.logical, "physical_block_size": spec.blocks.physical}
         ET.SubElement(disk, "blockio", {name: str(size) for name, size in sizes.items()})

@@ -21,15 +21,17 @@ from bisector.core.errors import InfraError, UserError
 from bisector.host import process
 from bisector.host.files import direct_io, scratch
 from bisector.host.packages import not_installed
+from bisector.storage.disks import Bus
 from bisector.vm import test_disk
 from bisector.vm.block_device import BlockDevice, block_sizes, disk_name
-from bisector.vm.definition import DiskSource, DiskSpec, SourceKind
+from bisector.vm.definition import BlockSizes, DiskSource, DiskSpec, SourceKind
 from bisector.vm.test_disk import UsedDisks
 
 _NBDKIT = "nbdkit"
 _THREADS = 32  # more than QEMU has requests under way
 _STARTED_S = 20.0
 _EVERY_S = 0.01
+_SECTOR_BYTES = 512
 
 FindVolume = Callable[[str, str], AbstractContextManager[test_disk.ExistingDisk]]
 
@@ -62,7 +64,8 @@ def attached(
             limits = chosen.iops_limit, chosen.bytes_per_s_limit
             number = there.device_number
             blocks = None if number is None else block_sizes(number)
-            yield DiskSpec(serial, there.source, True, *limits, offset_and_length, blocks)
+            _check_sectors(serial, chosen, blocks)
+            yield DiskSpec(serial, there.source, True, *limits, offset_and_length, blocks, chosen.guest.bus)
             return
     directory = Path(chosen.path) if chosen.path is not None else run_dir
     file = directory / _file_name(prefix, serial)
@@ -70,9 +73,21 @@ def attached(
         _make(serial, file, chosen.size_bytes)
         source = DiskSource(SourceKind.FILE, str(file.resolve()))
         blocks = block_sizes(file.stat().st_dev)
-        yield DiskSpec(serial, source, direct_io(directory), chosen.iops_limit, chosen.bytes_per_s_limit, blocks=blocks)
+        _check_sectors(serial, chosen, blocks)
+        limits = chosen.iops_limit, chosen.bytes_per_s_limit
+        yield DiskSpec(serial, source, direct_io(directory), *limits, blocks=blocks, bus=chosen.guest.bus)
     finally:
         file.unlink(missing_ok=True)
+
+
+def _check_sectors(serial: str, chosen: DiskSettings, blocks: BlockSizes | None) -> None:
+    """QEMU's disks on AHCI have sectors of 512 bytes alone (ide_dev_initfn() in hw/ide/qdev.c)."""
+    if chosen.guest.bus is Bus.SATA and blocks is not None and blocks.logical != _SECTOR_BYTES:
+        raise UserError(
+            f"storage.{serial}.bus: the sectors of its disk on this host have {blocks.logical} bytes, and a disk on "
+            f"sata has sectors of {_SECTOR_BYTES}",
+            f"--set storage.{serial}.bus={Bus.SCSI}, or {Bus.VIRTIO}",
+        )
 
 
 def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[Path]:

@@ -10,6 +10,7 @@ from bisector.config import DiskSettings, options
 from bisector.config.disk_table import from_words, further
 from bisector.config.option_table import rows
 from bisector.core.errors import UserError
+from bisector.storage.disks import Bus, GuestDisk
 from tests.config.given import GIB, MIB, from_argv
 
 
@@ -132,6 +133,31 @@ def test_a_latency_is_of_whole_milliseconds_and_of_a_disk_with_a_path() -> None:
     older = json.loads(options.to_json(from_argv().settings))
     del older["storage.hdd.latency"]
     assert options.from_json(json.dumps(older)).storage.disks["hdd"].latency_s == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("hdd=bus=nvme", r"^--disk: storage\.hdd\.bus = nvme: expected one of virtio, scsi, sata$"),
+        ("hdd=scheduler=[none]", r"storage\.hdd\.scheduler = \[none\]: expected the name of an I/O scheduler"),
+        ("hdd=scheduler=none; reboot", r"storage\.hdd\.scheduler = .*: expected the name of an I/O scheduler"),
+        ("hdd=nr_requests=-1", r"storage\.hdd\.nr_requests = -1: expected a whole number, 0 or more"),
+        ("hdd=wbt_lat_usec=2ms", r"storage\.hdd\.wbt_lat_usec = 2ms: expected a whole number, 0 or more"),
+    ],
+)
+def test_what_a_guest_can_have_of_no_disk(words: str, why: str) -> None:
+    with pytest.raises(UserError, match=why) as caught:
+        from_argv("--disk", words)
+    assert "nvme" not in words or "nvme is not there: QEMU's" in (caught.value.hint or "")
+
+
+def test_what_the_guest_has_of_a_disk_is_recorded_and_of_older_records_what_it_was() -> None:
+    words = "hdd=bus=scsi,scheduler=mq-deadline,read_ahead_kb=4096,nr_requests=64,wbt_lat_usec=0"
+    settings = from_argv("--disk", words, "--stack", "hdd").settings
+    asked = GuestDisk(Bus.SCSI, "mq-deadline", 4096, 64, 0)
+    assert options.from_json(options.to_json(settings)).storage.disks["hdd"].guest == asked
+    older = {key: value for key, value in json.loads(options.to_json(settings)).items() if "hdd." not in key}
+    assert options.from_json(json.dumps(older)).storage.disks["hdd"].guest == GuestDisk()
 
 
 def test_two_disks_on_one_path() -> None:

@@ -114,7 +114,7 @@ class Workload:
     rules: list[StopCondition | None] = field(default_factory=list)
     stacks: list[RunStack] = field(default_factory=list)
 
-    def lay_out(self, guest: object, stack: Stack, *_: object) -> MountedStack:
+    def lay_out(self, guest: object, stack: Stack, *_: object, **__: object) -> MountedStack:
         self.laid_out.append(str(stack))
         return MountedStack("/mnt", ("mkfs",))
 

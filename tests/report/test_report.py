@@ -8,10 +8,12 @@ from bisector.commands.report import RENDERERS, Format
 from bisector.core import resources
 from bisector.core.figures import EarlyStop, StopReason, round_name
 from bisector.core.objective import Objective
+from bisector.core.trial import DiskQueue
 from bisector.core.verdict import Direction, State, Verdict
+from bisector.mail import compose
 from bisector.report import as_text, before_after
 from bisector.report.before_after import Metric, change, metric_line
-from bisector.report.document import Basis, Column, Listing, Table, span
+from bisector.report.document import Basis, Column, Facts, Listing, Table, span
 from bisector.report.sections import page, sections, terms_sentence
 from bisector.status.view import TrialView
 from tests.docs.json_schema import valid
@@ -32,6 +34,41 @@ def test_docs_show_what_is_written() -> None:
     shown = [block.splitlines()[1:] for block in blocks if block.startswith(("\nplace ", "\nSubject: "))]
     assert [len(lines) > 5 for lines in shown] == [True, True]
     assert [line for lines in shown for line in lines if line not in (*golden, "…")] == []
+
+
+def test_what_the_guests_had_of_disks_file_system_and_machine() -> None:
+    """A default of the kernel that changes within the range shows as such."""
+    made = documents.found()
+    old, new = (DiskQueue("hdd", "scsi", name, 128, 256, None) for name in ("cfq", "mq-deadline"))
+    first, *others = made.bisection.trials
+    told = [replace(first, trial=replace(first.trial, queues=(old,)))]
+    told += [replace(one, trial=replace(one.trial, queues=(new,))) for one in others]
+    (host,) = made.hosts
+    made = replace(
+        made,
+        bisection=replace(made.bisection, trials=tuple(told)),
+        storage=(
+            "lvcreate test",
+            "mkfs.ext4 -q /dev/test/data",
+            "mount -t ext4 -o relatime /dev/test/data /mnt",
+            "stat",
+        ),
+        hosts=(replace(host, facts=(("guest", "2 CPUs, 1024 MiB"),)),),
+    )
+    count = len(told)
+    disk = (
+        f"scsi, scheduler cfq, read_ahead_kb 128, nr_requests 256 (1 of {count} trials); scsi, scheduler mq-deadline, "
+        f"read_ahead_kb 128, nr_requests 256 ({count - 1} of {count} trials)"
+    )
+    (section,) = (one for one in sections(made) if one.name == "storage")
+    assert section.blocks == (Facts((("hdd", disk),)), Listing(made.storage))
+    letter = compose.render(made).splitlines()
+    place = letter.index(f"disk hdd: {disk}")
+    assert letter[place + 1 : place + 3] == [
+        "file system: mkfs.ext4 -q /dev/test/data; mount -t ext4 -o relatime /dev/test/data /mnt",
+        "guest: 2 CPUs, 1024 MiB",
+    ]
+    assert place < letter.index("Details are as below:")
 
 
 @pytest.mark.parametrize("name", documents.DOCUMENTS)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bisector.core.figures import CpuUse, DiskFigures, Latency, LatencyKind
 from bisector.core.subject import Cell, Setup, Subject
-from bisector.core.trial import Fault, FaultKind, Origin, Stage, Timings, Trial
+from bisector.core.trial import DiskQueue, Fault, FaultKind, Origin, Stage, Timings, Trial
 from bisector.core.verdict import Direction, Verdict
 from bisector.store.rows import BisectionRow
 from tests.examples import EARLY, cache, commit, kernel, run, trial
@@ -40,6 +40,12 @@ def measured(number: int) -> Trial:
     empty = run("empty", 1002.25, 8046.0, after=cache(1000))
     full = run("full", 1002.25, 8046.0, before=cache(1000), after=cache())
     return trial(commit(number), empty, full, built=built)
+
+
+def queued(number: int) -> Trial:
+    """One whose guest's kernel told of the disks."""
+    queues = (DiskQueue("ssd", "virtio", "none", 128, 256, None), DiskQueue("hdd", "scsi", "", None, None, 0))
+    return replace(measured(number), queues=queues)
 
 
 def imported(number: int) -> Trial:

@@ -59,11 +59,11 @@ def test_commits_that_a_person_gives_up_on_later_are_skips_like_those_of_the_sta
 def test_trials_come_back_in_order_of_measuring(store: Store) -> None:
     added = (
         *(examples.measured(9), examples.faulty(3), examples.stopped(4)),
-        *(examples.equal_kernel(5), replace(examples.measured(9), era=ERA)),
+        *(examples.equal_kernel(5), replace(examples.measured(9), era=ERA), examples.queued(9)),
     )
     assert store.next_n == 1
-    assert [store.add_trial(trial) for trial in added] == [1, 2, 3, 4, 5]
-    assert store.next_n == 6
+    assert [store.add_trial(trial) for trial in added] == [1, 2, 3, 4, 5, 6]
+    assert store.next_n == 7
     assert store.trials() == tuple(enumerate(added, start=1))
 
 
@@ -314,7 +314,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     )
     for later in (*later_tables, *of_comparisons, *of_searches):
         store.database.connection.execute(f"DROP TABLE {later}")
-    for column in ("kind", "changed_by", "stack", "workload", "fill"):
+    for column in ("kind", "changed_by", "stack", "workload", "fill", "queues"):
         store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     for column in ("counters", "mib_s_before", "mib_s_after"):

@@ -9,6 +9,7 @@ import pytest
 
 from bisector.config import Accelerator
 from bisector.core.errors import UserError
+from bisector.storage.disks import Bus
 from bisector.vm.definition import (
     BASE_COMMAND_LINE,
     GUEST_INIT,
@@ -141,6 +142,26 @@ def test_limits() -> None:
     assert found["hdd"].findtext("iotune/total_iops_sec") == "1000"
     assert found["hdd"].find("iotune/total_bytes_sec") is None
     assert found["vol"].findtext("iotune/total_bytes_sec") == str(1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("bus", "target", "model"), [(Bus.SCSI, "sdc", "virtio-scsi"), (Bus.SATA, "sdc", None), (Bus.VIRTIO, "vdc", "")]
+)
+def test_a_disk_on_another_bus_has_a_controller_and_all_else(bus: Bus, target: str, model: str | None) -> None:
+    late = replace(SPEC.disks[1], bus=bus, blocks=BlockSizes(512, 4096))
+    spec = replace(SPEC, disks=(SPEC.disks[0], late, SPEC.disks[2]))
+    disk = disks(spec)["hdd"]
+    assert disk.find("target").attrib == {"dev": target, "bus": bus.value}  # type: ignore[union-attr] # it is there
+    assert disk.findtext("iotune/total_iops_sec") == "1000"
+    assert disk.find("driver").get("rerror_policy") == "stop"  # type: ignore[union-attr] # it is there, too
+    address = disk.find("address")
+    controllers = tree(spec).findall(f"devices/controller[@type='{bus}']")
+    if model == "":
+        assert (address, controllers) == (None, [])
+        return
+    assert address is not None
+    (controller,) = controllers
+    assert (controller.get("index"), controller.get("model")) == (address.get("controller"), model)
 
 
 def test_block_sizes() -> None:

@@ -3,13 +3,14 @@
 import dataclasses
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from bisector.config import DiskSettings, options
 from bisector.core.errors import InfraError, UserError
+from bisector.storage.disks import Bus, GuestDisk
 from bisector.vm.block_device import block_sizes
 from bisector.vm.definition import BlockSizes
 from bisector.vm.disks import attached, leftovers
@@ -40,6 +41,19 @@ def test_a_new_file_for_each_trial(tmp_path: Path, named: bool) -> None:
             assert list(leftovers(storage, run_dir, "x-")) == [file]
             assert list(leftovers(storage, run_dir, "y-")) == []
         assert not file.exists()
+
+
+@pytest.mark.parametrize(("bus", "sector"), [(Bus.SATA, 512), (Bus.SCSI, 4096), (Bus.SATA, 4096)])
+def test_sectors_that_a_bus_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bus: Bus, sector: int
+) -> None:
+    monkeypatch.setattr("bisector.vm.disks.block_sizes", lambda _: BlockSizes(sector, 4096))
+    chosen = dataclasses.replace(UNUSED, guest=GuestDisk(bus))
+    with ExitStack() as stack:
+        if (bus, sector) == (Bus.SATA, 4096):
+            stack.enter_context(pytest.raises(UserError, match=r"^storage\.hdd\.bus: .* have 4096 bytes, .* 512$"))
+        assert stack.enter_context(attached("hdd", chosen, tmp_path, "x-", no_volume)).bus is bus
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_trouble_of_the_trial_is_not_the_disks(tmp_path: Path) -> None:
