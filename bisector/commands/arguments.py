@@ -4,6 +4,7 @@ import argparse
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -11,12 +12,12 @@ from typing import Any, TypeAlias, TypeVar
 from bisector.commands.catalogue import sentence
 from bisector.commands.output import write_document
 from bisector.config.disk_table import DISK_HELP, from_words
-from bisector.config.option_table import rows
+from bisector.config.option_table import FRAGMENTS, rows
 from bisector.config.options import CONFIG_FILE, Given, shown
 from bisector.core import json_document, units
 from bisector.core.errors import UserError
 from bisector.core.json_document import Record
-from bisector.core.kinds import Option
+from bisector.core.kinds import AUTO, Option
 from bisector.core.metric import named
 from bisector.core.objective import WORST, Objective
 from bisector.store.rundir import Index, RunDirectory
@@ -163,6 +164,12 @@ def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None =
         either = group.add_mutually_exclusive_group()
         either.add_argument(option.flag, **how)
         either.add_argument(option.short, dest=how["dest"], help=f"short for {option.flag} {option.const}", **const)
+    if keys is None or FRAGMENTS in keys:
+        group.add_argument(
+            "--fragments-only",
+            action="store_true",
+            help=f"the kernels have each --fragment and nothing else: not what {AUTO} stands for",
+        )
     if keys is None or "storage.hdd.size" in keys:
         group.add_argument("--disk", action="append", default=[], metavar="NAME=SIZE[,…]", help=DISK_HELP)
     group.add_argument(
@@ -187,6 +194,7 @@ def _help(option: Option) -> str:
 def given_settings(arguments: argparse.Namespace) -> dict[str, Given]:
     """What :func:`add_settings` collected, for :func:`bisector.config.options.load`; raises :class:`UserError`."""
     given = dict(_flagged(vars(arguments)))
+    given |= _fragments(given.get(FRAGMENTS), only=getattr(arguments, "fragments_only", False))
     for words in getattr(arguments, "disk", ()):  # not every command has it
         for key, value in from_words(words).items():
             if key in given:
@@ -204,6 +212,16 @@ def _flagged(arguments: Mapping[str, object]) -> Iterator[tuple[str, Given]]:
         value = arguments.get(_SETTING + option.key) if option.flag else None
         if value is not None:
             yield option.key, Given(value, option.flag)
+
+
+def _fragments(given: Given | None, *, only: bool) -> dict[str, Given]:
+    """Those of the command line come after what the guest needs, unless there are to be no others."""
+    if given is None:
+        if only:
+            raise UserError("--fragments-only goes with --fragment", "--fragments-only --fragment NAME|FILE")
+        return {}
+    names = given.raw if isinstance(given.raw, list) else []
+    return {} if only or AUTO in names else {FRAGMENTS: replace(given, raw=[AUTO, *names])}
 
 
 def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:

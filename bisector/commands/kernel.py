@@ -51,7 +51,7 @@ exit codes: 0 done; 3 the commit's Kconfig files fail; others as in `bisector --
 _BUILD_EXAMPLES = """\
 examples:
   bisector kernel build v6.1                 into the cache that all runs share
-  bisector kernel build HEAD -o out --fragment auto --fragment debug
+  bisector kernel build HEAD -o out --fragment debug
 exit codes: 0 built, or found in the cache; 3 the commit does not build; others as in
 `bisector --help`
 """

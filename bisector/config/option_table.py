@@ -162,7 +162,7 @@ _FIRST: tuple[Option, ...] = (
     _path("kernel.base_config", "--base-config", "kernel .config to start from"),
     Option(FRAGMENTS, "kernel.fragments", kinds.names_or_paths(), (AUTO,),
            f'configuration fragments, by name or path; the last one wins; "{AUTO}" is {BARE_FRAGMENT} '
-           f"({BASE_FRAGMENT} with a base) and those of the stack and its disks",
+           f"({BASE_FRAGMENT} with a base) and those of the stack and its disks; the flag adds to {AUTO}",
            flag="--fragment", metavar="NAME|FILE", repeat=True),
     Option("kernel.compiler", "kernel.compilers", kinds.commands(AUTO), AUTO,
            "C compiler of the kernels; auto is the first of this host that builds both ends; with several, each commit "

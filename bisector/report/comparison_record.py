@@ -146,7 +146,7 @@ def _command(plan: Plan, given: Budget | None = None) -> str:
     budget = given or extent.budget
     words += ["--budget", str(units.duration_text(budget.end_s))] if budget is not None else []
     words += ["--delta", _percent(extent.delta), "--seed", str(extent.seed)]
-    words += _own_fragments(plan.setups[0].settings)
+    words += _own_fragments([one.settings for one in plan.setups])
     # Each setup has settings of disks that another one does not use.
     of_setups = (*_OF_SETUPS, *(one.chosen_by for one in WORKLOADS.values() if one.chosen_by))
     flags = dict.fromkeys(flag for one in plan.setups for flag in reporting.flags(one.settings, of_setups))
@@ -164,10 +164,11 @@ def _patch(first: Arm, arm: Arm) -> str:
     return f"./{name}" if len(given) == _SHA256_DIGITS else reporting.end_word(name, given)
 
 
-def _own_fragments(settings: Settings) -> list[str]:
-    """All of them where one is a person's own; else those that follow from the stacks."""
-    fragments = [reporting.fragment_name(Path(name)) for name in settings.kernel.fragments]
-    return _each("--fragment", fragments) if any("/" in name for name in fragments) else []
+def _own_fragments(given: Sequence[Settings]) -> list[str]:
+    """Those that do not follow from the stacks: a kernel is built once for all of these."""
+    names = [reporting.fragment_name(Path(name)) for name in given[0].kernel.fragments]
+    needed = {name for settings in given for name in reporting.usual_fragments(settings)}
+    return [word for words in reporting.fragment_words(names, needed) for word in words]
 
 
 def _workload_words(settings: Settings) -> tuple[str, str]:

@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -17,7 +17,7 @@ from pathlib import Path
 from bisector.analysis.verdicts import host_of
 from bisector.config import Settings, options
 from bisector.config.disk_table import further, unused
-from bisector.config.option_table import PROFILES, by_key
+from bisector.config.option_table import FRAGMENTS, PROFILES, by_key
 from bisector.core import resources, units
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.kinds import Option
@@ -283,7 +283,25 @@ def _flags(settings: Settings, without: tuple[str, ...]) -> Iterator[tuple[str, 
         # A further disk is there because one of its settings is.
         names_disk = key.endswith(".size") and bool(further([key]))
         if (value != usual[key] or names_disk) and not (key.startswith(left_out) or _is_made(value)):
-            yield from _words(known[key], value)
+            if key == FRAGMENTS:
+                yield from fragment_words(settings.kernel.fragments, usual_fragments(settings))
+            else:
+                yield from _words(known[key], value)
+
+
+def usual_fragments(settings: Settings) -> tuple[str, ...]:
+    """Those that a guest needs."""
+    needed = options.usual(settings)[FRAGMENTS]
+    return tuple(map(str, needed)) if isinstance(needed, list) else ()
+
+
+def fragment_words(names: Sequence[str], needed: Collection[str]) -> Iterator[tuple[str, ...]]:
+    """Flags for the fragments that come after those that a guest needs; for all where not all of these are there."""
+    further = [name for name in names if name not in needed]
+    if not set(needed) <= set(names) or list(names[len(names) - len(further) :]) != further:
+        yield ("--fragments-only",)
+        further = list(names)
+    yield from (("--fragment", name) for name in further)
 
 
 def _is_made(value: object) -> bool:

@@ -73,7 +73,7 @@ def runs(kernels: Kernels) -> tuple[Run, ...]:
 
 def fragments() -> tuple[str, ...]:
     """The flags that configure every kernel alike."""
-    return tuple(_each("--fragment", *FRAGMENTS))
+    return ("--fragments-only", *_each("--fragment", *FRAGMENTS))
 
 
 def _stacks(kernels: Kernels) -> Run:

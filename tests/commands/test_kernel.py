@@ -28,7 +28,7 @@ class World:
 
     def run(self, *words: str | Path) -> tuple[int, str, str]:
         self.output.readouterr()
-        settings = ("--fragment", "./md.config", "--repo", str(self.repo))
+        settings = ("--fragments-only", "--fragment", "./md.config", "--repo", str(self.repo))
         code = main(["kernel", *map(str, words), *settings])
         seen = self.output.readouterr()
         return code, seen.out, seen.err

@@ -16,6 +16,7 @@ from bisector.core.kinds import Option
 from bisector.core.verdict import Direction, Terms
 from bisector.storage.disks import DISKS
 from bisector.storage.layers import LAYERS
+from bisector.storage.parse import stack_of
 from bisector.storage.stack import Stack
 from bisector.workload.workloads import WORKLOADS
 from tests.config.given import GIB, MIB, cache_sizes, from_argv, load_toml
@@ -102,8 +103,6 @@ def test_every_flag() -> None:
             "--base-config",
             "base",
             "--fragment",
-            "auto",
-            "--fragment",
             "./my.config",
             "--compiler",
             "gcc-12",
@@ -183,6 +182,31 @@ def test_what_orders_nothing_or_is_in_another_unit_is_refused(flags: tuple[str, 
     with pytest.raises(UserError) as caught:
         from_argv(*flags)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "fragments"),
+    [
+        ("--fragment debug", "tiny vm debug"),
+        ("--fragment debug --fragment auto", "debug tiny vm"),
+        ("--fragments-only --fragment vm --fragment debug", "vm debug"),
+        ("--set kernel.fragments=vm,debug", "vm debug"),
+        ("--disk hdd=bus=scsi,scheduler=bfq", "tiny vm disk-scsi scheduler-bfq"),
+        ("--disk hdd=bus=sata,wbt_lat_usec=0", "tiny vm disk-sata writeback-throttling"),
+        ("--disk hdd=scheduler=none,read_ahead_kb=0 --disk ssd=bus=scsi", "tiny vm"),
+    ],
+)
+def test_fragments_of_the_command_line_and_of_disks(words: str, fragments: str) -> None:
+    found = from_argv("--stack", "hdd", *words.split()).settings.kernel.fragments
+    assert found == tuple(fragments.split())
+
+
+def test_the_drivers_of_a_bus_are_suspected_where_those_of_block_devices_are() -> None:
+    words = ("--disk", "hdd=bus=sata")
+    drivers = ("drivers/ata", "drivers/scsi")
+    for stack, more in (("hdd", drivers), ("ssd", ()), ("lvmcache", ())):
+        found = from_argv("--stack", stack, *words).settings.bisect.suspects
+        assert found == (*stack_of(stack).suspects, *more)
 
 
 def test_fragments_follow_the_stack() -> None:

@@ -41,7 +41,7 @@ def runs(histories: Histories) -> tuple[Run, ...]:
 
 def _run(drawn: Drawn, repo: str) -> Run:
     fragments = (word for name in FRAGMENTS for word in ("--fragment", name))
-    words = ("start", drawn.old_tag, drawn.new_tag, "--repo", repo, *drawn.setup.words, *fragments)
+    words = ("start", drawn.old_tag, drawn.new_tag, "--repo", repo, *drawn.setup.words, "--fragments-only", *fragments)
     trials, builds = (_TRIALS, _BUILDS) if drawn.changes else (_READINGS_OF_ENDS, _ENDS)
     expected_s = trials * drawn.setup.trial_s + builds * _BUILD_S
     what = f"{units.plural(len(drawn.in_range), 'commit')} on {drawn.setup.name}, about {units.duration(expected_s)}"

@@ -80,8 +80,7 @@ def test_own_files_by_their_names(tmp_path: Path) -> None:
         "workload.job": "my.fio", "kernel.fragments": ("auto", "./mine.config"), "kernel.base_config": "base",
     }  # fmt: skip
     assert command(kept(tmp_path, flags)).split()[4:] == [
-        "--base-config", "base.config", "--fragment", "distribution", "--fragment", "vm", "--fragment",
-        "storage-lvmcache", "--fragment", "./mine.config", "--job", "my.fio",
+        "--base-config", "base.config", "--fragment", "./mine.config", "--job", "my.fio",
     ]  # fmt: skip
 
 
@@ -92,6 +91,8 @@ def test_own_files_by_their_names(tmp_path: Path) -> None:
         {"bisect.threshold": "2003.5", "bisect.first_parent": "true", "storage.stack": "ssd"},
         {"workload.runtime": "90s", "storage.hdd.iops_limit": "2000", "machine.append": "quiet nosmt",
          "contention.max_other_cores": "1.25", "storage.ssd.size": "1GiB"},
+        {"kernel.fragments": ("tiny", "debug", "vm")},
+        {"kernel.fragments": ("auto", "debug")},
         {"kernel.compiler": "gcc-12,clang", "kernel.jobs": "3", "machine.trial_deadline": "2h"},
         {"workload.gitgrep.pattern": "dm", "workload.gitgrep.commit": "v6.1"},
         {"workload.kind": "gitgrep", "workload.gitgrep.pattern": "dm", "workload.command.line": "sync"},
