@@ -40,6 +40,7 @@ exit codes: 0 no job failed, or the hours were over; 1 a job failed, and was rep
 _HISTORY_EXAMPLES = """\
 examples:
   bisector history --job dm-cache
+  bisector history --config nightly.toml               only the jobs of this file
   bisector history --plot nights.svg                   also as a picture
   bisector history --json | jq -r '.jobs[].nights[] | select(.level_change).tip.sha'
 """
@@ -68,6 +69,7 @@ def add(verbs: Verbs) -> None:
     add_json(verb)
     add_quiet(verb)
     shown = add_verb(verbs, "history", history, examples=_HISTORY_EXAMPLES)
+    shown.add_argument("--config", type=Path, metavar="FILE", help="only the jobs of this file, as nightly has it")
     shown.add_argument("--job", metavar="NAME", help="only this job")
     shown.add_argument("--plot", type=Path, metavar="FILE", help="also draw it: PNG or SVG, by the ending of FILE")
     add_json(shown)
@@ -146,6 +148,11 @@ def history(arguments: argparse.Namespace) -> int:
     events, nights = _read()
     if not events:
         raise UserError("there was no night yet", "bisector nightly --config FILE")
+    if arguments.config is not None:
+        jobs = {job.name for job in plan.load(arguments.config).jobs}
+        events = tuple(event for event in events if event.job in jobs)
+        if not events:
+            raise UserError(f"no night had a job of {arguments.config} yet: {', '.join(sorted(jobs))}")
     names = sorted({event.job for event in events})
     if arguments.job is not None and arguments.job not in names:
         raise UserError(f"no night had a job {arguments.job}", f"there are: {', '.join(names)}")

@@ -132,6 +132,10 @@ def test_history(console: Console) -> None:
     assert "4,000 / 8,000" in lines[2]
     assert "slower" in lines[3]
     assert "no night had a job other" in console("history", "--job", "other", code=2)
+    file = console.world.config()
+    assert console("history", "--config", str(file)).splitlines() == lines
+    file.write_text(file.read_text().replace('"cache"', '"other"'))
+    assert f"no night had a job of {file} yet: other" in console("history", "--config", str(file), code=2)
     (job,) = console.json("history", "--json", "--job", "cache")["jobs"]
     found = job["nights"][1]["bisection"]
     assert (found["state"], found["first_new"]) == ("found", console.world.shas["c6"])
