@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import re
 import signal
 import sys
 import traceback
@@ -116,17 +117,49 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
         words = [*words[1:], "--help"]
     whole = parser(words[0])
     takes_paths = words[0] in whole.commands and whole.commands[words[0]].get_default("paths") == []
-    before, paths = words, []
-    if takes_paths and "--" in words:
-        at = words.index("--")
-        before, paths = words[:at], words[at + 1 :]
+    at = words.index("--") if takes_paths and "--" in words else len(words)
+    before, paths = words[:at], words[at + 1 :]
     whole.refuse_unknown(before[: before.index("--")] if "--" in before else before)
+    span = _span(before, whole.commands[words[0]]) if takes_paths else None
     arguments, unknown = whole.parse_known_args(before)
     if unknown:
         raise UserError(f"{words[0]} does not take {' '.join(unknown)}", f"see bisector {words[0]} --help")
+    if span is not None and arguments.paths:
+        raise UserError(
+            f"{span} is both ends of the range, and {arguments.paths[0]} is one word more",
+            f"OLD NEW or OLD..NEW; paths come last, after two dashes: -- {arguments.paths[0]}",
+        )
     if paths:
         arguments.paths = [*arguments.paths, *paths]
     return arguments
+
+
+# ``A..B`` and ``A...B`` as git has them (gitrevisions(7)); not ``:/text..``, ``A^{/text..}``, and not ``../path``.
+_SIDE = r"((?:\{[^{}]*\}|[^\s{}.]|\.(?!\.))*)"
+_SPAN = re.compile(rf"(?!:|-|\.{{0,2}}/)(?=.*[^.]){_SIDE}(\.{{2,3}}){_SIDE}")
+
+
+def _span(words: list[str], command: argparse.ArgumentParser) -> str | None:
+    """The word that is both ends, which both take the place of in ``words``; None without."""
+    options = command._option_string_actions  # argparse tells in no other way
+    flags = {name for name, action in options.items() if action.nargs == 0}
+    for place, word in enumerate(words[1:], 1):
+        alone = words[place - 1] in flags or not words[place - 1].startswith("-")
+        if alone and (found := _SPAN.fullmatch(word)):
+            words[place : place + 1] = _ends_of(found)
+            return word
+    return None
+
+
+def _ends_of(span: re.Match[str]) -> tuple[str, str]:
+    """Both ends; the one that is left out is HEAD, as in git. Raises :class:`UserError` for what lies on two sides."""
+    old, dots, new = (side or "HEAD" for side in span.groups())
+    if dots == "...":
+        raise UserError(
+            f"{span[0]}: three dots are the commits of both sides since their merge base, and no range of two ends",
+            f"{old} {new}; where {old} is no ancestor of {new}, their merge base is tried first",
+        )
+    return old, new
 
 
 def _exit_codes() -> str:

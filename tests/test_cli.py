@@ -264,6 +264,44 @@ def test_what_a_comparison_takes_is_what_compare_says() -> None:
     assert cli.parsed(["plan", "refs/heads/compare", "v6.2"]).old == "refs/heads/compare"
 
 
+@pytest.mark.parametrize(
+    ("typed", "ends", "paths"),
+    [
+        ("v6.1..v6.2", ("v6.1", "v6.2"), []),
+        ("v6.1..v6.2 -- md a..b", ("v6.1", "v6.2"), ["md", "a..b"]),
+        ("--regression v6.1..v6.2 --stack hdd", ("v6.1", "v6.2"), []),
+        ("v6.1..", ("v6.1", "HEAD"), []),
+        ("..v6.2", ("HEAD", "v6.2"), []),
+        ("v6.1^{}..stable/v6.1.2~3", ("v6.1^{}", "stable/v6.1.2~3"), []),
+        ("v6.1 v6.2 ../md", ("v6.1", "v6.2"), ["../md"]),
+        (":/fix..it HEAD^{/a..b}", (":/fix..it", "HEAD^{/a..b}"), []),
+        ("--set machine.append=a..b x y", ("x", "y"), []),
+        ("x --stack hdd y -- p", ("x", "y"), ["p"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "start"])
+def test_a_range_as_one_word(command: str, typed: str, ends: tuple[str, str], paths: list[str]) -> None:
+    arguments = cli.parsed([command, *typed.split()])
+    assert ((arguments.old, arguments.new), arguments.paths) == (ends, paths)
+
+
+@pytest.mark.parametrize(
+    ("typed", "message", "hint"),
+    [
+        (
+            "v6.1...v6.2",
+            "v6.1...v6.2: three dots are the commits of both sides",
+            "v6.1 v6.2; where v6.1 is no ancestor",
+        ),
+        ("v6.1..v6.2 v6.2", "v6.1..v6.2 is both ends of the range, and v6.2 is one word more", "OLD NEW or OLD..NEW"),
+    ],
+)
+def test_a_word_that_is_no_range(typed: str, message: str, hint: str) -> None:
+    with pytest.raises(errors.UserError) as caught:
+        cli.parsed(["plan", *typed.split()])
+    assert (caught.value.message.startswith(message), (caught.value.hint or "").startswith(hint)) == (True, True)
+
+
 def test_each_command_is_registered_by_the_module_that_the_catalogue_names() -> None:
     for entry in catalogue.entries():
         command = cli.parser(entry.name).commands[entry.name]

@@ -16,7 +16,7 @@ from bisector.bisect.instructions import Done
 from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, checks, options
 from bisector.core import units
-from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, InfraError, Interrupted, UserError
+from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, Grade, InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.objective import MetricAbsent
 from bisector.core.subject import Compiler
@@ -26,7 +26,7 @@ from bisector.doctor import checks as preflight
 from bisector.doctor.tree import check_tree
 from bisector.git.bisect import Bisect, check_terms
 from bisector.git.bundle import bundled
-from bisector.git.ranges import Range, check_range, check_suspects, to_skip
+from bisector.git.ranges import Range, check_range, check_suspects, remarks, to_skip
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
 from bisector.git.worktrees import hold, release
@@ -85,6 +85,8 @@ def begun(
     """
     with Repository.open(asked.repository) as repository:
         wanted, settings = checked(repository, asked)
+        for sentence in told_beforehand(repository, wanted, settings):
+            warn(Finding("range", Grade.WARN, sentence))
         skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
     run = RunDirectory.create(run_dir, run_name(asked.old, asked.new))
     with run.lock(), gone_if_nothing_began(run):
@@ -130,13 +132,20 @@ def checked(repository: Repository, asked: Asked) -> tuple[Range, Settings]:
     old, new = repository.resolve(asked.old), repository.resolve(asked.new)
     for end in (old, new):
         repository.check_kernel_tree(end)
-    wanted = Range(old, new, asked.settings.bisect.first_parent, asked.paths)
+    wanted = Range(old, new, asked.settings.bisect.first_parent, repository.from_top(asked.paths))
     check_range(repository, wanted)
     storage = asked.settings.storage
     check_tree(repository, (old, new), storage.stack, storage.layers, asked.settings.workload.features)
     check_attributes(repository)
     check_suspects(repository, asked.settings.bisect.suspects, new)
     return wanted, bundled(asked.settings, repository)
+
+
+def told_beforehand(repository: Repository, wanted: Range, settings: Settings) -> Iterator[str]:
+    """What a person may not expect of the range; of suspected paths those that were named are looked for in it."""
+    suspects = settings.bisect.suspects
+    usual = options.usual(settings)["bisect.suspect"]
+    return remarks(repository, wanted, () if list(suspects) == usual else suspects)
 
 
 @contextmanager

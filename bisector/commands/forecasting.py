@@ -29,7 +29,8 @@ def forecast_of(asked: session.Asked, searches: int = SEARCHES, seed: int = 1, h
             note(f"bisector: passed over {text}")
         graph, _ = graph_of_range(repository, wanted)
         relevance = _relevance(repository, wanted, settings, known)
-    simulated = Asked(wanted, graph, settings, settings.bisect.strategy, searches, seed, asked.budget_s, hosts)
+        told = tuple(session.told_beforehand(repository, wanted, settings))
+    simulated = Asked(wanted, graph, settings, settings.bisect.strategy, searches, seed, asked.budget_s, hosts, told)
     return forecast(simulated, known, relevance)
 
 

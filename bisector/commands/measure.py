@@ -119,9 +119,15 @@ def _add_searches(verbs: Verbs) -> None:
         examples=_START_EXAMPLES,
         disturbs=True,
     )
-    start_.add_argument("old", metavar="OLD", help="the old end of the range: a commit without the change")
+    start_.add_argument("old", metavar="OLD", help="the old end of the range: a commit without the change; or OLD..NEW")
     start_.add_argument("new", metavar="NEW", help="the new end: a commit with the change")
-    start_.add_argument("paths", metavar="PATH", nargs="*", default=[], help="after --: only commits that touch these")
+    start_.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="*",
+        default=[],
+        help="after --: only commits that touch these, from here as for git",
+    )
     start_.add_argument(
         "--skip",
         action="append",

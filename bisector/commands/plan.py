@@ -57,9 +57,15 @@ _WIDTH = 120
 def add(verbs: Verbs) -> None:
     """Register ``plan``."""
     verb = add_verb(verbs, "plan", plan, examples=_EXAMPLES, disturbs=True)
-    verb.add_argument("old", metavar="OLD", help="the old end of the range: a commit without the change")
+    verb.add_argument("old", metavar="OLD", help="the old end of the range: a commit without the change; or OLD..NEW")
     verb.add_argument("new", metavar="NEW", help="the new end: a commit with the change")
-    verb.add_argument("paths", metavar="PATH", nargs="*", default=[], help="after --: only commits that touch these")
+    verb.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="*",
+        default=[],
+        help="after --: only commits that touch these, from here as for git",
+    )
     add_repo(verb)
     verb.add_argument(
         "--searches",

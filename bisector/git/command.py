@@ -4,6 +4,7 @@ GitPython starts git, and finds a repository that git refuses to speak of; nothi
 commands with plain output are quicker on a kernel's history, and say the same in every version.
 """
 
+import codecs
 import os
 import shutil
 import tempfile
@@ -50,13 +51,16 @@ _CONFIGURATION = (
     "maintenance.auto=false",
     "advice.detachedHead=false",
     "color.ui=false",
+    "i18n.logOutputEncoding=UTF-8",
     "worktree.useRelativePaths=false",  # it would write extensions.relativeWorktrees into the user's config
 )
 _ENVIRONMENT = {
     "LC_ALL": "C",
     "LANGUAGE": "C",
-    # A cache that goes by trees is filled from the trees themselves, not from what git-replace(1) puts in their place.
+    # A cache that goes by trees is filled from the trees themselves, not from what git-replace(1) puts in their place;
+    # and grafts, which that took the place of, are no more followed (gitrepository-layout(5), "info/grafts").
     "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_GRAFT_FILE": "/dev/null/none",
     "GIT_ATTR_NOSYSTEM": "1",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ASKPASS": "true",
@@ -67,6 +71,8 @@ _ENVIRONMENT = {
 
 
 _OF_ERRORS = ("fatal: ", "error: ")
+# Kernel history has Latin-1 names in commits that do not say so; figures and hashes are ASCII.
+_LATIN_1 = "bisector.latin-1"
 
 # What git, or what it reaches a remote with, needs of the environment around us; a login for mail is not among it.
 _PASSED = frozenset(
@@ -166,8 +172,7 @@ class Door:
                 command, as_process=True, istream=file, env=self._environment, start_new_session=True, umask=umask
             )
             stdout, stderr = to_its_end(process, command, deadline_s)
-        # Kernel history has Latin-1 names in commits that do not say so; figures and hashes are ASCII.
-        return process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
+        return process.returncode, stdout.decode("utf-8", _LATIN_1), stderr.decode("utf-8", _LATIN_1)
 
     def close(self) -> None:
         """Let go of whatever GitPython keeps."""
@@ -177,6 +182,16 @@ class Door:
     def version(self) -> str:
         """The version of the git program."""
         return ".".join(str(part) for part in self._git.version_info)
+
+
+def _as_latin_1(error: UnicodeError) -> tuple[str, int]:
+    """The bytes that are no UTF-8, each as the character of its number."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return error.object[error.start : error.end].decode("latin-1"), error.end
+
+
+codecs.register_error(_LATIN_1, _as_latin_1)
 
 
 def enclosing_repository(path: Path) -> tuple[Path, Path] | None:

@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,6 +157,19 @@ def check_suspects(repository: Repository, suspects: Sequence[str], new: Commit)
         )
 
 
+def remarks(repository: Repository, wanted: Range, suspects: Iterable[str]) -> Iterator[str]:
+    """What a person may not expect of a range that can be bisected, in sentences: of its shape, and of some paths."""
+    old, new = wanted.old, wanted.new
+    bases = repository.merge_bases(new.sha, old.sha)
+    if old.sha not in bases:
+        named = " and ".join(f"{base.short} ({base.subject})" for base in repository.commits(bases))
+        yield f"{old.short} is no ancestor of {new.short}: their merge base is tried first, {named}"
+    for path in suspects:
+        words = ("-1", "--full-history", new.sha, "--not", old.sha, "--", path)
+        if not repository.ask("rev-list", *words).lines:
+            yield f"no commit between {old.short} and {new.short} touches the suspected path {path}"
+
+
 def read_graph(path: Path) -> RangeGraph:
     """The graph in a file, plain or gzip: a line per commit, oldest first, with its number and its parents' numbers.
 
@@ -210,7 +223,13 @@ def _check_complete(repository: Repository, wanted: Range) -> None:
 def _no_common_history(repository: Repository, wanted: Range) -> UserError:
     if repository.shallow:
         return _too_shallow(wanted)
-    return UserError(f"{wanted.old.short} and {wanted.new.short} have no common history", "are both of one project?")
+    message = f"{wanted.old.short} and {wanted.new.short} have no common history"
+    if not_followed := repository.not_followed:
+        return UserError(
+            f"{message}: trees and commits are taken as they are, and {', '.join(not_followed)} is not followed",
+            "make new commits of it: git filter-repo --force, in a clone",
+        )
+    return UserError(message, "are both of one project?")
 
 
 def _too_shallow(wanted: Range) -> UserError:

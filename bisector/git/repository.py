@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from posixpath import join, normpath
 from types import TracebackType
 from typing import Self
 
@@ -36,14 +37,16 @@ class Repository:
     """A git repository that a range is taken from; a context manager.
 
     ``top`` is the checkout's root or, of a bare repository, its directory; ``common_dir`` is where
-    worktrees are registered (gitrepository-layout(5)).
+    worktrees are registered (gitrepository-layout(5)). ``prefix`` leads from ``top`` to the directory that it was
+    opened by.
     """
 
-    def __init__(self, door: Door, top: Path, common_dir: Path, shallow: bool) -> None:
+    def __init__(self, door: Door, top: Path, common_dir: Path, shallow: bool, prefix: str = "") -> None:
         self.git = door
         self.top = top
         self.common_dir = common_dir
         self.shallow = shallow
+        self.prefix = prefix
         self._commits: dict[str, _Known] = {}  # those that were asked for; what a hash names does not change
 
     @classmethod
@@ -55,18 +58,23 @@ class Repository:
         """
         try:
             is_there = path.is_dir()
+            if "\n" in os.fspath(path.resolve()):
+                raise UserError(
+                    f"the name of the directory {path.resolve()} has a line break in it, and git tells paths by lines",
+                    "rename it, or clone it to another place",
+                )
         except OSError as error:  # in a directory that this user may not enter, say
             raise UserError(f"{path} cannot be looked at: {error.strerror}", _WHERE) from error
         if not is_there:
             raise UserError(f"{path} is not a directory", _WHERE)
         door = Door(run_marker)
-        always = ("--absolute-git-dir", "--git-common-dir", "--is-shallow-repository")
+        always = ("--absolute-git-dir", "--git-common-dir", "--is-shallow-repository", "--show-prefix")
         # The last word fails where there is no checkout, after the others were answered.
         answer = door("rev-parse", *always, "--show-toplevel", at=path, ok=None)
         if len(answer.lines) < len(always):
             raise _refusal(door, path, answer)
-        git_dir, common_dir, shallow, *top = answer.lines
-        repository = cls(door, Path(*top or (git_dir,)), (path / common_dir).resolve(), shallow == "true")
+        git_dir, common_dir, shallow, prefix, *top = answer.lines
+        repository = cls(door, Path(*top or (git_dir,)), (path / common_dir).resolve(), shallow == "true", prefix)
         repository._check_writable()
         return repository
 
@@ -82,14 +90,39 @@ class Repository:
 
     def ask(self, *words: str, ok: tuple[int, ...] | None = (0,), stdin: str = "") -> Answer:
         """A git command that reads, in the repository."""
-        return self.git(*words, at=self.top, ok=ok, stdin=stdin)
+        try:
+            return self.git(*words, at=self.top, ok=ok, stdin=stdin)
+        except InfraError as error:
+            if not self.partial:
+                raise
+            message = f"{error}; this is a partial clone, which fetches what it lacks from its remote as it is asked"
+            raise InfraError(message, f"git -C {self.top} remote -v: does it answer? or use a whole clone") from error
 
     def resolve(self, rev: str) -> Commit:
         """The commit a person's revision names; :class:`UserError` when there is none."""
-        answer = self.ask("rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}", ok=None)
-        if answer.status != 0 or rev.startswith("^"):  # what is left out of a range
+        if not rev or rev[0] in "-^":  # options, and what is left out of a range
+            raise UserError(f"{rev!r} names no commit", "give a tag, a branch or a hash; `git tag --list` has the tags")
+        # ":/text" is a search for all that follows it: what that finds is asked for by its hash.
+        words = [rev] if rev.startswith(":/") else [f"{rev}^{{commit}}", rev]
+        for word in words:
+            answer = self.ask("rev-parse", "--verify", "--quiet", word, ok=None)
+            if answer.status == 0:
+                break
+        else:
             raise self._unknown(rev)
-        return self.commits([answer.stdout.strip()])[0]
+        sha = answer.stdout.strip()
+        found = self.ask("rev-parse", "--verify", "--quiet", f"{sha}^{{commit}}", ok=None)
+        if found.status != 0:
+            kind = self.ask("cat-file", "-t", f"{sha}^{{}}", ok=None)
+            if kind.status != 0:  # what is not there
+                raise self._unknown(rev)
+            message = f"{rev!r} names a {kind.stdout.strip()}, and no commit"
+            raise UserError(message, "give a tag, a branch or a hash of a commit")
+        return self.commits([found.stdout.strip()])[0]
+
+    def from_top(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Paths as a person types them in the directory that this was opened by; with magic they stay as they are."""
+        return tuple(one if one.startswith(":") else normpath(join(self.prefix, one)) for one in paths)
 
     def commits(self, shas: Iterable[str]) -> tuple[Commit, ...]:
         """The commits of full hashes, in their order."""
@@ -147,7 +180,18 @@ class Repository:
     def partial(self) -> bool:
         """Whether files are fetched from a remote as they are needed (gitglossary(7), "promisor")."""
         words = ("config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$")
-        return self.ask(*words, ok=(0, 1)).status == 0
+        return self.git(*words, at=self.top, ok=(0, 1)).status == 0
+
+    @property
+    def not_followed(self) -> tuple[str, ...]:
+        """What a person put in place of commits, by git-replace(1) or grafts: sentences; the door follows neither."""
+        replaced = self.ask("for-each-ref", "--format=%(refname)", "refs/replace/").lines
+        grafts = self.common_dir / "info/grafts"
+        lines = grafts.read_text(errors="replace").splitlines() if grafts.is_file() else []
+        return (
+            *(f"the replacement of {name.rpartition('/')[2][:12]} by git replace" for name in replaced),
+            *(f"the graft of {line[:12]} in {grafts}" for line in lines if line and not line.startswith("#")),
+        )
 
     def _ask_for(self, shas: Iterable[str]) -> tuple[_Known, ...]:
         wanted = tuple(shas)
@@ -159,11 +203,22 @@ class Repository:
         return tuple(self._commits[sha] for sha in wanted)
 
     def _unknown(self, rev: str) -> UserError:
+        if ".." in rev and not rev.startswith(":/"):
+            return UserError(f"{rev!r} is a range, and one commit is asked for here", "give one of its ends")
+        if (
+            re.fullmatch(r"[0-9a-f]{4,}", rev)
+            and len(found := self.ask("rev-parse", f"--disambiguate={rev}").lines) > 1
+        ):
+            kinds = self.ask(
+                "cat-file", "--batch-check=%(objecttype)", stdin="".join(f"{one}\n" for one in found)
+            ).lines
+            candidates = ", ".join(f"{one[:16]} ({kind})" for one, kind in zip(found, kinds, strict=True))
+            return UserError(f"short object ID {rev} is ambiguous; the candidates are {candidates}", "give more digits")
+        if "/" in rev and (self.top / self.prefix / rev).exists():
+            return UserError(f"{rev!r} is a path, and a commit is asked for here", f"paths come last: OLD NEW -- {rev}")
         names = self.ask("for-each-ref", "--format=%(refname:short)", "refs/tags", "refs/heads", "refs/remotes").lines
-        if near := difflib.get_close_matches(rev, names, n=3):
+        if near := [name for name in difflib.get_close_matches(rev, names, n=3) if name != rev]:
             return UserError(f"unknown revision {rev!r}", f"did you mean {' or '.join(near)}?")
-        if re.fullmatch(r"[0-9a-f]{4,}", rev) and len(self.ask("rev-parse", f"--disambiguate={rev}").lines) > 1:
-            return UserError(f"the short hash {rev} names several objects", "give more digits")
         if self.shallow:
             return UserError(f"unknown revision {rev!r} in this shallow clone", "git fetch --unshallow --tags")
         return UserError(f"unknown revision {rev!r}", "git fetch --tags, if it is a new one")

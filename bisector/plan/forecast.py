@@ -125,7 +125,11 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         least_factor=least if isfinite(least) else None,
         searches=asked.searches,
         seed=asked.seed,
-        warnings=(*_warnings(asked, inputs, summary, least), *(_of_hosts(shared) if shared is not None else ())),
+        warnings=(
+            *asked.remarks,
+            *_warnings(asked, inputs, summary, least),
+            *(_of_hosts(shared) if shared is not None else ()),
+        ),
         hopeless=_refused(asked, inputs) or summary.success_rate < _HOPELESS_BELOW,
         files=asked.settings.workload.files.sentence,
         build_least_s=inputs.build_least_s,

@@ -50,7 +50,8 @@ class Quantity(Record, frozen=True):
 class Asked:
     """A range, its graph, the settings, and how many searches are simulated with which seed.
 
-    They have ``budget_s`` if that is given, and as many ``hosts`` as this one share them.
+    They have ``budget_s`` if that is given, and as many ``hosts`` as this one share them. ``remarks`` are sentences on
+    the range.
     """
 
     wanted: Range
@@ -61,6 +62,7 @@ class Asked:
     seed: int = 1
     budget_s: float | None = None
     hosts: int = 1
+    remarks: tuple[str, ...] = ()
 
     @property
     def stops_early(self) -> bool:

@@ -15,6 +15,7 @@ from bisector.git.ranges import (
     expected_steps,
     graph_of_range,
     read_graph,
+    remarks,
     to_skip,
 )
 from bisector.git.repository import Repository
@@ -62,6 +63,45 @@ def test_ends_that_are_not_one_line_of_descent(make: Make) -> None:
     assert [base.sha for base in facts.merge_bases] == [names["c2"]]
     assert facts.candidates == 5
     assert facts.steps == 2 + 1
+
+
+@pytest.mark.parametrize("grafts", [False, True])
+def test_histories_that_only_a_replacement_joins(make: Make, grafts: bool) -> None:
+    """Both ways to join them are treated alike: commits are taken as they are."""
+    repository, names = make((*linear(2), root("d0"), Node("d1", ("d0",), tags=("new",))))
+    if grafts:
+        (repository.common_dir / "info").mkdir(exist_ok=True)
+        (repository.common_dir / "info/grafts").write_text(f"# of old\n{names['d0']} {names['c1']}\n")
+    else:
+        git(repository.top, "replace", "--graft", names["d0"], names["c1"])
+    error = refused(repository, between(repository, names["c0"], "new"))
+    what = "the graft of" if grafts else "the replacement of"
+    assert "have no common history: " in error.message
+    assert f"{what} {names['d0'][:12]}" in error.message
+    assert "not followed" in error.message
+
+
+def test_what_a_person_may_not_expect_of_a_range(make: Make) -> None:
+    repository, names = make(stable_tags())
+    told = list(remarks(repository, between(repository, "v1.0.2", "v1.1.2"), ("files/c", "nowhere")))
+    old, new = (repository.resolve(rev).short for rev in ("v1.0.2", "v1.1.2"))
+    assert told == [
+        f"{old} is no ancestor of {new}: their merge base is tried first, {names['c2'][:12]} (c2)",
+        f"no commit between {old} and {new} touches the suspected path nowhere",
+    ]
+    assert list(remarks(repository, between(repository, names["c0"], "v1.1.2"), ("files",))) == []
+
+
+def test_paths_are_relative_to_where_a_person_is(make: Make) -> None:
+    repository, names = make(linear(8), checkout=True)
+    with Repository.open(repository.top / "files/c") as inside:
+        assert inside.from_top(("4", "../c/6", ".", ":/Kbuild", ":(exclude)x")) == (
+            "files/c/4", "files/c/6", "files/c", ":/Kbuild", ":(exclude)x",
+        )  # fmt: skip
+        assert inside.from_top(("../../../outside",)) == ("../outside",)
+        limits = inside.from_top(("4", "6"))
+        assert check_range(inside, between(inside, names["c0"], "main", *limits)).candidates == 2
+    assert repository.from_top(("files", "a b/")) == ("files", "a b")
 
 
 def test_path_limit(make: Make) -> None:

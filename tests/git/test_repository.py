@@ -1,3 +1,4 @@
+import hashlib
 import os
 import shutil
 import signal
@@ -240,14 +241,18 @@ def test_encoding_that_the_user_likes(make: Make) -> None:
     assert repository.resolve("main").subject == "für"
 
 
-def test_subject_in_an_encoding_that_it_does_not_name(make: Make) -> None:
+@pytest.mark.parametrize("header", [b"", b"encoding ISO-8859-1\n"])
+def test_names_in_latin_1(make: Make, header: bytes) -> None:
+    """The kernel's history has many that do not say so."""
     repository, _ = make(linear(1))
+    git(repository.top, "config", "i18n.logOutputEncoding", "ISO-8859-1")
     tree = repository.resolve("main").tree
     who = b"J\xf6rg <joerg@example.com> 1500000000 +0000"
     file = repository.top / "commit"
-    file.write_bytes(b"tree %s\nauthor %s\ncommitter %s\n\nJ\xf6rg's fix\n" % (tree.encode(), who, who))
+    file.write_bytes(b"tree %s\nauthor %s\ncommitter %s\n%s\nJ\xf6rg's fix\n" % (tree.encode(), who, who, header))
     sha = git(repository.top, "hash-object", "-t", "commit", "-w", str(file))
-    assert repository.resolve(sha).subject.encode() == "J\ufffdrg's fix".encode()
+    assert repository.resolve(sha).subject == "Jörg's fix"
+    assert propose(repository, sha).to == ("Jörg <joerg@example.com>",)
 
 
 def test_unknown_revision_and_its_neighbours(make: Make) -> None:
@@ -255,9 +260,89 @@ def test_unknown_revision_and_its_neighbours(make: Make) -> None:
     with pytest.raises(UserError, match=r"unknown revision 'v4\.13-rc'") as caught:
         repository.resolve("v4.13-rc")
     assert caught.value.hint.startswith("did you mean v4.13-rc1")
-    for rev in ("nothing-like-it", "0123456789", "--all", "", "main:Makefile", "v4.11..v4.13-rc1", "^v4.11"):
-        with pytest.raises(UserError):
-            repository.resolve(rev)
+
+
+def test_ways_to_name_a_commit(make: Make) -> None:
+    """What git takes: gitrevisions(7)."""
+    repository, names = make((*linear(3), Node("fix: the text", ("c2",), tags=("v6.1",))), checkout=True)
+    top = repository.top
+    head = names["fix: the text"]
+    git(top, "tag", "-a", "-m", "x", "one", "v6.1")
+    git(top, "tag", "-a", "-m", "y", "nested", "one")
+    git(top, "tag", "both", "main~2")
+    git(top, "branch", "both", "main~1")
+    git(top, "checkout", "-q", "--detach", "main~1")
+    git(top, "checkout", "-q", "main")
+    for rev, found in {
+        "HEAD~2": names["c1"], ":/the text": head, ":/c1": names["c1"], "v6.1^{}": head, "v6.1^{/c0}": names["c0"],
+        "main@{1 minute ago}": head, "@{-1}": names["c2"], "@": head, "nested": head, "both": names["c1"],
+        "heads/both": names["c2"], "v6.1-0-g" + head[:12]: head,
+    }.items():  # fmt: skip
+        assert repository.resolve(rev).sha == found, rev
+
+
+@pytest.mark.parametrize(
+    ("rev", "message", "hint"),
+    [
+        ("", "'' names no commit", "git tag --list"),
+        ("-x", "'-x' names no commit", "git tag --list"),
+        ("--all", "'--all' names no commit", "git tag --list"),
+        ("^v6.1", "'^v6.1' names no commit", "git tag --list"),
+        ("v6.1..main", "'v6.1..main' is a range, and one commit is asked for here", "one of its ends"),
+        ("tree", "'tree' names a tree, and no commit", "hash of a commit"),
+        ("blob", "'blob' names a blob, and no commit", "hash of a commit"),
+        ("tag-of-tree", "'tag-of-tree' names a tree, and no commit", "hash of a commit"),
+        ("main:Makefile", "'main:Makefile' names a blob, and no commit", "hash of a commit"),
+        ("drivers/md", "'drivers/md' is a path, and a commit is asked for here", "OLD NEW -- drivers/md"),
+        ("broken", "unknown revision 'broken'", "git fetch --tags"),
+        ("0123456789", "unknown revision '0123456789'", "git fetch --tags"),
+        (":/no such text", "unknown revision ':/no such text'", "git fetch --tags"),
+    ],
+)
+def test_words_that_name_no_commit(make: Make, rev: str, message: str, hint: str) -> None:
+    files = {**KERNEL_TREE, "drivers/md/dm.c": "\n"}
+    repository, _ = make((Node("c0", files=files), Node("c1", ("c0",), tags=("v6.1",))), checkout=True)
+    top = repository.top
+    git(top, "tag", "tree", "main^{tree}")
+    git(top, "tag", "blob", "main:Makefile")
+    git(top, "tag", "-a", "-m", "x", "tag-of-tree", "main^{tree}")
+    (top / ".git/refs/tags/broken").write_text("1" * 40 + "\n")
+    with pytest.raises(UserError) as caught:
+        repository.resolve(rev)
+    assert (caught.value.message, hint in (caught.value.hint or "")) == (message, True)
+
+
+def test_a_short_hash_of_two_objects(make: Make) -> None:
+    repository, _ = make(linear(1))
+    by_start: dict[str, str] = {}
+    for number in range(4000):
+        content = f"blob {len(str(number))}\0{number}".encode()
+        sha = hashlib.sha1(content, usedforsecurity=False).hexdigest()
+        if (start := sha[:4]) in by_start:
+            break
+        by_start[start] = str(number)
+    for text in (by_start[start], str(number)):
+        repository.ask("hash-object", "-w", "--stdin", stdin=text)
+    with pytest.raises(
+        UserError, match=rf"^short object ID {start} is ambiguous; the candidates are {start}.*blob\), "
+    ):
+        repository.resolve(start)
+
+
+def test_a_directory_with_a_line_break_in_its_name(tmp_path: Path) -> None:
+    build(tmp_path / "a\nb", linear(1))
+    assert "a\nb has a line break in it" in refused(tmp_path / "a\nb").message
+
+
+def test_a_partial_clone_whose_remote_is_gone(make: Make, tmp_path: Path) -> None:
+    source, names = make(linear(2))
+    git(source.top, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "-q", "--filter=tree:0", "--no-checkout", f"file://{source.top}", "partial")
+    source.top.rename(tmp_path / "gone")
+    with Repository.open(tmp_path / "partial") as partial:
+        commit = partial.resolve(names["c1"])
+        with pytest.raises(InfraError, match=r"; this is a partial clone, which fetches what it lacks from its remote"):
+            partial.check_kernel_tree(commit)
 
 
 def test_expand(make: Make) -> None:
