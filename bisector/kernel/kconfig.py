@@ -1,13 +1,15 @@
 """Kernel configuration as text: base, fragments, what was asked for and what was obtained.
 
 The syntax is that of ``.config`` (Documentation/kbuild/kconfig.rst): ``CONFIG_X=value`` or
-``# CONFIG_X is not set``. Nothing here runs Kconfig; see ``build``.
+``# CONFIG_X is not set``, read as Kconfig reads it (``conf_read_simple()`` and ``conf_set_sym_val()`` in
+scripts/kconfig/confdata.c). What Kconfig passes over with a warning is refused in a person's file. Nothing here runs
+Kconfig; see ``build``.
 """
 
 import difflib
 import gzip
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -20,9 +22,15 @@ Options = dict[str, str]
 
 NOT_SET = "n"
 EMPTY = '""'
+_QUOTED = 80
 MOST_BYTES = 16 << 20  # an allyesconfig of v6.12 has 0.5 MB
 _GZIP_MAGIC = b"\x1f\x8b"
-_OPTION = re.compile(r"^(?:(CONFIG_\w+)=(.*?)|# (CONFIG_\w+) is not set)\s*$")
+_NOT_SET = re.compile(r"# (CONFIG_\w+) is not set")
+_OPTION = re.compile(r"(CONFIG_\w+)=(.*)")
+# What Kconfig takes of a value: of one of the three letters nothing that follows, of a string all up to its end. Of a
+# number it takes no comment, which is cut here.
+_VALUE = re.compile(r'([ymn]).*|("(?:\\.|[^"\\])*").*|(-?\d+|(?:0[xX])?[0-9a-fA-F]+)(?:\s+#.*)?')
+_NUMBER = re.compile(r"-?\d+|(0[xX])[0-9a-fA-F]+")
 _DEFINED = re.compile(r"^\s*(?:menu)?config\s+(\w+)", re.MULTILINE)
 # In a fragment: what follows need not be known to every tree, until the next mark. Comments to Kconfig.
 _MARK = re.compile(r"#: (optional|required)\s*")
@@ -56,7 +64,7 @@ class Fragment:
         """Options and marks of a file: after a line ``#: optional`` all are, until one that is ``#: required``."""
         optional: dict[str, bool] = {}
         now = False
-        for line in text.splitlines():
+        for line in _lines(text):
             if mark := _MARK.fullmatch(line):
                 now = mark[1] == "optional"
             else:
@@ -66,7 +74,12 @@ class Fragment:
 
 def parse(text: str) -> Options:
     """Each option's last value, ``n`` when it is not set; other lines mean nothing."""
-    return merge(_option(line) for line in text.splitlines())
+    return merge(map(_option, _lines(text)))
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Without what is at their ends, a carriage return among it."""
+    return (line.rstrip() for line in text.split("\n"))
 
 
 def merge(layers: Iterable[Mapping[str, str]]) -> Options:
@@ -99,7 +112,15 @@ def unmet(asked: Mapping[str, str], obtained: Mapping[str, str]) -> tuple[str, .
 
     An option that is not there says what ``n`` and an empty string say.
     """
-    return tuple(f"{name}={value}" for name, value in asked.items() if obtained.get(name, _absent(value)) != value)
+    return tuple(
+        f"{name}={value}" for name, value in asked.items() if not _same(value, obtained.get(name, _absent(value)))
+    )
+
+
+def _same(asked: str, obtained: str) -> bool:
+    """Kconfig puts 0x before a number of an option that is hexadecimal, and keeps one that is there."""
+    numbers = [int(one[0], 16 if one[1] else 10) for one in map(_NUMBER.fullmatch, (asked, obtained)) if one]
+    return obtained in (asked, f"0x{asked}") or (len(numbers) > 1 and numbers[0] == numbers[1])
 
 
 def optional(fragments: Iterable[Fragment]) -> frozenset[str]:
@@ -146,10 +167,11 @@ def read_base(path: Path) -> str:
     Raises :class:`UserError` when it cannot be read, holds no options or is for another architecture.
     """
     text = _read(path, "base .config")
-    if not parse(text):
+    if "CONFIG_" not in text:
         raise UserError(
             f"{path}: not a kernel configuration: no CONFIG_ line in it", "give a .config file, as /boot/config-*"
         )
+    _check(path, text)
     if foreign := foreign_architecture(text):
         raise UserError(
             f"{path}: this .config is for {foreign}; kernels are built for x86_64 here (CONFIG_X86_64=y is not in it)",
@@ -161,7 +183,7 @@ def read_base(path: Path) -> str:
 def foreign_architecture(text: str) -> str | None:
     """The architecture a configuration is for when that is not x86_64.
 
-    A short one (``make savedefconfig``) names none, and gets the host's.
+    A short one (``make savedefconfig``) may name none; it is for the one whose own options it has, else the host's.
     """
     options = parse(text)
     if options.get("CONFIG_X86_64") == "y":
@@ -171,7 +193,10 @@ def foreign_architecture(text: str) -> str | None:
             return architecture
     header = _HEADER.search(text)
     if header is None:
-        return None
+        if any(name.startswith("CONFIG_X86") for name in options):
+            return None
+        own = (words for name, words in _FOREIGN.items() if any(one.startswith(f"{name}_") for one in options))
+        return next(own, None)
     # A complete file of Kconfig's own making has CONFIG_X86_64=y, or is not for x86_64.
     return "32-bit x86" if header[1] in ("x86", "i386") else header[1]
 
@@ -186,7 +211,9 @@ def read_fragments(directory: Path, names: Iterable[str]) -> tuple[Fragment, ...
 
 def read_fragment(path: Path) -> Fragment:
     """The fragment in a file; raises :class:`UserError` for one that cannot be read."""
-    return Fragment.read(_read(path, "configuration fragment"))
+    text = _read(path, "configuration fragment")
+    _check(path, text)
+    return Fragment.read(text)
 
 
 def _fragment(directory: Path, name: str) -> Fragment:
@@ -210,15 +237,35 @@ def own_fragment(directory: Path, name: str) -> Path:
 def _read(path: Path, what: str) -> str:
     try:
         data = path.read_bytes()
-        return (gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data).decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+        data = gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
+    except (OSError, EOFError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a text file"
         raise UserError(f"{what} {path}: {reason}") from error
+    if b"\0" in data:
+        raise UserError(f"{what} {path}: not a text file")
+    # A string may be in any encoding, and Kconfig asks for none; an editor may have put a byte order mark first.
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def _check(path: Path, text: str) -> None:
+    """Raise :class:`UserError` for the first line that Kconfig would not take."""
+    for number, line in enumerate(_lines(text), 1):
+        found = _OPTION.fullmatch(line)
+        if found is None and line and not line.startswith("#"):
+            raise UserError(
+                f"{path}:{number}: {line[:_QUOTED]!r} is neither an option nor a comment",
+                "Kconfig takes CONFIG_X=value without blanks around the =, # CONFIG_X is not set, and comments",
+            )
+        if found is not None and found[2] and _VALUE.fullmatch(found[2]) is None:
+            raise UserError(
+                f"{path}:{number}: {found[2][:_QUOTED]!r} is no value of {found[1]} that Kconfig takes",
+                'y, m or n, a number, or a "string"',
+            )
 
 
 def _option(line: str) -> Options:
-    match = _OPTION.match(line)
-    if match is None:
-        return {}
-    name, value, not_set = match.groups()
-    return {not_set: NOT_SET} if not_set else {name: value}
+    if not_set := _NOT_SET.fullmatch(line):
+        return {not_set[1]: NOT_SET}
+    option = _OPTION.fullmatch(line)
+    value = _VALUE.fullmatch(option[2]) if option is not None else None
+    return {option[1]: value[value.lastindex or 0]} if option is not None and value is not None else {}

@@ -204,7 +204,7 @@ def test_one_of_the_tools_own_fragments_is_found_by_its_name(desk: Desk) -> None
         ("", "more.config has no options"),
         ("# CONFIG\n", "more.config has no options"),
         ("CONFIG_DM_CACHE=y\nCONFIG_B=y\nCONFIG_A=m\n", "main has no CONFIG_A, CONFIG_B in its Kconfig files, which"),
-        ("\0\xff", "more.config has no options"),
+        ("\0\xff", "more.config: not a text file"),
     ],
 )
 def test_fragments_that_cannot_be_arms_are_refused(desk: Desk, text: str, said: str) -> None:

@@ -1,4 +1,5 @@
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,60 @@ DEBIAN = "#\n# Automatically generated file; DO NOT EDIT.\n# Linux/x86 6.1.0-18-
 def test_parse_keeps_the_last_value_and_what_is_not_set() -> None:
     text = '# a comment\nCONFIG_A=y\nCONFIG_S="a=b # c"\n# CONFIG_B is not set\nCONFIG_A=m\nCONFIG_N=16  \n'
     assert kconfig.parse(text) == {"CONFIG_S": '"a=b # c"', "CONFIG_B": "n", "CONFIG_A": "m", "CONFIG_N": "16"}
+
+
+ODD = [
+    pytest.param(b"CONFIG_A=y\r\n# CONFIG_B is not set\r\n", {"CONFIG_A": "y", "CONFIG_B": "n"}, id="CRLF"),
+    pytest.param(b"\xef\xbb\xbfCONFIG_A=y\n", {"CONFIG_A": "y"}, id="byte order mark"),
+    pytest.param(b"CONFIG_A=y  # finer ticks\nCONFIG_HZ=1000   # the same\n",
+                 {"CONFIG_A": "y", "CONFIG_HZ": "1000"}, id="comments behind values"),
+    pytest.param(b'CONFIG_S="a # b" # c\nCONFIG_T="\\"#\\\\"\n',
+                 {"CONFIG_S": '"a # b"', "CONFIG_T": '"\\"#\\\\"'}, id="strings end at their mark"),
+    pytest.param(b"CONFIG_A=y\nCONFIG_B=m\n# CONFIG_A is not set\nCONFIG_A=m\n",
+                 {"CONFIG_B": "m", "CONFIG_A": "m"}, id="the last one counts"),
+    pytest.param(b"CONFIG_A=n\nCONFIG_B=\nCONFIG_C=yes\n", {"CONFIG_A": "n", "CONFIG_C": "y"}, id="n, nothing, yes"),
+    pytest.param(b"CONFIG_X=0x10\nCONFIG_Y=ff\nCONFIG_Z=-1\t\n",
+                 {"CONFIG_X": "0x10", "CONFIG_Y": "ff", "CONFIG_Z": "-1"}, id="numbers"),
+    pytest.param(b'# f\xfcr mich\nCONFIG_A=y\nCONFIG_S="\xfc"\n', {"CONFIG_A": "y", "CONFIG_S": '"\ufffd"'},
+                 id="Latin-1"),
+    pytest.param(b"#CONFIG_A is not set\n#  CONFIG_B is not set\n# CONFIG_C is not set, yet\n\n\t\nCONFIG_D=y\n",
+                 {"CONFIG_D": "y"}, id="comments"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "options"), ODD)
+def test_odd_lines_are_taken_as_kconfig_takes_them(tmp_path: Path, content: bytes, options: dict[str, str]) -> None:
+    """By conf_read_simple() and conf_set_sym_val() in scripts/kconfig/confdata.c."""
+    file = tmp_path / "odd.config"
+    file.write_bytes(content)
+    assert list(kconfig.parse(kconfig.read_base(file)).items()) == list(options.items())
+    assert list(kconfig.read_fragment(file).options.items()) == list(options.items())
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("CONFIG_A = y", "'CONFIG_A = y' is neither an option nor a comment"),
+        ("HZ_250=n", "'HZ_250=n' is neither an option nor a comment"),
+        ("HZ_250=CONFIG_A", "'HZ_250=CONFIG_A' is neither an option nor a comment"),
+        (" CONFIG_A=y", "' CONFIG_A=y' is neither an option nor a comment"),
+        ("CONFIG_A", "'CONFIG_A' is neither an option nor a comment"),
+        ("./scripts/config -e CONFIG_A", "'./scripts/config -e CONFIG_A' is neither an option nor a comment"),
+        ("</pre></body>", "'</pre></body>' is neither an option nor a comment"),
+        ("CONFIG_A=true", "'true' is no value of CONFIG_A that Kconfig takes"),
+        ('CONFIG_S="x', "'\"x' is no value of CONFIG_S that Kconfig takes"),
+        ("CONFIG_HZ=1000Hz", "'1000Hz' is no value of CONFIG_HZ that Kconfig takes"),
+    ],
+)
+@pytest.mark.parametrize("read", [kconfig.read_base, kconfig.read_fragment])
+def test_a_line_that_kconfig_would_pass_over_is_refused(
+    tmp_path: Path, read: Callable[[Path], object], line: str, why: str
+) -> None:
+    file = tmp_path / "odd.config"
+    file.write_text(f"# a comment\n\nCONFIG_X=y\n{line}\nCONFIG_Y=y\n")
+    with pytest.raises(UserError) as caught:
+        read(file)
+    assert caught.value.message == f"{file}:4: {why}"
 
 
 def test_symbols_of_a_tree_in_any_depth(tmp_path: Path) -> None:
@@ -40,6 +95,11 @@ def test_unmet_tells_missing_weaker_and_unwanted() -> None:
     asked = {"CONFIG_A": "y", "CONFIG_B": "y", "CONFIG_C": "n", "CONFIG_D": "n", "CONFIG_E": "16", "CONFIG_S": '""'}
     obtained = {"CONFIG_A": "m", "CONFIG_C": "y", "CONFIG_E": "16"}
     assert kconfig.unmet(asked, obtained) == ("CONFIG_A=y", "CONFIG_B=y", "CONFIG_C=n")
+    for value, made, is_so in (
+        ("0x10", "16", True), ("16", "0x10", True), ("10", "0x10", True), ("0xFF", "0xff", True), ("ff", "0xff", True),
+        ("0x10", "17", False), ("y", "0x10", False), ('"16"', "16", False),
+    ):  # fmt: skip
+        assert (kconfig.unmet({"CONFIG_N": value}, {"CONFIG_N": made}) == ()) is is_so, (value, made)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +112,9 @@ def test_unmet_tells_missing_weaker_and_unwanted() -> None:
         pytest.param(DEBIAN + "CONFIG_X86=y\n", "32-bit x86", id="x86 without X86_64"),
         pytest.param(DEBIAN.replace("x86", "arm64") + "CONFIG_64BIT=y\n", "arm64", id="header only"),
         pytest.param("CONFIG_ARM64=y\nCONFIG_64BIT=y\n", "arm64", id="option only"),
+        pytest.param("CONFIG_ARM64_VA_BITS_48=y\nCONFIG_ARM_SMMU=y\n", "arm64", id="savedefconfig of arm64"),
+        pytest.param("CONFIG_RISCV_ISA_C=y\nCONFIG_SMP=y\n", "riscv", id="savedefconfig of riscv"),
+        pytest.param("CONFIG_X86_X32_ABI=y\nCONFIG_ARM_SMMU=y\n", None, id="x86 that compiles drivers of others"),
     ],
 )
 def test_architecture(text: str, architecture: str | None) -> None:
