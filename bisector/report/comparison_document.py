@@ -156,7 +156,10 @@ class ComparisonDocument(Record, frozen=True, kw_only=True):
     sentences: Annotated[tuple[str, ...], "what is to be known beside the values"]
     blocks: Annotated[tuple[ComparedBlock, ...], "every block, also those that do not count"]
     seed: Annotated[int, "seed that the order was drawn from"]
-    storage: Annotated[dict[str, tuple[str, ...]], "the commands that made the stack of each setup"]
+    storage: Annotated[
+        dict[str, tuple[str, ...]],
+        "of each setup what its guests had of the disks, as comments, and the commands that made the stack",
+    ]
     workloads: Annotated[tuple[JobFile, ...], "the job files"]
     hosts: Annotated[tuple[MeasuringHost, ...], "the hosts that measured"]
     versions: Annotated[dict[str, str], "versions of what ran in the guest, as far as they are on record"]

@@ -19,7 +19,7 @@ from bisector.report import reporting
 from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock
 from bisector.report.comparison_lines import to_go_on
 from bisector.report.document import Workload
-from bisector.report.sections import quoted
+from bisector.report.sections import queues, quoted
 from bisector.status.blocks import Blocks, names, result_of
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.time_spent import TimeSpent
@@ -108,9 +108,10 @@ def _storage(plan: Plan, blocks: Blocks, run_dir: Path) -> Iterator[tuple[str, t
     """What made each stack once: setups of one stack have it in common."""
     stacks = {one.setup.stack: n for n, one in reversed(tuple(enumerate(plan.setups)))}
     for stack, setup in reversed(stacks.items()):
-        lines = reporting.first_text(run_dir, _of_setup(blocks, setup), reporting.STORAGE)
+        trials = _of_setup(blocks, setup)
+        lines = reporting.first_text(run_dir, trials, reporting.STORAGE)
         if lines:
-            yield stack, lines
+            yield stack, (*(f"# {disk}: {text}" for disk, text in queues(trials)), *lines)
 
 
 def _workloads(plan: Plan, run_dir: Path) -> Iterator[Workload]:

@@ -10,6 +10,7 @@ from bisector.core.metric import Better
 from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel, Kind
+from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import before_after
 from bisector.report.document import Block, Facts, Host, Listing, Page, Paragraph, Report, Section
@@ -316,16 +317,16 @@ def _workload(report: Report) -> Iterator[Block]:
 
 
 def _storage(report: Report) -> Iterator[Block]:
-    yield _facts(queues(report.bisection))
+    yield _facts(queues(shown.trial for shown in report.bisection.trials))
     if report.storage:
         yield Listing(report.storage)
 
 
-def queues(view: BisectionView) -> list[tuple[str, str]]:
+def queues(trials: Iterable[Trial]) -> list[tuple[str, str]]:
     """Each disk by its name with what the guests' kernels had of it, and how many of them where they differ."""
     of_disks: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for shown in view.trials:
-        for queue in shown.trial.queues:
+    for trial in trials:
+        for queue in trial.queues:
             of_disks[queue.disk][queue.text] += 1
     return [(disk, "; ".join(_counted(texts, texts.total(), "trials"))) for disk, texts in of_disks.items()]
 
@@ -334,7 +335,7 @@ def circumstances(report: Report) -> list[tuple[str, str]]:
     """What readers of a report on storage ask first: the disks, how the file system was made and mounted, the guest."""
     made = (line for line in report.storage if line.startswith(("mkfs", "mount ")))
     guests = dict.fromkeys(text for host in report.hosts for name, text in host.facts if name == "guest")
-    disks = [(f"disk {disk}", text) for disk, text in queues(report.bisection)]
+    disks = [(f"disk {disk}", text) for disk, text in queues(shown.trial for shown in report.bisection.trials)]
     return [*disks, ("file system", "; ".join(made)), ("guest", "; ".join(guests))]
 
 

@@ -4,13 +4,14 @@ import hashlib
 import json
 import shlex
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from bisector.cli import main
 from bisector.compare import session
-from bisector.core.trial import Trial
+from bisector.core.trial import DiskQueue, Trial
 from bisector.store.run_files import collect, trial_directory
 from bisector.trial.runner import TrialRequest
 from tests.compare.desk import Desk, settings
@@ -168,7 +169,9 @@ def with_files(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
             (directory / run.name / "fio.json").write_text('{"fio version": "fio-3.33"}')
             for job in (1, 2):
                 (directory / run.name / f"partial_iops.{job}.log").write_text(log_text("fixed", job))
-        return replace(made, artifacts=collect(directory, run_dir))
+        scheduler = "cfq" if request.commit.subject == "c0" else "mq-deadline"
+        queue = DiskQueue("hdd", "virtio", scheduler, 128, 256, None)
+        return replace(made, artifacts=collect(directory, run_dir), queues=(queue,))
 
     monkeypatch.setattr(desk.bench, "measure", left)
     monkeypatch.chdir(desk.place)
@@ -186,6 +189,11 @@ def test_what_was_compared_is_as_the_trials_left_it(with_files: Desk, capsys: py
     digests = [hashlib.sha256(f"CONFIG_LOCALVERSION={with_files.shas[one]}\n".encode()) for one in ("c0", "c3")]
     assert [arm["config_sha256"] for arm in made["arms"]] == [one.hexdigest() for one in digests]
     assert list(made["storage"]) == ["lvmcache(ssd,hdd)+ext4", "hdd+ext4"]
+    queue, made_by = made["storage"]["hdd+ext4"]
+    assert made_by == "mkfs.ext4 /dev/vdb"
+    of_arms = {scheduler: f"virtio, scheduler {scheduler}, read_ahead_kb 128, nr_requests 256 (2 of 4 trials)"
+               for scheduler in ("cfq", "mq-deadline")}  # fmt: skip
+    assert queue in {"# hdd: " + "; ".join(order) for order in permutations(of_arms.values())}
     assert made["versions"] == {"fio": "fio-3.33"}
 
 
