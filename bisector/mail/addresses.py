@@ -73,7 +73,8 @@ def _well_formed(spec: str) -> bool:
 
 
 def _address(name: str, spec: str) -> Address:
-    return Address(display_name=header(name).strip(), addr_spec=spec)
+    # A name with a character that nobody could read (U+FFFD) is worse than none.
+    return Address(display_name="" if "\ufffd" in name else header(name).strip(), addr_spec=spec)
 
 
 def sender_of(mail: MailSettings, directory: Path) -> str:

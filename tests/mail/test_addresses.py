@@ -153,3 +153,8 @@ def test_addresses_of_a_list() -> None:
         ("B, C", "bc@x.org"),
         ("", "plain@x.org"),
     ]
+
+
+def test_a_name_that_nobody_could_read_is_left_out() -> None:
+    """In a letter to many people "J\ufffdrn" is worse than an address alone."""
+    assert list(map(str, parse(["J\ufffdrn Example <j@x.org>"]))) == ["j@x.org"]
