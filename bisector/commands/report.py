@@ -237,7 +237,7 @@ def mail(arguments: argparse.Namespace) -> int:
         post = outbox.Post(run, store, settings.mail, _delivery(arguments, proposal))
         if arguments.send:
             said = post.send(smtp.find_login(settings.mail.login_file))
-            write(f"sent to {', '.join((*post.delivery.to, *post.delivery.cc))}: {said}\n")
+            write(f"sent to {', '.join((*post.delivery.to, *post.delivery.copies))}: {said}\n")
             return 0
         path, drafted = post.draft()
     _show(path, drafted, proposal)

@@ -34,6 +34,7 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
 DRAFT = "report.eml"
+_REGRESSIONS = "regressions@lists.linux.dev"
 _BETWEEN_ATTEMPTS_S = (15.0, 30.0, 60.0)
 _TELLING = (State.FOUND, State.NARROWED)
 _ID_DOMAIN_MOST = 36  # a header of one Message-ID has to fit into a line of 78, or it is folded to pieces
@@ -124,6 +125,12 @@ class Delivery:
     again: bool = False
     follows: RunDirectory | None = None
 
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """Who gets a copy; with ``regzbot`` also its list (Documentation/admin-guide/reporting-regressions.rst)."""
+        known = {address.addr_spec for address in parse((*self.to, *self.cc))}
+        return self.cc if not self.regzbot or _REGRESSIONS in known else (*self.cc, _REGRESSIONS)
+
 
 @dataclass(frozen=True, slots=True)
 class Post:
@@ -201,9 +208,9 @@ class Post:
             raise UserError(
                 "there is no mail server to send with", "set mail.host in bisector.toml, or --set mail.host=…"
             )
-        recipients = tuple(address.addr_spec for address in parse((*self.delivery.to, *self.delivery.cc)))
-        if not recipients:
+        if not (self.delivery.to or self.delivery.cc):
             raise UserError("nobody to send to", "--to ADDRESS, or --proposed for those that bisector mail proposes")
+        recipients = tuple(address.addr_spec for address in parse((*self.delivery.to, *self.delivery.copies)))
         _, made = self.draft()
         mail = self._recorded(made)
         if not self.delivery.again:
@@ -285,7 +292,7 @@ class Post:
             message_id=repeated.message_id if repeated else self._message_id(letters, claim, len(sent), sender),
             date=format_datetime(datetime.now().astimezone()),
             to=self.delivery.to,
-            cc=self.delivery.cc,
+            cc=self.delivery.copies,
             references=repeated.refs if repeated else _thread(thread),
             subject=(repeated or thread[0]).subject if repeated or thread else "",
             follows=compose.follows(thread[-1].claim, claim) if thread else "",

@@ -368,3 +368,20 @@ def test_regression_has_its_tags(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert f"\n\n#regzbot introduced: {record.shas['c3'][:12]}\n\n" in text
     assert f'| Fixes: {record.shas["c3"][:12]} ("c3")' in text
+
+
+@pytest.mark.parametrize("cc", [(), ("dm@example.org", "Regressions <regressions@lists.linux.dev>")])
+def test_regzbot_reads_its_list_alone(tmp_path: Path, server: servers.Server, cc: tuple[str, ...]) -> None:
+    record = found(tmp_path, {"bisect.expect": Direction.REGRESSION.value})
+    send(record, server, replace(TO, cc=cc, regzbot=True))
+    (letter,), (sent,) = taken(server), server.post.letters
+    lists = [one for one in sent.rcpt_tos if one == "regressions@lists.linux.dev"]
+    assert lists == ["regressions@lists.linux.dev"]
+    assert str(letter["Cc"]).count(lists[0]) == 1
+
+
+def test_regzbot_alone_is_nobody_to_send_to(tmp_path: Path, server: servers.Server) -> None:
+    record = found(tmp_path, {"bisect.expect": Direction.REGRESSION.value})
+    with pytest.raises(UserError, match="nobody to send to"):
+        send(record, server, Delivery(regzbot=True))
+    assert server.post.letters == []
