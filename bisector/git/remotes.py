@@ -129,11 +129,15 @@ class Branch:
             lock.unlink(missing_ok=True)
 
 
-def origin(repository: Repository, sha: str) -> tuple[str, str, str]:
+def origin(repository: Repository, sha: str, job: str = "") -> tuple[str, str, str]:
     """Tree, branch and address of what has a commit: of a remote where one does, else the directory's name.
 
-    What nights fetched is in no remote-tracking branch; they write down where it is from.
+    What nights fetched is in no remote-tracking branch; they write down where it is from. What a ``job`` of theirs
+    fetched is named whatever else has the commit.
     """
+    if job and (source := _source(repository, f"{_NAMESPACE}/{job}")) is not None:
+        remote, url, branch = source
+        return tree_name(url, remote), branch, without_secrets(url)
     urls = dict(_urls(repository.ask("config", "--get-regexp", r"^remote\..*\.url$", ok=(0, 1)).lines))
     refs = repository.ask("for-each-ref", "--format=%(refname:lstrip=2)", f"--contains={sha}", "refs/remotes").lines
     found = [(remote, ref[len(remote) + 1 :]) for ref in refs for remote in urls if ref.startswith(f"{remote}/")]

@@ -136,12 +136,14 @@ class Turn:
     def _run(self, begun: BisectionBegun) -> Iterator[tuple[RunDirectory, Store]]:
         if (run := RunDirectory(begun.run_dir)).database.exists():
             with run.lock(), Store.open(run.database) as store:
+                run.remember_job(self.job.name)
                 yield run, store
             return
         job = self.job
         asked = session.Asked(job.repository, begun.old_sha, begun.new_sha, job.settings[begun.direction], job.paths)
         hosts = self.means.hosts
         with session.begun(asked, begun.run_dir, self._warn, measures_here=hosts is None) as (run, store):
+            run.remember_job(self.job.name)
             if hosts is not None:
                 run.remember_hosts(hosts.path)
             yield run, store

@@ -56,7 +56,7 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
     trials = [one.trial for one in view.trials]
     # Settings say how commits are measured here; how others measured theirs is not known.
     measured_here = not store.by_others
-    places, parents, where, answer = _of_history(asked, view)
+    places, parents, where, answer = _of_history(asked, view, run.job)
     return Report(
         bisection=view,
         rows=_rows(view.trials, places),
@@ -74,7 +74,7 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
 
 
 def _of_history(
-    asked: BisectionRow, view: BisectionView
+    asked: BisectionRow, view: BisectionView, job: str
 ) -> tuple[dict[str, int], tuple[Commit, ...], Origin, ShownCommit | None]:
     """What only git knows: each commit's place, the answer's parents, where it all comes from, the answer itself."""
     first = view.first_fixed
@@ -82,7 +82,7 @@ def _of_history(
         return {}, (), Origin(""), None
     with suppress(BisectorError), Repository.open(asked.repository) as repository:
         parents = repository.commits(repository.parents(first.sha)) if first is not None else ()
-        where = Origin(*origin(repository, (first or view.new).sha))
+        where = Origin(*origin(repository, (first or view.new).sha, job))
         return _places(repository, asked, view), parents, where, shown(repository, first) if first is not None else None
     return {}, (), Origin(asked.repository.name), None
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LOCK = "lock"
 HOSTS = "hosts"  # where the list of hosts is by which a run measures; without it, it measures here
+_JOB = "job"  # of nights, the one that a run is of
 GIT_LOG = "bisect.log"
 # What a start that was killed before its first fact leaves; "libvirt" is the embedded driver's link.
 _OF_A_START = UNFINISHED | {LOCK, INPUTS, TRIALS, "libvirt"}
@@ -131,6 +132,18 @@ class RunDirectory:
         """Have ``resume`` go on where the run was begun."""
         with our_files(self.path):
             (self.path / HOSTS).write_text(f"{file.absolute()}\n", encoding="utf-8")
+
+    @property
+    def job(self) -> str:
+        """The job of nights that began the run; empty where a person did."""
+        known = self.path / _JOB
+        with our_files(self.path):
+            return known.read_text(encoding="utf-8", errors="replace").strip() if known.is_file() else ""
+
+    def remember_job(self, name: str) -> None:
+        """Have reports name the branch that the job fetches."""
+        with our_files(self.path):
+            (self.path / _JOB).write_text(f"{name}\n", encoding="utf-8")
 
     @contextmanager
     def lock(self) -> Iterator[None]:

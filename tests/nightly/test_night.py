@@ -15,7 +15,10 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.doctor import checks
 from bisector.git.command import Answer, Door
+from bisector.report import reporting
+from bisector.store.database import DATABASE
 from bisector.store.nights import Ending, Measurement
+from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
@@ -95,6 +98,13 @@ def test_change_is_bisected_and_told(world: World) -> None:
     concluded = world.story().nights[-1].concluded[0]
     assert (concluded.state, world.name_of(concluded.first_sha)) == (State.FOUND, "c6")
     assert (concluded.run_dir, concluded.new_value) == (run_dir, fakes.SLOW_IOPS)
+    # A better-known branch that has the commit, too, is not the one of the job.
+    clone = world.path / "cache"
+    histories.git(clone, "config", "remote.linus.url", "https://example.org/torvalds/linux.git")
+    histories.git(clone, "update-ref", "refs/remotes/linus/master", world.shas["c9"])
+    with Store.open(run_dir / DATABASE, readonly=True) as store:
+        made = reporting.report(RunDirectory(run_dir), store)
+    assert (made.origin.branch, made.origin.url) == ("main", "../cache.git")
     # From here on slow is what is usual.
     world.push("cache", "c10")
     world.night()
