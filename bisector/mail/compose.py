@@ -12,15 +12,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from email.message import EmailMessage
 from email.policy import EmailPolicy
+from statistics import fmean, stdev
 
 from bisector.core import units
+from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction, State
 from bisector.mail.addresses import header, parse
 from bisector.report import before_after, comparison
 from bisector.report.as_text import block_lines, fill, plain, section_lines
 from bisector.report.comparison import ComparisonReport
-from bisector.report.document import Envelope, Listing, Report
+from bisector.report.document import Basis, BeforeAfter, Envelope, Listing, Report, Side
 from bisector.report.sections import (
     answer_sentence,
     candidate_lines,
@@ -244,6 +246,46 @@ def _noticed(report: Report, envelope: Envelope) -> Iterator[str]:
         yield clean(place)
 
 
+def _sides(report: Report, envelope: Envelope) -> Iterator[str]:
+    """Both sides of the change with how often each was measured, and how far its runs are apart."""
+    compared = report.before_after
+    if compared is not None:
+        old, new = _named_sides(report, compared)
+        yield from fill(f"before: {old}: {_measured(compared.before, compared.objective)}")
+        yield from fill(f"after: {new}: {_measured(compared.after, compared.objective)}")
+
+
+def _named_sides(report: Report, compared: BeforeAfter) -> tuple[str, str]:
+    before, after = compared.before.commit, compared.after.commit
+    old, new = (
+        f"the {side} end {commit.short if commit.sha.startswith(rev) else f'{rev} ({commit.short})'}"
+        for side, commit, rev in (("old", before, report.asked.old_rev), ("new", after, report.asked.new_rev))
+    )
+    if compared.basis is Basis.ENDS:
+        return old, new
+    if compared.basis is Basis.PARENT:
+        return f"the parent {before.short}", after.short
+    named = old if before.sha == report.bisection.old.sha else f"{before.short}, the nearest commit with figures"
+    return f"{named}, since {_why_no_parent(report)}", after.short
+
+
+def _why_no_parent(report: Report) -> str:
+    if not report.parents:
+        return "no repository tells the parent"
+    measured = {row.shown.trial.commit.sha for row in report.rows}
+    tried = any(parent.sha in measured for parent in report.parents)
+    return "the parent has no figures of a whole run" if tried else "the parent was not measured"
+
+
+def _measured(side: Side, objective: Objective) -> str:
+    figures = before_after.values(side, objective)
+    mean, text = fmean(figures), f"{objective.text(fmean(figures))} in {units.plural(len(figures), 'trial')}"
+    if len(figures) == 1:
+        return text
+    spread = f", stddev {100 * stdev(figures) / abs(mean):.1f} %" if mean else ""
+    return f"{text} ({objective.change_text(min(figures), max(figures))}{spread})"
+
+
 def _candidates(report: Report, envelope: Envelope) -> Iterator[str]:
     view = report.bisection
     if view.state is State.NARROWED:
@@ -268,12 +310,9 @@ def _terms(report: Report, envelope: Envelope) -> Iterator[str]:
 def _keys(report: Report, envelope: Envelope) -> Iterator[str]:
     """What a robot's letter has between its first sentences and its figures."""
     kernels = [row.shown.trial.kernel for row in report.rows if row.shown.trial.kernel is not None]
-    yield "testcase: fio"
-    yield from (
-        f"{name}: {clean(text)}"
-        for name, text in (("job", report.workload.name), *report.kernel, *circumstances(report))
-        if text
-    )
+    yield f"testcase: {clean(report.testcase)}"
+    facts = ("job", report.workload.name), *circumstances(report), *report.kernel
+    yield from (f"{name}: {clean(text)}" for name, text in facts if text)
     yield from (f"compiler: {clean(text)}" for text in dict.fromkeys(kernel.toolchain for kernel in kernels))
     yield from (f"test machine: {clean(host.name)}, a virtual machine on it" for host in report.hosts)
 
@@ -309,7 +348,7 @@ def _before_after(report: Report, envelope: Envelope) -> Iterator[str]:
     if compared is not None:
         yield from fill("Details are as below:")
         yield ""
-        yield from (clean(line) for line in before_after.lines(compared, before_after.axes(report.workload)))
+        yield from (clean(line) for line in before_after.lines(compared, before_after.axes(report)))
         yield ""
         yield from fill(before_after.note(compared))
 
@@ -337,6 +376,7 @@ _PARTS: tuple[Callable[[Report, Envelope], Iterator[str]], ...] = (
     _follows,
     _noticed,
     _candidates,
+    _sides,
     _sure,
     _terms,
     _banner,

@@ -20,7 +20,7 @@ from bisector.core.metric import Unit, named, short
 from bisector.core.objective import Objective, values_of
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction
-from bisector.report.document import Basis, BeforeAfter, Side, Workload
+from bisector.report.document import Basis, BeforeAfter, Report, Side
 
 _TIMES_FROM = 2.0
 _SHOWN_STDDEV = 2.0  # percent
@@ -182,9 +182,10 @@ def _runs(side: Side, name: str) -> list[Run]:
     return [run for trial in side.trials for run in trial.runs if run.name == name]
 
 
-def axes(workload: Workload) -> list[tuple[str, str]]:
+def axes(report: Report) -> list[tuple[str, str]]:
     """What both sides had in common, by name."""
-    common = [("testcase", "fio"), ("job", workload.name), *workload.variables]
+    workload = report.workload
+    common = [("testcase", report.testcase.partition(" ")[0]), ("job", workload.name), *workload.variables]
     return [(name, clean(value)) for name, value in common if value]
 
 

@@ -126,7 +126,8 @@ class Envelope:
     """The letter that carries a report: addresses as ``Name <user@host>``, Message-IDs with their brackets.
 
     ``date`` is RFC 5322's. ``references`` are the earlier letters of the thread, the first one first;
-    ``subject`` is that thread's, ``follows`` says what this one means for what they said.
+    ``subject`` is that thread's, ``follows`` says what this one means for what they said. ``config`` is the .config of
+    the kernel that was named; empty where none is kept.
     """
 
     sender: str
@@ -138,11 +139,15 @@ class Envelope:
     subject: str = ""
     follows: str = ""
     regzbot: bool = False
+    config: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that is told of a bisection, finished, stopped or running; ``rows`` are in history order."""
+    """All that is told of a bisection, finished, stopped or running; ``rows`` are in history order.
+
+    ``testcase`` says what ran on which stack, the program first; ``disks`` what each disk of the stack is.
+    """
 
     bisection: BisectionView
     rows: tuple[Row, ...]
@@ -157,6 +162,8 @@ class Report:
     parents: tuple[Commit, ...] = ()
     envelope: Envelope | None = None
     answer: ShownCommit | None = None
+    testcase: str = "fio"
+    disks: tuple[tuple[str, str], ...] = ()
 
     @property
     def imported(self) -> bool:

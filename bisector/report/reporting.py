@@ -15,7 +15,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from bisector.analysis.verdicts import host_of
-from bisector.config import Settings, options
+from bisector.config import DiskSettings, Settings, options
 from bisector.config.disk_table import further, unused
 from bisector.config.option_table import FRAGMENTS, PROFILES, by_key
 from bisector.core import resources, units
@@ -57,12 +57,13 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
     # Settings say how commits are measured here; how others measured theirs is not known.
     measured_here = not store.by_others
     places, parents, where, answer = _of_history(asked, view, run.job)
+    workload = workload_of(settings, run.path) if measured_here else Workload("", "", ())
     return Report(
         bisection=view,
         rows=_rows(view.trials, places),
         asked=_asked_here(asked, settings, *store.budgets()[-1:]) if store.is_search else _without_command(view),
         origin=where,
-        workload=workload_of(settings, run.path) if measured_here else Workload("", "", ()),
+        workload=workload,
         storage=first_text(run.path, trials, STORAGE),
         kernel=_kernel(settings) if measured_here else (),
         hosts=hosts_of(run.path, trials) if measured_here else (),
@@ -70,6 +71,8 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
         tool_version=asked.tool_version,
         parents=parents,
         answer=answer,
+        testcase=_testcase(settings, workload.text) if measured_here else "fio",
+        disks=tuple((name, _disk(one)) for name, one in settings.storage.used_disks.items()) if measured_here else (),
     )
 
 
@@ -138,6 +141,27 @@ def workload_of(settings: Settings, run_dir: Path) -> Workload:
     except OSError:
         said = f"; the job file {job.name} is missing from the directory {INPUTS} of the run"
         return Workload(job.name, said, variables, missing=True)
+
+
+def _testcase(settings: Settings, text: str) -> str:
+    chosen = settings.workload
+    return f"{chosen.workload.testcase(chosen.values, text)} on {settings.storage.stack}"
+
+
+def _disk(chosen: DiskSettings) -> str:
+    """What it is made of; how large a disk of the host's is no setting says."""
+    if chosen.is_volume:
+        what = "a volume of libvirt"
+    elif chosen.path is not None and Path(chosen.path).is_relative_to("/dev"):
+        what = f"the host's {chosen.path}"
+    else:
+        what = f"{units.size(chosen.size_bytes)}, a file on the host"
+    limits = (
+        f"{chosen.iops_limit:,} IOPS at most" if chosen.iops_limit else "",
+        f"{units.size(chosen.bytes_per_s_limit)}/s at most" if chosen.bytes_per_s_limit else "",
+        f"{units.duration_text(chosen.latency_s)} added to each request" if chosen.latency_s else "",
+    )
+    return ", ".join(filter(None, (what, *limits)))
 
 
 def _kernel(settings: Settings) -> tuple[tuple[str, str], ...]:

@@ -241,7 +241,7 @@ def _evaluations(report: Report) -> str:
 def _before_after(report: Report) -> Iterator[Block]:
     compared = report.before_after
     if compared is not None:
-        yield Listing(tuple(before_after.lines(compared, before_after.axes(report.workload))))
+        yield Listing(tuple(before_after.lines(compared, before_after.axes(report))))
         yield Paragraph(before_after.note(compared))
 
 
@@ -332,11 +332,20 @@ def queues(trials: Iterable[Trial]) -> list[tuple[str, str]]:
 
 
 def circumstances(report: Report) -> list[tuple[str, str]]:
-    """What readers of a report on storage ask first: the disks, how the file system was made and mounted, the guest."""
+    """What readers of a report on storage ask first: disks, how the file system was made and mounted, guest, tree."""
     made = (line for line in report.storage if line.startswith(("mkfs", "mount ")))
-    guests = dict.fromkeys(text for host in report.hosts for name, text in host.facts if name == "guest")
-    disks = [(f"disk {disk}", text) for disk, text in queues(shown.trial for shown in report.bisection.trials)]
-    return [*disks, ("file system", "; ".join(made)), ("guest", "; ".join(guests))]
+    machines = [dict(host.facts) for host in report.hosts]
+    guests = dict.fromkeys(", ".join(facts[name] for name in _OF_GUESTS if name in facts) for facts in machines)
+    seen = dict(queues(shown.trial for shown in report.bisection.trials))
+    return [
+        *((f"disk {disk}", "; ".join(filter(None, (text, seen.get(disk))))) for disk, text in report.disks),
+        ("file system", "; ".join(made)),
+        ("guest", "; ".join(filter(None, guests))),
+        ("tree", ", ".join(filter(None, (report.origin.name, report.asked.span if report.asked.old_rev else "")))),
+    ]
+
+
+_OF_GUESTS = ("guest", "accelerator")
 
 
 def _hosts(report: Report) -> Iterator[Block]:

@@ -255,6 +255,10 @@ class Workload(ABC):
         """What tells it from the same workload with other input: the names of its files."""
         return ",".join(path.name for path in self.inputs(own).values())
 
+    def testcase(self, own: Own, text: str) -> str:
+        """What it does, in a few words, for whoever reads figures of it; ``text`` is that of its input file."""
+        return f"{self.name} {self.label(own)}".rstrip()
+
     def recipe(self, own: Own) -> str | None:
         """What is run, for a letter that lets others run it again; None where that is the text of its input file."""
         return None

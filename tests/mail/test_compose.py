@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisector.core.objective import Objective
+from bisector.core.subject import Commit
 from bisector.core.verdict import Verdict
 from bisector.mail import compose
 from bisector.mail.addresses import header, parse, usable
@@ -24,12 +25,14 @@ from bisector.report.sections import sections
 from bisector.status.view import TrialView
 from tests.examples import cell
 from tests.report import comparison_examples, documents, examples
+from tests.report.examples import COMMITS
 
 GIT = shutil.which("git") or "git"
 SEND_EMAIL = Path(subprocess.run([GIT, "--exec-path"], capture_output=True, text=True, check=True).stdout.strip(),
                   "git-send-email")  # fmt: skip
 HEADERS = {"From", "To", "Cc", "Subject", "Date", "Message-ID", "Content-Type", "Content-Transfer-Encoding",
            "MIME-Version"}  # fmt: skip
+CONFIG = 'CONFIG_CC_VERSION_TEXT="gcc 12"\n# CONFIG_KASAN is not set\n'
 HOSTILE = (
     "x\r\nBcc: victim@example.com\r\n\r\nbody",
     "x\nBcc: victim@example.com",
@@ -238,10 +241,13 @@ def test_nights_ask_for_whole_hashes() -> None:
 
 
 @pytest.mark.skipif(not SEND_EMAIL.exists(), reason="git send-email is not installed (Debian: git-email)")
-@pytest.mark.parametrize("subject", [HOSTILE[0], "dm cache smq: a subject of 75 characters"])
-def test_git_send_email_takes_the_draft(tmp_path: Path, subject: str) -> None:
+@pytest.mark.parametrize(
+    ("subject", "config"), [(HOSTILE[0], ""), ("dm cache smq: a subject of 75 characters", CONFIG)]
+)
+def test_git_send_email_takes_the_draft(tmp_path: Path, subject: str, config: str) -> None:
     draft = tmp_path / "report.eml"
-    draft.write_text(compose.render(with_subject(subject)), encoding="utf-8")
+    made = with_subject(subject)
+    draft.write_text(compose.render(replace(made, envelope=replace(documents.ENVELOPE, config=config))), "utf-8")
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "EMAIL": "tester@example.org"}
     words: list[str | Path] = [GIT, "-C", tmp_path, "send-email", "--dry-run", "--confirm=never",
              "--suppress-cc=all", "--smtp-server=localhost", "--to=someone@example.org", draft]  # fmt: skip
@@ -249,6 +255,42 @@ def test_git_send_email_takes_the_draft(tmp_path: Path, subject: str) -> None:
     assert seen.returncode == 0, seen.stderr
     assert "someone@example.org" in seen.stdout
     assert "victim" not in seen.stdout
+
+
+def test_the_first_lines_say_what_others_ask_back() -> None:
+    """What ran, on which disks, how the file system was made, in which guest, how often, of which tree."""
+    made = documents.found()
+    (host,) = made.hosts
+    storage = ("lvcreate x", "mkfs.ext4 -q -O ^metadata_csum /dev/x", "mount -t ext4 -o noatime /dev/x /mnt", "stat")
+    made = replace(made, storage=storage, hosts=(replace(host, facts=(*host.facts, ("guest", "2 CPUs, 1024 MiB"))),))
+    head = compose.body(made, documents.ENVELOPE).partition("Details are as below:")[0].splitlines()
+    lines = (
+        "testcase: fio randread on lvmcache",
+        "disk hdd: 1 GiB, a file on the host, 1,000 IOPS at most",
+        "file system: mkfs.ext4 -q -O ^metadata_csum /dev/x; mount -t ext4 -o noatime /dev/x /mnt",
+        "guest: 2 CPUs, 1024 MiB, tcg, QEMU 7.2.22",
+        "tree: linus:master, v5.0..v5.1-rc1",
+        "before: the parent 2a5b3c7d9e1f: 1,002 IOPS in 1 trial",
+        "after: 3a5b3c7d9e1f: 4,206 IOPS in 2 trials (4,012 to 4,400 IOPS, stddev",
+    )
+    assert [line for line in lines if line not in head] == []
+
+
+@pytest.mark.parametrize(
+    ("parents", "first_row", "said"),
+    [
+        ((COMMITS[2],), 0, "before: the old end v5.0 (0a5b3c7d9e1f), since the parent was not measured: 4,006 IOPS"),
+        ((), 0, "before: the old end v5.0 (0a5b3c7d9e1f), since no repository tells the parent: 4,006 IOPS"),
+        ((COMMITS[0],), 0, "before: the parent 0a5b3c7d9e1f: 4,006 IOPS"),
+        ((COMMITS[2],), 1, ""),
+    ],
+)
+def test_what_stands_for_the_parent_is_said_first(parents: tuple[Commit, ...], first_row: int, said: str) -> None:
+    made = documents.regression()
+    made = replace(made, parents=parents, rows=made.rows[first_row:])
+    head = compose.body(made, documents.ENVELOPE).partition("testcase:")[0]
+    assert said in " ".join(head.split())
+    assert ("before:" in head) is bool(said)
 
 
 def test_letter_without_an_envelope_is_a_bug() -> None:
@@ -280,7 +322,7 @@ def test_a_letter_by_a_latency_names_it_and_its_unit() -> None:
     view = replace(found.bisection, objective=Objective("read.clat.mean"), threshold=4e6, baselines=())
     view = replace(view, trials=tuple(map(by_latency, view.trials)))
     rows = tuple(replace(row, shown=by_latency(row.shown)) for row in found.rows)
-    made = replace(found, bisection=view, rows=rows)
+    made = replace(found, bisection=view, rows=rows, disks=())
     assert compose.headline(made).endswith(": fio.read_clat_mean_us 4.2x improvement")
     text = " ".join(compose.body(made, documents.ENVELOPE).split())
     assert "noticed a 4.2x improvement of fio.read_clat_mean_us on" in text

@@ -67,6 +67,8 @@ def document(view: BisectionView, parents: tuple[Commit, ...] = ()) -> Report:
         parents=parents,
         envelope=ENVELOPE,
         answer=ANSWER if view.first_fixed is not None else None,
+        testcase="fio randread on lvmcache",
+        disks=(("ssd", "512 MiB, a file on the host"), ("hdd", "1 GiB, a file on the host, 1,000 IOPS at most")),
     )
 
 

@@ -120,6 +120,11 @@ class Fio(Workload):
         """The job file."""
         return {"job": own["job"]}
 
+    def testcase(self, own: Own, text: str) -> str:
+        """What its jobs do, each kind once."""
+        kinds_of_io = dict.fromkeys(job.options.get("rw", "read") for job in job_file.jobs(text))
+        return f"{self.name} {','.join(kinds_of_io) or self.label(own)}"
+
     def variables(self, own: Own) -> tuple[tuple[str, str], ...]:
         """What the job file is told but for the directory."""
         return (("FILE_SIZE", str(own["file_bytes"])), ("RUNTIME", str(own["runtime_s"])))
