@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bisector.config import Settings, options
-from bisector.core.figures import Run
+from bisector.core.figures import EarlyStop, Run
 from bisector.core.subject import Commit
 from bisector.core.trial import Artifact, Fault, Trial
 from bisector.core.verdict import Direction, State, Terms
@@ -77,12 +77,17 @@ class RecordedRun:
         full: tuple[float, ...] = (),
         *,
         fault: Fault | None = None,
+        early: EarlyStop | None = None,
         more: Mapping[str, str] | None = None,
     ) -> Trial:
         """One more trial with figures, or with a fault; ``more`` files are kept beside the others."""
         with Store.open(self.run.database) as store:
             directory = f"trials/{store.next_n:04d}-{self.shas[name][:12]}"
-            runs = [self._run(directory, "empty", (2000.0, 8000.0)), self._run(directory, "full", full)] if full else []
+            runs = (
+                [self._run(directory, "empty", (2000.0, 8000.0)), self._run(directory, "full", full, early)]
+                if full
+                else []
+            )
             files = [artifact for _, artifact in runs]
             if full:
                 files.append(self._file(directory, "host.json", json.dumps(HOST)))
@@ -94,10 +99,12 @@ class RecordedRun:
             store.add_trial(trial)
         return trial
 
-    def _run(self, directory: str, name: str, iops: tuple[float, ...]) -> tuple[Run, Artifact]:
+    def _run(
+        self, directory: str, name: str, iops: tuple[float, ...], early: EarlyStop | None = None
+    ) -> tuple[Run, Artifact]:
         text = fio_json(*iops)
         full = examples.cache()
-        run = replace(examples.run(name, before=full, after=full), jobs=output.parse_json(text))
+        run = replace(examples.run(name, before=full, after=full, stopped_early=early), jobs=output.parse_json(text))
         return run, self._file(directory, f"{name}/fio.json", text)
 
     def _file(self, directory: str, name: str, text: str) -> Artifact:

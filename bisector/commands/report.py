@@ -312,6 +312,8 @@ def _proposal(store: Store, told: compose.Told) -> Proposal:
 
 def _show(path: Path, drafted: compose.Told, proposal: Proposal) -> None:
     rows = [("draft", str(path)), ("subject", compose.subject(drafted))]
+    if drafted.envelope is not None and (doubt := compose.doubtful(drafted.envelope)):
+        rows.append(("warning", doubt))
     rows += [("proposed", f"To: {address}") for address in proposal.to]
     rows += [("proposed", f"Cc: {address}") for address in proposal.cc]
     rows += [("note", remark) for remark in proposal.notes]

@@ -52,6 +52,38 @@ _FOREIGN = {
 }
 
 
+# Options for finding bugs that cost so much at run time that a figure may be theirs, and what each has the kernel do
+# (lib/Kconfig.debug, lib/Kconfig.*san, and the Kconfig files of file systems and drivers).
+_COSTLY = {
+    "CONFIG_KASAN": "checks each memory access",
+    "CONFIG_KMSAN": "follows uninitialised memory",
+    "CONFIG_KCSAN": "delays memory accesses to find races",
+    "CONFIG_UBSAN": "checks arithmetic and array indices",
+    "CONFIG_KCOV": "records which code runs",
+    "CONFIG_GCOV_KERNEL": "counts how often each line runs",
+    "CONFIG_PROVE_LOCKING": "proves each lock's order",
+    "CONFIG_LOCKDEP": "follows each lock",
+    "CONFIG_LOCK_STAT": "counts the contention of each lock",
+    "CONFIG_DEBUG_SPINLOCK": "checks each spinlock",
+    "CONFIG_DEBUG_MUTEXES": "checks each mutex",
+    "CONFIG_DEBUG_ATOMIC_SLEEP": "checks whether each sleep is allowed",
+    "CONFIG_DEBUG_PAGEALLOC": "unmaps pages that are free",
+    "CONFIG_DEBUG_SLAB": "poisons and checks each object of a slab",
+    "CONFIG_SLUB_DEBUG_ON": "poisons and checks each object of a slab",
+    "CONFIG_DEBUG_KMEMLEAK": "records each allocation",
+    "CONFIG_DEBUG_OBJECTS": "follows the life of objects",
+    "CONFIG_DEBUG_VM": "checks memory management",
+    "CONFIG_DEBUG_SG": "checks lists of scattered memory",
+    "CONFIG_DMA_API_DEBUG": "follows each mapping for DMA",
+    "CONFIG_XFS_DEBUG": "checks XFS",
+    "CONFIG_BTRFS_DEBUG": "checks btrfs",
+    "CONFIG_BTRFS_ASSERT": "checks btrfs",
+    "CONFIG_F2FS_CHECK_FS": "checks F2FS",
+    "CONFIG_BCACHE_DEBUG": "checks bcache, and reads again what it wrote",
+    "CONFIG_DM_DEBUG_BLOCK_MANAGER_LOCKING": "checks the locks of device-mapper's metadata",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """A configuration fragment; a tree need not know its ``optional`` options, and nothing stands on them."""
@@ -94,6 +126,11 @@ def merge(layers: Iterable[Mapping[str, str]]) -> Options:
             merged.pop(name, None)
             merged[name] = value
     return merged
+
+
+def costly(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The options for finding bugs that are on and cost much at run time, and what each has the kernel do."""
+    return tuple((name, does) for name, does in _COSTLY.items() if options.get(name) == "y")
 
 
 def lines(options: Mapping[str, str]) -> tuple[str, ...]:

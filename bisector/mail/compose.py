@@ -8,6 +8,7 @@ Plain text in UTF-8, not flowed, nothing wrapped by a mail program. No text of a
 header but through :func:`bisector.mail.addresses.header`, and the email package folds and encodes.
 """
 
+import gzip
 import re
 from collections.abc import Callable, Iterable, Iterator
 from email.message import EmailMessage
@@ -16,8 +17,9 @@ from statistics import fmean, stdev
 
 from bisector.core import units
 from bisector.core.objective import Objective
-from bisector.core.printable import clean
+from bisector.core.printable import clean, clean_lines
 from bisector.core.verdict import Direction, State
+from bisector.kernel import kconfig
 from bisector.mail.addresses import header, parse
 from bisector.report import before_after, comparison
 from bisector.report.as_text import block_lines, fill, plain, section_lines
@@ -36,6 +38,7 @@ from bisector.report.sections import (
 
 _LINE = 78  # RFC 5322, 2.1.1
 _CONFIRMED = "-confirmed"
+_ATTACHED_AS_TEXT_BYTES = 64 << 10
 _ARCHIVE = "https://lore.kernel.org/r/"
 _LONGEST_LINE_BYTES = 990  # RFC 5322, 2.1.1: 998 without the line end
 # Signs of bisector's own, as kernel people type them; what a commit or a person wrote stays as it is.
@@ -107,7 +110,20 @@ def message(report: Told, *, eight_bit: bool = True) -> EmailMessage:
         letter["In-Reply-To"] = envelope.references[-1]
         letter["References"] = " ".join(envelope.references)
     letter.set_content(body(report, envelope), charset="utf-8", cte="8bit" if eight_bit else "quoted-printable")
+    if envelope.config:
+        _attach(letter, clean_lines(envelope.config))
+        letter["Content-Transfer-Encoding"] = "8bit" if eight_bit else "7bit"
     return letter
+
+
+def _attach(letter: EmailMessage, config: str) -> None:
+    """The .config behind the text, in seven bits: as text that can be quoted, or packed, where it is large."""
+    if len(config) > _ATTACHED_AS_TEXT_BYTES:
+        packed = gzip.compress(config.encode(), mtime=0)
+        letter.add_attachment(packed, "application", "gzip", filename="config.gz")
+    else:
+        cte = None if config.isascii() else "quoted-printable"
+        letter.add_attachment(config, charset="utf-8", cte=cte, filename="config.txt")
 
 
 def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
@@ -246,6 +262,21 @@ def _noticed(report: Report, envelope: Envelope) -> Iterator[str]:
         yield clean(place)
 
 
+def doubtful(envelope: Envelope) -> str:
+    """What in the measured configuration makes figures that a kernel in use would not have; empty without."""
+    costly = [f"{name} ({does})" for name, does in kconfig.costly(kconfig.parse(envelope.config))]
+    if not costly:
+        return ""
+    return (
+        f"The measured kernel was built with {', '.join(costly)}. Such options are for finding bugs, and may be what"
+        " the figures are of: measure again without them."
+    )
+
+
+def _doubtful(report: Report, envelope: Envelope) -> Iterator[str]:
+    yield from fill(doubtful(envelope))
+
+
 def _sides(report: Report, envelope: Envelope) -> Iterator[str]:
     """Both sides of the change with how often each was measured, and how far its runs are apart."""
     compared = report.before_after
@@ -374,6 +405,7 @@ _DISCLAIMER = (
 
 _PARTS: tuple[Callable[[Report, Envelope], Iterator[str]], ...] = (
     _follows,
+    _doubtful,
     _noticed,
     _candidates,
     _sides,

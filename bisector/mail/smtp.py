@@ -179,8 +179,10 @@ def _check(code: int, answer: bytes, what: str) -> None:
 
 
 def _without_eight_bit(letter: EmailMessage) -> EmailMessage:
-    text = letter.get_content()
-    letter.set_content(text, charset="utf-8", cte="quoted-printable")
+    body = letter.get_body(("plain",)) or letter
+    body.set_content(body.get_content(), charset="utf-8", cte="quoted-printable")
+    if body is not letter:  # what is attached has seven bits anyway
+        letter.replace_header("Content-Transfer-Encoding", "7bit")
     return letter
 
 

@@ -1,19 +1,26 @@
 """``report`` and ``mail`` as they are typed."""
 
+import email
 from collections.abc import Iterator
+from dataclasses import replace
+from email import policy
+from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
 
 from bisector.cli import main
+from bisector.core.figures import StopReason
 from bisector.core.verdict import State, Verdict
 from bisector.mail import smtp
 from bisector.mail.outbox import Mails
 from bisector.status import from_record
 from bisector.store.store import Store
 from tests.docs.json_schema import valid
+from tests.examples import EARLY
+from tests.git import histories
 from tests.mail.servers import Post, Server, serving
-from tests.recorded_run import RecordedRun, found
+from tests.recorded_run import FAST, SLOW, RecordedRun, found
 
 
 @pytest.fixture
@@ -123,6 +130,35 @@ def test_draft_and_who_would_want_it(record: RecordedRun, capsys: pytest.Capture
     letter = (record.run.path / "report.eml").read_text()
     assert "\nTo:" not in letter
     assert "Tester <tester@example.org>" in letter
+
+
+def test_a_draft_with_what_is_doubtful(record: RecordedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The parent's run was stopped, and the kernel that was measured checks its memory."""
+    made = RecordedRun(
+        tmp_path / "other",
+        histories.linear(5),
+        {"storage.stack": "ssd", "bisect.strategy": "git", "workload.full_runs": "true"},
+    )
+    made.add("c0", SLOW)
+    made.add("c4", FAST)
+    made.add("c2", SLOW, early=replace(EARLY, reason=StopReason.NOT_ABOVE, bound=1363.0))
+    made.add("c3", FAST, more={"kernel.config": "CONFIG_KASAN=y\n"})
+    made.log(("fixed", "c4"), ("broken", "c0"), ("broken", "c2"), ("fixed", "c3"))
+    made.end()
+    assert run(made, "mail") == 0
+    said = capsys.readouterr().out
+    assert "warning   The measured kernel was built with CONFIG_KASAN (checks each memory access)." in said
+    letter = email.message_from_bytes((made.run.path / "report.eml").read_bytes(), policy=policy.default)
+    assert isinstance(letter, EmailMessage)
+    text, config = letter.iter_parts()
+    assert isinstance(text, EmailMessage)
+    assert isinstance(config, EmailMessage)
+    head = " ".join(text.get_content().split())
+    assert head.startswith("The measured kernel was built with CONFIG_KASAN")
+    assert f"before: the old end c0 ({made.shas['c0'][:12]}), since the parent has no figures of a whole run:" in head
+    assert "testcase: fio randread on ssd job:" in head
+    assert "disk ssd: 512 MiB, a file on the host file system: mkfs.ext4 /dev/vg/data guest:" in head
+    assert config.get_content() == "CONFIG_KASAN=y\n"
 
 
 def test_send_with_the_settings_of_today(

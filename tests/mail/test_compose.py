@@ -1,6 +1,7 @@
 """A letter as mail programs and servers read it, whatever a commit's author wrote."""
 
 import email
+import gzip
 import os
 import re
 import shutil
@@ -291,6 +292,51 @@ def test_what_stands_for_the_parent_is_said_first(parents: tuple[Commit, ...], f
     head = compose.body(made, documents.ENVELOPE).partition("testcase:")[0]
     assert said in " ".join(head.split())
     assert ("before:" in head) is bool(said)
+
+
+@pytest.mark.parametrize("eight_bit", [True, False])
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (CONFIG, "config.txt"),
+        (CONFIG.replace("gcc 12", "gcc é"), "config.txt"),
+        (CONFIG.replace("gcc 12", "x" * 1200), "config.txt"),
+        (CONFIG * 1500, "config.gz"),
+    ],
+)
+def test_the_configuration_is_attached_behind_the_text(config: str, name: str, eight_bit: bool) -> None:
+    made = documents.found()
+    alone = compose.body(made, documents.ENVELOPE)
+    made = replace(made, envelope=replace(documents.ENVELOPE, config=config))
+    written = compose.message(made, eight_bit=eight_bit).as_bytes()
+    assert eight_bit or all(byte < 128 for byte in written)
+    assert max(map(len, written.split(b"\n"))) <= 998
+    message = email.message_from_bytes(written, policy=policy.default)
+    assert isinstance(message, EmailMessage)
+    assert (message.get_content_type(), message.defects) == ("multipart/mixed", [])
+    text, attached = message.iter_parts()
+    assert isinstance(text, EmailMessage)
+    assert (text.get_content_type(), text.get_content()) == ("text/plain", alone)
+    assert isinstance(attached, EmailMessage)
+    assert attached.get_filename() == name
+    content = attached.get_content()
+    assert (content if isinstance(content, str) else gzip.decompress(content).decode()) == config
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ("# CONFIG_KASAN is not set\nCONFIG_DEBUG_KERNEL=y\nCONFIG_DEBUG_INFO=y\n", ()),
+        ("CONFIG_KASAN=y\nCONFIG_XFS_DEBUG=y\n", ("CONFIG_KASAN (checks each memory access)", "CONFIG_XFS_DEBUG (")),
+        ("CONFIG_PROVE_LOCKING=y\nCONFIG_LOCKDEP=y\n", ("CONFIG_PROVE_LOCKING (", "CONFIG_LOCKDEP (")),
+    ],
+)
+def test_options_for_finding_bugs_are_the_first_thing_said(config: str, told: tuple[str, ...]) -> None:
+    envelope = replace(documents.ENVELOPE, config=config)
+    head = " ".join(compose.body(documents.found(), envelope).partition("bisector noticed")[0].split())
+    assert head.startswith("The measured kernel was built with CONFIG_") is bool(told)
+    assert head.count(" (") == len(told)
+    assert all(one in head for one in told)
 
 
 def test_letter_without_an_envelope_is_a_bug() -> None:

@@ -3,6 +3,7 @@
 import email
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from email import policy
 from email.message import EmailMessage
 from pathlib import Path
@@ -123,10 +124,16 @@ def test_nobody_there_is_for_now() -> None:
 
 def test_server_of_seven_bits_gets_seven_bits(plain: MailSettings, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("smtplib.SMTP.has_extn", lambda self, name: name != "8bitmime")
-    send(plain)
-    content = post.letters[0].content
-    assert isinstance(content, bytes)
-    assert all(byte < 128 for byte in content)
-    message = email.message_from_bytes(content, policy=policy.default)
-    assert isinstance(message, EmailMessage)
-    assert message.get_content().split() == compose.message(documents.found()).get_content().split()
+    for config in ("", "# é\nCONFIG_X=y\n"):
+        made = replace(documents.found(), envelope=replace(documents.ENVELOPE, config=config))
+        smtp.send(plain, None, compose.message(made), "tester@example.org", TO)
+        content = post.letters[-1].content
+        assert isinstance(content, bytes)
+        assert all(byte < 128 for byte in content)
+        message = email.message_from_bytes(content, policy=policy.default)
+        assert isinstance(message, EmailMessage)
+        assert message["Content-Transfer-Encoding"] == ("7bit" if config else "quoted-printable")
+        text, *attached = message.iter_parts() if config else [message]
+        assert isinstance(text, EmailMessage)
+        assert text.get_content().split() == compose.body(made, documents.ENVELOPE).split()
+        assert [one.get_content().split() for one in attached] == ([config.split()] if config else [])
