@@ -60,7 +60,7 @@ exit codes: 0 measured; 5 an outcome that --fail-on names; others as in `bisecto
 """
 _SHARE = re.compile(r"([0-9.]+) *% *")
 _BLOCKS = 6  # the least of which the exact test can reach 5 %
-_OF_TWO_SIDES = {"bisect.threshold", "bisect.expect", "bisect.terms"}
+OF_TWO_SIDES = {"bisect.threshold", "bisect.expect", "bisect.terms"}
 
 
 def _share(text: str) -> float:
@@ -131,7 +131,7 @@ def add(verbs: Verbs) -> None:
     add_run_dir(verb, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_json(verb)
     add_quiet(verb)
-    add_settings(verb, {row.key for row in rows()} - compare_setups.keys() - OF_A_SEARCH - _OF_TWO_SIDES)
+    add_settings(verb, {row.key for row in rows()} - compare_setups.keys() - OF_A_SEARCH - OF_TWO_SIDES)
 
 
 def compare(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bisector.commands import comparison_report
 from bisector.commands.arguments import (
+    OF_A_SEARCH,
     Verbs,
     add_metric,
     add_run,
@@ -19,8 +20,9 @@ from bisector.commands.arguments import (
     one_of,
     run_directory,
 )
+from bisector.commands.compare import OF_TWO_SIDES
 from bisector.commands.output import note, save, write, write_document
-from bisector.config import options
+from bisector.config import Settings, options
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.objective import Objective
 from bisector.git.repository import Repository
@@ -29,7 +31,7 @@ from bisector.mail.addresses import Proposal, parse, propose
 from bisector.report import as_html, as_json, illustrations, reporting
 from bisector.report.as_text import markdown, plain
 from bisector.report.comparison_illustrations import KINDS as OF_COMPARISONS
-from bisector.report.document import Report
+from bisector.report.document import Basis, Report
 from bisector.report.drawing import Picture, draw
 from bisector.report.illustrations import Kind
 from bisector.report.sections import page
@@ -240,7 +242,8 @@ def mail(arguments: argparse.Namespace) -> int:
             write(f"sent to {', '.join((*post.delivery.to, *post.delivery.copies))}: {said}\n")
             return 0
         path, drafted = post.draft()
-    _show(path, drafted, proposal)
+        command = _missing_parent(store, recorded, drafted)
+    _show(path, drafted, proposal, command)
     return 0
 
 
@@ -310,10 +313,24 @@ def _proposal(store: Store, told: compose.Told) -> Proposal:
         return Proposal((), (), (f"nobody proposed: {error}",))
 
 
-def _show(path: Path, drafted: compose.Told, proposal: Proposal) -> None:
+def _missing_parent(store: Store, settings: Settings, told: compose.Told) -> str:
+    """What measures an answer beside its parent, as the run measured; empty where the parent has figures."""
+    if not isinstance(told, Report) or not told.parents:
+        return ""
+    compared = told.before_after
+    if compared is None or compared.basis is not Basis.NEAREST:
+        return ""
+    words = ["bisector", "compare", told.parents[0].short, compared.after.commit.short]
+    words += [word for flag in reporting.flags(settings, tuple(OF_A_SEARCH | OF_TWO_SIDES)) for word in flag]
+    return shlex.join((*words, "--repo", str(store.bisection().repository)))
+
+
+def _show(path: Path, drafted: compose.Told, proposal: Proposal, command: str) -> None:
     rows = [("draft", str(path)), ("subject", compose.subject(drafted))]
     if drafted.envelope is not None and (doubt := compose.doubtful(drafted.envelope)):
         rows.append(("warning", doubt))
+    if command:
+        rows.append(("parent", f"it has no figures, which others will ask for: {command}"))
     rows += [("proposed", f"To: {address}") for address in proposal.to]
     rows += [("proposed", f"Cc: {address}") for address in proposal.cc]
     rows += [("note", remark) for remark in proposal.notes]

@@ -1,6 +1,7 @@
 """``report`` and ``mail`` as they are typed."""
 
 import email
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from email import policy
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.cli import main
+from bisector.cli import main, parsed
 from bisector.core.figures import StopReason
 from bisector.core.verdict import State, Verdict
 from bisector.mail import smtp
@@ -132,7 +133,9 @@ def test_draft_and_who_would_want_it(record: RecordedRun, capsys: pytest.Capture
     assert "Tester <tester@example.org>" in letter
 
 
-def test_a_draft_with_what_is_doubtful(record: RecordedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_draft_with_what_is_doubtful_and_what_is_missing(
+    record: RecordedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The parent's run was stopped, and the kernel that was measured checks its memory."""
     made = RecordedRun(
         tmp_path / "other",
@@ -148,6 +151,10 @@ def test_a_draft_with_what_is_doubtful(record: RecordedRun, tmp_path: Path, caps
     assert run(made, "mail") == 0
     said = capsys.readouterr().out
     assert "warning   The measured kernel was built with CONFIG_KASAN (checks each memory access)." in said
+    parent, culprit = (made.shas[name][:12] for name in ("c2", "c3"))
+    (command,) = (line.partition("ask for: ")[2] for line in said.splitlines() if line.startswith("parent "))
+    assert command == f"bisector compare {parent} {culprit} --stack ssd --repo {made.repository}"
+    assert parsed(shlex.split(command)[1:]).stack == ["ssd"]
     letter = email.message_from_bytes((made.run.path / "report.eml").read_bytes(), policy=policy.default)
     assert isinstance(letter, EmailMessage)
     text, config = letter.iter_parts()
