@@ -25,7 +25,7 @@ def test_our_own_job_file_passes() -> None:
     ("text", "message"),
     [
         (None, "cannot be read"),
-        ("[a]\nrw=write\n", "no job has read.iops: none is told to read"),
+        ("[a]\ndirectory=${DIRECTORY}\nrw=write\n", "no job has read.iops: none is told to read"),
     ],
 )
 def test_job_files_that_are_none(tmp_path: Path, text: str | None, message: str) -> None:
