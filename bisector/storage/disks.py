@@ -51,7 +51,7 @@ class Bus(StrEnum):
         return names.get(self, f"{self}-")
 
 
-# A kernel that has it without blk-mq calls mq-deadline "deadline", and each takes that name (block/mq-deadline.c).
+# It takes the name of the scheduler that queues without blk-mq had in its place (block/mq-deadline.c, "alias").
 _ALIASES = {"deadline": "mq-deadline"}
 _QUEUE_FILES = ("scheduler", "wbt_lat_usec", "nr_requests", "read_ahead_kb")
 _CHOSEN = re.compile(r"\[([\w-]{1,40})\]|^([\w-]{1,40})$")
@@ -158,9 +158,9 @@ def device_numbers(stat_output: str, paths: Sequence[str]) -> Mapping[str, str]:
 
 
 def queue_steps(disk: str, guest: GuestDisk) -> Iterator[Step]:
-    """Write what is asked for; raises :class:`UserError` with what the kernel has instead where it takes a value not.
+    """Write what is asked for; :class:`UserError`, with what the kernel has instead, where it does not take a value.
 
-    The fault of a commit that is no end is told apart from that by what an end does (bisector.bisect.failures).
+    Of a commit that is no end that becomes the kernel's fault where an end works (:mod:`bisector.bisect.failures`).
     """
     for name, value in guest.asked.items():
 

@@ -214,8 +214,10 @@ def _devices(domain: ET.Element, spec: DomainSpec) -> None:
     devices = ET.SubElement(domain, "devices")
     if spec.root is not None:
         _root_disk(devices, spec.root, spec.root_base)
-    for number, disk in enumerate(spec.disks, start=1):
-        _test_disk(devices, disk, number)
+    buses = [disk.bus for disk in spec.disks]
+    for number, disk in enumerate(spec.disks):
+        # Without gaps: libvirt would make controllers of its own choice with the numbers in between.
+        _test_disk(devices, disk, chr(ord("b") + number), controller=str(buses[:number].count(disk.bus)))
     if spec.modules is not None:
         _modules_disk(devices, spec.modules, f"vd{chr(ord('b') + len(spec.disks))}")
     ET.SubElement(devices, "controller", type="usb", model="none")
@@ -254,7 +256,7 @@ def _modules_disk(devices: ET.Element, image: Path, device: str) -> None:
     _text(disk, "serial", MODULES_SERIAL)
 
 
-def _test_disk(devices: ET.Element, spec: DiskSpec, number: int) -> None:
+def _test_disk(devices: ET.Element, spec: DiskSpec, letter: str, controller: str) -> None:
     disk = ET.SubElement(devices, "disk", type=spec.source.kind.value, device="disk")
     driver = {"name": "qemu", "type": "raw", "discard": "unmap"}
     is_remote = spec.source.kind is SourceKind.NETWORK
@@ -269,12 +271,12 @@ def _test_disk(devices: ET.Element, spec: DiskSpec, number: int) -> None:
     if spec.part is not None:
         offset, size = map(str, spec.part)
         ET.SubElement(ET.SubElement(source, "slices"), "slice", type="storage", offset=offset, size=size)
-    letters = "vd" if spec.bus is Bus.VIRTIO else "sd"  # libvirt's alone: the guest names its disks itself
-    ET.SubElement(disk, "target", dev=f"{letters}{chr(ord('a') + number)}", bus=spec.bus.value)
+    kind = "vd" if spec.bus is Bus.VIRTIO else "sd"  # libvirt's alone: the guest names its disks itself
+    ET.SubElement(disk, "target", dev=f"{kind}{letter}", bus=spec.bus.value)
     if spec.bus is not Bus.VIRTIO:  # which is a controller by itself: so no other disk shares that of this one either
         model = {"model": "virtio-scsi"} if spec.bus is Bus.SCSI else {}
-        ET.SubElement(devices, "controller", model | {"type": spec.bus.value, "index": str(number)})
-        ET.SubElement(disk, "address", type="drive", controller=str(number), bus="0", target="0", unit="0")
+        ET.SubElement(devices, "controller", model | {"type": spec.bus.value, "index": controller})
+        ET.SubElement(disk, "address", type="drive", controller=controller, bus="0", target="0", unit="0")
     if spec.blocks is not None:
         sizes = {"logical_block_size": spec.blocks.logical, "physical_block_size": spec.blocks.physical}
         ET.SubElement(disk, "blockio", {name: str(size) for name, size in sizes.items()})

@@ -12,7 +12,7 @@ import pytest
 from bisector.core.figures import CpuUse, DiskFigures, EarlyStop, Latency, LatencyKind, StopReason
 from bisector.core.json_document import Record, plain, text
 from bisector.core.subject import Relevance
-from bisector.core.trial import Origin, Taken
+from bisector.core.trial import DiskQueue, Origin, Taken
 from bisector.core.verdict import Terms, Verdict
 from bisector.status import document_of
 from bisector.status.document import Status
@@ -23,7 +23,8 @@ from tests.examples import ERA, baseline
 from tests.report import examples
 
 _TROUBLE = InfraFaultView("2026-03-01T10:00:00+00:00", "a" * 40, "box", "x")
-_RUN = examples.BROKEN.trial.runs[-1]
+_TRIAL = examples.BROKEN.trial
+_RUN = _TRIAL.runs[-1]
 _JOB = replace(
     _RUN.jobs[0], latencies=(Latency(LatencyKind.COMPLETION, 1.0, 2.0, 1.5, 0.5),), cpu=CpuUse(1.0, 2.0, 3, 4)
 )
@@ -34,9 +35,10 @@ _STOPPED = replace(
     disks=(DiskFigures("vda", 1, 2, 3, 4, 5, 6, 7, 8.0),),
     stopped_early=EarlyStop(StopReason.ABOVE, 20.0, 1.0, 0.5, "clear"),
 )
+_QUEUE = DiskQueue("hdd", "scsi", "none", 128, None, None)
 VIEWS = (
     replace(examples.two_changes(), levels=(LevelView(500.0, 502.0, 3), LevelView(1900.0, 3702.0, 4))),
-    examples.view(replace(examples.BROKEN, trial=replace(examples.BROKEN.trial, runs=(_STOPPED,), era=ERA))),
+    examples.view(replace(examples.BROKEN, trial=replace(_TRIAL, runs=(_STOPPED,), era=ERA, queues=(_QUEUE,)))),
     replace(examples.found(), infra_faults=(_TROUBLE,), baselines=(baseline("ssd", 5_000.0),)),
     replace(examples.believed(), relevance=Relevance(5, 2)),
     replace(examples.narrowed(), budget=BudgetView(3_600.0, 3_500.0, is_over=True)),

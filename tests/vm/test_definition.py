@@ -162,6 +162,10 @@ def test_a_disk_on_another_bus_has_a_controller_and_all_else(bus: Bus, target: s
     assert address is not None
     (controller,) = controllers
     assert (controller.get("index"), controller.get("model")) == (address.get("controller"), model)
+    assert controller.get("index") == "0"
+    several = replace(spec, disks=(late, *(replace(one, bus=bus) for one in SPEC.disks)))
+    found = [one.get("index") for one in tree(several).findall(f"devices/controller[@type='{bus}']")]
+    assert found == ["0", "1", "2", "3"], "libvirt fills gaps with controllers of another kind"
 
 
 def test_block_sizes() -> None:
