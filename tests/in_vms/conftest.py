@@ -21,6 +21,7 @@ from bisector.core.resources import cache_home
 from bisector.core.subject import Kernel
 from bisector.executor.local import kernel_builder
 from bisector.git.repository import Repository
+from bisector.storage.disks import Bus
 from bisector.storage.layers import LAYERS
 from tests.demo import history
 from tests.demo.run import newest_tarball
@@ -31,7 +32,8 @@ ROOT = Path(__file__).parents[2]
 
 
 # Each configuration is compiled from nothing: with one option more ccache knows no file again (`behind-ccache.sh`). So
-# all of these tests have one: the drivers of all layers, and the cache's target and policy as modules.
+# all of these tests have one: the drivers of all layers and buses, the schedulers, and the cache's target and policy as
+# modules.
 MODULES = """\
 # What the stack loads by itself; the guest's root, console and network stay built in.
 CONFIG_MODULES=y
@@ -39,7 +41,11 @@ CONFIG_MODULE_UNLOAD=y
 CONFIG_DM_CACHE=m
 CONFIG_DM_CACHE_SMQ=m
 """
-FRAGMENTS = ("tiny", "vm", *dict.fromkeys(name for layer in LAYERS.values() for name in layer.fragments))
+FRAGMENTS = (
+    *("tiny", "vm", *dict.fromkeys(name for layer in LAYERS.values() for name in layer.fragments)),
+    *dict.fromkeys(fragment for bus in Bus for fragment in bus.fragments),
+    *("scheduler-bfq", "scheduler-kyber", "scheduler-mq-deadline", "writeback-throttling"),
+)
 
 # A trial of seconds: the slow disk is not slowed down, so that even a run of this length leaves the small cache full.
 SHORT_RUNS = ("--cache-size", "16MiB", "--file-size", "8MiB", "--runtime", "3s", "--set", "storage.hdd.iops_limit=0")

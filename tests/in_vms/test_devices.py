@@ -1,6 +1,7 @@
 """RAM disks, disks that a person names, and devices without a file system, in real guests."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,31 @@ def test_a_latency_is_added_to_each_read(tool: Tool, demo: History, job: Path) -
     (one,) = json.loads(artifact(trial, "slow/fio.json"))["jobs"]
     assert run["name"] == "slow"
     assert 19e6 < one["read"]["clat_ns"]["mean"] < 40e6  # of one request the guest's clock may tell a little less
+
+
+@pytest.mark.quiet
+def test_disks_on_every_bus_with_queues_of_their_own(tool: Tool, demo: History, job: Path) -> None:
+    """A mirror waits for each of its disks: one bounds its rate, and another one each of its writes."""
+    job.write_text(JOB.replace("numjobs=2", "numjobs=1").replace("randread", "randwrite"))
+    disks = (
+        "a=64MiB,bus=scsi,scheduler=bfq,iops=100",
+        "b=64MiB,bus=sata,scheduler=mq-deadline,latency=20ms,read_ahead_kb=512,wbt_lat_usec=5000",
+        "c=64MiB,nr_requests=64",
+    )
+    words = [word for disk in disks for word in ("--disk", disk)]
+    trial = measured(tool, demo, job, "--stack", "raid1(a,b,c)+raw", "--metric", "write.iops", *words)
+    a, b, c = trial["queues"]
+    assert (a["disk"], a["bus"], a["scheduler"]) == ("a", "scsi", "bfq")
+    assert (b["bus"], b["scheduler"], b["read_ahead_kb"], b["wbt_lat_usec"]) == ("sata", "mq-deadline", 512, 5000)
+    assert (c["bus"], c["scheduler"], c["nr_requests"]) == ("virtio", "none", 64)
+    (run,) = trial["runs"]
+    (one,) = run["jobs"]
+    assert 60 < one["iops_mean"] < 130
+    (shortest_ns,) = (latency["min_ns"] for latency in one["latencies"] if latency["kind"] == "clat")
+    assert shortest_ns > 19e6
+
+
+def test_a_scheduler_that_the_kernel_does_not_have(tool: Tool, demo: History, job: Path) -> None:
+    disk = ("--stack", "a+raw", "--disk", "a=64MiB,bus=sata,scheduler=cfq")
+    said = tool.refused(demo.new, *SHORT, "--job", job, *disk)
+    assert re.search(r"storage\.a\.scheduler = cfq: the kernel has (?=.*bfq)(?=.*kyber).*\[\S+\]", said), said
