@@ -53,7 +53,7 @@ SHORT = (*SHORT_RUNS, "--set", "storage.ssd.size=128MiB", "--set", "storage.hdd.
 # Measurements that other work on the host disturbs count all the same: for a test in which no figure decides.
 DISTURBED = (
     *("--set", "contention.max_other_cores=1000", "--set", "contention.max_steal_share=1"),
-    *("--set", "contention.patience=0"),
+    *("--set", "contention.max_speed_change=1000", "--set", "contention.patience=0"),
 )
 
 
