@@ -34,6 +34,7 @@ NOTIFY = "notify.command"
 OF_A_SEARCH = frozenset(
     f"bisect.{name}" for name in ("first_parent", "strategy", "suspect", "calibrate", "baselines")
 ) | {"workload.full_runs"}
+OF_TWO_SIDES = frozenset(("bisect.threshold", "bisect.expect", "bisect.terms"))
 _PERSONS = f"below it counts $XDG_CONFIG_HOME/bisector/{CONFIG_FILE}, for all your runs"
 _SETTING = "setting "  # no other argument's destination begins like this
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from bisector.commands import compare_setups, comparison
 from bisector.commands.arguments import (
     OF_A_SEARCH,
+    OF_TWO_SIDES,
     Verbs,
     add_json,
     add_quiet,
@@ -60,7 +61,6 @@ exit codes: 0 measured; 5 an outcome that --fail-on names; others as in `bisecto
 """
 _SHARE = re.compile(r"([0-9.]+) *% *")
 _BLOCKS = 6  # the least of which the exact test can reach 5 %
-OF_TWO_SIDES = {"bisect.threshold", "bisect.expect", "bisect.terms"}
 
 
 def _share(text: str) -> float:

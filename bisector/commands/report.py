@@ -9,6 +9,7 @@ from pathlib import Path
 from bisector.commands import comparison_report
 from bisector.commands.arguments import (
     OF_A_SEARCH,
+    OF_TWO_SIDES,
     Verbs,
     add_metric,
     add_run,
@@ -20,7 +21,6 @@ from bisector.commands.arguments import (
     one_of,
     run_directory,
 )
-from bisector.commands.compare import OF_TWO_SIDES
 from bisector.commands.output import note, save, write, write_document
 from bisector.config import Settings, options
 from bisector.core.errors import BisectorError, UserError
