@@ -63,7 +63,7 @@ def test_what_the_guests_had_of_disks_file_system_and_machine() -> None:
     (section,) = (one for one in sections(made) if one.name == "storage")
     assert section.blocks == (Facts((("hdd", disk),)), Listing(made.storage))
     letter = compose.render(made).splitlines()
-    place = letter.index(f"disk hdd: {disk}")
+    place = letter.index(f"disk hdd: 1 GiB, a file on the host, 1,000 IOPS at most; {disk}")
     assert letter[place + 1 : place + 3] == [
         "file system: mkfs.ext4 -q /dev/test/data; mount -t ext4 -o relatime /dev/test/data /mnt",
         "guest: 2 CPUs, 1024 MiB",
