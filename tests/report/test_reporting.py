@@ -153,7 +153,7 @@ def test_a_run_directory_that_was_moved_is_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], older: bool
 ) -> None:
     """Older records name the inputs by where the run directory was."""
-    (tmp_path / "mine.fio").write_text("[mine]\nnumjobs=2\n")
+    (tmp_path / "mine.fio").write_text(GOOD)
     (tmp_path / "mine.config").write_text("CONFIG_X=y\n")
     found = recorded_run.found(tmp_path, {"workload.job": "mine.fio", "kernel.base_config": "mine.config"})
     run_dir = found.run.path
@@ -169,7 +169,7 @@ def test_a_run_directory_that_was_moved_is_whole(
     assert [path.is_file() for path in settings.workload.inputs.values()] == [True]
     assert all(Path(name).is_file() for name in (settings.kernel.base_config or "", *settings.kernel.fragments))
     assert cli.main(["report", "--run-dir", str(moved)]) == 0
-    assert "[mine]\n    numjobs=2\n" in capsys.readouterr().out
+    assert "[one]\n    numjobs=2\n" in capsys.readouterr().out
     next(iter(settings.workload.inputs.values())).unlink()
     assert cli.main(["report", "--run-dir", str(moved)]) == 0
     said = capsys.readouterr().out

@@ -13,6 +13,7 @@ from bisector.core.trial import Artifact
 from bisector.host.files import inside
 from bisector.store.run_files import adopt, collect, keep_inputs, remove_unfinished, trial_directory
 from tests.examples import commit, trial
+from tests.workload.test_job_file import GOOD
 
 COMMIT = commit(0x6CF4CC8F8B3B << (28 * 4))
 
@@ -119,9 +120,7 @@ def test_a_later_edit_of_an_input_changes_nothing(tmp_path: Path) -> None:
     run_dir.mkdir()
     mine = {name: tmp_path / name for name in ("my.fio", "mine.config", "base")}
     for name, path in mine.items():
-        path.write_text(
-            "[mine]\nnumjobs=2\n" if name == "my.fio" else f"# CONFIG_{name.upper()} is not set\nCONFIG_X86_64=y\n"
-        )
+        path.write_text(GOOD if name == "my.fio" else f"# CONFIG_{name.upper()} is not set\nCONFIG_X86_64=y\n")
     flags = {
         "workload.job": str(mine["my.fio"]),
         "kernel.base_config": str(mine["base"]),
@@ -131,7 +130,7 @@ def test_a_later_edit_of_an_input_changes_nothing(tmp_path: Path) -> None:
     kept = keep_inputs(asked, run_dir)
     for path in mine.values():
         path.write_text("edited\n")
-    assert kept.workload.inputs["job"].read_text() == "[mine]\nnumjobs=2\n"
+    assert kept.workload.inputs["job"].read_text() == GOOD
     assert kept.kernel.base_config is not None
     assert "CONFIG_X86_64=y" in kept.kernel.base_config.read_text()
     texts = [Path(name).read_text() for name in kept.kernel.fragments]
