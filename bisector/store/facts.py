@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from bisector.core.deadline import since_boot_s
 from bisector.core.figures import Run
 from bisector.core.subject import Compiler, Mattering, NotChanged
 from bisector.core.trial import Control, Trial
+from bisector.host.detached import boot_id
 from bisector.search.noise import Earlier
 from bisector.store.comparison import Block, Budget, Place
 from bisector.store.database import Database
-from bisector.store.rows import InfraFaultRow, StateRow, columns
+from bisector.store.rows import InfraFaultRow, StateRow, Value, columns
 
 
 class Work(StrEnum):
@@ -227,10 +229,15 @@ def _row_now(table: str) -> Callable[[Database, Any], int]:
     return lambda database, fact: database.insert(table, {"at": now(), **columns(fact)})
 
 
+def _since_boot() -> dict[str, Value]:
+    """The time of recording by a clock that nobody sets, for what lasts from one row to another."""
+    return {"boot_id": boot_id(), "since_boot_s": since_boot_s()}
+
+
 def _row_of_process(table: str) -> Callable[[Database, Any], int]:
-    """The same with the process that records it, which is known by the state that it entered."""
+    """The same by both clocks, and with the process that records it, which is known by the state that it entered."""
     return lambda database, fact: database.insert(
-        table, {"at": now(), "process": database.greatest("states", "id"), **columns(fact)}
+        table, {"at": now(), **_since_boot(), "process": database.greatest("states", "id"), **columns(fact)}
     )
 
 
@@ -249,5 +256,5 @@ _WRITERS: dict[type[Fact], Callable[[Database, Any], int]] = {
     Mattering: _add_mattering,
     NotChanged: _row("not_changed"),
     Skip: _row_now("skips"),
-    StateRow: _row("states"),
+    StateRow: lambda database, state: database.insert("states", {**_since_boot(), **columns(state)}),
 }

@@ -141,6 +141,8 @@ ENDED = """CREATE TABLE ended (
     at TEXT NOT NULL,
     ending TEXT NOT NULL
 ) STRICT"""
+# When either was recorded, by a clock that nobody sets: the boot (random(4)), and the seconds since it.
+SINCE_BOOT = {"boot_id": "TEXT", "since_boot_s": "REAL"}
 # By which control the fault of a trial is known to be the kernel's own.
 VOUCHED = """CREATE TABLE vouched (
     trial INTEGER PRIMARY KEY REFERENCES trials (n),

@@ -38,6 +38,7 @@ from bisector.store.later_tables import (
     QUEUES,
     RELEVANCE,
     SETUP,
+    SINCE_BOOT,
     SKIPS,
     SPEED,
     STOPPED_BY,
@@ -64,7 +65,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 24
+VERSION = 25
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -110,13 +111,14 @@ UPGRADES = {
     21: f"{added('runs', SPEED)}; {KERNEL_CHECKS}",
     22: "; ".join((ERAS, added("submitted", PROCESS), added("ended", PROCESS))),
     23: added("trials", QUEUES),
+    24: "; ".join(added(table, SINCE_BOOT) for table in ("submitted", "ended", "states")),
 }
 
 _LATER = (
     *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
     *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE | PROCESS)),
     *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH), BUDGETS, added("mattering", AGAIN), EARLIER),
-    *(KERNEL_CHECKS, ERAS, added("ended", PROCESS)),
+    *(KERNEL_CHECKS, ERAS, added("submitted", SINCE_BOOT), added("ended", PROCESS | SINCE_BOOT)),
 )
 
 TABLES = f"""
@@ -261,7 +263,7 @@ CREATE TABLE states (
     state TEXT NOT NULL,
     message TEXT NOT NULL,
     pid INTEGER NOT NULL,
-    {", ".join(f"{name} {kind}" for name, kind in OUT_OF_TIME.items())}
+    {", ".join(f"{name} {kind}" for name, kind in (OUT_OF_TIME | SINCE_BOOT).items())}
 ) STRICT;
 """
 

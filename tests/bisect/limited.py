@@ -1,7 +1,6 @@
 """A lab in which time passes, and a person says how much of it there is."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 from bisector.store.comparison import Budget
 from tests.bisect.lab import Lab
@@ -9,15 +8,15 @@ from tests.bisect.lab import Lab
 
 @dataclass
 class Clock:
-    """The time of recording, which passes while something is measured."""
+    """The clock that budgets go by, which passes while something is measured."""
 
-    at: datetime = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    at_s: float = 1000.0
 
-    def now(self) -> str:
-        return self.at.isoformat(timespec="seconds")
+    def since_boot_s(self) -> float:
+        return self.at_s
 
     def passes(self, seconds: float) -> None:
-        self.at += timedelta(seconds=seconds)
+        self.at_s += seconds
 
 
 @dataclass

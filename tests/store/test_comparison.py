@@ -1,7 +1,7 @@
 """What is compared, and the blocks of it, come back as they were added."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -112,12 +112,11 @@ def test_blocks_and_the_trials_in_them_come_back(tmp_path: Path) -> None:
 def test_time_is_spent_between_a_submission_and_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: Ending, spent_s: float
 ) -> None:
-    now = datetime.fromisoformat("2026-03-01T10:00:00+00:00")
     with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
-        monkeypatch.setattr("bisector.store.facts.now", now.isoformat)
+        monkeypatch.setattr("bisector.store.facts.since_boot_s", lambda: 1000.0)
         id_ = store.add(Submitted(Work.TRIAL, commit(1).sha, 1))
         assert store.spent_s() == 0.0
-        monkeypatch.setattr("bisector.store.facts.now", (now + timedelta(seconds=90)).isoformat)
+        monkeypatch.setattr("bisector.store.facts.since_boot_s", lambda: 1090.0)
         store.add(Ended(id_, ending))
         assert store.spent_s() == spent_s
 
@@ -126,11 +125,10 @@ def test_what_several_hosts_spend_is_the_time_of_the_one_that_works_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A budget is of a night, which is as long for four hosts as for one."""
-    now = datetime.fromisoformat("2026-03-01T10:00:00+00:00")
     with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
         for n, (host, seconds) in enumerate((("a", 90), ("b", 60), ("b", 50), ("", 5)), 1):
-            monkeypatch.setattr("bisector.store.facts.now", now.isoformat)
+            monkeypatch.setattr("bisector.store.facts.since_boot_s", lambda: 1000.0)
             id_ = store.add(Submitted(Work.TRIAL, commit(1).sha, n, host=host))
-            monkeypatch.setattr("bisector.store.facts.now", (now + timedelta(seconds=seconds)).isoformat)
+            monkeypatch.setattr("bisector.store.facts.since_boot_s", partial(float, 1000 + seconds))
             store.add(Ended(id_, Ending.DONE))
         assert store.spent_s() == 60 + 50 + 5

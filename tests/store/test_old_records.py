@@ -77,7 +77,7 @@ def _before_filling(run: Run) -> Run:
 
 
 @pytest.mark.parametrize("readonly", [True, False])
-@pytest.mark.parametrize("version", [3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 21])
+@pytest.mark.parametrize("version", [3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 21, 24])
 def test_trials_are_of_the_setup_that_the_settings_say(tmp_path: Path, version: int, readonly: bool) -> None:
     """Or of the disk that was measured alone, under the file system of the settings."""
     trials = dict(enumerate(expected(version), 1))
@@ -272,3 +272,14 @@ def _written_by_this_version(store: Store) -> None:
     n = store.add_trial(replace(examples.stopped(9), runs=runs, fill=Fill.SHORT))
     read = dict(store.trials())[n]
     assert (read.fill, read.filled_short, read.runs) == (Fill.SHORT, True, runs)
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_record_that_version_24_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
+    """Its work was timed by a wall clock, which was set back during the second trial."""
+    with Store.open(written_by(24, tmp_path), readonly=readonly) as store:
+        assert store.spent_s() == 600.0
+        if not readonly:
+            id_ = store.add(Submitted(Work.TRIAL, "f" * 40, 9, "box"))
+            store.add(Ended(id_, Ending.DONE))
+            assert 600.0 <= store.spent_s() < 660.0

@@ -28,11 +28,15 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def record(store: Store, monkeypatch: pytest.MonkeyPatch) -> Record:
-    """Adds facts, or a state, at a second of the record."""
+    """Adds facts, or a state, at a second of the record; the wall clock may be ``wrong_s`` ahead of it."""
 
-    def add(at_s: float, *facts: Fact, state: State | None = None, pid: int = 1) -> None:
-        at = (START + timedelta(seconds=at_s)).isoformat()
+    def add(
+        at_s: float, *facts: Fact, state: State | None = None, pid: int = 1, wrong_s: float = 0.0, boot: str = "a"
+    ) -> None:
+        at = (START + timedelta(seconds=at_s + wrong_s)).isoformat()
         monkeypatch.setattr("bisector.store.facts.now", lambda: at)
+        monkeypatch.setattr("bisector.store.facts.since_boot_s", lambda: 5000.0 + at_s)
+        monkeypatch.setattr("bisector.store.facts.boot_id", lambda: boot)
         store.add(*facts, *([StateRow(at, state, "", pid)] if state is not None else []))
 
     return add
@@ -68,3 +72,25 @@ def test_builds_are_from_submission_to_end(store: Store, record: Record) -> None
     record(150, Ended(2, Ending.LOST), TRIAL)
     record(400, Ended(3, Ending.DONE), BUILD)
     assert times.of_builds_s(store.database) == 100.0
+
+
+@pytest.mark.parametrize("wrong_s", [86_400.0, -86_400.0])
+def test_a_clock_that_is_set_spends_no_budget(store: Store, record: Record, wrong_s: float) -> None:
+    record(0, state=State.RUNNING)
+    record(10, TRIAL)
+    record(50, Ended(1, Ending.DONE), BUILD, wrong_s=wrong_s)
+    record(70, Ended(2, Ending.DONE))  # it was set right again
+    assert (times.of_work_s(store.database), times.of_builds_s(store.database)) == (60.0, 20.0)
+    assert times.of_processes_s(store.database) == 70.0  # killed
+    record(100, state=State.RUNNING, pid=2, wrong_s=wrong_s)
+    record(130, state=State.MEASURED, pid=2)
+    assert times.of_processes_s(store.database) == 100.0
+
+
+@pytest.mark.parametrize(("wrong_s", "spent_s"), [(5.0, 45.0), (-86_400.0, 0.0)])
+def test_across_a_boot_there_is_only_the_wall_clock(
+    store: Store, record: Record, wrong_s: float, spent_s: float
+) -> None:
+    record(10, TRIAL)
+    record(50, Ended(1, Ending.DONE), wrong_s=wrong_s, boot="b")
+    assert times.of_work_s(store.database) == spent_s
