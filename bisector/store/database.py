@@ -22,6 +22,12 @@ UNFINISHED = frozenset(DATABASE + _NEW + suffix for suffix in _COMPANIONS)
 _BUSY_S = 10.0
 
 Row = dict[str, Any]
+
+
+class NoRoom(InfraError):
+    """The file system has no room for what was to be recorded."""
+
+
 Moment = tuple[int, int]
 
 
@@ -223,7 +229,7 @@ def _translated(path: Path) -> Iterator[None]:
                 hint = f"which process: fuser -v {path}"
                 raise InfraError(f"{path} was locked by another process for {_BUSY_S:g} s", hint) from error
             case sqlite3.SQLITE_FULL:
-                raise InfraError(f"no room left to record in {path}", f"df {path.parent}") from error
+                raise NoRoom(f"no room left to record in {path}", f"df {path.parent}") from error
             case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_IOERR:
                 raise InfraError(f"cannot read or write {path}: {error}", unwritable) from error
         raise

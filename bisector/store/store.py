@@ -11,16 +11,18 @@ from types import TracebackType
 from typing import Self
 
 from bisector.config import options
+from bisector.core.errors import InfraError
 from bisector.core.figures import CacheStatus, Contention, CpuUse, DiskFigures, EarlyStop, JobFigures, Latency, Run
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, NotChanged, Relevance, Setup, Subject
 from bisector.core.trial import Artifact, Control, Era, Fault, Origin, Taken, Timings, Trial
 from bisector.core.verdict import State
+from bisector.host.files import write_whole
 from bisector.search.noise import Earlier
 from bisector.storage.dmcache import counted
 from bisector.storage.parse import stack_of
 from bisector.store import comparison, submissions, times
 from bisector.store.comparison import Block, Budget, Placed, Plan
-from bisector.store.database import Database, Moment, Row
+from bisector.store.database import Database, Moment, NoRoom, Row
 from bisector.store.facts import (
     STOP_FIELDS,
     BuildTry,
@@ -29,6 +31,7 @@ from bisector.store.facts import (
     KernelCheck,
     NumberedTrial,
     Skip,
+    Submitted,
     named,
     now,
     write,
@@ -37,6 +40,11 @@ from bisector.store.rows import BisectionRow, InfraFaultRow, StateRow, build, co
 from bisector.store.run_files import found_input, recorded_input, with_inputs
 
 Numbered = tuple[int, Trial]
+
+# A file that is kept beside the record, and removed when a result comes and the disk is full: a trial takes about
+# 40 KiB of SQLite's write-ahead log.
+ROOM = "room-for-results"
+_ROOM_BYTES = 1 << 20
 
 
 class Store:
@@ -108,7 +116,22 @@ class Store:
         return replace(asked, settings=settings, skips=skips)
 
     def add(self, *facts: Fact) -> int:
-        """Record facts, all of them or none: there is no other way to add one. The number of the first one's row."""
+        """Record facts, all of them or none: there is no other way to add one. The number of the first one's row.
+
+        Nothing is submitted without the room to record what comes of it: raises :class:`InfraError`.
+        """
+        room = self.path.parent / ROOM
+        if any(isinstance(fact, Submitted) for fact in facts):
+            _keep(room)
+        try:
+            return self._add(facts)
+        except NoRoom:
+            if not room.exists():
+                raise
+            room.unlink()
+            return self._add(facts)
+
+    def _add(self, facts: Iterable[Fact]) -> int:
         with self.database.transaction():
             first, *_ = [write(self.database, fact) for fact in facts]
         return first
@@ -360,6 +383,17 @@ class Store:
         """The last state recorded; a killed process leaves "running", see :func:`rundir.state_of`."""
         rows = self.database.select("states", "id")
         return build(StateRow, rows[-1]) if rows else None
+
+
+def _keep(room: Path) -> None:
+    """No file system makes it smaller than it is."""
+    if room.exists():
+        return
+    try:
+        write_whole(room, os.urandom(_ROOM_BYTES))
+    except OSError as error:
+        what = f"there is no room for results: {room} needs {_ROOM_BYTES >> 20} MiB ({error.strerror})"
+        raise InfraError(what, f"df -h {room.parent}; when there is room: bisector resume") from error
 
 
 def _job(row: Row, latencies: Mapping[int, list[Row]]) -> JobFigures:

@@ -3,6 +3,7 @@
 import math
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -517,3 +518,25 @@ def test_kill_9_leaves_whole_trials(store: Store, seed: int) -> None:
             assert trials == tuple((n, examples.measured(n)) for n in range(1, len(trials) + 1))
             assert after.database.connection.execute("PRAGMA foreign_key_check").fetchall() == []
             reported = len(trials)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
+def test_a_disk_that_is_full_when_a_result_comes_loses_none(tmp_path: Path) -> None:
+    """Nor is more submitted then."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4M", "none", tmp_path], check=True)
+    try:
+        with Store.create(tmp_path / DATABASE, examples.bisection()) as store:
+            id_ = store.add(Submitted(Work.TRIAL, "a" * 40, 1))
+            filler = tmp_path / "filler"
+            filler.write_bytes(bytes(shutil.disk_usage(tmp_path).free))
+            store.add(NumberedTrial(1, examples.measured(1)), Ended(id_, Ending.DONE))
+            assert store.trials() == ((1, examples.measured(1)),)
+            with filler.open("ab") as file:
+                file.write(bytes(shutil.disk_usage(tmp_path).free))
+            with pytest.raises(InfraError, match=r"no room for results: .* needs 1 MiB"):
+                store.add(Submitted(Work.TRIAL, "b" * 40, 2))
+            assert store.in_flight() == ()
+            filler.unlink()
+            store.add(Submitted(Work.TRIAL, "b" * 40, 2))
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
