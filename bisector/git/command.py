@@ -28,6 +28,7 @@ DEADLINE_S = 600.0
 
 # What a person's configuration must not do to our commands (git-config(1)).
 _CONFIGURATION = (
+    "protocol.ext.allow=never",  # the address of such a remote is a command
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.alternateRefsCommand=true",  # true(1), which names no reference: they only save a fetch some bytes
@@ -68,7 +69,15 @@ _ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_PAGER": "cat",
 }
-
+# A partial clone fetches what it lacks in the middle of any command, by programs that its own configuration may name:
+# reading a clone that somebody else made would run what that person chose. The first variable has come with git 2.45
+# and some releases of older versions; the second one allows a protocol that there is not.
+_NOTHING_FETCHED = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+_OF_REMOTES = ("fetch", "ls-remote")
+# What a measurement cannot do without the files; where the clone's own configuration names no program.
+_OF_FILES = ("checkout", "bisect", "merge-tree", "apply", "write-tree", "pack-objects")
+_OWN_PROGRAMS = r"^(core\.(sshcommand|gitproxy)|credential\.(.*\.)?helper|remote\..*\.uploadpack)$"
+_OWN_SCOPES = ("local", "worktree")
 
 _OF_ERRORS = ("fatal: ", "error: ")
 # Kernel history has Latin-1 names in commits that do not say so; figures and hashes are ASCII.
@@ -86,7 +95,7 @@ _PASSED = frozenset(
         *("GIT_PROTOCOL", "GIT_PROTOCOL_FROM_USER", "GIT_EXEC_PATH", "GIT_CURL_VERBOSE", "GIT_HTTP_USER_AGENT"),
         *("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"),
         *("GIT_CEILING_DIRECTORIES", "GIT_DISCOVERY_ACROSS_FILESYSTEM"),
-        *(RUN_MARKER, *_ENVIRONMENT),
+        *(RUN_MARKER, *_ENVIRONMENT, *_NOTHING_FETCHED),
     )
 )
 _PASSED_KINDS = (
@@ -150,10 +159,11 @@ class Door:
         ``into`` a file that is overwritten with what git writes. Raises :class:`InfraError` for an exit
         status not in ``ok`` (None: any will do) and for a command that does not end in time.
         """
+        fetches = words[0] in _OF_REMOTES or (words[0] in _OF_FILES and not self._names_programs(at, where))
         command = [*_shield(index), *_redirection(into), "git", "-C", os.fspath(at), *where]
         command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
         try:
-            status, stdout, stderr = self._run([*command, *words], stdin, deadline_s, umask)
+            status, stdout, stderr = self._run([*command, *words], stdin, deadline_s, umask, fetches)
         except CommandTimeout as error:
             raise InfraError(str(DeadlineExpired(f"the end of git {words[0]}", error.seconds))) from error
         answer = Answer(status, stdout, stderr)
@@ -161,15 +171,21 @@ class Door:
             raise InfraError(f"git {words[0]} failed with status {status}: {answer.complaint}")
         return answer
 
+    def _names_programs(self, at: Path, where: Sequence[str]) -> bool:
+        """Whether a repository's own configuration, not the person's, names programs that git would fetch with."""
+        words = ("config", "--show-scope", "--name-only", "--get-regexp", _OWN_PROGRAMS)
+        return any(line.split("\t")[0] in _OWN_SCOPES for line in self(*words, at=at, where=where, ok=None).lines)
+
     def _run(
-        self, command: list[str], stdin: str | bytes | Path, deadline_s: float, umask: int
+        self, command: list[str], stdin: str | bytes | Path, deadline_s: float, umask: int, fetches: bool
     ) -> tuple[int, str, str]:
+        environment = self._environment if fetches else {**self._environment, **_NOTHING_FETCHED}
         with _given(stdin) as file:
             # Not GitPython's kill_after_timeout: its timer outlives an exception raised meanwhile (Ctrl-C) and
             # holds the interpreter until it fires. Not its cwd either: it falls back to the directory the
             # person is in when ours is gone, hence -C. A session of its own: Ctrl-C is for us alone.
             process = self._git.execute(
-                command, as_process=True, istream=file, env=self._environment, start_new_session=True, umask=umask
+                command, as_process=True, istream=file, env=environment, start_new_session=True, umask=umask
             )
             stdout, stderr = to_its_end(process, command, deadline_s)
         return process.returncode, stdout.decode("utf-8", _LATIN_1), stderr.decode("utf-8", _LATIN_1)

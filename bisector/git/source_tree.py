@@ -130,7 +130,8 @@ class SourceTree:
         if self._repository.partial:
             return InfraError(
                 f"the files of {commit.short} could not be checked out; this is a partial clone, which fetches them",
-                "check the network, or use a full clone",
+                "check the network, and that the clone's own configuration names no program (core.sshCommand, "
+                "credential.helper: git config --global); or use a full clone",
             )
         return InfraError(f"git could not check out {commit.short}: {answer.complaint}")
 

@@ -371,3 +371,37 @@ def test_partial_clone_is_seen(make: Make) -> None:
     assert not repository.partial
     git(repository.top, "config", "remote.origin.promisor", "true")
     assert repository.partial
+
+
+EXT = {"protocol.ext.allow": "always"}
+
+
+@pytest.mark.parametrize(
+    ("url", "settings"),
+    [
+        ("ext::{}", EXT),
+        ("{}", {**EXT, "remote.origin.vcs": "ext"}),
+        ("", {"remote.origin.uploadpack": "{}"}),
+        ("ssh://127.0.0.1/linux", {"core.sshCommand": "{}"}),
+        ("git://127.0.0.1/linux", {"core.gitProxy": "{}"}),
+    ],
+)
+def test_a_clone_of_a_strangers_runs_no_program_of_theirs(
+    make: Make, tmp_path: Path, url: str, settings: dict[str, str]
+) -> None:
+    """It lacks files, which git would fetch while it reads, and while it checks out."""
+    origin, _ = make(linear(2))
+    git(origin.top, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "-q", "--no-checkout", "--filter=blob:none", f"file://{origin.top}", "partial")
+    program, ran = tmp_path / "program", tmp_path / "ran"
+    program.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    program.chmod(0o755)
+    for name, value in {"remote.origin.url": url or f"file://{origin.top}", **settings}.items():
+        git(tmp_path / "partial", "config", name, value.format(program))
+    with Repository.open(tmp_path / "partial") as repository:
+        assert repository.ask("cat-file", "blob", "origin/main:Makefile", ok=None).status != 0
+        with pytest.raises(InfraError, match="partial clone"), SourceTree(repository, tmp_path / "run") as tree:
+            tree.checkout(repository.resolve("origin/main"))
+        assert not ran.exists()
+        run(["git", "-C", repository.top, "cat-file", "blob", "origin/main:Makefile"], deadline_s=10.0, check=False)
+        assert ran.exists()  # what it would have run
