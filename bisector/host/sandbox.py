@@ -5,7 +5,7 @@ has: unshare(1), mount(8), pivot_root(8) and setpriv(1), put together by sh. Tha
 
 What holds for such a command, whoever starts it:
 
-- no network, not even this host's loopback; no socket of this host's;
+- no network, not even this host's loopback; no socket of this host's that is there when it starts;
 - of the file system it sees the programs of the system and those on PATH, read-only, some files of /etc, and the
   places that are named; only those named as writable, and a /tmp of its own, can be written. The home is empty;
 - it sees no other process, and has no capability. Root is another user in it, one of its own: see
@@ -15,10 +15,13 @@ What holds for such a command, whoever starts it:
 What does not: memory, processor time and room on the disk are not bounded, and kernel keyrings (keyrings(7)) are seen.
 """
 
+import functools
 import os
 import shlex
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +38,9 @@ _DEADLINE_S = 20.0
 _TMP = "/tmp"  # noqa: S108 - the sandbox's own
 _HOME = f"{_TMP}/home"
 # Where distributions keep programs, and what those read; no file there is a person's, and root's own are not in it.
-_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix", "gnu")
+# Of Nix and Guix not the sockets of their daemons, which build for whoever asks.
+_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix/store", "gnu/store")
+_OPT = Path("/opt")  # where daemons are that come from no distribution
 _ETC = (
     *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "localtime"),
     *("os-release", "ccache.conf", "perl", "ssl/openssl.cnf", "pki/tls/openssl.cnf", "crypto-policies"),
@@ -142,6 +147,7 @@ def _bubblewrap(shown: Mapping[str, bool]) -> tuple[str, ...]:
         for place in sorted(shown)
         for word in ("--dir", str(Path(place).parent), "--bind" if shown[place] else "--ro-bind", place, place)
     )
+    covers = (word for socket in _sockets(shown) for word in ("--ro-bind", os.devnull, socket))
     return (
         BUBBLEWRAP,
         *_ISOLATED,
@@ -151,6 +157,7 @@ def _bubblewrap(shown: Mapping[str, bool]) -> tuple[str, ...]:
         *("--perms", "1777", "--tmpfs", "/dev/shm", "--perms", "1777", "--tmpfs", _TMP),  # noqa: S108 - its own
         *("--perms", "0777", "--dir", _HOME),
         *binds,
+        *covers,
         *("--remount-ro", "/", "--setenv", "HOME", _HOME),
         *(word for name in ("TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR") for word in ("--unsetenv", name)),
         "--",
@@ -200,10 +207,51 @@ def _table(shown: Mapping[str, bool], files: Sequence[str]) -> Iterator[str]:
     for place, options in () if files else _OWN.items():
         yield f"tmpfs {_ROOT}{place} tmpfs {options} 0 0"
     for place in sorted(shown):
-        word = "".join(f"\\{ord(letter):03o}" if letter in " \t\n\\" else letter for letter in place)
+        word = _field(place)
         made = "" if place in files else f"{_MADE},"
         yield f"{word} {_ROOT}{word} none {made}rbind,{'rw' if shown[place] else 'ro'},{_SAFE} 0 0"
+    for socket in _sockets(shown):
+        yield f"{os.devnull} {_ROOT}{_field(socket)} none bind 0 0"
     yield f"remount {_ROOT} none remount,bind,ro,{_SAFE} 0 0"
+
+
+def _field(path: str) -> str:
+    return "".join(f"\\{ord(letter):03o}" if letter in " \t\n\\" else letter for letter in path)
+
+
+def _sockets(shown: Iterable[str]) -> list[str]:
+    """The sockets in what a command sees, which a read-only place does not keep it from (connect(2)).
+
+    Of this host's network the kernel tells them all by the names that they were given (unix(7)). A container has
+    another network, and may have its sockets in a directory of the host's.
+    """
+    table = Path("/proc/net/unix").read_bytes().splitlines()[1:]
+    named = (os.fsdecode(b"/" + path) for _, slash, path in (line.partition(b" /") for line in table) if slash)
+    found = {os.path.realpath(path) for path in (*named, *_special_files_below(_OPT))}
+    seen = [f"{place}/" for place in (*map(str, _system()), *shown)]
+    return sorted(path for path in found if path.startswith(tuple(seen)) and _is_socket(path))
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)  # noqa: PTH116 - many, and most are gone
+    except OSError:  # of a directory that this user cannot enter, nor the command
+        return False
+
+
+@functools.cache
+def _special_files_below(directory: Path) -> tuple[str, ...]:
+    """What is neither directory, nor link, nor regular file; looked for once, since there may be many."""
+    found = []
+    below = [os.fspath(directory)]
+    while below:
+        with suppress(OSError), os.scandir(below.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                    found.append(entry.path)
+    return tuple(found)
 
 
 def _mounted() -> list[str]:
@@ -288,7 +336,7 @@ def _bound_system() -> Iterator[str]:
         if path.is_symlink():
             yield from ("--symlink", os.fspath(path.readlink()), os.fspath(path))
         else:
-            yield from ("--ro-bind", os.fspath(path), os.fspath(path))
+            yield from ("--dir", os.fspath(path.parent), "--ro-bind", os.fspath(path), os.fspath(path))
     for path in _etc():
         yield from ("--dir", os.fspath(path.parent), "--ro-bind-try", os.fspath(path), os.fspath(path))
 
@@ -320,7 +368,8 @@ def _beside(directory: Path) -> Iterator[Path]:
 
 def _is_hidden(path: Path) -> bool:
     """Whether it is in none of the places that every command sees; never so a home or what homes are in."""
-    return path.is_absolute() and path.parts[1:2] != () and path.parts[1] not in _SYSTEM and not _is_above_home(path)
+    seen = any(path.is_relative_to(Path("/", name)) for name in _SYSTEM)
+    return path.is_absolute() and path.parts[1:2] != () and not seen and not _is_above_home(path)
 
 
 def _is_above_home(path: Path) -> bool:

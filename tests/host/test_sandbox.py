@@ -4,6 +4,7 @@ import grp
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -217,6 +218,35 @@ def test_programs_of_a_persons_own_work_with_what_is_beside_them(
         done = run(f"{directory}/own-cc; cat {tmp_path}/private", Sandbox(programs=words))
         assert (done.stdout, "private: No such file" in done.stderr) == ("found\n", True)
         monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")  # from now on it is found there
+
+
+@pytest.mark.parametrize("of_a_container", [False, True])
+def test_a_socket_beside_programs_cannot_be_connected_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_a_container: bool
+) -> None:
+    """The kernel does not tell where that of a container is: nor where one is that was bound by a relative name."""
+    place = tmp_path / "my tools"
+    (place / "daemon").mkdir(parents=True)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    sandbox._special_files_below.cache_clear()
+    if of_a_container:
+        monkeypatch.setattr(sandbox, "_OPT", place)
+        monkeypatch.chdir(place)
+    script = "use IO::Socket::UNIX; print IO::Socket::UNIX->new(shift) ? 1 : 0"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("daemon/socket" if of_a_container else str(place / "daemon/socket"))
+        listening.listen()
+        (place / "daemon/socket").chmod(0o777)
+        words = ["perl", "-e", script, str(place / "daemon/socket")]
+        found = [process.run(words, deadline_s=20, within=one).stdout for one in ((), Sandbox().words)]
+    assert found == ["1", "0"]
+
+
+def test_of_nix_the_programs_are_shown_and_not_what_its_daemon_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [Path(place) for place in ("/nix/store/x/bin", "/nix/var/nix/profiles/default/bin", "/nix/var")]
+    assert [sandbox._is_hidden(place) for place in places] == [False, True, True]
+    monkeypatch.setattr(Path, "is_dir", lambda path: path.parts[:2] == ("/", "nix"))
+    assert [*sandbox._system()] == [*(path for path in sandbox._system() if path.is_symlink()), Path("/nix/store")]
 
 
 def test_of_a_home_with_a_program_in_it_the_program_alone_is_shown(
