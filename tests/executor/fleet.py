@@ -61,6 +61,7 @@ class Authority:
         Identity(directory).key.write_bytes(
             key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         )
+        Identity(directory).key.chmod(0o600)
         return directory
 
 

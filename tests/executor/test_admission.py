@@ -113,6 +113,15 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
         door("tls://bench0:8786", other)
 
 
+def test_a_key_that_others_can_read_opens_no_door(tmp_path: Path) -> None:
+    """As one of a directory that was copied to where others can look."""
+    certificates = Authority.new().certify(tmp_path / "own")
+    assert door("tls://bench0:8786", certificates).port == 8786
+    (certificates / "key.pem").chmod(0o644)
+    with pytest.raises(UserError, match=r"key.pem: other users can read this private key \(mode 0644\)"):
+        door("tls://bench0:8786", certificates)
+
+
 def test_an_address_in_use_is_told(hosts: Fleet) -> None:
     address = hosts.coordinator.address
     with pytest.raises(UserError, match="cannot listen"), Coordinator(door(address, hosts.own)):

@@ -17,7 +17,7 @@ from distributed.security import Security
 
 from bisector.core.errors import UserError
 from bisector.fleet.authority import read
-from bisector.fleet.home import Identity
+from bisector.fleet.home import Identity, check_private
 
 _EXAMPLE = "an address is tls://HOST:PORT, as tls://bench0:8786"
 
@@ -92,6 +92,7 @@ def _security(directory: Path) -> Security:
     try:
         for path in (authority, certificate, key):
             path.read_bytes()
+        check_private(key)
         context = ssl.create_default_context(cafile=str(authority))
         context.load_cert_chain(str(certificate), str(key))
         until = read(certificate).until
