@@ -112,8 +112,8 @@ class ContentionMeter:
     """Foreign load between its making (or :meth:`start`) and :meth:`stop`.
 
     Ours are this process with its ended children, and what ``guest_cpu_time_s`` reports (the QEMU
-    process with its I/O threads). Everything else that ran is foreign, kernel threads included. One that was started
-    also reads how fast the cores are, before and after.
+    process with its I/O threads, and what serves it a disk). Everything else that ran is foreign, kernel threads
+    included. One that was started also reads how fast the cores are, before and after.
     """
 
     def __init__(self, guest_cpu_time_s: Callable[[], float], proc: Path = _PROC) -> None:

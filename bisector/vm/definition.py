@@ -114,7 +114,8 @@ class DiskSpec:
     ``direct`` bypasses the host's page cache (O_DIRECT), so that the figure is the device's and
     not the host's memory; it is False only on a file system that cannot do it. Limits of 0 are no
     limit. ``part`` is the offset and length in bytes of what the guest sees; None is the whole disk. ``blocks`` are the
-    block sizes that the guest is told; None is QEMU's default, 512 bytes.
+    block sizes that the guest is told; None is QEMU's default, 512 bytes. ``server`` is the process that QEMU has the
+    disk from, if it does not open it itself.
     """
 
     serial: str
@@ -125,6 +126,7 @@ class DiskSpec:
     part: tuple[int, int] | None = None
     blocks: BlockSizes | None = None
     bus: Bus = Bus.VIRTIO
+    server: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

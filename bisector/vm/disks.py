@@ -10,6 +10,7 @@ before each read, write and discard (nbdkit-delay-filter(1)). Up to 16 requests 
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -32,6 +33,7 @@ _THREADS = 32  # more than QEMU has requests under way
 _STARTED_S = 20.0
 _EVERY_S = 0.01
 _SECTOR_BYTES = 512
+_OF_PROCESS = 2  # CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h
 
 FindVolume = Callable[[str, str], AbstractContextManager[test_disk.ExistingDisk]]
 
@@ -183,10 +185,17 @@ def delayed(disk: DiskSpec, latency_s: float, run_dir: Path) -> Iterator[DiskSpe
         socket, pid = place / "socket", place / "pid"
         number = _serve(disk, round(latency_s * 1000), socket, pid, run_dir)
         try:
-            yield replace(disk, source=DiskSource(SourceKind.NETWORK, str(socket)), part=None)
+            yield replace(disk, source=DiskSource(SourceKind.NETWORK, str(socket)), part=None, server=number)
         finally:
             # One that has ended by itself has stopped the guest, whose disk answered with an error.
             process.end(number, lambda pid: _serves(pid, socket))
+
+
+def serving_s(disk: DiskSpec) -> float:
+    """CPU seconds that the process has used which a disk is had from (clock_getcpuclockid(3)); 0 without one."""
+    with suppress(OSError):  # it has ended
+        return 0.0 if disk.server is None else time.clock_gettime(~disk.server << 3 | _OF_PROCESS)
+    return 0.0
 
 
 def _serve(disk: DiskSpec, milliseconds: int, socket: Path, pid: Path, run_dir: Path) -> int:

@@ -5,6 +5,7 @@ here console, domain and connection are seen together.
 """
 
 import dataclasses
+import math
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,7 +26,7 @@ from bisector.host.load import host_facts
 from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
 from bisector.vm.console import Watch
 from bisector.vm.definition import DiskSpec, DomainSpec, command_line, domain_prefix, free_port
-from bisector.vm.disks import DiskUnavailable, attached, delayed, own_names
+from bisector.vm.disks import DiskUnavailable, attached, delayed, own_names, serving_s
 from bisector.vm.guest import Guest
 from bisector.vm.hypervisor import open_hypervisor
 from bisector.vm.image import GuestImage, own_image, sum_of
@@ -69,8 +70,9 @@ class VirtualMachine:
         return self._guest
 
     def cpu_time_s(self) -> float:
-        """Host CPU seconds that QEMU has used."""
-        return self._domain.cpu_time_s() if self._domain is not None else 0.0
+        """Host CPU seconds that QEMU has used, and whatever serves it a disk."""
+        served_s = math.fsum(map(serving_s, self._spec.disks))
+        return served_s + (self._domain.cpu_time_s() if self._domain is not None else 0.0)
 
     def deadline(self, what: str, seconds: float) -> Deadline:
         """A deadline that counts only the time in which this guest is waited for."""
