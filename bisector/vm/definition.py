@@ -6,6 +6,7 @@ Only what the experiment needs is defined: each absent device is probe time save
 import hashlib
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -178,8 +179,8 @@ def free_port() -> int:
         return port
 
 
-def domain_xml(spec: DomainSpec) -> str:
-    """Libvirt's description of the guest."""
+def domain_xml(spec: DomainSpec, arguments: Sequence[str] = ()) -> str:
+    """Libvirt's description of the guest; the ``arguments`` are QEMU's own."""
     ET.register_namespace("qemu", _QEMU_NAMESPACE)
     domain = ET.Element("domain", type=_DOMAIN_TYPES[spec.accelerator])
     _text(domain, "name", spec.name)
@@ -200,7 +201,9 @@ def domain_xml(spec: DomainSpec) -> str:
         # relabel: else QEMU could not read the secrets that the daemon leaves for it in a directory of its own
         label = ET.SubElement(domain, "seclabel", type="static", model="dac", relabel="yes")
         _text(label, "label", f"+{user}:+{group}")
-    _network(domain, spec.ssh_port)
+    extra = ET.SubElement(domain, f"{{{_QEMU_NAMESPACE}}}commandline")
+    for argument in (*_network(spec.ssh_port), *arguments):
+        ET.SubElement(extra, f"{{{_QEMU_NAMESPACE}}}arg", value=argument)
     return ET.tostring(domain, encoding="unicode")
 
 
@@ -291,7 +294,7 @@ def _test_disk(devices: ET.Element, spec: DiskSpec, letter: str, controller: str
     _text(disk, "serial", spec.serial)
 
 
-def _network(domain: ET.Element, ssh_port: int) -> None:
+def _network(ssh_port: int) -> tuple[str, ...]:
     """User networking with one way in and none out.
 
     On QEMU's command line, because libvirt forwards ports only with passt. The empty ``romfile``
@@ -299,9 +302,7 @@ def _network(domain: ET.Element, ssh_port: int) -> None:
     """
     backend = f"user,id=ssh,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:{ssh_port}-:22"
     card = f"virtio-net-pci,netdev=ssh,bus=pci.0,addr={_NIC_SLOT},romfile="
-    extra = ET.SubElement(domain, f"{{{_QEMU_NAMESPACE}}}commandline")
-    for argument in ("-netdev", backend, "-device", card):
-        ET.SubElement(extra, f"{{{_QEMU_NAMESPACE}}}arg", value=argument)
+    return "-netdev", backend, "-device", card
 
 
 def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:

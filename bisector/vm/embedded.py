@@ -10,6 +10,7 @@ import fcntl
 import functools
 import hashlib
 import os
+import pwd
 import re
 import shutil
 import stat
@@ -28,6 +29,9 @@ from bisector.host import process
 # (pam_systemd(8)), after which a run goes on.
 PARENT = Path("/var/tmp")  # noqa: S108 - made private, and checked
 _SHARE_DEADLINE_S = 10.0
+_BECOME_S = 10.0
+# As whom libvirt's own daemon runs QEMU: on Debian and Arch, and on Fedora and openSUSE. libvirt needs its user.
+GUEST_USERS = ("libvirt-qemu", "qemu")
 _MARKER = "bisector-libvirt"
 _MARKER_TEXT = "bisector keeps libvirt's embedded driver here; it may be removed when no bisector runs\n"
 
@@ -205,8 +209,33 @@ def _is_private(path: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
+def guest_user() -> pwd.struct_passwd | None:
+    """Whom QEMU becomes before a guest starts, where root starts it; None where it stays who it is.
+
+    By then it has opened all files of the guest, which so need no other owner, nor a way to them for others. What
+    breaks out of the guest is neither root nor has a capability.
+    """
+    for name in GUEST_USERS if os.geteuid() == 0 else ():
+        with suppress(KeyError):
+            if _can_become(user := pwd.getpwnam(name)):
+                return user
+    return None
+
+
+def _can_become(user: pwd.struct_passwd) -> bool:
+    """Root of a container may lack the right, or the number of the user."""
+    words = ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "true")
+    try:
+        return process.run(words, deadline_s=_BECOME_S, check=False).exit_status == 0
+    except (process.CommandMissing, process.CommandTimeout):
+        return False
+
+
 def _configure(embedded_root: Path, cache: Path | None) -> None:
-    """qemu.conf of the embedded driver: no daemons, QEMU as ourselves, and nobody's files change owner."""
+    """qemu.conf of the embedded driver: no daemons, QEMU as ourselves, and nobody's files change owner.
+
+    libvirt's own filter of system calls denies QEMU to become another user, see ``_FILTER`` of the hypervisor's.
+    """
     (embedded_root / "etc").mkdir(exist_ok=True)
     lines = (
         'stdio_handler = "file"',
@@ -217,6 +246,7 @@ def _configure(embedded_root: Path, cache: Path | None) -> None:
         "remember_owner = 0",
         "namespaces = []",
         "cgroup_controllers = []",
+        *(() if guest_user() is None else ("seccomp_sandbox = 0",)),
     )
     (embedded_root / "etc/qemu.conf").write_text("\n".join(lines) + "\n", encoding="ascii")
     link = embedded_root / "cache"

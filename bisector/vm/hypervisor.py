@@ -26,13 +26,16 @@ from bisector.core.errors import InfraError, UserError
 from bisector.host.packages import install
 from bisector.vm.definition import DomainSpec, domain_xml
 from bisector.vm.domain import Ending, LibvirtDomain
-from bisector.vm.embedded import embedded_directory, guest_pids, make_private, runs_guest
+from bisector.vm.embedded import embedded_directory, guest_pids, guest_user, make_private, runs_guest
 from bisector.vm.volume import Volume
 
 _LOCAL_SCHEMES = ("qemu", "qemu+unix")
 _REAP_DEADLINE_S = 20.0
 _LOG_TAIL_LINES = 12
 _VIRT_TYPES = {Accelerator.KVM: "kvm", Accelerator.TCG: "qemu"}
+# libvirt's own, but that QEMU may become another user (qemu(1)); one who has no rights stays that.
+_FILTER = ("-sandbox", "on,obsolete=deny,elevateprivileges=allow,spawn=deny,resourcecontrol=deny")
+_RUN_WITH = 9_001_000  # the version of QEMU in which -runas was given another name
 # virDomainEventStoppedDetailType
 _ENDINGS = {
     libvirt.VIR_DOMAIN_EVENT_STOPPED_SHUTDOWN: Ending.GUEST,
@@ -76,7 +79,7 @@ class LibvirtHypervisor:
 
     @property
     def run_as(self) -> tuple[int, int] | None:
-        """User and group that QEMU is to have; None where it has ours anyway.
+        """User and group that a daemon's QEMU is to have; None where it has ours anyway.
 
         A system daemon's QEMU is a user of its own, who cannot enter an ordinary home directory. So it is
         told to be us, with the group that may open /dev/kvm: that of the daemon's own user.
@@ -84,6 +87,16 @@ class LibvirtHypervisor:
         if self.embedded or urlsplit(self._connection.getURI()).path != "/system":
             return None
         return os.getuid(), _kvm_group() or os.getgid()
+
+    @property
+    def _becoming(self) -> tuple[str, ...]:
+        """The words of QEMU by which it is :func:`guest_user` from before the guest's first instruction on."""
+        user = guest_user() if self.embedded else None
+        if user is None:
+            return ()
+        who = f"{user.pw_uid}:{user.pw_gid}"
+        renamed = self._connection.getVersion() >= _RUN_WITH
+        return (*_FILTER, *(("-run-with", f"user={who}") if renamed else ("-runas", who)))
 
     @property
     def qemu_version(self) -> str:
@@ -142,7 +155,7 @@ class LibvirtHypervisor:
         flags = 0 if self.embedded else libvirt.VIR_DOMAIN_START_AUTODESTROY
         self._names.add(spec.name)
         try:
-            handle = self._connection.createXML(domain_xml(spec), flags)
+            handle = self._connection.createXML(domain_xml(spec, self._becoming), flags)
         except libvirt.libvirtError as error:
             self._names.discard(spec.name)
             log = "; ".join(self._log_tail(spec.name)[-2:])

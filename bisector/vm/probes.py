@@ -27,6 +27,7 @@ from bisector.host.packages import install
 from bisector.vm.base import Domain, Hypervisor
 from bisector.vm.console import Console
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, domain_prefix, free_port
+from bisector.vm.embedded import GUEST_USERS, guest_user
 from bisector.vm.hypervisor import LibvirtHypervisor, library_version, open_hypervisor
 from bisector.vm.image import GuestImage, find_image
 from bisector.vm.image import own_image as read_own_image
@@ -54,7 +55,10 @@ def libvirt(machine: MachineSettings, scratch: Path) -> Finding:
 
 
 def qemu(machine: MachineSettings, scratch: Path) -> Finding:
-    """QEMU as libvirt finds it, and whether it has the chosen accelerator; raises :class:`UserError` when not."""
+    """QEMU as libvirt finds it, whether it has the chosen accelerator, and as whom it runs guests.
+
+    Raises :class:`UserError` without it.
+    """
     program = shutil.which("qemu-system-x86_64")
     try:
         opened = _opened(machine, scratch)
@@ -65,14 +69,24 @@ def qemu(machine: MachineSettings, scratch: Path) -> Finding:
     with opened as hypervisor:
         version = hypervisor.qemu_version
         _check_offered(machine.accelerator, hypervisor)
-        return Finding("qemu", Grade.OK, f"{version}, as libvirt finds it")
+        what = f"{version}, as libvirt finds it"
+    user = guest_user() if machine.connect == EMBEDDED else None
+    if os.geteuid() != 0 or user is not None:
+        return Finding("qemu", Grade.OK, f"{what}; guests run as {'this user' if user is None else user.pw_name}")
+    elsewhere = f"with --connect {EMBEDDED} where there is a user {' or '.join(GUEST_USERS)}"
+    return Finding(
+        "qemu",
+        Grade.WARN,
+        f"{what}; guests run as root: what breaks out of one can do anything here",
+        f"start bisector as another user, or {elsewhere}",
+    )
 
 
 def reach(machine: MachineSettings, scratch: Path, run_dir: Path) -> Finding:
     """Whether QEMU can use the files of a run; raises :class:`UserError` with its words when not."""
     row = "libvirt's reach"
     if machine.connect == EMBEDDED:
-        return Finding(row, Grade.INFO, "not checked: QEMU is started by this process, as this user")
+        return Finding(row, Grade.INFO, "not checked: QEMU is started by this process, and opens files as this user")
     try:
         opened = _opened(machine, scratch)
     except UserError:

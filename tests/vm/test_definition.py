@@ -58,6 +58,11 @@ def test_names_sizes_and_kernel() -> None:
     assert domain.findtext("os/cmdline") == " ".join(SPEC.command_line)
 
 
+def test_arguments_of_qemu_itself_follow_those_of_the_network() -> None:
+    found = [one.get("value") for one in ET.fromstring(domain_xml(SPEC, ("-runas", "1:2"))).iter(f"{QEMU}arg")]
+    assert [*found[::2], found[-1]] == ["-netdev", "-device", "-runas", "1:2"]
+
+
 def test_every_end_of_the_guest_ends_the_domain() -> None:
     assert {tree().findtext(event) for event in ("on_poweroff", "on_reboot", "on_crash")} == {"destroy"}
 

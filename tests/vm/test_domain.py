@@ -28,6 +28,7 @@ from bisector.vm import domain as domains
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
 from bisector.vm.disks import delayed
 from bisector.vm.domain import LibvirtDomain
+from bisector.vm.embedded import guest_user
 from bisector.vm.hypervisor import LibvirtHypervisor, open_hypervisor
 from tests.libvirtd import libvirtd
 from tests.loopdevice import command
@@ -119,6 +120,27 @@ def test_a_qemu_that_is_killed_is_not_the_kernels_fault(embedded: LibvirtHypervi
         os.kill(pid, number)
         with pytest.raises(InfraError):
             ended(domain)
+
+
+@pytest.mark.vm
+@pytest.mark.skipif(os.getuid() != 0, reason="QEMU of another user has no rights to lose")
+def test_qemu_is_not_root_once_it_has_opened_its_files(embedded: LibvirtHypervisor, place: Path) -> None:
+    """In directories that nobody else can enter; what the guest writes gets there all the same."""
+    file, user = place / "hdd.img", guest_user()
+    assert user is not None
+    file.write_bytes(b"\1" * (1 << 20))
+    place.chmod(0o700)
+    disk = DiskSpec("hdd", DiskSource(SourceKind.FILE, str(file)), direct=False)
+    with embedded.start(replace(spec_of(place, End.WRITE), disks=(disk,))) as domain:
+        wait_for_words(domain)
+        (pid,) = _qemus()
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        Deadline("what the guest writes", 20.0).poll(lambda: set(file.read_bytes()) != {1} or None)
+    status = {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
+    assert [*status["Uid"], *status["Gid"]] == [str(user.pw_uid)] * 4 + [str(user.pw_gid)] * 4
+    assert status["Groups"] in ([], [str(user.pw_gid)])
+    assert {int(status[name][0], 16) for name in ("CapPrm", "CapEff", "CapAmb")} == {0}
+    assert [*status["NoNewPrivs"], *status["Seccomp"]] == ["1", "2"]
 
 
 @pytest.mark.vm

@@ -11,7 +11,7 @@ import pytest
 
 from bisector.config import Accelerator, MachineSettings, options
 from bisector.core.errors import Grade, UserError
-from bisector.vm import probes
+from bisector.vm import embedded, probes
 from bisector.vm.definition import DomainSpec
 from bisector.vm.hypervisor import LibvirtHypervisor
 from tests.vm.test_accelerator import Offering
@@ -114,6 +114,35 @@ def test_kvm_that_is_asked_for_and_not_offered_is_missing(
     assert probes.qemu(replace(machine, accelerator=KVM), tmp_path).state is Grade.OK
 
 
+EMBED, SYSTEM = "qemu:///embed", "qemu:///system"
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ((1000, EMBED, "nobody"), (Grade.OK, "guests run as this user")),
+        ((0, EMBED, "nobody"), (Grade.OK, "guests run as nobody")),
+        ((0, EMBED, "no-such-user"), (Grade.WARN, "guests run as root")),
+        ((0, SYSTEM, "nobody"), (Grade.WARN, "guests run as root")),
+    ],
+)
+def test_whom_a_guest_runs_as_is_told(
+    machine: MachineSettings,
+    offered: Offered,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: tuple[int, str, str],
+    told: tuple[Grade, str],
+) -> None:
+    """What breaks out of it has the rights of that user."""
+    uid, connect, user = asked
+    offered(True)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(embedded, "GUEST_USERS", (user,))
+    monkeypatch.setattr(embedded, "_can_become", lambda _: True)
+    row = probes.qemu(replace(machine, connect=connect), Path("/"))
+    assert (row.state, row.what.rpartition("; ")[2].partition(":")[0]) == told
+
+
 def test_without_a_kernel_nothing_can_be_tried(tmp_path: Path, machine: MachineSettings, offered: Offered) -> None:
     offered(True)
     row = probes.accelerator(machine, tmp_path, None, note)
@@ -164,3 +193,13 @@ def test_the_answer_has_the_time_at_which_it_was_found(tmp_path: Path, monkeypat
     probes._remember(memory, probes._key(hypervisor), TCG)
     os.utime(memory, (1_500_000_000, 1_500_000_000))
     assert probes._remembered(hypervisor, memory) == (TCG, datetime.fromtimestamp(1_500_000_000).astimezone())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user cannot become another one")
+def test_root_that_may_not_become_another_user_stays_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container without the capability, or without the number."""
+    monkeypatch.setattr(embedded, "GUEST_USERS", ("nobody",))
+    assert (known := embedded.guest_user()) is not None
+    assert known.pw_name == "nobody"
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert embedded.guest_user() is None
