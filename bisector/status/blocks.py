@@ -274,12 +274,12 @@ class Blocks:
         hosts = tuple(dict.fromkeys(one.trial.host for one in measured))
         if len(hosts) > 1:
             return BlockState.WEAK, f"measured on {' and '.join(hosts)}, whose figures cannot be compared"
-        if why := self._changed_speed(block, measured):
-            return BlockState.WEAK, why
         is_whole = len(measured) == len(block.arms)
         goes_on = is_whole or not measured or block.n in self.under_way
         if why := self._interruption(sorted(measured, key=attrgetter("n")), goes_on=goes_on):
             return BlockState.INTERRUPTED, why
+        if why := self._changed_speed(block, measured):
+            return BlockState.WEAK, why
         return (BlockState.DONE if is_whole else BlockState.OPEN), ""
 
     def _interruption(self, measured: Sequence[Placed], *, goes_on: bool) -> str:

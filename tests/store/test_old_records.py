@@ -1,6 +1,6 @@
 """A record that an older version wrote means what it meant, and goes on; one real file of each version says so.
 
-Each file but those of the versions 11, 13, 15 and 17 to 21 was written by the store of the commit that brought its
+Each file but those of the versions 11, 13, 15 and 17 to 24 was written by the store of the commit that brought its
 version, from the examples of that commit's own tests, under its default settings: to version 10 on the stack ``hdd``,
 then on ``lvmcache`` with the SSD alone as a baseline, and the HDD alone as others measured it. Columns that are taken
 away from a file of today would say nothing of the quirks of theirs.
