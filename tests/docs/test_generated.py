@@ -1,4 +1,4 @@
-"""The generated parts of docs/ are what the code says, and each has its place."""
+"""The generated parts of README and docs/ are what the code says, and each has its place."""
 
 import re
 from collections import Counter
@@ -7,6 +7,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from bisector.config import options
+from bisector.core.errors import Finding
+from bisector.doctor import checks
 from bisector.storage.layers import LAYERS
 from tests.docs import generate, pictures
 
@@ -18,12 +21,28 @@ def test_page_is_what_the_code_says(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", generate.pages(), ids=lambda path: path.name)
-def test_links_within_a_page_lead_to_its_headings(path: Path) -> None:
-    """As GitHub makes anchors of headings."""
+def test_links_lead_to_files_and_headings(path: Path) -> None:
     page = path.read_text(encoding="utf-8")
-    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= anchors
+    for target, heading in re.findall(r"(?:\]\(|src=\"|srcset=\")(?!https:)([^)\"#]*)#?([^)\"]*)[)\"]", page):
+        there = path.parent / target if target else path
+        assert there.exists(), target
+        assert not heading or heading in _anchors(there), (target, heading)
+
+
+def _anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_setup_shows_what_doctor_prints(tmp_path: Path) -> None:
+    """Of the rows that are the same on every machine, but for the version of git."""
+    page = " ".join((generate.DOCS / "setup.md").read_text(encoding="utf-8").split())
+    asked = checks.Asked(options.load(directory=tmp_path).settings, tmp_path, tmp_path, lambda _: None)
+    for probe in (one for one in checks.PROBES if one.name in ("git", "kernel config")):
+        finding = probe.look(asked)
+        assert isinstance(finding, Finding)
+        assert finding.what.rpartition("; ")[2] in page, "copy the row from `bisector doctor`"
 
 
 def test_pictures_say_what_the_code_draws() -> None:
