@@ -1,4 +1,4 @@
-"""The parts of docs/ that are made from the code's own tables.
+"""The parts of README and docs/ that are made from the code's own tables, or copied from one place.
 
 ``make docs`` writes them into their pages, each between a comment that names it and ``<!-- end -->``, and the JSON
 schemas into docs/schema/; ``test_generated.py`` fails when one of them is not what the code says.
@@ -20,7 +20,10 @@ from bisector.core.kinds import Option
 from tests.docs import json_schema
 
 DOCS = resources.ROOT / "docs"
+README = resources.ROOT / "README.md"
 SCHEMAS = DOCS / "schema"
+# The table of one run of the demonstration, as it was printed.
+DEMONSTRATION = Path(__file__).with_name("demonstration.txt")
 _PLACE = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # The page that is about a command, where that is not this one.
 _PAGES = {
@@ -110,6 +113,35 @@ def _objects() -> Iterator[str]:
         yield from _table(("key", "value", ""), rows)
 
 
+def _demonstration(*wanted: str) -> Iterator[str]:
+    """Some of the table, by their first words: rows by their number; "…" stands for what is left out between them."""
+    entries = re.split(r"\n(?! {4})", DEMONSTRATION.read_text(encoding="utf-8").rstrip())
+    yield "```"
+    last = None
+    for place, entry in enumerate(entries):
+        if entry.split()[0] in wanted:
+            yield from (" …",) if last is not None and place > last + 1 else ()
+            yield entry
+            last = place
+    yield "```"
+
+
+def _against_git() -> Iterator[str]:
+    """What docs/plan.md shows of both strategies; its commands are run by a test."""
+    shown = re.findall(
+        r"by (\w+) among ([\d,]+) commits.*?answer ([\d.]+)% right, ([\d.]+)% claimed.*?evaluations +([\d.]+),"
+        r".*?VM time +([\d.]+) h",
+        (DOCS / "plan.md").read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
+    names = {"git": "`git bisect`", "bayes": "bisector"}
+    rows = (
+        (names[name], f"{right} %", f"{claimed} %", trials, hours)
+        for name, _, right, claimed, trials, hours in sorted(shown, reverse=True)
+    )
+    yield from _table((f"{shown[0][1]} commits", "right", "claimed", "trials", "hours"), rows)
+
+
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     for row in (head, tuple("---" for _ in head), *rows):
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
@@ -122,6 +154,11 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "metrics": _metrics,
     **{f"json {name}": partial(_document, name) for name in json_schema.DOCUMENTS},
     "json objects": _objects,
+    "demonstration": partial(_demonstration, "n", "1", "2", "8", "9", "evaluations", "answer"),
+    "demonstration ends": partial(_demonstration, "n", "1", "2", "threshold"),
+    "demonstration trials": partial(_demonstration, "n", "3", "4"),
+    "demonstration answer": partial(_demonstration, "n", "8", "9", "evaluations", "search", "answer"),
+    "against git": _against_git,
 }
 
 
@@ -140,8 +177,8 @@ def _text(lines: Iterable[str]) -> str:
 
 
 def pages() -> tuple[Path, ...]:
-    """Every page of docs/."""
-    return tuple(sorted(DOCS.glob("*.md")))
+    """README, and every page of docs/."""
+    return (README, *sorted(DOCS.glob("*.md")))
 
 
 def schemas() -> Mapping[Path, str]:

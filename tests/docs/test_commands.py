@@ -6,20 +6,30 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from bisector import cli
+from bisector.bisect.equipment import Equipment
 from bisector.commands.arguments import given_settings
+from bisector.config import Settings
 from bisector.core import resources
-from bisector.store.rundir import Index, IndexEntry
-from tests import recorded_run
+from bisector.core.events import Listener
+from bisector.doctor import checks
+from bisector.git.repository import Repository
+from bisector.store.facts import Work
+from bisector.store.rundir import Index, IndexEntry, RunDirectory
+from bisector.store.store import Store
+from tests import fakes, recorded_run
 from tests.docs.generate import DOCS
 from tests.git import histories
+from tests.loopdevice import loop_device
 
-PAGES = (resources.ROOT / "README.md", resources.ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")))
+README = resources.ROOT / "README.md"
+PAGES = (README, resources.ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")))
 # By the beginning of a command. It is parsed all the same, and its settings are read.
 NOT_RUN = {
     "bisector start": "boots guests",
@@ -40,6 +50,7 @@ NOT_RUN = {
     "bisector fleet drain": "the same",
     "bisector fleet release": "the same",
     "wipefs": "overwrites a disk",
+    "git clone URL": "URL stands for where the project is",
     "make": "each is a run of its own; the Makefile has it",
 }
 RUN = (
@@ -78,7 +89,7 @@ def blocks(page: Path) -> list[tuple[Shown, ...]]:
 
 def _commands(language: str, body: str) -> Iterator[Shown]:
     if language == "sh":
-        lines = (re.sub(r"\s+#.*", "", line) for line in body.replace("\\\n", " ").splitlines())
+        lines = (re.sub(r"(^|\s+)#.*", "", line) for line in body.replace("\\\n", " ").splitlines())
         yield from (Shown(line) for line in lines if line)
         return
     for piece in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
@@ -155,6 +166,52 @@ def test_commands(page: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsy
                 assert not missing, f"{page.name}: {part} prints\n{seen.out}{seen.err}"
             else:
                 subprocess.run(["bash", "-euc", part], check=True, timeout=60)
+
+
+_README_MEASURES = [
+    part
+    for block in blocks(README)
+    for shown in block
+    for part in shown.parts
+    if part.startswith(("bisector start", "bisector compare"))
+]
+
+
+@pytest.mark.parametrize("part", _README_MEASURES)
+def test_readme_comes_to_its_first_trial(part: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through each check of tree, stack, disks and workload; then the process dies, with the trial on record."""
+    engine = fakes.FakeExecutor(lambda _: False, kill_at=1)
+
+    @contextmanager
+    def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
+        yield Equipment(engine, fakes.FakeKin(repository), fakes.at_once)
+
+    shutil.copy(resources.ROOT / "fio/partial.fio", "my.fio")
+    Path("bench.sh").write_text("#!/bin/sh\necho tps=512.25\n", encoding="utf-8")
+    Path("bench.sh").chmod(0o755)
+    Path("fix.patch").write_text(histories.git(Path(), "diff", "v6.1", "v6.2", "--", "files") + "\n", encoding="utf-8")
+    monkeypatch.setattr("bisector.commands.equip.here", equip)
+    asked_here = tuple(one for one in checks.PROBES if one.of_setup or one.name == "kernel config")
+    monkeypatch.setattr(checks, "PROBES", asked_here)
+    with _disk(part, home) as words, pytest.raises(fakes.Killed):
+        _main(words)
+    with Store.open(RunDirectory(Path(Index().entries()[-1].run_dir)).database, readonly=True) as store:
+        (begun,) = store.in_flight()
+        assert begun.submitted.work is Work.TRIAL
+
+
+@contextmanager
+def _disk(part: str, home: Path) -> Iterator[list[str]]:
+    """The words of a command, with a disk for the partition that it names."""
+    words = words_of(part)
+    if "/dev/nvme0n1p4" not in words:
+        yield words
+        return
+    file = home / "disk"
+    with file.open("wb") as new:
+        new.truncate(1 << 30)
+    with loop_device(file) as device:
+        yield [str(device) if word == "/dev/nvme0n1p4" else word for word in words]
 
 
 def _main(words: list[str]) -> int:
