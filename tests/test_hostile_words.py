@@ -123,7 +123,7 @@ def test_errors(error: Exception, monkeypatch: pytest.MonkeyPatch, capfd: pytest
         raise error
 
     monkeypatch.setattr(cli, "parsed", lambda _: argparse.Namespace(command=fails))
-    main([])
+    main(["runs"])
     said = capfd.readouterr().err
     check(said)
     assert said.strip()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -148,7 +149,7 @@ def test_a_kernel_of_another_repository_proves_nothing(world: World) -> None:
 def test_a_trial_of_such_a_commit_neither_builds_nor_measures(world: World) -> None:
     base = world.build("base")
     events: list[Event] = []
-    nobody = cast(VirtualMachines, None)
+    nobody = cast(VirtualMachines, SimpleNamespace(era=lambda storage: examples.ERA))
     source = SourceTree(world.repository, world.path / "run")
     bench = Bench(WISHES, world.path / "run", source, world.kin.builder, nobody, events.append)
     logs = world.path / "logs of the trial"
@@ -158,6 +159,7 @@ def test_a_trial_of_such_a_commit_neither_builds_nor_measures(world: World) -> N
     assert (trial.stage, trial.fault, events) == (Stage.DONE, None, [])
     timings = trial.timings
     assert timings.build_s == timings.boot_s == timings.storage_s == timings.workload_s == 0.0
+    assert trial.era == examples.ERA
     assert trial.same_kernel_as == world.commits["base"].sha
     assert trial.sameness == f"same sources as {world.commits['base'].short}"
     assert (logs / "kernel.config").read_text() == base.config.read_text()

@@ -38,7 +38,7 @@ def test_quick_is_the_default() -> None:
     assert found.kernel.jobs is None
     assert found.machine.trial_deadline_s == 2 * 40 + 300 + 900
     assert from_argv("--stack", "ssd").settings.machine.trial_deadline_s == 40 + 900
-    assert set(effective.origins.values()) == {"profile quick", "profile quick, by the stack"}
+    assert set(effective.origins.values()) == {"profile quick", "the stack"}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.host import process
 from bisector.trial import runner
 from tests import fakes
-from tests.examples import EARLY, cell
+from tests.examples import EARLY, ERA, cell
 from tests.store import examples
 
 COMMIT = Commit("6" * 40, "7" * 40, "dm cache: x", "2017-05-14T21:54:33-04:00")
@@ -45,6 +45,8 @@ EVENTS = (
 PLAIN = (
     Terms(),
     Artifact("a", "b", "c", 1),
+    ERA,
+    *examples.queued(1).queues,
     CommandResult("true", 0, "", ""),
     Change("drivers/md/dm.c", added=True),
     Relevance(14565, 1012),
