@@ -29,7 +29,7 @@ def test_a_layer_with_a_setting_of_its_own(tool: Tool, demo: History) -> None:
 
 @RARE
 def test_a_disk_that_the_stack_does_not_name_is_not_attached(tool: Tool, demo: History) -> None:
-    trial = tool.measured(demo.new, "--stack", "hdd+ext4", "--ssd", "/dev/nowhere", *SHORT)
+    trial = tool.measured(demo.new, "--stack", "hdd+ext4", *SHORT)
     (run,) = trial["runs"]
     assert (run["name"], run["cache"]) == ("hdd", {"before": None, "after": None})
     assert "virtio-hdd" in made(trial)
