@@ -31,7 +31,7 @@ help:
 	@echo 'make articles   run the recorded sets of five articles again, scaled, and write a page of what held (90 minutes at most, and builds)'
 	@echo 'make histories   bisect ten histories with known changes, drawn from SEED, and end with a table (three hours at most)'
 	@echo 'make test   linters, unit tests, a page in a browser, several hosts, and the real thing in a virtual machine'
-	@echo 'make test-all   the same, with what is slow and rare (an hour more)'
+	@echo 'make test-all   the same, and what is slow and rare'
 	@echo 'make lint | unit | browser | fleet | vm   each part of make test'
 	@echo 'make docs   write the generated parts of docs/ again'
 	@echo 'make bench  what the tool itself costs'

@@ -224,7 +224,7 @@ def _devices(domain: ET.Element, spec: DomainSpec) -> None:
         # Without gaps: libvirt would make controllers of its own choice with the numbers in between.
         _test_disk(devices, disk, chr(ord("b") + number), controller=str(buses[:number].count(disk.bus)))
     if spec.modules is not None:
-        _modules_disk(devices, spec.modules, f"vd{chr(ord('b') + len(spec.disks))}")
+        _modules_disk(devices, spec, f"vd{chr(ord('b') + len(spec.disks))}")
     ET.SubElement(devices, "controller", type="usb", model="none")
     serial = ET.SubElement(devices, "serial", type="file")
     # append: with a daemon, virtlogd would otherwise replace our file by one that only root can read
@@ -250,12 +250,13 @@ def _root_disk(devices: ET.Element, root: Path, base: Path | None) -> None:
     _text(disk, "serial", "root")
 
 
-def _modules_disk(devices: ET.Element, image: Path, device: str) -> None:
+def _modules_disk(devices: ET.Element, spec: DomainSpec, device: str) -> None:
     """The last one, so that the letters of the others are the same with and without it."""
     disk = ET.SubElement(devices, "disk", type="file", device="disk")
     ET.SubElement(disk, "driver", name="qemu", type="raw", error_policy="stop", rerror_policy="stop")
-    source = ET.SubElement(disk, "source", file=str(image))
-    ET.SubElement(source, "seclabel", model="dac", relabel="no")  # a kept file, which other guests may be reading
+    source = ET.SubElement(disk, "source", file=str(spec.modules))
+    if spec.run_as is not None:  # a kept file, which other guests may be reading; only a daemon's QEMU gives files away
+        ET.SubElement(source, "seclabel", model="dac", relabel="no")
     ET.SubElement(disk, "target", dev=device, bus="virtio")
     ET.SubElement(disk, "readonly")
     _text(disk, "serial", MODULES_SERIAL)

@@ -75,8 +75,9 @@ def figures(blocks: Blocks, setup: int = 0) -> dict[str, float]:
     return {blocks.plan.arms[arm].name: value for arm, value in row.items()}
 
 
+@pytest.mark.rare
 def test_fragment_on_top_is_in_the_kernel_that_boots(tool: Tool, demo: History, tmp_path: Path) -> None:
-    """By a command and a job of fio: of two kernels one has a name of its own, for which little is compiled again."""
+    """By a command and a job of fio: of two kernels one has a name of its own; it is compiled from nothing."""
     fragment, run_dir = tmp_path / "named.config", tmp_path / "run"
     fragment.write_text('CONFIG_LOCALVERSION="-named"\n')
     line = "echo shown=$((1 + $(uname -r | grep -c named)))"

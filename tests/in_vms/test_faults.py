@@ -25,7 +25,7 @@ runtime=${{RUNTIME}}
 
 FAULTS = {
     "a value that is none": (
-        ("percentile_list=a", "4M"),
+        ("percentile_list=a", "16M"),
         ("workload.job: ", "mine.fio: ", "failed parsing percentile_list=a"),
     ),
     "no room on the stack": (("iodepth=8", "0x80000000"), ("ENOSPC", "do not fit on the stack", "workload.file_size")),

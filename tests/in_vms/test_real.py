@@ -118,8 +118,8 @@ def test_killed_bisection_goes_on_where_its_facts_end(
 def test_kernel_that_cannot_be_judged_is_a_skip(
     tool: Tool, demo: History, effect: str, kind: FaultKind, words: str
 ) -> None:
-    """And source that does not compile is compiled once."""
-    stage = {FaultKind.PANIC: "boot", FaultKind.BUILD_ERROR: "build"}[kind]
+    """And source that does not compile is compiled once. What panics is a module, which is loaded for the stack."""
+    stage = {FaultKind.PANIC: "storage", FaultKind.BUILD_ERROR: "build"}[kind]
     faulty = next(commit for commit in demo.commits if commit.effect == effect)
     for repeated in (False, True) if kind is FaultKind.BUILD_ERROR else (False,):
         tested = tool("test", faulty.sha, "--repo", tool.repo, "--json", "--quiet")
