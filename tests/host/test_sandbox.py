@@ -220,12 +220,20 @@ def test_programs_of_a_persons_own_work_with_what_is_beside_them(
         monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")  # from now on it is found there
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A socket's name has at most 107 bytes (unix(7)), which those of ``tmp_path`` exceed."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
 @pytest.mark.parametrize("of_a_container", [False, True])
 def test_a_socket_beside_programs_cannot_be_connected_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_a_container: bool
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, of_a_container: bool
 ) -> None:
     """The kernel does not tell where that of a container is: nor where one is that was bound by a relative name."""
-    place = tmp_path / "my tools"
+    place = short_path / "my tools"
     (place / "daemon").mkdir(parents=True)
     monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
     sandbox._special_files_below.cache_clear()
