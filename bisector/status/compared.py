@@ -47,7 +47,7 @@ class Measured:
     """A setup, the figure that decides on it, and its sound blocks.
 
     ``absent`` has the arms that are measured on it no more, or never were, each with the reason. ``void`` counts the
-    blocks that were weak, failed or interrupted, ``missing`` those of them after which there is no sound one. ``name``
+    blocks that were weak, failed or interrupted, ``missing`` how many of these no sound block has followed. ``name``
     is that by which people know the setup. ``alpha`` is what the intervals leave out.
     """
 
