@@ -3,7 +3,8 @@
 They were made in a build directory that other trees had used before them, with objects of ccache that others had
 compiled, or came from another machine, and were kept for months. Bad memory may have changed one, or a tree may have
 written there what is not of its own source. So the commit found, its parents and the ends without it or with it are
-built from an empty directory, nothing that is kept is believed, and what is loaded of them has to be what was measured.
+built in a directory that is empty at first, nothing that is kept is believed, and what is loaded of them has to be what
+was measured; one that is not is built from an empty directory by itself before that is believed.
 What has passed is on record.
 """
 
@@ -73,7 +74,7 @@ def checked(facts: Facts, attempt: Attempt, measured: Kernel, news: Finished) ->
 def _why_not(facts: Facts, measured: Kernel, result: object) -> str | None:
     """Why nothing can be said; empty for the kernel that was measured, None for another one, or none.
 
-    Where both builds from nothing differ, too, a random number goes into each: a key for modules, say. Without ccache
+    Where two builds differ, too, a random number goes into each: a key for modules, say. Without ccache
     an image of old sources names the directory that it was built in, which may be another machine's.
     """
     if isinstance(result, Fault):
@@ -83,7 +84,7 @@ def _why_not(facts: Facts, measured: Kernel, result: object) -> str | None:
     if measured.content_sha256 in result.contents or result.why_not:
         return result.why_not
     if len({*result.contents}) > 1:
-        return "each build from nothing makes another kernel"
+        return "each build makes another kernel"
     content = measured.content_sha256
     kernels = [trial.kernel for _, trial in facts.judging.trials if trial.kernel is not None]
     is_own = not facts.task.crew.measuring and any(one.content_sha256 == content and not one.cached for one in kernels)

@@ -31,7 +31,10 @@ from bisector.kernel.product import Product
 from bisector.kernel.quirk_table import QUIRKS
 
 # Counts up when content_sha256 is made in another way: a kept kernel's could not be compared.
-_CONTENT = 2
+_CONTENT = 3
+
+# In the build directory's state while everything there was made by builds that check others.
+_REMADE_ALONE = "remade-alone"
 
 # Kept kernels that are looked at for one with the same sources: by one question to git, and each by its files.
 _MOST_ASKED = 200
@@ -176,6 +179,7 @@ class KernelBuilder:
         """
         with our_files(places.build):
             places = self._prepared(places)
+            (places.state / _REMADE_ALONE).unlink(missing_ok=True)
             make, _ = self._made_ready(places, self._deadline("kernel configuration"))
             with blamed_on_make(places.build):
                 obtained = self._configure(make)
@@ -197,6 +201,7 @@ class KernelBuilder:
         """
         with our_files(places.build):
             places = self._prepared(places)
+            (places.state / _REMADE_ALONE).unlink(missing_ok=True)
             make, applied = self._made_ready(places, self._deadline())
             made = self._made(tree, make)
             unknown = self._unknown(made.obtained, places.source)
@@ -220,18 +225,23 @@ class KernelBuilder:
         return self._cache.store(kernel, made.read, unknown)
 
     def remade(self, kernel: Kernel, places: BuildPlaces) -> Remade:
-        """Build what is checked out from an empty directory, and believe nothing that is kept; nothing is kept of it.
+        """Build what is checked out, and believe nothing that is kept; nothing is kept of it.
 
-        Objects go through ccache all the same, which then compiles each anew: it is what makes paths relative. Twice
-        where the first one is not as ``kernel``. Raises as :meth:`build` does.
+        That is in a directory that was emptied for it or for another such build, with nothing but these since. Where it
+        is not as ``kernel``, it is built in an emptied one at last. Objects go through ccache all the same, which then
+        compiles each anew: it is what makes paths relative. Raises as :meth:`build` does.
         """
         if kernel.family != self._family.removesuffix(Kernel.KEY_SEPARATOR):
             return Remade((), why_not="this bisector builds kernels in another way, or with another configuration")
         contents = list[str]()
         with our_files(places.build):
             places = self._prepared(places)
-            while not contents or (len(contents) == 1 and contents[0] != kernel.content_sha256):
-                builddir.begin_anew(places, "a kernel that was measured is built once more")
+            alone, emptied = places.state / _REMADE_ALONE, False
+            while not contents or (contents[-1] != kernel.content_sha256 and not emptied):
+                emptied = bool(contents) or not alone.exists()
+                if emptied:
+                    builddir.begin_anew(places, "a kernel that was measured is built once more")
+                    alone.touch()
                 make, _ = self._made_ready(places, self._deadline())
                 environment = make.environment and self._ccache(places, anew=True)
                 try:

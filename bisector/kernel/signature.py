@@ -28,7 +28,7 @@ from pathlib import Path
 
 from bisector.core.errors import InfraError
 from bisector.core.subject import build_id_in
-from bisector.kernel import sources
+from bisector.kernel import sources, toolchain
 
 _BOOT = Path("arch/x86/boot")
 # header.o has the payload's place and length as numbers, so it is told by its sources; piggy.o is the payload.
@@ -111,8 +111,9 @@ def _made_of(command_file: Path, build: Path, source: Path) -> str:
     What was generated is left out: it follows from vmlinux, from other targets here, or from the version.
     """
     recipe = sources.recipe(command_file)
-    digest = hashlib.sha256(_without(recipe.command, source, build).encode(errors="surrogateescape"))
-    words = [word for word in recipe.command.split() if word.startswith("/")]
+    command = toolchain.without_ccache(recipe.command)
+    digest = hashlib.sha256(_without(command, source, build).encode(errors="surrogateescape"))
+    words = [word for word in command.split() if word.startswith("/")]
     paths = {Path(os.path.normpath(build / file)) for file in (*recipe.files, *words)}
     for path in sorted(path for path in paths if path.is_relative_to(source)):
         if (found := sources.content(source, path)) is not None:

@@ -34,6 +34,8 @@ _COMPILER = "gcc"
 _FAMILIES = ("gcc", "clang")
 _CHOOSE = "set kernel.compiler to one that is installed"
 _BEHIND_CCACHE = str(Path(__file__).with_name("behind-ccache.sh"))
+# Before a compiler in a command that Kbuild has kept; another installation's script has another path.
+_THROUGH_CCACHE = re.compile(r"(?<!\S)(?:sh \S*/behind-ccache\.sh|ccache) (?=\S)")
 # clang calls itself gcc 4.2 as well, so it is asked first.
 _VERSION_SOURCE = """\
 #if defined(__clang__)
@@ -168,6 +170,11 @@ def detect(compiler: str) -> Toolchain:
     if _CCACHE in words[0] or _compiles([_CCACHE, *words]) is not None:
         return Toolchain(chosen, _COMPILER, identity)
     return Toolchain(" ".join((*prefix, chosen)), f"{_CCACHE} {_COMPILER}", identity)
+
+
+def without_ccache(command: str) -> str:
+    """A command as it is where nothing is kept: what goes through ccache makes the same code."""
+    return _THROUGH_CCACHE.sub("", command)
 
 
 def programs(options: Mapping[str, str]) -> dict[str, str]:

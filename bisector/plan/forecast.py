@@ -216,9 +216,11 @@ def _refused(asked: Asked, inputs: Inputs) -> bool:
 
 
 def _once_more_s(asked: Asked, inputs: Inputs) -> float:
-    """The answer's kernel, its parent's and by Bayes that of a changed end are built from nothing at the end."""
-    builds = {Strategy.BAYES: 3, Strategy.GIT: 2}[asked.strategy] if asked.settings.kernel.recheck else 0
-    return builds * inputs.build_most_s.value
+    """The answer's kernel is built from nothing at the end; after it its parent's, and by Bayes a changed end's."""
+    if not asked.settings.kernel.recheck:
+        return 0.0
+    others = {Strategy.BAYES: 2, Strategy.GIT: 1}[asked.strategy]
+    return inputs.build_most_s.value + others * inputs.build_least_s.value
 
 
 def _baselines_s(asked: Asked, inputs: Inputs) -> float:

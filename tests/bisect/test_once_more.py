@@ -70,7 +70,7 @@ def test_another_kernel_gives_no_answer(line: Lab) -> None:
 @pytest.mark.parametrize(
     ("remade", "why_not"),
     [
-        (Remade((OTHER, "d" * 64)), "each build from nothing makes another kernel"),
+        (Remade((OTHER, "d" * 64)), "each build makes another kernel"),
         (Remade((), why_not="this bisector builds kernels in another way"), "this bisector builds kernels in another"),
         (fakes.BUILD_TIMEOUT, "build timeout: kernel build not done after 3600 s"),
     ],

@@ -284,7 +284,7 @@ OTHER_KERNEL = "e" * 64
         ((OTHER_KERNEL, OTHER_KERNEL), True, True, None),
         ((OTHER_KERNEL, OTHER_KERNEL), False, False, None),
         ((OTHER_KERNEL, OTHER_KERNEL), False, True, "without ccache, it may name the directory that it was built in"),
-        ((OTHER_KERNEL, "d" * 64), True, False, "each build from nothing makes another kernel"),
+        ((OTHER_KERNEL, "d" * 64), True, False, "each build makes another kernel"),
     ],
 )
 def test_what_is_told_of_a_kernel_that_was_built_once_more(

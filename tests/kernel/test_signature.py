@@ -256,6 +256,13 @@ def test_where_it_was_built_is_not_the_content(tmp_path: Path) -> None:
     assert one.parts() == other.parts()
 
 
+@pytest.mark.parametrize("through", ["ccache ", "sh /opt/bisector/kernel/behind-ccache.sh "])
+def test_what_keeps_objects_is_not_the_content(build: Build, through: str) -> None:
+    before = build.parts()
+    build.target("header.o", f"{through}gcc -I{build.source}/include -c", HEADER, "include/linux/kconfig.h")
+    assert changed(build, before) == set()
+
+
 def test_the_payload_and_its_place_are_not_the_content(build: Build) -> None:
     before = build.parts()
     build.generated("zoffset.h", "#define ZO_z_input_len 0x1001\n")
