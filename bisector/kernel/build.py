@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from bisector.host.files import our_files, remove_whole
 from bisector.kernel import builddir, kconfig, probes, product, quirks, sources, toolchain
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays
 from bisector.kernel.cache import KernelCache
-from bisector.kernel.entries import BuildFailure
+from bisector.kernel.entries import CONFIG, DEFCONFIG, BuildFailure, Origin
 from bisector.kernel.make import Make, surely_of_the_source
 from bisector.kernel.product import Product
 from bisector.kernel.quirk_table import QUIRKS
@@ -183,6 +184,7 @@ class KernelBuilder:
             make, _ = self._made_ready(places, self._deadline("kernel configuration"))
             with blamed_on_make(places.build):
                 obtained = self._configure(make)
+            _short_config(make)
             return self._unmet(obtained, self._unknown(obtained, places.source))
 
     def recall_failure(self, tree: str, logs: Path) -> None:
@@ -204,6 +206,7 @@ class KernelBuilder:
             (places.state / _REMADE_ALONE).unlink(missing_ok=True)
             make, applied = self._made_ready(places, self._deadline())
             made = self._made(tree, make)
+            short = _short_config(make)
             unknown = self._unknown(made.obtained, places.source)
             unmet = self._unmet(made.obtained, unknown)
             if unmet:
@@ -222,7 +225,7 @@ class KernelBuilder:
                 modules=made.modules,
                 build_s=make.deadline.elapsed_s,
             )
-        return self._cache.store(kernel, made.read, unknown)
+        return self._cache.store(kernel, Origin(made.read, unknown, short))
 
     def remade(self, kernel: Kernel, places: BuildPlaces) -> Remade:
         """Build what is checked out, and believe nothing that is kept; nothing is kept of it.
@@ -355,7 +358,7 @@ class KernelBuilder:
         if not _same(new, current):
             remove_whole(current)
             new.replace(current)
-        shutil.copyfile(current, make.places.logs / "kernel.config")
+        shutil.copyfile(current, make.places.logs / CONFIG)
         return obtained
 
 
@@ -366,6 +369,19 @@ def _compile(make: Make, obtained: kconfig.Options) -> Path | None:
     installed = product.install_modules(make) if modular else None
     product.require_image(make.places.build)
     return installed
+
+
+def _short_config(make: Make) -> bytes | None:
+    """The .config as ``make savedefconfig`` writes it, for the logs, too; None where the tree does not make one."""
+    file = make.places.build / "defconfig"
+    remove_whole(file)
+    # A tree is not to blame for what no measurement depends on.
+    with suppress(KernelFault), blamed_on_make(make.places.build):
+        make.run(Stage.BUILD, "savedefconfig")
+        short = sources.whole(file, kconfig.MOST_BYTES)
+        (make.places.logs / DEFCONFIG).write_bytes(short)
+        return short
+    return None
 
 
 def _same(file: Path, other: Path) -> bool:

@@ -63,9 +63,9 @@ class BuildPlaces:
 
     ``source`` is the checked-out tree, written to only by :mod:`bisector.kernel.quirks` and dated here (make itself
     writes nothing there, and cannot in its sandbox), and whole again with the next checkout; ``build`` make's ``O=``
-    directory, kept between commits; ``logs`` this trial's directory, which gets ``build.log``, ``kernel.config`` and,
-    if any, ``unmet.txt``; ``run_dir`` marks the processes, and ccache takes paths relative to it, so that what one run
-    compiled is a hit in the next.
+    directory, kept between commits; ``logs`` this trial's directory, which gets ``build.log``, ``kernel.config``,
+    ``kernel.defconfig`` and, if any, ``unmet.txt``; ``run_dir`` marks the processes, and ccache takes paths relative to
+    it, so that what one run compiled is a hit in the next.
     """
 
     source: Path

@@ -60,13 +60,12 @@ class KernelCache:
             images = list(self.root.glob(f"[!{_TEMPORARY[0]}]*/bzImage"))
             return max(images, key=lambda image: image.parent.stat().st_mtime, default=None)
 
-    def store(self, kernel: Kernel, sources: Sources | None = None, unknown: frozenset[str] | None = None) -> Kernel:
+    def store(self, kernel: Kernel, origin: entries.Origin | None = None) -> Kernel:
         """Copy a kernel in and answer the kept one; when another process was first, its own.
 
-        It takes the place of a failure of the same key, which it disproves. ``sources`` are what its
-        build read, ``unknown`` the options that it was asked for and its tree does not know, each where that is known.
+        It takes the place of a failure of the same key, which it disproves.
         """
-        kept = self._store(kernel, Kernel, sources, unknown)
+        kept = self._store(kernel, Kernel, origin)
         modules = kept / entries.MODULES if kernel.modules is not None else None
         return replace(kernel, image=kept / entries.IMAGE, config=kept / entries.CONFIG, modules=modules)
 
@@ -152,16 +151,10 @@ class KernelCache:
                 return None
             return entry
 
-    def _store(
-        self,
-        entry: Entry,
-        respected: type[Kernel] | UnionType,
-        sources: Sources | None = None,
-        unknown: frozenset[str] | None = None,
-    ) -> Path:
+    def _store(self, entry: Entry, respected: type[Kernel] | UnionType, origin: entries.Origin | None = None) -> Path:
         """Copy an entry in, unless one of a ``respected`` kind is there; its directory."""
         with self._made() as new:
-            entries.write(new, entry, sources, unknown)
+            entries.write(new, entry, origin)
             return self._publish(new, entry.key, respected)
 
     @contextmanager

@@ -16,12 +16,13 @@ from bisector.host.files import sha256_of
 from bisector.kernel.sources import Sources
 
 _SCHEMA = 1
-IMAGE, CONFIG, MODULES = "bzImage", "kernel.config", "modules.ext4"
+IMAGE, CONFIG, DEFCONFIG, MODULES = "bzImage", "kernel.config", "kernel.defconfig", "modules.ext4"
 _SOURCES, _UNKNOWN, _KERNEL = "sources.gz", "unknown-options.json", "kernel.json"
 # All that an entry of a kernel may have, and how large each may be: product.py has the reasons.
 KERNEL_FILES: Mapping[str, int] = {
     IMAGE: 1 << 30,
     CONFIG: 16 << 20,
+    DEFCONFIG: 16 << 20,
     MODULES: 18 << 30,
     _SOURCES: 256 << 20,
     _UNKNOWN: 16 << 20,
@@ -43,15 +44,28 @@ class BuildFailure:
 Entry = Kernel | BuildFailure
 
 
-def write(directory: Path, entry: Entry, sources: Sources | None = None, unknown: frozenset[str] | None = None) -> None:
-    """Copy an entry into an empty directory and on to the disk; raises ``OSError``.
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What else is known of a kernel's build; None is what is not.
 
-    With it goes what its build read, and which options it was asked for and its tree does not know.
+    ``sources`` are what it read, ``unknown`` the options that it was asked for and its tree does not know, and
+    ``defconfig`` is its .config as ``make savedefconfig`` writes it.
     """
-    if sources is not None:
-        (directory / _SOURCES).write_bytes(sources.packed())
-    if unknown is not None:
-        (directory / _UNKNOWN).write_text(json.dumps(sorted(unknown)), encoding="utf-8")
+
+    sources: Sources | None = None
+    unknown: frozenset[str] | None = None
+    defconfig: bytes | None = None
+
+
+def write(directory: Path, entry: Entry, origin: Origin | None = None) -> None:
+    """Copy an entry into an empty directory and on to the disk, with what is known of its build; raises ``OSError``."""
+    origin = origin or Origin()
+    if origin.sources is not None:
+        (directory / _SOURCES).write_bytes(origin.sources.packed())
+    if origin.unknown is not None:
+        (directory / _UNKNOWN).write_text(json.dumps(sorted(origin.unknown)), encoding="utf-8")
+    if origin.defconfig is not None:
+        (directory / DEFCONFIG).write_bytes(origin.defconfig)
     if isinstance(entry, Kernel):
         _write_kernel(directory, entry)
     else:

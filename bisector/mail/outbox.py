@@ -28,7 +28,7 @@ from bisector.report import comparison_record, reporting
 from bisector.report.comparison import ComparisonReport
 from bisector.report.document import Envelope
 from bisector.status.blocks import Blocks
-from bisector.status.conclusion import CONFIG_ARTIFACT
+from bisector.status.conclusion import CONFIG_ARTIFACT, DEFCONFIG_ARTIFACT
 from bisector.store.database import Database
 from bisector.store.rows import build, columns
 from bisector.store.rundir import RunDirectory
@@ -298,16 +298,17 @@ class Post:
             subject=(repeated or thread[0]).subject if repeated or thread else "",
             follows=compose.follows(thread[-1].claim, claim) if thread else "",
             regzbot=self.delivery.regzbot,
-            config=self._config(made),
+            config=self._kept(made, CONFIG_ARTIFACT),
+            defconfig=self._kept(made, DEFCONFIG_ARTIFACT),
         )
 
-    def _config(self, made: Told) -> str:
-        """The .config of the answer's kernel, of a range that of its new end; empty where none is kept."""
+    def _kept(self, made: Told, name: str) -> str:
+        """Such a file of the answer's kernel, of a range that of its new end; empty where none is kept."""
         if isinstance(made, ComparisonReport):
             return ""
         sha = (made.bisection.first_fixed or made.bisection.new).sha
         trials = (one.trial for one in made.bisection.trials if one.trial.commit.sha == sha)
-        return "".join(f"{line}\n" for line in reporting.first_text(self.run.path, trials, CONFIG_ARTIFACT))
+        return "".join(f"{line}\n" for line in reporting.first_text(self.run.path, trials, name))
 
     def _others(self) -> tuple[Mail, ...]:
         """The letters of the run that this one follows."""

@@ -127,7 +127,7 @@ class Envelope:
 
     ``date`` is RFC 5322's. ``references`` are the earlier letters of the thread, the first one first;
     ``subject`` is that thread's, ``follows`` says what this one means for what they said. ``config`` is the .config of
-    the kernel that was named; empty where none is kept.
+    the kernel that was named, ``defconfig`` the same as ``make savedefconfig`` writes it; empty where none is kept.
     """
 
     sender: str
@@ -140,6 +140,7 @@ class Envelope:
     follows: str = ""
     regzbot: bool = False
     config: str = ""
+    defconfig: str = ""
 
 
 @dataclass(frozen=True, slots=True)

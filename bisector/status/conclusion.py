@@ -35,6 +35,7 @@ from bisector.status.view import ConfigChanges, OptionChange
 from bisector.store.rows import BisectionRow
 
 CONFIG_ARTIFACT = "kernel.config"
+DEFCONFIG_ARTIFACT = "kernel.defconfig"
 # A kernel is shown to git as on a side from this probability on.
 _SHOWN = 0.9
 # No trial tells more than a bit, and a poor one is not all that is left.

@@ -27,6 +27,7 @@ from bisector.host.process import run_here
 from bisector.kernel import image
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
+from bisector.kernel.entries import CONFIG, DEFCONFIG
 from bisector.kernel.on_top import check_changes
 from bisector.kernel.once_more import as_measured
 from bisector.storage import layout
@@ -39,7 +40,6 @@ from bisector.vm.base import Machine, Machines
 from bisector.workload.base import RunSite
 
 _STORAGE_DEADLINE_S = 300.0
-_CONFIG = "kernel.config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,9 @@ class _Course:
         if not self.request.anew:
             kept = (builder.find_again(before) if before is not None else None) or self._kept(builder)
             if kept is not None:
-                shutil.copy(kept.config, self.logs / _CONFIG)
+                shutil.copy(kept.config, self.logs / CONFIG)
+                with suppress(FileNotFoundError):  # not every tree makes one
+                    shutil.copy(kept.config.with_name(DEFCONFIG), self.logs)
                 self._check_own_fragment(builder, kept.unmet)
                 return kept
             builder.recall_failure(commit.tree, self.logs)
@@ -209,7 +211,7 @@ class _Course:
             kernel = self._settings.kernel
             *others, own = kernel.fragments
             without = self._kept(builder.with_settings(replace(kernel, fragments=tuple(others))))
-            check_changes(Path(own), unmet, self.logs / _CONFIG, without.config if without is not None else None)
+            check_changes(Path(own), unmet, self.logs / CONFIG, without.config if without is not None else None)
 
     def _measure(self, kernel: Kernel) -> None:
         seconds = self._settings.machine.trial_deadline_s

@@ -145,7 +145,7 @@ def test_a_draft_with_what_is_doubtful_and_what_is_missing(
     made.add("c0", SLOW)
     made.add("c4", FAST)
     made.add("c2", SLOW, early=replace(EARLY, reason=StopReason.NOT_ABOVE, bound=1363.0))
-    made.add("c3", FAST, more={"kernel.config": "CONFIG_KASAN=y\n"})
+    made.add("c3", FAST, more={"kernel.config": "CONFIG_KASAN=y\n", "kernel.defconfig": "CONFIG_SHORT=y\n"})
     made.log(("fixed", "c4"), ("broken", "c0"), ("broken", "c2"), ("fixed", "c3"))
     made.end()
     assert run(made, "mail") == 0
@@ -165,7 +165,7 @@ def test_a_draft_with_what_is_doubtful_and_what_is_missing(
     assert f"before: the old end c0 ({made.shas['c0'][:12]}), since the parent has no figures of a whole run:" in head
     assert "testcase: fio randread on ssd job:" in head
     assert "disk ssd: 512 MiB, a file on the host file system: mkfs.ext4 /dev/vg/data guest:" in head
-    assert config.get_content() == "CONFIG_KASAN=y\n"
+    assert config.get_content() == "CONFIG_SHORT=y\n"
 
 
 def test_send_with_the_settings_of_today(

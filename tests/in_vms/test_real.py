@@ -36,7 +36,7 @@ def check_facts(trial: dict[str, Any], run_dir: Path) -> None:
     assert len(full["jobs"]) == 2
     assert all(job["iops_mean"] > 0 and job["error"] == 0 for job in full["jobs"])
     kept = {artifact["name"] for artifact in trial["artifacts"]}
-    assert {"console.log", "kernel.config", "full/fio.json", "host.json", "storage.txt"} <= kept
+    assert {"console.log", "kernel.config", "kernel.defconfig", "full/fio.json", "host.json", "storage.txt"} <= kept
     assert any(name.startswith("full/") and "iops" in name for name in kept)
     for artifact in trial["artifacts"]:
         assert (run_dir / artifact["path"]).stat().st_size == artifact["size_bytes"]

@@ -33,6 +33,17 @@ def test_a_tree_becomes_a_kernel(bench: Bench) -> None:
     assert b"bisector@bisector" in kernel.image.read_bytes()
     assert kconfig.parse(kernel.config.read_text())["CONFIG_DM_CACHE_SMQ"] == "y"
     assert (bench.places.logs / "kernel.config").read_text() == kernel.config.read_text()
+    short = kernel.config.with_name("kernel.defconfig").read_text()
+    assert (bench.places.logs / "kernel.defconfig").read_text() == short
+    assert "CONFIG_DM_CACHE=y\n" in short
+    assert len(short.splitlines()) < len(kernel.config.read_text().splitlines()) / 2
+
+
+@pytest.mark.parametrize("made", ["false", "true", f"truncate -s {65 << 20} defconfig", "ln -s /etc/passwd defconfig"])
+def test_a_tree_that_makes_no_short_configuration(bench: Bench, made: str) -> None:
+    edit(bench.source, "Makefile", _CONF, f"@test $@ != savedefconfig || {{ {made}; exit; }}; {_CONF[1:]}")
+    kernel = bench.build()
+    assert not kernel.config.with_name("kernel.defconfig").exists()
 
 
 _CONF = "@python3 -IS $(srctree)/scripts/kconfig/conf.py $@ $(srctree)/Kconfig\n"

@@ -53,7 +53,7 @@ def store(work: Path, writer: str, number: int) -> Kernel:
     """Each writer builds in a place of its own, and what it builds depends on the key alone."""
     place = work / writer
     place.mkdir(exist_ok=True)
-    return cache(work).store(kernel(place, f"k{number}", 30_000), READ)
+    return cache(work).store(kernel(place, f"k{number}", 30_000), entries.Origin(READ, frozenset(), b"CONFIG_A=y\n"))
 
 
 def be_busy(work: Path, writer: str) -> None:

@@ -13,6 +13,7 @@ from bisector.core.errors import InfraError
 from bisector.core.subject import Kernel
 from bisector.kernel import travel
 from bisector.kernel.cache import KernelCache
+from bisector.kernel.entries import Origin
 from bisector.kernel.sources import Sources
 from tests.kernel.test_cache import kernel, with_modules
 
@@ -47,7 +48,7 @@ def content(cache: KernelCache) -> dict[str, str]:
 def test_all_that_is_known_of_a_kernel_goes_with_it(
     here: KernelCache, there: KernelCache, tmp_path: Path, make: Callable[[Path, str], Kernel]
 ) -> None:
-    here.store(make(tmp_path, KEY), READ, frozenset({"CONFIG_B"}))
+    here.store(make(tmp_path, KEY), Origin(READ, frozenset({"CONFIG_B"}), b"CONFIG_A=y\n"))
     found = travelled(here, there, tmp_path / "file")
     assert content(there) == content(here)
     assert there.sources(KEY) == READ

@@ -296,18 +296,20 @@ def test_what_stands_for_the_parent_is_said_first(parents: tuple[Commit, ...], f
 
 @pytest.mark.parametrize("eight_bit", [True, False])
 @pytest.mark.parametrize(
-    ("config", "name"),
+    ("config", "defconfig", "name"),
     [
-        (CONFIG, "config.txt"),
-        (CONFIG.replace("gcc 12", "gcc é"), "config.txt"),
-        (CONFIG.replace("gcc 12", "x" * 1200), "config.txt"),
-        (CONFIG * 1500, "config.gz"),
+        (CONFIG, "CONFIG_MD=y\n", "defconfig.txt"),
+        (CONFIG, "CONFIG_MD=y\n" * 9000, "defconfig.gz"),
+        (CONFIG, "", "config.txt"),
+        (CONFIG.replace("gcc 12", "gcc é"), "", "config.txt"),
+        (CONFIG.replace("gcc 12", "x" * 1200), "", "config.txt"),
+        (CONFIG * 1500, "", "config.gz"),
     ],
 )
-def test_the_configuration_is_attached_behind_the_text(config: str, name: str, eight_bit: bool) -> None:
+def test_the_configuration_is_attached_behind_the_text(config: str, defconfig: str, name: str, eight_bit: bool) -> None:
     made = documents.found()
     alone = compose.body(made, documents.ENVELOPE)
-    made = replace(made, envelope=replace(documents.ENVELOPE, config=config))
+    made = replace(made, envelope=replace(documents.ENVELOPE, config=config, defconfig=defconfig))
     written = compose.message(made, eight_bit=eight_bit).as_bytes()
     assert eight_bit or all(byte < 128 for byte in written)
     assert max(map(len, written.split(b"\n"))) <= 998
@@ -320,7 +322,7 @@ def test_the_configuration_is_attached_behind_the_text(config: str, name: str, e
     assert isinstance(attached, EmailMessage)
     assert attached.get_filename() == name
     content = attached.get_content()
-    assert (content if isinstance(content, str) else gzip.decompress(content).decode()) == config
+    assert (content if isinstance(content, str) else gzip.decompress(content).decode()) == (defconfig or config)
 
 
 @pytest.mark.parametrize(

@@ -71,13 +71,14 @@ def test_a_trial_says_what_its_figures_depend_on(place: Place) -> None:
 def test_the_parts_of_a_trial(place: Place, stack: str, runs: list[str]) -> None:
     disks = ["ssd", "hdd"] if stack == "lvmcache" else [stack]
     place.play(sound_but({"stat -L": Answer("".join(f"fe:{n}0\n" for n, _ in enumerate(disks, 1)))}))
+    (place.path / "kernel.defconfig").write_text("CONFIG_EXT4_FS=y\n", encoding="utf-8")
     trial = place.measure(given={"storage.stack": stack})
     assert (trial.fault, trial.stage, [run.name for run in trial.runs]) == (None, Stage.DONE, runs)
     assert [disk.serial for disk in place.hypervisor.computers[0].spec.disks] == disks
     runs_at = [(Stage.WORKLOAD, f"{name} run") for name in runs]
     assert place.stages == [(Stage.BOOT, ""), (Stage.STORAGE, ""), *runs_at]
     left = [f"{name}/{file}" for name in runs for file in FIO_FILES]
-    assert [one.name for one in trial.artifacts] == sorted(FILES + left)
+    assert [one.name for one in trial.artifacts] == sorted([*FILES, "kernel.defconfig", *left])
     assert "Linux version" in (place.run_dir / trial.artifacts[0].path).read_text(encoding="ascii")
     parts = trial.timings
     assert parts.build_s == 0.0

@@ -54,6 +54,7 @@ def main(goal: str, kconfig: str) -> None:
     given_by = os.environ.get("KCONFIG_ALLCONFIG", "") if goal == "allnoconfig" else target
     given = options(given_by) if given_by and os.path.exists(given_by) else {}  # noqa: PTH110 - see above
     values: dict[str, str] = {}
+    changed: list[str] = []
     lines = ["#", "# Automatically generated file; DO NOT EDIT."]
     lines += [f"# Linux/x86 {os.environ['KERNELVERSION']} Kernel Configuration", "#"]
     root, _, top = kconfig.rpartition("/")
@@ -68,6 +69,10 @@ def main(goal: str, kconfig: str) -> None:
         if values[name] == "m" and (symbol["type"] != "tristate" or values.get("MODULES", "n") == "n"):
             values[name] = "y"
         lines.append(f"# CONFIG_{name} is not set" if values[name] == "n" else f"CONFIG_{name}={values[name]}")
+        if symbol["prompt"] and values[name] != (symbol["default"] or "n"):
+            changed.append(lines[-1])
+    if goal == "savedefconfig":
+        target, lines = "defconfig", changed
     with open(target, "w", encoding="utf-8") as file:  # noqa: PTH123 - see above
         file.write("".join(f"{line}\n" for line in lines))
     sys.stdout.write(f"#\n# configuration written to {target}\n#\n")
