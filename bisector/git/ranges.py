@@ -204,11 +204,11 @@ def _candidates(repository: Repository, wanted: Range) -> tuple[str, ...]:
     answer = repository.ask("rev-list", *words, ok=None if wanted.paths else (0,))
     limit = " ".join(wanted.paths)
     if answer.status != 0:
-        raise UserError(f"git does not accept the path limit {limit!r}", "paths are relative to the top of the tree")
+        raise UserError(f"git does not accept the path limit {limit!r}", "paths are from here, as for git")
     if not answer.lines:
         raise UserError(
             f"no commit between {wanted.old.short} and {wanted.new.short} touches {limit}",
-            "paths are relative to the top of the tree; leave the limit out to search the whole range",
+            "paths are from the current directory, as for git; leave the limit out to search the whole range",
         )
     return answer.lines
 

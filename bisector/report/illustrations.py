@@ -143,13 +143,17 @@ def _asked(source: Source) -> list[TrialView]:
 
 
 def _both_sides(report: Report) -> list[TrialView]:
-    """The last trial before and after the change that counts; while there is no answer those of the two ends."""
+    """The last trial before and after the change that counts; while there is no answer those of the two ends.
+
+    Where neither end is measured, as of figures that were imported, all trials.
+    """
     view, compared = report.bisection, report.before_after
     if compared is not None:
         trials = [compared.before.trials[-1], compared.after.trials[-1]]
         return [shown for trial in trials for shown in view.trials if shown.trial is trial]
     last = {shown.trial.commit.sha: shown for shown in view.trials if shown.trial.runs}
-    return [last[end.sha] for end in (view.old, view.new) if end.sha in last]
+    of_ends = [last[end.sha] for end in (view.old, view.new) if end.sha in last]
+    return of_ends or list(last.values())
 
 
 def _name(shown: TrialView, terms: Terms) -> str:

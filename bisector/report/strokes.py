@@ -100,7 +100,8 @@ def scale(axes: "Axes", unit: Unit, *, logarithmic: bool) -> None:
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_ylim(bottom=0)
+        highest = axes.dataLim.y1 if math.isfinite(axes.dataLim.y1) else 0.0
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1.05 * highest))  # else a steady curve lies on the frame
         if unit in _IN_LABEL:  # there are no halves of them on an axis, unless it is shorter than one
             axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value, unit)))

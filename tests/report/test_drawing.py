@@ -13,6 +13,7 @@ import pytest
 from matplotlib.lines import Line2D
 
 from bisector.core import resources
+from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
 from bisector.report import curves, drawing, nights, search_plots, strokes
@@ -211,3 +212,14 @@ def test_other_commands_do_not_load_it() -> None:
         [sys.executable, "-c", loaded], cwd=resources.ROOT, capture_output=True, text=True, check=True
     )
     assert said.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("value", [3000.0, 0.0])
+def test_a_steady_curve_does_not_lie_on_the_frame(value: float) -> None:
+    axes = strokes.empty(2.0).add_subplot()
+    axes.plot([0, 1, 2], [value, 0.999 * value, value])
+    strokes.scale(axes, Unit.IOPS, logarithmic=False)
+    bottom, top = axes.get_ylim()
+    assert bottom == 0
+    assert top >= 1.05 * value
+    assert top > 0

@@ -52,6 +52,13 @@ def test_in_history_order(recorded: RecordedRun) -> None:
     assert [one.n for one in details(source(recorded))] == [1, 3, 4, 2]
 
 
+def test_the_curves_of_a_run_whose_ends_nobody_measured(tmp_path: Path) -> None:
+    """As of one output of fio that was imported with its logs."""
+    run = RecordedRun(tmp_path, histories.linear(5), {})
+    run.add("c2", FAST, more={"full/partial_iops.1.log": log_text("fixed", 1)})
+    assert illustrations.plotted(illustrations.Kind.CURVES, source(run)).plot is not None
+
+
 def test_configuration_is_compared_with_the_one_before_it_in_history(recorded: RecordedRun) -> None:
     found = by_n(recorded)
     assert (found[1].against, found[1].options) == (None, ())

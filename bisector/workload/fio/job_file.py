@@ -297,7 +297,8 @@ def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
     """
     done, wanted = directions(text), objective.io_direction
     if wanted and wanted not in done:
-        has = ", ".join(name for one in done for name in names_of(one))
+        synced = ("sync.lat.mean",) if any(job.syncs for job in jobs(text)) else ()
+        has = ", ".join((*(name for one in done for name in names_of(one)), *synced))
         more = f", and percentiles of latencies such as {done[0]}.clat.p99" if done else ""
         return f"no job has {objective.metric}: none is told to {wanted}", f"metrics of its jobs are: {has}{more}"
     if objective.metric.startswith(SYNCS) and not any(job.syncs for job in jobs(text)):
