@@ -76,35 +76,36 @@ def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "rea
     Every run counts, and the time between them: what the last one shows depends on how the earlier ones filled the
     cache, and on how long the cache has been there (dm-cache's smq looks it over once a minute). Of what others
     measured (a trial with an origin) nobody knows the host, the clock and the time that was asked for: that is no
-    weakness, and not held for soundness either; what is known is looked at all the same. In which state each run has to
-    begin, the stack says.
+    weakness, and not held for soundness either; what is known is looked at all the same. A guest whose instructions are
+    counted sees neither what the host did nor how long it took. In which state each run has to begin, the stack says.
     """
     if trial.fault is not None or not trial.runs:
         return ()
-    *earlier, judged = trial.runs
-    ours = trial.origin is None
-    if not ours:
+    unwatched = (replace(run, contention=None, clock_drift_s=None) for run in trial.runs)
+    *earlier, judged = unwatched if trial.is_counted else trial.runs
+    if trial.origin is not None:
         limits = replace(limits, asked_runtime_s=0.0)
+    timed = trial.origin is None and not trial.is_counted
     return (
-        *_of_run(judged, limits, stack, ours, direction),
+        *_of_run(judged, limits, stack, timed, direction),
         *stack.unsteady(trial.runs),
-        *chain.from_iterable(_of_earlier(run, limits, stack, ours, direction) for run in earlier),
-        *(_apart(trial, limits) if ours else ()),
+        *chain.from_iterable(_of_earlier(run, limits, stack, timed, direction) for run in earlier),
+        *(_apart(trial, limits) if timed else ()),
     )
 
 
-def _of_earlier(run: Run, limits: Limits, stack: Stack, ours: bool, direction: str) -> Iterator[str]:
-    return (f"in the {run_words(run.name)} {why}" for why in _of_run(run, limits, stack, ours, direction))
+def _of_earlier(run: Run, limits: Limits, stack: Stack, timed: bool, direction: str) -> Iterator[str]:
+    return (f"in the {run_words(run.name)} {why}" for why in _of_run(run, limits, stack, timed, direction))
 
 
-def _of_run(run: Run, limits: Limits, stack: Stack, ours: bool, direction: str) -> Iterator[str]:
-    if ours:
+def _of_run(run: Run, limits: Limits, stack: Stack, timed: bool, direction: str) -> Iterator[str]:
+    if timed:
         yield from _unwatched(run)
     yield from _host(run, limits)
     yield from _clock(run, limits)
     yield from stack.unready(run)
     yield from _fio(run, limits, direction)
-    if ours:
+    if timed:
         yield from _time(run, limits)
 
 

@@ -135,7 +135,7 @@ def checked(repository: Repository, asked: Asked) -> tuple[Range, Settings]:
     wanted = Range(old, new, asked.settings.bisect.first_parent, repository.from_top(asked.paths))
     check_range(repository, wanted)
     storage = asked.settings.storage
-    check_tree(repository, (old, new), storage.stack, storage.layers, asked.settings.workload.features)
+    check_tree(repository, (old, new), storage.stack, storage.layers, asked.settings.further_features)
     check_attributes(repository)
     check_suspects(repository, asked.settings.bisect.suspects, new)
     return wanted, bundled(asked.settings, repository)

@@ -276,7 +276,7 @@ def test(arguments: argparse.Namespace) -> int:
         with run.lock(), face as display:
             settings = settings_for(run, repository, settings, given=bool(flags or arguments.config))
             storage = settings.storage
-            check_tree(repository, [commit], storage.stack, storage.layers, settings.workload.features)
+            check_tree(repository, [commit], storage.stack, storage.layers, settings.further_features)
             checks.check(settings, run.path, warn)
             process.reap(run.path)
             if not run.database.exists():

@@ -177,7 +177,7 @@ def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Planne
     for setup, one in enumerate(setups):
         storage = one.settings.storage
         needed = needs(storage.stack, storage.layers)
-        features = (*storage.stack.features(storage.layers), *one.settings.workload.features)
+        features = (*storage.stack.features(storage.layers), *one.settings.further_features)
         for place, arm in enumerate(arms):
             if arm.subject.is_built and (what := missing(arm.commit, needed, features)):
                 yield Absent(setup, place, f"needs {what}")

@@ -4,7 +4,7 @@ One table (:mod:`bisector.config.option_table`) holds every setting with its typ
 and its flag; the file, the command line and ``bisector settings`` are read from it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import Any
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.verdict import Direction, Strategy, Terms
-from bisector.storage.disks import GuestDisk
-from bisector.storage.layer import Feature, Files
+from bisector.storage.disks import GuestDisk, NullBlk
+from bisector.storage.layer import Feature, Files, Since
 from bisector.storage.stack import Stack
 from bisector.workload.base import Workload
 from bisector.workload.workloads import WORKLOADS
@@ -30,11 +30,20 @@ class Accelerator(StrEnum):
     TCG = "tcg"
 
 
+class GuestClock(StrEnum):
+    """What makes the guest's time pass: the host's clock, or its own instructions; AUTO follows from other settings."""
+
+    AUTO = "auto"
+    HOST = "host"
+    INSTRUCTIONS = "instructions"
+
+
 # What "auto" puts below the stack's fragments: without a base .config the smallest kernel, over one what it lacks; then
 # what the guest needs.
 BARE_FRAGMENT = "tiny"
 BASE_FRAGMENT = "distribution"
 GUEST_FRAGMENT = "vm"
+COUNTED_FRAGMENT = "counted"
 # Of a block device or a volume the guest gets all but this much at either end; bisector.vm.test_disk gives the reason.
 # It covers what tells a disk's content: the last of ZFS' labels and btrfs' first superblock end within it.
 DISK_MARGIN_BYTES = 1 << 20
@@ -116,6 +125,13 @@ class MachineSettings:
     boot_deadline_s: float
     silence_deadline_s: float
     trial_deadline_s: float
+    clock: GuestClock = GuestClock.HOST
+    instruction_ns: int = 8
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the guest's time is that of its instructions."""
+        return self.clock is GuestClock.INSTRUCTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +154,11 @@ class DiskSettings:
     def is_volume(self) -> bool:
         """Whether libvirt keeps it."""
         return self.path is not None and self.path.startswith("volume:")
+
+    @property
+    def memory(self) -> NullBlk:
+        """What the guest makes in its memory, where the disk is the guest's own."""
+        return NullBlk.of(self.size_bytes, self.latency_s, self.iops_limit, self.bytes_per_s_limit)
 
 
 class FillMode(StrEnum):
@@ -172,6 +193,31 @@ class StorageSettings:
     def used_disks(self) -> Mapping[str, DiskSettings]:
         """The disks that the stack is on, in its order; no other disk is looked at or attached."""
         return {name: self.disks[name] for name in self.stack.disks}
+
+    @property
+    def attached_disks(self) -> Mapping[str, DiskSettings]:
+        """Those of the used disks that this host has; the others are in the guest's memory."""
+        return {name: disk for name, disk in self.used_disks.items() if not disk.guest.bus.in_guest}
+
+    @property
+    def in_memory(self) -> Mapping[str, NullBlk]:
+        """Those of the used disks that the guest makes in its memory."""
+        return {name: disk.memory for name, disk in self.used_disks.items() if disk.guest.bus.in_guest}
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """What the kernel is booted with for the layers and the disks of the stack."""
+        # Else null_blk makes a disk of its own at boot, of 250 GB.
+        of_disks = ("null_blk.nr_devices=0",) if self.in_memory else ()
+        return (*self.stack.parameters(self.layers), *of_disks)
+
+    @property
+    def features(self) -> Iterator[tuple[str, Feature]]:
+        """What the used disks ask of a kernel beside options, each with what asks for it."""
+        since = Since("v4.14", "drivers/block", "memory_backed")
+        for name in self.in_memory:
+            keeps = Feature("disks of null_blk that keep data", since, (f"storage.{name}.bus",))
+            yield f"disk {name} on null_blk", keeps
 
     @property
     def used_layers(self) -> Mapping[str, Mapping[str, Any]]:
@@ -317,6 +363,11 @@ class Settings:
     contention: ContentionSettings
     mail: MailSettings
     notify: NotifySettings
+
+    @property
+    def further_features(self) -> tuple[tuple[str, Feature], ...]:
+        """What disks and workload ask of a kernel beside options, each with what asks for it."""
+        return (*self.storage.features, *self.workload.features)
 
     @property
     def setup(self) -> Setup:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-from bisector.config import EMBEDDED, DiskSettings, Security, Settings, StorageSettings, usable_bytes
+from bisector.config import EMBEDDED, Accelerator, DiskSettings, Security, Settings, StorageSettings, usable_bytes
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO, Problem
@@ -21,6 +21,7 @@ _MIB = 1 << 20
 # What the guest needs beside a RAM disk: its programs and the kernel's own memory. It is the least machine.memory.
 _GUEST_BYTES = 256 * _MIB
 _ROUNDING_S = 1e-9
+_MOST_INSTRUCTION_NS = 1 << 10  # MAX_ICOUNT_SHIFT in QEMU's accel/tcg/icount-common.c
 _MOST_FILL_ROUNDS = 100  # SNIA's specification, which the rule is taken from, ends after 25 (PTS 2.0.2)
 
 
@@ -51,6 +52,31 @@ def _own_image_has_keys(settings: Settings) -> Iterator[Problem]:
                 "an image of your own, its SSH key and its host key are given together or not at all",
                 "--image FILE --image-key PRIVATE_KEY --image-host-key PUBLIC_KEY",
             )
+
+
+def _time_can_be_counted(settings: Settings) -> Iterator[Problem]:
+    """Nothing from outside the guest reaches it while its instructions are counted."""
+    machine = settings.machine
+    if not machine.is_counted:
+        return
+    counted = ("machine.clock",)
+    if machine.instruction_ns & (machine.instruction_ns - 1) or machine.instruction_ns > _MOST_INSTRUCTION_NS:
+        sentence = f"QEMU counts a power of two of ns for each instruction, at most {_MOST_INSTRUCTION_NS}"
+        yield Problem(("machine.instruction_ns",), sentence)
+    if machine.accelerator is Accelerator.KVM:
+        sentence = "under KVM nobody counts the instructions"
+        yield Problem((*counted, "machine.accelerator"), sentence, "--accelerator tcg, or --clock host")
+    if machine.vcpus != 1:
+        sentence = f"instructions are counted of one CPU, not of {machine.vcpus}"
+        yield Problem((*counted, "machine.vcpus"), sentence, "--set machine.vcpus=1, or --clock host")
+    if machine.image is not None:
+        sentence = "a guest whose instructions are counted has no network, and needs the image that bisector builds"
+        yield Problem((*counted, "machine.image"), sentence, "leave out one of the two")
+    for name, disk in settings.storage.used_disks.items():
+        if not disk.guest.bus.in_guest or disk.path is not None:
+            key = f"storage.{name}.{'bus' if disk.path is None else 'path'}"
+            sentence = "a disk on the host keeps the host's time; where instructions are counted it is on null_blk"
+            yield Problem((*counted, key), sentence, "--clock host, or leave out what says where the disk is")
 
 
 def _can_be_looked_at(settings: Settings) -> Iterator[Problem]:
@@ -99,7 +125,11 @@ def _some_configuration(settings: Settings) -> Iterator[Problem]:
 def _disks_exist(settings: Settings) -> Iterator[Problem]:
     for name, disk in settings.storage.used_disks.items():
         key = f"storage.{name}.path"
-        if disk.is_volume:
+        if disk.guest.bus.in_guest:
+            if disk.path is not None:
+                sentence = "a disk of null_blk is in the guest's memory, and has no place on the host"
+                yield Problem((key, f"storage.{name}.bus"), sentence, "leave out one of the two")
+        elif disk.is_volume:
             if settings.machine.connect == EMBEDDED:
                 sentence = "a volume needs a libvirt daemon, the embedded driver knows no pools"
                 yield Problem((key, "machine.connect"), sentence, "--connect qemu:///system, or give a path")
@@ -117,6 +147,8 @@ def _disks_differ(settings: Settings) -> Iterator[Problem]:
 
 def _latencies_can_be(settings: Settings) -> Iterator[Problem]:
     for name, disk in settings.storage.used_disks.items():
+        if disk.guest.bus.in_guest:
+            continue
         if disk.latency_s and disk.is_volume:
             sentence = "a volume is libvirt's alone, and what adds a latency needs a path"
             yield Problem((f"storage.{name}.latency", f"storage.{name}.path"), sentence)
@@ -298,6 +330,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _layer_counts_metric,
     _threshold_is_in_unit,
     _own_image_has_keys,
+    _time_can_be_counted,
     _can_be_looked_at,
     _files_exist,
     _some_configuration,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bisector.core import kinds
 from bisector.core.errors import UserError
-from bisector.core.kinds import Kind, Option, Unfit
+from bisector.core.kinds import AUTO, Kind, Option, Unfit
 from bisector.storage.disks import DISKS, FURTHER, Bus, objection_to
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack
@@ -52,7 +52,7 @@ def rows_of(name: str) -> tuple[Option, ...]:
     )
     flag, metavar = (f"--{name}", "PATH") if name in DISKS else ("", "")
     number = kinds.optional(kinds.integer(0), *_UNCHANGED)
-    guest = f"{field}guest."
+    guest, in_memory = f"{field}guest.", f"0s, or on null_blk {disk.memory_latency_s * 1e6:.0f}us"
     return (
         Option(key + "path", field + "path", place, "", where, flag=flag, metavar=metavar),
         Option(key + "size", field + "size_bytes", kinds.size(1 << 20), disk.quick_size,
@@ -61,10 +61,12 @@ def rows_of(name: str) -> tuple[Option, ...]:
                f"{title}: limit in I/O operations/s, 0 for none", 0),
         Option(key + "bandwidth_limit", field + "bytes_per_s_limit", kinds.size(0, per_second=True), 0,
                f"{title}: limit in bytes/s, 0 for none"),
-        Option(key + "latency", field + "latency_s", kinds.duration(0), "0s",
-               f"{title}: time added to each read and write, whole milliseconds, in seconds"),
-        Option(key + "bus", guest + "bus", kinds.choice(Bus), Bus.VIRTIO,
-               f"{title}: how the guest sees it (nvme is not there: QEMU's cannot wait for a host's disk that fails)"),
+        Option(key + "latency", field + "latency_s", kinds.optional(kinds.duration(0), AUTO, in_memory), AUTO,
+               f"{title}: time added to each read and write, whole milliseconds (on null_blk any), s", before="0s"),
+        Option(key + "bus", guest + "bus", kinds.optional(kinds.choice(Bus), AUTO,
+               "virtio, or null_blk where instructions are counted"), AUTO,
+               f"{title}: how the guest sees it; null_blk is in its memory, with nothing on the host "
+               "(nvme is not there: QEMU's cannot wait for a host's disk that fails)", before=Bus.VIRTIO),
         Option(key + "scheduler", guest + "scheduler", kinds.optional(_scheduler(), *_UNCHANGED), "",
                f"{title}: I/O scheduler in the guest"),
         Option(key + "read_ahead_kb", guest + "read_ahead_kb", number, "", f"{title}: read-ahead in the guest, KiB"),

@@ -5,17 +5,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT
+from bisector.config import (
+    BARE_FRAGMENT,
+    BASE_FRAGMENT,
+    COUNTED_FRAGMENT,
+    GUEST_FRAGMENT,
+    Accelerator,
+    GuestClock,
+)
 from bisector.core.kinds import AUTO
 from bisector.core.metric import is_short
 from bisector.core.objective import WORST, Objective
-from bisector.storage.disks import GuestDisk
+from bisector.storage.disks import DISKS, FURTHER, Bus, GuestDisk
 from bisector.storage.stack import Stack
 from bisector.workload.base import Deciding
 from bisector.workload.workloads import WORKLOADS
 
 OF_WORKLOADS = "workload.own."
 OF_LAYERS = "storage.layers."
+_DISK, _BUS = "storage.disks.", ".guest.bus"
 _LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
 # For a cache that is not full, or not steady, after the rounds that were asked for.
 _LEAST_FILL_S, _FURTHER_ROUNDS = 300.0, 3
@@ -82,11 +90,29 @@ def _suspects(stack: Stack, disks: Iterable[GuestDisk]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*stack.suspects, *drivers)))
 
 
+def _of_clock(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What follows from what makes the guest's time pass: its CPUs, and the kind of its disks."""
+    clock = GuestClock.HOST if values["machine.clock"] is GuestClock.AUTO else values["machine.clock"]
+    counted = clock is GuestClock.INSTRUCTIONS
+    vcpus = values["machine.vcpus"] or (1 if counted else 2)
+    found: dict[str, Any] = {"machine.clock": clock, "machine.vcpus": vcpus}
+    if counted and values["machine.accelerator"] is Accelerator.AUTO:
+        found["machine.accelerator"] = Accelerator.TCG
+    for bus in [key for key in values if key.startswith(_DISK) and key.endswith(_BUS)]:
+        name = bus.removeprefix(_DISK).removesuffix(_BUS)
+        latency = f"{_DISK}{name}.latency_s"
+        found[bus] = values[bus] or (Bus.NULL_BLK if counted else Bus.VIRTIO)
+        usual_s = DISKS.get(name, FURTHER).memory_latency_s if found[bus].in_guest else 0.0
+        found[latency] = usual_s if values[latency] is None else values[latency]
+    return found
+
+
 def resolved(values: dict[str, Any], stacks: Iterable[Stack] = ()) -> dict[str, Any]:
     """The values with every "auto" that follows from other settings filled in.
 
     What a run writes follows from the stack, and from the others that the same is measured on.
     """
+    values = values | _of_clock(values)
     ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
     stack: Stack = values["storage.stack"]
     fill_bytes = max(one.filled_by(_of_layers(one, values)) for one in (stack, *stacks))
@@ -95,7 +121,8 @@ def resolved(values: dict[str, Any], stacks: Iterable[Stack] = ()) -> dict[str, 
     values = values | {f"{OF_WORKLOADS}{workload.name}.{name}": value for name, value in sized.items()}
     disks = [GuestDisk(**_below(f"storage.disks.{name}.guest.", values)) for name in stack.disks]
     of_disks = dict.fromkeys(fragment for disk in disks for fragment in disk.fragments)
-    auto = (ground, GUEST_FRAGMENT, *of_disks, *stack.fragments(_of_layers(stack, values)))
+    of_clock = (COUNTED_FRAGMENT,) if values["machine.clock"] is GuestClock.INSTRUCTIONS else ()
+    auto = (ground, GUEST_FRAGMENT, *of_clock, *of_disks, *stack.fragments(_of_layers(stack, values)))
     names = values["kernel.fragments"]
     runtime_s = workload.runtime_s(_own(values))
     fill_deadline_s = _fill_deadline_s(values, runtime_s)

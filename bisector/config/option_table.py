@@ -11,7 +11,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, FillMode, Security, disk_table
+from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, FillMode, GuestClock, Security, disk_table
 from bisector.core import kinds
 from bisector.core.kinds import AUTO, Kind, Option, Unfit
 from bisector.core.metric import is_short, named, plain_number
@@ -180,7 +180,13 @@ _FIRST: tuple[Option, ...] = (
            flag="--connect", metavar="URI"),
     Option("machine.accelerator", "machine.accelerator", kinds.choice(Accelerator), "auto",
            "how the guest's CPU runs; auto is KVM if a kernel boots under it", flag="--accelerator", metavar="NAME"),
-    Option("machine.vcpus", "machine.vcpus", kinds.integer(1), 2, "virtual CPUs of the guest"),
+    Option("machine.clock", "machine.clock", kinds.choice(GuestClock), "auto",
+           "what makes the guest's time pass: the host's clock, or under emulation the guest's own instructions, which "
+           "gives the same figures each time; auto is the host's", flag="--clock", metavar="NAME", before="host"),
+    Option("machine.instruction_ns", "machine.instruction_ns", kinds.integer(1), 8,
+           "what an instruction takes where they are counted, in ns: 1, 2, 4, 8 and so on"),
+    Option("machine.vcpus", "machine.vcpus", kinds.optional(kinds.integer(1), AUTO,
+           "2, or 1 where instructions are counted"), AUTO, "virtual CPUs of the guest", before=2),
     Option("machine.memory", "machine.memory_bytes", kinds.size(256 << 20), "1GiB", "memory of the guest, bytes"),
     _path("machine.image", "--image", "your own root file system for the guest"),
     _path("machine.image_key", "--image-key", "private SSH key that logs in as root in your own image"),

@@ -63,7 +63,7 @@ class DiskQueue:
     """
 
     disk: Annotated[str, "name of the disk"]
-    bus: Annotated[str, "how the guest sees it: `virtio`, `scsi` or `sata`"]
+    bus: Annotated[str, "how the guest sees it: `virtio`, `scsi`, `sata` or `null_blk`"]
     scheduler: Annotated[str, "I/O scheduler, `none` without one; empty where the kernel does not tell"]
     read_ahead_kb: Annotated[int | None, "read-ahead, KiB; `null` where the kernel does not tell"]
     nr_requests: Annotated[int | None, "requests that its queue holds; `null` where the kernel does not tell"]
@@ -164,6 +164,9 @@ class Control:
         return not self.failed
 
 
+HOST_CLOCK = "host"
+
+
 @dataclass(frozen=True, slots=True)
 class Era:
     """What the figures of a host depend on beside the kernel, as long as it stays so.
@@ -180,13 +183,23 @@ class Era:
     image: Annotated[str, "hash of the guest's image, 16 digits"]
     disks: Annotated[tuple[str, ...], "each disk of the stack, and the host's disk that it is or lies on"]
     boot: Annotated[str, "boot id of the host; no part of the digest"] = ""
+    clock: Annotated[
+        str, "what makes the guest's time pass: `host`, or its instructions, as in `8 ns an instruction`"
+    ] = HOST_CLOCK
     digest: Annotated[str, "hash of all but the boot id, 12 digits"] = ""
 
     @property
     def sealed(self) -> "Era":
         """With its digest."""
         parts = {name: value for name, value in asdict(self).items() if name in _PARTS}
+        if not self.is_counted:
+            del parts["clock"]  # which records of before have not
         return replace(self, digest=hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12])
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the guest's instructions are counted for its time."""
+        return self.clock != HOST_CLOCK
 
 
 # The parts of an era, and what they are called.
@@ -199,6 +212,7 @@ _PARTS = {
     "memory_gib": "GiB of memory",
     "image": "guest image",
     "disks": "disks",
+    "clock": "clock",
 }
 
 
@@ -256,6 +270,11 @@ class Trial:
     def commit(self) -> Commit:
         """What was built."""
         return self.cell.commit
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the guest's instructions were counted for its time, which nothing on the host has a part in."""
+        return self.era is not None and self.era.is_counted
 
     @property
     def doubted(self) -> bool:

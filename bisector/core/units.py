@@ -30,6 +30,7 @@ _TYPED_DURATIONS = {
     **dict.fromkeys(("h", "hour", "hours"), 3600.0),
     **dict.fromkeys(("min", "m", "minute", "minutes"), 60.0),
     **dict.fromkeys(("s", "sec", "second", "seconds", ""), 1.0),
+    "us": 0.000001,
     "ms": 0.001,
 }
 _QUANTITY = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>[A-Za-z]*)")

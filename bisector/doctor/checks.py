@@ -291,7 +291,7 @@ def _disk_files(settings: Settings, run_dir: Path) -> Iterator[tuple[Path, int]]
     storage = settings.storage
     files_bytes = settings.workload.files.total_bytes * len(storage.stack.phases)
     written = storage.stack.written(extents(storage), storage.layers, files_bytes)
-    for name, disk in storage.used_disks.items():
+    for name, disk in storage.attached_disks.items():
         place = run_dir if disk.path is None else Path(disk.path)
         if disk.path is None or place.is_dir():
             yield place, min(disk.size_bytes, written[name] + _LAYERS_BYTES)
@@ -329,6 +329,8 @@ def _check_disk(settings: Settings, name: str, scratch: Path) -> str:
     storage = settings.storage
     disks = dict(storage.used_disks)
     chosen = disks.pop(name)
+    if chosen.guest.bus.in_guest:
+        return f"{size(chosen.size_bytes)} of the guest's memory"
     if chosen.latency_s:
         check_nbdkit()
     with ExitStack() as stack:

@@ -10,21 +10,29 @@ from bisector.core.shell import FailedStep, Step
 from bisector.core.trial import DiskQueue, FaultKind, Stage
 
 _QUOTED = 200
+_NS = 1_000_000_000
+_DEPTH = 64  # null_blk's own
+_CONFIGFS = "/sys/kernel/config"
+_BY_ID = "/dev/disk/by-id"
 _DEVICE = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{1,8}")
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk of the settings: its title in their help, and the default values of its rows in each profile."""
+    """A disk of the settings: its title in their help, and the default values of its rows in each profile.
+
+    The last one is the latency of one that is in the guest's memory.
+    """
 
     title: str
     quick_size: str
     article_size: str
     quick_iops_limit: int = 0
+    memory_latency_s: float = 1e-4
 
 
 class Bus(StrEnum):
-    """How the guest sees a disk: by virtio-blk, virtio-scsi, or AHCI.
+    """How the guest sees a disk: by virtio-blk, virtio-scsi, AHCI, or null_blk, which keeps it in the guest's memory.
 
     NVMe is not among them: QEMU's has no error policy (``rerror``, ``werror``), so that its guest would see a fault of
     the host's disk as an I/O error, which is the kernel's.
@@ -33,6 +41,12 @@ class Bus(StrEnum):
     VIRTIO = "virtio"
     SCSI = "scsi"
     SATA = "sata"
+    NULL_BLK = "null_blk"
+
+    @property
+    def in_guest(self) -> bool:
+        """Whether the disk is the guest's own, with nothing of it on the host."""
+        return self is Bus.NULL_BLK
 
     @property
     def fragments(self) -> tuple[str, ...]:
@@ -42,7 +56,9 @@ class Bus(StrEnum):
     @property
     def drivers(self) -> tuple[str, ...]:
         """Paths of its drivers in the kernel's tree, beside those of block devices."""
-        return {Bus.SCSI: ("drivers/scsi",), Bus.SATA: ("drivers/ata", "drivers/scsi")}.get(self, ())
+        scsi, null_blk = "drivers/scsi", "drivers/block/null_blk"
+        found = {Bus.SCSI: (scsi,), Bus.SATA: ("drivers/ata", scsi), Bus.NULL_BLK: (null_blk, f"{null_blk}.c")}
+        return found.get(self, ())
 
     @property
     def link(self) -> str:
@@ -63,6 +79,54 @@ _SCHEDULERS = {
     "kyber": "scheduler-kyber",
     "mq-deadline": "scheduler-mq-deadline",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class NullBlk:
+    """A disk that null_blk keeps in the guest's memory (Documentation/block/null_blk.rst).
+
+    Each request is done after ``completion_ns`` by a timer of the guest's (``irqmode=2``), and ``depth`` of them are
+    under way at most. The pages are taken as they are written.
+    """
+
+    size_bytes: int
+    completion_ns: int
+    depth: int
+    bytes_per_s: int = 0
+
+    @classmethod
+    def of(cls, size_bytes: int, latency_s: float, iops_limit: int, bytes_per_s: int) -> "NullBlk":
+        """The disk that has such a latency and no more IOPS than the limit; a limit of 0 is none.
+
+        A limit is kept by the number of requests under way (Little's law): one at a time where the latency is shorter.
+        """
+        if not iops_limit:
+            return cls(size_bytes, round(latency_s * _NS), _DEPTH, bytes_per_s)
+        depth = max(1, min(_DEPTH, int(latency_s * iops_limit)))
+        return cls(size_bytes, round(depth * _NS / iops_limit), depth, bytes_per_s)
+
+    def make_step(self, disk: str) -> Step:
+        """Make it; the kernel that cannot is to blame."""
+        values = {
+            "size": self.size_bytes >> 20,
+            "memory_backed": 1,
+            "discard": 1,
+            "irqmode": 2,
+            "completion_nsec": self.completion_ns,
+            "submit_queues": 1,
+            "hw_queue_depth": self.depth,
+            **({"mbps": -(-self.bytes_per_s >> 20)} if self.bytes_per_s else {}),
+            "power": 1,
+        }
+        # Since v6.0 the device has the directory's name, before that a number.
+        return Step(
+            f"(mountpoint -q {_CONFIGFS} || mount -t configfs configfs {_CONFIGFS}; mkdir {_CONFIGFS}/nullb/{disk} && "
+            f"cd {_CONFIGFS}/nullb/{disk} && "
+            + " && ".join(f"echo {value} >{name}" for name, value in values.items())
+            + f" && mkdir -p {_BY_ID} && if test -b /dev/{disk}; then device={disk}; else device=nullb$(cat index); fi"
+            f" && ln -s /dev/$device {path_of(disk, Bus.NULL_BLK)})",
+            kernel_fault,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +159,7 @@ class GuestDisk:
 # By the names that they have in a stack, in the settings, in the guest and on record.
 DISKS: Mapping[str, Disk] = {
     "ssd": Disk("fast disk", "512MiB", "5GiB"),
-    "hdd": Disk("slow disk", "1GiB", "50GiB", quick_iops_limit=1000),
+    "hdd": Disk("slow disk", "1GiB", "50GiB", quick_iops_limit=1000, memory_latency_s=2e-3),
 }
 # Each other one, which a person names.
 FURTHER = Disk("further disk", "1GiB", "50GiB")
@@ -119,8 +183,8 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def path_of(disk: str, bus: Bus = Bus.VIRTIO) -> str:
-    """A disk in the guest: udev makes this link from the serial number, whatever the kernel calls the disk."""
-    return f"/dev/disk/by-id/{bus.link}{disk}"
+    """A disk in the guest, whatever the kernel calls it: udev makes this link from the serial number."""
+    return f"{_BY_ID}/{bus.link}{disk}"
 
 
 def kernel_fault(failed: FailedStep) -> BisectorError:

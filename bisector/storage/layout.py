@@ -11,7 +11,7 @@ from bisector.core.figures import CacheStatus
 from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import DiskQueue
 from bisector.storage import disks
-from bisector.storage.disks import GuestDisk
+from bisector.storage.disks import GuestDisk, NullBlk
 from bisector.storage.layer import MOUNTPOINT, Counters, Device, Extent, Files, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Node, Stack, Values
@@ -84,10 +84,12 @@ def lay_out(
     deadline_s: float,
     *,
     guest_disks: Mapping[str, GuestDisk] | None = None,
+    in_memory: Mapping[str, NullBlk] | None = None,
 ) -> MountedStack:
     """Make the layers from the disks upwards and check that the kernel made what was asked for.
 
-    ``values`` are those of the layers' settings, ``files`` is what the workload writes. Raises
+    ``values`` are those of the layers' settings, ``files`` is what the workload writes; disks ``in_memory`` are made
+    first. Raises
     :class:`bisector.core.errors.KernelFault` when a command fails or a layer is not what was asked for,
     :class:`UserError` for missing tools, sizes that do not fit and settings of disks that the kernel does not take,
     :class:`bisector.core.errors.InfraError` when a layer lies on another disk than it should.
@@ -95,6 +97,8 @@ def lay_out(
     of_disks = {name: (guest_disks or {}).get(name, GuestDisk()) for name in stack.disks}
     paths = tuple(disks.path_of(name, disk.bus) for name, disk in of_disks.items())
     made = _made(stack, values, of_disks)
+    own = tuple(disk.make_step(name) for name, disk in (in_memory or {}).items())
+    before = (disks.tools_step(stack.tools), *own)
     queued = tuple(step for name, disk in of_disks.items() for step in disks.queue_steps(name, disk))
     others = tuple(dict.fromkeys(leaf for one in made for leaf in one.leaves if leaf not in paths))
     raw = "" if stack.file_system.has_files else made[-1].path
@@ -105,7 +109,7 @@ def lay_out(
         run_steps(
             shell,
             (
-                disks.tools_step(stack.tools),
+                *before,
                 *_looked_at(paths),
                 *steps,
                 *_looked_at(others),
@@ -115,7 +119,8 @@ def lay_out(
             deadline_s,
         )
     )
-    next(outputs)
+    for _ in before:
+        next(outputs)
     numbers = _numbers(outputs, paths)
     *_, free = islice(outputs, len(steps))
     numbers |= _numbers(outputs, others)
@@ -125,7 +130,7 @@ def lay_out(
             one.verify(answers, numbers)
     queues = tuple(disks.queue(name, disk, next(outputs)) for name, disk in of_disks.items())
     larger = " or ".join(stack.extent({name: Extent.of_disk(name, None) for name in stack.disks}, values).keys)
-    described = tuple(step.command for step in steps)
+    described = tuple(step.command for step in (*own, *steps))
     if raw:
         _check_device(free, files, len(stack.phases), larger)
         return MountedStack("", described, raw, larger, made, queues)

@@ -74,6 +74,8 @@ ERAS = """CREATE TABLE eras (
     disks TEXT NOT NULL,
     boot TEXT NOT NULL
 ) STRICT"""
+# What made the guest's time pass.
+CLOCK = {"clock": "TEXT NOT NULL DEFAULT 'host'"}
 # How the runs that fill a cache were to end.
 FILL = {"fill": "TEXT NOT NULL DEFAULT 'whole'"}
 # A kernel that was built once more, from nothing, is the one that was measured; or why that cannot be told.

@@ -13,6 +13,7 @@ from bisector.store.later_tables import (
     BUILD_TRIES,
     BUILT_WITH,
     CLEAR_OF,
+    CLOCK,
     COMPARISON,
     COMPILERS,
     CONTROLS,
@@ -65,7 +66,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 25
+VERSION = 26
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -112,13 +113,14 @@ UPGRADES = {
     22: "; ".join((ERAS, added("submitted", PROCESS), added("ended", PROCESS))),
     23: added("trials", QUEUES),
     24: "; ".join(added(table, SINCE_BOOT) for table in ("submitted", "ended", "states")),
+    25: added("eras", CLOCK),
 }
 
 _LATER = (
     *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
     *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE | PROCESS)),
     *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH), BUDGETS, added("mattering", AGAIN), EARLIER),
-    *(KERNEL_CHECKS, ERAS, added("submitted", SINCE_BOOT), added("ended", PROCESS | SINCE_BOOT)),
+    *(KERNEL_CHECKS, ERAS, added("submitted", SINCE_BOOT), added("ended", PROCESS | SINCE_BOOT), added("eras", CLOCK)),
 )
 
 TABLES = f"""

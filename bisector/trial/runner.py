@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from bisector.analysis.early_stop import StopRule
@@ -35,7 +36,7 @@ from bisector.storage.layer import Phase
 from bisector.storage.layout import MountedStack
 from bisector.storage.parse import stack_of
 from bisector.trial.looks import once_settled
-from bisector.trial.rounds import Rounds
+from bisector.trial.rounds import Rounds, uptime_s
 from bisector.vm.base import Machine, Machines
 from bisector.workload.base import RunSite
 
@@ -259,6 +260,7 @@ class _Course:
             files,
             _STORAGE_DEADLINE_S,
             guest_disks={name: disk.guest for name, disk in storage.disks.items()},
+            in_memory=storage.in_memory,
         )
         self.queues = stack.queues
         (self.logs / "storage.txt").write_text("".join(f"{line}\n" for line in stack.description), encoding="utf-8")
@@ -282,7 +284,9 @@ class _Course:
         def run(number: int) -> Run:
             return self._run(machine, stack, phase, number, deadline)
 
-        Rounds(self._storage, self.bench.clock, run, fill if stack.fills_itself else None).go(phase, self.runs)
+        # What the host's clock has a part in would not be the same again.
+        now_s = partial(uptime_s, machine.guest) if self._settings.machine.is_counted else self.bench.clock.now_s
+        Rounds(self._storage, now_s, run, fill if stack.fills_itself else None).go(phase, self.runs)
 
     def _run(self, machine: Machine, stack: MountedStack, phase: Phase, number: int, deadline: Deadline) -> Run:
         self._enter(Stage.WORKLOAD, f"{run_words(phase.name)}" + (f", round {number}" if number > 1 else ""))

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain, starmap
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -38,6 +39,9 @@ BASE_COMMAND_LINE = (
 _QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 # libvirt numbers its own devices from 2 upward on this bus; this slot stays free for the network card.
 _NIC_SLOT = "0x10"
+BELL_PORT = 1512  # which nothing else in the PC answers, and vm-images/mailbox writes to
+_SAME_UUID = "b15ec702-0000-4000-8000-000000000000"
+_DIMM_SPARE_BYTES = 1 << 30  # for the alignment of each
 _DOMAIN_TYPES = {Accelerator.KVM: "kvm", Accelerator.TCG: "qemu"}
 
 
@@ -131,6 +135,30 @@ class DiskSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """What a guest has whose clock is its instructions, of 2^``shift`` ns each (qemu(1), ``-icount``).
+
+    It has one virtual CPU, no network, and no disk that its host has a part in. Its root, and the ``mailbox`` that it
+    shares with the host, are memory that it sees as NVDIMMs (docs/nvdimm.txt of QEMU). The ``bells`` are the pipes at
+    the other ends of two debug consoles (:mod:`bisector.vm.mailbox`).
+    """
+
+    shift: int
+    mailbox: Path
+    bells: tuple[Path, Path]
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """QEMU's own: where nothing is waited for, the clock is put forward to the next timer.
+
+        libvirt's UUID is another one each time, and what the firmware tells is among the seeds of the kernel's random
+        numbers (dmi_walk_early() in drivers/firmware/dmi_scan.c).
+        """
+        clock = "-icount", f"shift={self.shift},sleep=off", "-rtc", "base=2024-01-01,clock=vm"
+        return *clock, "-uuid", _SAME_UUID, *chain.from_iterable(starmap(_bell, enumerate(self.bells)))
+
+
+@dataclass(frozen=True, slots=True)
 class DomainSpec:
     """Everything about one guest.
 
@@ -138,7 +166,8 @@ class DomainSpec:
     leaves its owner alone. Without a root the kernel panics after its banner, which is enough for
     a probe. ``modules`` is a file system that the guest finds as the read-only disk with the serial
     number :data:`MODULES_SERIAL`. ``ssh_port`` is on the loopback interface of the host. ``run_as`` is the
-    user and group of QEMU under a daemon that would choose its own.
+    user and group of QEMU under a daemon that would choose its own. A ``counted`` guest has ``root_base`` itself for
+    its root, of which what it writes is not kept, and needs no port.
     """
 
     name: str
@@ -154,16 +183,29 @@ class DomainSpec:
     vcpus: int = 2
     memory_bytes: int = 1 << 30
     run_as: tuple[int, int] | None = None
+    counted: Counted | None = None
+
+    @property
+    def dimms(self) -> tuple[tuple[Path, str], ...]:
+        """The files that a counted guest sees as memory, in the order of their numbers, and how libvirt maps each."""
+        if self.counted is None:
+            return ()
+        kept = (self.root_base, self.modules)
+        root, *modules = ((path, "private") for path in kept if path is not None)
+        return root, (self.counted.mailbox, "shared"), *modules
 
 
-def command_line(append: str = "", own_init: bool = False, of_layers: tuple[str, ...] = ()) -> tuple[str, ...]:
+def command_line(
+    append: str = "", own_init: bool = False, of_storage: tuple[str, ...] = (), *, counted: bool = False
+) -> tuple[str, ...]:
     """The kernel's arguments; the person's come last, and with most of them the last one counts.
 
-    With ``own_init`` the image's own init starts, as in a person's own image. ``of_layers`` are those that the layers
-    of the storage stack ask for.
+    With ``own_init`` the image's own init starts, as in a person's own image. ``of_storage`` are those that the layers
+    and disks of the storage stack ask for. The root of a ``counted`` guest is memory, and it is told of its mailbox.
     """
     init = () if own_init else (f"init={GUEST_INIT}",)
-    return (*BASE_COMMAND_LINE, *init, *of_layers, *append.split())
+    root = ("root=/dev/pmem0", "rootwait", "BISECTOR_MAILBOX=/dev/pmem1") if counted else ()
+    return (*BASE_COMMAND_LINE, *root, *init, *of_storage, *append.split())
 
 
 def domain_prefix(run_dir: Path) -> str:
@@ -184,6 +226,9 @@ def domain_xml(spec: DomainSpec, arguments: Sequence[str] = ()) -> str:
     ET.register_namespace("qemu", _QEMU_NAMESPACE)
     domain = ET.Element("domain", type=_DOMAIN_TYPES[spec.accelerator])
     _text(domain, "name", spec.name)
+    if spec.counted is not None:
+        most_bytes = spec.memory_bytes + sum(_dimm_bytes(path) for path, _ in spec.dimms)
+        _text(domain, "maxMemory", str(most_bytes + _DIMM_SPARE_BYTES), unit="b", slots=str(len(spec.dimms)))
     _text(domain, "memory", str(spec.memory_bytes), unit="b")
     _text(domain, "vcpu", str(spec.vcpus))
     _boot(domain, spec)
@@ -192,6 +237,8 @@ def domain_xml(spec: DomainSpec, arguments: Sequence[str] = ()) -> str:
         ET.SubElement(features, feature)
     if spec.accelerator is Accelerator.KVM:
         ET.SubElement(domain, "cpu", mode="host-passthrough", migratable="off")
+    elif spec.counted is not None:
+        _counted_cpu(domain, spec)
     ET.SubElement(domain, "clock", offset="utc")
     for event in ("on_poweroff", "on_reboot", "on_crash"):
         _text(domain, event, "destroy")
@@ -202,7 +249,8 @@ def domain_xml(spec: DomainSpec, arguments: Sequence[str] = ()) -> str:
         label = ET.SubElement(domain, "seclabel", type="static", model="dac", relabel="yes")
         _text(label, "label", f"+{user}:+{group}")
     extra = ET.SubElement(domain, f"{{{_QEMU_NAMESPACE}}}commandline")
-    for argument in (*_network(spec.ssh_port), *arguments):
+    own = _network(spec.ssh_port) if spec.counted is None else spec.counted.arguments
+    for argument in (*own, *arguments):
         ET.SubElement(extra, f"{{{_QEMU_NAMESPACE}}}arg", value=argument)
     return ET.tostring(domain, encoding="unicode")
 
@@ -223,7 +271,7 @@ def _devices(domain: ET.Element, spec: DomainSpec) -> None:
     for number, disk in enumerate(spec.disks):
         # Without gaps: libvirt would make controllers of its own choice with the numbers in between.
         _test_disk(devices, disk, chr(ord("b") + number), controller=str(buses[:number].count(disk.bus)))
-    if spec.modules is not None:
+    if spec.modules is not None and spec.counted is None:
         _modules_disk(devices, spec, f"vd{chr(ord('b') + len(spec.disks))}")
     ET.SubElement(devices, "controller", type="usb", model="none")
     serial = ET.SubElement(devices, "serial", type="file")
@@ -231,8 +279,39 @@ def _devices(domain: ET.Element, spec: DomainSpec) -> None:
     ET.SubElement(serial, "source", path=str(spec.console), append="on")
     ET.SubElement(serial, "target", type="isa-serial", port="0")
     ET.SubElement(devices, "memballoon", model="none")
+    if spec.counted is not None:
+        for path, access in spec.dimms:
+            _dimm(devices, path, access)
+        return
     rng = ET.SubElement(devices, "rng", model="virtio")
     _text(rng, "backend", "/dev/urandom", model="random")
+
+
+def _bell(number: int, pipe: Path) -> tuple[str, ...]:
+    chardev = f"file,id=bell{number},path={str(pipe).replace(',', ',,')}"
+    return "-chardev", chardev, "-device", f"isa-debugcon,iobase={BELL_PORT + number:#x},chardev=bell{number}"
+
+
+def _counted_cpu(domain: ET.Element, spec: DomainSpec) -> None:
+    """QEMU's plain CPU without random numbers of the host's; libvirt wants a NUMA node for NVDIMMs."""
+    cpu = ET.SubElement(domain, "cpu", mode="custom", match="exact", check="none")
+    _text(cpu, "model", "qemu64", fallback="forbid")
+    for name in ("rdrand", "rdseed"):
+        ET.SubElement(cpu, "feature", policy="disable", name=name)
+    numa = ET.SubElement(cpu, "numa")
+    ET.SubElement(numa, "cell", id="0", cpus="0", memory=str(spec.memory_bytes), unit="b")
+
+
+def _dimm(devices: ET.Element, path: Path, access: str) -> None:
+    memory = ET.SubElement(devices, "memory", model="nvdimm", access=access)
+    _text(ET.SubElement(memory, "source"), "path", str(path))
+    target = ET.SubElement(memory, "target")
+    _text(target, "size", str(_dimm_bytes(path)), unit="b")
+    _text(target, "node", "0")
+
+
+def _dimm_bytes(path: Path) -> int:
+    return path.stat().st_size
 
 
 def _root_disk(devices: ET.Element, root: Path, base: Path | None) -> None:

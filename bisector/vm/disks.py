@@ -105,7 +105,7 @@ def own_names(storage: StorageSettings, run_dir: Path) -> Iterator[str]:
 
     A volume has its name in libvirt.
     """
-    for serial, chosen in storage.used_disks.items():
+    for serial, chosen in storage.attached_disks.items():
         if chosen.is_volume:
             yield f"{serial}: {chosen.path}"
             continue

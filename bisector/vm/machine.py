@@ -19,18 +19,19 @@ from bisector.core import resources
 from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.subject import Kernel
-from bisector.core.trial import Era, FaultKind, Stage
+from bisector.core.trial import HOST_CLOCK, Era, FaultKind, Stage
 from bisector.host.detached import machine_id
 from bisector.host.files import our_files, write_whole
 from bisector.host.load import host_facts
 from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
 from bisector.vm.console import Watch
-from bisector.vm.definition import DiskSpec, DomainSpec, command_line, domain_prefix, free_port
+from bisector.vm.definition import Counted, DiskSpec, DomainSpec, command_line, domain_prefix, free_port
 from bisector.vm.disks import DiskUnavailable, attached, delayed, own_names, serving_s
 from bisector.vm.guest import Guest
 from bisector.vm.hypervisor import open_hypervisor
 from bisector.vm.image import GuestImage, own_image, sum_of
 from bisector.vm.image_build import build_image, overlay
+from bisector.vm.mailbox import Mailbox, Wire, wire
 from bisector.vm.probes import ACCELERATOR_MEMORY, choose_accelerator
 
 ACCELERATOR = "accelerator"  # in the run directory: what the run began under on this host
@@ -50,10 +51,18 @@ def guest_image(machine: MachineSettings, run_marker: Path | None, on_note: Call
 class VirtualMachine:
     """One guest from its definition to its end; ``guest`` is there once :meth:`boot` has returned."""
 
-    def __init__(self, hypervisor: Hypervisor, spec: DomainSpec, kernel: Kernel, bench: "VirtualMachines") -> None:
+    def __init__(
+        self,
+        hypervisor: Hypervisor,
+        spec: DomainSpec,
+        kernel: Kernel,
+        bench: "VirtualMachines",
+        wire: Wire | None = None,
+    ) -> None:
         self._hypervisor = hypervisor
         self._spec = spec
         self._kernel = kernel
+        self._wire = wire
         self._image = bench.image
         self._settings = bench.settings.machine
         self._log_in = bench.log_in
@@ -105,6 +114,8 @@ class VirtualMachine:
             self._check_kernel()
 
     def _connected(self, deadline: Deadline) -> Link:
+        if self._wire is not None:
+            return self._by_wire(self._wire, deadline)
         if self._settings.image is None:
             self._wait_until_ready(deadline)
             return self._login("SSH to the guest", _LOGIN_S)
@@ -125,6 +136,15 @@ class VirtualMachine:
             if deadline.expired or self._watch.silence_s > silence_s:
                 raise self._watch.silent()
             self._clock.sleep(0.02)
+
+    def _by_wire(self, wire: Wire, deadline: Deadline) -> Link:
+        """The mailbox of a guest, once it has told that it is there."""
+        while wire.told() is None:
+            self._watch()
+            if deadline.expired:
+                raise self._watch.silent()
+            self._clock.sleep(0.02)
+        return Mailbox(wire, self._watch, clock=self._clock)
 
     def _login(self, what: str, seconds: float) -> Link:
         return self._log_in(self._spec.ssh_port, self._image, self.deadline(what, seconds), self._watch)
@@ -168,7 +188,9 @@ class VirtualMachine:
             self._clock.sleep(0.1)
 
     def _answers(self) -> bool:
-        """Whether the guest takes a new connection: then its kernel is alive."""
+        """Whether the guest takes a new connection, or has given a sign of life: then its kernel is alive."""
+        if self._wire is not None:
+            return self._watch.silence_s < self._settings.silence_deadline_s
         try:
             with self._login("an answer", _PING_S) as guest:
                 return guest.run("true", _PING_S).exit_status == 0
@@ -177,6 +199,8 @@ class VirtualMachine:
 
     def close(self) -> None:
         """End connection and guest."""
+        if self._wire is not None:
+            self._wire.let_go()
         self._stack.close()
 
 
@@ -245,7 +269,7 @@ class VirtualMachines:
         self._stay_connected()
         if (accelerator := self._accelerator()) is None:
             return None
-        host = host_facts()
+        host, machine = host_facts(), self.settings.machine
         return Era(
             accelerator=accelerator.value,
             qemu=self._hypervisor.qemu_version,
@@ -256,6 +280,7 @@ class VirtualMachines:
             image=self._image_sum,
             disks=tuple(own_names(storage, self._run_dir)),
             boot=host.boot_id,
+            clock=f"{machine.instruction_ns} ns an instruction" if machine.is_counted else HOST_CLOCK,
         ).sealed
 
     @cached_property
@@ -274,13 +299,19 @@ class VirtualMachines:
             root.unlink(missing_ok=True)
             stack.callback(root.unlink, missing_ok=True)
             prefix = domain_prefix(self._run_dir)
-            chosen = storage.used_disks.items()
+            chosen = storage.attached_disks.items()
             disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in chosen)
             spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, root))
             spec = dataclasses.replace(spec, command_line=self._parameters(storage, append))
             # Where nothing boots it is not known yet; of a kernel that boots nowhere emulation shows as much as KVM.
+            memory = spec.memory_bytes + sum(one.size_bytes for one in storage.in_memory.values())
+            spec = dataclasses.replace(spec, memory_bytes=memory)
+            own_wire = stack.enter_context(wire(self._run_dir)) if self.settings.machine.is_counted else None
+            if own_wire is not None:
+                shift = self.settings.machine.instruction_ns.bit_length() - 1
+                spec = dataclasses.replace(spec, root=None, counted=Counted(shift, own_wire.memory, own_wire.bells))
             spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec) or Accelerator.TCG)
-            machine = VirtualMachine(self._hypervisor, spec, kernel, self)
+            machine = VirtualMachine(self._hypervisor, spec, kernel, self, own_wire)
             stack.callback(machine.close)
             yield machine
 
@@ -301,8 +332,10 @@ class VirtualMachines:
         )
 
     def _parameters(self, storage: StorageSettings, append: str) -> tuple[str, ...]:
-        of_layers = storage.stack.parameters(storage.layers)
-        return command_line(append, own_init=self.settings.machine.image is not None, of_layers=of_layers)
+        own_init = self.settings.machine.image is not None
+        return command_line(
+            append, own_init=own_init, of_storage=storage.parameters, counted=self.settings.machine.is_counted
+        )
 
     def _accelerator(self, spec: DomainSpec | None = None) -> Accelerator | None:
         """What all guests of this run run under here, chosen once; None while only a boot of ``spec`` can tell.

@@ -8,7 +8,7 @@ from bisector.analysis import quality
 from bisector.analysis.quality import Limits
 from bisector.analysis.speed import Speed
 from bisector.core.figures import EarlyStop, Latency, LatencyKind, Run, StopReason, round_name
-from bisector.core.trial import Fault, FaultKind, Origin, Stage, Timings, Trial
+from bisector.core.trial import Era, Fault, FaultKind, Origin, Stage, Timings, Trial, difference
 from bisector.storage.parse import stack_of
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
 
@@ -287,6 +287,19 @@ def test_what_nobody_watched_is_weak_if_it_is_ours_and_judged_if_others_measured
     assert weaknesses(trial(EMPTY, replace(GOOD, clock_drift_s=None)), LIMITS) != ()
     imported = replace(trial(EMPTY, unwatched), origin=OTHERS)
     assert weaknesses(imported, LIMITS) == ()
+
+
+def test_what_the_host_did_is_nothing_to_a_guest_whose_instructions_are_counted() -> None:
+    bad = replace(GOOD, contention=replace(QUIET, other_busy_cores=2.0, steal_share=0.5), clock_drift_s=-9.0)
+    disturbed = timed(EMPTY, slow_io(bad, 20.0), workload_s=900.0)
+    era = Era("tcg", "7.2.22", "6.1", "a CPU", 2, 4, "0" * 16, ())
+    assert len(weaknesses(replace(disturbed, era=era.sealed), LIMITS)) > 3
+    counted = replace(era, clock="8 ns an instruction").sealed
+    assert weaknesses(replace(disturbed, era=counted), LIMITS) == ()
+    failed = replace(disturbed, runs=(EMPTY, replace(bad, jobs=(replace(job(1002), error=5),))), era=counted)
+    assert weaknesses(failed, LIMITS) == ("fio reported error 5 in job partial/1",)
+    assert difference(era.sealed, counted) == "clock host → 8 ns an instruction"
+    assert era.sealed.digest != counted.digest
 
 
 def test_what_is_known_of_others_runs_can_still_be_weak() -> None:

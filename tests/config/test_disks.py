@@ -138,7 +138,7 @@ def test_a_latency_is_of_whole_milliseconds_and_of_a_disk_with_a_path() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("hdd=bus=nvme", r"^--disk: storage\.hdd\.bus = nvme: expected one of virtio, scsi, sata$"),
+        ("hdd=bus=nvme", r"^--disk: storage\.hdd\.bus = nvme: expected one of virtio, scsi, sata, null_blk; or"),
         ("hdd=scheduler=[none]", r"storage\.hdd\.scheduler = \[none\]: expected the name of an I/O scheduler"),
         ("hdd=scheduler=none; reboot", r"storage\.hdd\.scheduler = .*: expected the name of an I/O scheduler"),
         ("hdd=nr_requests=-1", r"storage\.hdd\.nr_requests = -1: expected a whole number, 0 or more"),

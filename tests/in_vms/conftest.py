@@ -44,7 +44,7 @@ CONFIG_DM_CACHE_SMQ=m
 FRAGMENTS = (
     *("tiny", "vm", *dict.fromkeys(name for layer in LAYERS.values() for name in layer.fragments)),
     *dict.fromkeys(fragment for bus in Bus for fragment in bus.fragments),
-    *("scheduler-bfq", "scheduler-kyber", "scheduler-mq-deadline", "writeback-throttling"),
+    *("counted", "scheduler-bfq", "scheduler-kyber", "scheduler-mq-deadline", "writeback-throttling"),
 )
 
 # A trial of seconds: the slow disk is not slowed down, so that even a run of this length leaves the small cache full.

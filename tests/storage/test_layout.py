@@ -10,6 +10,7 @@ from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.shell import Shell
 from bisector.core.trial import FaultKind, Stage
+from bisector.storage.disks import Bus, GuestDisk, NullBlk
 from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.parse import stack_of
@@ -68,6 +69,31 @@ def test_lvmcache_takes_one_round_trip_in_the_classic_order() -> None:
     assert before.cache.used_blocks == 1024
     after = stack.read(guest(dmsetup_status=Answer(STATUS.replace(" 1024 269 ", " 1034 269 "))))
     assert dict(stack.counted(before, after))["cache.promotions"] == 10
+
+
+def test_disks_in_the_guests_memory_are_made_first() -> None:
+    shell = plain_guest()
+    in_memory = {"ssd": NullBlk.of(64 * MIB, 1e-4, 0, 100 * MIB)}
+    of_disks = {"ssd": GuestDisk(Bus.NULL_BLK)}
+    files = Files(MIB, "one file", MIB, ("workload.file_size",))
+    stack = lay_out(shell, stack_of("ssd"), VALUES, files, 60, guest_disks=of_disks, in_memory=in_memory)
+    made, *others = stack.description
+    for value in ("64 >size", "1 >memory_backed", "2 >irqmode", "100000 >completion_nsec", "64 >hw_queue_depth"):
+        assert f"echo {value} && " in made
+    assert "echo 100 >mbps && echo 1 >power" in made
+    assert "/dev/disk/by-id/null_blk-ssd" in made
+    assert "/dev/disk/by-id/null_blk-ssd" in others[0]
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "iops", "completion_ns", "depth"),
+    [(1e-4, 0, 100_000, 64), (0.0, 1000, 1_000_000, 1), (2e-3, 1000, 2_000_000, 2), (1e-3, 300, 3_333_333, 1)],
+)
+def test_the_latency_and_the_limit_of_a_disk_in_memory(
+    latency_s: float, iops: int, completion_ns: int, depth: int
+) -> None:
+    """So many requests at a time, each as long, are that many a second."""
+    assert NullBlk.of(MIB, latency_s, iops, 0) == NullBlk(MIB, completion_ns, depth)
 
 
 def test_lvmcache_takes_disks_of_two_block_sizes_in_any_image() -> None:

@@ -1,5 +1,6 @@
 """The XML that libvirt gets, and how a disk is named in the settings."""
 
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from bisector.vm.definition import (
     BASE_COMMAND_LINE,
     GUEST_INIT,
     BlockSizes,
+    Counted,
     DiskSource,
     DiskSpec,
     DomainSpec,
@@ -198,9 +200,39 @@ def test_without_root_there_is_no_disk() -> None:
     assert disks(replace(SPEC, root=None, disks=())) == {}
 
 
+def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_path: Path) -> None:
+    root, box = tmp_path / "root.ext4", tmp_path / "mailbox"
+    for path, size in ((root, 64), (box, 32)):
+        path.touch()
+        os.truncate(path, size << 20)
+    counted = Counted(3, box, (tmp_path / "a,b", tmp_path / "c"))
+    spec = replace(SPEC, root=None, root_base=root, disks=(), vcpus=1, counted=counted)
+    domain = tree(spec)
+    arguments = [argument.get("value") for argument in domain.iter(f"{QEMU}arg")]
+    assert arguments == ["-icount", "shift=3,sleep=off", "-rtc", "base=2024-01-01,clock=vm", *arguments[4:]]
+    assert arguments[4] == "-uuid"
+    assert arguments[6:10] == [
+        "-chardev",
+        f"file,id=bell0,path={tmp_path}/a,,b",
+        "-device",
+        "isa-debugcon,iobase=0x5e8,chardev=bell0",
+    ]
+    assert {kind for kind in ("disk", "rng", "interface") if domain.find(f"devices/{kind}") is not None} == set()
+    assert [feature.get("name") for feature in domain.iterfind("cpu/feature[@policy='disable']")] == [
+        "rdrand",
+        "rdseed",
+    ]
+    shown = [(one.findtext("source/path"), one.get("access")) for one in domain.iterfind("devices/memory")]
+    assert shown == [(str(root), "private"), (str(box), "shared")]
+    with_modules = tree(replace(spec, modules=root))
+    assert len(with_modules.findall("devices/memory")) == 3
+    words = command_line(counted=True)
+    assert words[-4:-1] == ("root=/dev/pmem0", "rootwait", "BISECTOR_MAILBOX=/dev/pmem1")
+
+
 def test_the_persons_arguments_come_last() -> None:
     assert command_line("  oops=continue quiet ")[-2:] == ("oops=continue", "quiet")
-    assert command_line("quiet", of_layers=("brd.rd_nr=1",))[-2:] == ("brd.rd_nr=1", "quiet")
+    assert command_line("quiet", of_storage=("brd.rd_nr=1",))[-2:] == ("brd.rd_nr=1", "quiet")
 
 
 def test_own_init_is_left_alone() -> None:

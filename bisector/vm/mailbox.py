@@ -1,0 +1,278 @@
+"""A root shell in a guest whose clock stands still while the host thinks: requests and answers go through memory.
+
+When the guest has something to tell it writes a byte to a debug console, whose other end is a pipe that is full. QEMU
+then waits in the middle of that instruction: no other one is executed, and no timer runs. Nothing of what the host does
+meanwhile reaches the guest, neither an interrupt nor a packet, and where instructions make the guest's time pass, none
+does: what it does next follows from its memory alone. The guest's side, and the form of what is told, is
+``vm-images/mailbox``.
+
+To stop the guest (qemu(1), ``-action panic=pause``) is not exact: between the end of the CPU's turn and that of the
+machine, QEMU may put its clock forward to the next timer (``icount_start_warp_timer()`` in accel/tcg/icount-common.c).
+"""
+
+import fcntl
+import mmap
+import os
+import shlex
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bisector.core.deadline import AttentiveClock, Clock, Deadline
+from bisector.core.errors import InfraError
+from bisector.core.shell import CommandResult
+from bisector.core.subject import build_id_in
+from bisector.host.files import our_files
+from bisector.vm.base import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestTimeout
+from bisector.vm.guest_output import Bounds, StreamedText
+
+BOX_BYTES = 160 << 20
+_HALF = BOX_BYTES // 2
+_BLOCK = 4096
+_PIPE_BYTES = 4096  # the least that a pipe has (fcntl(2), F_SETPIPE_SZ)
+_LOOK_S = 0.002
+_WATCH_S = 0.2
+_COPY_S = 300.0
+_QUESTION_S = 60.0
+_QUOTED = 80
+_PIECE_BYTES = 32 << 20
+_BOUNDS = Bounds()
+
+
+class Wire:
+    """The memory that a guest shares with the host, and the two pipes that it waits at in turn.
+
+    Both are there before the guest is, and full.
+    """
+
+    def __init__(self, memory: Path, bells: tuple[Path, Path]) -> None:
+        self.memory = memory
+        self.bells = bells
+        self._told = 0
+        with memory.open("r+b") as file:
+            self._box = mmap.mmap(file.fileno(), BOX_BYTES)
+        self._pipes = [os.open(bell, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC) for bell in bells]
+        for pipe in self._pipes:
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            _fill(pipe)
+
+    def told(self) -> list[str | int] | None:
+        """The words of what the guest tells next, once it does; numbers among them."""
+        line, end, _ = self._box[_HALF : _HALF + _BLOCK].partition(b"\n")
+        text = line.decode("ascii", "replace")
+        number, *words = (int(word) if word.isdecimal() else word for word in text.split() or [""])
+        if not end or number == self._told or words[-1:] != [number]:  # it is just being written
+            return None
+        if number != self._told + 1:
+            return [text]
+        if self._told:  # it has passed that one: its byte is in there
+            pipe = self._pipes[self._told % 2]
+            _drain(pipe)
+            _fill(pipe)
+        self._told += 1
+        return words[:-1]
+
+    def content(self, size: int) -> bytes:
+        """What it told, after the words."""
+        begin = _HALF + _BLOCK
+        return self._box[begin : begin + size]
+
+    def answer(self, line: str, content: bytes = b"") -> None:
+        """Ask for something, and have the guest go on."""
+        self._box[_BLOCK : _BLOCK + len(content)] = content
+        self._box[:_BLOCK] = line.encode().ljust(_BLOCK, b"\0")
+        _drain(self._pipes[self._told % 2])
+
+    def let_go(self) -> None:
+        """Have the guest wait no more: in the middle of an instruction QEMU does not hear that it is to end."""
+        for pipe in self._pipes:
+            _drain(pipe)
+
+    def close(self) -> None:
+        """Nothing is told any more; a guest that waits goes on."""
+        self.let_go()
+        for pipe in self._pipes:
+            os.close(pipe)
+        self._box.close()
+
+
+@contextmanager
+def wire(directory: Path) -> Iterator[Wire]:
+    """A new one in a directory, which is gone behind the block; raises ``OSError``."""
+    memory, *bells = (directory / name for name in ("mailbox", "bell0", "bell1"))
+    with our_files(directory):
+        for path in (memory, *bells):
+            path.unlink(missing_ok=True)
+        with memory.open("xb") as file:
+            file.truncate(BOX_BYTES)
+        for bell in bells:
+            os.mkfifo(bell, 0o600)
+        made = Wire(memory, (bells[0], bells[1]))
+    try:
+        yield made
+    finally:
+        made.close()
+        for path in (memory, *bells):
+            path.unlink(missing_ok=True)
+
+
+def _fill(pipe: int) -> None:
+    with suppress(BlockingIOError):
+        while True:
+            os.write(pipe, bytes(_PIPE_BYTES))
+
+
+def _drain(pipe: int) -> None:
+    with suppress(BlockingIOError):
+        while True:
+            os.read(pipe, _PIPE_BYTES)
+
+
+class Mailbox:
+    """Implements :class:`bisector.vm.base.Link` on a guest that has told that it is there.
+
+    ``watch`` is called about five times a second while the guest runs, and ends the wait by what it raises. Every
+    method raises :class:`GuestTimeout` for a guest that did not tell anything in time, :class:`GuestLost` for one that
+    did not do so before either, and :class:`GuestNonsense` for an answer that is none, or larger than ``bounds`` allow.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        watch: Callable[[], None],
+        bounds: Bounds = _BOUNDS,
+        clock: Clock | None = None,
+    ) -> None:
+        self._wire = wire
+        self._watch = watch
+        self._bounds = bounds
+        self._clock = clock or AttentiveClock()
+        self._running = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """The wire is its maker's to close."""
+
+    def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
+        """Run to the end, whatever the exit status."""
+        return self.stream(command, lambda line: None, deadline_s)
+
+    def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
+        """Run to the end, handing over each line of standard error as it comes; the guest is stopped meanwhile.
+
+        Another command may be run from there.
+        """
+        status, stdout, stderr = self._run(command, b"", on_line, self._deadline(command, deadline_s))
+        return CommandResult(command, status, stdout.decode(errors="replace"), stderr)
+
+    def put(self, text: str, remote: str) -> None:
+        """Write a small text file in the guest; raises :class:`GuestCopyFailed`."""
+        self._write(text.encode(), remote, ">")
+
+    def send(self, local: Path, remote: str) -> None:
+        """Copy a file of this host into the guest, with its mode; raises :class:`GuestCopyFailed`."""
+        with our_files(local.parent), local.open("rb") as file:
+            mode, into = stat.S_IMODE(os.fstat(file.fileno()).st_mode), ">"
+            while (piece := file.read(_PIECE_BYTES)) or into == ">":
+                self._write(piece, remote, into)
+                into = ">>"
+        self._copied(f"chmod {mode:o} {shlex.quote(remote)}", remote)
+
+    def get(self, remote: str, local: Path) -> None:
+        """Copy a regular file out of the guest, into one that is not there yet.
+
+        Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` for what is no regular file or larger than the bound,
+        and :class:`InfraError` when ``local`` is there already or cannot be written.
+        """
+        name, most = shlex.quote(remote), self._bounds.file_bytes
+        told = self._copied(f"stat -L -c '%F:%s' {name}", remote).decode(errors="replace").strip()
+        kind, _, size = told.rpartition(":")
+        if not kind.startswith("regular") or not size.isdecimal():
+            raise GuestNonsense(f"{remote} in the guest is not a regular file")
+        if int(size) > most:
+            raise GuestNonsense(f"{remote} in the guest has {size} bytes, more than {most}")
+        content = self._copied(f"head -c {most} {name}", remote)
+        with our_files(local.parent), local.open("xb") as file:
+            file.write(content)
+
+    def uname_release(self) -> str:
+        """The release of the running kernel, as ``uname -r``."""
+        return self._answer("uname -r").decode(errors="replace").strip()
+
+    def build_id(self) -> str:
+        """The GNU build-id of the running vmlinux in hex; empty when the kernel has none or hides it."""
+        return build_id_in(self._answer("cat /sys/kernel/notes || true"))
+
+    def _answer(self, command: str) -> bytes:
+        status, stdout, stderr = self._run(command, b"", lambda line: None, self._deadline(command, _QUESTION_S))
+        if status != 0:
+            raise GuestError(f"`{command}` in the guest: exit status {status}: {stderr.strip()}")
+        return stdout
+
+    def _write(self, data: bytes, remote: str, into: str) -> None:
+        self._copied(f"cat {into} {shlex.quote(remote)}", remote, data)
+
+    def _copied(self, command: str, remote: str, data: bytes = b"") -> bytes:
+        deadline = self._deadline(command, _COPY_S)
+        status, stdout, stderr = self._run(command, data, lambda line: None, deadline)
+        if status != 0:
+            raise GuestCopyFailed(f"the copy of {remote} in the guest failed: {stderr.strip()}")
+        return stdout
+
+    def _run(
+        self, command: str, data: bytes, on_line: Callable[[str], None], deadline: Deadline
+    ) -> tuple[int, bytes, str]:
+        script = command.encode()
+        if _BLOCK + len(script) + len(data) > _HALF:
+            raise InfraError(f"a request of {len(script) + len(data):,} bytes is too large for the guest's mailbox")
+        stderr = StreamedText(on_line)
+        answer = f"run {len(script)} {len(data)}\n", script + data
+        while True:
+            match self._next(command, deadline, *answer):
+                case ["said", size]:
+                    stderr.feed(self._content(size, command))
+                    self._check_size(stderr.read_bytes, command)
+                    answer = "go\n", b""
+                case ["done", int(status), size]:
+                    content = self._content(size, command)
+                    self._check_size(stderr.read_bytes + len(content), command)
+                    return status, content, stderr.end()
+                case told:
+                    raise GuestNonsense(f"the guest answered {str(told)[:_QUOTED]} to `{command}`")
+
+    def _next(self, command: str, deadline: Deadline, line: str, content: bytes) -> list[str | int]:
+        """Have the guest go on with an answer until it tells something; the words of that."""
+        if self._running:
+            raise GuestLost(f"the guest still runs `{self._running}`")
+        self._running = command
+        self._wire.answer(line, content)
+        looked_s = self._clock.now_s()
+        while (told := self._wire.told()) is None:
+            if self._clock.now_s() - looked_s > _WATCH_S:
+                looked_s = self._clock.now_s()
+                self._watch()
+                if deadline.expired:
+                    raise GuestTimeout(f"{deadline.what} not seen within {deadline.seconds:g} s")
+            self._clock.sleep(_LOOK_S)
+        self._running = ""
+        return told
+
+    def _content(self, size: object, command: str) -> bytes:
+        if not isinstance(size, int):
+            raise GuestNonsense(f"the guest answered a size of {str(size)[:_QUOTED]!r} to `{command}`")
+        self._check_size(size, command)
+        return self._wire.content(size)
+
+    def _check_size(self, size: int, command: str) -> None:
+        if size > self._bounds.output_bytes:
+            raise GuestNonsense(f"the guest wrote more than {self._bounds.output_bytes:,} bytes of output: `{command}`")
+
+    def _deadline(self, command: str, seconds: float) -> Deadline:
+        return Deadline.by(self._clock, f"the end of `{command}` in the guest", seconds)

@@ -1,0 +1,71 @@
+"""What makes the guest's time pass: what follows from that, and what does not go with it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bisector.config import Accelerator, GuestClock, options
+from bisector.core.errors import UserError
+from bisector.storage.disks import Bus, NullBlk
+from tests.config.given import MIB, from_argv
+
+COUNTED = ("--clock", "instructions")
+
+
+def test_where_instructions_are_counted_all_is_the_guests_own() -> None:
+    settings = from_argv(*COUNTED).settings
+    machine = settings.machine
+    assert (machine.is_counted, machine.instruction_ns, machine.vcpus) == (True, 8, 1)
+    assert machine.accelerator is Accelerator.TCG
+    assert settings.kernel.fragments == ("tiny", "vm", "counted", "disk-null_blk", "storage-lvmcache")
+    assert settings.storage.attached_disks == {}
+    assert settings.storage.parameters == ("null_blk.nr_devices=0",)
+    assert settings.storage.in_memory == {
+        "ssd": NullBlk(512 * MIB, completion_ns=100_000, depth=64),
+        "hdd": NullBlk(1024 * MIB, completion_ns=2_000_000, depth=2),  # 1,000 IOPS
+    }
+    assert {who for who, _ in settings.further_features} == {"disk ssd on null_blk", "disk hdd on null_blk"}
+
+
+def test_the_hosts_clock_is_the_usual_one_and_changes_nothing() -> None:
+    settings = from_argv().settings
+    assert (settings.machine.clock, settings.machine.vcpus) == (GuestClock.HOST, 2)
+    assert settings.storage.attached_disks == settings.storage.used_disks
+    assert (settings.storage.parameters, settings.further_features) == ((), ())
+    hdd = settings.storage.disks["hdd"]
+    assert (hdd.guest.bus, hdd.latency_s, settings.storage.in_memory) == (Bus.VIRTIO, 0.0, {})
+    older = json.loads(options.to_json(settings))
+    for key in ("machine.clock", "machine.instruction_ns", "storage.hdd.bus", "storage.hdd.latency"):
+        del older[key]
+    assert options.from_json(json.dumps(older)).machine == settings.machine
+
+
+def test_a_disk_in_the_guests_memory_does_without_counted_time() -> None:
+    settings = from_argv("--stack", "hdd", "--disk", "hdd=128MiB,bus=null_blk,iops=0,latency=50us").settings
+    assert settings.storage.in_memory == {"hdd": NullBlk(128 * MIB, 50_000, 64)}
+    assert settings.kernel.fragments == ("tiny", "vm", "disk-null_blk")
+
+
+@pytest.mark.parametrize(
+    ("words", "why", "hint"),
+    [
+        ("--accelerator kvm", r"machine\.accelerator = kvm.*under KVM nobody counts", "--accelerator tcg"),
+        ("--set machine.vcpus=2", r"machine\.vcpus = 2.*of one CPU, not of 2", "machine.vcpus=1"),
+        ("--set machine.instruction_ns=3", r"machine\.instruction_ns = 3.*a power of two of ns", ""),
+        ("--set machine.instruction_ns=2048", r"machine\.instruction_ns = 2048.*at most 1024", ""),
+        ("--ssd .", r"storage\.ssd\.path.*keeps the host's time", "--clock host"),
+        ("--disk hdd=bus=virtio", r"storage\.hdd\.bus = virtio.*keeps the host's time", "--clock host"),
+        ("--image a --image-key a --image-host-key a", r"machine\.image = .*has no network", "leave out one"),
+    ],
+)
+def test_what_does_not_go_with_counted_time(words: str, why: str, hint: str) -> None:
+    Path("a").touch()
+    with pytest.raises(UserError, match=why) as caught:
+        from_argv(*COUNTED, *words.split())
+    assert hint in (caught.value.hint or "")
+
+
+def test_a_disk_in_memory_has_no_place_on_the_host() -> None:
+    with pytest.raises(UserError, match=r"storage\.ssd\.path = .*no place on the host"):
+        from_argv("--stack", "ssd", "--ssd", ".", "--disk", "ssd=bus=null_blk")

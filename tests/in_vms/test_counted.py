@@ -1,0 +1,35 @@
+"""A guest whose instructions are counted: the same to the last bit, whatever else the host does."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.demo.history import History
+from tests.in_vms.conftest import SHORT, Tool
+
+pytestmark = pytest.mark.vm
+
+
+def contents(trial: dict[str, Any]) -> dict[str, str]:
+    """The digests of what is kept of it, but for what is known of the host."""
+    return {one["name"]: one["sha256"] for one in trial["artifacts"] if one["name"] not in ("host.json", "build.log")}
+
+
+def test_a_trial_is_the_same_again_beside_other_work(tool: Tool, demo: History, tmp_path: Path) -> None:
+    words = (demo.new, *SHORT, "--clock", "instructions")
+    quiet = tool.trial(*words)
+    others = [subprocess.Popen(["sh", "-c", "while :; do :; done"])]
+    try:
+        beside = tool.trial(*words, "--run-dir", tmp_path / "other")
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert (quiet["verdict"], beside["verdict"]) == ("measured", "measured")
+    assert {"console.log", "full/fio.json"} <= contents(quiet).keys()
+    assert contents(beside) == contents(quiet)
+    assert [run["jobs"] for run in beside["runs"]] == [run["jobs"] for run in quiet["runs"]]
+    assert beside["era"]["clock"] == "8 ns an instruction"
+    assert {queue["bus"] for queue in beside["queues"]} == {"null_blk"}

@@ -1,0 +1,152 @@
+"""The shell in a guest that stops itself: the real script of the guest's side, and a machine that is played."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bisector.core.deadline import SystemClock
+from bisector.core.errors import InfraError
+from bisector.vm.base import GuestCopyFailed, GuestLost, GuestNonsense, GuestTimeout
+from bisector.vm.guest_output import Bounds
+from bisector.vm.mailbox import BOX_BYTES, Mailbox, Wire, wire
+
+SCRIPT = Path(__file__).parents[2] / "vm-images/mailbox"
+# dd that plays the two ports, by pipes of this host.
+DD = """#!/bin/sh
+case "$*" in
+*of=/dev/port*seek=1512*) cat > "$MACHINE/bell0" ;;
+*of=/dev/port*seek=1513*) cat > "$MACHINE/bell1" ;;
+*) exec /bin/dd "$@" ;;
+esac
+"""
+
+
+def played(path: Path) -> "subprocess.Popen[bytes]":
+    """The guest, as a process of this host."""
+    for name, text in (("dd", DD), ("blockdev", f"#!/bin/sh\ncase $1 in *size64) echo {BOX_BYTES} ;; esac\n")):
+        (path / name).write_text(text)
+        (path / name).chmod(0o755)
+    (path / "script").write_text(SCRIPT.read_text().replace("/run/bisector", str(path / "run")))
+    environment = {"PATH": f"{path}:{os.environ['PATH']}", "MACHINE": str(path)}
+    return subprocess.Popen(["sh", path / "script", path / "mailbox"], env=environment, start_new_session=True)
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[Wire]:
+    with wire(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def guest(line: Wire, tmp_path: Path) -> Iterator[Wire]:
+    process = played(tmp_path)
+    clock = SystemClock()
+    while (told := line.told()) is None:
+        clock.sleep(0.01)
+    assert told == ["ready"]
+    yield line
+    os.killpg(process.pid, 9)
+    process.wait()
+
+
+@pytest.fixture
+def mailbox(guest: Wire) -> Iterator[Mailbox]:
+    with Mailbox(guest, lambda: None, Bounds(output_bytes=1 << 20, file_bytes=1 << 20)) as made:
+        yield made
+
+
+def test_a_command_and_what_it_said(mailbox: Mailbox) -> None:
+    found = mailbox.run("echo out; printf '\\377'; echo err >&2; exit 7")
+    assert (found.exit_status, found.stdout, found.stderr) == (7, "out\n�", "err\n")
+    assert mailbox.run("cat").stdout == ""  # nobody types anything
+    assert mailbox.run("true") == mailbox.run("true")
+
+
+def test_what_is_said_is_heard_while_the_command_runs_and_others_are_run_meanwhile(
+    mailbox: Mailbox, tmp_path: Path
+) -> None:
+    """As fio is interrupted once its status is clear."""
+    heard = []
+
+    def hear(line: str) -> None:
+        heard.append((line, mailbox.run(f"echo of {line}; touch {tmp_path}/end").stdout))
+
+    waits = f"echo one >&2; until [ -e {tmp_path}/end ]; do sleep 0.1; done; echo two >&2; echo over"
+    assert mailbox.stream(waits, hear, 30.0).stdout == "over\n"
+    assert heard == [("one", "of one\n"), ("two", "of two\n")]
+
+
+def test_files_there_and_back(mailbox: Mailbox, tmp_path: Path) -> None:
+    content = os.urandom(700_000)
+    (tmp_path / "local").write_bytes(content)
+    (tmp_path / "local").chmod(0o750)
+    mailbox.send(tmp_path / "local", f"{tmp_path}/it's there")
+    assert (tmp_path / "it's there").stat().st_mode & 0o777 == 0o750
+    mailbox.get(f"{tmp_path}/it's there", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == content
+    mailbox.put("a job\n", f"{tmp_path}/job")
+    assert (tmp_path / "job").read_text() == "a job\n"
+
+
+def test_what_cannot_be_copied(mailbox: Mailbox, tmp_path: Path) -> None:
+    with pytest.raises(GuestCopyFailed, match="No such file"):
+        mailbox.get(f"{tmp_path}/nothing", tmp_path / "back")
+    with pytest.raises(GuestNonsense, match="not a regular file"):
+        mailbox.get("/dev/null", tmp_path / "back")
+    with pytest.raises(GuestCopyFailed, match=r"Directory nonexistent|No such file"):
+        mailbox.put("text", f"{tmp_path}/no/where")
+    (tmp_path / "large").write_bytes(bytes((1 << 20) + 1))
+    with pytest.raises(GuestNonsense, match="more than"):
+        mailbox.get(f"{tmp_path}/large", tmp_path / "back")
+    (tmp_path / "here").touch()
+    with pytest.raises(InfraError, match="File exists"):
+        mailbox.get(f"{tmp_path}/dd", tmp_path / "here")
+
+
+def test_more_than_anybody_reads(mailbox: Mailbox) -> None:
+    with pytest.raises(GuestNonsense, match="more than 1,048,576 bytes"):
+        mailbox.run("head -c 1100000 /dev/zero")
+
+
+def test_a_command_that_does_not_end(mailbox: Mailbox) -> None:
+    with pytest.raises(GuestTimeout, match=r"the end of `sleep 100` in the guest not seen within 0\.3 s"):
+        mailbox.run("sleep 100", 0.3)
+    with pytest.raises(GuestLost, match="still runs `sleep 100`"):
+        mailbox.run("true")
+
+
+def test_what_watches_ends_the_wait(guest: Wire) -> None:
+    def watch() -> None:
+        raise InfraError("QEMU died")
+
+    with Mailbox(guest, watch) as mailbox, pytest.raises(InfraError, match="QEMU died"):
+        mailbox.run("sleep 100")
+
+
+@pytest.mark.parametrize(
+    "told", [b"1 done 0 99999999999 1\n", b"1 done x 0 1\n", b"1 said 1\n", b"\xff 1 1\n1", b"3 done 0 0 3\n", b"1 1\n"]
+)
+def test_an_answer_that_is_none(line: Wire, told: bytes) -> None:
+    with line.memory.open("r+b") as file:
+        file.seek(BOX_BYTES // 2)
+        file.write(told)
+    with Mailbox(line, lambda: None) as mailbox, pytest.raises((GuestNonsense, GuestTimeout)):
+        mailbox.run("true", 0.3)
+
+
+def test_a_line_that_is_just_being_written_is_not_told_yet(line: Wire) -> None:
+    for told, words in ((b"1 done 0 ", None), (b"1 done 0 7 0\n", None), (b"1 done 0 7 1\n", ["done", 0, 7])):
+        with line.memory.open("r+b") as file:
+            file.seek(BOX_BYTES // 2)
+            file.write(told)
+        assert line.told() == words
+
+
+def test_nothing_is_left_of_a_wire(tmp_path: Path) -> None:
+    (tmp_path / "bell0").touch()  # of a killed process
+    with wire(tmp_path) as made:
+        assert {made.memory, *made.bells} == set(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
