@@ -114,8 +114,9 @@ class LocalExecutor:
         Nothing else of this tool builds or measures on this host meanwhile, and before a commit is tried once more
         the host is quiet. Raises :class:`InfraError` when it is not in time.
         """
-        run_dir = self.bench.run_dir
-        with self._alone(Purpose.MEASUREMENT, again=request.again), _as_attempt(run_dir):
+        run_dir, settings = self.bench.run_dir, request.settings or self.bench.settings
+        again = request.again and not settings.machine.is_counted  # which sees nothing of the host
+        with self._alone(Purpose.MEASUREMENT, again=again), _as_attempt(run_dir):
             logs = trial_directory(run_dir, request.n, request.commit)
             try:
                 trial = run_trial(self.bench, request, logs)
