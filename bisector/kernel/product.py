@@ -38,7 +38,7 @@ _TRIED, _TRIED_RELEASE = ".bisector-depmod", "1.0"
 _FEATURES = "none,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize"
 _LABEL = "bisector-modules"
 _BLOCK_BYTES, _INODE_BYTES = 4096, 256
-_MIB_BLOCKS = (1 << 20) // _BLOCK_BYTES
+_UNIT_BLOCKS = (2 << 20) // _BLOCK_BYTES
 _SPARE_BLOCKS = 1024  # superblocks, group descriptors, bitmaps
 _PACK_DEADLINE_S = 300.0
 
@@ -175,11 +175,11 @@ def _only_directory(tree: Path) -> Path:
 
 
 def _needs(tree: Path) -> tuple[int, int]:
-    """Blocks and inodes, a few too many; in all whole MiB, in which libvirt gives a guest memory."""
+    """Blocks and inodes, a few too many; in all what libvirt gives a guest as memory: whole units of 2 MiB."""
     sizes = list(_sizes(tree))
     inodes = len(sizes) + 64
     blocks = sum(-(-size // _BLOCK_BYTES) for size in sizes) + inodes * _INODE_BYTES // _BLOCK_BYTES
-    return -(-(blocks + blocks // 32 + _SPARE_BLOCKS) // _MIB_BLOCKS) * _MIB_BLOCKS, inodes
+    return -(-(blocks + blocks // 32 + _SPARE_BLOCKS) // _UNIT_BLOCKS) * _UNIT_BLOCKS, inodes
 
 
 def _sizes(tree: Path) -> Iterator[int]:

@@ -180,6 +180,7 @@ def test_any_number_of_files_fits(tmp_path: Path) -> None:
     for path in (tree / RELEASE).rglob("*.ko"):
         assert (back / path.relative_to(tree / RELEASE)).read_bytes() == path.read_bytes()
     assert image.stat().st_size < 50 << 20
+    assert image.stat().st_size % (2 << 20) == 0
     features = debugfs(image, "features")
     assert "has_journal" not in features
     assert "metadata_csum" not in features
