@@ -97,7 +97,7 @@ def test_the_smallest_kernel(tree: Tree) -> None:
     assert not kconfig.has_modules(options)
     short = tree.path / "build.logs/kernel.defconfig"
     assert len(kconfig.parse(short.read_text())) < len(options) / 4
-    assert tree.configured(short, at="from the short one") == (options, ())
+    assert tree.configured(short, at="short") == (options, ())
     for option in ("VT", "INPUT", "SLUB_DEBUG", "MODULES", "UNWINDER_ORC", "CPU_MITIGATIONS"):
         assert options.get(f"CONFIG_{option}", "n") == "n", option
     assert sum(value == "y" for value in options.values()) < 650
