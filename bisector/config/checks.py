@@ -12,6 +12,7 @@ from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO, Problem
 from bisector.core.metric import short
 from bisector.core.units import duration_text, size_text
+from bisector.storage.disks import Bus
 from bisector.storage.layer import OF_CACHES, Extent, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.parse import unknown_disk
@@ -51,6 +52,16 @@ def _own_image_has_keys(settings: Settings) -> Iterator[Problem]:
                 ("machine.image", key),
                 "an image of your own, its SSH key and its host key are given together or not at all",
                 "--image FILE --image-key PRIVATE_KEY --image-host-key PUBLIC_KEY",
+            )
+
+
+def _nvme_is_qemus_own(settings: Settings) -> Iterator[Problem]:
+    """QEMU is told of the disk by the driver in this process: there is no NVMe controller in libvirt before 11.5."""
+    for name, disk in settings.storage.used_disks.items():
+        if disk.guest.bus is Bus.NVME and settings.machine.connect != EMBEDDED:
+            sentence = "a disk on nvme is not given to a libvirt daemon, which would keep QEMU from opening it"
+            yield Problem(
+                (f"storage.{name}.bus", "machine.connect"), sentence, "--connect qemu:///embed, or another bus"
             )
 
 
@@ -331,6 +342,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _threshold_is_in_unit,
     _own_image_has_keys,
     _time_can_be_counted,
+    _nvme_is_qemus_own,
     _can_be_looked_at,
     _files_exist,
     _some_configuration,

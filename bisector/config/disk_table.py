@@ -65,8 +65,8 @@ def rows_of(name: str) -> tuple[Option, ...]:
                f"{title}: time added to each read and write, whole milliseconds (on null_blk any), s", before="0s"),
         Option(key + "bus", guest + "bus", kinds.optional(kinds.choice(Bus), AUTO,
                "virtio, or null_blk where instructions are counted"), AUTO,
-               f"{title}: how the guest sees it; null_blk is in its memory, with nothing on the host "
-               "(nvme is not there: QEMU's cannot wait for a host's disk that fails)", before=Bus.VIRTIO),
+               f"{title}: how the guest sees it; null_blk is in its memory, with nothing on the host",
+               before=Bus.VIRTIO),
         Option(key + "scheduler", guest + "scheduler", kinds.optional(_scheduler(), *_UNCHANGED), "",
                f"{title}: I/O scheduler in the guest"),
         Option(key + "read_ahead_kb", guest + "read_ahead_kb", number, "", f"{title}: read-ahead in the guest, KiB"),

@@ -32,15 +32,12 @@ class Disk:
 
 
 class Bus(StrEnum):
-    """How the guest sees a disk: by virtio-blk, virtio-scsi, AHCI, or null_blk, which keeps it in the guest's memory.
-
-    NVMe is not among them: QEMU's has no error policy (``rerror``, ``werror``), so that its guest would see a fault of
-    the host's disk as an I/O error, which is the kernel's.
-    """
+    """How the guest sees a disk: by virtio-blk, virtio-scsi, AHCI, NVMe, or null_blk, which keeps it in its memory."""
 
     VIRTIO = "virtio"
     SCSI = "scsi"
     SATA = "sata"
+    NVME = "nvme"
     NULL_BLK = "null_blk"
 
     @property
@@ -57,13 +54,22 @@ class Bus(StrEnum):
     def drivers(self) -> tuple[str, ...]:
         """Paths of its drivers in the kernel's tree, beside those of block devices."""
         scsi, null_blk = "drivers/scsi", "drivers/block/null_blk"
-        found = {Bus.SCSI: (scsi,), Bus.SATA: ("drivers/ata", scsi), Bus.NULL_BLK: (null_blk, f"{null_blk}.c")}
+        found = {
+            Bus.SCSI: (scsi,),
+            Bus.SATA: ("drivers/ata", scsi),
+            Bus.NVME: ("drivers/nvme",),
+            Bus.NULL_BLK: (null_blk, f"{null_blk}.c"),
+        }
         return found.get(self, ())
 
     @property
     def link(self) -> str:
         """What udev's link to a disk begins with, before its serial number (60-persistent-storage.rules)."""
-        names = {Bus.SCSI: "scsi-0QEMU_QEMU_HARDDISK_", Bus.SATA: "ata-QEMU_HARDDISK_"}
+        names = {
+            Bus.SCSI: "scsi-0QEMU_QEMU_HARDDISK_",
+            Bus.SATA: "ata-QEMU_HARDDISK_",
+            Bus.NVME: "nvme-QEMU_NVMe_Ctrl_",
+        }
         return names.get(self, f"{self}-")
 
 

@@ -4,9 +4,10 @@ Only what the experiment needs is defined: each absent device is probe time save
 """
 
 import hashlib
+import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, starmap
@@ -39,6 +40,7 @@ BASE_COMMAND_LINE = (
 _QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 # libvirt numbers its own devices from 2 upward on this bus; this slot stays free for the network card.
 _NIC_SLOT = "0x10"
+_NVME_SLOT = 0x11  # and those behind it
 BELL_PORT = 1512  # which nothing else in the PC answers, and vm-images/mailbox writes to
 _SAME_UUID = "b15ec702-0000-4000-8000-000000000000"
 _DIMM_SPARE_BYTES = 1 << 30  # for the alignment of each
@@ -186,6 +188,11 @@ class DomainSpec:
     counted: Counted | None = None
 
     @property
+    def on_nvme(self) -> tuple[DiskSpec, ...]:
+        """The disks that libvirt is not told of."""
+        return tuple(disk for disk in self.disks if disk.bus is Bus.NVME)
+
+    @property
     def dimms(self) -> tuple[tuple[Path, str], ...]:
         """The files that a counted guest sees as memory, in the order of their numbers, and how libvirt maps each."""
         if self.counted is None:
@@ -250,7 +257,8 @@ def domain_xml(spec: DomainSpec, arguments: Sequence[str] = ()) -> str:
         _text(label, "label", f"+{user}:+{group}")
     extra = ET.SubElement(domain, f"{{{_QEMU_NAMESPACE}}}commandline")
     own = _network(spec.ssh_port) if spec.counted is None else spec.counted.arguments
-    for argument in (*own, *arguments):
+    nvme = chain.from_iterable(starmap(_nvme, enumerate(spec.on_nvme)))
+    for argument in (*own, *nvme, *arguments):
         ET.SubElement(extra, f"{{{_QEMU_NAMESPACE}}}arg", value=argument)
     return ET.tostring(domain, encoding="unicode")
 
@@ -267,12 +275,13 @@ def _devices(domain: ET.Element, spec: DomainSpec) -> None:
     devices = ET.SubElement(domain, "devices")
     if spec.root is not None:
         _root_disk(devices, spec.root, spec.root_base)
-    buses = [disk.bus for disk in spec.disks]
-    for number, disk in enumerate(spec.disks):
+    told = [disk for disk in spec.disks if disk.bus is not Bus.NVME]
+    buses = [disk.bus for disk in told]
+    for number, disk in enumerate(told):
         # Without gaps: libvirt would make controllers of its own choice with the numbers in between.
         _test_disk(devices, disk, chr(ord("b") + number), controller=str(buses[:number].count(disk.bus)))
     if spec.modules is not None and spec.counted is None:
-        _modules_disk(devices, spec, f"vd{chr(ord('b') + len(spec.disks))}")
+        _modules_disk(devices, spec, f"vd{chr(ord('b') + len(told))}")
     ET.SubElement(devices, "controller", type="usb", model="none")
     serial = ET.SubElement(devices, "serial", type="file")
     # append: with a daemon, virtlogd would otherwise replace our file by one that only root can read
@@ -372,6 +381,39 @@ def _test_disk(devices: ET.Element, spec: DiskSpec, letter: str, controller: str
             if value:
                 _text(iotune, limit, str(value))
     _text(disk, "serial", spec.serial)
+
+
+def _nvme(number: int, disk: DiskSpec) -> Iterator[str]:
+    """A disk on a controller of its own, in QEMU's words (qemu(1), ``-blockdev``; docs/system/devices/nvme.rst).
+
+    Its guest gets the host's I/O errors, for the device has no error policy (``rerror``, ``werror``); what tells them
+    apart is the count of those that failed (:meth:`bisector.vm.domain.LibvirtDomain.is_running`).
+    """
+    name = f"nvme{number}"
+    if disk.source.kind is SourceKind.NETWORK:
+        file: dict[str, object] = {"driver": "nbd", "server": {"type": "unix", "path": disk.source.name}}
+    else:
+        file = {
+            "driver": "host_device" if disk.source.kind is SourceKind.BLOCK else "file",
+            "filename": disk.source.name,
+        }
+        file |= {"aio": "native" if disk.direct else "threads"}
+    cache = {"direct": disk.direct, "no-flush": False}
+    part = {} if disk.part is None else {"offset": disk.part[0], "size": disk.part[1]}
+    raw = {"driver": "raw", "node-name": name, "file": file | {"cache": cache, "discard": "unmap"}, **part}
+    yield from ("-blockdev", json.dumps(raw | {"cache": cache, "discard": "unmap"}))
+    limits = {"iops-total": disk.iops_limit, "bps-total": disk.bytes_per_s_limit}
+    node = name
+    if any(limits.values()):
+        node = f"{name}-limited"
+        words = ",".join(f"x-{limit}={value}" for limit, value in limits.items() if value)
+        yield from ("-object", f"throttle-group,id={name}-limit,{words}")
+        limited = {"driver": "throttle", "node-name": node, "throttle-group": f"{name}-limit", "file": name}
+        yield from ("-blockdev", json.dumps(limited))
+    sizes = disk.blocks
+    blocks = f",logical_block_size={sizes.logical},physical_block_size={sizes.physical}" if sizes is not None else ""
+    slot = f"bus=pci.0,addr={_NVME_SLOT + number:#x}"
+    yield from ("-device", f"nvme,id={name},{slot},serial={disk.serial},drive={node}{blocks}")
 
 
 def _network(ssh_port: int) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ never stops: it would hold for the disks as well, so it would have to be above t
 """
 
 import errno
+import json
 import os
 import re
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import libvirt
+import libvirt_qemu
 
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError
@@ -25,6 +27,7 @@ from bisector.vm.definition import DomainSpec
 
 _END_DEADLINE_S = 5.0
 _REASON_DEADLINE_S = 2.0
+_BLOCK_STATS = '{"execute": "query-blockstats"}'
 _GONE = (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID)
 # What is kept of a console when its guest is gone: how it began, and how it ended.
 _KEPT_HEAD_BYTES = 1 << 20
@@ -76,12 +79,29 @@ class LibvirtDomain:
                 raise InfraError(f"libvirt does not answer about {self.spec.name}: {error}") from error
             state, reason = libvirt.VIR_DOMAIN_SHUTOFF, 0
         if state in (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED):
+            self._check_nvme()
             return True
         if state == libvirt.VIR_DOMAIN_PAUSED:
             of_a_disk = reason == libvirt.VIR_DOMAIN_PAUSED_IOERROR
             why = f"an I/O error on the host, {self._why_paused()}" if of_a_disk else f"libvirt's reason {reason}"
             raise InfraError(f"{self.spec.name} was paused: {why}", "; ".join(self._qemu_log()[-2:]))
         return self._ended()
+
+    def _check_nvme(self) -> None:
+        """Raise :class:`InfraError` where I/O of a disk on NVMe failed on the host: no guest is paused for that."""
+        if not self.spec.on_nvme:
+            return
+        try:
+            told = json.loads(libvirt_qemu.qemuMonitorCommand(self._handle, _BLOCK_STATS, 0))["return"]
+        except libvirt.libvirtError:  # it has just ended
+            return
+        for one in told:
+            failed = sum(one["stats"].get(f"failed_{what}_operations", 0) for what in ("rd", "wr", "flush", "unmap"))
+            if failed and "nvme" in str(one.get("qdev")):
+                raise InfraError(
+                    f"{self.spec.name}: {failed} I/Os of a disk on nvme failed on the host (is its disk full?)",
+                    "; ".join(self._qemu_log()[-2:]) or "dmesg; df",
+                )
 
     def cpu_time_s(self) -> float:
         """CPU seconds of the host that the whole QEMU process has used; after its end the last known."""

@@ -169,6 +169,10 @@ class VirtualMachine:
         self._watch.stage = stage
         try:
             yield
+        except KernelFault:
+            if self._domain is not None:
+                self._domain.is_running()  # where the host's disk is to blame it says so
+            raise
         except GuestNonsense as error:  # it answers: no host and no network makes a file endless
             raise KernelFault(stage, FaultKind.COMMAND_FAILED, str(error), self._watch.console.tail()) from error
         except GuestError as error:

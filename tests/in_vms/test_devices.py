@@ -110,13 +110,15 @@ def test_disks_on_every_bus_with_queues_of_their_own(tool: Tool, demo: History, 
         "a=64MiB,bus=scsi,scheduler=bfq,iops=100",
         "b=64MiB,bus=sata,scheduler=mq-deadline,latency=20ms,read_ahead_kb=512,wbt_lat_usec=5000",
         "c=64MiB,nr_requests=64",
+        "d=64MiB,bus=nvme,iops=1000,read_ahead_kb=64",
     )
     words = [word for disk in disks for word in ("--disk", disk)]
-    trial = measured(tool, demo, job, "--stack", "raid1(a,b,c)+raw", "--metric", "write.iops", *words)
-    a, b, c = trial["queues"]
+    trial = measured(tool, demo, job, "--stack", "raid1(a,b,c,d)+raw", "--metric", "write.iops", *words)
+    a, b, c, d = trial["queues"]
     assert (a["disk"], a["bus"], a["scheduler"]) == ("a", "scsi", "bfq")
     assert (b["bus"], b["scheduler"], b["read_ahead_kb"], b["wbt_lat_usec"]) == ("sata", "mq-deadline", 512, 5000)
     assert (c["bus"], c["scheduler"], c["nr_requests"]) == ("virtio", "none", 64)
+    assert (d["bus"], d["read_ahead_kb"]) == ("nvme", 64)
     (run,) = trial["runs"]
     (one,) = run["jobs"]
     assert 60 < one["iops_mean"] < 130

@@ -1,5 +1,6 @@
 """The XML that libvirt gets, and how a disk is named in the settings."""
 
+import json
 import os
 import socket
 from dataclasses import replace
@@ -175,6 +176,31 @@ def test_a_disk_on_another_bus_has_a_controller_and_all_else(bus: Bus, target: s
     several = replace(spec, disks=(late, *(replace(one, bus=bus) for one in SPEC.disks)))
     found = [one.get("index") for one in tree(several).findall(f"devices/controller[@type='{bus}']")]
     assert found == ["0", "1", "2", "3"], "libvirt fills gaps with controllers of another kind"
+
+
+def test_a_disk_on_nvme_is_told_to_qemu_itself() -> None:
+    """libvirt knows of none; what it is told of the others is as if that one were not there."""
+    late = replace(SPEC.disks[1], bus=Bus.NVME, blocks=BlockSizes(512, 4096), part=(1 << 20, 64 << 20))
+    spec = replace(SPEC, disks=(SPEC.disks[0], late, SPEC.disks[2]))
+    assert "hdd" not in disks(spec)
+    assert [disks(spec)[name].find("target").get("dev") for name in ("ssd", "vol")] == ["vdb", "vdc"]  # type: ignore[union-attr] # they are there
+    arguments = [str(argument.get("value")) for argument in tree(spec).iter(f"{QEMU}arg")][4:]
+    raw, limited = (json.loads(arguments[at + 1]) for at, word in enumerate(arguments) if word == "-blockdev")
+    assert raw["file"] == {
+        "driver": "host_device",
+        "filename": "/dev/vg/hdd",
+        "aio": "native",
+        "cache": {"direct": True, "no-flush": False},
+        "discard": "unmap",
+    }
+    assert (raw["offset"], raw["size"], limited["file"]) == (1 << 20, 64 << 20, raw["node-name"])
+    assert "throttle-group,id=nvme0-limit,x-iops-total=1000" in arguments
+    sizes = "logical_block_size=512,physical_block_size=4096"
+    assert arguments[-1] == f"nvme,id=nvme0,bus=pci.0,addr=0x11,serial=hdd,drive={limited['node-name']},{sizes}"
+    served = DiskSpec("ssd", DiskSource(SourceKind.NETWORK, "/s/socket"), bus=Bus.NVME)
+    words = [str(argument.get("value")) for argument in tree(replace(SPEC, disks=(served,))).iter(f"{QEMU}arg")][4:]
+    assert json.loads(words[1])["file"]["server"] == {"type": "unix", "path": "/s/socket"}
+    assert words[-1] == "nvme,id=nvme0,bus=pci.0,addr=0x11,serial=ssd,drive=nvme0"
 
 
 def test_block_sizes() -> None:

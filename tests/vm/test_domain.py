@@ -18,12 +18,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import libvirt
+import libvirt_qemu
 import pytest
 
 from bisector.config import EMBEDDED, Accelerator
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import InfraError, UserError
 from bisector.host.files import direct_io
+from bisector.storage.disks import Bus
 from bisector.vm import domain as domains
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
 from bisector.vm.disks import delayed
@@ -218,6 +220,29 @@ def test_a_guest_that_a_full_disk_paused(embedded: LibvirtHypervisor, place: Pat
         pytest.raises(InfraError, match=reason),
     ):
         ended(domain)
+
+
+@pytest.mark.vm
+def test_an_io_error_of_a_disk_on_nvme_is_the_hosts(
+    embedded: LibvirtHypervisor, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its guest is not paused, but sees the error as if it were its own; QEMU counts it."""
+    file = place / "nvme.img"
+    file.write_bytes(bytes(1 << 20))
+    disk = DiskSpec("ssd", DiskSource(SourceKind.FILE, str(file)), direct_io(place), iops_limit=100, bus=Bus.NVME)
+    with embedded.start(replace(spec_of(place, End.SLEEP), disks=(disk,))) as domain:
+        wait_for_words(domain)
+        assert domain.is_running()
+        real = libvirt_qemu.qemuMonitorCommand
+
+        def failed(*asked: Any) -> str:
+            told: str = real(*asked)
+            assert '"qdev":"nvme0"' in told
+            return told.replace('"failed_wr_operations":0', '"failed_wr_operations":3')
+
+        monkeypatch.setattr(libvirt_qemu, "qemuMonitorCommand", failed)
+        with pytest.raises(InfraError, match="3 I/Os of a disk on nvme failed on the host"):
+            domain.is_running()
 
 
 @pytest.mark.parametrize(
