@@ -211,7 +211,7 @@ def command_line(
     and disks of the storage stack ask for. The root of a ``counted`` guest is memory, and it is told of its mailbox.
     """
     init = () if own_init else (f"init={GUEST_INIT}",)
-    root = ("root=/dev/pmem0", "rootwait", "BISECTOR_MAILBOX=/dev/pmem1") if counted else ()
+    root = ("root=/dev/pmem0", "rootwait", "BISECTOR_MAILBOX=yes") if counted else ()
     return (*BASE_COMMAND_LINE, *root, *init, *of_storage, *append.split())
 
 

@@ -31,6 +31,7 @@ from bisector.vm.guest_output import Bounds, StreamedText
 
 BOX_BYTES = 160 << 20
 _HALF = BOX_BYTES // 2
+_MARK = b"mailbox\n"  # by which the guest knows it among its NVDIMMs
 _BLOCK = 4096
 _PIPE_BYTES = 4096  # the least that a pipe has (fcntl(2), F_SETPIPE_SZ)
 _LOOK_S = 0.002
@@ -107,6 +108,7 @@ def wire(directory: Path) -> Iterator[Wire]:
         for path in (memory, *bells):
             path.unlink(missing_ok=True)
         with memory.open("xb") as file:
+            file.write(_MARK)
             file.truncate(BOX_BYTES)
         for bell in bells:
             os.mkfifo(bell, 0o600)

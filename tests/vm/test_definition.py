@@ -253,7 +253,7 @@ def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_pat
     with_modules = tree(replace(spec, modules=root))
     assert len(with_modules.findall("devices/memory")) == 3
     words = command_line(counted=True)
-    assert words[-4:-1] == ("root=/dev/pmem0", "rootwait", "BISECTOR_MAILBOX=/dev/pmem1")
+    assert words[-4:-1] == ("root=/dev/pmem0", "rootwait", "BISECTOR_MAILBOX=yes")
 
 
 def test_the_persons_arguments_come_last() -> None:
