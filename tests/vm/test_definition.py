@@ -183,7 +183,7 @@ def test_a_disk_on_nvme_is_told_to_qemu_itself() -> None:
     late = replace(SPEC.disks[1], bus=Bus.NVME, blocks=BlockSizes(512, 4096), part=(1 << 20, 64 << 20))
     spec = replace(SPEC, disks=(SPEC.disks[0], late, SPEC.disks[2]))
     assert "hdd" not in disks(spec)
-    assert [disks(spec)[name].find("target").get("dev") for name in ("ssd", "vol")] == ["vdb", "vdc"]  # type: ignore[union-attr] # they are there
+    assert [target.get("dev") for target in tree(spec).iterfind("devices/disk/target")] == ["vda", "vdb", "vdc"]
     arguments = [str(argument.get("value")) for argument in tree(spec).iter(f"{QEMU}arg")][4:]
     raw, limited = (json.loads(arguments[at + 1]) for at, word in enumerate(arguments) if word == "-blockdev")
     assert raw["file"] == {
