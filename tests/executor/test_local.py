@@ -95,6 +95,16 @@ def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
     assert locks.measurer() is None
 
 
+def test_what_is_counted_is_repeated_beside_any_work(
+    engine: LocalExecutor, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "look_around", lambda: BUSY)
+    counted = options.load({"machine.clock": "instructions"}).settings
+    again = TrialRequest(2, examples.cell(COMMIT), {}, again=True, settings=counted)
+    assert fakes.measured(engine, again).commit == COMMIT
+    assert events == []
+
+
 @pytest.mark.parametrize(("fault", "kept"), [(fakes.BUILD_ERROR, False), (fakes.BUILD_TIMEOUT, True), (None, True)])
 @pytest.mark.parametrize("link", [False, True])
 def test_a_build_directory_in_which_an_end_builds_no_more_is_emptied(
