@@ -237,7 +237,8 @@ class Trial:
     measured, where that was somebody else. ``control`` is the one that was asked because of its fault, if there was
     one. ``fill`` is what was asked for: a cache that was not settled in time was filled by whole runs all the same.
     ``era`` is None where it is not known. ``queues`` are those of the stack's disks; records of older versions, and of
-    others, have none.
+    others, have none. Where the guest's time is counted, ``guest_seed`` is that of its kernel's random numbers: with
+    the same one a kernel does the same again.
     """
 
     cell: Cell
@@ -255,6 +256,7 @@ class Trial:
     fill: Fill = Fill.WHOLE
     era: Era | None = None
     queues: tuple[DiskQueue, ...] = ()
+    guest_seed: int = 0
 
     @property
     def subject(self) -> Subject:

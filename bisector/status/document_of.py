@@ -120,6 +120,7 @@ def _trial(view: TrialView, terms: Terms, belief: BeliefView | None) -> dict[str
         "started_at": trial.started_at,
         "setup": trial.setup,
         "queues": trial.queues,
+        "guest_seed": trial.guest_seed,
         "taken_from": view.taken_from,
         "origin": trial.origin,
     }

@@ -25,6 +25,7 @@ from bisector.store.later_tables import (
     ENDED,
     ERAS,
     FILL,
+    GUEST_SEED,
     KERNEL_CHECKS,
     LATENCIES,
     MAIL_EVENTS,
@@ -66,7 +67,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 26
+VERSION = 27
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -114,6 +115,7 @@ UPGRADES = {
     23: added("trials", QUEUES),
     24: "; ".join(added(table, SINCE_BOOT) for table in ("submitted", "ended", "states")),
     25: added("eras", CLOCK),
+    26: added("trials", GUEST_SEED),
 }
 
 _LATER = (
@@ -162,7 +164,7 @@ CREATE TABLE trials (
     kind TEXT NOT NULL DEFAULT 'commit',
     changed_by TEXT,
     {", ".join(f"{name} {kind} NOT NULL" for name, kind in SETUP.items())},
-    {", ".join(f"{name} {kind}" for name, kind in (FILL | QUEUES).items())}
+    {", ".join(f"{name} {kind}" for name, kind in (FILL | QUEUES | GUEST_SEED).items())}
 ) STRICT;
 
 CREATE TABLE faults (

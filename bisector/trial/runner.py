@@ -6,6 +6,7 @@ ours is raised as :class:`bisector.core.errors.AttemptFailed`, so that it never 
 
 import json
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -51,7 +52,8 @@ class TrialRequest:
     ``stop`` says when the run that counts may end early; None is for whole runs. ``again`` tells that the commit was
     tried before: then the host is to be quiet first. With ``anew`` the kernel is built whatever is known of its build.
     It goes no further than ``through``. ``settings`` are what it is measured with, where those are not the bench's.
-    The workload draws from ``seed``; with None as it does by itself. An ``image`` is booted as it is. ``kernel`` is
+    The workload draws from ``seed``; with None as it does by itself. So does the kernel from ``guest_seed``, where the
+    guest's time is counted. An ``image`` is booted as it is. ``kernel`` is
     what was measured of the subject before: it is measured again where it is kept, and no other one is. With the short
     ``fill`` the runs that fill a cache end once it is settled.
     """
@@ -66,6 +68,7 @@ class TrialRequest:
     through: Stage = Stage.DONE
     settings: Settings | None = None
     seed: int | None = None
+    guest_seed: int = 0
     image: Path | None = None
     kernel: Kernel | None = None
     fill: Fill = Fill.WHOLE
@@ -78,7 +81,7 @@ class TrialRequest:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What this host measures with, shared by all trials of a run."""
+    """What this host measures with, shared by all trials of a run, of which one at a time is ``building``."""
 
     settings: Settings
     run_dir: Path
@@ -87,6 +90,7 @@ class Bench:
     machines: Machines
     tell: Listener
     clock: Clock = SYSTEM_CLOCK
+    building: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def build_dir(self) -> Path:
@@ -142,6 +146,7 @@ class _Course:
             fill=self.request.fill,
             era=self.era,
             queues=self.queues,
+            guest_seed=self.request.guest_seed,
         )
 
     @property
@@ -172,17 +177,37 @@ class _Course:
         return builder if asked is None else builder.with_settings(asked.kernel)
 
     def _kernel_by(self, compiler: Compiler) -> Kernel:
-        bench, commit, before = self.bench, self.request.commit, self.request.kernel
         builder = self._builder.using(compiler)
-        if not self.request.anew:
-            kept = (builder.find_again(before) if before is not None else None) or self._kept(builder)
-            if kept is not None:
-                shutil.copy(kept.config, self.logs / CONFIG)
-                with suppress(FileNotFoundError):  # not every tree makes one
-                    shutil.copy(kept.config.with_name(DEFCONFIG), self.logs)
-                self._check_own_fragment(builder, kept.unmet)
-                return kept
-            builder.recall_failure(commit.tree, self.logs)
+        if (kept := self._kept_before(builder)) is not None:
+            return kept
+        with self._one_builds():
+            return self._kept_before(builder) or self._built(builder)
+
+    @contextmanager
+    def _one_builds(self) -> Iterator[None]:
+        """Wait until no other trial builds, which is no part of what this one takes."""
+        start = self.bench.clock.now_s()
+        with self.bench.building:
+            self._start += self.bench.clock.now_s() - start
+            yield
+
+    def _kept_before(self, builder: KernelBuilder) -> Kernel | None:
+        """A kernel that is there already; raises the :class:`KernelFault` of an earlier build of the same."""
+        before = self.request.kernel
+        if self.request.anew:
+            return None
+        kept = (builder.find_again(before) if before is not None else None) or self._kept(builder)
+        if kept is None:
+            builder.recall_failure(self.request.commit.tree, self.logs)
+            return None
+        shutil.copy(kept.config, self.logs / CONFIG)
+        with suppress(FileNotFoundError):  # not every tree makes one
+            shutil.copy(kept.config.with_name(DEFCONFIG), self.logs)
+        self._check_own_fragment(builder, kept.unmet)
+        return kept
+
+    def _built(self, builder: KernelBuilder) -> Kernel:
+        bench, commit = self.bench, self.request.commit
         with self._part("build_s"):
             self._enter(Stage.CHECKOUT)
             source = bench.source.checkout(commit)
@@ -195,11 +220,12 @@ class _Course:
 
     def build_once_more(self, measured: Kernel) -> Remade:
         """The kernel of the request's compiler, from nothing."""
-        self._enter(Stage.CHECKOUT)
-        source = self.bench.source.checkout(self.request.commit)
-        self._enter(Stage.BUILD, "once more, from nothing")
-        places = BuildPlaces(source, self.bench.build_dir, self.logs, self.bench.run_dir)
-        return self._builder.using(*self.request.compilers).remade(measured, places)
+        with self._one_builds():
+            self._enter(Stage.CHECKOUT)
+            source = self.bench.source.checkout(self.request.commit)
+            self._enter(Stage.BUILD, "once more, from nothing")
+            places = BuildPlaces(source, self.bench.build_dir, self.logs, self.bench.run_dir)
+            return self._builder.using(*self.request.compilers).remade(measured, places)
 
     def _kept(self, builder: KernelBuilder) -> Kernel | None:
         """The commit's own kernel, or that of a commit with the same sources, from an earlier build."""
@@ -240,7 +266,8 @@ class _Course:
         with ExitStack() as stack:
             self.on_host = True
             append = self._settings.machine.append
-            prepared = self.bench.machines.prepared(f"{self.request.n}", kernel, self.logs, self._storage, append)
+            name, seed = f"{self.request.n}", self.request.guest_seed
+            prepared = self.bench.machines.prepared(name, kernel, self.logs, self._storage, append, seed=seed)
             machine = stack.enter_context(prepared)
             self._look_at_host()
             yield machine

@@ -185,11 +185,12 @@ class Machines(Protocol):
         ...
 
     def prepared(
-        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str
+        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str, *, seed: int = 0
     ) -> AbstractContextManager[Machine]:
         """A guest that is defined and not started, with what the stack asks for: its disks, empty, and parameters.
 
-        ``append`` are kernel parameters of the trial, in place of those of the settings. Nothing of the guest outlives
+        ``append`` are kernel parameters of the trial, in place of those of the settings, and the random numbers of a
+        guest whose time is counted follow from ``seed``. Nothing of the guest outlives
         the block.
         """
         ...

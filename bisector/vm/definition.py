@@ -42,7 +42,7 @@ _QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 _NIC_SLOT = "0x10"
 _NVME_SLOT = 0x11  # and those behind it
 BELL_PORT = 1512  # which nothing else in the PC answers, and vm-images/mailbox writes to
-_SAME_UUID = "b15ec702-0000-4000-8000-000000000000"
+_UUID = "b15ec702-0000-4000-8000-"
 _DIMM_SPARE_BYTES = 1 << 30  # for the alignment of each
 _DOMAIN_TYPES = {Accelerator.KVM: "kvm", Accelerator.TCG: "qemu"}
 
@@ -148,16 +148,17 @@ class Counted:
     shift: int
     mailbox: Path
     bells: tuple[Path, Path]
+    seed: int = 0
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """QEMU's own: where nothing is waited for, the clock is put forward to the next timer.
 
-        libvirt's UUID is another one each time, and what the firmware tells is among the seeds of the kernel's random
-        numbers (dmi_walk_early() in drivers/firmware/dmi_scan.c).
+        The machine's UUID follows from the ``seed``, since what the firmware tells is among the seeds of the kernel's
+        random numbers (dmi_walk_early() in drivers/firmware/dmi_scan.c); libvirt's is another one each time.
         """
         clock = "-icount", f"shift={self.shift},sleep=off", "-rtc", "base=2024-01-01,clock=vm"
-        return *clock, "-uuid", _SAME_UUID, *chain.from_iterable(starmap(_bell, enumerate(self.bells)))
+        return *clock, "-uuid", f"{_UUID}{self.seed:012x}", *chain.from_iterable(starmap(_bell, enumerate(self.bells)))
 
 
 @dataclass(frozen=True, slots=True)

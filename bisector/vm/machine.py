@@ -7,6 +7,7 @@ here console, domain and connection are seen together.
 import dataclasses
 import math
 import platform
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
@@ -21,7 +22,7 @@ from bisector.core.errors import BisectorError, InfraError, KernelFault, UserErr
 from bisector.core.subject import Kernel
 from bisector.core.trial import HOST_CLOCK, Era, FaultKind, Stage
 from bisector.host.detached import machine_id
-from bisector.host.files import our_files, write_whole
+from bisector.host.files import our_files, remove_abandoned, scratch, write_whole
 from bisector.host.load import host_facts
 from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
 from bisector.vm.console import Watch
@@ -229,6 +230,7 @@ class VirtualMachines:
         self._run_dir = run_dir
         self._connect = connect
         self._hypervisor = connect()
+        self._connecting = threading.Lock()  # guests may be prepared by several threads
         self._on_note = on_note
         self._had: set[str] = set()  # the disks of earlier trials, by their serial numbers in the guest
 
@@ -236,6 +238,7 @@ class VirtualMachines:
     def open(cls, settings: Settings, image: GuestImage, run_dir: Path, on_note: Callable[[str], None]) -> Self:
         """Connect, and end what a killed process of this run left running."""
         cache = resources.cache_home() / "libvirt"
+        remove_abandoned(run_dir)
 
         def connect() -> Hypervisor:
             hypervisor = open_hypervisor(settings.machine.connect, run_dir, cache)
@@ -250,8 +253,11 @@ class VirtualMachines:
 
     def _stay_connected(self) -> None:
         """Connect again after a daemon's restart; raises :class:`InfraError` while there is none."""
-        if self._hypervisor.is_alive:
-            return
+        with self._connecting:
+            if not self._hypervisor.is_alive:
+                self._connect_again()
+
+    def _connect_again(self) -> None:
         self._on_note("the connection to libvirt is lost; it is opened again")
         with suppress(BisectorError):  # its guests are out of reach by it: the new one finds them by their names
             self._hypervisor.close()
@@ -294,26 +300,25 @@ class VirtualMachines:
 
     @contextmanager
     def prepared(
-        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str
+        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str, *, seed: int = 0
     ) -> Iterator[VirtualMachine]:
         """A guest that is defined and not started, with what stack and trial ask for; it does not outlive the block."""
         self._stay_connected()
         with ExitStack() as stack:
-            root = self._run_dir / "root.qcow2"
-            root.unlink(missing_ok=True)
-            stack.callback(root.unlink, missing_ok=True)
+            place = stack.enter_context(scratch("guest", self._run_dir, mode=0o711))  # a daemon's QEMU looks for files
             prefix = domain_prefix(self._run_dir)
             chosen = storage.attached_disks.items()
             disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in chosen)
-            spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, root))
+            spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, place / "root.qcow2"))
             spec = dataclasses.replace(spec, command_line=self._parameters(storage, append))
             # Where nothing boots it is not known yet; of a kernel that boots nowhere emulation shows as much as KVM.
             memory = spec.memory_bytes + sum(one.size_bytes for one in storage.in_memory.values())
             spec = dataclasses.replace(spec, memory_bytes=memory)
-            own_wire = stack.enter_context(wire(self._run_dir)) if self.settings.machine.is_counted else None
+            own_wire = stack.enter_context(wire(place)) if self.settings.machine.is_counted else None
             if own_wire is not None:
                 shift = self.settings.machine.instruction_ns.bit_length() - 1
-                spec = dataclasses.replace(spec, root=None, counted=Counted(shift, own_wire.memory, own_wire.bells))
+                counted = Counted(shift, own_wire.memory, own_wire.bells, seed)
+                spec = dataclasses.replace(spec, root=None, counted=counted)
             spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec) or Accelerator.TCG)
             machine = VirtualMachine(self._hypervisor, spec, kernel, self, own_wire)
             stack.callback(machine.close)

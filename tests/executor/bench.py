@@ -86,7 +86,7 @@ class Machines:
 
     @contextmanager
     def prepared(
-        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str
+        self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str, *, seed: int = 0
     ) -> Iterator["Machines"]:
         self.attached.append((*tuple(storage.used_disks), *append.split()))
         yield self

@@ -34,7 +34,9 @@ class Machines:
         return None
 
     @contextmanager
-    def prepared(self, name: str, kernel: Kernel, logs: Path, storage: object, append: str) -> Iterator["Machines"]:
+    def prepared(
+        self, name: str, kernel: Kernel, logs: Path, storage: object, append: str, *, seed: int = 0
+    ) -> Iterator["Machines"]:
         self.boots += 1
         (logs / "console.log").write_text("bisector-guest: ready\n", encoding="utf-8")
         yield self
@@ -157,7 +159,9 @@ def test_a_guest_that_cannot_even_be_prepared_is_no_kernels_doing(tmp_path: Path
     unprepared = LocalExecutor(replace(unprepared.bench, machines=cast("Any", machines)))
 
     @contextmanager
-    def full(name: str, kernel: Kernel, logs: Path, storage: object, append: str) -> Iterator[Machines]:
+    def full(
+        name: str, kernel: Kernel, logs: Path, storage: object, append: str, *, seed: int = 0
+    ) -> Iterator[Machines]:
         raise OSError(errno.ENOSPC, "No space left on device", "ssd.img")
         yield machines
 
