@@ -45,10 +45,14 @@ class Aim(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """The hosts that a person has named: how many are to measure, and those that only build."""
+    """The hosts that a person has named: how many are to measure, and those that only build.
+
+    On this host, where nobody named any, so many ``guests`` measure at the same time.
+    """
 
     measuring: int = 0
     builders: frozenset[str] = frozenset()
+    guests: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +279,10 @@ class Facts:
         own = self.recorded.on(host)
         return self if own is self.recorded and host == self.host else replace(self, recorded=own, host=host)
 
-    def is_in_flight(self, sha: str) -> bool:
-        """Whether a trial of a commit is under way."""
+    def is_in_flight(self, sha: str, host: str = "") -> bool:
+        """Whether a trial of a commit is under way, on one host or on any."""
         under_way = (one.submitted for one in self.recorded.in_flight if one.id in self.in_flight)
-        return any(one.work is Work.TRIAL and one.sha == sha for one in under_way)
+        return any(one.work is Work.TRIAL and one.sha == sha and host in ("", one.host) for one in under_way)
 
     @property
     def builds_in_flight(self) -> Mapping[int, str]:

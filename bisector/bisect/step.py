@@ -87,7 +87,9 @@ def _next_of_one(facts: Facts) -> Instruction:
     found = worn_out(facts) or next(_begun(facts), None) or _AIMS[facts.task.aim](facts)
     found = in_time(facts, found)
     if isinstance(found, Submit):
-        return told_by_host(facts, replace(found, host=facts.host))
+        # A host that measures several at a time is not to be given the same twice.
+        is_begun = any(one is not None and one.matter == found.matter for one in facts.in_flight.values())
+        return Wait() if is_begun else told_by_host(facts, replace(found, host=facts.host))
     return once_all_has_ended(facts, found)
 
 

@@ -112,7 +112,10 @@ class KernelSettings:
 
 @dataclass(frozen=True, slots=True)
 class MachineSettings:
-    """The guest and the hypervisor."""
+    """The guest and the hypervisor.
+
+    So many ``guests`` measure at the same time; with None as many as the host has CPUs and memory for.
+    """
 
     connect: str
     accelerator: Accelerator
@@ -127,6 +130,7 @@ class MachineSettings:
     trial_deadline_s: float
     clock: GuestClock = GuestClock.HOST
     instruction_ns: int = 8
+    guests: int | None = None
 
     @property
     def is_counted(self) -> bool:

@@ -69,6 +69,9 @@ def _time_can_be_counted(settings: Settings) -> Iterator[Problem]:
     """Nothing from outside the guest reaches it while its instructions are counted."""
     machine = settings.machine
     if not machine.is_counted:
+        if machine.guests != 1:
+            sentence = "by the host's clock a second guest makes the figures of the first one weak"
+            yield Problem(("machine.guests", "machine.clock"), sentence, "--clock instructions, or leave it out")
         return
     counted = ("machine.clock",)
     if machine.instruction_ns & (machine.instruction_ns - 1) or machine.instruction_ns > _MOST_INSTRUCTION_NS:

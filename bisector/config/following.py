@@ -29,6 +29,7 @@ _LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
 _LEAST_FILL_S, _FURTHER_ROUNDS = 300.0, 3
 _TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
 _ARTICLE_THRESHOLD = "20000"
+_LEAST_RATIO = 2.0  # between two levels that noise by the host's clock leaves apart
 
 
 def _other_cores(chosen: float | None) -> float:
@@ -95,7 +96,14 @@ def _of_clock(values: Mapping[str, Any]) -> dict[str, Any]:
     clock = GuestClock.HOST if values["machine.clock"] is GuestClock.AUTO else values["machine.clock"]
     counted = clock is GuestClock.INSTRUCTIONS
     vcpus = values["machine.vcpus"] or (1 if counted else 2)
-    found: dict[str, Any] = {"machine.clock": clock, "machine.vcpus": vcpus}
+    guests = values["machine.guests"] or (None if counted else 1)
+    least = values["bisect.min_ends_ratio"] or (1.0 if counted else _LEAST_RATIO)
+    found: dict[str, Any] = {
+        "machine.clock": clock,
+        "machine.vcpus": vcpus,
+        "machine.guests": guests,
+        "bisect.min_ends_ratio": least,
+    }
     if counted and values["machine.accelerator"] is Accelerator.AUTO:
         found["machine.accelerator"] = Accelerator.TCG
     for bus in [key for key in values if key.startswith(_DISK) and key.endswith(_BUS)]:

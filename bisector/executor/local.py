@@ -10,7 +10,7 @@ import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -55,10 +55,11 @@ KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
 class LocalExecutor:
     """An :class:`bisector.executor.base.Executor` over one bench: a job runs when its news are asked for.
 
-    The bench tells of its progress itself.
+    The bench tells of its progress itself. ``turn`` is its turn on this host for a purpose; None is one of its own.
     """
 
     bench: Bench
+    turn: Callable[[Purpose], AbstractContextManager[None]] | None = None
     _jobs: deque[Job] = field(default_factory=deque, init=False)
     _cancelled: set[int] = field(default_factory=set, init=False)
 
@@ -79,7 +80,7 @@ class LocalExecutor:
         if job.id in self._cancelled:
             self._cancelled.remove(job.id)
             return cancelled(job, host_id())
-        return ended(job, host_id(), self._work)
+        return ended(job, host_id(), self.work)
 
     def wait(self, within_s: float | None) -> bool:
         """There are news as soon as they are asked for."""
@@ -99,7 +100,8 @@ class LocalExecutor:
         """Those that the settings name, or all that are installed."""
         return self.bench.builder.compilers()
 
-    def _work(self, request: Request) -> Result:
+    def work(self, request: Request) -> Result:
+        """Do it now; raises as :func:`bisector.executor.base.ended` takes it."""
         match request:
             case TrialRequest():
                 return self._measure(request)
@@ -156,12 +158,13 @@ class LocalExecutor:
 
     @contextmanager
     def _alone(self, purpose: Purpose, *, again: bool = False) -> Iterator[None]:
-        limits, turn = self.bench.settings.contention, partial(self._turn, purpose)
+        limits, turn = self.bench.settings.contention, partial(self.turn or self.own_turn, purpose)
         with quiet_turn(limits, turn, _others_turn, self._note) if again else turn():
             yield
 
     @contextmanager
-    def _turn(self, purpose: Purpose) -> Iterator[None]:
+    def own_turn(self, purpose: Purpose) -> Iterator[None]:
+        """A turn on this host, in which nothing else of this tool builds or measures."""
         with locks.measuring(self.bench.run_dir, self._note, purpose):
             end_leftovers(self.bench.run_dir, self._note)
             yield

@@ -61,6 +61,13 @@ def host_facts(proc: Path = _PROC) -> HostFacts:
     )
 
 
+def available_memory_bytes(proc: Path = _PROC) -> int:
+    """What a new program can have without swapping (proc_meminfo(5), MemAvailable)."""
+    lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
+    (kib,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return int(kib) << 10
+
+
 def host_id(proc: Path = _PROC) -> str:
     """Host name and CPU model, for the record of a trial."""
     return f"{socket.gethostname()} ({_cpu_model(proc)})"

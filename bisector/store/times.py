@@ -6,12 +6,15 @@ was booted in between.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import TypeAlias
 
 from bisector.core.verdict import State
 from bisector.store.database import Database, Row
 from bisector.store.facts import Ending, Work
+
+_Span: TypeAlias = tuple[Row, Row]
 
 
 def of_processes_s(database: Database) -> float:
@@ -35,28 +38,45 @@ def of_processes_s(database: Database) -> float:
 def of_work_s(database: Database) -> float:
     """Seconds of the work that was submitted, of the host that had the most; of what was lost they are not known.
 
-    Work of before hosts had names is everybody's.
+    Seconds in which a host had several jobs count once. Work of before hosts had names is everybody's.
     """
-    seconds = _of_work_by_host_s(database, frozenset(Work))
+    spans = _work_by_host(database, frozenset(Work))
+    seconds = {host: _of_any_s(sorted(of_host, key=_began)) for host, of_host in spans.items()}
     of_all = seconds.pop("", 0.0)
     return of_all + max(seconds.values(), default=0.0)
 
 
 def of_builds_s(database: Database) -> float:
     """Seconds of the builds that were asked for alone, of all hosts together."""
-    return math.fsum(_of_work_by_host_s(database, (Work.BUILD, Work.RECHECK)).values())
+    spans = _work_by_host(database, (Work.BUILD, Work.RECHECK)).values()
+    return math.fsum(_spent_s(*span) for of_host in spans for span in of_host)
 
 
-def _of_work_by_host_s(database: Database, kinds: Collection[Work]) -> dict[str, float]:
+def _work_by_host(database: Database, kinds: Collection[Work]) -> dict[str, list[_Span]]:
+    """When each work began and ended, by host."""
     if not database.has("submitted"):
         return {}
     with database.snapshot():
         ended = {row["submission"]: row for row in database.select("ended") if row["ending"] != Ending.LOST}
         work = [row for row in database.select("submitted") if row["work"] in kinds and row["id"] in ended]
-    spent: dict[str, list[float]] = {}
+    found: dict[str, list[_Span]] = {}
     for row in work:
-        spent.setdefault(row["host"], []).append(_spent_s(row, ended[row["id"]]))
-    return {host: math.fsum(seconds) for host, seconds in spent.items()}
+        found.setdefault(row["host"], []).append((row, ended[row["id"]]))
+    return found
+
+
+def _began(span: _Span) -> datetime:
+    return datetime.fromisoformat(span[0]["at"])
+
+
+def _of_any_s(spans: Sequence[_Span]) -> float:
+    """Seconds of all spans, which are given by their beginnings; those in which there are several once."""
+    total_s, last = 0.0, None
+    for begin, end in spans:
+        before_s = 0.0 if last is None else max(0.0, _between_s(begin, last))  # until the latest end so far
+        total_s += max(0.0, _spent_s(begin, end) - before_s)
+        last = end if last is None or _between_s(last, end) > 0 else last
+    return total_s
 
 
 def _spent_s(begin: Row, end: Row) -> float:

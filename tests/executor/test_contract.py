@@ -13,6 +13,7 @@ import pytest
 from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost
 from bisector.core.subject import Cell, Kind, Subject
 from bisector.core.trial import Fault, Stage, Trial
+from bisector.executor.at_once import AtOnce
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Failed, Finished, Job, Progress
 from bisector.executor.cluster.coordinator import Coordinator
 from bisector.executor.cluster.security import door
@@ -54,12 +55,14 @@ def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Coordin
         yield coordinator, spool
 
 
-@pytest.fixture(params=["local", "remote", "fake"])
+@pytest.fixture(params=["local", "at once", "remote", "fake"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, workload: Workload) -> Make:
     if request.param == "fake":
         return fake
     if request.param == "local":
         return lambda bad: local(tmp_path, settings_of("lvmcache"), bad)
+    if request.param == "at once":
+        return lambda bad: AtOnce(local(tmp_path, settings_of("lvmcache"), bad), 1)
     coordinator, spool = request.getfixturevalue("one_host")
     numbers = count()
 

@@ -1,0 +1,193 @@
+"""Several jobs at a time on this host, each in a thread of its own, for guests whose time is counted.
+
+What a guest shows whose clock counts its instructions does not depend on what else the host does, so that each core may
+run one, and make, meanwhile. One job at a time builds (:class:`bisector.trial.runner.Bench`): there is one build
+directory, in which a build is short after the one before.
+
+A job under way is ended from within, by what it tells: each stage and each sample of a run is told, and telling raises
+in a job that nobody needs any more. What would not tell anything for long is ended with the executor.
+"""
+
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from bisector.config import Settings
+from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError, Interrupted
+from bisector.core.events import Event
+from bisector.core.subject import Compiler
+from bisector.executor.base import Job, News, Progress, cancelled, ended
+from bisector.executor.local import LocalExecutor, end_all_of
+from bisector.host.load import available_memory_bytes, host_id
+from bisector.host.locks import Purpose
+
+# What a counted guest takes beside its memory: the root image, and the memory that it shares with the host.
+_BESIDE_BYTES = (1 << 30) + (256 << 20)
+_JOIN_S = 0.5
+_END_S = 120.0
+OTHERS_LOOK_S = 0.2  # longer than other runs take from one look at the turn to the next
+
+
+def guests_at_once(settings: Settings) -> int:
+    """How many guests measure at the same time on this host: as asked for, or as its CPUs and its memory allow."""
+    machine, storage = settings.machine, settings.storage
+    if machine.guests:
+        return machine.guests
+    each_bytes = machine.memory_bytes + _BESIDE_BYTES + sum(one.size_bytes for one in storage.in_memory.values())
+    return max(1, min(len(os.sched_getaffinity(0)), available_memory_bytes() // each_bytes))
+
+
+@dataclass
+class SharedTurn:
+    """The turn of this process on its host, which jobs at the same time have together.
+
+    It is given back when none is under way. One that was had for long is joined by no further job, so that other runs
+    come to theirs.
+    """
+
+    take: Callable[[Purpose], AbstractContextManager[None]]
+    longest_s: float = 600.0
+    _free: threading.Condition = field(default_factory=threading.Condition, init=False)
+    _taken: ExitStack = field(default_factory=ExitStack, init=False)
+    _until: Deadline | None = field(default=None, init=False)
+    _sharers: int = field(default=0, init=False)
+
+    @contextmanager
+    def __call__(self, purpose: Purpose) -> Iterator[None]:
+        """Have a part in it; raises what taking it raises."""
+        with self._free:
+            while self._until is not None and self._until.expired:
+                self._free.wait()
+            if self._until is None:
+                self._taken.enter_context(self.take(purpose))
+                self._until = Deadline("a turn", self.longest_s)
+            self._sharers += 1
+        try:
+            yield
+        finally:
+            with self._free:
+                self._sharers -= 1
+                if not self._sharers:
+                    self._give_back(self._until)
+                    self._until = None
+                    self._free.notify_all()
+
+    def _give_back(self, until: Deadline | None) -> None:
+        self._taken.close()
+        if until is not None and until.expired:
+            time.sleep(OTHERS_LOOK_S)
+
+
+@dataclass
+class AtOnce:
+    """An :class:`bisector.executor.base.Executor` that has ``local`` do so many jobs at the same time.
+
+    A context manager, behind which no job is under way.
+    """
+
+    local: LocalExecutor
+    count: int
+    _turn: SharedTurn = field(init=False)
+    _news: "queue.SimpleQueue[News | BaseException]" = field(default_factory=queue.SimpleQueue, init=False)
+    _heard: deque[News | BaseException] = field(default_factory=deque, init=False)
+    _waiting: deque[Job] = field(default_factory=deque, init=False)
+    _threads: dict[int, threading.Thread] = field(default_factory=dict, init=False)
+    _needless: set[int] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._turn = SharedTurn(self.local.own_turn)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._needless.update(self._threads)
+        deadline = Deadline("the end of what is under way", _END_S)
+        while alive := [thread for thread in self._threads.values() if thread.is_alive()]:
+            if deadline.expired:
+                raise InfraError(f"{len(alive)} jobs did not end", "ps -eo pid,stat,etime,args --sort=etime | tail")
+            end_all_of(self.local.bench.run_dir)
+            alive[0].join(_JOIN_S)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The name of this host, while it may be given another job."""
+        return (host_id(),) if len(self._threads) < self.count else ()
+
+    def submit(self, job: Job, host: str = "") -> None:
+        """Begin it, or keep it until another one has ended."""
+        self._waiting.append(job)
+        self._begin()
+
+    def next(self) -> News:
+        """Wait for the next news; what is no trouble of a job's, a bug, is raised."""
+        if not self._heard and not self._threads:
+            raise ValueError("no job was submitted")
+        self.wait(None)
+        news = self._heard.popleft()
+        if isinstance(news, BaseException):
+            raise news
+        if not isinstance(news, Progress):
+            self._threads.pop(news.id).join()
+            self._needless.discard(news.id)
+            self._begin()
+        return news
+
+    def wait(self, within_s: float | None) -> bool:
+        """Until there are news, or for so long."""
+        if not self._heard:
+            try:
+                self._heard.append(self._news.get(timeout=within_s))
+            except queue.Empty:
+                return False
+        return True
+
+    def acknowledge(self, id_: int) -> None:
+        """Nothing is kept but in the run directory."""
+
+    def over(self) -> None:
+        """What a run leaves on this host is removed by whoever has begun it."""
+
+    def cancel(self, id_: int) -> None:
+        """A job that is under way ends at the next thing that it tells."""
+        if id_ in self._threads or any(job.id == id_ for job in self._waiting):
+            self._needless.add(id_)
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        """Those that the settings name, or all that are installed."""
+        return self.local.compilers()
+
+    def _begin(self) -> None:
+        while self._waiting and len(self._threads) < self.count:
+            job = self._waiting.popleft()
+            thread = threading.Thread(target=self._do, args=(job,), name=f"job {job.id}", daemon=True)
+            self._threads[job.id] = thread
+            thread.start()
+
+    def _do(self, job: Job) -> None:
+        bench = replace(self.local.bench, tell=partial(self._tell, job.id))
+        local = LocalExecutor(bench, self._turn)
+        try:
+            news = cancelled(job, host_id()) if job.id in self._needless else ended(job, host_id(), local.work)
+        except Interrupted:
+            news = cancelled(job, host_id())
+        except BaseException as error:  # noqa: BLE001 - raised where the news are asked for
+            self._news.put(error)
+            return
+        self._news.put(cancelled(job, host_id()) if job.id in self._needless else news)
+
+    def _tell(self, id_: int, event: Event) -> None:
+        if id_ in self._needless:
+            raise Interrupted("nobody needs it any more")
+        self._news.put(Progress(id_, event))
