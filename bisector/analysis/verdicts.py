@@ -28,6 +28,7 @@ from bisector.analysis.judgement import (
     settle,
     unclear,
 )
+from bisector.analysis.same_again import SameAgain, repeats
 from bisector.analysis.short_fill import BothWays, ShortFill
 from bisector.analysis.soundness import Soundness
 from bisector.analysis.speed import AtSpeed, Speed, host_speed, speed_of
@@ -131,6 +132,22 @@ class Judging:
             and not by_itself.disturbances(trial)
         )
         return host_speed(found, limit)
+
+    @cached_property
+    def same_again(self) -> tuple[SameAgain, ...]:
+        """The trials in counted time on one host that an earlier one should be equal to."""
+        sound = ((n, one) for n, one in self.trials if one.same_kernel_as is None and self._whole_evidence(one).sound)
+        return tuple(repeats(sound))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the guests of a host do the same again, as it was seen."""
+        return bool(self.same_again) and all(one.is_exact for one in self.same_again)
+
+    @cached_property
+    def _told_nothing(self) -> frozenset[int]:
+        """The trials that are the same again, by their numbers."""
+        return frozenset(one.again for one in self.same_again if one.is_exact)
 
     def is_sound(self, trial: Trial) -> bool:
         """Whether the figures of a trial count."""
@@ -261,6 +278,11 @@ class Judging:
             if sha in (None, trial.commit.sha) and trial.same_kernel_as is None and self.is_sound(trial)
         )
 
+    def readings(self) -> Iterator[tuple[Trial, Verdict]]:
+        """Those of them that tell something: one that is the same again does not."""
+        nothing = {id(trial) for one in self.hosts.values() for n, trial in one.trials if n in one._told_nothing}
+        return ((trial, verdict) for trial, verdict in self.sound() if id(trial) not in nothing)
+
     def verdicts(self) -> Iterator[tuple[str, Verdict]]:
         """The settled verdicts on commits as the history has them, in the order in which they were first tried."""
         for sha in dict.fromkeys(trial.commit.sha for _, trial in self.trials if trial.subject.is_commit):
@@ -285,12 +307,18 @@ class Judging:
         ends = Ends(self.score(old.trial), self.score(new.trial), self.objective, self.expected, words)
         if old.trial.origin is None:
             read = (self.scores.get(self.old, []), self.scores.get(self.new, []))
-            if (apart := threshold.told_apart(ends, *read, options.min_ends_ratio)) is None:
+            if (apart := threshold.told_apart(ends, *read, self._least_ratio)) is None:
                 return None
             ends = apart
         if (given := options.threshold_value) is not None:
             return threshold.given(self.objective.score(given), ends)
-        return threshold.from_scores(ends, self.scores, options.min_ends_ratio)
+        return threshold.from_scores(ends, self.scores, self._least_ratio)
+
+    @property
+    def _least_ratio(self) -> float:
+        """By what factor the ends have to differ: where counted time is not exact, as noisy figures have to."""
+        least = self.settings.bisect.min_ends_ratio
+        return max(least, threshold.LEAST_FACTOR) if self.same_again and not self.is_exact else least
 
     @cached_property
     def _line(self) -> Threshold | None:
@@ -306,7 +334,9 @@ class Judging:
     def scores(self) -> dict[str, list[float]]:
         """The scores of every sound trial of whole runs alone, on one host, by the commit's hash."""
         found: defaultdict[str, list[float]] = defaultdict(list)
-        for _, trial in self.trials:
+        for n, trial in self.trials:
+            if n in self._told_nothing:
+                continue
             # The line is found without those whose cache was filled in another way: they are held against it.
             whole = trial.same_kernel_as is None and trial.is_whole
             if whole and not self._soundness.unscored(trial) and self._evidence(trial).sound:

@@ -21,20 +21,14 @@ def measure_both(facts: Facts) -> Submit | Wait | Tell | None:
     Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError` for an end that could not be
     measured, :class:`bisector.core.errors.UserError` when the first that was has no value that can decide.
     """
+    if (first := _unread(facts) or _the_same_again(facts)) is not None:
+        return first
     judging = facts.judging
-    # First what no other host is at: its kernel can be had from there when it is needed here.
-    ends = sorted(
-        zip(facts.task.ends, facts.words, strict=True),
-        key=lambda end: (builds.is_awaited(facts, end[0].sha), facts.is_in_flight(end[0].sha)),
-    )
-    for commit, word in ends:
-        if (judgement := judging.judge(commit.sha)) is None:
-            judging.check_metric(commit.sha)
-            if (first := builds.before_end(facts, commit)) is not None:
-                return first
-            return measure(facts, Subject(commit), f"the {word} end", Outlook())
-        if judgement.verdict is Verdict.SKIP:
-            raise _no_end(facts, commit, word, judgement.why)
+    if any(judging.judge(commit.sha) is None for commit in facts.task.ends):
+        return Wait()
+    for seen in judging.same_again[:1]:
+        if (tell := once(facts, f"exact on {facts.home}", Note(seen.sentence))) is not None:
+            return tell
     line = judging.threshold()
     if line is None:
         return _read_again(facts)
@@ -42,11 +36,41 @@ def measure_both(facts: Facts) -> Submit | Wait | Tell | None:
     return once(facts, f"threshold on {facts.home}", Note(f"{facts.host}: {told}" if facts.is_shared else told))
 
 
+def _unread(facts: Facts) -> Submit | Wait | None:
+    """A trial of an end that is not judged yet, and that this host is not at, or what comes before it."""
+    judging = facts.judging
+    # First what no other host is at: its kernel can be had from there when it is needed here.
+    ends = sorted(
+        zip(facts.task.ends, facts.words, strict=True),
+        key=lambda end: (builds.is_awaited(facts, end[0].sha), facts.is_in_flight(end[0].sha)),
+    )
+    for commit, word in ends:
+        if (judgement := judging.judge(commit.sha)) is not None:
+            if judgement.verdict is Verdict.SKIP:
+                raise _no_end(facts, commit, word, judgement.why)
+        elif not facts.is_in_flight(commit.sha, facts.host):
+            judging.check_metric(commit.sha)
+            return builds.before_end(facts, commit) or measure(facts, Subject(commit), f"the {word} end", Outlook())
+    return None
+
+
+def _the_same_again(facts: Facts) -> Submit | Wait | None:
+    """The old end once more, with the same random numbers, where the guest's time is counted: whether that is exact."""
+    judging, (old, _) = facts.judging, facts.task.ends
+    if not facts.task.settings.machine.is_counted or judging.same_again or judging.judge(old.sha) is None:
+        return None
+    if isinstance(since := judging.since(old.sha), Untestable):
+        raise InfraError(f"the old end {old.short} could not be measured again: {since.why}", "bisector doctor")
+    return measure(facts, Subject(old), "the same once more: is counted time exact here?", Outlook())
+
+
 def _read_again(facts: Facts) -> Submit:
     """A trial of the end that was read less often, since what was read does not tell the ends apart yet."""
     judging = facts.judging
     ends = zip(facts.task.ends, facts.words, strict=True)
-    commit, word = min(ends, key=lambda end: len(judging.scores.get(end[0].sha, ())))
+    commit, word = min(
+        ends, key=lambda end: len(judging.scores.get(end[0].sha, ())) + facts.is_in_flight(end[0].sha, facts.host)
+    )
     if isinstance(since := judging.since(commit.sha), Untestable):
         raise InfraError(f"the {word} end {commit.short} could not be measured again: {since.why}", "bisector doctor")
     number = len(judging.scores.get(commit.sha, ())) + 1

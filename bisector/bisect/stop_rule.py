@@ -16,6 +16,7 @@ from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_
 from bisector.analysis.judgement import Measured, judged_run
 from bisector.analysis.paired import Alike, Counterpart
 from bisector.analysis.short_fill import most_moved
+from bisector.analysis.threshold import LEAST_FACTOR
 from bisector.analysis.verdicts import Judging
 from bisector.core.figures import JobFigures, Run
 from bisector.core.metric import Unit
@@ -43,6 +44,9 @@ def stop_rule(judging: Judging, run_dir: Path, fill: Fill = Fill.WHOLE) -> StopR
     """
     line, workload, objective = judging.threshold(), judging.settings.workload, judging.objective
     if line is None or workload.full_runs or not objective.definition.live:
+        return None
+    # How a run begins differs from the rest of it by less than levels do that are far apart, and by more than others.
+    if abs(line.new - line.old) < math.log(LEAST_FACTOR):
         return None
     threshold = objective.value_of(line.score)
     runtime_s = float(workload.runtime_s)

@@ -1,6 +1,8 @@
 """What is submitted, and what people are told once: the trial of a subject on the setup of the search; pure."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
 
 from bisector.analysis import kernels
 from bisector.analysis.judgement import Again, Measured
@@ -47,8 +49,9 @@ def measure(
     anew = any(one.doubted and one.kernel is None for _, one in judging.trials if one.commit.sha == commit.sha)
     again = recorded.was_tried(commit.sha)
     n = recorded.next_n
+    request = TrialRequest(n, cell, {} if known else others, recorded.compilers, again=again, anew=anew, fill=fill)
     return Submit(
-        TrialRequest(n, cell, {} if known else others, recorded.compilers, again=again, anew=anew, fill=fill),
+        replace(request, guest_seed=_guest_seed(facts, commit)),
         f"trial {commit.sha} on {facts.host}",
         tell=(_planned(facts, commit, purpose, outlook),),
         may_stop_early=not whole,
@@ -56,6 +59,15 @@ def measure(
         alike=commit in facts.task.ends and fill is Fill.SHORT,
         because=because,
     )
+
+
+def _guest_seed(facts: Facts, commit: Commit) -> int:
+    """Another one than those by which a commit was read; but the old end begins with the same one twice."""
+    judging = facts.here.judging
+    if not facts.task.settings.machine.is_counted or (commit.sha == judging.old and not judging.same_again):
+        return 0
+    read = {trial.guest_seed for trial, _ in judging.sound(commit.sha) if trial.is_counted}
+    return next(seed for seed in count() if seed not in read)
 
 
 def once(facts: Facts, key: str, note: Note) -> Tell | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bisector.search.graph import Floats, Mask
-from bisector.search.levels import Levels
+from bisector.search.levels import Expected, Levels
 from bisector.search.likelihood import (
     Cases,
     HostLevels,
@@ -46,6 +46,11 @@ class AtOneRate:
     def ends(self) -> tuple[float, float]:
         """The first scores of both ends."""
         return self.scale.ends
+
+    @property
+    def expected(self) -> Expected:
+        """What is known of levels before any figure."""
+        return self.scale.expected
 
     @property
     def scores(self) -> Floats:

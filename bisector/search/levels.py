@@ -13,14 +13,28 @@ import numpy as np
 
 from bisector.search.graph import Floats
 
-# A spread before any reading is log-normal: half of all are above 6 %, one of six above 15 %, one of six below 2.4 %.
-SPREAD = 0.06
-SPREAD_DEVIATION = math.log(2.5)
 # Nothing is known of a centre, but that it is not thousands of times away from the readings of the ends.
 CENTRE_DEVIATION = 3.0
-# How far a host moves all figures in an hour: some 1 %, up or down.
-DRIFT_DEVIATION = 0.01
 _DENSITY = 0.375  # of Student's t with four degrees of freedom at 0
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What is expected of levels before any reading.
+
+    A spread is log-normal: half of all are above ``spread``, one of six is farther above it than ``spread_deviation``
+    on the log scale, and one of six below. A host moves all figures by some ``drift_deviation`` in an hour, up or down.
+    """
+
+    spread: float
+    spread_deviation: float
+    drift_deviation: float
+
+
+# One of six above 15 %, one of six below 2.4 %; a host that is not what it was an hour ago.
+OF_HOSTS = Expected(0.06, math.log(2.5), 0.01)
+# One of six above 1.5 %, for what a cache makes of nanoseconds, and one of six below 0.06 %; nothing moves.
+OF_COUNTED = Expected(0.003, math.log(5.0), 1e-6)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, Numbers
-from bisector.search.levels import beyond
+from bisector.search.levels import OF_HOSTS, Expected, beyond
 from bisector.search.noise import Rates
 from bisector.search.particles import Particles
 from bisector.search.readings import Kernel, Reading
@@ -54,10 +54,12 @@ class Scale:
     """What figures of a host are seen against.
 
     ``ends`` are the scores of the old end and of the new one, near which their levels are; ``line`` separates verdicts.
+    So much is ``expected`` of levels before any reading.
     """
 
     ends: tuple[float, float]
     line: Line
+    expected: Expected = OF_HOSTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

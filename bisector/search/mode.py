@@ -12,9 +12,7 @@ import numpy as np
 from bisector.search.graph import Floats, Mask
 from bisector.search.levels import (
     CENTRE_DEVIATION,
-    DRIFT_DEVIATION,
-    SPREAD,
-    SPREAD_DEVIATION,
+    Expected,
     Level,
     Levels,
 )
@@ -31,7 +29,7 @@ class Figures(Protocol):
     """All figures of a search, and what they are of under given levels.
 
     ``ends`` are the first scores of the old end and of the new one; ``certain`` is for each figure whether the side of
-    its kernel does not hang on the position of the change.
+    its kernel does not hang on the position of the change; ``expected`` of levels is so much before any figure.
     """
 
     @property
@@ -49,6 +47,10 @@ class Figures(Protocol):
     @property
     def certain(self) -> Mask:
         """For each figure whether its kernel is of one side for sure."""
+
+    @property
+    def expected(self) -> Expected:
+        """What is known of levels before any figure."""
 
     def shares(self, levels: Levels) -> tuple[Floats, Floats]:
         """For each figure the probability that it lies on the old level, and on the new one."""
@@ -80,7 +82,7 @@ class Seen:
         z = (self.scores - level.centre - drift * (self.hours - level.hour)) / level.spread
         return self.shares * 5 / (4 + z * z) / level.spread**2
 
-    def nearer(self, level: Level, drift: float, middle: float) -> Level:
+    def nearer(self, level: Level, drift: float, middle: float, expected: Expected) -> Level:
         """The level that explains the side's scores better: a step of Fisher's scoring, with the prior."""
         precision = self.precision(level, drift)
         weight = precision.sum() + CENTRE_DEVIATION**-2
@@ -91,8 +93,8 @@ class Seen:
         z = (still - centre) / level.spread
         # A reading tells nothing of the spread where the centre is unknown, and n tell of it as n - 1 otherwise would.
         slope = 1 + self.shares @ (5 / (4 + z * z) * z * z - 1)
-        slope -= math.log(level.spread / SPREAD) / SPREAD_DEVIATION**2
-        step = slope / (TELLS_SPREAD * self.count + SPREAD_DEVIATION**-2)
+        slope -= math.log(level.spread / expected.spread) / expected.spread_deviation**2
+        step = slope / (TELLS_SPREAD * self.count + expected.spread_deviation**-2)
         return Level(float(centre), level.spread * math.exp(min(1.0, max(-1.0, step))), hour)
 
 
@@ -101,11 +103,11 @@ Both: TypeAlias = tuple[Seen, Seen]
 
 def likeliest(figures: Figures) -> tuple[Levels, Both]:
     """The levels, and what is seen of the old side and of the new one."""
-    old, new = figures.ends
-    levels, middle = Levels(Level(old, SPREAD), Level(new, SPREAD)), (old + new) / 2
+    (old, new), spread = figures.ends, figures.expected.spread
+    levels, middle = Levels(Level(old, spread), Level(new, spread)), (old + new) / 2
     seen = _seen(figures, levels)
     for _ in range(_ROUNDS):
-        before, levels = levels, _nearer(levels, seen, middle)
+        before, levels = levels, _nearer(levels, seen, middle, figures.expected)
         if _moved(before, levels) < _SETTLED:
             break
         seen = _seen(figures, levels)
@@ -117,12 +119,11 @@ def _seen(figures: Figures, levels: Levels) -> Both:
     return Seen(figures.scores, figures.hours, old), Seen(figures.scores, figures.hours, new)
 
 
-def _nearer(levels: Levels, seen: Both, middle: float) -> Levels:
+def _nearer(levels: Levels, seen: Both, middle: float, expected: Expected) -> Levels:
     """The levels that explain the scores better, and then what both sides' readings move by in an hour."""
-    old, new = (
-        of.nearer(level, levels.drift, middle) for of, level in zip(seen, (levels.old, levels.new), strict=True)
-    )
-    moves, weight = 0.0, DRIFT_DEVIATION**-2
+    pairs = zip(seen, (levels.old, levels.new), strict=True)
+    old, new = (of.nearer(level, levels.drift, middle, expected) for of, level in pairs)
+    moves, weight = 0.0, expected.drift_deviation**-2
     for of, level in zip(seen, (old, new), strict=True):
         precision, apart = of.precision(level, levels.drift), of.hours - level.hour
         moves += float(precision * apart @ (of.scores - level.centre))

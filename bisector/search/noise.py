@@ -20,6 +20,8 @@ _BETTER_LOOKS_WORSE = (0.20, 0.20, 0.25, 0.24, 0.07, 0.04)
 _WORSE_LOOKS_BETTER = (0.70, 0.20, 0.06, 0.02, 0.01, 0.01)
 _LOUD = (0.0, 0.0, 0.0, 0.0, 0.5, 0.5)
 _LOUD_HOSTS = 0.05
+# In counted time no host makes a run worse, or better.
+_COUNTED = (0.93, 0.05, 0.01, 0.005, 0.003, 0.002)
 # The share of kernels that mislead as a whole.
 _STICKY = (0.003, 0.015, 0.05)
 _STICKY_PRIOR = (0.45, 0.40, 0.15)
@@ -96,7 +98,16 @@ class Rates:
         both = np.outer(_WORSE_LOOKS_BETTER, _BETTER_LOOKS_WORSE)
         both = (1 - _LOUD_HOSTS) * both + _LOUD_HOSTS * np.outer(_LOUD, _LOUD)
         both = _updated(both, earlier or Earlier())
-        both = both if new_is_better else both.T
+        return cls._of(both if new_is_better else both.T)
+
+    @classmethod
+    def of_counted(cls) -> Self:
+        """Of guests whose time is counted, and that do the same again."""
+        return cls._of(np.outer(_COUNTED, _COUNTED))
+
+    @classmethod
+    def _of(cls, both: Floats) -> Self:
+        """By the probability of each pair of rates, those of the old side by rows."""
         rates = np.array(_RATES)
         old_as_new, new_as_old, sticky = np.meshgrid(rates, rates, np.array(_STICKY), indexing="ij")
         prior = both[:, :, None] * np.array(_STICKY_PRIOR)

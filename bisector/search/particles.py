@@ -16,9 +16,7 @@ import numpy as np
 from bisector.search.graph import Floats, Numbers
 from bisector.search.levels import (
     CENTRE_DEVIATION,
-    DRIFT_DEVIATION,
-    SPREAD,
-    SPREAD_DEVIATION,
+    Expected,
     Levels,
     Side,
     beyond,
@@ -86,7 +84,8 @@ class Particles:
         mode, seen = likeliest(figures)
         certain = seen[0].only(figures.certain), seen[1].only(figures.certain)
         sample = _Sample.none(figures, mode)
-        for proposal in (_Around.seen(mode, seen), _Around.seen(mode, certain)):
+        expected = figures.expected
+        for proposal in (_Around.seen(mode, seen, expected), _Around.seen(mode, certain, expected)):
             sample = sample.with_draws(proposal)
         sample = sample.with_draws(_Fitted.to(sample.points, sample.posterior))
         return cls._standing_for(sample)
@@ -161,7 +160,7 @@ class _Sample:
     def log_weight(self) -> Floats:
         """What each has beforehand over how densely it was drawn, by the mean of all proposals (Owen and Zhou 2000)."""
         log_density = _log_sum(np.array([one.log_density(self.points) for one in self.proposals]))
-        log_prior = _log_prior(self.points, self.mode, self.figures.ends)
+        log_prior = _log_prior(self.points, self.mode, self.figures)
         found: Floats = log_prior - log_density - np.log(_DRAWN)
         return found
 
@@ -188,12 +187,14 @@ class _Around:
     mode: Levels
     counts: tuple[float, float]
     times_apart: tuple[float, float]
+    expected: Expected
 
     @classmethod
-    def seen(cls, mode: Levels, seen: Both) -> Self:
+    def seen(cls, mode: Levels, seen: Both, expected: Expected) -> Self:
         """Those readings."""
         old, new = seen
-        return cls(mode, (old.count, new.count), (old.time_apart(mode.old.hour), new.time_apart(mode.new.hour)))
+        times_apart = (old.time_apart(mode.old.hour), new.time_apart(mode.new.hour))
+        return cls(mode, (old.count, new.count), times_apart, expected)
 
     def draw(self, z: Floats) -> Floats:
         """Spreads come first: how far a centre may be away hangs on them."""
@@ -212,11 +213,12 @@ class _Around:
 
     def _reach(self, points: Floats) -> Floats:
         """How far each of the unknown reaches, by the spreads of the points."""
-        rows, known = [], np.full(points.shape[1], DRIFT_DEVIATION**-2)
+        rows, known = [], np.full(points.shape[1], self.expected.drift_deviation**-2)
+        before = self.expected.spread_deviation**-2
         for log_spread, count, apart in zip(points[1:4:2], self.counts, self.times_apart, strict=True):
             tells = TELLS_CENTRE * np.exp(-2 * log_spread)
             rows.append(1 / np.sqrt(count * tells + CENTRE_DEVIATION**-2))
-            rows.append(np.full_like(log_spread, 1 / np.sqrt(TELLS_SPREAD * count + SPREAD_DEVIATION**-2)))
+            rows.append(np.full_like(log_spread, 1 / np.sqrt(TELLS_SPREAD * count + before)))
             known = known + apart * tells
         return _WIDER * np.array([*rows, 1 / np.sqrt(known)])
 
@@ -258,18 +260,19 @@ def _sides(points: Floats, mode: Levels) -> tuple[Side, Side]:
     )
 
 
-def _log_prior(points: Floats, mode: Levels, ends: tuple[float, float]) -> Floats:
+def _log_prior(points: Floats, mode: Levels, figures: Figures) -> Floats:
     """What levels have beforehand, but for a constant.
 
     There would be no search had the ends' first readings come in the other order. So that order says nothing, and the
     probability of these readings is divided by the chance of it: levels that are hardly apart come in it half of the
     time only.
     """
+    ends, expected = figures.ends, figures.expected
     middle, sign = sum(ends) / 2, 1.0 if ends[1] >= ends[0] else -1.0
-    log = _log_normal(points[4], 0.0, DRIFT_DEVIATION)
+    log = _log_normal(points[4], 0.0, expected.drift_deviation)
     for centre, log_spread in (points[0:2], points[2:4]):
         log = log + _log_normal(centre, middle, CENTRE_DEVIATION)
-        log = log + _log_normal(log_spread, np.log(SPREAD), SPREAD_DEVIATION)
+        log = log + _log_normal(log_spread, np.log(expected.spread), expected.spread_deviation)
     old, new = _sides(points, mode)
     apart = sign * (new.at(0.0) - old.at(0.0))
     in_order = 1 - beyond(apart / np.hypot(old.spread, new.spread))

@@ -21,6 +21,7 @@ from bisector.search.building import UNKNOWN_SHARE, Build, expected_builds
 from bisector.search.choice import Costs, Problem
 from bisector.search.decision import Search
 from bisector.search.graph import Floats, Mask
+from bisector.search.levels import OF_COUNTED, OF_HOSTS
 from bisector.search.likelihood import Line, Scale, Weighing
 from bisector.search.noise import Earlier, Rates
 from bisector.search.posterior import prior
@@ -78,7 +79,10 @@ class Case:
     def search(self) -> Search:
         """What readings are weighed by, what trials cost, and for how long there may be more."""
         better = self.judging.direction is not Direction.REGRESSION
-        rates = Rates.unknown(new_is_better=better, earlier=self.known.earlier)
+        if self.judging.reference.is_exact:
+            rates = Rates.of_counted()
+        else:
+            rates = Rates.unknown(new_is_better=better, earlier=self.known.earlier)
         return Search(Weighing(rates, self._scales), self._costs, left_min=self.known.left_s / _MIN_S)
 
     @cached_property
@@ -187,8 +191,7 @@ class Case:
     # What trials say.
 
     def _readings(self) -> Iterator[Reading]:
-        sound = self.judging.sound()
-        found = [(self._kernel(trial), trial, verdict) for trial, verdict in sound]
+        found = [(self._kernel(trial), trial, verdict) for trial, verdict in self.judging.readings()]
         counts: dict[tuple[int, Kernel], int] = {}
         for kernel, _, _ in found:
             if kernel is not None:
@@ -250,7 +253,7 @@ class Case:
             first, line = self._first_of_ends(own), judging.line_on(host)
             if len(first) == len(("old", "new")) and line is not None:
                 old, new = map(judging.score, first)
-                found[host] = Scale((old, new), Line(line, above))
+                found[host] = Scale((old, new), Line(line, above), OF_COUNTED if own.is_exact else OF_HOSTS)
         return found
 
     @staticmethod

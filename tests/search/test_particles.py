@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from bisector.core.verdict import Verdict
 from bisector.search.at_one_rate import AtOneRate
 from bisector.search.graph import Floats, Mask
-from bisector.search.levels import Levels, Side, beyond
+from bisector.search.levels import OF_HOSTS, Expected, Levels, Side, beyond
 from bisector.search.likelihood import Cases, HostLevels, Line, Pair, Record, Scale
 from bisector.search.noise import Noise, Rates
 from bisector.search.particles import Particles
@@ -24,6 +24,7 @@ class Halves:
 
     scores: Floats
     hours: Floats
+    expected: Expected = OF_HOSTS
 
     @property
     def ends(self) -> tuple[float, float]:

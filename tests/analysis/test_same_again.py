@@ -1,0 +1,45 @@
+"""Whether trials in counted time are the same again, by the files that came out of their guests."""
+
+from dataclasses import replace
+
+import pytest
+
+from bisector.analysis.same_again import repeats
+from bisector.core.trial import Artifact, Era, Trial
+from tests import examples, fakes
+
+COUNTED = replace(examples.ERA, clock="8 ns an instruction").sealed
+FILES = {"console.log": "c", "full/fio.json": "f", "host.json": "h"}
+
+
+def counted(*, seed: int = 0, era: Era | None = COUNTED, of: int = 1, **files: str) -> Trial:
+    artifacts = tuple(Artifact(name, name, text, 1) for name, text in (FILES | files).items())
+    return replace(fakes.trial(examples.commit(of)), era=era, guest_seed=seed, artifacts=artifacts)
+
+
+def test_equal_files_of_the_guest_are_the_same_to_the_last_bit() -> None:
+    (found,) = repeats([(3, counted()), (5, counted(**{"host.json": "another", "build.log": "new"}))])
+    assert (found.first, found.again, found.is_exact) == (3, 5, True)
+    assert found.sentence.endswith("are the same to the last bit: counted time is exact here")
+
+
+def test_what_differs_is_named() -> None:
+    (found,) = repeats([(3, counted()), (5, counted(**{"console.log": "x", "more.log": "m"}))])
+    assert (found.is_exact, found.unlike) == (False, ("console.log", "more.log"))
+    assert "differ in console.log, more.log" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        counted(seed=1),
+        counted(of=2),
+        counted(era=replace(COUNTED, qemu="9").sealed),
+        counted(era=examples.ERA),
+        replace(counted(), runs=()),
+        replace(counted(), cell=replace(counted().cell, setup=examples.alone("ssd"))),
+    ],
+)
+def test_others_are_not_to_be_equal(other: Trial) -> None:
+    assert list(repeats([(1, counted()), (2, other)])) == []
+    assert list(repeats([(1, other), (2, counted())])) == []

@@ -1,0 +1,164 @@
+"""A search in counted time: it is shown to be exact, small changes are found, and several guests measure at a time."""
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from bisector.bisect.facts import Crew
+from bisector.config import options
+from bisector.core.errors import EndsDoNotReproduce
+from bisector.core.events import Note, OnHost, Planned
+from bisector.core.trial import Artifact, Trial
+from bisector.executor.base import Failed, Finished, Job, News, cancelled
+from bisector.trial.runner import TrialRequest
+from tests import fakes
+from tests.bisect.lab import Lab, lab_of, tried
+from tests.examples import ERA
+from tests.git import histories
+
+COUNTED = options.load({"machine.clock": "instructions"}, directory=Path("/")).settings
+ERA_COUNTED = replace(ERA, clock="8 ns an instruction").sealed
+COMMITS = 49
+CULPRIT = "c31"
+
+
+@dataclass
+class Bench(fakes.FakeExecutor):
+    """Guests that do the same again, unless ``is_exact`` says otherwise.
+
+    The new side is ``effect`` times as fast; by a kernel and the random numbers of its guest, which together make
+    always the same of it, a figure is off by a ``spread``.
+    """
+
+    effect: float = 1.01
+    spread: float = 0.0003
+    is_exact: bool = True
+    seeds: list[int] = field(default_factory=list)
+
+    def measure(self, request: TrialRequest) -> Trial:
+        self.fast_iops, self.seeds = self.slow_iops * self.effect, [*self.seeds, request.guest_seed]
+        key = f"{request.commit.sha}/{request.guest_seed}" + ("" if self.is_exact else f"/{request.n}")
+        self.factor = lambda _: 1 + random.Random(key).gauss(0.0, self.spread)
+        made = super().measure(request)
+        console = Artifact("console.log", f"trials/{request.n:04d}-{request.commit.short}/console.log", key, 1)
+        return replace(made, era=ERA_COUNTED, guest_seed=request.guest_seed, artifacts=(console,))
+
+
+@dataclass
+class Guests:
+    """So many guests at a time of one host, whose trials end in an order that is drawn."""
+
+    bench: Bench
+    count: int
+    order: random.Random
+    open: dict[int, Job] = field(default_factory=dict)
+    cancelled: set[int] = field(default_factory=set)
+    most: int = 0
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        return self.bench.idle if len(self.open) < self.count else ()
+
+    def submit(self, job: Job, host: str = "") -> None:
+        matters = Counter((one.request.commit.sha, type(one.request)) for one in (*self.open.values(), job))
+        assert max(matters.values()) == 1
+        self.open[job.id] = job
+        self.most = max(self.most, len(self.open))
+
+    def next(self) -> News:
+        if not self.open:
+            raise ValueError("no job was submitted")
+        job = self.open.pop(self.order.choice(sorted(self.open)))
+        if job.id in self.cancelled:
+            return cancelled(job, fakes.HOST)
+        self.bench.submit(job)
+        while not isinstance(news := self.bench.next(), Finished | Failed):
+            pass
+        return news
+
+    def wait(self, within_s: float | None) -> bool:
+        return bool(self.open)
+
+    def acknowledge(self, id_: int) -> None:
+        pass
+
+    def cancel(self, id_: int) -> None:
+        self.cancelled.add(id_)
+
+    def over(self) -> None:
+        assert not self.open
+
+    def compilers(self) -> tuple[fakes.Compiler, ...]:
+        return (fakes.GCC,)
+
+
+def lab(path: Path) -> Lab:
+    return lab_of(path, histories.linear(COMMITS), "c0", f"c{COMMITS - 1}", settings=COUNTED)
+
+
+def bench(at: Lab, **more: object) -> Bench:
+    usual = at.engine(CULPRIT)
+    return Bench(usual.is_new, culprit=usual.culprit, **more)  # type: ignore[arg-type] # its own fields
+
+
+def notes(at: Lab) -> list[str]:
+    said = (event.event if isinstance(event, OnHost) else event for event in at.events)
+    return [event.text for event in said if isinstance(event, Note)]
+
+
+@pytest.mark.parametrize(("effect", "spread"), [(1.01, 0.0003), (1.001, 0.00003), (1.03, 0.003), (8.0, 0.02)])
+def test_a_small_change_is_found(tmp_path: Path, effect: float, spread: float) -> None:
+    at = lab(tmp_path)
+    assert at.found(at.bisect(bench(at, effect=effect, spread=spread))) == CULPRIT
+    assert len(at.trials()) <= 16
+    assert sum("the same to the last bit" in text for text in notes(at)) == 1
+
+
+def test_the_old_end_is_read_with_the_same_random_numbers_twice_and_then_with_others(tmp_path: Path) -> None:
+    at = lab(tmp_path)
+    at.bisect(bench(at))
+    seeds = {name: [] for name in ("c0", f"c{COMMITS - 1}", CULPRIT)}
+    for trial in at.trials():
+        if (name := at.names.get(trial.commit.sha)) in seeds:
+            seeds[name].append(trial.guest_seed)
+    assert seeds["c0"][:3] == [0, 0, 1]
+    assert seeds[f"c{COMMITS - 1}"][:2] == [0, 1]
+    assert seeds[CULPRIT][0] == 0
+
+
+def test_what_is_not_exact_is_searched_as_noisy_figures_are(tmp_path: Path) -> None:
+    at = lab(tmp_path)
+    with pytest.raises(EndsDoNotReproduce, match="where 2 times are needed"):
+        at.bisect(bench(at, is_exact=False))
+    assert any("differ in console.log: counted time is not exact here" in text for text in notes(at))
+
+
+def test_ends_that_are_the_same_but_for_what_random_numbers_make_are_no_change(tmp_path: Path) -> None:
+    at = lab(tmp_path)
+    with pytest.raises(EndsDoNotReproduce):
+        at.bisect(bench(at, effect=1.0, spread=0.01))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("effect", [1.01, 8.0])
+def test_several_guests_at_a_time_come_to_the_same(tmp_path: Path, seed: int, effect: float) -> None:
+    at = lab(tmp_path)
+    at.crew = Crew(guests=2)
+    guests = Guests(bench(at, effect=effect), 2, random.Random(seed))
+    assert at.found(at.bisect(guests)) == CULPRIT
+    assert guests.most == 2
+    places = {event.host for event in at.events if isinstance(event, OnHost) and isinstance(event.event, Planned)}
+    assert places == {"guest 1", "guest 2"}
+    assert len(tried(at)) <= 20
+
+
+def test_a_process_that_is_killed_goes_on_with_all_its_guests(tmp_path: Path) -> None:
+    at = lab(tmp_path)
+    at.crew = Crew(guests=2)
+    for kill_at in (2, 4, 7):
+        with pytest.raises(fakes.Killed):
+            at.bisect(Guests(bench(at, kill_at=kill_at), 2, random.Random(1)))
+    assert at.found(at.bisect(Guests(bench(at), 2, random.Random(1)))) == CULPRIT
