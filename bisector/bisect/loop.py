@@ -30,7 +30,7 @@ from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
 from bisector.config import Settings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptCancelled
-from bisector.core.events import Event, Listener, Note, OnHost
+from bisector.core.events import Event, Listener, Note, OnHost, Places
 from bisector.core.trial import Fill
 from bisector.core.verdict import State, Strategy
 from bisector.executor.base import (
@@ -67,9 +67,12 @@ class Bisection:
     _heard: Heard = field(default_factory=Heard, init=False)
     _in_flight: dict[int, Submit | None] = field(default_factory=dict, init=False)
     _since_s: dict[int, float] = field(default_factory=dict, init=False)
-    _places: dict[int, str] = field(default_factory=dict, init=False)
+    _places: Places = field(init=False)
     _delayed: dict[int, tuple[Deadline, Job]] = field(default_factory=dict, init=False)
     _recorded: tuple[Moment, Recorded] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._places = Places(self.task.crew.guests)
 
     def run(self) -> Done:
         """Go on until there is what was asked for.
@@ -118,8 +121,7 @@ class Bisection:
         return Facts(self.task, self._recorded[1], self._heard, since_min=since_min)
 
     def _submit(self, submit: Submit) -> None:
-        place = self._free_place()
-        self._tell(submit.tell, place)
+        self._tell(submit.tell, self._places.free)
         if submit.wait_s and not self._in_flight:
             self.pause(submit.wait_s)
         request = submit.request
@@ -130,15 +132,10 @@ class Bisection:
             self._delayed[id_] = Deadline("the next attempt", submit.wait_s), Job(id_, request)
         else:
             self.executor.submit(Job(id_, request), submit.host)
-        self._in_flight[id_], self._since_s[id_], self._places[id_] = submit, time.monotonic(), place
+        self._in_flight[id_], self._since_s[id_] = submit, time.monotonic()
+        self._places.take(id_)
         if submit.because is not None:
             self._heard = replace(self._heard, chose_by=submit.because)
-
-    def _free_place(self) -> str:
-        """What a person calls the next of several guests that measure at a time; nothing where there is one."""
-        guests = self.task.crew.guests
-        names = (f"guest {number}" for number in range(1, guests + 1)) if guests > 1 else iter(())
-        return next((name for name in names if name not in self._places.values()), "")
 
     def _rule(self, submit: Submit, fill: Fill) -> StopRule | None:
         """By which its last run may end early, from the logs of earlier ones; None for a whole one."""
@@ -167,7 +164,7 @@ class Bisection:
         match news:
             case Progress(id=id_, event=event):
                 submit = self._in_flight.get(id_)
-                self._tell((event,), self._places.get(id_) or (submit.host if submit is not None else ""))
+                self._tell((event,), self._places.of(id_) or (submit.host if submit is not None else ""))
             case Finished() | Failed():
                 self._hear(news)
 
@@ -176,7 +173,7 @@ class Bisection:
         if submit is not None and isinstance(asked := submit.request, TrialRequest):
             news = of_its_job(news, asked.n, asked.commit.sha, asked.cell)
         self._since_s.pop(news.id, None)
-        self._places.pop(news.id, None)
+        self._places.leave(news.id)
         failed = heard.failures.get(news.host, ())
         if isinstance(news, Finished):
             failed = ()

@@ -4,6 +4,7 @@ One thread owns the state, and the state is the store's facts. Killed at any mom
 the same facts. What was in flight is heard by that one where the hosts are others, and else lost, and measured again.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from bisector.compare.earlier import given_up_before, usable_compilers
 from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure, Wait
 from bisector.compare.trouble import Standing, named
 from bisector.core.errors import AttemptFailed, AttemptLost, BisectorError, TrialRefused
-from bisector.core.events import Event, Listener, Note, OnHost, Planned, TrialJudged
+from bisector.core.events import Event, Listener, Note, OnHost, Places, Planned, TrialJudged
 from bisector.core.subject import Cell, Compiler, Kernel
 from bisector.core.trial import Fault, Trial
 from bisector.core.verdict import Terms, Verdict
@@ -60,8 +61,10 @@ class Comparison:
     _standing: Standing = field(init=False)
     _told: set[tuple[str, int]] = field(default_factory=set, init=False)
     _seen: set[str] = field(default_factory=set, init=False)
+    _places: Places = field(init=False)
 
     def __post_init__(self) -> None:
+        self._places = Places(self.equipment.crew.guests)
         self._standing = Standing(self.plan.setups[0].settings.retries)
 
     def run(self) -> Done:
@@ -122,8 +125,8 @@ class Comparison:
 
     def _idle(self) -> list[str]:
         """The hosts that have nothing to do; what one of them has done may not be heard yet."""
-        at_work = {one.submitted.host for one in self._given.values()}
-        return [host for host in self.equipment.executor.idle if host not in at_work]
+        at_work = Counter(one.submitted.host for one in self._given.values())
+        return [host for host in self.equipment.executor.idle if at_work[host] < self.equipment.crew.guests]
 
     def _tell_given_up(self, asked: Facts) -> None:
         """Of a host that could go on and is not used for a setup any more, it is told once; the others go on."""
@@ -159,7 +162,7 @@ class Comparison:
         )
 
     def _asked(self, facts: Facts, host: str) -> Facts:
-        under_way = {one.submitted.host: one.work for one in self._given.values()}
+        under_way = tuple(one.work for one in self._given.values())
         return replace(facts, host=host, under_way=under_way, only_builds=host in self.equipment.crew.builders)
 
     def _there(self) -> Iterator[str]:
@@ -184,7 +187,8 @@ class Comparison:
         arm, planned = self.plan.arms[measure.arm], self.plan.setups[block.setup]
         runs = self.plan.extent.runs
         of = "" if self.plan.extent.until is not None or block.round > runs else f" of {runs}"
-        self._say(host, Planned(n, arm.commit, f"{arm.name}, {planned.setup}, block {block.round}{of}", 0, 0))
+        purpose = f"{arm.name}, {planned.setup}, block {block.round}{of}"
+        self._say(self._places.free or host, Planned(n, arm.commit, purpose, 0, 0))
         request = TrialRequest(
             n,
             Cell(arm.subject, planned.setup),
@@ -193,6 +197,7 @@ class Comparison:
             again=schedule.tries_again(blocks, block, host),
             settings=self.plan.settings(block.setup, measure.arm),
             seed=block.seed,
+            guest_seed=block.seed if planned.settings.machine.is_counted else 0,
             image=None if arm.subject.is_built else arm.file,
             kernel=self._kernel(blocks, measure.arm),
         )
@@ -202,6 +207,7 @@ class Comparison:
         id_ = self.store.add(submitted)
         self.equipment.executor.submit(Job(id_, request), submitted.host)
         self._given[id_] = _Given(submitted, work)
+        self._places.take(id_)
 
     def _kernel(self, blocks: Blocks, arm: int) -> Kernel | None:
         """What was measured of an arm, with the .config that this run keeps, if there is one."""
@@ -228,9 +234,11 @@ class Comparison:
             raise next(reversed(self._standing.set_aside.values()))
 
     def _take(self, news: News) -> None:
+        if not isinstance(news, Progress):
+            self._places.leave(news.id)
         if isinstance(news, Progress):
             given = self._given.get(news.id)
-            self._say(given.submitted.host if given is not None else "", news.event)
+            self._say(self._places.of(news.id) or (given.submitted.host if given is not None else ""), news.event)
         elif (given := self._given.pop(news.id, None)) is None:
             self._take_late(news)
         elif isinstance(news := self._of_its_job(news, given.submitted, given.work), Failed):
@@ -349,6 +357,6 @@ class Comparison:
         return one.commit.short + (f" with {one.file.name}" if one.file is not None else "")
 
     def _say(self, host: str, event: Event) -> None:
-        """Tell what happens, and on which host where there are several."""
-        several = len(self._seen) > 1 or self.equipment.crew.builders
+        """Tell what happens, and on which host, or for which of its guests, where there are several."""
+        several = len(self._seen) > 1 or self.equipment.crew.builders or host not in self._seen
         self.tell(OnHost(host, event) if host and several and not isinstance(event, OnHost) else event)

@@ -86,8 +86,8 @@ class Facts:
 
     Of the record: the blocks, the seconds that were spent, and the last budget that was given, if any was.
     ``installed`` are the compilers of the settings, or those of the coordinator, the preferred one first. ``host`` is
-    the one that is idle; ``under_way`` has what others do, by their names, None for work of which nothing is known but
-    that; ``submitted`` has the hosts that are at work on blocks, or fell silent at it, by the numbers of these;
+    the one that is idle; ``under_way`` is all that is being done, None for work of which nothing is known but that;
+    ``submitted`` has the hosts that are at work on blocks, or fell silent at it, by the numbers of these;
     ``there`` are all that can measure, also this one. Without a ``host`` everything is of one.
     """
 
@@ -96,7 +96,7 @@ class Facts:
     installed: tuple[Compiler, ...] = ()
     given: Budget | None = None
     host: str = ""
-    under_way: Mapping[str, Build | Measure | None] = field(default_factory=dict)
+    under_way: tuple[Build | Measure | None, ...] = ()
     submitted: Mapping[int, str] = field(default_factory=dict)
     there: frozenset[str] = frozenset()
     only_builds: bool = False
@@ -154,17 +154,22 @@ def _build(facts: Facts) -> Build | Wait | None:
 
 def _being_built(facts: Facts) -> set[tuple[str, str]]:
     arms = facts.blocks.plan.arms
-    return {arms[work.arm].subject.built_of for work in facts.under_way.values() if isinstance(work, Build)}
+    return {arms[work.arm].subject.built_of for work in facts.under_way if isinstance(work, Build)}
 
 
 def _going_on(facts: Facts) -> Measure | None:
-    """The next trial of a block that this host has begun, or that nobody has begun to measure."""
+    """The next trial of a block that this host has begun, or that nobody has begun to measure.
+
+    A host that measures several at a time is not to be given the same twice.
+    """
     blocks = facts.blocks
+    places = {work.place for work in facts.under_way if isinstance(work, Measure)}
     for block in blocks.blocks:
         if blocks.state(block) is not BlockState.OPEN or not (facts.is_own(block) or not facts.home(block)):
             continue
-        if _wanted_of(facts, block.setup, before=block):
-            return Measure(block, blocks.left(block)[0])
+        left = [arm for arm in blocks.left(block) if Place(block.n, arm) not in places]
+        if left and _wanted_of(facts, block.setup, before=block):
+            return Measure(block, left[0])
     return None
 
 

@@ -41,7 +41,7 @@ def of_work_s(database: Database) -> float:
     Seconds in which a host had several jobs count once. Work of before hosts had names is everybody's.
     """
     spans = _work_by_host(database, frozenset(Work))
-    seconds = {host: _of_any_s(sorted(of_host, key=_began)) for host, of_host in spans.items()}
+    seconds = {host: _of_any_s(sorted(of_host, key=lambda span: span[0]["id"])) for host, of_host in spans.items()}
     of_all = seconds.pop("", 0.0)
     return of_all + max(seconds.values(), default=0.0)
 
@@ -65,12 +65,8 @@ def _work_by_host(database: Database, kinds: Collection[Work]) -> dict[str, list
     return found
 
 
-def _began(span: _Span) -> datetime:
-    return datetime.fromisoformat(span[0]["at"])
-
-
 def _of_any_s(spans: Sequence[_Span]) -> float:
-    """Seconds of all spans, which are given by their beginnings; those in which there are several once."""
+    """Seconds of all spans, in the order in which they began; those in which there are several once."""
     total_s, last = 0.0, None
     for begin, end in spans:
         before_s = 0.0 if last is None else max(0.0, _between_s(begin, last))  # until the latest end so far

@@ -1,10 +1,13 @@
 """Whether trials in counted time are the same again, by the files that came out of their guests."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bisector.analysis.same_again import repeats
+from bisector.analysis.verdicts import Judging
+from bisector.config import options
 from bisector.core.trial import Artifact, Era, Trial
 from tests import examples, fakes
 
@@ -43,3 +46,14 @@ def test_what_differs_is_named() -> None:
 def test_others_are_not_to_be_equal(other: Trial) -> None:
     assert list(repeats([(1, counted()), (2, other)])) == []
     assert list(repeats([(1, other), (2, counted())])) == []
+
+
+def test_a_trial_that_is_the_same_again_is_no_further_reading() -> None:
+    settings = options.load({"machine.clock": "instructions"}, directory=Path("/")).settings
+    old, again, other = counted(), counted(), counted(seed=1, **{"console.log": "o"})
+    new = replace(counted(of=2), runs=fakes.trial(examples.commit(2), fakes.FAST_IOPS).runs)
+    judging = Judging(settings, tuple(enumerate((old, new, again, other), 1)), old.commit.sha, new.commit.sha)
+    assert judging.is_exact
+    assert len(judging.scores[old.commit.sha]) == 2
+    assert [trial for trial, _ in judging.readings()] == [old, new, other]
+    assert len(judging.sound()) == 4

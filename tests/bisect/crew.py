@@ -1,6 +1,7 @@
 """Several hosts as an executor, each a bench of its own: what they do ends in any order."""
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -51,6 +52,55 @@ class Fleet:
 
     def acknowledge(self, id_: int) -> None:
         self.acknowledged.append(id_)
+
+    def cancel(self, id_: int) -> None:
+        self.cancelled.add(id_)
+
+    def over(self) -> None:
+        assert not self.open
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        return (fakes.GCC,)
+
+
+@dataclass
+class Guests:
+    """So many guests at a time of one host, whose trials end in an order that is drawn."""
+
+    bench: fakes.FakeExecutor
+    count: int
+    order: random.Random
+    open: dict[int, Job] = field(default_factory=dict)
+    cancelled: set[int] = field(default_factory=set)
+    most: int = 0
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        return self.bench.idle if len(self.open) < self.count else ()
+
+    def submit(self, job: Job, host: str = "") -> None:
+        requests = (one.request for one in (*self.open.values(), job))
+        matters = Counter((type(one), one.commit.sha, getattr(one, "seed", None)) for one in requests)
+        assert max(matters.values()) == 1
+        self.open[job.id] = job
+        self.most = max(self.most, len(self.open))
+
+    def next(self) -> News:
+        if not self.open:
+            raise ValueError("no job was submitted")
+        job = self.open.pop(self.order.choice(sorted(self.open)))
+        if job.id in self.cancelled:
+            return cancelled(job, fakes.HOST)
+        self.bench.submit(job)
+        while not isinstance(news := self.bench.next(), Finished | Failed):
+            pass
+        return news
+
+    def wait(self, within_s: float | None) -> bool:
+        return bool(self.open)
+
+    def acknowledge(self, id_: int) -> None:
+        pass
 
     def cancel(self, id_: int) -> None:
         self.cancelled.add(id_)

@@ -1,7 +1,6 @@
 """A search in counted time: it is shown to be exact, small changes are found, and several guests measure at a time."""
 
 import random
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,9 +11,9 @@ from bisector.config import options
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note, OnHost, Planned
 from bisector.core.trial import Artifact, Trial
-from bisector.executor.base import Failed, Finished, Job, News, cancelled
 from bisector.trial.runner import TrialRequest
 from tests import fakes
+from tests.bisect.crew import Guests
 from tests.bisect.lab import Lab, lab_of, tried
 from tests.examples import ERA
 from tests.git import histories
@@ -45,54 +44,6 @@ class Bench(fakes.FakeExecutor):
         made = super().measure(request)
         console = Artifact("console.log", f"trials/{request.n:04d}-{request.commit.short}/console.log", key, 1)
         return replace(made, era=ERA_COUNTED, guest_seed=request.guest_seed, artifacts=(console,))
-
-
-@dataclass
-class Guests:
-    """So many guests at a time of one host, whose trials end in an order that is drawn."""
-
-    bench: Bench
-    count: int
-    order: random.Random
-    open: dict[int, Job] = field(default_factory=dict)
-    cancelled: set[int] = field(default_factory=set)
-    most: int = 0
-
-    @property
-    def idle(self) -> tuple[str, ...]:
-        return self.bench.idle if len(self.open) < self.count else ()
-
-    def submit(self, job: Job, host: str = "") -> None:
-        matters = Counter((one.request.commit.sha, type(one.request)) for one in (*self.open.values(), job))
-        assert max(matters.values()) == 1
-        self.open[job.id] = job
-        self.most = max(self.most, len(self.open))
-
-    def next(self) -> News:
-        if not self.open:
-            raise ValueError("no job was submitted")
-        job = self.open.pop(self.order.choice(sorted(self.open)))
-        if job.id in self.cancelled:
-            return cancelled(job, fakes.HOST)
-        self.bench.submit(job)
-        while not isinstance(news := self.bench.next(), Finished | Failed):
-            pass
-        return news
-
-    def wait(self, within_s: float | None) -> bool:
-        return bool(self.open)
-
-    def acknowledge(self, id_: int) -> None:
-        pass
-
-    def cancel(self, id_: int) -> None:
-        self.cancelled.add(id_)
-
-    def over(self) -> None:
-        assert not self.open
-
-    def compilers(self) -> tuple[fakes.Compiler, ...]:
-        return (fakes.GCC,)
 
 
 def lab(path: Path) -> Lab:

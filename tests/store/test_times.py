@@ -1,6 +1,7 @@
 """How long processes were at it, from planted records."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -94,3 +95,17 @@ def test_across_a_boot_there_is_only_the_wall_clock(
     record(10, TRIAL)
     record(50, Ended(1, Ending.DONE), wrong_s=wrong_s, boot="b")
     assert times.of_work_s(store.database) == spent_s
+
+
+def test_seconds_of_several_jobs_of_a_host_at_a_time_count_once(store: Store, record: Record) -> None:
+    here, there = (replace(TRIAL, host=host) for host in ("one", "two"))
+    record(0, here)  # 1
+    record(10, here)  # 2, within the first
+    record(15, there)  # 3
+    record(20, Ended(2, Ending.DONE))
+    record(30, here)  # 4, longer than the first
+    record(50, Ended(1, Ending.DONE))
+    record(70, Ended(4, Ending.DONE), Ended(3, Ending.DONE))
+    record(80, here)  # 5, alone
+    record(85, Ended(5, Ending.DONE))
+    assert times.of_work_s(store.database) == 75.0

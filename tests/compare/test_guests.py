@@ -1,0 +1,45 @@
+"""A comparison in counted time: several guests of one host measure at a time, also of one block."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bisector.bisect.equipment import Equipment
+from bisector.bisect.facts import Crew
+from bisector.compare import session
+from bisector.compare.schedule import Done
+from bisector.config import Settings
+from bisector.core.events import Listener, OnHost, Planned
+from bisector.git.repository import Repository
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
+from tests import fakes
+from tests.bisect.crew import Guests
+from tests.compare import planted
+from tests.compare.desk import Desk
+
+RUNS = 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_trial_is_measured_once_whatever_ends_first(desk: Desk, seed: int) -> None:
+    desk.begin("c0", "c3", stacks=("lvmcache", "hdd"), runs=RUNS)
+    values = planted.by_name(desk.shas, {"c0": 1_000.0, "c3": 1_300.0})
+    guests = Guests(planted.Bench(value=values), 2, random.Random(seed))
+
+    @contextmanager
+    def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
+        yield Equipment(guests, fakes.FakeKin(repository), desk.waited_s.append, (), Crew(guests=2))
+
+    run = RunDirectory.open(desk.place / "run")
+    with run.lock(), Store.open(run.database) as store:
+        assert session.go_on(run, store, desk.told.append, equip) == Done(f"{RUNS} blocks on each setup")
+    blocks = desk.blocks()
+    assert [len(blocks.counted(setup)) for setup in (0, 1)] == [RUNS, RUNS]
+    assert len(blocks.blocks) == 2 * RUNS
+    assert guests.most == 2
+    places = {event.host for event in desk.told if isinstance(event, OnHost) and isinstance(event.event, Planned)}
+    assert places == {"guest 1", "guest 2"}
