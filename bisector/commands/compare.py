@@ -25,7 +25,7 @@ from bisector.commands.arguments import (
 )
 from bisector.commands.equip import add_hosts, equip_of, remember
 from bisector.commands.notice import Notice
-from bisector.commands.output import note, warn, write
+from bisector.commands.output import note, note_time, warn, write
 from bisector.compare import session
 from bisector.compare.forecast import forecast, forecast_rows
 from bisector.compare.plan import Asked, planned, warnings
@@ -155,6 +155,7 @@ def compare(arguments: argparse.Namespace) -> int:
     with Notice(asked.settings[0].notify.command) as notice, begun as (run, store):
         remember(run, arguments.hosts)
         plan, _ = session.plan_of(store)
+        note_time(asked.settings[0].machine.time)
         for text in warnings(plan):
             note(f"bisector: {text}")
         ends = comparison.Ends(notice, tuple(arguments.fail_on), quiet=arguments.quiet, as_json=arguments.json)

@@ -33,7 +33,7 @@ from bisector.commands.arguments import (
 from bisector.commands.equip import add_hosts, equip_of, remember
 from bisector.commands.forecasting import forecast_of
 from bisector.commands.notice import Notice, add_notify
-from bisector.commands.output import note, warn, write
+from bisector.commands.output import note, note_time, warn, write
 from bisector.config import options
 from bisector.config.option_table import rows
 from bisector.core.errors import UserError
@@ -192,6 +192,7 @@ def start(arguments: argparse.Namespace) -> int:
     begun = session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None)
     with Notice(settings.notify.command) as notice, begun as (run, store):
         remember(run, arguments.hosts)
+        note_time(settings.machine.time)
         if arguments.budget is not None and not arguments.quiet:
             reach = forecast_of(asked).reach
             note(f"bisector: {reach.sentence if reach is not None else ''}")
@@ -243,6 +244,7 @@ def step(arguments: argparse.Namespace) -> int:
         wanted = asked.settings.bisect
         at = wanted.objective.text(wanted.threshold_value or 0.0)
         note(f"bisector: the step at {at} ({wanted.metric}), between {asked.old[:12]} and {asked.new[:12]}")
+    note_time(asked.settings.machine.time)
     with Notice(asked.settings.notify.command) as notice, session.begun(asked, arguments.to, warn) as (new, new_store):
         return _conclude(new, new_store, notice, quiet=arguments.quiet, equip=equip_of(None))
 
@@ -278,6 +280,7 @@ def test(arguments: argparse.Namespace) -> int:
             storage = settings.storage
             check_tree(repository, [commit], storage.stack, storage.layers, settings.further_features)
             checks.check(settings, run.path, warn)
+            note_time(settings.machine.time)
             process.reap(run.path)
             if not run.database.exists():
                 settings = keep_inputs(settings, run.path)

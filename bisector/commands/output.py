@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from bisector.core.errors import Finding, InfraError, UserError
+from bisector.core.guest_time import GuestTime
 from bisector.core.printable import clean, clean_lines
 from bisector.host import locks
 from bisector.host.locks import Purpose
@@ -39,6 +40,12 @@ def note(text: str) -> None:
 def warn(finding: Finding) -> None:
     """What of this machine is no reason not to begin, on standard error."""
     note(f"bisector: {finding.warning}")
+
+
+def note_time(time: GuestTime) -> None:
+    """Tell on standard error what figures do not show by the clock that was chosen."""
+    if time.warning:
+        note(f"bisector: {time.warning}")
 
 
 def note_turn() -> None:

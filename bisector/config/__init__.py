@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from bisector.core.guest_time import BY_THE_HOST, GuestTime
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.verdict import Direction, Strategy, Terms
@@ -136,6 +137,11 @@ class MachineSettings:
     def is_counted(self) -> bool:
         """Whether the guest's time is that of its instructions."""
         return self.clock is GuestClock.INSTRUCTIONS
+
+    @property
+    def time(self) -> GuestTime:
+        """What makes the guest's time pass."""
+        return GuestTime(kind="instructions", instruction_ns=self.instruction_ns) if self.is_counted else BY_THE_HOST
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from bisector.report.sections import (
     answer_sentence,
     candidate_lines,
     circumstances,
+    clock_sentence,
     confirmation,
     quoted,
     sections,
@@ -338,6 +339,10 @@ def _terms(report: Report, envelope: Envelope) -> Iterator[str]:
         yield from fill(terms_sentence(report))
 
 
+def _clock(report: Report, envelope: Envelope) -> Iterator[str]:
+    yield from fill(clock_sentence(report))
+
+
 def _keys(report: Report, envelope: Envelope) -> Iterator[str]:
     """What a robot's letter has between its first sentences and its figures."""
     kernels = [row.shown.trial.kernel for row in report.rows if row.shown.trial.kernel is not None]
@@ -411,6 +416,7 @@ _PARTS: tuple[Callable[[Report, Envelope], Iterator[str]], ...] = (
     _sides,
     _sure,
     _terms,
+    _clock,
     _banner,
     _keys,
     _tags,

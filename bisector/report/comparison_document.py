@@ -4,6 +4,7 @@ import math
 from typing import Annotated, Literal
 
 from bisector.analysis.comparison import CONFIDENCE, Outcome, Scale
+from bisector.core.guest_time import GuestTime
 from bisector.core.json_document import SCHEMA, Record, text
 from bisector.core.metric import Better, Unit
 from bisector.core.verdict import State
@@ -153,6 +154,7 @@ class ComparisonDocument(Record, frozen=True, kw_only=True):
     stacks: Annotated[tuple[ComparedStacks, ...], "exploratory: each kernel and stack but the first one"]
     exploratory: Annotated[tuple[ComparedRow, ...], "every other metric of the judged runs that is not always zero"]
     means: Annotated[tuple[ComparedMean, ...], "each kernel over all setups"]
+    clock: Annotated[GuestTime, "what makes the guests' time pass"]
     sentences: Annotated[tuple[str, ...], "what is to be known beside the values"]
     blocks: Annotated[tuple[ComparedBlock, ...], "every block, also those that do not count"]
     seed: Annotated[int, "seed that the order was drawn from"]
@@ -190,6 +192,7 @@ def document(report: ComparisonReport) -> ComparisonDocument:
         stacks=tuple(map(_stacks, stack_contrasts(result.rows))),
         exploratory=tuple(map(_row, result.exploratory)),
         means=tuple(map(_mean, result.means)),
+        clock=result.clock,
         sentences=tuple(sentences(result)),
         blocks=tuple(map(_block, report.blocks)),
         seed=report.seed,

@@ -207,6 +207,8 @@ def sentences(result: Result) -> Iterator[str]:
     yield from (
         f"{one} and {other} are the same kernel: only noise differs between them." for one, other in result.equal
     )
+    if result.clock.sentence:
+        yield result.clock.sentence
     yield from _of_placebo(result)
     yield from _of_hosts(result)
     yield from _of_blocks(result)

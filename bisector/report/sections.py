@@ -134,6 +134,12 @@ def terms_sentence(report: Report) -> str:
     )
 
 
+def clock_sentence(report: Report) -> str:
+    """What the figures do not show by the guests' clock; empty by the host's."""
+    clock = report.bisection.clock
+    return clock.sentence if clock is not None else ""
+
+
 _NOT_SEARCHED = {
     State.MEASURED: "Nothing is searched",
     State.IMPORTED: "These results were imported, and do not tell the first commit with a change",
@@ -172,6 +178,8 @@ def _answer(report: Report) -> Iterator[Block]:
         yield Listing(tuple(quoted(commit) for commit in view.skips_in_the_way[:_LISTED]))
     if view.trials and view.direction is not None:
         yield Paragraph(terms_sentence(report))
+    if said := clock_sentence(report):
+        yield Paragraph(said)
     if view.seen_again:
         yield Paragraph(f"Seen again {view.seen_again}.")
 

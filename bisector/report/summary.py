@@ -160,6 +160,11 @@ def _host(view: BisectionView, width: int) -> list[Line]:
     return _labelled("host", wrapped(hosts, width - _LABEL_WIDTH), width)
 
 
+def _clock(view: BisectionView, width: int) -> list[Line]:
+    warning = view.clock.warning if view.clock is not None else ""
+    return _labelled("clock", _sentences(warning, width) if warning else [], width, Role.WEAK)
+
+
 def _origin(view: BisectionView, width: int) -> list[Line]:
     """Facts of others are not as good as ours: what nobody knows of them is said."""
     tools = dict.fromkeys(trial.trial.origin.tool for trial in view.trials if trial.trial.origin is not None)
@@ -210,6 +215,7 @@ _CIRCUMSTANCES = (
     _kernels,
     _config,
     _host,
+    _clock,
     _origin,
     _infra,
     _controls,

@@ -351,6 +351,7 @@ def result_of(blocks: Blocks) -> Result:
         equal=kernels.equal(plan, blocks.placed),
         several=kernels.several(plan, blocks.compared),
         unlike=kernels.unlike(plan, blocks.compared),
+        clock=plan.setups[0].settings.machine.time,
     )
 
 

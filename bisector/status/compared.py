@@ -12,6 +12,7 @@ from statistics import fmean
 
 from bisector.analysis.comparison import ALPHA, Decision, Effect
 from bisector.analysis.verdicts import host_of
+from bisector.core.guest_time import BY_THE_HOST, GuestTime
 from bisector.core.metric import Better, named
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
@@ -181,6 +182,7 @@ class Result:
     unlike: tuple[tuple[str, str], ...] = ()
     thin: tuple[str, ...] = ()
     hosts: Mapping[str, int] = field(default_factory=dict)
+    clock: GuestTime = BY_THE_HOST
 
     @property
     def tested(self) -> int:

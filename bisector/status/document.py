@@ -7,6 +7,7 @@ kernel and fio gave them (not cleaned for a terminal). :mod:`bisector.status.doc
 from typing import Annotated, Literal, TypeAlias
 
 from bisector.core.figures import Contention, DiskFigures, EarlyStop, JobFigures
+from bisector.core.guest_time import GuestTime
 from bisector.core.json_document import SCHEMA, DecidingMetric, NamedCommit, Record
 from bisector.core.subject import Kernel, Kind, Relevance, Setup
 from bisector.core.trial import Artifact, Control, DiskQueue, Era, Fault, Fill, Origin, Stage, Taken
@@ -16,6 +17,7 @@ from bisector.status.view import HostThreshold, InfraFaultView, LevelView, Optio
 Schema: TypeAlias = Annotated[Literal[2], SCHEMA]
 Objective: TypeAlias = Annotated[DecidingMetric, "what decides"]
 Threshold: TypeAlias = Annotated[float | None, "value between the two sides; `null` until both ends are measured"]
+Clock: TypeAlias = Annotated[GuestTime | None, "what makes the guests' time pass; `null` where others measured"]
 SeenAgain: TypeAlias = Annotated[
     str | None,
     "how the verdicts compare with those by the metric that `--metric` names, one sentence; `null` without that option",
@@ -221,6 +223,7 @@ class Status(Record, frozen=True, kw_only=True):
     reused: Annotated[int, "number of commits with the kernel of one that was measured"]
     trials: Annotated[tuple[JudgedTrial, ...], "in the order of measuring"]
     baselines: Annotated[tuple[Baseline, ...], "the disks alone"]
+    clock: Clock
     infra_faults: Annotated[tuple[InfraFaultView, ...], "infrastructure errors, which are never a verdict"]
     controls: Annotated[tuple[Control, ...], "ends that were tried again because of the faults of other commits"]
     budget: Annotated[Budget | None, "for how long it may be measured; `null` if for as long as it takes"] = None
@@ -238,6 +241,7 @@ class VerdictTable(Record, frozen=True, kw_only=True):
     objective: Objective
     threshold: Threshold
     seen_again: SeenAgain
+    clock: Clock
     trials: Annotated[tuple[JudgedTrial, ...], "in the order of measuring"]
 
 

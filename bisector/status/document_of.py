@@ -58,6 +58,7 @@ def status(view: BisectionView) -> Status:
         reused=view.reused,
         trials=tuple(judged(trial, view.terms, view.belief) for trial in view.trials),
         baselines=tuple(map(_baseline, view.baselines)),
+        clock=view.clock,
         infra_faults=view.infra_faults,
         controls=view.controls,
         budget=Budget(**asdict(view.budget)) if view.budget is not None else None,
@@ -73,7 +74,11 @@ def table(view: BisectionView) -> VerdictTable:
     """The trials, and what they are judged by."""
     whole = status(view)
     return VerdictTable(
-        objective=whole.objective, threshold=whole.threshold, seen_again=whole.seen_again, trials=whole.trials
+        objective=whole.objective,
+        threshold=whole.threshold,
+        seen_again=whole.seen_again,
+        clock=whole.clock,
+        trials=whole.trials,
     )
 
 

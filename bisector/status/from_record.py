@@ -121,6 +121,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
             if (line := seen.line_on(host)) is not None
             for _, first in own.trials[:1]
         ),
+        clock=None if by_others else settings.machine.time,
     )
 
 

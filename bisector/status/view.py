@@ -7,6 +7,7 @@ from typing import Annotated
 
 from bisector.analysis.threshold import Level
 from bisector.core import units
+from bisector.core.guest_time import GuestTime
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.trial import Control, Taken, Timings, Trial
@@ -135,7 +136,7 @@ class BudgetView:
 
 @dataclass(frozen=True, slots=True)
 class BisectionView:
-    """How a bisection stands: all that is shown of it, in any form."""
+    """How a bisection stands: all that is shown of it, in any form; ``clock`` is None where others measured."""
 
     state: State
     message: str
@@ -169,6 +170,7 @@ class BisectionView:
     controls: tuple[Control, ...] = ()
     budget: BudgetView | None = None
     host_thresholds: tuple[HostThreshold, ...] = ()
+    clock: GuestTime | None = None
 
     @property
     def taken_over(self) -> int:

@@ -267,3 +267,12 @@ def test_a_budget_too_short_for_anything_is_told_as_such(site: Site, capsys: pyt
     shown = " ".join(capsys.readouterr().out.split())
     assert "another trial would end after the budget of 10 s" in shown
     assert site.engine.measured == []
+
+
+def test_what_counted_time_does_not_show_is_told_before_the_first_trial(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bisector.commands.measure._conclude", lambda *_, **__: 0)
+    words = ["start", "old", "main", "--repo", str(site.repository), "--run-dir", str(site.home / "run")]
+    assert main([*words, "--clock", "instructions", "--stack", "ram+ext4"]) == 0
+    assert "bisector: the guests' clock counts instructions, 8 ns each" in capsys.readouterr().err

@@ -258,3 +258,11 @@ def test_results_of_others_are_not_added(desk: Desk, tmp_path: Path) -> None:
     desk.output.readouterr()
     assert main(["import", str(file), "--commit", "x", "--run-dir", str(desk.run.path)]) == 2
     assert "holds what was measured here; results of others cannot be added to it" in desk.output.readouterr().err
+
+
+def test_what_counted_time_does_not_show_is_said_once_it_begins(desk: Desk) -> None:
+    assert desk.test("c1", "--clock", "instructions", "--stack", "ram+ext4") == 0
+    assert "bisector: the guests' clock counts instructions, 8 ns each, one as long" in desk.output.readouterr().err
+    assert desk.shown("status")["clock"] == {"kind": "instructions", "instruction_ns": 8}
+    assert desk.test("c1", "--stack", "ram+ext4", run_dir="other") == 0
+    assert "clock" not in desk.output.readouterr().err

@@ -229,3 +229,13 @@ def test_the_document_is_the_same_wherever_it_is_printed(desk: Desk, capsys: pyt
     again = shlex.split(printed["command"])[2:]
     compare(desk, *again, "--run-dir", "again", "--quiet", "--json")
     assert valid("compare", capsys.readouterr().out)["command"] == printed["command"]
+
+
+def test_what_counted_time_does_not_show_is_said_before_and_after(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--clock", "instructions", "--stack", "ram+ext4", "--runs", "2", "--run-dir", "run", "--quiet")
+    compare(desk, "main~3", "main", *words)
+    told = capsys.readouterr()
+    assert "bisector: the guests' clock counts instructions, 8 ns each" in told.err
+    assert "\nThe guests' clock counts instructions, 8 ns each" in told.out

@@ -8,6 +8,7 @@ import pytest
 
 from bisector.analysis.comparison import LOOKED_ALPHA
 from bisector.core import units
+from bisector.core.guest_time import GuestTime
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
@@ -310,3 +311,13 @@ def test_a_percentile_of_few_ios_is_told_of() -> None:
     said = " ".join(examples.RENDERERS["txt"](page(made)).split())
     assert "Too few I/Os on lvmcache(ssd,hdd)+ext4: read.clat.p99 of 312 I/Os of job " in said
     assert "10 take 1,000 I/Os." in said
+
+
+def test_what_counted_time_does_not_show_is_said_below_the_tables() -> None:
+    counted = GuestTime(kind="instructions", instruction_ns=8)
+    made = examples.usual()
+    made = replace(made, result=replace(made.result, clock=counted))
+    assert counted.sentence in sentences(made.result)
+    told = json.loads(render(made))
+    assert told["clock"] == {"kind": "instructions", "instruction_ns": 8}
+    assert counted.sentence in told["sentences"]

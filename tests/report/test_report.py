@@ -7,6 +7,7 @@ import pytest
 from bisector.commands.report import RENDERERS, Format
 from bisector.core import resources
 from bisector.core.figures import EarlyStop, StopReason, round_name
+from bisector.core.guest_time import BY_THE_HOST, GuestTime
 from bisector.core.objective import Objective
 from bisector.core.trial import DiskQueue
 from bisector.core.verdict import Direction, State, Verdict
@@ -34,6 +35,18 @@ def test_docs_show_what_is_written() -> None:
     shown = [block.splitlines()[1:] for block in blocks if block.startswith(("\nplace ", "\nSubject: "))]
     assert [len(lines) > 5 for lines in shown] == [True, True]
     assert [line for lines in shown for line in lines if line not in (*golden, "…")] == []
+
+
+@pytest.mark.parametrize("form", [Format.TEXT, Format.MARKDOWN, Format.HTML, Format.MAIL])
+def test_what_counted_time_does_not_show_is_said_with_the_answer(form: Format) -> None:
+    def told(clock: GuestTime) -> str:
+        made = documents.found()
+        return " ".join(RENDERERS[form](replace(made, bisection=replace(made.bisection, clock=clock))).split())
+
+    counted = GuestTime(kind="instructions", instruction_ns=16)
+    said = "counts instructions, 16 ns each, one as long as the next; a commit that is slow because of caches, branch"
+    assert told(counted).count(said) == 1
+    assert "instructions" not in told(BY_THE_HOST)
 
 
 def test_what_the_guests_had_of_disks_file_system_and_machine() -> None:

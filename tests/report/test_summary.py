@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from bisector.core.guest_time import BY_THE_HOST, GuestTime
 from bisector.core.subject import Commit, Relevance
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.report.summary import answer_lines, footer_lines
@@ -78,3 +79,11 @@ def test_what_can_go_on_says_how(state: State) -> None:
     assert answer.startswith(state.value)
     assert "interrupted by the person" in answer
     assert answer.endswith("next         bisector resume --run-dir /var/runs/r1\n")
+
+
+def test_the_footer_says_what_counted_time_does_not_show() -> None:
+    counted = replace(examples.found(), clock=GuestTime(kind="instructions", instruction_ns=8))
+    text = " ".join(as_text(footer_lines(counted, 80)).split())
+    assert "clock the guests' clock counts instructions, 8 ns each," in text
+    assert "branch prediction or contention of CPUs is not seen" in text
+    assert "clock" not in as_text(footer_lines(replace(counted, clock=BY_THE_HOST), 80))

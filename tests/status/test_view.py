@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bisector.core.guest_time import BY_THE_HOST, GuestTime
 from bisector.core.json_document import plain, text
 from bisector.core.verdict import Terms, Verdict
 from bisector.status import document_of
@@ -89,3 +90,11 @@ def test_no_figure_is_null_and_strings_are_facts() -> None:
     trials = whole["trials"]
     assert trials[0]["runs"][0]["jobs"][0]["iops_mean"] is None
     assert trials[0]["subject"] == "\x1b[31mred \udce9"
+
+
+def test_the_clock_of_the_guests() -> None:
+    counted = replace(examples.found(), clock=GuestTime(kind="instructions", instruction_ns=8))
+    assert through_json(counted)["clock"] == {"kind": "instructions", "instruction_ns": 8}
+    table = valid("table", text(document_of.table(replace(counted, clock=BY_THE_HOST))))
+    assert table["clock"] == {"kind": "host", "instruction_ns": None}
+    assert through_json(examples.found())["clock"] is None  # as of what others measured
