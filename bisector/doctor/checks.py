@@ -176,6 +176,8 @@ PROBES: tuple[Probe, ...] = (
     Probe("kvm", Need.NOTHING, lambda asked: machine.kvm()),
     Probe("accelerator", Need.NOTHING, lambda asked: machine.accelerator(
         asked.settings.machine, asked.scratch, kept_kernels().newest_image(), asked.note)),
+    Probe("guest clock", Need.NOTHING, lambda asked: machine.clock(
+        asked.settings.machine, asked.settings.storage, asked.scratch)),
     Probe("guest image", Need.RUN, lambda asked: machine.guest_image(asked.settings.machine), warns=True),
     Probe("user namespaces", Need.RUN, lambda asked: machine.namespaces(asked.settings.machine)),
     Probe("run directory", Need.RUN, lambda asked: files.directory(

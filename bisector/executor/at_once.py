@@ -8,7 +8,6 @@ A job under way is ended from within, by what it tells: each stage and each samp
 in a job that nobody needs any more. What would not tell anything for long is ended with the executor.
 """
 
-import os
 import queue
 import threading
 import time
@@ -27,11 +26,10 @@ from bisector.core.events import Event
 from bisector.core.subject import Compiler
 from bisector.executor.base import Job, News, Progress, cancelled, ended
 from bisector.executor.local import LocalExecutor, end_all_of
-from bisector.host.load import available_memory_bytes, host_id
+from bisector.host.load import host_id
 from bisector.host.locks import Purpose
+from bisector.vm.probes import room_for_counted
 
-# What a counted guest takes beside its memory: the root image, and the memory that it shares with the host.
-_BESIDE_BYTES = (1 << 30) + (256 << 20)
 _JOIN_S = 0.5
 _END_S = 120.0
 OTHERS_LOOK_S = 0.2  # longer than other runs take from one look at the turn to the next
@@ -39,11 +37,7 @@ OTHERS_LOOK_S = 0.2  # longer than other runs take from one look at the turn to 
 
 def guests_at_once(settings: Settings) -> int:
     """How many guests measure at the same time on this host: as asked for, or as its CPUs and its memory allow."""
-    machine, storage = settings.machine, settings.storage
-    if machine.guests:
-        return machine.guests
-    each_bytes = machine.memory_bytes + _BESIDE_BYTES + sum(one.size_bytes for one in storage.in_memory.values())
-    return max(1, min(len(os.sched_getaffinity(0)), available_memory_bytes() // each_bytes))
+    return settings.machine.guests or max(1, room_for_counted(settings.machine, settings.storage))
 
 
 @dataclass

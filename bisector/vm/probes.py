@@ -17,12 +17,13 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from bisector.config import EMBEDDED, Accelerator, MachineSettings
+from bisector.config import EMBEDDED, Accelerator, MachineSettings, StorageSettings
 from bisector.core import resources
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import Finding, Grade, InfraError, UserError
+from bisector.core.units import size
 from bisector.host import files
-from bisector.host.load import host_facts
+from bisector.host.load import available_memory_bytes, host_facts
 from bisector.host.packages import install
 from bisector.vm.base import Domain, Hypervisor
 from bisector.vm.console import Console
@@ -45,6 +46,8 @@ _REACH_MEMORY_BYTES = 64 << 20
 _REACH_KERNEL_BYTES = 4096
 _REACH_DISK_BYTES = 1 << 20
 _PROBE_MEMORY_BYTES = 512 << 20
+# What a counted guest takes beside its memory: the root image, and the memory that it shares with the host.
+_BESIDE_BYTES = (1 << 30) + (256 << 20)
 
 
 def libvirt(machine: MachineSettings, scratch: Path) -> Finding:
@@ -197,6 +200,64 @@ def _chosen(known: tuple[Accelerator, datetime] | None, memory: Path) -> Finding
     return Finding("accelerator", Grade.WARN, what, f"rm {memory}  # has it tried again, after a change of this host")
 
 
+def clock(machine: MachineSettings, storage: StorageSettings, scratch: Path) -> Finding:
+    """By which clock guests go, what the other one would give here, and the memory that counted guests take."""
+    try:
+        opened = _opened(machine, scratch)
+    except UserError:
+        return Finding(_CLOCK, Grade.INFO, "libvirt does not answer, so it is not known what guests run under")
+    with opened as hypervisor:
+        counts, by_kvm = (hypervisor.offers(one) for one in (Accelerator.TCG, Accelerator.KVM))
+    known = known_accelerator(replace(machine, accelerator=Accelerator.AUTO)) if by_kvm else Accelerator.TCG
+    room = room_for_counted(machine, storage)
+    takes = (
+        f"a guest takes up to {size(_counted_bytes(machine, storage))} of memory, and there is room for {room} at once"
+    )
+    if machine.is_counted:
+        what = f"{machine.instruction_ns} ns an instruction, with the same figures each time; {takes}; {_OTHER[known]}"
+        return Finding(_CLOCK, Grade.OK if room else Grade.WARN, what)
+    if not counts:
+        other = "this QEMU does not emulate, and counts no instructions"  # -icount is TCG's (qemu(1))
+    elif machine.image is not None or any(one.path is not None for one in storage.used_disks.values()):
+        other = "counted time (--clock instructions) does not go with an image or disks of your own"
+    else:
+        other = f"--clock instructions has the same figures each time: {takes}"
+    return Finding(_CLOCK, Grade.INFO, f"{_HOSTS[known]}; {other}")
+
+
+_CLOCK = "guest clock"
+_HOSTS = {
+    Accelerator.KVM: "the host's, as with auto: under KVM the CPUs are real ones, with their caches",
+    Accelerator.TCG: "the host's, as with auto: emulated guests are as fast as this host is at the time",
+    None: "the host's, as with auto: whether KVM works here is not known yet",
+}
+_OTHER = {
+    Accelerator.KVM: "KVM works here: by the host's clock CPUs are real ones, with their caches",
+    Accelerator.TCG: "by the host's clock guests are emulated too, and as fast as this host is at the time",
+    None: "by the host's clock guests run under KVM if a kernel boots under it",
+}
+
+
+def known_accelerator(machine: MachineSettings) -> Accelerator | None:
+    """What guests run under, as far as that is known without libvirt; None where it has to be tried."""
+    if machine.accelerator is not Accelerator.AUTO:
+        return machine.accelerator
+    boot_id = f"{host_facts().boot_id} "
+    tried = _recall(resources.cache_home() / ACCELERATOR_MEMORY).items()
+    found = next((one for key, one in tried if key.startswith(boot_id)), None)
+    return found if found is not None or KVM_DEVICE.exists() else Accelerator.TCG
+
+
+def room_for_counted(machine: MachineSettings, storage: StorageSettings) -> int:
+    """For how many guests that count their time this host has CPUs and memory at once."""
+    return min(len(os.sched_getaffinity(0)), available_memory_bytes() // _counted_bytes(machine, storage))
+
+
+def _counted_bytes(machine: MachineSettings, storage: StorageSettings) -> int:
+    """What such a guest takes at most, if its disks are as full as can be."""
+    return machine.memory_bytes + _BESIDE_BYTES + sum(one.size_bytes for one in storage.used_disks.values())
+
+
 def choose_accelerator(
     wanted: Accelerator, hypervisor: Hypervisor, spec: DomainSpec | None, memory: Path, deadline_s: float = 15.0
 ) -> Accelerator | None:
@@ -204,8 +265,8 @@ def choose_accelerator(
 
     That is the distribution's where this user may read it, and else that of ``spec``, which is the first one of a run:
     an end. None when neither boots, with KVM or without, or none is there. ``memory`` is a JSON file in the user's
-    cache; an answer holds until the host boots again or QEMU changes. Raises :class:`UserError` when KVM is asked for
-    and libvirt does not offer it, :class:`InfraError` when libvirt does not say.
+    cache; an answer holds until the host boots again or QEMU changes. Raises :class:`UserError` when one is asked for
+    that libvirt does not offer, :class:`InfraError` when libvirt does not say.
     """
     _check_offered(wanted, hypervisor)
     if wanted is not Accelerator.AUTO:
@@ -227,9 +288,16 @@ def choose_accelerator(
 
 
 def _check_offered(wanted: Accelerator, hypervisor: Hypervisor) -> None:
-    """Raise :class:`UserError` when KVM is asked for and libvirt does not offer it."""
-    if wanted is Accelerator.KVM and not hypervisor.offers(Accelerator.KVM):
-        raise UserError("KVM is asked for and this host does not offer it", "is /dev/kvm yours to open? or: auto")
+    """Raise :class:`UserError` when one accelerator is asked for and libvirt does not offer it."""
+    if wanted is not Accelerator.AUTO and not hypervisor.offers(wanted):
+        name, hint = _NOT_OFFERED[wanted]
+        raise UserError(f"{name} is asked for and this host does not offer it", hint)
+
+
+_NOT_OFFERED = {
+    Accelerator.KVM: ("KVM", "is /dev/kvm yours to open? or: auto"),
+    Accelerator.TCG: ("emulation, which counts instructions, too,", "install a QEMU with TCG, or: --accelerator kvm"),
+}
 
 
 def _remembered(hypervisor: Hypervisor, memory: Path) -> tuple[Accelerator, datetime] | None:

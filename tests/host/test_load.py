@@ -16,7 +16,16 @@ from bisector.config import ContentionSettings
 from bisector.core.errors import Grade, InfraError
 from bisector.core.figures import Contention
 from bisector.host import load
-from bisector.host.load import ContentionMeter, Load, host_facts, host_id, look_around, parse_cpu_times, quiet_turn
+from bisector.host.load import (
+    ContentionMeter,
+    Load,
+    available_memory_bytes,
+    host_facts,
+    host_id,
+    look_around,
+    parse_cpu_times,
+    quiet_turn,
+)
 
 
 class FakeProc:
@@ -247,3 +256,8 @@ def test_the_busiest_program_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "backup) of all" in dict(load.busiest)
     assert load.contention.other_busy_cores > 0.1
     assert "backup) of all" in str(load)
+
+
+def test_memory_that_programs_can_still_take(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:       24689764 kB\nMemFree:  100 kB\nMemAvailable:   2048 kB\n")
+    assert available_memory_bytes(tmp_path) == 2 << 20

@@ -21,8 +21,8 @@ from tests.vm.tiny_kernel import End, tiny_kernel
 class Offering(LibvirtHypervisor):
     """Answers the two questions that are asked of libvirt; boots are answered by ``boots``."""
 
-    def __init__(self, kvm: bool) -> None:
-        self._kvm = kvm
+    def __init__(self, kvm: bool, *, tcg: bool = True) -> None:
+        self._kvm, self._tcg = kvm, tcg
 
     @property
     def embedded(self) -> bool:
@@ -33,7 +33,7 @@ class Offering(LibvirtHypervisor):
         return "7.2.0"
 
     def offers(self, accelerator: Accelerator) -> bool:
-        return self._kvm or accelerator is Accelerator.TCG
+        return self._kvm if accelerator is Accelerator.KVM else self._tcg
 
 
 class Boots:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bisector.config import Accelerator, MachineSettings, options
+from bisector.core import resources
 from bisector.core.errors import Grade, UserError
 from bisector.vm import embedded, probes
 from bisector.vm.definition import DomainSpec
@@ -203,3 +204,76 @@ def test_root_that_may_not_become_another_user_stays_root(monkeypatch: pytest.Mo
     assert known.pw_name == "nobody"
     monkeypatch.setenv("PATH", "/nonexistent")
     assert embedded.guest_user() is None
+
+
+GIB = 1 << 30
+STORAGE = options.load(directory=Path("/")).settings.storage  # of 1.5 GiB
+COUNTED = options.load({"machine.clock": "instructions"}, directory=Path("/")).settings
+
+
+@pytest.fixture
+def with_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    return lambda gib: monkeypatch.setattr(probes, "available_memory_bytes", lambda: round(gib * GIB))
+
+
+@pytest.mark.parametrize(
+    ("kvm", "tried", "says"),
+    [
+        (False, None, "emulated guests are as fast as this host"),
+        (True, None, "whether KVM works here is not known yet"),
+        (True, KVM, "the CPUs are real ones, with their caches"),
+        (True, TCG, "emulated guests are as fast as this host"),
+    ],
+)
+def test_by_the_hosts_clock_it_is_said_what_guests_run_under_and_what_counted_time_would_be(
+    tmp_path: Path,
+    machine: MachineSettings,
+    offered: Offered,
+    with_memory: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    kvm: bool,
+    tried: Accelerator | None,
+    says: str,
+) -> None:
+    monkeypatch.setattr(probes, "KVM_DEVICE", kvm_device(tmp_path, 0o600))
+    offered(kvm)
+    with_memory(8.0)
+    if tried is not None:
+        probes._remember(resources.cache_home() / probes.ACCELERATOR_MEMORY, probes._key(Answering(kvm)), tried)
+    row = probes.clock(machine, STORAGE, tmp_path)
+    assert (row.state, says in row.what) == (Grade.INFO, True)
+    assert (
+        "--clock instructions has the same figures each time: a guest takes up to 3.8 GiB of memory, and there is room for 2"
+        in row.what
+    )
+
+
+def test_counted_guests_need_memory_for_their_disks(
+    tmp_path: Path, machine: MachineSettings, offered: Offered, with_memory: Callable[[float], None]
+) -> None:
+    offered(False)
+    for gib, state, room in ((8.0, Grade.OK, "room for 2 at once"), (3.0, Grade.WARN, "room for 0 at once")):
+        with_memory(gib)
+        row = probes.clock(COUNTED.machine, COUNTED.storage, tmp_path)
+        assert (row.state, room in row.what) == (state, True)
+        assert row.what.startswith("8 ns an instruction, with the same figures each time; a guest takes up to 3.8 GiB")
+        assert row.what.endswith("by the host's clock guests are emulated too, and as fast as this host is at the time")
+
+
+def test_counted_time_does_not_go_with_disks_of_ones_own(
+    tmp_path: Path, machine: MachineSettings, offered: Offered
+) -> None:
+    offered(False)
+    own = options.load({"storage.ssd.path": str(tmp_path)}, directory=tmp_path).settings.storage
+    assert "does not go with an image or disks of your own" in probes.clock(machine, own, tmp_path).what
+
+
+def test_a_qemu_that_does_not_emulate_counts_nothing(
+    tmp_path: Path, machine: MachineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "open_hypervisor", lambda *_: Answering(True, tcg=False))
+    assert "counts no instructions" in probes.clock(machine, STORAGE, tmp_path).what
+    with pytest.raises(UserError, match="emulation, which counts instructions, too, is asked for and this host"):
+        probes.qemu(COUNTED.machine, tmp_path)
