@@ -37,6 +37,7 @@ from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.store.comparison import Extent, PlannedSetup
 from bisector.store.rundir import Index
+from bisector.vm.probes import could_count
 
 _EXAMPLES = """\
 examples:
@@ -172,7 +173,8 @@ def _tell_hours(asked: Asked, *, as_json: bool) -> int:
         for doubt in check_workload(one.settings):
             warn(doubt)
     run_dirs = [Path(entry.run_dir) for entry in Index().entries()]
-    expected = forecast(plan, kernel_builder(plan.setups[0].settings.kernel), host_id(), run_dirs)
+    first, counts = plan.setups[0].settings, all(could_count(one.machine, one.storage) for one in asked.settings)
+    expected = forecast(plan, kernel_builder(first.kernel), host_id(), run_dirs, could_count=counts)
     if as_json:
         write_json(expected)
     else:

@@ -16,6 +16,7 @@ from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import Forecast, forecast
 from bisector.plan.inputs import Asked
 from bisector.store.rundir import Index
+from bisector.vm.probes import could_count
 
 SEARCHES = 30
 
@@ -30,7 +31,10 @@ def forecast_of(asked: session.Asked, searches: int = SEARCHES, seed: int = 1, h
         graph, _ = graph_of_range(repository, wanted)
         relevance = _relevance(repository, wanted, settings, known)
         told = tuple(session.told_beforehand(repository, wanted, settings))
-    simulated = Asked(wanted, graph, settings, settings.bisect.strategy, searches, seed, asked.budget_s, hosts, told)
+    counts = could_count(settings.machine, settings.storage)
+    simulated = Asked(
+        wanted, graph, settings, settings.bisect.strategy, searches, seed, asked.budget_s, hosts, told, counts
+    )
     return forecast(simulated, known, relevance)
 
 

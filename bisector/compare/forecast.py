@@ -9,6 +9,7 @@ from bisector.analysis.comparison import LOOKS
 from bisector.compare.plan import warnings
 from bisector.compare.schedule import wanted
 from bisector.core import units
+from bisector.core.guest_time import GuestTime
 from bisector.core.json_document import SCHEMA, Record
 from bisector.kernel.build import KernelBuilder
 from bisector.plan.experience import Experience, experience
@@ -45,10 +46,16 @@ class ComparisonForecast(Record, frozen=True, kw_only=True):
     hours_most: Annotated[
         float, "hours of the greatest number, caches taking as long to fill as they may; not more than the budget"
     ]
+    clock: Annotated[GuestTime, "what makes the guests' time pass"]
+    clock_note: Annotated[
+        str | None, "what this clock does not show, or what counted time would do; `null` if there is nothing to say"
+    ] = None
     warnings: Annotated[tuple[str, ...], "sentences"]
 
 
-def forecast(plan: Plan, builder: KernelBuilder, host: str, run_dirs: Sequence[Path]) -> ComparisonForecast:
+def forecast(
+    plan: Plan, builder: KernelBuilder, host: str, run_dirs: Sequence[Path], *, could_count: bool = False
+) -> ComparisonForecast:
     """The forecast; what is not known of this machine is assumed, and says so."""
     blocks_of = Blocks(plan)
     compared = [setup for setup in range(len(plan.setups)) if comparable(blocks_of, setup)]
@@ -73,7 +80,7 @@ def forecast(plan: Plan, builder: KernelBuilder, host: str, run_dirs: Sequence[P
     least, most = (plan.extent.runs,) * 2 if plan.extent.until is None else (LOOKS[0], LOOKS[-1])
     of_rounds = zip((least, most), rounds_s, strict=True)
     hours = [(builds * build_s.value + blocks * round_s) / 3600 for blocks, round_s in of_rounds]
-    budget = plan.extent.budget_s
+    budget, time = plan.extent.budget_s, plan.setups[0].settings.machine.time
     hours = hours if budget is None else [min(one, budget / 3600) for one in hours]
     return ComparisonForecast(
         arms=tuple(arm.name for arm in plan.arms),
@@ -86,6 +93,8 @@ def forecast(plan: Plan, builder: KernelBuilder, host: str, run_dirs: Sequence[P
         build_s=build_s,
         hours=hours[0],
         hours_most=hours[1],
+        clock=time,
+        clock_note=time.note(could_count=could_count) or None,
         warnings=(*warnings(plan), *_unknown([plan.setups[setup] for setup in compared], setups)),
     )
 
@@ -137,6 +146,8 @@ def forecast_rows(expected: ComparisonForecast) -> Iterator[tuple[str, str]]:
         trial = _range(*map(units.duration, (one.trial_s.value, one.trial_most_s)))
         yield "a trial", f"{trial} ({one.trial_s.source}) of {one.workload} on {one.stack}, by {one.metric}"
     yield "time", _range(*(units.duration(hours * 3600) for hours in (expected.hours, expected.hours_most)))
+    if expected.clock_note is not None:
+        yield "clock", expected.clock_note
     for warning in expected.warnings:
         yield "warning", warning
 

@@ -3,6 +3,13 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+_INSTRUCTIONS_PER_S = 67e6  # of an emulated guest, measured on a core of an AMD EPYC
+_NS_PER_S = 1e9
+_COUNTED_INSTEAD = (
+    "guests are emulated here, as fast as this host is at the time; --clock instructions gives the same figures each"
+    " time, and sees nothing of caches, branch prediction or contention of CPUs"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestTime:
@@ -21,10 +28,20 @@ class GuestTime:
             " that is slow because of caches, branch prediction or contention of CPUs is not seen"
         )
 
+    def note(self, *, could_count: bool) -> str:
+        """What is to be known before it is chosen; ``could_count`` is of guests that are emulated by the host's."""
+        return self.warning or (_COUNTED_INSTEAD if could_count else "")
+
     @property
     def sentence(self) -> str:
         """The same as a sentence of a text."""
         return f"{self.warning[:1].upper()}{self.warning[1:]}." if self.warning else ""
+
+    def most_host_s(self, guest_s: float) -> float:
+        """What so much of the guests' time takes of the host's, if they are never idle: that takes no time there."""
+        if self.instruction_ns is None:
+            return guest_s
+        return guest_s * _NS_PER_S / self.instruction_ns / _INSTRUCTIONS_PER_S
 
 
 BY_THE_HOST = GuestTime(kind="host")

@@ -199,7 +199,7 @@ def _measured_with(settings: Settings) -> tuple[object, ...]:
     """What figures and times depend on: guest, storage, workload; not where files lie or how long is waited."""
     machine, storage, workload = settings.machine, settings.storage, settings.workload
     return (
-        (machine.accelerator, machine.vcpus, machine.memory_bytes, machine.image, machine.append),
+        (machine.accelerator, machine.time, machine.vcpus, machine.memory_bytes, machine.image, machine.append),
         (storage.stack, storage.used_disks, storage.used_layers),
         workload.kind,
         {field: value for field, value in workload.values.items() if field not in workload.input_fields},

@@ -5,23 +5,21 @@ from dataclasses import replace
 from math import isfinite
 from typing import Annotated, Literal
 
+from bisector.core.guest_time import GuestTime
 from bisector.core.json_document import SCHEMA, NamedCommit, Record
 from bisector.core.subject import Relevance
 from bisector.core.verdict import Strategy
 from bisector.plan.budget import Reach
 from bisector.plan.experience import Experience
 from bisector.plan.inputs import Asked, Inputs, Quantity, inputs_of
-from bisector.search.decision import Rules
-from bisector.search.limits import least_factor
+from bisector.search.levels import OF_COUNTED, OF_HOSTS
 from bisector.search.noise import Earlier, Rates
 from bisector.search.simulate.runs import Result, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
 
 _MIN_S = 60.0
-# At the factor that the bound gives to this share of their runs at least 9 of 10 searches are right, at its root at
-# most 8 of 10 (tests/search/test_likelihood.py, 20 searches a spread).
-_SHARE_OF_RUNS = 0.6
 _HOPELESS_BELOW = 0.5
+_CLOSE = 1.05
 # Less than this share of the time is within what two simulations of the same differ by.
 _WORTH_IT = 0.03
 
@@ -76,6 +74,10 @@ class Forecast(Record, frozen=True, kw_only=True):
     spread: Annotated[Quantity, "standard deviation of readings of one kernel, in natural log units"]
     wrong_runs: Annotated[Quantity, "share of the runs of the better side that look like those of the worse one"]
     factor: Annotated[Quantity, "factor between the ends"]
+    clock: Annotated[GuestTime, "what makes the guests' time pass"]
+    clock_note: Annotated[
+        str | None, "what this clock does not show, or what counted time would do; `null` if there is nothing to say"
+    ] = None
     reach: Annotated[Reach | None, "what is reached within `--budget`; `null` without it"] = None
     shared: Annotated[Shared | None, "what several hosts gain; `null` without `--hosts`"] = None
 
@@ -84,7 +86,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
     """The forecast, from what is known of this machine; what is not is assumed, and says so."""
     matter = relevance.can_matter if relevance is not None else len(asked.graph)
     inputs = inputs_of(asked, known, matter)
-    noise, spread = inputs.noise, inputs.spread.value
+    noise, spread, least = inputs.noise, inputs.spread.value, inputs.least
     conditions = Conditions(
         old_as_new=noise.old_as_new,
         new_as_old=noise.new_as_old,
@@ -95,10 +97,9 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         effect=max(inputs.factor.value, 1.0001),
         spread=spread,
         durations=inputs.durations,
+        expected=OF_COUNTED if asked.settings.machine.is_counted else OF_HOSTS,
     )
     summary = Summary.of(_drawn(asked, conditions, known.earlier))
-    runs = round(Rules().max_runs * _SHARE_OF_RUNS)
-    least = least_factor(max(2, matter), spread, noise, miss=1 - Rules().target, runs=runs)
     ends_s = 2 * inputs.trial_s(inputs.build_most_s.value)
     fixed_hours = (ends_s + _once_more_s(asked, inputs) + _baselines_s(asked, inputs)) / 3600
     reach = None
@@ -142,13 +143,21 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         spread=inputs.spread,
         wrong_runs=inputs.wrong_runs,
         factor=inputs.factor,
+        clock=asked.settings.machine.time,
+        clock_note=asked.settings.machine.time.note(could_count=asked.could_count) or None,
         reach=reach,
         shared=shared,
     )
 
 
+def apart(factor: float) -> str:
+    """With a third digit where two would say that nothing is there."""
+    return f"{factor:.{3 if factor < _CLOSE else 2}f}"
+
+
 def _drawn(asked: Asked, conditions: Conditions, earlier: Earlier) -> tuple[Result, ...]:
-    search = search_for(conditions, Rates.unknown(earlier=earlier))
+    counted = asked.settings.machine.is_counted
+    search = search_for(conditions, Rates.of_counted() if counted else Rates.unknown(earlier=earlier))
     return tuple(simulate(asked.graph, asked.strategy, conditions, search, seed=asked.seed, trials=asked.searches))
 
 
@@ -184,8 +193,8 @@ def _warnings(asked: Asked, inputs: Inputs, summary: Summary, least: float) -> I
     if _refused(asked, inputs):
         needed = asked.settings.bisect.min_ends_ratio
         yield (
-            f"hopeless: the ends measured {factor.value:.2f} times apart, and less than {needed:.2f} is refused: choose"
-            " other ends, or a workload that tells them apart"
+            f"hopeless: the ends measured {apart(factor.value)} times apart, and less than {apart(needed)} is refused:"
+            " choose other ends, or a workload that tells them apart"
         )
     elif summary.success_rate < _HOPELESS_BELOW:
         yield (
@@ -193,7 +202,10 @@ def _warnings(asked: Asked, inputs: Inputs, summary: Summary, least: float) -> I
             " runs have less noise"
         )
     elif factor.value < least:
-        yield f"the ends are {factor.value:.2f} times apart; with this noise less than {least:.2f} is not surely found"
+        yield (
+            f"the ends are {apart(factor.value)} times apart; with this noise less than {apart(least)} is not surely"
+            " found"
+        )
     assumed = [name for name, one in _named(inputs) if not one.measured]
     if assumed:
         yield f"assumed, not measured on this machine: {', '.join(assumed)}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import expm1
 
 from bisector.core import units
-from bisector.plan.forecast import Forecast
+from bisector.plan.forecast import Forecast, apart
 from bisector.plan.inputs import Quantity
 from bisector.report.terminal import Line, Role, Span, left, wrapped
 
@@ -56,8 +56,10 @@ def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
     yield "noise", f"{expm1(one.spread.value):.1%} ({one.spread.source})", _role(one.spread)
     wrong = f"{one.wrong_runs.value:.1%} of the better side's look like the worse side's ({one.wrong_runs.source})"
     yield "wrong runs", wrong, _role(one.wrong_runs)
-    yield "the ends", f"{one.factor.value:.2f} times apart ({one.factor.source}){_again(one)}", _role(one.factor)
-    found = f"what is at least {one.least_factor:.2f} times apart" if one.least_factor is not None else "nothing"
+    yield "the ends", f"{apart(one.factor.value)} times apart ({one.factor.source}){_again(one)}", _role(one.factor)
+    if one.clock_note is not None:
+        yield "clock", one.clock_note, Role.PLAIN
+    found = f"what is at least {apart(one.least_factor)} times apart" if one.least_factor is not None else "nothing"
     yield "findable", found, Role.PLAIN
     for warning in one.warnings:
         yield "warning", warning, Role.WORSE if one.hopeless else Role.WEAK
@@ -67,7 +69,8 @@ def _again(one: Forecast) -> str:
     """How often the ends are read again before the search, where that is to be expected."""
     if one.ends_again < _SELDOM:
         return ""
-    return f"; so near that they are read {one.ends_again:.0f} times more before the search, to learn the noise"
+    times = units.plural(round(one.ends_again), "time")
+    return f"; so near that they are read {times} more before the search, to learn the noise"
 
 
 def _role(quantity: Quantity) -> Role:

@@ -9,11 +9,14 @@ from typing import Annotated, TypeAlias
 from bisector.analysis.settled import is_tried, rule_for
 from bisector.config import Settings
 from bisector.core import units
+from bisector.core.guest_time import BY_THE_HOST
 from bisector.core.json_document import Record
 from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
+from bisector.search.decision import Rules
 from bisector.search.graph import RangeGraph
+from bisector.search.limits import least_factor
 from bisector.search.noise import Earlier, Noise
 from bisector.search.simulate.durations import (
     ALIKE_MIN,
@@ -30,10 +33,18 @@ SMALL_BUILD_S = (17.0, 280.0)
 # Boot, storage stack and the connection, on two cores that emulate the guest: 3 to 5 s, up to 7 s, and some more.
 SETUP_S = 15.0
 _SPREAD = 0.10  # what a reading is believed to repeat within, as long as nothing was repeated
+# The same where the guest's instructions are counted: readings of one kernel differ by less than 0.01 % there, and a
+# kernel that does as much in another order may differ by some more.
+_COUNTED_SPREAD = 0.002
+_SMALL = 1.01  # that such guests are asked for
+_COUNTED = "assumed: the host has no part in counted time"
 # Of the 40 s of the run that counts a fast kernel's took 22, and a slow one's 33 with one fast known; those before it
 # are always whole.
 _EARLY_ABOVE_SHARE = 22 / 40
 _EARLY_BELOW_SHARE = 33 / 40
+# At the factor that the bound gives to this share of their runs at least 9 of 10 searches are right, at its root at
+# most 8 of 10 (tests/search/test_likelihood.py, 20 searches a spread).
+_SHARE_OF_RUNS = 0.6
 
 _Figure: TypeAlias = Callable[[Sequence[float]], float]
 
@@ -51,7 +62,7 @@ class Asked:
     """A range, its graph, the settings, and how many searches are simulated with which seed.
 
     They have ``budget_s`` if that is given, and as many ``hosts`` as this one share them. ``remarks`` are sentences on
-    the range.
+    the range. Guests ``could_count`` their time where they are emulated, and nothing is in the way of that.
     """
 
     wanted: Range
@@ -63,6 +74,7 @@ class Asked:
     budget_s: float | None = None
     hosts: int = 1
     remarks: tuple[str, ...] = ()
+    could_count: bool = False
 
     @property
     def stops_early(self) -> bool:
@@ -76,7 +88,7 @@ class Inputs:
 
     The runs of a trial are ``saved_s`` shorter for a short fill, and take ``apart_s`` where they end once they are
     clear of their counterpart's; one that ends once it is like a whole run is ``alike_saved_s`` shorter than that.
-    ``noise`` is that of the simulated runs.
+    ``noise`` is that of the simulated runs, ``least`` the smallest factor that can be told from it.
     """
 
     build_least_s: Quantity
@@ -91,6 +103,7 @@ class Inputs:
     alike_saved_s: float
     spread: Quantity
     factor: Quantity
+    least: float
     noise: Noise
     wrong_runs: Quantity
 
@@ -126,10 +139,12 @@ def inputs_of(asked: Asked, known: Experience, matter: int, left_s: float = inf)
     if settings.kernel.base_config is not None:
         least_s, most_s = BUILD_LEAST_MIN * _MIN_S, BUILD_MOST_MIN * _MIN_S
     runs = len(settings.storage.stack.phases)
-    runs_s = _measured(known.workloads_s, fmean, float(runs * settings.workload.runtime_s), "trial", "as asked for")
+    time, asked_s = settings.machine.time, float(runs * settings.workload.runtime_s)
+    source = "as asked for" if time == BY_THE_HOST else "assumed: 67 million instructions a second, and no idle guest"
+    runs_s = _measured(known.workloads_s, fmean, time.most_host_s(asked_s), "trial", source)
     setup_s = _measured(known.setups_s, median, SETUP_S, "trial")
     fill_s = _fill(asked, known, matter, setup_s.value + runs_s.value, left_s)
-    saved_s = 0.0 if fill_s is None else settings.workload.runtime_s - fill_s.value
+    saved_s = 0.0 if fill_s is None else time.most_host_s(settings.workload.runtime_s) - fill_s.value
     old, new = (
         _measured(seconds, fmean, runs_s.value * (runs - 1 + share) / runs - saved_s, "trial")
         if asked.stops_early
@@ -141,6 +156,10 @@ def inputs_of(asked: Asked, known: Experience, matter: int, left_s: float = inf)
     )
     if _direction(asked, known) is Direction.REGRESSION:
         old, new = new, old
+    counted = settings.machine.is_counted
+    spread, noise = _spread(known, counted=counted), _noise(known.earlier, counted=counted)
+    runs_there_are = round(Rules().max_runs * _SHARE_OF_RUNS)
+    least = least_factor(max(2, matter), spread.value, noise, miss=1 - Rules().target, runs=runs_there_are)
     return Inputs(
         build_least_s=_measured(known.builds_s, min, least_s, "build"),
         build_most_s=_measured(known.builds_s, max, most_s, "build"),
@@ -152,10 +171,11 @@ def inputs_of(asked: Asked, known: Experience, matter: int, left_s: float = inf)
         saved_s=saved_s,
         apart_s=runs_s.value - _paired_saved_s(asked, runs_s.value, APART_MIN),
         alike_saved_s=_paired_saved_s(asked, runs_s.value, ALIKE_MIN),
-        spread=_spread(known),
-        factor=_factor(asked, known),
-        noise=known.earlier.noise,
-        wrong_runs=_wrong_runs(known.earlier),
+        spread=spread,
+        factor=_factor(asked, known, least),
+        least=least,
+        noise=noise,
+        wrong_runs=_wrong_runs(noise, known.earlier, counted=counted),
     )
 
 
@@ -177,7 +197,7 @@ def _fill(asked: Asked, known: Experience, matter: int, trial_s: float, left_s: 
     rule = rule_for(asked.settings)
     if rule is None or not asked.stops_early or not is_tried(asked.settings, matter, trial_s, left_s):
         return None
-    return _measured(known.fills_s, fmean, rule.expected_s, "short fill")
+    return _measured(known.fills_s, fmean, asked.settings.machine.time.most_host_s(rule.expected_s), "short fill")
 
 
 def _measured(
@@ -188,27 +208,37 @@ def _measured(
     return Quantity(of(seconds), f"of {units.plural(len(seconds), what)} here", measured=True)
 
 
-def _spread(known: Experience) -> Quantity:
+def _spread(known: Experience, *, counted: bool) -> Quantity:
     spread = known.spread
+    if spread is None and counted:
+        return Quantity(_COUNTED_SPREAD, _COUNTED, measured=False)
     if spread is None:
         return Quantity(_SPREAD, "assumed: no kernel was read twice here", measured=False)
     of = f"{units.plural(spread.readings, 'reading')} of {units.plural(spread.kernels, 'kernel')} here"
     return Quantity(max(spread.deviation, 0.001), of, measured=True)
 
 
-def _wrong_runs(earlier: Earlier) -> Quantity:
+def _noise(earlier: Earlier, *, counted: bool) -> Noise:
+    """Nothing but a kernel as a whole misleads in counted time, as long as no reading there has."""
+    return Noise(old_as_new=0.0, new_as_old=0.0) if counted and earlier == Earlier() else earlier.noise
+
+
+def _wrong_runs(noise: Noise, earlier: Earlier, *, counted: bool) -> Quantity:
     """How often a run of the better side looks like one of the worse side, as most wrong ones do."""
     if not earlier.better:
-        source = "assumed: no kernel of the better side was read twice here"
-        return Quantity(earlier.noise.new_as_old, source, measured=False)
-    return Quantity(earlier.noise.new_as_old, f"of {units.plural(earlier.better, 'reading')} here", measured=True)
+        source = _COUNTED if counted else "assumed: no kernel of the better side was read twice here"
+        return Quantity(noise.new_as_old, source, measured=False)
+    return Quantity(noise.new_as_old, f"of {units.plural(earlier.better, 'reading')} here", measured=True)
 
 
-def _factor(asked: Asked, known: Experience) -> Quantity:
+def _factor(asked: Asked, known: Experience, least: float) -> Quantity:
     """By what factor the ends differ, in the direction that is expected."""
     ends = _ends(asked, known)
     if ends is None:
-        return Quantity(asked.settings.bisect.min_ends_ratio, "assumed: the least that is not refused", measured=False)
+        not_refused = asked.settings.bisect.min_ends_ratio
+        if asked.settings.machine.is_counted and not_refused < max(_SMALL, least):
+            return Quantity(max(_SMALL, least), "assumed: a small change", measured=False)
+        return Quantity(not_refused, "assumed: the least that is not refused", measured=False)
     (old, new), objective = ends, asked.settings.bisect.objective
     direction = asked.settings.bisect.expected or Direction.between(old, new)
     values = " and ".join(objective.text(objective.value_of(score)) for score in ends)

@@ -54,4 +54,4 @@ def _asked_s(planned: PlannedSetup, filling_s: float) -> float:
     phases = planned.settings.storage.stack.phases
     fills = sum(phase.fills for phase in phases)
     runs_s = (len(phases) - fills) * planned.settings.workload.runtime_s
-    return BOOT_AND_LAYOUT_S + fills * filling_s + runs_s
+    return BOOT_AND_LAYOUT_S + planned.settings.machine.time.most_host_s(fills * filling_s + runs_s)

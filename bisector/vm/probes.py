@@ -218,7 +218,7 @@ def clock(machine: MachineSettings, storage: StorageSettings, scratch: Path) -> 
         return Finding(_CLOCK, Grade.OK if room else Grade.WARN, what)
     if not counts:
         other = "this QEMU does not emulate, and counts no instructions"  # -icount is TCG's (qemu(1))
-    elif machine.image is not None or any(one.path is not None for one in storage.used_disks.values()):
+    elif _has_own(machine, storage):
         other = "counted time (--clock instructions) does not go with an image or disks of your own"
     else:
         other = f"--clock instructions has the same figures each time: {takes}"
@@ -251,6 +251,16 @@ def known_accelerator(machine: MachineSettings) -> Accelerator | None:
 def room_for_counted(machine: MachineSettings, storage: StorageSettings) -> int:
     """For how many guests that count their time this host has CPUs and memory at once."""
     return min(len(os.sched_getaffinity(0)), available_memory_bytes() // _counted_bytes(machine, storage))
+
+
+def could_count(machine: MachineSettings, storage: StorageSettings) -> bool:
+    """Whether guests are emulated by the host's clock, as far as is known, and could count their time instead."""
+    emulated = known_accelerator(machine) is Accelerator.TCG
+    return emulated and not machine.is_counted and not _has_own(machine, storage)
+
+
+def _has_own(machine: MachineSettings, storage: StorageSettings) -> bool:
+    return machine.image is not None or any(one.path is not None for one in storage.used_disks.values())
 
 
 def _counted_bytes(machine: MachineSettings, storage: StorageSettings) -> int:

@@ -65,3 +65,16 @@ def test_hours_come_from_what_earlier_comparisons_took(
     }
     assert (expected["blocks"], expected["blocks_most"], expected["trials_most"]) == (6, 20, 80)
     assert expected["hours_most"] == 0.5
+
+
+def test_the_clock_is_told_of_and_takes_its_time(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bisector.vm.probes.KVM_DEVICE", desk.place / "none")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(desk.place / "cache"))
+    words = ("compare", "main~3", "main", "--plan", "--stack", "ram+ext4", "--repo", "linux")
+    assert "clock     guests are emulated here, as fast as this host" in shown(capsys, *words)
+    counted = json.loads(shown(capsys, *words, "--clock", "instructions", "--json"))
+    assert counted["clock"] == {"kind": "instructions", "instruction_ns": 8}
+    assert counted["clock_note"].startswith("the guests' clock counts instructions")
+    assert counted["setups"][0]["trial_s"]["value"] == pytest.approx(30 + 40 * 125 / 67)

@@ -325,6 +325,71 @@ def test_only_the_same_experiment_counts(place: Place, changed: dict[str, Any], 
     assert (len(known.builds_s), len(known.workloads_s), len(known.scores)) == (builds, readings, readings)
 
 
+def test_figures_of_two_clocks_are_not_of_one_experiment(place: Place) -> None:
+    """On a stack in memory, and emulated by one CPU, nothing else differs."""
+    by_host = {"storage.stack": "ram+ext4", "machine.accelerator": "tcg", "machine.vcpus": "1"}
+    counted = {**by_host, "machine.clock": "instructions"}
+    host, eight, four = (
+        options.load(flags, directory=Path("/")).settings
+        for flags in (by_host, counted, {**counted, "machine.instruction_ns": "4"})
+    )
+    trial = place.trial("c0", 1000)
+    in_ram = replace(trial, cell=replace(trial.cell, setup=eight.setup), runs=(replace(trial.runs[-1], name="run"),))
+    where = place.run("one", in_ram, settings=eight)
+    found = [len(experience(one, host_id(), [where]).setups_s) for one in (eight, host, four)]
+    assert found == [1, 0, 0]
+
+
+COUNTED = ("--clock", "instructions", "--stack", "ram+ext4")
+
+
+def test_counted_time_has_no_noise_of_the_hosts(place: Place) -> None:
+    found, by_host = place.json(*COUNTED, *FEW), place.json("--stack", "ram+ext4", *FEW)
+    assert found["spread"] == {
+        "value": 0.002,
+        "source": "assumed: the host has no part in counted time",
+        "measured": False,
+    }
+    assert found["wrong_runs"]["value"] == 0.0
+    assert found["least_factor"] < 1.01 < by_host["least_factor"]
+    assert found["clock"] == {"kind": "instructions", "instruction_ns": 8}
+    assert found["clock_note"].startswith("the guests' clock counts instructions, 8 ns each")
+    text = place.plan(*COUNTED, *FEW)
+    assert "findable what is at least 1.00" in text
+    assert "clock the guests' clock counts instructions" in text
+
+
+def test_ends_may_lie_close_in_counted_time(place: Place) -> None:
+    found = place.json(*COUNTED)
+    assert found["factor"] == {"value": 1.01, "source": "assumed: a small change", "measured": False}
+    assert found["least_factor"] < 1.01
+    assert (found["hopeless"], found["first_answer_right"]) == (False, 1.0)
+    assert found["trials"] < 20
+    needed = place.json(*COUNTED, "--set", "bisect.min_ends_ratio=2", *FEW)["factor"]
+    assert (needed["value"], needed["source"]) == (2.0, "assumed: the least that is not refused")
+
+
+def test_a_counted_guest_takes_as_long_as_its_instructions(place: Place) -> None:
+    """125 million of them are a second of the guest's; of a slower one fewer are."""
+    for ns, runs_s in ((8, 40 * 125 / 67), (64, 40 * 15.625 / 67)):
+        found = place.json(*COUNTED, "--runtime", "40s", "--set", f"machine.instruction_ns={ns}", *FEW)["runs_s"]
+        assert found["value"] == pytest.approx(runs_s)
+        assert found["source"] == "assumed: 67 million instructions a second, and no idle guest"
+
+
+def test_where_guests_are_emulated_it_is_said_that_counted_time_exists(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bisector.vm.probes.KVM_DEVICE", place.home / "none")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place.home / "cache"))
+    told = "clock guests are emulated here, as fast as this host is at the time; --clock instructions gives"
+    assert told in place.plan(*FEW)
+    assert place.json(*FEW, "--ssd", str(place.home), "--hdd", str(place.home))["clock_note"] is None
+    (place.home / "none").touch()  # then it is not known
+    assert place.json(*FEW)["clock_note"] is None
+    assert told in place.plan(*FEW, "--accelerator", "tcg")
+
+
 def test_other_hosts_and_weak_evidence_do_not_count(place: Place) -> None:
     busy = fakes.trial(Commit(place.shas["c3"], "", "", ""), contention=BUSY)
     where = place.run("one", place.trial("c0", 1000, host="elsewhere"), replace(busy, host=host_id()))

@@ -142,7 +142,8 @@ def simulate_from(
 
 def _from_the_ends(world: World, search: Search) -> Result:
     problem, hosts = _as_told(world), (world.here, *world.further_hosts())
-    scales = {host.name: host.scale for host in hosts if host.scale is not None}
+    expected = world.conditions.expected
+    scales = {host.name: replace(host.scale, expected=expected) for host in hosts if host.scale is not None}
     search = replace(search, weighing=replace(search.weighing, scales=scales))
     facts, known = Facts(), sum(len(host.ends) for host in hosts)
     for host in hosts:

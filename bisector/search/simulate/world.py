@@ -10,7 +10,7 @@ from bisector.core.verdict import Verdict
 from bisector.search.building import UNKNOWN_SHARE, Build, Builds, nearest_trees, share_of_both
 from bisector.search.choice import Costs
 from bisector.search.graph import Floats, Mask, RangeGraph
-from bisector.search.levels import Levels
+from bisector.search.levels import OF_HOSTS, Expected, Levels
 from bisector.search.limits import levels_apart
 from bisector.search.readings import OLD_END, Kernel, Reading, new_under
 from bisector.search.simulate.durations import ALIKE_FACTOR, APART_FACTOR, Durations
@@ -44,7 +44,8 @@ class Conditions:
     gives a bare verdict; with it a figure, whose logarithm has the standard deviation ``spread`` and grows by ``drift``
     an hour. With ``second_step`` two commits make the change, half of the effect's logarithm each; a new kernel has
     both. No trial is begun that would end later than ``budget_min`` after the first readings of the ends. Each of
-    ``hosts`` measures both ends, or, with ``kept_levels`` of earlier runs, one.
+    ``hosts`` measures both ends, or, with ``kept_levels`` of earlier runs, one. What is ``expected`` of levels is the
+    search's.
     """
 
     old_as_new: float = 0.0
@@ -64,6 +65,7 @@ class Conditions:
     budget_min: float = math.inf
     hosts: int = 1
     kept_levels: bool = False
+    expected: Expected = OF_HOSTS
 
     @property
     def shows_apart(self) -> bool:
