@@ -9,7 +9,7 @@ without the settings that it was made with. People type ``custom:tps``.
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -295,11 +295,19 @@ def _percentile(name: str) -> Metric | None:
 
 def _near(name: str) -> str:
     """The metric that is likeliest meant: a bare number is a percentile, and without a direction it is of reads."""
-    numbered = re.sub(r"\.([0-9][0-9.]*)$", r".p\1", name)
+    numbered = re.sub(r"(?<=[a-z])\.([0-9][0-9.]*)$", r".p\1", name)
     for guess in (numbered, f"read.{numbered}"):
         if guess in _known() or _percentile(guess) is not None:
             return guess
-    near = next(iter(difflib.get_close_matches(name, _known(), n=1)), "")
+    latency, _, percent = numbered.rpartition(".p")
+    if _PERCENTILE.fullmatch(f"p{percent}"):
+        near = _close(latency, [one.removesuffix(".mean") for one in _known() if one.endswith(".mean")])
+        return f"{near}.p{percent}" if near else ""
+    return _close(name, _known())
+
+
+def _close(name: str, names: Iterable[str]) -> str:
+    near = next(iter(difflib.get_close_matches(name, names, n=1)), "")
     return near if name[:1] == near[:1] else re.sub(r"^(?:write|trim)\.", "read.", near)
 
 

@@ -39,6 +39,11 @@ def test_names_of_no_metric(name: str) -> None:
         *(("read.iosp", "read.ios"), ("iops", "read.iops"), ("wirte.iops", "write.iops")),
         *(("read.clat.99", "read.clat.p99"), ("write.lat.99.9", "write.lat.p99.9"), ("clat.p99", "read.clat.p99")),
         *(("trim.iosp", "trim.ios"), ("cache.hitratio", "cache.hit_ratio")),
+        *(
+            ("fsync.lat.p99", "sync.lat.p99"),
+            ("fsync.lat.99", "sync.lat.p99"),
+            ("wirte.clat.p99.9", "write.clat.p99.9"),
+        ),
     ],
 )
 def test_a_name_that_is_nearly_one_has_a_hint(typed: str, meant: str) -> None:
