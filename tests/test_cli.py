@@ -398,6 +398,8 @@ def test_a_flag_that_cannot_matter_is_not_offered(world: World, command: str, fo
         ("start", "start needs OLD, NEW", "see bisector start --help"),
         ("start v1", "start needs NEW", "see bisector start --help"),
         ("start v1 v2 --runtme 3s", "bisector start has no flag --runtme", "did you mean --runtime?"),
+        ("plan v1 -x", "bisector plan has no flag -x", "see bisector plan --help"),
+        ("report -x", "bisector report has no flag -x", "see bisector report --help"),
         ("start --runtme=3s", "bisector start has no flag --runtme", "did you mean --runtime?"),
         ("start v1 v2 --budget soon", "--budget: expected a duration such as 4h, 90min or 1h30m, not 'soon'", "see"),
         ("start v1 v2 --budget", "--budget: expected one argument", "see bisector start --help"),

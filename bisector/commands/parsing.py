@@ -64,8 +64,12 @@ class CommandParser(argparse.ArgumentParser):
                 return
         known = self._option_string_actions
         for word in (one.partition("=")[0] for one in words if " " not in one.partition("=")[0]):
-            if word.startswith("--") and word not in known and word != "--":
+            if self._is_flag(word) and word not in known and (word.startswith("--") or word[:2] not in known):
                 raise UserError(f"{self.prog} has no flag {word}", self._meant(word, known))
+
+    def _is_flag(self, word: str) -> bool:
+        """Whether it is neither a word, a dash for standard input, two dashes, nor a negative number."""
+        return word.startswith("-") and word not in ("-", "--") and not self._negative_number_matcher.match(word)
 
     def _parts(self) -> dict[str, "CommandParser"]:
         found = (one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
