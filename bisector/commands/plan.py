@@ -28,7 +28,7 @@ from bisector.commands.forecasting import SEARCHES, forecast_of
 from bisector.commands.output import note, warn, write
 from bisector.config import options
 from bisector.config.option_table import rows
-from bisector.doctor.checks import check_workload
+from bisector.doctor.checks import check_configuration, check_workload
 from bisector.fleet import hosts
 from bisector.fleet.hosts import Role
 from bisector.plan.forecast import Forecast
@@ -95,6 +95,7 @@ def _hosts(text: str) -> int:
 def plan(arguments: argparse.Namespace) -> int:
     """Say what it would take."""
     settings = options.load(given_settings(arguments), arguments.config).settings
+    check_configuration(settings.kernel)
     for doubt in check_workload(settings):
         warn(doubt)
     asked = session.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))

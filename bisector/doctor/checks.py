@@ -74,8 +74,13 @@ class Probe:
     of_setup: bool = False
 
 
+def check_configuration(settings: KernelSettings) -> Mapping[str, str]:
+    """The options that are asked for; raises :class:`UserError` for files that do not tell any."""
+    return kernel_builder(settings).wanted
+
+
 def _configuration(asked: Asked) -> Finding:
-    options = kernel_builder(asked.settings.kernel).wanted
+    options = check_configuration(asked.settings.kernel)
     base = asked.settings.kernel.base_config or "everything off"
     names = ", ".join(asked.settings.kernel.fragments)
     return Finding("kernel config", Grade.OK, f"{base}, then {names}: {len(options)} options asked for")
@@ -101,7 +106,7 @@ def _compiling(settings: KernelSettings) -> Iterator[str]:
 
 def _options(asked: Asked) -> Mapping[str, str]:
     with suppress(UserError):  # a configuration that will not do has a row of its own
-        return kernel_builder(asked.settings.kernel).wanted
+        return check_configuration(asked.settings.kernel)
     return {}
 
 

@@ -231,6 +231,12 @@ def test_a_latency_on_another_cache_is_forecast(place: Place) -> None:
 def test_what_start_would_refuse_is_not_forecast(place: Place) -> None:
     said = place.refused("--metric", "write.iops")
     assert "no job has write.iops: none is told to write" in said
+    (place.home / "bad.config").write_text("CONFIG_HZ\n")
+    for command in (["plan"], ["plan", "compare"]):
+        place.output.readouterr()
+        words = (place.shas["c0"], place.shas["c16"], "--repo", str(place.home / "linux"))
+        assert main([*command, *words, "--fragment", "./bad.config"]) == 2
+        assert "bad.config:1" in place.output.readouterr().err
 
 
 def test_the_clone_that_a_workload_searches_is_the_one_that_start_makes(
