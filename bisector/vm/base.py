@@ -122,14 +122,6 @@ class GuestNonsense(GuestError):
 class Link(Shell, Protocol):
     """A root shell that is connected to one guest, and is never connected again."""
 
-    def uname_release(self) -> str:
-        """The release of the running kernel, as ``uname -r``."""
-        ...
-
-    def build_id(self) -> str:
-        """The GNU build-id of the running vmlinux in hex; empty when the kernel has none or hides it."""
-        ...
-
     def __enter__(self) -> Self: ...
 
     def __exit__(

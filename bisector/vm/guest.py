@@ -30,7 +30,6 @@ from paramiko.pkey import UnknownKeyType
 from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError
 from bisector.core.shell import CommandResult
-from bisector.core.subject import build_id_in
 from bisector.host.files import our_files
 from bisector.vm.base import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
 from bisector.vm.guest_output import Bounds, Life, StreamedText
@@ -40,12 +39,10 @@ T = TypeVar("T")
 Watch = Callable[[], None]
 
 _WATCH_EVERY_S = 0.2
-_QUESTION_S = 30.0
 _COPY_S = 120.0
 _LEAST_BYTES_S = 256 << 10  # of a large file; an emulated guest takes a few MiB/s
 _HANG_UP_S = 2.0
 _CHUNK_BYTES = 65536
-_ANSWER_BYTES = 65536
 _MIB = 1 << 20
 _BOUNDS = Bounds()
 
@@ -113,11 +110,7 @@ class Guest:
 
         A line longer than 64 KiB is handed over in pieces.
         """
-        return self._stream(command, on_line, deadline_s, self._bounds.output_bytes)
-
-    def _stream(
-        self, command: str, on_line: Callable[[str], None], deadline_s: float, most_bytes: int
-    ) -> CommandResult:
+        most_bytes = self._bounds.output_bytes
         deadline = self._deadline(f"the end of `{command}` in the guest", deadline_s)
         channel = self._ask(lambda: self._start(command), deadline)
         stdout, stderr, arrived = StreamedText(), StreamedText(on_line), threading.Event()
@@ -194,25 +187,6 @@ class Guest:
                     raise GuestNonsense(f"{remote} in the guest has more than {_size(most)}")
                 with our_files(directory):
                     file.write(data)
-
-    def uname_release(self) -> str:
-        """The release of the running kernel, as ``uname -r``."""
-        return self._answer("uname -r")
-
-    def build_id(self) -> str:
-        """The GNU build-id of the running vmlinux in hex; empty when the kernel has none or hides it."""
-        command = "od -An -v -tx1 /sys/kernel/notes || true"
-        answer = self._answer(command)
-        try:
-            return build_id_in(bytes.fromhex(answer))
-        except ValueError as error:
-            raise GuestNonsense(f"`{command}` in the guest printed no bytes in hex: {answer[:100]!r}") from error
-
-    def _answer(self, command: str) -> str:
-        result = self._stream(command, lambda line: None, _QUESTION_S, _ANSWER_BYTES)
-        if result.exit_status != 0:
-            raise GuestError(f"`{command}` in the guest: exit status {result.exit_status}: {result.stderr.strip()}")
-        return result.stdout.strip()
 
     def _deadline(self, what: str, seconds: float) -> Deadline:
         return Deadline.by(self._clock, what, seconds)

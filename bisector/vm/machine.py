@@ -24,6 +24,7 @@ from bisector.core.trial import HOST_CLOCK, Era, FaultKind, Stage
 from bisector.host.detached import machine_id
 from bisector.host.files import our_files, remove_abandoned, scratch, write_whole
 from bisector.host.load import host_facts
+from bisector.vm import running
 from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
 from bisector.vm.console import Watch
 from bisector.vm.definition import Counted, DiskSpec, DomainSpec, command_line, domain_prefix, free_port
@@ -151,10 +152,10 @@ class VirtualMachine:
         return self._log_in(self._spec.ssh_port, self._image, self.deadline(what, seconds), self._watch)
 
     def _check_kernel(self) -> None:
-        running, build_id = self.guest.uname_release(), self.guest.build_id()
-        if running != self._kernel.release or (self._kernel.build_id and build_id not in ("", self._kernel.build_id)):
+        release, build_id = running.release(self.guest), running.build_id(self.guest)
+        if release != self._kernel.release or (self._kernel.build_id and build_id not in ("", self._kernel.build_id)):
             raise InfraError(
-                f"the guest runs {running} (build id {build_id[:12]}), and not the kernel that was built, "
+                f"the guest runs {release} (build id {build_id[:12]}), and not the kernel that was built, "
                 f"{self._kernel.release} ({self._kernel.build_id[:12]})",
                 f"was {self._kernel.image} replaced, or does another guest answer on port {self._spec.ssh_port}?",
             )

@@ -24,9 +24,8 @@ from typing import Self
 from bisector.core.deadline import AttentiveClock, Clock, Deadline
 from bisector.core.errors import InfraError
 from bisector.core.shell import CommandResult
-from bisector.core.subject import build_id_in
 from bisector.host.files import our_files
-from bisector.vm.base import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestTimeout
+from bisector.vm.base import GuestCopyFailed, GuestLost, GuestNonsense, GuestTimeout
 from bisector.vm.guest_output import Bounds, StreamedText
 
 BOX_BYTES = 160 << 20
@@ -37,7 +36,6 @@ _PIPE_BYTES = 4096  # the least that a pipe has (fcntl(2), F_SETPIPE_SZ)
 _LOOK_S = 0.002
 _WATCH_S = 0.2
 _COPY_S = 300.0
-_QUESTION_S = 60.0
 _QUOTED = 80
 _PIECE_BYTES = 32 << 20
 _BOUNDS = Bounds()
@@ -203,20 +201,6 @@ class Mailbox:
         content = self._copied(f"head -c {most} {name}", remote)
         with our_files(local.parent), local.open("xb") as file:
             file.write(content)
-
-    def uname_release(self) -> str:
-        """The release of the running kernel, as ``uname -r``."""
-        return self._answer("uname -r").decode(errors="replace").strip()
-
-    def build_id(self) -> str:
-        """The GNU build-id of the running vmlinux in hex; empty when the kernel has none or hides it."""
-        return build_id_in(self._answer("cat /sys/kernel/notes || true"))
-
-    def _answer(self, command: str) -> bytes:
-        status, stdout, stderr = self._run(command, b"", lambda line: None, self._deadline(command, _QUESTION_S))
-        if status != 0:
-            raise GuestError(f"`{command}` in the guest: exit status {status}: {stderr.strip()}")
-        return stdout
 
     def _write(self, data: bytes, remote: str, into: str) -> None:
         self._copied(f"cat {into} {shlex.quote(remote)}", remote, data)

@@ -326,7 +326,7 @@ def test_what_befalls_a_guest_that_boots(place: Place, at_s: float, trouble: Tro
         (Script(SOUND, release="4.19.0"), OURS, "the guest runs 4.19.0"),
         (Script(SOUND, build_id="ab" * 20), OURS, "and not the kernel that was built"),
         (Script(SOUND, refuses_keys=True), OURS, "Authentication failed"),
-        (Script(SOUND, sends_nonsense=True), FaultKind.COMMAND_FAILED, "more than 65,536 bytes of output: `uname"),
+        (Script(SOUND, sends_nonsense=True), FaultKind.COMMAND_FAILED, "more than 64 MiB of output: `uname"),
     ],
 )
 def test_guests_that_are_not_what_was_started(place: Place, script: Script, kind: Ending, words: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 from bisector.core.deadline import Clock, Deadline
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
+from bisector.vm import running
 from bisector.vm.base import (
     Domain,
     GuestCopyFailed,
@@ -183,8 +184,8 @@ class LinkContract:
         assert there != "file" or copy.read_text(encoding="utf-8") == "precious"
 
     def test_what_the_kernel_says_of_itself(self, case: LinkCase) -> None:
-        assert case.link.uname_release() == case.release
-        assert re.fullmatch(r"[0-9a-f]*", case.link.build_id())
+        assert running.release(case.link) == case.release
+        assert re.fullmatch(r"[0-9a-f]*", running.build_id(case.link))
 
     def test_a_connection_that_breaks_is_lost_for_good(self, case: LinkCase, tmp_path: Path) -> None:
         case.break_connection()
@@ -193,7 +194,7 @@ class LinkContract:
             lambda: case.link.put("x", f"{case.directory}/note"),
             lambda: case.link.send(Path(__file__), f"{case.directory}/note"),
             lambda: case.link.get(f"{case.directory}/note", tmp_path / "copy"),
-            case.link.uname_release,
+            lambda: running.release(case.link),
         )
         for use in uses:
             with pytest.raises(GuestLost):

@@ -21,6 +21,7 @@ from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.process import run
+from bisector.vm import running
 from bisector.vm.base import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout, Link
 from bisector.vm.guest import Guest
 from bisector.vm.guest_output import Bounds, Life
@@ -136,16 +137,6 @@ def test_lines_of_standard_error_come_while_the_command_runs(guest: Guest, tmp_p
     assert result.stderr == "one\ntwo\rthree\r\nrest"
 
 
-def test_what_the_kernel_says_of_itself(guest: Guest) -> None:
-    assert guest.uname_release() == Path("/proc/sys/kernel/osrelease").read_text().strip()
-    assert all(digit in "0123456789abcdef" for digit in guest.build_id())
-
-
-def test_a_question_that_fails_says_so(guest: Guest) -> None:
-    with pytest.raises(GuestError, match="exit status 3: no such question"):
-        guest._answer("echo no such question >&2; exit 3")
-
-
 def test_another_host_key_is_refused(server: SshServer, keys: Path) -> None:
     with pytest.raises(GuestRefused):
         connect(server, image(keys, host="stranger"))
@@ -236,7 +227,7 @@ def test_a_connection_that_breaks_is_lost_and_not_made_again(server: SshServer, 
         lambda: guest.run("true"),
         lambda: guest.put("x", "/x"),
         lambda: guest.get("/x", tmp_path / "x"),
-        guest.uname_release,
+        lambda: running.release(guest),
     ):
         with pytest.raises(GuestLost):
             use()
@@ -376,14 +367,3 @@ def test_a_line_without_an_end_is_handed_over_in_pieces(guest: Guest) -> None:
     guest.stream("head -c 1000000 /dev/zero | tr '\\0' a >&2", lambda line: pieces.append(len(line)), 60)
     assert sum(pieces) == 1_000_000
     assert max(pieces) < 200_000
-
-
-def test_a_build_id_that_is_none(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guest, "_answer", lambda command: "no hex")
-    with pytest.raises(GuestNonsense, match="no bytes in hex: 'no hex'"):
-        guest.build_id()
-
-
-def test_an_answer_to_a_question_is_short(guest: Guest) -> None:
-    with pytest.raises(GuestNonsense, match="more than 65,536 bytes"):
-        guest._answer("head -c 100000 /dev/zero")
