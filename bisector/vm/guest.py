@@ -28,11 +28,10 @@ from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 from paramiko.pkey import UnknownKeyType
 
 from bisector.core.deadline import AttentiveClock, Deadline
-from bisector.core.errors import InfraError
 from bisector.core.shell import CommandResult
 from bisector.host.files import our_files
 from bisector.vm.base import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
-from bisector.vm.guest_output import Bounds, Life, StreamedText
+from bisector.vm.guest_output import Bounds, Life, StreamedText, new_file
 from bisector.vm.image import GuestImage
 
 T = TypeVar("T")
@@ -162,13 +161,8 @@ class Guest:
         and :class:`InfraError` when ``local`` is there already or cannot be written.
         """
         deadline = self._deadline(f"the copy of {remote} out of the guest", _COPY_S)
-        made = _new_file(local)
-        try:
-            with our_files(local.parent), made as file:  # what is written last may fail as late as at its end
-                self._ask(lambda: self._copy(remote, file, local.parent), deadline, GuestCopyFailed)
-        except BaseException:
-            local.unlink(missing_ok=True)  # half a file is worse than none
-            raise
+        with new_file(local) as file:
+            self._ask(lambda: self._copy(remote, file, local.parent), deadline, GuestCopyFailed)
 
     def _copy(self, remote: str, file: BinaryIO, directory: Path) -> None:
         """Ask what it is before it is opened: opening a FIFO would wait, and a device never ends.
@@ -299,15 +293,6 @@ def _done(future: "Future[T]", within_s: float) -> bool:
     with suppress(TimeoutError):
         future.exception(timeout=within_s)
     return future.done()
-
-
-def _new_file(path: Path) -> BinaryIO:
-    """A file that was not there, and is no link to another one; raises :class:`InfraError`."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise InfraError(f"cannot make {path}: {error.strerror}", f"ls -ld {path.parent}") from error
-    return os.fdopen(descriptor, "wb")
 
 
 def _check_copied(remote: str, attributes: paramiko.SFTPAttributes, most_bytes: int) -> int:

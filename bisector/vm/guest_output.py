@@ -5,11 +5,17 @@ noticed by TCP: with user-mode networking the other end of the connection is QEM
 """
 
 import codecs
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
 
+from bisector.core.errors import InfraError
+from bisector.host.files import our_files
 from bisector.vm.base import GuestLost
 
 _MIB = 1 << 20
@@ -27,6 +33,28 @@ class Bounds:
     output_bytes: int = 64 * _MIB
     silence_s: float = 60.0
     answer_s: float = 120.0
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that was not there, and is no link to another one; half of it is removed.
+
+    Raises :class:`InfraError` when it cannot be made or written.
+    """
+    descriptor = _made(path)
+    try:
+        with our_files(path.parent), os.fdopen(descriptor, "wb") as file:  # what is written last may fail at its end
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _made(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise InfraError(f"cannot make {path}: {error.strerror}", f"ls -ld {path.parent}") from error
 
 
 class StreamedText:

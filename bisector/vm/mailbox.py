@@ -14,6 +14,7 @@ import fcntl
 import mmap
 import os
 import shlex
+import signal
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ from bisector.core.errors import InfraError
 from bisector.core.shell import CommandResult
 from bisector.host.files import our_files
 from bisector.vm.base import GuestCopyFailed, GuestLost, GuestNonsense, GuestTimeout
-from bisector.vm.guest_output import Bounds, StreamedText
+from bisector.vm.guest_output import Bounds, StreamedText, new_file
 
 BOX_BYTES = 160 << 20
 _HALF = BOX_BYTES // 2
@@ -37,6 +38,7 @@ _LOOK_S = 0.002
 _WATCH_S = 0.2
 _COPY_S = 300.0
 _QUOTED = 80
+_SIGNALLED = 128  # to which a shell adds the number of the signal that ended a command (sh(1p))
 _PIECE_BYTES = 32 << 20
 _BOUNDS = Bounds()
 
@@ -161,7 +163,7 @@ class Mailbox:
         """The wire is its maker's to close."""
 
     def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
-        """Run to the end, whatever the exit status."""
+        """Run to the end, whatever the exit status (-1: ended by a signal)."""
         return self.stream(command, lambda line: None, deadline_s)
 
     def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
@@ -170,20 +172,22 @@ class Mailbox:
         Another command may be run from there.
         """
         status, stdout, stderr = self._run(command, b"", on_line, self._deadline(command, deadline_s))
-        return CommandResult(command, status, stdout.decode(errors="replace"), stderr)
+        by_signal = status - _SIGNALLED in signal.valid_signals()
+        return CommandResult(command, -1 if by_signal else status, stdout.decode(errors="replace"), stderr)
 
     def put(self, text: str, remote: str) -> None:
         """Write a small text file in the guest; raises :class:`GuestCopyFailed`."""
-        self._write(text.encode(), remote, ">")
+        self._write(text.encode(), remote, ">", f"the copy to {remote}")
 
     def send(self, local: Path, remote: str) -> None:
         """Copy a file of this host into the guest, with its mode; raises :class:`GuestCopyFailed`."""
+        what = f"the copy of {local.name} to {remote}"
         with our_files(local.parent), local.open("rb") as file:
             mode, into = stat.S_IMODE(os.fstat(file.fileno()).st_mode), ">"
             while (piece := file.read(_PIECE_BYTES)) or into == ">":
-                self._write(piece, remote, into)
+                self._write(piece, remote, into, what)
                 into = ">>"
-        self._copied(f"chmod {mode:o} {shlex.quote(remote)}", remote)
+        self._copied(f"chmod {mode:o} {shlex.quote(remote)}", what)
 
     def get(self, remote: str, local: Path) -> None:
         """Copy a regular file out of the guest, into one that is not there yet.
@@ -191,25 +195,25 @@ class Mailbox:
         Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` for what is no regular file or larger than the bound,
         and :class:`InfraError` when ``local`` is there already or cannot be written.
         """
-        name, most = shlex.quote(remote), self._bounds.file_bytes
-        told = self._copied(f"stat -L -c '%F:%s' {name}", remote).decode(errors="replace").strip()
+        name, most, what = shlex.quote(remote), self._bounds.file_bytes, f"the copy of {remote}"
+        told = self._copied(f"stat -L -c '%F:%s' {name}", what).decode(errors="replace").strip()
         kind, _, size = told.rpartition(":")
         if not kind.startswith("regular") or not size.isdecimal():
             raise GuestNonsense(f"{remote} in the guest is not a regular file")
         if int(size) > most:
             raise GuestNonsense(f"{remote} in the guest has {size} bytes, more than {most}")
-        content = self._copied(f"head -c {most} {name}", remote)
-        with our_files(local.parent), local.open("xb") as file:
+        content = self._copied(f"head -c {most} {name}", what)
+        with new_file(local) as file:
             file.write(content)
 
-    def _write(self, data: bytes, remote: str, into: str) -> None:
-        self._copied(f"cat {into} {shlex.quote(remote)}", remote, data)
+    def _write(self, data: bytes, remote: str, into: str, what: str) -> None:
+        self._copied(f"cat {into} {shlex.quote(remote)}", what, data)
 
-    def _copied(self, command: str, remote: str, data: bytes = b"") -> bytes:
+    def _copied(self, command: str, what: str, data: bytes = b"") -> bytes:
         deadline = self._deadline(command, _COPY_S)
         status, stdout, stderr = self._run(command, data, lambda line: None, deadline)
         if status != 0:
-            raise GuestCopyFailed(f"the copy of {remote} in the guest failed: {stderr.strip()}")
+            raise GuestCopyFailed(f"{what} in the guest failed: {stderr.strip()}")
         return stdout
 
     def _run(

@@ -17,7 +17,7 @@ from bisector.vm.guest import Guest
 from bisector.vm.image import GuestImage
 from bisector.vm.machine import VirtualMachines, guest_image
 from tests.vm import contract
-from tests.vm.contract import LinkContract
+from tests.vm.contract import ConnectionContract
 from tests.vm.ssh_server import keypair
 
 pytestmark = pytest.mark.vm
@@ -86,7 +86,7 @@ class GuestCase:
         return Guest.connect(port, image, Deadline("SSH", _LOGIN_S), self.watch)
 
 
-class TestGuest(LinkContract):
+class TestGuest(ConnectionContract):
     @pytest.fixture
     def case(self, booted: Booted, tmp_path: Path) -> Iterator[GuestCase]:
         keypair(tmp_path / "stranger")

@@ -2,7 +2,7 @@
 
 Each implementation's own test module has a subclass with a fixture ``case``: tests/vm/test_fake_guest.py,
 tests/vm/test_guest.py (the real connection to a real SSH server), tests/in_vms/test_guest.py (to a real guest),
-tests/vm/test_domain.py (libvirt).
+tests/vm/test_mailbox.py (memory that a guest shares, and its script), tests/vm/test_domain.py (libvirt).
 """
 
 import re
@@ -61,7 +61,7 @@ class Watch:
 
 
 class LinkCase(Protocol):
-    """A guest that is connected to, and what happens to it."""
+    """A guest that is spoken to, and what happens to it."""
 
     link: Link
     watch: Watch
@@ -76,11 +76,15 @@ class LinkCase(Protocol):
     def is_executable(self, name: str) -> bool:
         """Whether a file in the directory is a program."""
 
-    def break_connection(self) -> None:
-        """The other end is gone."""
-
     def fall_silent(self) -> None:
         """The other end stays, and answers no more."""
+
+
+class ConnectionCase(LinkCase, Protocol):
+    """A guest that is connected to."""
+
+    def break_connection(self) -> None:
+        """The other end is gone."""
 
     def log_in_nowhere(self) -> AbstractContextManager[Link]:
         """Connect to a port that nobody listens on."""
@@ -116,11 +120,6 @@ class LinkContract:
 
         with pytest.raises(BugError):
             case.link.stream(r"printf 'one\ntwo\rthree\r\nrest' >&2", on_line, 20)
-        assert case.link.run("echo next").stdout == "next\n"
-
-    def test_a_command_over_its_time_leaves_the_connection(self, case: LinkCase) -> None:
-        with pytest.raises(GuestTimeout, match=r"the end of `sleep 600` in the guest not seen within"):
-            case.link.run("sleep 600", case.short_s)
         assert case.link.run("echo next").stdout == "next\n"
 
     def test_the_guest_is_watched_while_it_works(self, case: LinkCase) -> None:
@@ -187,7 +186,27 @@ class LinkContract:
         assert running.release(case.link) == case.release
         assert re.fullmatch(r"[0-9a-f]*", running.build_id(case.link))
 
-    def test_a_connection_that_breaks_is_lost_for_good(self, case: LinkCase, tmp_path: Path) -> None:
+    def test_a_guest_that_does_not_answer_is_given_up_at_the_deadline_and_then_for_good(self, case: LinkCase) -> None:
+        case.fall_silent()
+        with pytest.raises(GuestTimeout):
+            case.link.run("echo next", case.short_s)
+        with pytest.raises(GuestLost):  # at once: nothing waits for that answer any more
+            case.link.run("echo next", 600)
+
+
+class ConnectionContract(LinkContract):
+    """What a guest with a network does besides: it hears the host while it works, and takes connections, or none.
+
+    A guest that is served by its mailbox does neither. It looks into that when it has told something: a command that
+    does not end keeps it for good. And nobody but the host that shares its memory can speak to it.
+    """
+
+    def test_a_command_over_its_time_leaves_the_connection(self, case: ConnectionCase) -> None:
+        with pytest.raises(GuestTimeout, match=r"the end of `sleep 600` in the guest not seen within"):
+            case.link.run("sleep 600", case.short_s)
+        assert case.link.run("echo next").stdout == "next\n"
+
+    def test_a_connection_that_breaks_is_lost_for_good(self, case: ConnectionCase, tmp_path: Path) -> None:
         case.break_connection()
         uses: tuple[Callable[[], object], ...] = (
             lambda: case.link.run("echo next"),
@@ -200,18 +219,11 @@ class LinkContract:
             with pytest.raises(GuestLost):
                 use()
 
-    def test_a_guest_that_does_not_answer_is_given_up_at_the_deadline_and_then_for_good(self, case: LinkCase) -> None:
-        case.fall_silent()
-        with pytest.raises(GuestTimeout):
-            case.link.run("echo next", case.short_s)
-        with pytest.raises(GuestLost):  # at once: nothing waits for that answer any more
-            case.link.run("echo next", 600)
-
-    def test_nobody_there(self, case: LinkCase) -> None:
+    def test_nobody_there(self, case: ConnectionCase) -> None:
         with pytest.raises(GuestLost):
             case.log_in_nowhere()
 
-    def test_another_key_is_refused(self, case: LinkCase) -> None:
+    def test_another_key_is_refused(self, case: ConnectionCase) -> None:
         with pytest.raises(GuestRefused) as caught:
             case.log_in_as_stranger()
         assert caught.value.hint

@@ -14,7 +14,7 @@ from bisector.vm.base import Hypervisor, Link
 from bisector.vm.definition import DomainSpec
 from bisector.vm.image import GuestImage
 from tests.vm import contract
-from tests.vm.contract import COMMANDS, DomainContract, LinkContract
+from tests.vm.contract import COMMANDS, ConnectionContract, DomainContract
 from tests.vm.fake_guest import BANNER, RELEASE, FakeClock, FakeHypervisor, FakeLink, Script, Trouble
 
 IMAGE = GuestImage(Path("root.img"), Path("key"), "ssh-ed25519 AAAA", "test")
@@ -62,7 +62,7 @@ class FakeLinkCase:
         return self._log_in(2222)
 
 
-class TestFakeLink(LinkContract):
+class TestFakeLink(ConnectionContract):
     @pytest.fixture
     def case(self, tmp_path: Path) -> Iterator[FakeLinkCase]:
         clock = FakeClock()

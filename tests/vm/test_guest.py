@@ -27,7 +27,7 @@ from bisector.vm.guest import Guest
 from bisector.vm.guest_output import Bounds, Life
 from bisector.vm.image import GuestImage
 from tests.vm import contract
-from tests.vm.contract import LinkContract
+from tests.vm.contract import ConnectionContract
 from tests.vm.fake_guest import FakeClock
 from tests.vm.ssh_server import SshServer, keypair
 
@@ -102,7 +102,7 @@ class SshCase:
         return connect(self.server, image(self.keys, client="stranger"), self.watch)
 
 
-class TestGuest(LinkContract):
+class TestGuest(ConnectionContract):
     @pytest.fixture
     def case(self, server: SshServer, keys: Path) -> Iterator[SshCase]:
         made = SshCase(server, keys, contract.Watch())
@@ -328,7 +328,7 @@ def test_a_copy_on_a_full_disk_is_the_hosts_trouble(
     guest: Guest, server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int
 ) -> None:
     (server.files / "fio.json").write_bytes(bytes(size_bytes))
-    monkeypatch.setattr("bisector.vm.guest._new_file", lambda _path: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
+    monkeypatch.setattr("bisector.vm.guest_output._made", lambda _path: os.open("/dev/full", os.O_WRONLY))
     with pytest.raises(InfraError, match="No space left on device") as caught:
         guest.get("/fio.json", tmp_path / "copy")
     assert not isinstance(caught.value, GuestError)
