@@ -381,7 +381,10 @@ def test_help_has_the_defaults_of_settings(capsys: pytest.CaptureFixture[str]) -
     ("command", "foreign"),
     [
         ("kernel config", ("--calibrate", "--terms", "--suspect", "--over", "--grep", "--hdd", "--jobs")),
-        ("test", ("--calibrate", "--suspect", "--strategy", "--first-parent", "--full-runs", "--baselines")),
+        (
+            "test",
+            ("--calibrate", "--suspect", "--strategy", "--first-parent", "--full-runs", "--baselines", "--confirm-by"),
+        ),
     ],
 )
 def test_a_flag_that_cannot_matter_is_not_offered(world: World, command: str, foreign: tuple[str, ...]) -> None:

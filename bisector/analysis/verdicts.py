@@ -343,6 +343,11 @@ class Judging:
                 found[trial.commit.sha].append(self.score(trial))
         return dict(found)
 
+    def scores_of(self, shas: Iterable[str]) -> tuple[float, ...]:
+        """Those of commits, be it under the names of others with equal kernels, on the host whose levels are shown."""
+        of_kernels = dict.fromkeys(trial.commit.sha for sha in shas for _, trial in self._trials_of(sha))
+        return tuple(score for sha in of_kernels for score in self.reference.scores.get(sha, ()))
+
     @cached_property
     def levels(self) -> tuple[Level, ...]:
         """On which levels the readings of a host lie, worst first; two when there is one change and a little noise."""

@@ -39,6 +39,13 @@ class GuestClock(StrEnum):
     INSTRUCTIONS = "instructions"
 
 
+class ConfirmBy(StrEnum):
+    """By which clock an answer of counted time is measured once more."""
+
+    NONE = "none"
+    HOST = "host"
+
+
 # What "auto" puts below the stack's fragments: without a base .config the smallest kernel, over one what it lacks; then
 # what the guest needs.
 BARE_FRAGMENT = "tiny"
@@ -75,6 +82,7 @@ class BisectSettings:
     calibrate: int
     max_repeats: int
     baselines: bool
+    confirm_by: ConfirmBy = ConfirmBy.NONE
 
     @property
     def objective(self) -> Objective:

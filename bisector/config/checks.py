@@ -6,7 +6,16 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-from bisector.config import EMBEDDED, Accelerator, DiskSettings, Security, Settings, StorageSettings, usable_bytes
+from bisector.config import (
+    EMBEDDED,
+    Accelerator,
+    ConfirmBy,
+    DiskSettings,
+    Security,
+    Settings,
+    StorageSettings,
+    usable_bytes,
+)
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO, Problem
@@ -91,6 +100,13 @@ def _time_can_be_counted(settings: Settings) -> Iterator[Problem]:
             key = f"storage.{name}.{'bus' if disk.path is None else 'path'}"
             sentence = "a disk on the host keeps the host's time; where instructions are counted it is on null_blk"
             yield Problem((*counted, key), sentence, "--clock host, or leave out what says where the disk is")
+
+
+def _confirmed_by_another_clock(settings: Settings) -> Iterator[Problem]:
+    if settings.bisect.confirm_by is ConfirmBy.HOST and not settings.machine.is_counted:
+        sentence = "what is measured by the host's clock is not confirmed by measuring it by the same clock again"
+        advice = "--clock instructions, or --set bisect.confirm_by=none"
+        yield Problem(("bisect.confirm_by", "machine.clock"), sentence, advice)
 
 
 def _can_be_looked_at(settings: Settings) -> Iterator[Problem]:
@@ -345,6 +361,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _threshold_is_in_unit,
     _own_image_has_keys,
     _time_can_be_counted,
+    _confirmed_by_another_clock,
     _nvme_is_qemus_own,
     _can_be_looked_at,
     _files_exist,

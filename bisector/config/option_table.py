@@ -11,7 +11,16 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, Accelerator, FillMode, GuestClock, Security, disk_table
+from bisector.config import (
+    BARE_FRAGMENT,
+    BASE_FRAGMENT,
+    Accelerator,
+    ConfirmBy,
+    FillMode,
+    GuestClock,
+    Security,
+    disk_table,
+)
 from bisector.core import kinds
 from bisector.core.kinds import AUTO, Kind, Option, Unfit
 from bisector.core.metric import is_short, named, plain_number
@@ -160,6 +169,9 @@ _FIRST: tuple[Option, ...] = (
     Option("bisect.baselines", "bisect.baselines", kinds.boolean(), False,
            "after the search, also measure each disk of the stack alone: one more boot and run for each",
            flag="--baselines", const="true"),
+    Option("bisect.confirm_by", "bisect.confirm_by", kinds.choice(ConfirmBy), "none",
+           "by which clock an answer of counted time is measured once more, the commit beside its parent, where its "
+           "effect is large enough to show there", flag="--confirm-by", metavar="host|none"),
     _path("kernel.base_config", "--base-config", "kernel .config to start from"),
     Option(FRAGMENTS, "kernel.fragments", kinds.names_or_paths(), (AUTO,),
            f'configuration fragments, by name or path; the last one wins; "{AUTO}" is {BARE_FRAGMENT} '

@@ -91,10 +91,11 @@ def confirmation(report: Report) -> str:
     view, belief = report.bisection, report.bisection.belief
     if view.first_fixed is None:
         return ""
+    clocks = f" By both clocks: {clean(view.host_clock.sentence)}." if view.host_clock is not None else ""
     if belief is None:
-        return "Verdicts are those of single measurements; no probability is given."
+        return f"Verdicts are those of single measurements; no probability is given.{clocks}"
     made = " ".join(f"{text}." for text in confirmed(view, view.first_fixed.short))
-    return f"{made or 'It was not confirmed by reverting it, or adding it.'} {_against(belief)}"
+    return f"{made or 'It was not confirmed by reverting it, or adding it.'} {_against(belief)}{clocks}"
 
 
 def confirmed(view: BisectionView, name: str) -> list[str]:

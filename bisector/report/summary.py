@@ -25,7 +25,7 @@ def footer_lines(view: BisectionView, width: int) -> list[Line]:
 
 def answer_lines(view: BisectionView, width: int) -> list[Line]:
     """The outcome alone: the commit, or the set and what stands in the way, and what to type next."""
-    return [*_ANSWERS[view.state](view, width), *_next(view), *_other_step(view, width)]
+    return [*_ANSWERS[view.state](view, width), *_host_clock(view, width), *_next(view), *_other_step(view, width)]
 
 
 def _labelled(label: str, texts: Iterable[str], width: int, role: Role = Role.PLAIN) -> list[Line]:
@@ -274,6 +274,15 @@ _ANSWERS: dict[State, Callable[[BisectionView, int], list[Line]]] = {
     State.IMPORTED: _in_words,
     State.MEASURED: _in_words,
 }
+
+
+def _host_clock(view: BisectionView, width: int) -> list[Line]:
+    """What an answer of counted time is by the host's clock, and what measures it where that is left to do."""
+    clock = view.host_clock
+    if clock is None:
+        return []
+    command = (Span(left("", _LABEL_WIDTH)), Span(view.resume_command, Role.COMMAND))
+    return [*_labelled("both clocks", _sentences(clock.sentence, width), width), *([command] if clock.waits else [])]
 
 
 def _other_step(view: BisectionView, width: int) -> list[Line]:

@@ -6,12 +6,14 @@ kernel and fio gave them (not cleaned for a terminal). :mod:`bisector.status.doc
 
 from typing import Annotated, Literal, TypeAlias
 
+from bisector.analysis.comparison import Outcome
 from bisector.core.figures import Contention, DiskFigures, EarlyStop, JobFigures
 from bisector.core.guest_time import GuestTime
 from bisector.core.json_document import SCHEMA, DecidingMetric, NamedCommit, Record
 from bisector.core.subject import Kernel, Kind, Relevance, Setup
 from bisector.core.trial import Artifact, Control, DiskQueue, Era, Fault, Fill, Origin, Stage, Taken
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
+from bisector.status.host_clock import Factor
 from bisector.status.view import HostThreshold, InfraFaultView, LevelView, OptionChange
 
 Schema: TypeAlias = Annotated[Literal[2], SCHEMA]
@@ -169,6 +171,20 @@ class Budget(Record, frozen=True, kw_only=True):
     is_over: Annotated[bool, "whether the search ended because no further trial would end in time"]
 
 
+class ByHostsClock(Record, frozen=True, kw_only=True):
+    """An answer of counted time, measured once more by the host's clock: the commit beside its parent."""
+
+    parent: Annotated[str | None, "hash of the parent; `null` where nobody tells it"]
+    by_instructions: Annotated[Factor | None, "how large the change is in counted time"]
+    by_host: Annotated[Factor | None, "how large it is by the host's clock; `null` until a pair counts"]
+    pairs: Annotated[int, "number of pairs that count"]
+    pairs_needed: Annotated[int | None, "number of pairs that a change of its size takes to show; `null` of too many"]
+    outcome: Annotated[Outcome | None, "what is said of the commit by the host's clock; `null` until a pair counts"]
+    state: Annotated[State | None, "how that comparison stands; `null` before it is begun"]
+    sentence: Annotated[str, "all of it in a sentence"]
+    run_dir: Annotated[str, "path of the directory of the comparison, which is a run of its own"]
+
+
 class Status(Record, frozen=True, kw_only=True):
     """What ``bisector status --json`` prints."""
 
@@ -226,6 +242,9 @@ class Status(Record, frozen=True, kw_only=True):
     clock: Clock
     infra_faults: Annotated[tuple[InfraFaultView, ...], "infrastructure errors, which are never a verdict"]
     controls: Annotated[tuple[Control, ...], "ends that were tried again because of the faults of other commits"]
+    host_clock: Annotated[
+        ByHostsClock | None, "the answer by the host's clock, too; `null` without one, or where nobody asked for it"
+    ] = None
     budget: Annotated[Budget | None, "for how long it may be measured; `null` if for as long as it takes"] = None
     started_at: Annotated[str, "time"]
     ended_at: Annotated[str | None, "time; `null` while it can go on"]

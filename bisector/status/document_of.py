@@ -13,6 +13,7 @@ from bisector.status.document import (
     Baseline,
     Baselines,
     Budget,
+    ByHostsClock,
     CacheState,
     CacheStates,
     ConfigDifference,
@@ -24,6 +25,7 @@ from bisector.status.document import (
     TestedCommit,
     VerdictTable,
 )
+from bisector.status.host_clock import HostClock
 from bisector.status.view import BeliefView, BisectionView, ConfigChanges, TrialView, ours_s
 from bisector.storage.parse import lone_disk
 
@@ -61,6 +63,7 @@ def status(view: BisectionView) -> Status:
         clock=view.clock,
         infra_faults=view.infra_faults,
         controls=view.controls,
+        host_clock=_host_clock(view.host_clock) if view.host_clock is not None else None,
         budget=Budget(**asdict(view.budget)) if view.budget is not None else None,
         started_at=view.started_at,
         ended_at=view.ended_at,
@@ -146,6 +149,20 @@ def _belief(belief: BeliefView | None) -> dict[str, Any]:
         "confirmed": belief.confirmed,
         "trials_left": belief.trials_left,
     }
+
+
+def _host_clock(clock: HostClock) -> ByHostsClock:
+    return ByHostsClock(
+        parent=clock.parent.sha if clock.parent is not None else None,
+        by_instructions=clock.counted,
+        by_host=clock.measured,
+        pairs=clock.pairs,
+        pairs_needed=clock.needed,
+        outcome=clock.outcome,
+        state=clock.state,
+        sentence=clock.sentence,
+        run_dir=clock.run_dir,
+    )
 
 
 def _baseline(trial: Trial) -> Baseline:

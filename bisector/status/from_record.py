@@ -11,7 +11,7 @@ from pathlib import Path
 from bisector.analysis import kernels
 from bisector.analysis.judgement import Measured, Numbered, judged_run
 from bisector.analysis.verdicts import Judging
-from bisector.config import options
+from bisector.config import ConfirmBy, options
 from bisector.core import units
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, UserError
 from bisector.core.objective import Objective
@@ -23,6 +23,7 @@ from bisector.git.ranges import Ground, Range
 from bisector.git.repository import Repository
 from bisector.status.conclusion import Standing, config_changes, ends_by_others, outcome_by_others, outside_paths
 from bisector.status.evidence import Case, Known
+from bisector.status.host_clock import HostClock, host_clock
 from bisector.status.view import (
     BeliefView,
     BisectionView,
@@ -71,6 +72,9 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     trials = [trial for _, trial in judging.trials]
     log, taken = run.path / GIT_LOG, store.taken()
     budget = _budget(store, last)
+    clock = None
+    if first and settings.bisect.confirm_by is ConfirmBy.HOST:
+        clock = host_clock(run.path, asked.repository, judging, first)
     own_steps = tuple(map(judging.objective.value_of, judging.other_lines))
     seen = judging if by is None else replace(judging, settings=replace(settings, bisect=settings.bisect.by(by)))
     if by is not None:
@@ -104,7 +108,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         started_at=asked.created_at,
         ended_at=asked.created_at if by_others else _ended_at(state, last),
         run_dir=str(run.path),
-        resume_command=_how_to_go_on(run, state, budget, _left_s(trials, belief)) if is_search else "",
+        resume_command=_how_to_go_on(run, state, budget, _left_s(trials, belief), clock) if is_search else "",
         log=str(log) if log.is_file() else "",
         levels=tuple(LevelView.of(one, objective) for one in seen.levels),
         other_steps=tuple(map(objective.value_of, seen.other_lines)),
@@ -122,6 +126,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
             for _, first in own.trials[:1]
         ),
         clock=None if by_others else settings.machine.time,
+        host_clock=clock,
     )
 
 
@@ -140,8 +145,12 @@ def _left_s(trials: Sequence[Trial], belief: BeliefView | None) -> float:
     return belief.trials_left * math.fsum(took) / len(took) if belief is not None and took else 0.0
 
 
-def _how_to_go_on(run: RunDirectory, state: State, budget: BudgetView | None, left_s: float) -> str:
+def _how_to_go_on(
+    run: RunDirectory, state: State, budget: BudgetView | None, left_s: float, clock: HostClock | None
+) -> str:
     """What to type to go on; of a search whose time is over with enough of it."""
+    if clock is not None and clock.waits:
+        return resume_command(run.path)
     if budget is not None and budget.is_over:
         more = f"{math.ceil(_SPARE * left_s / _MIN_S)}min" if left_s else units.duration_text(budget.budget_s)
         return f"{resume_command(run.path)} --budget {more}"

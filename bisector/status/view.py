@@ -12,6 +12,7 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.trial import Control, Taken, Timings, Trial
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
+from bisector.status.host_clock import HostClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,7 @@ class BisectionView:
     budget: BudgetView | None = None
     host_thresholds: tuple[HostThreshold, ...] = ()
     clock: GuestTime | None = None
+    host_clock: HostClock | None = None
 
     @property
     def taken_over(self) -> int:

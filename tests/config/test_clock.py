@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import Accelerator, GuestClock, options
+from bisector.config import Accelerator, ConfirmBy, GuestClock, options
 from bisector.core.errors import UserError
 from bisector.storage.disks import Bus, NullBlk
 from tests.config.given import MIB, from_argv
@@ -64,6 +64,12 @@ def test_what_does_not_go_with_counted_time(words: str, why: str, hint: str) -> 
     with pytest.raises(UserError, match=why) as caught:
         from_argv(*COUNTED, *words.split())
     assert hint in (caught.value.hint or "")
+
+
+def test_the_hosts_clock_confirms_nothing_that_it_measured_itself() -> None:
+    assert from_argv(*COUNTED, "--confirm-by", "host").settings.bisect.confirm_by is ConfirmBy.HOST
+    with pytest.raises(UserError, match=r"confirm_by = host \(--confirm-by\), machine\.clock = host .*again"):
+        from_argv("--confirm-by", "host")
 
 
 def test_a_disk_in_memory_has_no_place_on_the_host() -> None:

@@ -87,3 +87,14 @@ def test_the_footer_says_what_counted_time_does_not_show() -> None:
     assert "clock the guests' clock counts instructions, 8 ns each," in text
     assert "branch prediction or contention of CPUs is not seen" in text
     assert "clock" not in as_text(footer_lines(replace(counted, clock=BY_THE_HOST), 80))
+
+
+def test_an_answer_by_both_clocks_says_how_the_second_is_gone_on_with() -> None:
+    view = examples.by_both_clocks()
+    said = as_text((*answer_lines(view, 90),))
+    assert "both clocks  read.iops of the worst job is 4.00 times that of the parent" in said
+    assert "by the host's clock 3.20 times (95 %: 3.00 to 3.40) in 1 pair" in " ".join(said.split())
+    assert f"             {view.resume_command}\n" in said
+    assert view.host_clock is not None
+    done = replace(view, host_clock=replace(view.host_clock, state=State.MEASURED))
+    assert view.resume_command not in as_text((*answer_lines(done, 90),))

@@ -42,6 +42,7 @@ VIEWS = (
     replace(examples.found(), infra_faults=(_TROUBLE,), baselines=(baseline("ssd", 5_000.0),)),
     replace(examples.believed(), relevance=Relevance(5, 2)),
     replace(examples.narrowed(), budget=BudgetView(3_600.0, 3_500.0, is_over=True)),
+    examples.by_both_clocks(),
     examples.regression(),
     examples.on_two_hosts(),
     examples.empty(),
