@@ -14,7 +14,7 @@ from bisector.bisect.facts import Aim
 from bisector.bisect.git_side import GitSide
 from bisector.bisect.instructions import Done
 from bisector.bisect.loop import Bisection, task_of
-from bisector.config import Settings, checks, options
+from bisector.config import ConfirmBy, Settings, checks, options
 from bisector.core import units
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, Grade, InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
@@ -279,8 +279,10 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
     if outcome.out_of_time:  # as after an interruption all stays for the process that goes on
         return outcome
     discard(run.path / _BUILD)
+    # An answer that is to be measured by another clock, too, has its draft after that: it says what came of it.
     if outcome.state is not State.STOPPED:
-        outbox.leave_draft(run, store, tell)
+        if outcome.state is not State.FOUND or settings.bisect.confirm_by is ConfirmBy.NONE:
+            outbox.leave_draft(run, store, tell)
         if not goes_on(store):
             let_go(run, place, tell)
     return outcome

@@ -34,6 +34,7 @@ from bisector.commands.equip import add_hosts, equip_of, remember
 from bisector.commands.forecasting import forecast_of
 from bisector.commands.notice import Notice, add_notify
 from bisector.commands.output import note, note_time, warn, write
+from bisector.compare.by_host import confirm
 from bisector.config import options
 from bisector.config.option_table import rows
 from bisector.core.errors import UserError
@@ -221,7 +222,7 @@ def resume(arguments: argparse.Namespace) -> int:
                 f"the budget of {run.path} is over", "with more time: bisector resume --budget 3h --skip REV"
             )
         if ended or over:
-            return _show_end(run, store, quiet=arguments.quiet, is_over=over)
+            return _show_end(run, store, arguments.hosts, quiet=arguments.quiet, is_over=over)
         if arguments.skip:
             session.skip(store, arguments.skip)
         if arguments.budget is not None:
@@ -299,15 +300,25 @@ def _conclude(run: RunDirectory, store: Store, notice: Notice, *, quiet: bool, e
     notice.run_dir = run.path
     with display_for(sys.stdout, quiet=quiet) as display:
         outcome = session.go_on(run, store, display, equip)
+        if outcome.state is State.FOUND:
+            confirm(run, store, display, equip)
         display.conclude(from_record.view(run, store))
     notice.answer, notice.exit_code = outcome.message, _EXIT_CODES[outcome.state]
     return notice.exit_code
 
 
-def _show_end(run: RunDirectory, store: Store, *, quiet: bool, is_over: bool) -> int:
-    """Show how a run ended; of one whose time is over all stays for the process that goes on."""
+def _show_end(run: RunDirectory, store: Store, hosts: Path | None, *, quiet: bool, is_over: bool) -> int:
+    """Show how a run ended; of one whose time is over all stays for the process that goes on.
+
+    An answer that is not measured by the other clock yet is, first.
+    """
     view = from_record.view(run, store)
     with display_for(sys.stdout, quiet=quiet) as display:
+        if view.host_clock is not None and view.host_clock.is_due:
+            equip = equip_of(hosts or run.hosts)
+            remember(run, hosts)
+            confirm(run, store, display, equip)
+            view = from_record.view(run, store)
         if not is_over:
             session.after_the_answer(run, store, display)
         display.conclude(view)

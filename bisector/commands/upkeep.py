@@ -20,6 +20,7 @@ from bisector.git.worktrees import release, remove_leftovers
 from bisector.host import locks, process
 from bisector.host.files import our_files, remove_whole
 from bisector.kernel.cache import KeptEntry
+from bisector.status.host_clock import CONFIRMED
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.vm.definition import domain_prefix
@@ -188,21 +189,29 @@ def reset(arguments: argparse.Namespace) -> int:
     """Leave nothing of a run outside its record; with --delete nothing at all."""
     run = run_directory(arguments)
     with run.lock():
-        process.reap(run.path)
-        with closing(Store.open(run.database)) as store:
-            asked = store.bisection()
-            state = store.state()
-            by_others = store.by_others
-            if (store.is_search or store.plan is not None) and (state is None or state.state is State.RUNNING):
-                store.set_state(State.STOPPED, "reset")
-            _tell_hosts(run, store)
-        if asked.repository is not None and not by_others:  # an import has nothing outside its record
-            _remove_all(run, asked.repository, options.from_json(asked.settings))
+        if RunDirectory.is_at(own := run.path / CONFIRMED):
+            with (by_host := RunDirectory.open(own)).lock():
+                _reset(by_host)
+        _reset(run)
         if arguments.delete:
             with our_files(run.path):
                 remove_whole(run.path)
     write(f"{run.path} {'removed' if arguments.delete else 'reset; its record stays'}\n")
     return 0
+
+
+def _reset(run: RunDirectory) -> None:
+    """Leave nothing of a locked run outside its record."""
+    process.reap(run.path)
+    with closing(Store.open(run.database)) as store:
+        asked = store.bisection()
+        state = store.state()
+        by_others = store.by_others
+        if (store.is_search or store.plan is not None) and (state is None or state.state is State.RUNNING):
+            store.set_state(State.STOPPED, "reset")
+        _tell_hosts(run, store)
+    if asked.repository is not None and not by_others:  # an import has nothing outside its record
+        _remove_all(run, asked.repository, options.from_json(asked.settings))
 
 
 def _tell_hosts(run: RunDirectory, store: Store) -> None:

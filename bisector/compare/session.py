@@ -32,13 +32,18 @@ _BUILD = "build"
 
 @contextmanager
 def begun(
-    asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None], *, measures_here: bool = True
+    asked: Asked,
+    run_dir: Path | None,
+    warn: Callable[[Finding], None],
+    *,
+    measures_here: bool = True,
+    listed: bool = True,
 ) -> Iterator[tuple[RunDirectory, Store]]:
     """A new comparison, checked in every way that needs nothing built, recorded, and ours while the block lasts.
 
     ``warn`` is told what of this machine spoils figures, or a record, without being in the way; where other hosts
-    measure, their doctors are asked instead. Raises :class:`UserError` for what cannot work; nothing is left of such a
-    run.
+    measure, their doctors are asked instead. One that is not ``listed`` is part of another run. Raises
+    :class:`UserError` for what cannot work; nothing is left of such a run.
     """
     with Repository.open(asked.repository) as repository:
         plan = planned(repository, asked)
@@ -57,7 +62,8 @@ def begun(
         arms = tuple(replace(one, file=file) for one, file in zip(plan.arms, files, strict=True))
         row = BisectionRow.of(kept[0].settings, repository.top)
         with Store.create(run.database, row, plan=Plan(arms, kept, plan.extent, plan.absent)) as store:
-            Index().add(IndexEntry(str(run.path), str(repository.top), first, last, row.created_at))
+            if listed:
+                Index().add(IndexEntry(str(run.path), str(repository.top), first, last, row.created_at))
             yield run, store
 
 

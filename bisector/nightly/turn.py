@@ -12,6 +12,7 @@ from pathlib import Path
 from bisector.analysis.judgement import Measured
 from bisector.analysis.verdicts import Judging, in_era
 from bisector.bisect import session
+from bisector.compare.by_host import confirm
 from bisector.config import options
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, Interrupted, UserError
@@ -126,7 +127,9 @@ class Turn:
             try:
                 with until(self.deadline), self._run(begun) as (run, store):
                     # Also where it ended and this night was killed before it knew: from all facts, the same end.
-                    session.go_on(run, store, self._tell, self.means.equip)
+                    outcome = session.go_on(run, store, self._tell, self.means.equip)
+                    if outcome.state is State.FOUND:
+                        confirm(run, store, self._tell, self.means.equip)
             except EndsDoNotReproduce:
                 self._conclude(begun)
                 raise

@@ -29,7 +29,7 @@ from bisector.core.errors import BisectorError
 from bisector.core.subject import Commit
 from bisector.core.verdict import State, Verdict
 from bisector.git.repository import Repository
-from bisector.search.levels import SPREAD
+from bisector.search.levels import OF_HOSTS
 from bisector.status.blocks import Blocks, result_of
 from bisector.store.rundir import RunDirectory, state_of
 from bisector.store.store import Store
@@ -38,7 +38,7 @@ CONFIRMED = "confirmed"  # the directory of the comparison, in that of the run
 MOST_PAIRS = 10
 _LEAST_PAIRS = blocks_for_exact(1)
 # Of one pair, whose two trials spread as those of any host do before it is known by how much.
-_SPREAD_OF_A_PAIR = SPREAD * math.sqrt(2)
+_SPREAD_OF_A_PAIR = OF_HOSTS.spread * math.sqrt(2)
 _NEAR_ONE, _WHOLE_FROM = 0.1, 100
 _ENDED = (State.MEASURED, State.FAILED)
 
@@ -122,7 +122,7 @@ class HostClock:
             return "it is yet to be measured"
         count = f"more than {MOST_BLOCKS:,}" if self.needed is None else f"about {self.needed:,}"
         return (
-            f"it was not measured: figures of one kernel are some {100 * SPREAD:g} % apart there, so that a change of"
+            f"it was not measured: figures of one kernel are some {100 * OF_HOSTS.spread:g} % apart there, so that a change of"
             f" this size takes {count} pairs to show, and at most {MOST_PAIRS} are measured"
         )
 

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from bisector.cli import main
-from bisector.config import Settings
+from bisector.config import Settings, options
 from bisector.core.errors import Finding, Grade
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.doctor import checks
 from bisector.git.command import Answer, Door
 from bisector.report import reporting
+from bisector.status.blocks import Blocks, BlockState
+from bisector.status.host_clock import CONFIRMED
 from bisector.store.database import DATABASE
 from bisector.store.nights import Ending, Measurement
 from bisector.store.rundir import RunDirectory
@@ -253,3 +255,19 @@ def test_reference_outlives_a_rebase_and_garbage_collection(world: World) -> Non
     histories.git(world.path / "cache", "bisect", "start")
     keep = histories.git(world.path / "cache", "rev-parse", "refs/by-bisector/nightly/cache/reference")
     assert keep == world.shas["c5"]
+
+
+def test_a_night_measures_an_answer_of_counted_time_by_the_hosts_clock_too(world: World) -> None:
+    world.settings += '\nmachine.clock = "instructions"\nstorage.stack = "ram+ext4"\nbisect.confirm_by = "host"'
+    setup = options.load({"storage.stack": "ram+ext4"}, directory=Path("/")).settings.setup
+    world.engines["cache"].setup = setup
+    world.night()
+    world.slow_from["cache"] = "c4"
+    world.push("cache", "c6")
+    assert world.night() is Ending.DONE
+    (concluded,) = (one for night in world.story().nights for one in night.concluded)
+    assert (concluded.state, world.name_of(concluded.first_sha)) == (State.FOUND, "c4")
+    with Store.open(concluded.run_dir / CONFIRMED / DATABASE, readonly=True) as store:
+        assert store.plan is not None
+        assert [world.name_of(arm.commit.sha) for arm in store.plan.arms] == ["c3", "c4"]
+        assert Blocks.of(store.plan, store).count(BlockState.DONE) == 6
