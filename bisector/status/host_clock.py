@@ -122,8 +122,8 @@ class HostClock:
             return "it is yet to be measured"
         count = f"more than {MOST_BLOCKS:,}" if self.needed is None else f"about {self.needed:,}"
         return (
-            f"it was not measured: figures of one kernel are some {100 * OF_HOSTS.spread:g} % apart there, so that a change of"
-            f" this size takes {count} pairs to show, and at most {MOST_PAIRS} are measured"
+            f"it was not measured: figures of one kernel are some {100 * OF_HOSTS.spread:g} % apart there, so that a"
+            f" change of this size takes {count} pairs to show, and at most {MOST_PAIRS} are measured"
         )
 
     @property

@@ -71,7 +71,7 @@ def test_a_small_change_is_found(tmp_path: Path, effect: float, spread: float) -
 def test_the_old_end_is_read_with_the_same_random_numbers_twice_and_then_with_others(tmp_path: Path) -> None:
     at = lab(tmp_path)
     at.bisect(bench(at))
-    seeds = {name: [] for name in ("c0", f"c{COMMITS - 1}", CULPRIT)}
+    seeds: dict[str, list[int]] = {name: [] for name in ("c0", f"c{COMMITS - 1}", CULPRIT)}
     for trial in at.trials():
         if (name := at.names.get(trial.commit.sha)) in seeds:
             seeds[name].append(trial.guest_seed)
