@@ -151,6 +151,11 @@ class MachineSettings:
         """What makes the guest's time pass."""
         return GuestTime(kind="instructions", instruction_ns=self.instruction_ns) if self.is_counted else BY_THE_HOST
 
+    @property
+    def counted_ns(self) -> int:
+        """What an instruction takes in ns where instructions are counted, else 0."""
+        return self.instruction_ns if self.is_counted else 0
+
 
 @dataclass(frozen=True, slots=True)
 class DiskSettings:

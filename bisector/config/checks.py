@@ -26,6 +26,7 @@ from bisector.storage.layer import OF_CACHES, Extent, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.parse import unknown_disk
 from bisector.storage.stack import Stack
+from bisector.workload.counts import INSTRUCTIONS
 
 _MIB = 1 << 20
 # What the guest needs beside a RAM disk: its programs and the kernel's own memory. It is the least machine.memory.
@@ -81,6 +82,9 @@ def _time_can_be_counted(settings: Settings) -> Iterator[Problem]:
         if machine.guests != 1:
             sentence = "by the host's clock a second guest makes the figures of the first one weak"
             yield Problem(("machine.guests", "machine.clock"), sentence, "--clock instructions, or leave it out")
+        if settings.bisect.metric == INSTRUCTIONS:
+            sentence = "by the host's clock nobody counts the instructions"
+            yield Problem(("bisect.metric", "machine.clock"), sentence, "--clock instructions, or another --metric")
         return
     counted = ("machine.clock",)
     if machine.instruction_ns & (machine.instruction_ns - 1) or machine.instruction_ns > _MOST_INSTRUCTION_NS:

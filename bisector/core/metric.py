@@ -229,6 +229,24 @@ _WHOLE: tuple[Metric, ...] = (
     Metric("cpu.system", Unit.PERCENT, Better.LOWER, "system CPU time of the job, of its run time"),
     Metric("cpu.context_switches", Unit.COUNT, Better.LOWER, "context switches of the job"),
     Metric("cpu.major_faults", Unit.COUNT, Better.LOWER, "major page faults of the job"),
+    Metric(
+        "interrupts",
+        Unit.COUNT,
+        None,
+        "interrupts of the guest's devices during the run, and those that cannot be masked; not its timers",
+    ),
+    Metric(
+        "io.kernel",
+        Unit.NANOSECONDS,
+        Better.LOWER,
+        "kernel time of the guest for each I/O: system calls, interrupts and kernel threads, by samples",
+    ),
+    Metric(
+        "io.instructions",
+        Unit.COUNT,
+        Better.LOWER,
+        "instructions of the guest for each I/O, where they are counted; those of the idle loop aside",
+    ),
     # Of any layer that is a cache; what one layer alone has, it registers itself.
     Metric("cache.hit_ratio", Unit.PERCENT, Better.HIGHER, "reads and writes that the cache answered, of all"),
     Metric("cache.promotions", Unit.COUNT, None, "blocks that went into the cache"),

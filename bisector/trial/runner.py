@@ -333,6 +333,7 @@ class _Course:
             offset_bytes=self._storage.stack.phases.index(phase) * workload.files.total_bytes,
             seed=self.request.seed,
             goes_on=number > 1,
+            instruction_ns=self._settings.machine.counted_ns,
         )
         return workload.workload.run(workload.values, site)
 

@@ -25,6 +25,7 @@ from bisector.storage.layer import OF_CACHES, Feature, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import Readings
 from bisector.workload.clocks import READ_CLOCK, Clocks
+from bisector.workload.counts import between
 
 # The values of a workload's own settings, by the fields of its rows.
 Own: TypeAlias = Mapping[str, Any]
@@ -116,7 +117,8 @@ class RunSite:
     with a live counter ends the run as soon as ``stop`` is met; others leave that alone. ``seed`` is the seed of
     whatever the workload draws at random, a number from 1 to :data:`MOST_SEED`; with None the workload has its own. A
     run that ``goes_on`` is a further round of the phase of its name: it uses the files of the round before, where the
-    workload can. ``began_s`` is when it was its turn, by the host's monotonic clock.
+    workload can. ``began_s`` is when it was its turn, by the host's monotonic clock. ``instruction_ns`` is what an
+    instruction takes in a guest where they are counted, and 0 in any other one.
     """
 
     shell: Shell
@@ -133,6 +135,7 @@ class RunSite:
     seed: int | None = None
     goes_on: bool = False
     began_s: float = field(default_factory=time.monotonic)
+    instruction_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,7 @@ class Watched:
         """
         host_s, guest_s = self.clocks.host_and_guest_s(tail)
         after = self.site.stack.read(self.site.shell)
+        ios = sum(job.total_ios for job in jobs)
         return Run(
             name=self.site.name,
             started_at=self.started_at,
@@ -173,7 +177,11 @@ class Watched:
             contention=self.contention,
             clock_drift_s=guest_s - host_s,
             stopped_early=stopped,
-            counters=(*self.site.stack.counted(self.before, after), *values),
+            counters=(
+                *self.site.stack.counted(self.before, after),
+                *values,
+                *between(*self.clocks.counts, ios, self.site.instruction_ns),
+            ),
         )
 
 

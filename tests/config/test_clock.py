@@ -72,6 +72,13 @@ def test_the_hosts_clock_confirms_nothing_that_it_measured_itself() -> None:
         from_argv("--confirm-by", "host")
 
 
+def test_by_the_hosts_clock_no_instructions_decide() -> None:
+    assert from_argv(*COUNTED, "--metric", "io.instructions").settings.bisect.metric == "io.instructions"
+    with pytest.raises(UserError, match=r"bisect\.metric = io\.instructions.*nobody counts") as caught:
+        from_argv("--metric", "io.instructions")
+    assert caught.value.hint == "--clock instructions, or another --metric"
+
+
 def test_a_disk_in_memory_has_no_place_on_the_host() -> None:
     with pytest.raises(UserError, match=r"storage\.ssd\.path = .*no place on the host"):
         from_argv("--stack", "ssd", "--ssd", ".", "--disk", "ssd=bus=null_blk")

@@ -35,7 +35,7 @@ def run(place: Place, **own: Any) -> Run:
 
 def test_it_searches_a_clone_on_the_stack(place: Place, bundle: Path) -> None:
     values = dict(run(place, bundle=bundle, pattern="line 1").counters)
-    assert set(values) == {"cache.promotions", "elapsed", "user", "system", "cpu", "prepared"}
+    assert set(values) == {"cache.promotions", "elapsed", "user", "system", "cpu", "prepared", "interrupts"}
     assert values["elapsed"] > 0
     assert (place.path / "mnt/full/clone/file7").read_text() == "line 7\n"
     assert (place.path / "dropped").read_text() == "3\n"

@@ -78,7 +78,7 @@ def test_each_repetition_has_its_times_and_its_output(place: Place) -> None:
     assert (place.path / "logs" / "output.2.txt").read_text() == done[1].output
     assert (place.path / "logs" / "errors.2.txt").read_text() == "aside\n"
     run = place.run.run(values=[("elapsed", 1.0)])
-    assert dict(run.counters) == {"cache.promotions": 2.0, "elapsed": 1.0}
+    assert [one for one in run.counters if one[0] != "interrupts"] == [("cache.promotions", 2.0), ("elapsed", 1.0)]
     assert (run.jobs, run.name) == ((), "full")
 
 

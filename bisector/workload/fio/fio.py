@@ -14,6 +14,7 @@ from bisector.core.objective import Objective
 from bisector.core.units import plural, size_text
 from bisector.storage.layer import Feature, Files, Since
 from bisector.workload.base import Deciding, Locally, Own, RunSite, Workload
+from bisector.workload.counts import PER_IO
 from bisector.workload.fio import job_file, refused
 from bisector.workload.fio.amounts import laid_out
 from bisector.workload.fio.left_files import FILE_NAMES, MOST_FILES, may_be_called
@@ -36,6 +37,7 @@ class Fio(Workload):
         "cpu.system",
         "cpu.context_switches",
         "cpu.major_faults",
+        *PER_IO,
     )
     # fmt: off
     options = (
