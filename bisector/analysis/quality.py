@@ -8,8 +8,10 @@ from itertools import chain
 from bisector.analysis.speed import Speed, why_unlike
 from bisector.core.figures import LatencyKind, Run, run_words
 from bisector.core.trial import Trial
+from bisector.core.units import plural
 from bisector.storage.filling import FILL
 from bisector.storage.stack import Stack
+from bisector.workload.counts import INTERRUPTS
 from bisector.workload.repetitions import PREPARED
 
 # Below this an I/O that took long, or a run that ended late, says nothing. On the hard disk of the recorded bisect of
@@ -77,7 +79,8 @@ def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "rea
     cache, and on how long the cache has been there (dm-cache's smq looks it over once a minute). Of what others
     measured (a trial with an origin) nobody knows the host, the clock and the time that was asked for: that is no
     weakness, and not held for soundness either; what is known is looked at all the same. A guest whose instructions are
-    counted sees neither what the host did nor how long it took. In which state each run has to begin, the stack says.
+    counted sees neither what the host did nor how long it took, and one that met something from outside is not the same
+    again. In which state each run has to begin, the stack says.
     """
     if trial.fault is not None or not trial.runs:
         return ()
@@ -91,6 +94,7 @@ def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "rea
         *stack.unsteady(trial.runs),
         *chain.from_iterable(_of_earlier(run, limits, stack, timed, direction) for run in earlier),
         *(_apart(trial, limits) if timed else ()),
+        *(chain.from_iterable(map(_from_outside, trial.runs)) if trial.is_counted else ()),
     )
 
 
@@ -160,6 +164,12 @@ def _time(run: Run, limits: Limits) -> Iterator[str]:
             yield f"an I/O of job {job.name} took {io_s:.1f} s, limit {limit_s:.1f} s: the host stood still"
 
 
+def _from_outside(run: Run) -> Iterator[str]:
+    """What reached a guest that has all it needs in its memory; of older records nobody knows."""
+    if interrupts := _counted(run, INTERRUPTS):
+        yield f"{plural(int(interrupts), 'interrupt')} reached the guest from outside in the {run_words(run.name)}"
+
+
 def _apart(trial: Trial, limits: Limits) -> Iterator[str]:
     """How long the cache had nothing to do, by the host's monotonic clock: a person may set the other one meanwhile.
 
@@ -169,7 +179,7 @@ def _apart(trial: Trial, limits: Limits) -> Iterator[str]:
     *earlier, last = trial.runs
     if not earlier:
         return
-    at_work_s = sum(run.duration_s + _seconds(run, FILL) + _seconds(run, PREPARED) for run in trial.runs)
+    at_work_s = sum(run.duration_s + _counted(run, FILL) + _counted(run, PREPARED) for run in trial.runs)
     between_s = trial.timings.workload_s - at_work_s
     writes = any(job.direction != "read" and job.total_ios for run in earlier for job in run.jobs)
     limit_s = limits.max_between_s(writes) * len(earlier)
@@ -184,8 +194,8 @@ def _apart(trial: Trial, limits: Limits) -> Iterator[str]:
 
 def _aside_s(run: Run) -> float:
     """How long it took to lay out the files of a run."""
-    return run.aside_s + _seconds(run, PREPARED)
+    return run.aside_s + _counted(run, PREPARED)
 
 
-def _seconds(run: Run, counter: str) -> float:
+def _counted(run: Run, counter: str) -> float:
     return dict(run.counters).get(counter, 0.0)

@@ -302,6 +302,19 @@ def test_what_the_host_did_is_nothing_to_a_guest_whose_instructions_are_counted(
     assert era.sealed.digest != counted.digest
 
 
+def test_a_guest_whose_instructions_are_counted_meets_nothing_from_outside() -> None:
+    """By the host's clock its disks and its network ask for interrupts all the time."""
+    era = Era("tcg", "7.2.22", "6.1", "a CPU", 1, 4, "0" * 16, (), clock="8 ns an instruction")
+    met, none = (("interrupts", 2.0),), (("interrupts", 0.0),)
+    runs = replace(EMPTY, counters=none), replace(GOOD, counters=met)
+    assert weaknesses(replace(trial(*runs), era=era.sealed), LIMITS) == (
+        "2 interrupts reached the guest from outside in the full run",
+    )
+    first = trial(replace(EMPTY, counters=met), replace(GOOD, counters=none))
+    assert len(weaknesses(replace(first, era=era.sealed), LIMITS)) == 1
+    assert weaknesses(trial(*runs), LIMITS) == ()
+
+
 def test_what_is_known_of_others_runs_can_still_be_weak() -> None:
     short = replace(GOOD, contention=None, jobs=(job(1002, runtime_ms=9_000),))
     assert weaknesses(replace(trial(EMPTY, short), origin=OTHERS), LIMITS) == ()  # nobody knows what was asked for
