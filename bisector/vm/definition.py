@@ -194,13 +194,13 @@ class DomainSpec:
         return tuple(disk for disk in self.disks if disk.bus is Bus.NVME)
 
     @property
-    def dimms(self) -> tuple[tuple[Path, str], ...]:
-        """The files that a counted guest sees as memory, in the order of their numbers, and how libvirt maps each."""
+    def dimms(self) -> tuple[tuple[Path, bool], ...]:
+        """The files that a counted guest sees as memory, in the order of their numbers, and which it writes to."""
         if self.counted is None:
             return ()
         kept = (self.root_base, self.modules)
-        root, *modules = ((path, "private") for path in kept if path is not None)
-        return root, (self.counted.mailbox, "shared"), *modules
+        root, *modules = ((path, False) for path in kept if path is not None)
+        return root, (self.counted.mailbox, True), *modules
 
 
 def command_line(
@@ -257,7 +257,7 @@ def domain_xml(spec: DomainSpec, arguments: Sequence[str] = ()) -> str:
         label = ET.SubElement(domain, "seclabel", type="static", model="dac", relabel="yes")
         _text(label, "label", f"+{user}:+{group}")
     extra = ET.SubElement(domain, f"{{{_QEMU_NAMESPACE}}}commandline")
-    own = _network(spec.ssh_port) if spec.counted is None else spec.counted.arguments
+    own = _network(spec.ssh_port) if spec.counted is None else (*spec.counted.arguments, *_dimms(spec))
     nvme = chain.from_iterable(starmap(_nvme, enumerate(spec.on_nvme)))
     for argument in (*own, *nvme, *arguments):
         ET.SubElement(extra, f"{{{_QEMU_NAMESPACE}}}arg", value=argument)
@@ -289,16 +289,13 @@ def _devices(domain: ET.Element, spec: DomainSpec) -> None:
     ET.SubElement(serial, "source", path=str(spec.console), append="on")
     ET.SubElement(serial, "target", type="isa-serial", port="0")
     ET.SubElement(devices, "memballoon", model="none")
-    if spec.counted is not None:
-        for path, access in spec.dimms:
-            _dimm(devices, path, access)
-        return
-    rng = ET.SubElement(devices, "rng", model="virtio")
-    _text(rng, "backend", "/dev/urandom", model="random")
+    if spec.counted is None:
+        rng = ET.SubElement(devices, "rng", model="virtio")
+        _text(rng, "backend", "/dev/urandom", model="random")
 
 
 def _bell(number: int, pipe: Path) -> tuple[str, ...]:
-    chardev = f"file,id=bell{number},path={str(pipe).replace(',', ',,')}"
+    chardev = f"file,id=bell{number},path={_escaped(pipe)}"
     return "-chardev", chardev, "-device", f"isa-debugcon,iobase={BELL_PORT + number:#x},chardev=bell{number}"
 
 
@@ -312,12 +309,22 @@ def _counted_cpu(domain: ET.Element, spec: DomainSpec) -> None:
     ET.SubElement(numa, "cell", id="0", cpus="0", memory=str(spec.memory_bytes), unit="b")
 
 
-def _dimm(devices: ET.Element, path: Path, access: str) -> None:
-    memory = ET.SubElement(devices, "memory", model="nvdimm", access=access)
-    _text(ET.SubElement(memory, "source"), "path", str(path))
-    target = ET.SubElement(memory, "target")
-    _text(target, "size", str(_dimm_bytes(path)), unit="b")
-    _text(target, "node", "0")
+def _dimms(spec: DomainSpec) -> Iterator[str]:
+    """In QEMU's words, for libvirt has QEMU touch all of an NVDIMM, and a daemon leaves the file to root afterwards.
+
+    (qemuBuildMemoryBackendProps() in src/qemu/qemu_command.c, virSecurityDACRestoreMemoryLabel() in
+    src/security/security_dac.c.)
+    """
+    yield from ("-machine", "nvdimm=on")
+    for number, (path, shared) in enumerate(spec.dimms):
+        share, size = "on" if shared else "off", _dimm_bytes(path)
+        backend = f"id=memnvdimm{number},mem-path={_escaped(path)},share={share},size={size}"
+        yield from ("-object", f"memory-backend-file,{backend}")
+        yield from ("-device", f"nvdimm,node=0,memdev=memnvdimm{number},id=nvdimm{number},slot={number}")
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace(",", ",,")
 
 
 def _dimm_bytes(path: Path) -> int:

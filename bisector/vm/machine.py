@@ -317,6 +317,8 @@ class VirtualMachines:
             spec = dataclasses.replace(spec, memory_bytes=memory)
             own_wire = stack.enter_context(wire(place)) if self.settings.machine.is_counted else None
             if own_wire is not None:
+                with our_files(self.image.root.parent):
+                    self.image.root.chmod(0o644)  # QEMU opens it for writing, even though it keeps what is written
                 shift = self.settings.machine.instruction_ns.bit_length() - 1
                 counted = Counted(shift, own_wire.memory, own_wire.bells, seed)
                 spec = dataclasses.replace(spec, root=None, counted=counted)

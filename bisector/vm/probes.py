@@ -12,7 +12,7 @@ import pwd
 import shutil
 import stat
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -27,12 +27,13 @@ from bisector.host.load import available_memory_bytes, host_facts
 from bisector.host.packages import install
 from bisector.vm.base import Domain, Hypervisor
 from bisector.vm.console import Console
-from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, domain_prefix, free_port
+from bisector.vm.definition import Counted, DiskSource, DiskSpec, DomainSpec, SourceKind, domain_prefix, free_port
 from bisector.vm.embedded import GUEST_USERS, guest_user
 from bisector.vm.hypervisor import LibvirtHypervisor, library_version, open_hypervisor
 from bisector.vm.image import GuestImage, find_image
 from bisector.vm.image import own_image as read_own_image
 from bisector.vm.image_build import check_namespaces, check_programs, find_overlay_tool
+from bisector.vm.mailbox import wire
 
 ACCELERATOR_MEMORY = "accelerator.json"  # in the cache directory
 KVM_DEVICE = Path("/dev/kvm")
@@ -95,19 +96,23 @@ def reach(machine: MachineSettings, scratch: Path, run_dir: Path) -> Finding:
     except UserError:
         return Finding(row, Grade.INFO, "libvirt does not answer, so it is not known which files it can use")
     with opened as hypervisor:
-        check_reach(hypervisor, files.nearest(run_dir), files.nearest(resources.cache_home()))
+        places = files.nearest(run_dir), files.nearest(resources.cache_home())
+        check_reach(hypervisor, *places, counted=machine.is_counted)
     return Finding(row, Grade.OK, "its QEMU starts with files of the run directory and of the cache")
 
 
-def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path) -> None:
+def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path, *, counted: bool = False) -> None:
     """Have QEMU use a kernel in ``cache`` and a disk in ``run_dir``, directories that are there.
+
+    A ``counted`` guest has memory in files of both and pipes instead of the disk, of which libvirt knows nothing.
 
     Which files a daemon's QEMU may open is a matter of users, of AppArmor or SELinux, of mounts that refuse root. All
     of them speak when a guest starts. A minute of that is well spent before an hour of compiling.
 
     Raises :class:`UserError` with the words of libvirt or QEMU.
     """
-    with files.scratch("reach", cache) as there, files.scratch("reach", run_dir) as here:
+    with ExitStack() as stack:
+        there, here = (stack.enter_context(files.scratch("reach", place)) for place in (cache, run_dir))
         kernel, disk = there / "kernel", here / "disk.img"
         kernel.write_bytes(bytes(_REACH_KERNEL_BYTES))
         disk.write_bytes(bytes(_REACH_DISK_BYTES))
@@ -122,6 +127,11 @@ def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path) -> None:
             memory_bytes=_REACH_MEMORY_BYTES,
             run_as=hypervisor.run_as,
         )
+        if counted:
+            made = stack.enter_context(wire(here))
+            root = there / "root"
+            root.write_bytes(bytes(_REACH_DISK_BYTES))
+            spec = replace(spec, disks=(), root_base=root, counted=Counted(0, made.memory, made.bells))
         try:
             hypervisor.start(spec).destroy()
         except InfraError as error:

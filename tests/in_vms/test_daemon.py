@@ -10,6 +10,7 @@ from bisector.core.deadline import Deadline
 from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool, guests_of
+from tests.in_vms.test_counted import contents
 from tests.libvirtd import libvirtd
 
 pytestmark = pytest.mark.vm
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.vm
 GONE_S = 10.0
 # Emulation, which there is everywhere: what is tried out under the embedded driver is not tried again under this one.
 TCG = ("--accelerator", "tcg", *SHORT)
+COUNTED = ("--clock", "instructions")
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +43,13 @@ def test_trial(tool: Tool, demo: History, uri: str) -> None:
     assert not guests_of(domain_prefix(Path(trial["run_dir"])))
 
 
+def test_a_counted_trial_has_the_figures_of_the_other_driver(tool: Tool, demo: History, uri: str) -> None:
+    words = (demo.new, *COUNTED, "--stack", "ram+ext4", "--file-size", "8MiB", "--runtime", "1s")
+    by_daemon, embedded = tool.measured("--connect", uri, *words), tool.measured(*words)
+    assert {"console.log", "run/fio.json"} <= contents(by_daemon).keys()
+    assert contents(by_daemon) == contents(embedded)
+
+
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.rare), signal.SIGKILL])
 def test_no_guest_outlives_us(tool: Tool, demo: History, uri: str, tmp_path: Path, number: signal.Signals) -> None:
     """Stopped, we end the guest; killed, the daemon does, since nobody is left at the other end."""
@@ -55,9 +64,10 @@ def test_no_guest_outlives_us(tool: Tool, demo: History, uri: str, tmp_path: Pat
     Deadline("the end of the guest", GONE_S).poll(lambda: None if guests_of(running) else True)
 
 
+@pytest.mark.parametrize("clock", ["host", "instructions"])
 def test_files_that_the_daemon_cannot_have_are_found_before_anything_is_built(
-    tool: Tool, demo: History, uri: str, hidden: Path
+    tool: Tool, demo: History, uri: str, hidden: Path, clock: str
 ) -> None:
-    said = tool.refused(demo.new, "--connect", uri, "--run-dir", hidden / "run", *TCG)
+    said = tool.refused(demo.new, "--connect", uri, "--run-dir", hidden / "run", *TCG, "--clock", clock)
     assert f"libvirt's QEMU cannot work with files in {hidden}/run" in said
     assert "--run-dir DIRECTORY" in said

@@ -113,9 +113,11 @@ def test_trial_without_a_daemon(person: Person, demo: History, image: None) -> N
 
 @pytest.mark.rare
 def test_trial_by_a_daemon(person: Person, demo: History, image: None) -> None:
-    """Its QEMU would be another user, to whom this home is closed; and the kernels stay this user's."""
+    """Its QEMU would be another user, to whom this home is closed; and kernels and image stay this user's."""
     with libvirtd() as uri:
-        trial = person.trial(demo.new, "--connect", uri, "--accelerator", "tcg", *SHORT)
-    assert not guests_of(domain_prefix(Path(trial["run_dir"])))
-    kernels = person.home / ".cache/bisector/kernels"
-    assert {path.owner() for path in kernels.rglob("*")} == {person.name}
+        for clock in ("host", "instructions"):
+            trial = person.trial(demo.new, "--connect", uri, "--accelerator", "tcg", "--clock", clock, *SHORT)
+            assert not guests_of(domain_prefix(Path(trial["run_dir"])))
+            for kept in ("kernels", "images"):
+                owners = {path.owner() for path in (person.home / ".cache/bisector" / kept).rglob("*")}
+                assert owners == {person.name}

@@ -248,10 +248,17 @@ def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_pat
         "rdrand",
         "rdseed",
     ]
-    shown = [(one.findtext("source/path"), one.get("access")) for one in domain.iterfind("devices/memory")]
-    assert shown == [(str(root), "private"), (str(box), "shared")]
+    assert arguments[14:19] == [
+        "-machine",
+        "nvdimm=on",
+        "-object",
+        f"memory-backend-file,id=memnvdimm0,mem-path={root},share=off,size={64 << 20}",
+        "-device",
+    ]
+    assert f"memory-backend-file,id=memnvdimm1,mem-path={box},share=on,size={32 << 20}" in arguments
     with_modules = tree(replace(spec, modules=root))
-    assert len(with_modules.findall("devices/memory")) == 3
+    assert f"id=memnvdimm2,mem-path={root},share=off" in ET.tostring(with_modules, encoding="unicode")
+    assert with_modules.find("maxMemory[@slots='3']") is not None
     words = command_line(counted=True)
     assert words[-4:-1] == ("root=/dev/pmem0", "rootwait", "BISECTOR_MAILBOX=yes")
 
