@@ -27,6 +27,7 @@ from bisector.core.json_document import ABSENT, Absent, NamedCommit, Record
 from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel
 from bisector.doctor import checks
+from bisector.doctor.tree import trees_have
 from bisector.executor.local import end_leftovers, kernel_builder
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
@@ -119,7 +120,8 @@ class _Workshop:
     @contextmanager
     def open(cls, arguments: argparse.Namespace) -> Iterator[Self]:
         """The place that ``bisector test`` works in, locked; sources and build are gone afterwards."""
-        settings = options.load(given_settings(arguments), arguments.config).settings
+        have = trees_have(arguments.repo, arguments.commit)
+        settings = options.load(given_settings(arguments), arguments.config, trees_have=have).settings
         with Repository.open(arguments.repo) as repository:
             commit = repository.resolve(arguments.commit)
             repository.check_kernel_tree(commit)

@@ -40,7 +40,7 @@ from bisector.config.option_table import rows
 from bisector.core.errors import UserError
 from bisector.core.verdict import State, Verdict
 from bisector.doctor import checks
-from bisector.doctor.tree import check_tree
+from bisector.doctor.tree import check_tree, trees_have
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host import process
@@ -179,8 +179,9 @@ def _add_single(verbs: Verbs) -> None:
 
 def start(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, bisect."""
-    settings = options.load(given_settings(arguments), arguments.config).settings
     ends = arguments.old, arguments.new
+    have = trees_have(arguments.repo, *ends)
+    settings = options.load(given_settings(arguments), arguments.config, trees_have=have).settings
     asked = session.Asked(
         arguments.repo,
         *ends,
@@ -267,7 +268,8 @@ def baselines(arguments: argparse.Namespace) -> int:
 def test(arguments: argparse.Namespace) -> int:
     """One trial of any commit, on record with its files; its sources and its build do not stay."""
     flags = given_settings(arguments)
-    settings = options.load(flags, arguments.config).settings
+    have = trees_have(arguments.repo, arguments.commit)
+    settings = options.load(flags, arguments.config, trees_have=have).settings
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)

@@ -29,6 +29,7 @@ from bisector.commands.output import note, warn, write
 from bisector.config import options
 from bisector.config.option_table import rows
 from bisector.doctor.checks import check_configuration, check_workload
+from bisector.doctor.tree import trees_have
 from bisector.fleet import hosts
 from bisector.fleet.hosts import Role
 from bisector.plan.forecast import Forecast
@@ -94,7 +95,8 @@ def _hosts(text: str) -> int:
 
 def plan(arguments: argparse.Namespace) -> int:
     """Say what it would take."""
-    settings = options.load(given_settings(arguments), arguments.config).settings
+    have = trees_have(arguments.repo, arguments.old, arguments.new)
+    settings = options.load(given_settings(arguments), arguments.config, trees_have=have).settings
     check_configuration(settings.kernel)
     for doubt in check_workload(settings):
         warn(doubt)

@@ -73,6 +73,11 @@ def planned(repository: Repository, asked: Asked) -> Plan:
     return plan
 
 
+def is_image(text: str) -> bool:
+    """Whether a subject, as typed, is a kernel that is built already."""
+    return text.startswith(_IMAGE)
+
+
 def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
     named = [_named(repository, text) for text in asked.subjects]
     first, *_ = named
@@ -92,9 +97,8 @@ def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
 
 def _named(repository: Repository, text: str) -> Arm:
     """An arm that is a commit, or an image."""
-    kind, is_image, path = text.partition(_IMAGE)
-    if is_image and not kind:
-        file = Path(path).absolute()
+    if is_image(text):
+        file = Path(text.removeprefix(_IMAGE)).absolute()
         _check_regular(file)
         return Arm(file.name, Subject(commit_of(file), Kind.IMAGE), file)
     commit = repository.resolve(text)

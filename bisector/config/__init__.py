@@ -14,7 +14,7 @@ from bisector.core.guest_time import BY_THE_HOST, GuestTime
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.verdict import Direction, Strategy, Terms
-from bisector.storage.disks import GuestDisk, NullBlk
+from bisector.storage.disks import Brd, Bus, GuestDisk, MemoryDisk, NullBlk
 from bisector.storage.layer import Feature, Files, Since
 from bisector.storage.stack import Stack
 from bisector.workload.base import Workload
@@ -52,6 +52,8 @@ BARE_FRAGMENT = "tiny"
 BASE_FRAGMENT = "distribution"
 GUEST_FRAGMENT = "vm"
 COUNTED_FRAGMENT = "counted"
+# How a tree tells that its null_blk can keep data; where one does not, the disks are on brd.
+KEEPS_DATA = Since("v4.14", "drivers/block", "memory_backed")
 # Of a block device or a volume the guest gets all but this much at either end; bisector.vm.test_disk gives the reason.
 # It covers what tells a disk's content: the last of ZFS' labels and btrfs' first superblock end within it.
 DISK_MARGIN_BYTES = 1 << 20
@@ -178,10 +180,12 @@ class DiskSettings:
         """Whether libvirt keeps it."""
         return self.path is not None and self.path.startswith("volume:")
 
-    @property
-    def memory(self) -> NullBlk:
-        """What the guest makes in its memory, where the disk is the guest's own."""
-        return NullBlk.of(self.size_bytes, self.latency_s, self.iops_limit, self.bytes_per_s_limit)
+    def memory(self, number: int) -> MemoryDisk:
+        """What the guest makes in its memory, where the disk is the guest's own, the one with this number."""
+        limits = self.iops_limit, self.bytes_per_s_limit
+        if self.guest.bus is Bus.BRD:
+            return Brd(number, self.size_bytes, round(self.latency_s * 1000), *limits)
+        return NullBlk.of(self.size_bytes, self.latency_s, *limits)
 
 
 class FillMode(StrEnum):
@@ -223,24 +227,27 @@ class StorageSettings:
         return {name: disk for name, disk in self.used_disks.items() if not disk.guest.bus.in_guest}
 
     @property
-    def in_memory(self) -> Mapping[str, NullBlk]:
+    def in_memory(self) -> Mapping[str, MemoryDisk]:
         """Those of the used disks that the guest makes in its memory."""
-        return {name: disk.memory for name, disk in self.used_disks.items() if disk.guest.bus.in_guest}
+        own = [(name, disk) for name, disk in self.used_disks.items() if disk.guest.bus.in_guest]
+        return {name: disk.memory(number) for number, (name, disk) in enumerate(own)}
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """What the kernel is booted with for the layers and the disks of the stack."""
+        made = self.in_memory.values()
         # Else null_blk makes a disk of its own at boot, of 250 GB.
-        of_disks = ("null_blk.nr_devices=0",) if self.in_memory else ()
-        return (*self.stack.parameters(self.layers), *of_disks)
+        on_null_blk = ("null_blk.nr_devices=0",) if any(isinstance(disk, NullBlk) for disk in made) else ()
+        on_brd = Brd.parameters([disk for disk in made if isinstance(disk, Brd)])
+        return (*self.stack.parameters(self.layers), *on_null_blk, *on_brd)
 
     @property
     def features(self) -> Iterator[tuple[str, Feature]]:
         """What the used disks ask of a kernel beside options, each with what asks for it."""
-        since = Since("v4.14", "drivers/block", "memory_backed")
-        for name in self.in_memory:
-            keeps = Feature("disks of null_blk that keep data", since, (f"storage.{name}.bus",))
-            yield f"disk {name} on null_blk", keeps
+        for name, disk in self.used_disks.items():
+            if disk.guest.bus is Bus.NULL_BLK:
+                keeps = Feature("disks of null_blk that keep data", KEEPS_DATA, (f"storage.{name}.bus",))
+                yield f"disk {name} on null_blk", keeps
 
     @property
     def used_layers(self) -> Mapping[str, Mapping[str, Any]]:

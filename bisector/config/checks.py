@@ -102,7 +102,7 @@ def _time_can_be_counted(settings: Settings) -> Iterator[Problem]:
     for name, disk in settings.storage.used_disks.items():
         if not disk.guest.bus.in_guest or disk.path is not None:
             key = f"storage.{name}.{'bus' if disk.path is None else 'path'}"
-            sentence = "a disk on the host keeps the host's time; where instructions are counted it is on null_blk"
+            sentence = "a disk on the host keeps the host's time; where instructions are counted it is the guest's own"
             yield Problem((*counted, key), sentence, "--clock host, or leave out what says where the disk is")
 
 
@@ -161,7 +161,7 @@ def _disks_exist(settings: Settings) -> Iterator[Problem]:
         key = f"storage.{name}.path"
         if disk.guest.bus.in_guest:
             if disk.path is not None:
-                sentence = "a disk of null_blk is in the guest's memory, and has no place on the host"
+                sentence = f"a disk on {disk.guest.bus} is in the guest's memory, and has no place on the host"
                 yield Problem((key, f"storage.{name}.bus"), sentence, "leave out one of the two")
         elif disk.is_volume:
             if settings.machine.connect == EMBEDDED:
@@ -181,13 +181,23 @@ def _disks_differ(settings: Settings) -> Iterator[Problem]:
 
 def _latencies_can_be(settings: Settings) -> Iterator[Problem]:
     for name, disk in settings.storage.used_disks.items():
-        if disk.guest.bus.in_guest:
+        if disk.guest.bus is Bus.NULL_BLK:
             continue
         if disk.latency_s and disk.is_volume:
             sentence = "a volume is libvirt's alone, and what adds a latency needs a path"
             yield Problem((f"storage.{name}.latency", f"storage.{name}.path"), sentence)
         elif abs(disk.latency_s - round(disk.latency_s, 3)) > _ROUNDING_S:
             yield Problem((f"storage.{name}.latency",), "a latency is in whole milliseconds")
+
+
+def _ram_disks_are_alike(settings: Settings) -> Iterator[Problem]:
+    """All RAM disks have one size (``rd_size`` in drivers/block/brd.c)."""
+    storage = settings.storage
+    if any(one.startswith("brd.") for one in storage.stack.parameters(storage.layers)):
+        for name, disk in storage.used_disks.items():
+            if disk.guest.bus is Bus.BRD:
+                sentence = "the stack has RAM disks of another size, and brd makes all of one size"
+                yield Problem((f"storage.{name}.bus", "storage.stack"), sentence, "choose another bus, or stack")
 
 
 def _identity(disk: DiskSettings) -> object:
@@ -373,6 +383,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _disks_exist,
     _disks_differ,
     _latencies_can_be,
+    _ram_disks_are_alike,
     _files_fit,
     _workload_fits_stack,
     _image_takes_workload,

@@ -52,7 +52,8 @@ def rows_of(name: str) -> tuple[Option, ...]:
     )
     flag, metavar = (f"--{name}", "PATH") if name in DISKS else ("", "")
     number = kinds.optional(kinds.integer(0), *_UNCHANGED)
-    guest, in_memory = f"{field}guest.", f"0s, or on null_blk {disk.memory_latency_s * 1e6:.0f}us"
+    guest, memory_ms = f"{field}guest.", disk.memory_latency_s * 1e3
+    usual = f"0s, or {memory_ms:g}ms on null_blk and {round(memory_ms)}ms on brd"
     return (
         Option(key + "path", field + "path", place, "", where, flag=flag, metavar=metavar),
         Option(key + "size", field + "size_bytes", kinds.size(1 << 20), disk.quick_size,
@@ -61,11 +62,11 @@ def rows_of(name: str) -> tuple[Option, ...]:
                f"{title}: limit in I/O operations/s, 0 for none", 0),
         Option(key + "bandwidth_limit", field + "bytes_per_s_limit", kinds.size(0, per_second=True), 0,
                f"{title}: limit in bytes/s, 0 for none"),
-        Option(key + "latency", field + "latency_s", kinds.optional(kinds.duration(0), AUTO, in_memory), AUTO,
+        Option(key + "latency", field + "latency_s", kinds.optional(kinds.duration(0), AUTO, usual), AUTO,
                f"{title}: time added to each read and write, whole milliseconds (on null_blk any), s", before="0s"),
         Option(key + "bus", guest + "bus", kinds.optional(kinds.choice(Bus), AUTO,
-               "virtio, or null_blk where instructions are counted"), AUTO,
-               f"{title}: how the guest sees it; null_blk is in its memory, with nothing on the host",
+               "virtio; where instructions are counted null_blk, or brd if an end is older than v4.14"), AUTO,
+               f"{title}: how the guest sees it; null_blk and brd are in its memory, with nothing on the host",
                before=Bus.VIRTIO),
         Option(key + "scheduler", guest + "scheduler", kinds.optional(_scheduler(), *_UNCHANGED), "",
                f"{title}: I/O scheduler in the guest"),

@@ -110,9 +110,14 @@ def _of_clock(values: Mapping[str, Any]) -> dict[str, Any]:
         name = bus.removeprefix(_DISK).removesuffix(_BUS)
         latency = f"{_DISK}{name}.latency_s"
         found[bus] = values[bus] or (Bus.NULL_BLK if counted else Bus.VIRTIO)
-        usual_s = DISKS.get(name, FURTHER).memory_latency_s if found[bus].in_guest else 0.0
-        found[latency] = usual_s if values[latency] is None else values[latency]
+        found[latency] = _latency_s(name, found[bus]) if values[latency] is None else values[latency]
     return found
+
+
+def _latency_s(name: str, bus: Bus) -> float:
+    """The usual one of a disk: of its own on null_blk, in whole milliseconds on brd, none elsewhere."""
+    own_s = DISKS.get(name, FURTHER).memory_latency_s
+    return {Bus.NULL_BLK: own_s, Bus.BRD: round(own_s, 3)}.get(bus, 0.0)
 
 
 def resolved(values: dict[str, Any], stacks: Iterable[Stack] = ()) -> dict[str, Any]:

@@ -6,13 +6,13 @@ What settings there are is in :mod:`bisector.config.option_table`, what cannot b
 
 import difflib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from bisector.config import Settings, checks, disk_table, file
+from bisector.config import KEEPS_DATA, Settings, checks, disk_table, file
 from bisector.config.following import OF_LAYERS, OF_WORKLOADS, deciding, objective_of, resolved
 from bisector.config.option_table import PROFILES, by_key, rows
 from bisector.core import kinds, resources
@@ -20,7 +20,8 @@ from bisector.core.errors import UserError
 from bisector.core.kinds import Option, Problem
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
-from bisector.storage.disks import DISKS
+from bisector.storage.disks import DISKS, Bus
+from bisector.storage.layer import Since
 from bisector.storage.stack import Stack
 from bisector.workload.workloads import WORKLOADS
 
@@ -76,18 +77,31 @@ def load(
     *,
     directory: Path | None = None,
     stacks: Collection[Stack] = (),
+    trees_have: Callable[[Since], bool] = lambda since: True,
 ) -> Effective:
     """Flags (by key) over the configuration file over the person's own over a profile, checked.
 
     Without ``config``, ``bisector.toml`` of ``directory`` (the current one) is read when it is there. A disk of the
-    command line has to be one of the stack's, or of further ``stacks``. Raises :class:`UserError`.
+    command line has to be one of the stack's, or of further ``stacks``. ``trees_have`` says of what is measured whether
+    every tree has something. Raises :class:`UserError`.
     """
     directory = directory or Path.cwd()
     given = {**_from_files(config, directory), **_from_flags(flags or {}, directory)}
     effective = from_given(given, stacks)
+    if (chosen := _on_null_blk(effective, given)) and not trees_have(KEEPS_DATA):
+        # All disks of a run are of one kind, whatever the newer trees have.
+        given |= {key: Given(Bus.BRD.value, "the oldest tree") for key in chosen}
+        effective = from_given(given, stacks)
     typed = (key for key, one in given.items() if one.typed)
     disk_table.refuse_unused(typed, (effective.settings.storage.stack, *stacks))
     return effective
+
+
+def _on_null_blk(effective: Effective, given: Mapping[str, Given]) -> list[str]:
+    """The keys of the buses that came to be null_blk without being asked for."""
+    disks = effective.settings.storage.disks
+    keys = {f"storage.{name}.bus": disk.guest.bus for name, disk in disks.items()}
+    return [key for key, bus in keys.items() if bus is Bus.NULL_BLK and key not in given]
 
 
 def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Effective:

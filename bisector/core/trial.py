@@ -63,7 +63,7 @@ class DiskQueue:
     """
 
     disk: Annotated[str, "name of the disk"]
-    bus: Annotated[str, "how the guest sees it: `virtio`, `scsi`, `sata`, `nvme` or `null_blk`"]
+    bus: Annotated[str, "how the guest sees it: `virtio`, `scsi`, `sata`, `nvme`, `null_blk` or `brd`"]
     scheduler: Annotated[str, "I/O scheduler, `none` without one; empty where the kernel does not tell"]
     read_ahead_kb: Annotated[int | None, "read-ahead, KiB; `null` where the kernel does not tell"]
     nr_requests: Annotated[int | None, "requests that its queue holds; `null` where the kernel does not tell"]

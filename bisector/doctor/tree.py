@@ -6,8 +6,9 @@ since it stands still while what makes the next version is merged, and distribut
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from bisector.core import resources
 from bisector.core.errors import UserError
@@ -85,6 +86,19 @@ def unsupported(
     if repository.partial:
         return ()
     return tuple((who, one) for who, one in features if not _has(repository, commit, one.since))
+
+
+def trees_have(path: Path, *revisions: str) -> Callable[[Since], bool]:
+    """Whether the trees of all revisions of a repository have something, which is opened where that is asked.
+
+    Of a partial clone, whose files are not there to be read, that is taken for granted.
+    """
+
+    def answer(since: Since) -> bool:
+        with Repository.open(path) as repository:
+            return repository.partial or all(_has(repository, repository.resolve(one), since) for one in revisions)
+
+    return answer
 
 
 def needs(stack: Stack, values: Values) -> tuple[Need, ...]:

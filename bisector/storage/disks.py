@@ -13,6 +13,9 @@ _QUOTED = 200
 _NS = 1_000_000_000
 _DEPTH = 64  # null_blk's own
 _CONFIGFS = "/sys/kernel/config"
+_CGROUPS = "/sys/fs/cgroup"
+_SECTOR = 512
+_MARGIN_BYTES = 1 << 20
 _BY_ID = "/dev/disk/by-id"
 _DEVICE = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{1,8}")
 
@@ -32,18 +35,19 @@ class Disk:
 
 
 class Bus(StrEnum):
-    """How the guest sees a disk: by virtio-blk, virtio-scsi, AHCI, NVMe, or null_blk, which keeps it in its memory."""
+    """How the guest sees a disk: by virtio-blk, virtio-scsi, AHCI, NVMe, or null_blk or brd, of its own memory."""
 
     VIRTIO = "virtio"
     SCSI = "scsi"
     SATA = "sata"
     NVME = "nvme"
     NULL_BLK = "null_blk"
+    BRD = "brd"
 
     @property
     def in_guest(self) -> bool:
         """Whether the disk is the guest's own, with nothing of it on the host."""
-        return self is Bus.NULL_BLK
+        return self in (Bus.NULL_BLK, Bus.BRD)
 
     @property
     def fragments(self) -> tuple[str, ...]:
@@ -59,6 +63,7 @@ class Bus(StrEnum):
             Bus.SATA: ("drivers/ata", scsi),
             Bus.NVME: ("drivers/nvme",),
             Bus.NULL_BLK: (null_blk, f"{null_blk}.c"),
+            Bus.BRD: ("drivers/block/brd.c", "drivers/md/dm-delay.c", "block/blk-throttle.c"),
         }
         return found.get(self, ())
 
@@ -133,6 +138,62 @@ class NullBlk:
             f" && ln -s /dev/$device {path_of(disk, Bus.NULL_BLK)})",
             kernel_fault,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Brd:
+    """A disk on the RAM disk with a ``number``, for trees before v4.14, whose null_blk keeps nothing.
+
+    dm-delay keeps the latency, in whole milliseconds and by the kernel's ticks
+    (Documentation/device-mapper/delay.txt), and blk-throttle the limits, that of reads apart from that of writes
+    (Documentation/cgroup-v1/blkio-controller.txt). scsi_debug has delays in nanoseconds, but before v5.8 one memory and
+    to this day one delay for all its disks (drivers/scsi/scsi_debug.c).
+    """
+
+    number: int
+    size_bytes: int
+    latency_ms: int
+    iops_limit: int = 0
+    bytes_per_s: int = 0
+
+    @property
+    def below(self) -> str:
+        """The path of the RAM disk, which is what device-mapper sees at the bottom."""
+        return f"/dev/ram{self.number}"
+
+    @staticmethod
+    def parameters(disks: Sequence["Brd"]) -> tuple[str, ...]:
+        """What the kernel is booted with for all of them: RAM disks are of one size, in KiB."""
+        if not disks:
+            return ()
+        size_bytes = max(disk.size_bytes for disk in disks) + _MARGIN_BYTES
+        return f"brd.rd_nr={max(disk.number for disk in disks) + 1}", f"brd.rd_size={-(-size_bytes >> 10)}"
+
+    def make_step(self, disk: str) -> Step:
+        """Make it; the kernel that cannot is to blame."""
+        # It begins behind the beginning of the RAM disk, or LVM would find what is on it twice.
+        begin, length = _MARGIN_BYTES // _SECTOR, self.size_bytes // _SECTOR
+        table = f"0 {length} delay {self.below} {begin} {self.latency_ms}"
+        limits = {"iops": self.iops_limit, "bps": self.bytes_per_s}
+        throttled = [
+            f"echo $(cat /sys/class/block/${{device##*/}}/dev) {value} >{_CGROUPS}/blkio.throttle.{way}_{name}_device"
+            for name, value in limits.items()
+            if value
+            for way in ("read", "write")
+        ]
+        mounted = f"(mountpoint -q {_CGROUPS} || mount -t cgroup -o blkio cgroup {_CGROUPS})"
+        commands = (
+            f"dmsetup create brd-{disk} --table '{table}'",
+            f"device=$(readlink -e /dev/mapper/brd-{disk})",
+            *((mounted, *throttled) if throttled else ()),
+            f"mkdir -p {_BY_ID}",
+            f"ln -s $device {path_of(disk, Bus.BRD)}",
+        )
+        return Step(f"({' && '.join(commands)})", kernel_fault)
+
+
+# A disk that the guest makes in its memory.
+MemoryDisk = NullBlk | Brd
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from bisector.core.figures import CacheStatus
 from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import DiskQueue
 from bisector.storage import disks
-from bisector.storage.disks import GuestDisk, NullBlk
+from bisector.storage.disks import Brd, GuestDisk, MemoryDisk
 from bisector.storage.layer import MOUNTPOINT, Counters, Device, Extent, Files, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Node, Stack, Values
@@ -84,7 +84,7 @@ def lay_out(
     deadline_s: float,
     *,
     guest_disks: Mapping[str, GuestDisk] | None = None,
-    in_memory: Mapping[str, NullBlk] | None = None,
+    in_memory: Mapping[str, MemoryDisk] | None = None,
 ) -> MountedStack:
     """Make the layers from the disks upwards and check that the kernel made what was asked for.
 
@@ -96,8 +96,10 @@ def lay_out(
     """
     of_disks = {name: (guest_disks or {}).get(name, GuestDisk()) for name in stack.disks}
     paths = tuple(disks.path_of(name, disk.bus) for name, disk in of_disks.items())
-    made = _made(stack, values, of_disks)
-    own = tuple(disk.make_step(name) for name, disk in (in_memory or {}).items())
+    in_memory = in_memory or {}
+    lowest = {name: disk.below for name, disk in in_memory.items() if isinstance(disk, Brd)}
+    made = _made(stack, values, of_disks, lowest)
+    own = tuple(disk.make_step(name) for name, disk in in_memory.items())
     before = (disks.tools_step(stack.tools), *own)
     queued = tuple(step for name, disk in of_disks.items() for step in disks.queue_steps(name, disk))
     others = tuple(dict.fromkeys(leaf for one in made for leaf in one.leaves if leaf not in paths))
@@ -146,8 +148,13 @@ def _numbers(outputs: Iterator[str], paths: Sequence[str]) -> dict[str, str]:
     return dict(disks.device_numbers(next(outputs), paths)) if paths else {}
 
 
-def _made(stack: Stack, values: Values, of_disks: Mapping[str, GuestDisk]) -> tuple[Made, ...]:
-    """How each layer is made, in order; a second layer of a kind has names of its own."""
+def _made(
+    stack: Stack, values: Values, of_disks: Mapping[str, GuestDisk], lowest: Mapping[str, str]
+) -> tuple[Made, ...]:
+    """How each layer is made, in order; a second layer of a kind has names of its own.
+
+    ``lowest`` are the paths of what lies below disks that are device-mapper's themselves.
+    """
     made: list[Made] = []
     seen: dict[str, int] = {}
 
@@ -161,7 +168,7 @@ def _made(stack: Stack, values: Values, of_disks: Mapping[str, GuestDisk]) -> tu
 
     def device(name: str) -> Device:
         path = disks.path_of(name, of_disks[name].bus)
-        return Device(path, (path,))
+        return Device(path, (lowest.get(name, path),))
 
     stack.top.fold(device, make)
     return tuple(made)

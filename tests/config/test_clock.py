@@ -7,7 +7,7 @@ import pytest
 
 from bisector.config import Accelerator, ConfirmBy, GuestClock, options
 from bisector.core.errors import UserError
-from bisector.storage.disks import Bus, NullBlk
+from bisector.storage.disks import Brd, Bus, NullBlk
 from tests.config.given import MIB, from_argv
 
 COUNTED = ("--clock", "instructions")
@@ -26,6 +26,38 @@ def test_where_instructions_are_counted_all_is_the_guests_own() -> None:
         "hdd": NullBlk(1024 * MIB, completion_ns=2_000_000, depth=2),  # 1,000 IOPS
     }
     assert {who for who, _ in settings.further_features} == {"disk ssd on null_blk", "disk hdd on null_blk"}
+
+
+def test_where_a_tree_is_too_old_all_disks_are_on_brd() -> None:
+    """All of a run are of one kind; what somebody has asked for stays."""
+    flags = {"machine.clock": "instructions"}
+    effective = options.load(flags, trees_have=lambda since: since.version != "v4.14")
+    settings = effective.settings
+    assert settings.kernel.fragments == ("tiny", "vm", "counted", "disk-brd", "storage-lvmcache")
+    assert effective.origins["storage.hdd.bus"] == "the oldest tree"
+    assert settings.storage.in_memory == {
+        "ssd": Brd(0, 512 * MIB, latency_ms=0),
+        "hdd": Brd(1, 1024 * MIB, latency_ms=2, iops_limit=1000),
+    }
+    assert settings.storage.parameters == ("brd.rd_nr=2", f"brd.rd_size={1025 << 10}")
+    assert settings.further_features == ()
+    asked = options.load({**flags, "storage.ssd.bus": "null_blk"}, trees_have=lambda since: False).settings
+    assert [disk.guest.bus for disk in asked.storage.used_disks.values()] == [Bus.NULL_BLK, Bus.BRD]
+    assert {who for who, _ in asked.further_features} == {"disk ssd on null_blk"}
+    ours = options.load({}, trees_have=lambda since: False).settings
+    assert ours == options.load({}).settings
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--stack ssd --disk ssd=bus=brd,latency=1500us", r"storage\.ssd\.latency = .*in whole milliseconds"),
+        ("--stack lvmcache(ram,ssd)+ext4 --disk ssd=bus=brd", r"storage\.ssd\.bus = brd.*makes all of one size"),
+    ],
+)
+def test_what_brd_cannot(words: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        from_argv(*words.split())
 
 
 def test_the_hosts_clock_is_the_usual_one_and_changes_nothing() -> None:

@@ -138,7 +138,10 @@ def test_a_latency_is_of_whole_milliseconds_and_of_a_disk_with_a_path() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("hdd=bus=usb", r"^--disk: storage\.hdd\.bus = usb: expected one of virtio, scsi, sata, nvme, null_blk; or"),
+        (
+            "hdd=bus=usb",
+            r"^--disk: storage\.hdd\.bus = usb: expected one of virtio, scsi, sata, nvme, null_blk, brd; or",
+        ),
         ("hdd=scheduler=[none]", r"storage\.hdd\.scheduler = \[none\]: expected the name of an I/O scheduler"),
         ("hdd=scheduler=none; reboot", r"storage\.hdd\.scheduler = .*: expected the name of an I/O scheduler"),
         ("hdd=nr_requests=-1", r"storage\.hdd\.nr_requests = -1: expected a whole number, 0 or more"),

@@ -7,7 +7,8 @@ import pytest
 from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.doctor.tree import Need, check_tree, lacking, needs, undefined, unsupported
+from bisector.doctor.tree import Need, check_tree, lacking, needs, trees_have, undefined, unsupported
+from bisector.storage.layer import Since
 from bisector.storage.layers import LAYERS
 from bisector.storage.parse import stack_of
 from bisector.storage.stack import Values
@@ -126,6 +127,15 @@ VERSIONS = (
     Node("named elsewhere", ("v4.11",), files={"drivers/md/dm-integrity.c": PARSER, "drivers/md/dm-crypt.c": "\n"}),
     Node("merged", ("named elsewhere",), files={"drivers/md/dm-crypt.c": PARSER}),
 )
+
+
+def test_the_oldest_tree_decides_what_all_have(make: Make) -> None:
+    repository, names = make(VERSIONS)
+    since = Since("v4.12", "drivers/md/dm-crypt.c", "sector_size:%")
+    assert trees_have(repository.top, names["merged"])(since)
+    assert not trees_have(repository.top, names["v4.11"], names["merged"])(since)
+    git(repository.top, "config", "remote.origin.promisor", "true")
+    assert trees_have(repository.top, names["v4.11"])(since)
 
 
 def test_a_system_call_of_the_workload_is_looked_for_where_the_version_may_lack_it(make: Make) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.demo.history import History
-from tests.in_vms.conftest import SHORT, Tool
+from tests.in_vms.conftest import SHORT, SHORT_RUNS, Tool
 
 pytestmark = pytest.mark.vm
 
@@ -35,3 +35,11 @@ def test_a_trial_is_the_same_again_beside_other_work(tool: Tool, demo: History, 
         assert (first["counters"]["interrupts"], first["counters"]["io.instructions"] > 1000) == (0, True)
     assert beside["era"]["clock"] == "8 ns an instruction"
     assert {queue["bus"] for queue in beside["queues"]} == {"null_blk"}
+
+
+def test_a_cache_on_the_disks_of_older_trees(tool: Tool, demo: History) -> None:
+    """LVM sees each of them once, and dm-cache lies on both."""
+    disks = ("--disk", "ssd=128MiB,bus=brd,bandwidth=1GiB", "--disk", "hdd=128MiB,bus=brd,latency=1ms")
+    trial = tool.trial(demo.new, *SHORT_RUNS, *disks, "--clock", "instructions")
+    assert trial["verdict"] == "measured"
+    assert {queue["bus"] for queue in trial["queues"]} == {"brd"}

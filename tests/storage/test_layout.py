@@ -10,7 +10,7 @@ from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.shell import Shell
 from bisector.core.trial import FaultKind, Stage
-from bisector.storage.disks import Bus, GuestDisk, NullBlk
+from bisector.storage.disks import Brd, Bus, GuestDisk, NullBlk
 from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.parse import stack_of
@@ -83,6 +83,15 @@ def test_disks_in_the_guests_memory_are_made_first() -> None:
     assert "echo 100 >mbps && echo 1 >power" in made
     assert "/dev/disk/by-id/null_blk-ssd" in made
     assert "/dev/disk/by-id/null_blk-ssd" in others[0]
+
+
+def test_a_disk_on_brd_begins_behind_where_anything_is_found() -> None:
+    """LVM would find its label on the RAM disk, too, and see two."""
+    made = Brd(1, 64 * MIB, latency_ms=2, iops_limit=1000).make_step("hdd").command
+    assert f"dmsetup create brd-hdd --table '0 {64 * MIB // 512} delay /dev/ram1 2048 2' && " in made
+    assert all(f" 1000 >/sys/fs/cgroup/blkio.throttle.{way}_iops_device && " in made for way in ("read", "write"))
+    assert made.endswith("ln -s $device /dev/disk/by-id/brd-hdd)")
+    assert "cgroup" not in Brd(0, 64 * MIB, latency_ms=0).make_step("ssd").command
 
 
 @pytest.mark.parametrize(
