@@ -1,7 +1,7 @@
 """Who is to blame for a guest's end, decided on a console that says what the test wants."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from bisector.vm import probes
 from bisector.vm.console import Watch
 from bisector.vm.definition import domain_prefix
 from bisector.vm.disks import own_names
-from bisector.vm.machine import VirtualMachines
+from bisector.vm.machine import VirtualMachine, VirtualMachines
 from tests import examples
 from tests.vm.domains import spec_of
 from tests.vm.test_test_disk import File
@@ -80,6 +80,32 @@ def test_stopped_pulse_is_a_hang_and_silence_without_a_pulse_is_not(clock: list[
     with pytest.raises(KernelFault, match="61 s") as caught:
         alive()
     assert caught.value.kind is FaultKind.HANG
+
+
+def test_a_counted_guest_is_silent_by_its_own_time(
+    clock: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says every ten seconds of its own takes a busy host minutes."""
+    cpu_s = [0.0]
+    domain = SimpleNamespace(is_running=lambda: True, read_console=lambda: "", cpu_time_s=lambda: cpu_s[0])
+    hypervisor = SimpleNamespace(start=lambda spec: nullcontext(domain))
+    wire = SimpleNamespace(told=lambda: [], let_go=lambda: None)
+    bench = SimpleNamespace(
+        image=None,
+        settings=options.load({"machine.clock": "instructions"}, directory=tmp_path).settings,
+        log_in=None,
+        clock=SimpleNamespace(now_s=lambda: clock[0], sleep=lambda seconds: None),
+    )
+    monkeypatch.setattr(VirtualMachine, "_check_kernel", lambda self: None)
+    stand_ins = hypervisor, None, None, bench, wire
+    machine = VirtualMachine(*stand_ins)  # type: ignore[arg-type] # as much of each as is used
+    machine.boot()
+    for _ in range(100):  # of which the machine's clock counts each as much as somebody may have looked away
+        clock[0] += 10.0
+        machine._watch()
+    cpu_s[0] += 61.0
+    with pytest.raises(KernelFault, match="61 s"):
+        machine._watch()
 
 
 def test_domains_of_two_runs_are_told_apart(tmp_path: Path) -> None:
