@@ -1,8 +1,8 @@
-"""Whether a guest whose time is counted does the same again: the same kernel twice, with the same random numbers; pure.
+"""Whether a guest whose time is counted does the same again: the same kernel twice, with the same seed; pure.
 
 It ought to, to the last bit (qemu(1), ``-icount``). It is shown all the same, once on each host in each run: every file
 that came out of the guest has the same content, the console with its time stamps included. Where that is so, a second
-trial tells nothing, and readings differ by what other random numbers of the guest's kernel make of it.
+trial tells nothing, and readings differ by what another seed makes of it: a little shift of its time and its pages.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ class SameAgain:
     @property
     def sentence(self) -> str:
         """What was seen, for a person."""
-        both = f"trials {self.first} and {self.again}, of one kernel with the same random numbers,"
+        both = f"trials {self.first} and {self.again}, of one kernel with the same seed,"
         if self.is_exact:
             return f"{both} are the same to the last bit: counted time is exact here"
         return f"{both} differ in {', '.join(self.unlike)}: counted time is not exact here, and readings count as noisy"

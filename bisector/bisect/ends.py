@@ -55,7 +55,7 @@ def _unread(facts: Facts) -> Submit | Wait | None:
 
 
 def _the_same_again(facts: Facts) -> Submit | Wait | None:
-    """The old end once more, with the same random numbers, where the guest's time is counted: whether that is exact."""
+    """The old end once more, with the same seed, where the guest's time is counted: whether that is exact."""
     judging, (old, _) = facts.judging, facts.task.ends
     if not facts.task.settings.machine.is_counted or judging.same_again or judging.judge(old.sha) is None:
         return None

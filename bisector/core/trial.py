@@ -237,8 +237,8 @@ class Trial:
     measured, where that was somebody else. ``control`` is the one that was asked because of its fault, if there was
     one. ``fill`` is what was asked for: a cache that was not settled in time was filled by whole runs all the same.
     ``era`` is None where it is not known. ``queues`` are those of the stack's disks; records of older versions, and of
-    others, have none. Where the guest's time is counted, ``guest_seed`` is that of its kernel's random numbers: with
-    the same one a kernel does the same again.
+    others, have none. Where the guest's time is counted, ``guest_seed`` is that of a small shift of its time and its
+    pages: with the same one a kernel does the same again.
     """
 
     cell: Cell

@@ -115,7 +115,7 @@ class JudgedTrial(Record, frozen=True, kw_only=True):
     started_at: Annotated[str, "time"]
     setup: Annotated[Setup, "what it was measured on"]
     queues: Annotated[tuple[DiskQueue, ...], "how the guest's kernel queued requests, for each disk of the stack"]
-    guest_seed: Annotated[int, "where the guest's time is counted, seed of its kernel's random numbers"]
+    guest_seed: Annotated[int, "where the guest's time is counted, seed of a small shift of its time and pages"]
     taken_from: Annotated[Taken | None, "where it was measured; `null` for this run"]
     origin: Annotated[Origin | None, "of an import who measured it, else `null`"]
 

@@ -88,7 +88,7 @@ KERNEL_CHECKS = """CREATE TABLE kernel_checks (
 ) STRICT"""
 # How fast the host's cores were before a run and after it.
 SPEED = {"mib_s_before": "REAL", "mib_s_after": "REAL"}
-# What the random numbers of a guest whose time is counted follow from.
+# By what the guest's time, where it is counted, and its pages were moved a little.
 GUEST_SEED = {"guest_seed": "INTEGER NOT NULL DEFAULT 0"}
 # What the guest's kernel had of each disk, as JSON.
 QUEUES = {"queues": "TEXT NOT NULL DEFAULT '[]'"}

@@ -52,8 +52,8 @@ class TrialRequest:
     ``stop`` says when the run that counts may end early; None is for whole runs. ``again`` tells that the commit was
     tried before: then the host is to be quiet first. With ``anew`` the kernel is built whatever is known of its build.
     It goes no further than ``through``. ``settings`` are what it is measured with, where those are not the bench's.
-    The workload draws from ``seed``; with None as it does by itself. So does the kernel from ``guest_seed``, where the
-    guest's time is counted. An ``image`` is booted as it is. ``kernel`` is
+    The workload draws from ``seed``; with None as it does by itself. Where the guest's time is counted it is shifted a
+    little by ``guest_seed``. An ``image`` is booted as it is. ``kernel`` is
     what was measured of the subject before: it is measured again where it is kept, and no other one is. With the short
     ``fill`` the runs that fill a cache end once it is settled.
     """

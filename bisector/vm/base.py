@@ -181,8 +181,8 @@ class Machines(Protocol):
     ) -> AbstractContextManager[Machine]:
         """A guest that is defined and not started, with what the stack asks for: its disks, empty, and parameters.
 
-        ``append`` are kernel parameters of the trial, in place of those of the settings, and the random numbers of a
-        guest whose time is counted follow from ``seed``. Nothing of the guest outlives
+        ``append`` are kernel parameters of the trial, in place of those of the settings. With another ``seed`` a guest
+        whose time is counted does everything a little later and in other pages. Nothing of the guest outlives
         the block.
         """
         ...

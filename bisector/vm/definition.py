@@ -42,7 +42,7 @@ _QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 _NIC_SLOT = "0x10"
 _NVME_SLOT = 0x11  # and those behind it
 BELL_PORT = 1512  # which nothing else in the PC answers, and vm-images/mailbox writes to
-_UUID = "b15ec702-0000-4000-8000-"
+_SAME_UUID = "b15ec702-0000-4000-8000-000000000000"
 _DIMM_SPARE_BYTES = 1 << 30  # for the alignment of each
 _DOMAIN_TYPES = {Accelerator.KVM: "kvm", Accelerator.TCG: "qemu"}
 
@@ -148,17 +148,16 @@ class Counted:
     shift: int
     mailbox: Path
     bells: tuple[Path, Path]
-    seed: int = 0
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """QEMU's own: where nothing is waited for, the clock is put forward to the next timer.
 
-        The machine's UUID follows from the ``seed``, since what the firmware tells is among the seeds of the kernel's
-        random numbers (dmi_walk_early() in drivers/firmware/dmi_scan.c); libvirt's is another one each time.
+        libvirt's UUID is another one each time, and what the firmware tells is among the seeds of the kernel's random
+        numbers (dmi_walk_early() in drivers/firmware/dmi_scan.c).
         """
         clock = "-icount", f"shift={self.shift},sleep=off", "-rtc", "base=2024-01-01,clock=vm"
-        return *clock, "-uuid", f"{_UUID}{self.seed:012x}", *chain.from_iterable(starmap(_bell, enumerate(self.bells)))
+        return *clock, "-uuid", _SAME_UUID, *chain.from_iterable(starmap(_bell, enumerate(self.bells)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +203,22 @@ class DomainSpec:
 
 
 def command_line(
-    append: str = "", own_init: bool = False, of_storage: tuple[str, ...] = (), *, counted: bool = False
+    append: str = "",
+    own_init: bool = False,
+    of_storage: tuple[str, ...] = (),
+    *,
+    counted: bool = False,
+    seed: int = 0,
 ) -> tuple[str, ...]:
     """The kernel's arguments; the person's come last, and with most of them the last one counts.
 
     With ``own_init`` the image's own init starts, as in a person's own image. ``of_storage`` are those that the layers
-    and disks of the storage stack ask for. The root of a ``counted`` guest is memory, and it is told of its mailbox.
+    and disks of the storage stack ask for. The root of a ``counted`` guest is memory, and it is told of its mailbox;
+    with another ``seed`` than 0 it does everything a little later, and in other pages.
     """
     init = () if own_init else (f"init={GUEST_INIT}",)
     root = ("root=/dev/pmem0", "rootwait", "BISECTOR_MAILBOX=yes") if counted else ()
+    root += (f"BISECTOR_SEED={seed}",) if counted and seed else ()
     return (*BASE_COMMAND_LINE, *root, *init, *of_storage, *append.split())
 
 

@@ -313,7 +313,7 @@ class VirtualMachines:
             chosen = storage.attached_disks.items()
             disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in chosen)
             spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, place / "root.qcow2"))
-            spec = dataclasses.replace(spec, command_line=self._parameters(storage, append))
+            spec = dataclasses.replace(spec, command_line=self._parameters(storage, append, seed))
             # Where nothing boots it is not known yet; of a kernel that boots nowhere emulation shows as much as KVM.
             memory = spec.memory_bytes + sum(one.size_bytes for one in storage.in_memory.values())
             spec = dataclasses.replace(spec, memory_bytes=memory)
@@ -322,7 +322,7 @@ class VirtualMachines:
                 with our_files(self.image.root.parent):
                     self.image.root.chmod(0o644)  # QEMU opens it for writing, even though it keeps what is written
                 shift = self.settings.machine.instruction_ns.bit_length() - 1
-                counted = Counted(shift, own_wire.memory, own_wire.bells, seed)
+                counted = Counted(shift, own_wire.memory, own_wire.bells)
                 spec = dataclasses.replace(spec, root=None, counted=counted)
             spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec) or Accelerator.TCG)
             machine = VirtualMachine(self._hypervisor, spec, kernel, self, own_wire)
@@ -345,11 +345,10 @@ class VirtualMachines:
             run_as=self._hypervisor.run_as,
         )
 
-    def _parameters(self, storage: StorageSettings, append: str) -> tuple[str, ...]:
+    def _parameters(self, storage: StorageSettings, append: str, seed: int) -> tuple[str, ...]:
         own_init = self.settings.machine.image is not None
-        return command_line(
-            append, own_init=own_init, of_storage=storage.parameters, counted=self.settings.machine.is_counted
-        )
+        counted = self.settings.machine.is_counted
+        return command_line(append, own_init=own_init, of_storage=storage.parameters, counted=counted, seed=seed)
 
     def _accelerator(self, spec: DomainSpec | None = None) -> Accelerator | None:
         """What all guests of this run run under here, chosen once; None while only a boot of ``spec`` can tell.

@@ -28,7 +28,7 @@ CULPRIT = "c31"
 class Bench(fakes.FakeExecutor):
     """Guests that do the same again, unless ``is_exact`` says otherwise.
 
-    The new side is ``effect`` times as fast; by a kernel and the random numbers of its guest, which together make
+    The new side is ``effect`` times as fast; by a kernel and the seed of its guest, which together make
     always the same of it, a figure is off by a ``spread``.
     """
 
@@ -68,7 +68,7 @@ def test_a_small_change_is_found(tmp_path: Path, effect: float, spread: float) -
     assert sum("the same to the last bit" in text for text in notes(at)) == 1
 
 
-def test_the_old_end_is_read_with_the_same_random_numbers_twice_and_then_with_others(tmp_path: Path) -> None:
+def test_the_old_end_is_read_with_the_same_seed_twice_and_then_with_others(tmp_path: Path) -> None:
     at = lab(tmp_path)
     at.bisect(bench(at))
     seeds: dict[str, list[int]] = {name: [] for name in ("c0", f"c{COMMITS - 1}", CULPRIT)}
@@ -87,7 +87,7 @@ def test_what_is_not_exact_is_searched_as_noisy_figures_are(tmp_path: Path) -> N
     assert any("differ in console.log: counted time is not exact here" in text for text in notes(at))
 
 
-def test_ends_that_are_the_same_but_for_what_random_numbers_make_are_no_change(tmp_path: Path) -> None:
+def test_ends_that_are_the_same_but_for_what_a_seed_makes_are_no_change(tmp_path: Path) -> None:
     at = lab(tmp_path)
     with pytest.raises(EndsDoNotReproduce):
         at.bisect(bench(at, effect=1.0, spread=0.01))
