@@ -153,7 +153,9 @@ def test_the_guest_has_the_settings_disks_and_a_root_of_its_own(place: Place) ->
     place.measure(given={"storage.ssd.size": "128MiB"})
     (computer,) = place.hypervisor.computers
     spec = computer.spec
-    assert (spec.root, [disk.serial for disk in spec.disks]) == (place.run_dir / "root.qcow2", ["ssd", "hdd"])
+    assert spec.root is not None
+    assert (spec.root.name, spec.root.parent.parent) == ("root.qcow2", place.run_dir)
+    assert [disk.serial for disk in spec.disks] == ["ssd", "hdd"]
     assert computer.sizes == {"ssd": 128 << 20, "hdd": 1 << 30}
 
 
