@@ -218,8 +218,8 @@ def command_line(
     """
     init = () if own_init else (f"init={GUEST_INIT}",)
     root = ("root=/dev/pmem0", "rootwait", "BISECTOR_MAILBOX=yes") if counted else ()
-    root += (f"BISECTOR_SEED={seed}",) if counted and seed else ()
-    return (*BASE_COMMAND_LINE, *root, *init, *of_storage, *append.split())
+    shift = (f"BISECTOR_SEED={seed}",) if counted and seed else ()
+    return (*BASE_COMMAND_LINE, *root, *shift, *init, *of_storage, *append.split())
 
 
 def domain_prefix(run_dir: Path) -> str:
