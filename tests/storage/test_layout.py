@@ -94,6 +94,17 @@ def test_a_disk_on_brd_begins_behind_where_anything_is_found() -> None:
     assert "cgroup" not in Brd(0, 64 * MIB, latency_ms=0).make_step("ssd").command
 
 
+def test_a_cache_on_brd_lies_on_its_ram_disks() -> None:
+    """Device-mapper does not stop at the disk, which is a device of its own."""
+    of_ram, of_disks = Answer(GUEST["stat -L"].stdout), Answer("fd:0\nfd:1\n")
+    shell = guest(**{"stat -L -c '%t:%T' /dev/ram0 /dev/ram1": of_ram, "stat -L": of_disks})
+    buses = {name: GuestDisk(Bus.BRD) for name in ("ssd", "hdd")}
+    in_memory = {name: Brd(number, 512 * MIB, latency_ms=2) for number, name in enumerate(buses)}
+    files = Files(MIB, "one file", MIB, ("workload.file_size",))
+    made = lay_out(shell, stack_of("lvmcache"), VALUES, files, 60, guest_disks=buses, in_memory=in_memory)
+    assert {queue.bus for queue in made.queues} == {"brd"}
+
+
 @pytest.mark.parametrize(
     ("latency_s", "iops", "completion_ns", "depth"),
     [(1e-4, 0, 100_000, 64), (0.0, 1000, 1_000_000, 1), (2e-3, 1000, 2_000_000, 2), (1e-3, 300, 3_333_333, 1)],
