@@ -10,7 +10,7 @@ from bisector.core.errors import AttemptFailed, AttemptLost, TrialRefused
 from bisector.core.events import StageStarted
 from bisector.core.figures import Contention, EarlyStop, StopReason
 from bisector.core.subject import Commit, Compiler, Kernel, Mattering, Remade, Setup
-from bisector.core.trial import Fault, FaultKind, Stage, Trial
+from bisector.core.trial import Artifact, Fault, FaultKind, Stage, Trial
 from bisector.executor.base import (
     BuildRequest,
     ControlRequest,
@@ -87,6 +87,14 @@ def at_speed(before: float, of: Contention = QUIET, after: float | None = None) 
 
 class Begun(Job):
     """A job of which progress was told."""
+
+
+def counted(made: Trial, request: TrialRequest) -> Trial:
+    """A trial as a guest makes it whose time is counted: with the same random numbers it does the same again."""
+    key = f"{request.commit.sha}/{request.guest_seed}"
+    console = Artifact("console.log", f"trials/{request.n:04d}-{request.commit.short}/console.log", key, 1)
+    era = replace(examples.ERA, clock="8 ns an instruction").sealed
+    return replace(made, era=era, guest_seed=request.guest_seed, artifacts=(console,))
 
 
 @dataclass

@@ -28,14 +28,14 @@ from bisector.store.comparison import Extent
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
-_OF_COUNTED = frozenset((COUNTED_FRAGMENT, *Bus.NULL_BLK.fragments))
+_OF_COUNTED = frozenset((COUNTED_FRAGMENT, *(one for bus in Bus if bus.in_guest for one in bus.fragments)))
 
 
 def settings_by_host(counted: Settings) -> Settings:
     """What counted time was measured with, as it is by the host's clock.
 
-    CPUs, accelerator and disks are those that the host's clock has where nobody says otherwise: what counted time takes
-    in their place is not what a person chose.
+    CPUs, accelerator, guests and disks are those that the host's clock has where nobody says otherwise: what counted
+    time takes in their place is not what a person chose.
     """
     own = {f"storage.{name}": disk for name, disk in counted.storage.disks.items() if disk.guest.bus.in_guest}
     usual = {name: DISKS.get(name.removeprefix("storage."), FURTHER).memory_latency_s for name in own}
@@ -45,6 +45,7 @@ def settings_by_host(counted: Settings) -> Settings:
         "bisect.confirm_by": ConfirmBy.NONE,
         "machine.clock": GuestClock.HOST,
         "machine.vcpus": AUTO,
+        "machine.guests": AUTO,
         "machine.accelerator": AUTO,
         **{f"{name}.bus": AUTO for name in own},
         **{f"{name}.latency": AUTO for name, disk in own.items() if disk.latency_s == usual[name]},
