@@ -65,6 +65,7 @@ def confirm(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> No
     clock, resume = from_record.view(run, store).host_clock, from_record.resume_command(run.path)
     try:
         if clock is not None and clock.is_due:
+            tell(Note(clock.plan))
             with _opened(run, store, clock, tell) as (own, own_store):
                 session.go_on(own, own_store, tell, equip)
     except Interrupted as error:

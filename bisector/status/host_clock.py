@@ -103,6 +103,15 @@ class HostClock:
         return self.is_due and self.state is not State.RUNNING
 
     @property
+    def plan(self) -> str:
+        """What is about to be measured, and why so often."""
+        parent, pairs = self.parent.short if self.parent is not None else units.UNKNOWN, self.needed or 0
+        return (
+            f"{self.first.short} is measured beside its parent {parent} by the host's clock, in"
+            f" {units.plural(pairs, 'pair')}, as a change of the size that it has by instructions takes there"
+        )
+
+    @property
     def sentence(self) -> str:
         """Both factors, and what the second one says of the first; or why there is none."""
         if self.parent is None or self.counted is None:
@@ -121,9 +130,10 @@ class HostClock:
         if self.is_due:
             return "it is yet to be measured"
         count = f"more than {MOST_BLOCKS:,}" if self.needed is None else f"about {self.needed:,}"
+        apart = f"{100 * OF_HOSTS.spread:g} %"
         return (
-            f"it was not measured: figures of one kernel are some {100 * OF_HOSTS.spread:g} % apart there, so that a"
-            f" change of this size takes {count} pairs to show, and at most {MOST_PAIRS} are measured"
+            f"it was not measured: figures of one kernel are some {apart} apart there, so that a change of this size"
+            f" takes {count} pairs to show, and at most {MOST_PAIRS} are measured"
         )
 
     @property

@@ -107,6 +107,7 @@ def test_the_answer_is_measured_beside_its_parent(person: Person, capsys: pytest
     assert len(Index().entries()) == 1
     # The benches leave no files for a letter; it is begun once, after the last pair.
     assert said.count("no draft of a report by mail") == 1
+    assert said.index("by the host's clock, in 6 pairs, as") < said.index("block 1 of 6")
     assert said.index("block 6 of 6") < said.index("no draft of a report by mail")
     assert main(["report", "--run-dir", "run"]) == 0
     assert "By both clocks: read.iops of the worst job is 4.00 times" in " ".join(capsys.readouterr().out.split())
