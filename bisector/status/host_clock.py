@@ -72,7 +72,8 @@ class HostClock:
     """The answer by both clocks, as far as it is measured by the host's, in ``run_dir``.
 
     ``label`` says what decides. ``parent`` is None, and ``counted``, where nobody tells the parent (any more).
-    ``state`` and ``message`` are those of the comparison, None before it is begun; ``pairs`` of it count.
+    ``state`` and ``message`` are those of the comparison, None before it is begun; ``pairs`` of it count. Its
+    ``outcome`` is ``fragile`` where the permutations within pairs do not show it.
     """
 
     first: Commit
@@ -83,6 +84,7 @@ class HostClock:
     measured: Factor | None = None
     pairs: int = 0
     outcome: Outcome | None = None
+    fragile: bool = False
     state: State | None = None
     message: str = ""
 
@@ -143,7 +145,8 @@ class HostClock:
         if self.outcome is Outcome.SAME:
             return f"the same within {100 * DELTA:g} %, so that the change does not show there"
         same = math.log(self.measured.times) * math.log(self.counted.times) > 0
-        return "the change is seen there, too" if same else "a change the other way, which contradicts the answer"
+        what = "the change is seen there, too" if same else "a change the other way, which contradicts the answer"
+        return f"{what} (fragile: the exact test does not show it)" if self.fragile else what
 
 
 def pairs_needed(times: float) -> int | None:
@@ -207,6 +210,7 @@ def _measured(clock: HostClock) -> HostClock:
     found = change.effect
     if found is None or found.scale is not Scale.RATIO:
         return known
-    outcome = change.decision.outcome if change.decision is not None else None
     interval = found.interval if math.isfinite(found.half_width) else None
-    return replace(known, measured=Factor(found.estimate, interval), pairs=found.blocks, outcome=outcome)
+    known = replace(known, measured=Factor(found.estimate, interval), pairs=found.blocks)
+    said = change.decision
+    return known if said is None else replace(known, outcome=said.outcome, fragile=said.fragile)

@@ -133,6 +133,19 @@ def test_a_contradiction_is_told_and_changes_no_answer(person: Person, capsys: p
     assert (shown["state"], shown["first_fixed"]["sha"]) == ("found", person.site.shas["c3"])
 
 
+def test_what_one_wild_pair_makes_unsure_is_fragile(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first pair says 1/1.05, the five others 1.2: by the interval they differ, by the permutations they do not."""
+    c2, c3 = (person.site.shas[one] for one in ("c2", "c3"))
+
+    def value(request: TrialRequest) -> float:
+        of_pair = 1.2 if request.n > 2 else 1 / 1.05
+        return {c2: 1_000.0, c3: 1_000.0 * of_pair * (1 + 1e-4 * (request.n % 3))}[request.commit.sha]
+
+    person.bench.value = value
+    assert person.start("--quiet") == 0
+    assert "seen there, too (fragile: the exact test does not show it)" in status(capsys)["host_clock"]["sentence"]
+
+
 def test_trouble_is_told_and_resume_tries_again(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
     person.bench.infra_n = {3: 99}
     assert person.start() == 0
