@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from bisector.analysis.comparison import Outcome
 from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
+from bisector.core.guest_time import GuestTime
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind
@@ -110,7 +111,8 @@ def by_both_clocks() -> BisectionView:
     """Four times as fast by instructions; by the host's clock one of six pairs is measured."""
     counted, host = Factor(4.0, None), Factor(3.2, (3.0, 3.4))
     clock = HostClock(COMMITS[3], Objective().label, "/var/runs/r1/confirmed", COMMITS[2], counted, host, pairs=1)
-    return replace(found(), host_clock=replace(clock, outcome=Outcome.UNCLEAR, state=State.STOPPED))
+    clock = replace(clock, outcome=Outcome.UNCLEAR, state=State.STOPPED)
+    return replace(found(), clock=GuestTime(kind="instructions", instruction_ns=8), host_clock=clock)
 
 
 _MADE = Commit("e" * 40, "f" * 40, 'Revert "dm cache policy smq: demote"', STARTED_AT)

@@ -58,7 +58,7 @@ def test_documents_hold_to_their_schemas(view: BisectionView) -> None:
     whole = valid("status", text(document_of.status(view)))
     table = valid("table", text(document_of.table(view)))
     disks = valid("baselines", text(document_of.baselines(view)))
-    assert table == {key: whole[key] for key in ("schema", "objective", "threshold", "seen_again", "trials")}
+    assert table == {key: whole[key] for key in ("schema", "objective", "clock", "threshold", "seen_again", "trials")}
     assert disks == {key: whole[key] for key in ("schema", "run_dir", "baselines")}
     assert len(whole["trials"]) == whole["evaluations"]
 
