@@ -32,6 +32,32 @@ class Equipment:
     crew: Crew = field(default_factory=Crew)
 
 
+@dataclass(slots=True)
+class Places:
+    """What people are told the guests of a host are called, of which so many measure at a time; one has no name."""
+
+    count: int = 1
+    _taken: dict[int, str] = field(default_factory=dict, init=False)
+
+    @property
+    def free(self) -> str:
+        """The name of the next guest."""
+        names = (f"guest {number}" for number in range(1, self.count + 1)) if self.count > 1 else iter(())
+        return next((name for name in names if name not in self._taken.values()), "")
+
+    def take(self, id_: int) -> None:
+        """Give the next guest to what was submitted under a number."""
+        self._taken[id_] = self.free
+
+    def leave(self, id_: int) -> None:
+        """What was submitted under a number has ended."""
+        self._taken.pop(id_, None)
+
+    def of(self, id_: int) -> str:
+        """The name of the guest of what was submitted under a number; empty without one."""
+        return self._taken.get(id_, "")
+
+
 Equip = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[Equipment]]
 
 

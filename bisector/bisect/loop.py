@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
+from bisector.bisect.equipment import Places
 from bisector.bisect.facts import Aim, Facts, Heard, Recorded, Task
 from bisector.bisect.git_side import GitSide
 from bisector.bisect.instructions import (
@@ -30,7 +31,7 @@ from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
 from bisector.config import Settings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptCancelled
-from bisector.core.events import Event, Listener, Note, OnHost, Places
+from bisector.core.events import Event, Listener, Note, OnHost
 from bisector.core.trial import Fill
 from bisector.core.verdict import State, Strategy
 from bisector.executor.base import (

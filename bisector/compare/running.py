@@ -12,14 +12,14 @@ from pathlib import Path
 
 from bisector.analysis.tail import thin_tail
 from bisector.analysis.verdicts import Judging
-from bisector.bisect.equipment import Equipment
+from bisector.bisect.equipment import Equipment, Places
 from bisector.bisect.failures import again_in, fault_row
 from bisector.compare import schedule
 from bisector.compare.earlier import given_up_before, usable_compilers
 from bisector.compare.schedule import Begin, Build, Choose, Done, Facts, Measure, Wait
 from bisector.compare.trouble import Standing, named
 from bisector.core.errors import AttemptFailed, AttemptLost, BisectorError, TrialRefused
-from bisector.core.events import Event, Listener, Note, OnHost, Places, Planned, TrialJudged
+from bisector.core.events import Event, Listener, Note, OnHost, Planned, TrialJudged
 from bisector.core.subject import Cell, Compiler, Kernel
 from bisector.core.trial import Fault, Trial
 from bisector.core.verdict import Terms, Verdict
