@@ -45,8 +45,8 @@ def stop_rule(judging: Judging, run_dir: Path, fill: Fill = Fill.WHOLE) -> StopR
     line, workload, objective = judging.threshold(), judging.settings.workload, judging.objective
     if line is None or workload.full_runs or not objective.definition.live:
         return None
-    # How a run begins differs from the rest of it by less than levels do that are far apart, and by more than others.
-    if abs(line.new - line.old) < math.log(LEAST_FACTOR):
+    # How a run begins may differ from the rest of it by more than the small changes do that counted time tells.
+    if judging.settings.machine.is_counted and abs(line.new - line.old) < math.log(LEAST_FACTOR):
         return None
     threshold = objective.value_of(line.score)
     runtime_s = float(workload.runtime_s)

@@ -114,7 +114,7 @@ def test_a_person_answers(typed: Typed, bench: Host, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("add", "-oProxyCommand=x"), "fleet add needs [USER@]HOST"),
+        (("add", "-oProxyCommand=x"), "fleet add has no flag -oProxyCommand"),
         (("add", "a b"), "cannot be the name of a host"),
         (("add", "anna@x;id", "--name", "x"), "anna@x;id: expected [USER@]HOST"),
         (("add", "x", "--port", "0"), "--port 0: expected a port"),

@@ -125,10 +125,11 @@ def test_what_several_hosts_spend_is_the_time_of_the_one_that_works_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A budget is of a night, which is as long for four hosts as for one."""
+    work = (("a", 1000, 90), ("b", 1000, 60), ("b", 1060, 50), ("", 1000, 5))
     with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
-        for n, (host, seconds) in enumerate((("a", 90), ("b", 60), ("b", 50), ("", 5)), 1):
-            monkeypatch.setattr("bisector.store.facts.since_boot_s", lambda: 1000.0)
+        for n, (host, begin, seconds) in enumerate(work, 1):
+            monkeypatch.setattr("bisector.store.facts.since_boot_s", partial(float, begin))
             id_ = store.add(Submitted(Work.TRIAL, commit(1).sha, n, host=host))
-            monkeypatch.setattr("bisector.store.facts.since_boot_s", partial(float, 1000 + seconds))
+            monkeypatch.setattr("bisector.store.facts.since_boot_s", partial(float, begin + seconds))
             store.add(Ended(id_, Ending.DONE))
         assert store.spent_s() == 60 + 50 + 5

@@ -315,7 +315,7 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     )
     for later in (*later_tables, *of_comparisons, *of_searches):
         store.database.connection.execute(f"DROP TABLE {later}")
-    for column in ("kind", "changed_by", "stack", "workload", "fill", "queues"):
+    for column in ("kind", "changed_by", "stack", "workload", "fill", "queues", "guest_seed"):
         store.database.connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     for column in ("counters", "mib_s_before", "mib_s_after"):
