@@ -1,13 +1,17 @@
 """A guest whose instructions are counted: the same to the last bit, whatever else the host does."""
 
+import signal
 import subprocess
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bisector.store.store import Store
+from bisector.vm.definition import domain_prefix
 from tests.demo.history import History
-from tests.in_vms.conftest import SHORT, SHORT_RUNS, Tool
+from tests.in_vms.conftest import SHORT, SHORT_RUNS, Tool, guests_of
 
 pytestmark = pytest.mark.vm
 
@@ -43,3 +47,25 @@ def test_a_cache_on_the_disks_of_older_trees(tool: Tool, demo: History) -> None:
     trial = tool.trial(demo.new, *SHORT_RUNS, *disks, "--clock", "instructions")
     assert trial["verdict"] == "measured"
     assert {queue["bus"] for queue in trial["queues"]} == {"brd"}
+
+
+def test_two_guests_measure_at_a_time_and_none_outlives_a_kill(tool: Tool, demo: History, tmp_path: Path) -> None:
+    """A kernel and its placebo: the block that is begun anew has both of them again at once, and they are the same."""
+    run_dir = tmp_path / "run"
+    prefix = domain_prefix(run_dir)
+    words = ("--placebo", "--runs", "1", "--stack", "ram+ext4", "--runtime", "3s", "--file-size", "8MiB")
+    counted = ("--clock", "instructions", "--set", "machine.guests=2")
+    child = tool.spawn("compare", demo.new, "--repo", tool.repo, "--run-dir", run_dir, *words, *counted)
+    tool.wait_for("two guests", run_dir, lambda: len(guests_of(prefix)) == 2)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    resumed = tool("resume", "--run-dir", run_dir)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert not guests_of(prefix)
+    with Store.open(run_dir / "record.sqlite", readonly=True) as store:
+        (first, again) = (trial for _, trial in store.trials()[-2:])
+    files = [{one.name: one.sha256 for one in trial.artifacts} for trial in (first, again)]
+    for name in ("console.log", "run/fio.json"):
+        assert files[0][name] == files[1][name]
+    begun = [datetime.fromisoformat(trial.started_at) for trial in (first, again)]
+    assert abs((begun[1] - begun[0]).total_seconds()) < min(first.timings.total_s, again.timings.total_s)
