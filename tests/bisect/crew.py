@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bisector.core.subject import Compiler
 from bisector.executor.base import Failed, Finished, Job, News, cancelled
@@ -11,16 +12,47 @@ from tests import fakes
 
 
 @dataclass
-class Fleet:
+class Executor:
+    """What an executor over benches has beside them: it does not forget, and is over once nothing is under way."""
+
+    open: dict[Any, Job] = field(default_factory=dict, init=False)
+    cancelled: set[int] = field(default_factory=set, init=False)
+    acknowledged: list[int] = field(default_factory=list, init=False)
+    most: int = field(default=0, init=False)
+
+    def wait(self, within_s: float | None) -> bool:
+        return bool(self.open)
+
+    def acknowledge(self, id_: int) -> None:
+        self.acknowledged.append(id_)
+
+    def cancel(self, id_: int) -> None:
+        self.cancelled.add(id_)
+
+    def over(self) -> None:
+        assert not self.open
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        return (fakes.GCC,)
+
+    def done(self, bench: fakes.FakeExecutor, key: Any) -> Finished | Failed:
+        """The end of what is under way by its key."""
+        job = self.open.pop(key)
+        if job.id in self.cancelled:
+            return cancelled(job, fakes.HOST)
+        bench.submit(job)
+        while not isinstance(news := bench.next(), Finished | Failed):
+            pass
+        return news
+
+
+@dataclass
+class Fleet(Executor):
     """Benches by name; what each is at ends in an order that ``order`` draws, or in that of submission."""
 
     benches: Mapping[str, fakes.FakeExecutor]
     order: random.Random | None = None
-    open: dict[str, Job] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
-    cancelled: set[int] = field(default_factory=set)
-    acknowledged: list[int] = field(default_factory=list)
-    most: int = 0
     pairs: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -38,41 +70,16 @@ class Fleet:
             raise ValueError("no job was submitted")
         oldest = min(self.open, key=lambda name: self.open[name].id)
         host = self.order.choice(sorted(self.open)) if self.order is not None else oldest
-        job = self.open.pop(host)
-        if job.id in self.cancelled:
-            return cancelled(job, host)
-        bench = self.benches[host]
-        bench.submit(job)
-        while not isinstance(news := bench.next(), Finished | Failed):
-            pass
-        return replace(news, host=host)
-
-    def wait(self, within_s: float | None) -> bool:
-        return bool(self.open)
-
-    def acknowledge(self, id_: int) -> None:
-        self.acknowledged.append(id_)
-
-    def cancel(self, id_: int) -> None:
-        self.cancelled.add(id_)
-
-    def over(self) -> None:
-        assert not self.open
-
-    def compilers(self) -> tuple[Compiler, ...]:
-        return (fakes.GCC,)
+        return replace(self.done(self.benches[host], host), host=host)
 
 
 @dataclass
-class Guests:
+class Guests(Executor):
     """So many guests at a time of one host, whose trials end in an order that is drawn."""
 
     bench: fakes.FakeExecutor
     count: int
     order: random.Random
-    open: dict[int, Job] = field(default_factory=dict)
-    cancelled: set[int] = field(default_factory=set)
-    most: int = 0
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -88,25 +95,4 @@ class Guests:
     def next(self) -> News:
         if not self.open:
             raise ValueError("no job was submitted")
-        job = self.open.pop(self.order.choice(sorted(self.open)))
-        if job.id in self.cancelled:
-            return cancelled(job, fakes.HOST)
-        self.bench.submit(job)
-        while not isinstance(news := self.bench.next(), Finished | Failed):
-            pass
-        return news
-
-    def wait(self, within_s: float | None) -> bool:
-        return bool(self.open)
-
-    def acknowledge(self, id_: int) -> None:
-        pass
-
-    def cancel(self, id_: int) -> None:
-        self.cancelled.add(id_)
-
-    def over(self) -> None:
-        assert not self.open
-
-    def compilers(self) -> tuple[Compiler, ...]:
-        return (fakes.GCC,)
+        return self.done(self.bench, self.order.choice(sorted(self.open)))

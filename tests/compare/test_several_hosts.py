@@ -362,7 +362,8 @@ def test_what_the_hosts_were_at_is_heard_by_the_process_that_goes_on(room: Room,
     with pytest.raises(fakes.Killed):
         room.compare(first, runs=2)
     assert first.open
-    second = Hosts(first.benches, open=dict(first.open), jobs=first.jobs)
+    second = Hosts(first.benches, jobs=first.jobs)
+    second.open |= first.open
     room.go_on(second, [job.id for job in first.open.values()])
     room.check(2)
     trials = [job.request.n for _, job in second.jobs if isinstance(job.request, TrialRequest)]
