@@ -55,9 +55,14 @@ def _unread(facts: Facts) -> Submit | Wait | None:
 
 
 def _the_same_again(facts: Facts) -> Submit | Wait | None:
-    """The old end once more, with the same seed, where the guest's time is counted: whether that is exact."""
+    """The old end once more, with the same seed, where the guest's time is counted: whether that is exact.
+
+    Nobody waits for it: where it is not, what other guests have measured meanwhile counts as noisy.
+    """
     judging, (old, _) = facts.judging, facts.task.ends
     if not facts.task.settings.machine.is_counted or judging.same_again or judging.judge(old.sha) is None:
+        return None
+    if facts.is_in_flight(old.sha, facts.host):
         return None
     if isinstance(since := judging.since(old.sha), Untestable):
         raise InfraError(f"the old end {old.short} could not be measured again: {since.why}", "bisector doctor")

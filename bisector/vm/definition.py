@@ -25,7 +25,9 @@ GUEST_INIT = "/sbin/bisector-init"
 # for the same reason, and because a kernel with a dead task in it measures nothing. A stall is
 # *not* made a panic (softlockup_panic, hung_task_panic): under emulation on a busy host it may be the
 # host's fault, so it is judged from the console. earlyprintk, since a kernel that dies before its
-# console is up prints nothing otherwise. nokaslr makes the traces of two boots comparable.
+# console is up prints nothing otherwise. nokaslr makes the traces of two boots comparable. norandmaps puts the
+# libraries of all processes at the same addresses: QEMU 7.2 translates code anew for each address that it is run at,
+# which took half of a trial's time.
 BASE_COMMAND_LINE = (
     "root=/dev/vda",
     "rw",
@@ -35,6 +37,7 @@ BASE_COMMAND_LINE = (
     "panic=-1",
     "oops=panic",
     "nokaslr",
+    "norandmaps",
 )
 
 _QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
@@ -153,10 +156,20 @@ class Counted:
     def arguments(self) -> tuple[str, ...]:
         """QEMU's own: where nothing is waited for, the clock is put forward to the next timer.
 
+        The main loop does that, and may do it between the instruction that halts the CPU and the moment at which QEMU
+        has counted what that CPU executed: of trials of two minutes one in three went another way. While QEMU records
+        for a later replay, the main loop waits until they are counted (docs/devel/replay.rst; ``replay_mutex_lock()``
+        in ``icount_prepare_for_run()``, accel/tcg/tcg-accel-ops-icount.c). The record itself is of no use.
+
         libvirt's UUID is another one each time, and what the firmware tells is among the seeds of the kernel's random
         numbers (dmi_walk_early() in drivers/firmware/dmi_scan.c).
         """
-        clock = "-icount", f"shift={self.shift},sleep=off", "-rtc", "base=2024-01-01,clock=vm"
+        clock = (
+            "-icount",
+            f"shift={self.shift},sleep=off,rr=record,rrfile=/dev/null",
+            "-rtc",
+            "base=2024-01-01,clock=vm",
+        )
         return *clock, "-uuid", _SAME_UUID, *chain.from_iterable(starmap(_bell, enumerate(self.bells)))
 
 

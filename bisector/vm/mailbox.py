@@ -14,7 +14,6 @@ import fcntl
 import mmap
 import os
 import shlex
-import signal
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -38,8 +37,8 @@ _LOOK_S = 0.002
 _WATCH_S = 0.2
 _COPY_S = 300.0
 _QUOTED = 80
-_SIGNALLED = 128  # to which a shell adds the number of the signal that ended a command (sh(1p))
 _PIECE_BYTES = 32 << 20
+_BY_SIGNAL = -1  # as SSH has it
 _BOUNDS = Bounds()
 
 
@@ -172,8 +171,7 @@ class Mailbox:
         Another command may be run from there.
         """
         status, stdout, stderr = self._run(command, b"", on_line, self._deadline(command, deadline_s))
-        by_signal = status - _SIGNALLED in signal.valid_signals()
-        return CommandResult(command, -1 if by_signal else status, stdout.decode(errors="replace"), stderr)
+        return CommandResult(command, status, stdout.decode(errors="replace"), stderr)
 
     def put(self, text: str, remote: str) -> None:
         """Write a small text file in the guest; raises :class:`GuestCopyFailed`."""
@@ -231,9 +229,9 @@ class Mailbox:
                     self._check_size(stderr.read_bytes, command)
                     answer = "go\n", b""
                 case ["done", int(status), size]:
-                    content = self._content(size, command)
-                    self._check_size(stderr.read_bytes + len(content), command)
-                    return status, content, stderr.end()
+                    return status, self._output(size, stderr.read_bytes, command), stderr.end()
+                case ["killed", size]:
+                    return _BY_SIGNAL, self._output(size, stderr.read_bytes, command), stderr.end()
                 case told:
                     raise GuestNonsense(f"the guest answered {str(told)[:_QUOTED]} to `{command}`")
 
@@ -259,6 +257,11 @@ class Mailbox:
             raise GuestNonsense(f"the guest answered a size of {str(size)[:_QUOTED]!r} to `{command}`")
         self._check_size(size, command)
         return self._wire.content(size)
+
+    def _output(self, size: object, said: int, command: str) -> bytes:
+        content = self._content(size, command)
+        self._check_size(said + len(content), command)
+        return content
 
     def _check_size(self, size: int, command: str) -> None:
         if size > self._bounds.output_bytes:

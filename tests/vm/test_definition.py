@@ -235,7 +235,8 @@ def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_pat
     spec = replace(SPEC, root=None, root_base=root, disks=(), vcpus=1, counted=counted)
     domain = tree(spec)
     arguments = [argument.get("value") for argument in domain.iter(f"{QEMU}arg")]
-    assert arguments == ["-icount", "shift=3,sleep=off", "-rtc", "base=2024-01-01,clock=vm", *arguments[4:]]
+    assert arguments == ["-icount", "shift=3,sleep=off,rr=record,rrfile=/dev/null", *arguments[2:]]
+    assert arguments[2:4] == ["-rtc", "base=2024-01-01,clock=vm"]
     assert arguments[4] == "-uuid"
     assert arguments[6:10] == [
         "-chardev",
