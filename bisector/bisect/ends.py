@@ -69,18 +69,30 @@ def _the_same_again(facts: Facts) -> Submit | Wait | None:
     return measure(facts, Subject(old), "the same once more: is counted time exact here?", Outlook())
 
 
-def _read_again(facts: Facts) -> Submit:
-    """A trial of the end that was read less often, since what was read does not tell the ends apart yet."""
+def _read_again(facts: Facts) -> Submit | Wait:
+    """A trial of the end that was read less often, since what was read does not tell the ends apart yet.
+
+    While a reading of each is under way that may tell, another guest measures what the search would begin with.
+    """
     judging = facts.judging
-    ends = zip(facts.task.ends, facts.words, strict=True)
-    commit, word = min(
-        ends, key=lambda end: len(judging.scores.get(end[0].sha, ())) + facts.is_in_flight(end[0].sha, facts.host)
-    )
+    read = {end.sha: len(judging.scores.get(end.sha, ())) for end in facts.task.ends}
+    begun = {sha: count + facts.is_in_flight(sha, facts.host) for sha, count in read.items()}
+    commit, word = min(zip(facts.task.ends, facts.words, strict=True), key=lambda end: begun[end[0].sha])
+    if begun[commit.sha] > max(min(read.values()), 1):
+        return _first_of_search(facts)
     if isinstance(since := judging.since(commit.sha), Untestable):
         raise InfraError(f"the {word} end {commit.short} could not be measured again: {since.why}", "bisector doctor")
-    number = len(judging.scores.get(commit.sha, ())) + 1
-    purpose = f"the {word} end, {number} of at most {MOST_READINGS}: the ends lie close"
+    purpose = f"the {word} end, {read[commit.sha] + 1} of at most {MOST_READINGS}: the ends lie close"
     return measure(facts, Subject(commit), purpose, Outlook())
+
+
+def _first_of_search(facts: Facts) -> Submit | Wait:
+    if facts.task.ground is None:
+        return Wait()
+    chosen = next(iter(facts.standing.choices(1)), None)
+    if chosen is None or facts.judging.judge(chosen) is not None or facts.is_in_flight(chosen):
+        return Wait()
+    return measure(facts, Subject(facts.commit(chosen)), "while the ends are read again", Outlook(), whole=True)
 
 
 def repeat(facts: Facts) -> Submit | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bisector.analysis.threshold import LEAST_FACTOR
 from bisector.bisect.facts import Crew
 from bisector.config import options
 from bisector.core.errors import EndsDoNotReproduce
@@ -98,12 +99,16 @@ def test_ends_that_are_the_same_but_for_what_a_seed_makes_are_no_change(tmp_path
 def test_several_guests_at_a_time_come_to_the_same(tmp_path: Path, seed: int, effect: float) -> None:
     at = lab(tmp_path)
     at.crew = Crew(guests=2)
-    guests = Guests(bench(at, effect=effect), 2, random.Random(seed))
+    guests = Guests(bench(at, effect=effect, spread=0.00003), 2, random.Random(seed))
     assert at.found(at.bisect(guests)) == CULPRIT
     assert guests.most == 2
     places = {event.host for event in at.events if isinstance(event, OnHost) and isinstance(event.event, Planned)}
     assert places == {"guest 1", "guest 2"}
     assert len(tried(at)) <= 20
+    # While the ends are read again, a guest without one of them measures what the search begins with.
+    of_ends = [at.names.get(trial.commit.sha) for trial in at.trials()]
+    lie_close = effect < LEAST_FACTOR
+    assert (of_ends.count("c0"), of_ends.count(f"c{COMMITS - 1}")) == ((3, 2) if lie_close else (2, 1))
 
 
 def test_a_process_that_is_killed_goes_on_with_all_its_guests(tmp_path: Path) -> None:
