@@ -140,7 +140,7 @@ def inputs_of(asked: Asked, known: Experience, matter: int, left_s: float = inf)
         least_s, most_s = BUILD_LEAST_MIN * _MIN_S, BUILD_MOST_MIN * _MIN_S
     runs = len(settings.storage.stack.phases)
     time, asked_s = settings.machine.time, float(runs * settings.workload.runtime_s)
-    source = "as asked for" if time == BY_THE_HOST else "assumed: 67 million instructions a second, and no idle guest"
+    source = "as asked for" if time == BY_THE_HOST else "assumed: 120 million instructions a second, and no idle guest"
     runs_s = _measured(known.workloads_s, fmean, time.most_host_s(asked_s), "trial", source)
     setup_s = _measured(known.setups_s, median, SETUP_S, "trial")
     fill_s = _fill(asked, known, matter, setup_s.value + runs_s.value, left_s)

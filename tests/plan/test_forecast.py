@@ -377,10 +377,10 @@ def test_ends_may_lie_close_in_counted_time(place: Place) -> None:
 
 def test_a_counted_guest_takes_as_long_as_its_instructions(place: Place) -> None:
     """125 million of them are a second of the guest's; of a slower one fewer are."""
-    for ns, runs_s in ((8, 40 * 125 / 67), (64, 40 * 15.625 / 67)):
+    for ns, runs_s in ((8, 40 * 125 / 120), (64, 40 * 15.625 / 120)):
         found = place.json(*COUNTED, "--runtime", "40s", "--set", f"machine.instruction_ns={ns}", *FEW)["runs_s"]
         assert found["value"] == pytest.approx(runs_s)
-        assert found["source"] == "assumed: 67 million instructions a second, and no idle guest"
+        assert found["source"] == "assumed: 120 million instructions a second, and no idle guest"
 
 
 def test_where_guests_are_emulated_it_is_said_that_counted_time_exists(
