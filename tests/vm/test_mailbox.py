@@ -23,7 +23,7 @@ SCRIPT = Path(__file__).parents[2] / "vm-images/mailbox"
 def played(path: Path) -> "subprocess.Popen[bytes]":
     """The guest, as a process of this host."""
     (path / "script").write_text(SCRIPT.read_text().replace("/run/bisector", str(path / "run")))
-    argv = ("perl", path / "script", *(path / name for name in ("mailbox", "bell0", "bell1")))
+    argv = ["perl", *(str(path / name) for name in ("script", "mailbox", "bell0", "bell1"))]
     return subprocess.Popen(argv, start_new_session=True)
 
 
