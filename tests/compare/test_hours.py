@@ -77,4 +77,4 @@ def test_the_clock_is_told_of_and_takes_its_time(
     counted = json.loads(shown(capsys, *words, "--clock", "instructions", "--json"))
     assert counted["clock"] == {"kind": "instructions", "instruction_ns": 8}
     assert counted["clock_note"].startswith("the guests' clock counts instructions")
-    assert counted["setups"][0]["trial_s"]["value"] == pytest.approx(30 + 40 * 125 / 67)
+    assert counted["setups"][0]["trial_s"]["value"] == pytest.approx(30 + 40 * 125 / 120)
