@@ -157,7 +157,7 @@ class Counted:
         """QEMU's own: where nothing is waited for, the clock is put forward to the next timer.
 
         The main loop does that, and may do it between the instruction that halts the CPU and the moment at which QEMU
-        has counted what that CPU executed: of trials of two minutes one in three went another way. While QEMU records
+        has counted what that CPU executed: two of four trials of the default stack went another way. While QEMU records
         for a later replay, the main loop waits until they are counted (docs/devel/replay.rst; ``replay_mutex_lock()``
         in ``icount_prepare_for_run()``, accel/tcg/tcg-accel-ops-icount.c). The record itself is of no use.
 
