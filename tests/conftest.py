@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from bisector.commands import effective
 from bisector.host import locks
 from bisector.kernel import toolchain
 from bisector.vm.hypervisor import LibvirtHypervisor
@@ -41,6 +42,8 @@ def _host_of_its_own(
         monkeypatch.setattr(locks, "own_turn", lambda: place / "own.lock")
         # The authority of a person's fleet is kept there, and some command makes a new one.
         monkeypatch.setenv("XDG_DATA_HOME", str(place / "data"))
+    # Guests go by the host's clock unless a test says otherwise, whether this host has KVM or not.
+    monkeypatch.setattr(effective, "could_count", lambda machine, storage: False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
 
 

@@ -37,7 +37,7 @@ from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.store.comparison import Extent, PlannedSetup
 from bisector.store.rundir import Index
-from bisector.vm.probes import could_count
+from bisector.vm.accelerator import could_count
 
 _EXAMPLES = """\
 examples:

@@ -7,11 +7,11 @@ from itertools import product
 from typing import TypeAlias
 
 from bisector.commands.arguments import given_settings
+from bisector.commands.effective import effective
 from bisector.compare.plan import is_image
-from bisector.config import Settings, options
+from bisector.config import Settings
 from bisector.config.options import Given
 from bisector.core.kinds import Option
-from bisector.doctor.tree import trees_have
 from bisector.storage.parse import stack_of
 from bisector.workload.workloads import WORKLOADS, chooser
 
@@ -51,9 +51,8 @@ def settings_of(arguments: argparse.Namespace) -> tuple[Settings, ...]:
     each = ({**given, **stack, **workload} for workload, stack in product(workloads, stacks))
     # A disk of one of them need not be one of the others'.
     disks_of = tuple(stack_of(str(one[_STACK].raw)) for one in stacks if one)
-    have = trees_have(arguments.repo, *(one for one in arguments.subjects if not is_image(one)))
-    found = (options.load(flags, arguments.config, stacks=disks_of, trees_have=have) for flags in each)
-    return tuple(one.settings for one in found)
+    commits, here = [one for one in arguments.subjects if not is_image(one)], arguments.hosts is None
+    return tuple(effective(arguments, *commits, given=one, stacks=disks_of, here=here).settings for one in each)
 
 
 def _choosers() -> Iterator[tuple[str, Option]]:

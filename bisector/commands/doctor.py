@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_settings, add_verb, given_settings, write_json
+from bisector.commands.arguments import Verbs, add_json, add_run_dir, add_settings, add_verb, write_json
+from bisector.commands.effective import effective
 from bisector.commands.output import note, write
 from bisector.config import Settings, options
 from bisector.config.options import Effective
@@ -86,16 +87,16 @@ def _hosts(arguments: argparse.Namespace) -> int:
     listed = hosts.load(arguments.hosts)
     if not listed.hosts:
         raise UserError(f"{arguments.hosts} lists no host", "bisector fleet add USER@HOST")
-    effective = options.load(given_settings(arguments), arguments.config)
-    written = options.written_values(effective.settings)
+    found = effective(arguments, here=False)
+    written = options.written_values(found.settings)
     # A host tells nobody.
-    given = {key: written[key] for key in _given(effective) if not key.startswith(("mail.", "notify."))}
-    found = survey.survey(FleetHome.of_person(), listed, given, lambda host: _note(f"{host}: looked at"))
+    given = {key: written[key] for key in _given(found) if not key.startswith(("mail.", "notify."))}
+    surveyed = survey.survey(FleetHome.of_person(), listed, given, lambda host: _note(f"{host}: looked at"))
     if arguments.json:
-        write_json(survey.document(found))
+        write_json(survey.document(surveyed))
     else:
-        _print(lambda width: side_by_side({one.host: one.findings for one in found}, width))
-    return 0 if survey.ready(found) else _NOT_READY
+        _print(lambda width: side_by_side({one.host: one.findings for one in surveyed}, width))
+    return 0 if survey.ready(surveyed) else _NOT_READY
 
 
 def _given(effective: Effective) -> list[str]:
@@ -106,15 +107,15 @@ def _given(effective: Effective) -> list[str]:
 def _settings(arguments: argparse.Namespace) -> tuple[Settings, Finding]:
     """The settings that hold; where they are invalid, the default ones, so that the other rows are there."""
     try:
-        effective = options.load(given_settings(arguments), arguments.config)
-        check_terms(effective.settings.bisect.terms)
+        found = effective(arguments)
+        check_terms(found.settings.bisect.terms)
     except UserError as error:
         defaults = options.from_given({}).settings
         message = f"{error.message} (the other rows are for the default settings)"
         return defaults, refusal(_ROW, UserError(message, error.hint))
-    given = _given(effective)
+    given = _given(found)
     own = f", and your own: {', '.join(given)}" if given else ""
-    return effective.settings, Finding(_ROW, Grade.OK, f"profile {effective.settings.profile}{own}")
+    return found.settings, Finding(_ROW, Grade.OK, f"profile {found.settings.profile}{own}")
 
 
 def _note(text: str) -> None:

@@ -16,7 +16,7 @@ from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import Forecast, forecast
 from bisector.plan.inputs import Asked
 from bisector.store.rundir import Index
-from bisector.vm.probes import could_count
+from bisector.vm.accelerator import could_count
 
 SEARCHES = 30
 

@@ -15,19 +15,17 @@ from bisector.commands.arguments import (
     add_run_dir,
     add_settings,
     add_verb,
-    given_settings,
     write_json,
 )
 from bisector.commands.catalogue import sentence
+from bisector.commands.effective import effective
 from bisector.commands.output import note, write, write_document
-from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.json_document import ABSENT, Absent, NamedCommit, Record
 from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel
 from bisector.doctor import checks
-from bisector.doctor.tree import trees_have
 from bisector.executor.local import end_leftovers, kernel_builder
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
@@ -120,8 +118,7 @@ class _Workshop:
     @contextmanager
     def open(cls, arguments: argparse.Namespace) -> Iterator[Self]:
         """The place that ``bisector test`` works in, locked; sources and build are gone afterwards."""
-        have = trees_have(arguments.repo, arguments.commit)
-        settings = options.load(given_settings(arguments), arguments.config, trees_have=have).settings
+        settings = effective(arguments, arguments.commit).settings
         with Repository.open(arguments.repo) as repository:
             commit = repository.resolve(arguments.commit)
             repository.check_kernel_tree(commit)

@@ -30,6 +30,7 @@ from bisector.commands.arguments import (
     run_directory,
     write_json,
 )
+from bisector.commands.effective import effective
 from bisector.commands.equip import add_hosts, equip_of, remember
 from bisector.commands.forecasting import forecast_of
 from bisector.commands.notice import Notice, add_notify
@@ -40,7 +41,7 @@ from bisector.config.option_table import rows
 from bisector.core.errors import UserError
 from bisector.core.verdict import State, Verdict
 from bisector.doctor import checks
-from bisector.doctor.tree import check_tree, trees_have
+from bisector.doctor.tree import check_tree
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host import process
@@ -180,8 +181,7 @@ def _add_single(verbs: Verbs) -> None:
 def start(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, bisect."""
     ends = arguments.old, arguments.new
-    have = trees_have(arguments.repo, *ends)
-    settings = options.load(given_settings(arguments), arguments.config, trees_have=have).settings
+    settings = effective(arguments, *ends, here=arguments.hosts is None).settings
     asked = session.Asked(
         arguments.repo,
         *ends,
@@ -268,8 +268,7 @@ def baselines(arguments: argparse.Namespace) -> int:
 def test(arguments: argparse.Namespace) -> int:
     """One trial of any commit, on record with its files; its sources and its build do not stay."""
     flags = given_settings(arguments)
-    have = trees_have(arguments.repo, arguments.commit)
-    settings = options.load(flags, arguments.config, trees_have=have).settings
+    settings = effective(arguments, arguments.commit, given=flags).settings
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)
         repository.check_kernel_tree(commit)

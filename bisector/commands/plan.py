@@ -24,12 +24,11 @@ from bisector.commands.arguments import (
     seed,
     write_json,
 )
+from bisector.commands.effective import effective
 from bisector.commands.forecasting import SEARCHES, forecast_of
 from bisector.commands.output import note, warn, write
-from bisector.config import options
 from bisector.config.option_table import rows
 from bisector.doctor.checks import check_configuration, check_workload
-from bisector.doctor.tree import trees_have
 from bisector.fleet import hosts
 from bisector.fleet.hosts import Role
 from bisector.plan.forecast import Forecast
@@ -95,8 +94,7 @@ def _hosts(text: str) -> int:
 
 def plan(arguments: argparse.Namespace) -> int:
     """Say what it would take."""
-    have = trees_have(arguments.repo, arguments.old, arguments.new)
-    settings = options.load(given_settings(arguments), arguments.config, trees_have=have).settings
+    settings = effective(arguments, arguments.old, arguments.new, here=arguments.hosts == 1).settings
     check_configuration(settings.kernel)
     for doubt in check_workload(settings):
         warn(doubt)

@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from bisector.commands.arguments import Verbs, add_settings, add_verb, given_settings
+from bisector.commands.arguments import Verbs, add_settings, add_verb
+from bisector.commands.effective import effective
 from bisector.commands.output import write, write_document
 from bisector.config import options
 from bisector.config.options import CONFIG_FILE, Effective, Row
@@ -38,11 +39,11 @@ def add(verbs: Verbs) -> None:
 
 def settings(arguments: argparse.Namespace) -> int:
     """Every setting with its value and origin, or some of them with all there is to know."""
-    effective = options.load(given_settings(arguments), arguments.config)
+    found = effective(arguments)
     if arguments.toml:
-        write_document(options.to_toml(effective))
+        write_document(options.to_toml(found))
         return 0
-    rows, defaults = options.describe(effective), options.changed(effective.settings)
+    rows, defaults = options.describe(found), options.changed(found.settings)
     if arguments.changed:
         rows = [row for row in rows if row.key in defaults]
     width = shutil.get_terminal_size().columns
@@ -50,7 +51,7 @@ def settings(arguments: argparse.Namespace) -> int:
         write("no setting differs from its default\n")
         return 0
     if arguments.keys:
-        lines = explained(_chosen(rows, arguments.keys), effective, defaults, width)
+        lines = explained(_chosen(rows, arguments.keys), found, defaults, width)
     else:
         lines = listed(rows, width if sys.stdout.isatty() else None)
     write("".join(f"{line}\n" for line in lines))

@@ -195,7 +195,8 @@ _FIRST: tuple[Option, ...] = (
            "how the guest's CPU runs; auto is KVM if a kernel boots under it", flag="--accelerator", metavar="NAME"),
     Option("machine.clock", "machine.clock", kinds.choice(GuestClock), "auto",
            "what makes the guest's time pass: the host's clock, or under emulation the guest's own instructions, which "
-           "gives the same figures each time, and sees no caches, branch prediction or other CPUs; auto is the host's",
+           "gives the same figures each time, and sees no caches, branch prediction or other CPUs; auto is the "
+           "instructions where guests are emulated and all that is given goes with it, else the host's",
            flag="--clock", metavar="NAME", before="host"),
     Option("machine.instruction_ns", "machine.instruction_ns", kinds.integer(1), 8,
            "what an instruction takes where they are counted, in ns: 1, 2, 4, 8 and so on"),

@@ -12,12 +12,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from bisector.config import KEEPS_DATA, Settings, checks, disk_table, file
+from bisector.config import (
+    KEEPS_DATA,
+    GuestClock,
+    MachineSettings,
+    Settings,
+    StorageSettings,
+    checks,
+    disk_table,
+    file,
+)
 from bisector.config.following import OF_LAYERS, OF_WORKLOADS, deciding, objective_of, resolved
 from bisector.config.option_table import PROFILES, by_key, rows
 from bisector.core import kinds, resources
 from bisector.core.errors import UserError
-from bisector.core.kinds import Option, Problem
+from bisector.core.kinds import AUTO, Option, Problem
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.storage.disks import DISKS, Bus
@@ -26,6 +35,7 @@ from bisector.storage.stack import Stack
 from bisector.workload.workloads import WORKLOADS
 
 CONFIG_FILE = "bisector.toml"
+_CLOCK = "machine.clock"
 # What :func:`bisector.config.following.resolved` makes other settings follow from.
 _LEADING = (
     *("bisect.metric", "bisect.over", "kernel.base_config"),
@@ -78,16 +88,23 @@ def load(
     directory: Path | None = None,
     stacks: Collection[Stack] = (),
     trees_have: Callable[[Since], bool] = lambda since: True,
+    could_count: Callable[[MachineSettings, StorageSettings], bool] = lambda machine, storage: False,
 ) -> Effective:
     """Flags (by key) over the configuration file over the person's own over a profile, checked.
 
     Without ``config``, ``bisector.toml`` of ``directory`` (the current one) is read when it is there. A disk of the
     command line has to be one of the stack's, or of further ``stacks``. ``trees_have`` says of what is measured whether
-    every tree has something. Raises :class:`UserError`.
+    every tree has something, ``could_count`` whether guests would be emulated by the host's clock, and could count
+    their instructions instead: then they do, unless something that is given is in the way. Raises :class:`UserError`.
     """
     directory = directory or Path.cwd()
     given = {**_from_files(config, directory), **_from_flags(flags or {}, directory)}
     effective = from_given(given, stacks)
+    clock, machine = given.get(_CLOCK), effective.settings.machine
+    if (clock is None or clock.raw == AUTO) and could_count(machine, effective.settings.storage):
+        counted = {**given, _CLOCK: Given(GuestClock.INSTRUCTIONS.value, "this host")}
+        with suppress(UserError):  # two virtual CPUs are given, say, or a bus of the host's
+            effective, given = from_given(counted, stacks), counted
     if (chosen := _on_null_blk(effective, given)) and not trees_have(KEEPS_DATA):
         # All disks of a run are of one kind, whatever the newer trees have.
         given |= {key: Given(Bus.BRD.value, "the oldest tree") for key in chosen}

@@ -28,7 +28,7 @@ from bisector.executor.base import Job, News, Progress, cancelled, ended
 from bisector.executor.local import LocalExecutor, end_all_of
 from bisector.host.load import host_id
 from bisector.host.locks import Purpose
-from bisector.vm.probes import room_for_counted
+from bisector.vm.accelerator import room_for_counted
 
 _JOIN_S = 0.5
 _END_S = 120.0

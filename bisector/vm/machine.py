@@ -25,6 +25,7 @@ from bisector.host.detached import machine_id
 from bisector.host.files import our_files, remove_abandoned, scratch, write_whole
 from bisector.host.load import host_facts
 from bisector.vm import running
+from bisector.vm.accelerator import ACCELERATOR_MEMORY
 from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
 from bisector.vm.console import Watch
 from bisector.vm.definition import Counted, DiskSpec, DomainSpec, command_line, domain_prefix, free_port
@@ -34,7 +35,7 @@ from bisector.vm.hypervisor import open_hypervisor
 from bisector.vm.image import GuestImage, own_image, sum_of
 from bisector.vm.image_build import build_image, overlay
 from bisector.vm.mailbox import Mailbox, Wire, wire
-from bisector.vm.probes import ACCELERATOR_MEMORY, choose_accelerator
+from bisector.vm.probes import choose_accelerator
 
 ACCELERATOR = "accelerator"  # in the run directory: what the run began under on this host
 CONSOLE = "console.log"

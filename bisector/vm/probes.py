@@ -6,13 +6,12 @@ on its console.
 """
 
 import grp
-import json
 import os
 import pwd
 import shutil
 import stat
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -23,8 +22,18 @@ from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import Finding, Grade, InfraError, UserError
 from bisector.core.units import size
 from bisector.host import files
-from bisector.host.load import available_memory_bytes, host_facts
+from bisector.host.load import host_facts
 from bisector.host.packages import install
+from bisector.vm.accelerator import (
+    ACCELERATOR_MEMORY,
+    KVM_DEVICE,
+    counted_bytes,
+    has_own,
+    known_accelerator,
+    recall,
+    remember,
+    room_for_counted,
+)
 from bisector.vm.base import Domain, Hypervisor
 from bisector.vm.console import Console
 from bisector.vm.definition import Counted, DiskSource, DiskSpec, DomainSpec, SourceKind, domain_prefix, free_port
@@ -35,8 +44,6 @@ from bisector.vm.image import own_image as read_own_image
 from bisector.vm.image_build import check_namespaces, check_programs, find_overlay_tool
 from bisector.vm.mailbox import wire
 
-ACCELERATOR_MEMORY = "accelerator.json"  # in the cache directory
-KVM_DEVICE = Path("/dev/kvm")
 _BOOT = Path("/boot")
 _PROC_CPUINFO = Path("/proc/cpuinfo")
 _GROUP_RIGHTS = stat.S_IRGRP | stat.S_IWGRP
@@ -47,8 +54,6 @@ _REACH_MEMORY_BYTES = 64 << 20
 _REACH_KERNEL_BYTES = 4096
 _REACH_DISK_BYTES = 1 << 20
 _PROBE_MEMORY_BYTES = 512 << 20
-# What a counted guest takes beside its memory: the root image, and the memory that it shares with the host.
-_BESIDE_BYTES = (1 << 30) + (256 << 20)
 
 
 def libvirt(machine: MachineSettings, scratch: Path) -> Finding:
@@ -131,7 +136,12 @@ def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path, *, counted: 
             made = stack.enter_context(wire(here))
             root = there / "root"
             root.write_bytes(bytes(_REACH_DISK_BYTES))
-            spec = replace(spec, disks=(), root_base=root, counted=Counted(0, made.memory, made.bells))
+            spec = replace(
+                spec,
+                disks=(),
+                root_base=root,
+                counted=Counted(0, made.memory, made.bells),
+            )
         try:
             hypervisor.start(spec).destroy()
         except InfraError as error:
@@ -221,14 +231,14 @@ def clock(machine: MachineSettings, storage: StorageSettings, scratch: Path) -> 
     known = known_accelerator(replace(machine, accelerator=Accelerator.AUTO)) if by_kvm else Accelerator.TCG
     room = room_for_counted(machine, storage)
     takes = (
-        f"a guest takes up to {size(_counted_bytes(machine, storage))} of memory, and there is room for {room} at once"
+        f"a guest takes up to {size(counted_bytes(machine, storage))} of memory, and there is room for {room} at once"
     )
     if machine.is_counted:
         what = f"{machine.instruction_ns} ns an instruction, with the same figures each time; {takes}; {_OTHER[known]}"
         return Finding(_CLOCK, Grade.OK if room else Grade.WARN, what)
     if not counts:
         other = "this QEMU does not emulate, and counts no instructions"  # -icount is TCG's (qemu(1))
-    elif _has_own(machine, storage):
+    elif has_own(machine, storage):
         other = "counted time (--clock instructions) does not go with an image or disks of your own"
     else:
         other = f"--clock instructions has the same figures each time: {takes}"
@@ -237,45 +247,15 @@ def clock(machine: MachineSettings, storage: StorageSettings, scratch: Path) -> 
 
 _CLOCK = "guest clock"
 _HOSTS = {
-    Accelerator.KVM: "the host's, as with auto: under KVM the CPUs are real ones, with their caches",
-    Accelerator.TCG: "the host's, as with auto: emulated guests are as fast as this host is at the time",
-    None: "the host's, as with auto: whether KVM works here is not known yet",
+    Accelerator.KVM: "the host's: under KVM the CPUs are real ones, with their caches",
+    Accelerator.TCG: "the host's: emulated guests are as fast as this host is at the time",
+    None: "the host's: whether KVM works here is not known yet",
 }
 _OTHER = {
     Accelerator.KVM: "KVM works here: by the host's clock CPUs are real ones, with their caches",
     Accelerator.TCG: "by the host's clock guests are emulated too, and as fast as this host is at the time",
     None: "by the host's clock guests run under KVM if a kernel boots under it",
 }
-
-
-def known_accelerator(machine: MachineSettings) -> Accelerator | None:
-    """What guests run under, as far as that is known without libvirt; None where it has to be tried."""
-    if machine.accelerator is not Accelerator.AUTO:
-        return machine.accelerator
-    boot_id = f"{host_facts().boot_id} "
-    tried = _recall(resources.cache_home() / ACCELERATOR_MEMORY).items()
-    found = next((one for key, one in tried if key.startswith(boot_id)), None)
-    return found if found is not None or KVM_DEVICE.exists() else Accelerator.TCG
-
-
-def room_for_counted(machine: MachineSettings, storage: StorageSettings) -> int:
-    """For how many guests that count their time this host has CPUs and memory at once."""
-    return min(len(os.sched_getaffinity(0)), available_memory_bytes() // _counted_bytes(machine, storage))
-
-
-def could_count(machine: MachineSettings, storage: StorageSettings) -> bool:
-    """Whether guests are emulated by the host's clock, as far as is known, and could count their time instead."""
-    emulated = known_accelerator(machine) is Accelerator.TCG
-    return emulated and not machine.is_counted and not _has_own(machine, storage)
-
-
-def _has_own(machine: MachineSettings, storage: StorageSettings) -> bool:
-    return machine.image is not None or any(one.path is not None for one in storage.used_disks.values())
-
-
-def _counted_bytes(machine: MachineSettings, storage: StorageSettings) -> int:
-    """What such a guest takes at most, if its disks are as full as can be."""
-    return machine.memory_bytes + _BESIDE_BYTES + sum(one.size_bytes for one in storage.used_disks.values())
 
 
 def choose_accelerator(
@@ -294,7 +274,7 @@ def choose_accelerator(
     if not hypervisor.offers(Accelerator.KVM):
         return Accelerator.TCG
     key = _key(hypervisor)
-    known = _recall(memory).get(key)
+    known = recall(memory).get(key)
     if known is not None or spec is None:
         return known
     for kernel in filter(None, (_distribution_kernel(), spec.kernel)):
@@ -302,7 +282,7 @@ def choose_accelerator(
         # Emulated it starts: the kernel is sound, KVM is not. Otherwise this kernel is no judge; ask the next one.
         for tried, within_s in ((Accelerator.KVM, deadline_s), (Accelerator.TCG, 2 * deadline_s)):
             if _boots(hypervisor, judge, tried, within_s):
-                _remember(memory, key, tried)
+                remember(memory, key, tried)
                 return tried
     return None
 
@@ -322,7 +302,7 @@ _NOT_OFFERED = {
 
 def _remembered(hypervisor: Hypervisor, memory: Path) -> tuple[Accelerator, datetime] | None:
     """What :func:`choose_accelerator` found out on this host by booting, and when; None if it has not yet."""
-    known = _recall(memory).get(_key(hypervisor))
+    known = recall(memory).get(_key(hypervisor))
     # The file holds one answer, and is written when there is a new one.
     return None if known is None else (known, datetime.fromtimestamp(memory.stat().st_mtime).astimezone())
 
@@ -360,21 +340,6 @@ def _answer(domain: Domain, console: Console) -> bool | None:
     if console.banner:
         return True
     return None if running else False
-
-
-def _recall(memory: Path) -> dict[str, Accelerator]:
-    with suppress(OSError, ValueError, AttributeError):  # absent, or not ours: the probe is repeated
-        stored = json.loads(memory.read_text(encoding="utf-8"))
-        return {str(key): Accelerator(value) for key, value in stored.items()}
-    return {}
-
-
-def _remember(memory: Path, key: str, accelerator: Accelerator) -> None:
-    """Only the newest answer is kept: earlier ones belong to an earlier boot or another QEMU."""
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    draft = memory.with_name(f"{memory.name}.{os.getpid()}")
-    draft.write_text(json.dumps({key: accelerator.value}), encoding="utf-8")
-    draft.replace(memory)
 
 
 def guest_image(machine: MachineSettings) -> Finding:

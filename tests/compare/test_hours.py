@@ -70,7 +70,7 @@ def test_hours_come_from_what_earlier_comparisons_took(
 def test_the_clock_is_told_of_and_takes_its_time(
     desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bisector.vm.probes.KVM_DEVICE", desk.place / "none")
+    monkeypatch.setattr("bisector.vm.accelerator.KVM_DEVICE", desk.place / "none")
     monkeypatch.setenv("XDG_CACHE_HOME", str(desk.place / "cache"))
     words = ("compare", "main~3", "main", "--plan", "--stack", "ram+ext4", "--repo", "linux")
     assert "clock     guests are emulated here, as fast as this host" in shown(capsys, *words)

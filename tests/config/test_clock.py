@@ -60,6 +60,18 @@ def test_what_brd_cannot(words: str, why: str) -> None:
         from_argv(*words.split())
 
 
+def test_where_guests_are_emulated_instructions_are_counted_unless_what_is_given_is_in_the_way() -> None:
+    counted = options.load({}, could_count=lambda machine, storage: True)
+    assert counted.settings == options.load({"machine.clock": "instructions"}).settings
+    assert counted.origins["machine.clock"] == "this host"
+    for given in ({"machine.vcpus": "2"}, {"storage.ssd.bus": "nvme"}, {"machine.clock": "host"}):
+        by_host = options.load(given, could_count=lambda machine, storage: True)
+        assert by_host.settings == options.load(given).settings
+    auto = {"machine.clock": "auto"}
+    older = options.load(auto, trees_have=lambda since: False, could_count=lambda machine, storage: True)
+    assert older.settings.storage.disks["hdd"].guest.bus is Bus.BRD
+
+
 def test_the_hosts_clock_is_the_usual_one_and_changes_nothing() -> None:
     settings = from_argv().settings
     assert (settings.machine.clock, settings.machine.vcpus) == (GuestClock.HOST, 2)

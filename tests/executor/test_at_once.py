@@ -132,5 +132,5 @@ def test_as_many_guests_as_the_host_has_room_for(monkeypatch: pytest.MonkeyPatch
     counted, at_host = (options.load(one, directory=tmp_path).settings for one in (COUNTED, {}))
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
     for available, guests in ((1 << 40, 4), (8 << 30, 2), (1 << 30, 1)):
-        monkeypatch.setattr("bisector.vm.probes.available_memory_bytes", lambda there=available: there)
+        monkeypatch.setattr("bisector.vm.accelerator.available_memory_bytes", lambda there=available: there)
         assert (guests_at_once(counted), guests_at_once(at_host)) == (guests, 1)

@@ -386,7 +386,7 @@ def test_a_counted_guest_takes_as_long_as_its_instructions(place: Place) -> None
 def test_where_guests_are_emulated_it_is_said_that_counted_time_exists(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bisector.vm.probes.KVM_DEVICE", place.home / "none")
+    monkeypatch.setattr("bisector.vm.accelerator.KVM_DEVICE", place.home / "none")
     monkeypatch.setenv("XDG_CACHE_HOME", str(place.home / "cache"))
     told = "clock guests are emulated here, as fast as this host is at the time; --clock instructions gives"
     assert told in place.plan(*FEW)

@@ -12,7 +12,8 @@ import pytest
 from bisector.config import Accelerator, MachineSettings, options
 from bisector.core import resources
 from bisector.core.errors import Grade, UserError
-from bisector.vm import embedded, probes
+from bisector.host.load import host_facts
+from bisector.vm import accelerator, embedded, probes
 from bisector.vm.definition import DomainSpec
 from bisector.vm.hypervisor import LibvirtHypervisor
 from tests.vm.test_accelerator import Offering
@@ -191,7 +192,7 @@ def test_the_answer_has_the_time_at_which_it_was_found(tmp_path: Path, monkeypat
     memory = tmp_path / "memory"
     hypervisor = Offering(kvm=True)
     assert probes._remembered(hypervisor, memory) is None
-    probes._remember(memory, probes._key(hypervisor), TCG)
+    accelerator.remember(memory, probes._key(hypervisor), TCG)
     os.utime(memory, (1_500_000_000, 1_500_000_000))
     assert probes._remembered(hypervisor, memory) == (TCG, datetime.fromtimestamp(1_500_000_000).astimezone())
 
@@ -214,7 +215,7 @@ COUNTED = options.load({"machine.clock": "instructions"}, directory=Path("/")).s
 @pytest.fixture
 def with_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    return lambda gib: monkeypatch.setattr(probes, "available_memory_bytes", lambda: round(gib * GIB))
+    return lambda gib: monkeypatch.setattr(accelerator, "available_memory_bytes", lambda: round(gib * GIB))
 
 
 @pytest.mark.parametrize(
@@ -237,15 +238,34 @@ def test_by_the_hosts_clock_it_is_said_what_guests_run_under_and_what_counted_ti
     tried: Accelerator | None,
     says: str,
 ) -> None:
-    monkeypatch.setattr(probes, "KVM_DEVICE", kvm_device(tmp_path, 0o600))
+    monkeypatch.setattr(accelerator, "KVM_DEVICE", kvm_device(tmp_path, 0o600))
     offered(kvm)
     with_memory(8.0)
     if tried is not None:
-        probes._remember(resources.cache_home() / probes.ACCELERATOR_MEMORY, probes._key(Answering(kvm)), tried)
+        accelerator.remember(
+            resources.cache_home() / accelerator.ACCELERATOR_MEMORY, probes._key(Answering(kvm)), tried
+        )
     row = probes.clock(machine, STORAGE, tmp_path)
     assert (row.state, says in row.what) == (Grade.INFO, True)
     assert "--clock instructions has the same figures each time: a guest takes up to 3.8 GiB of memory" in row.what
     assert row.what.endswith("there is room for 2 at once")
+
+
+def test_emulated_guests_could_count_their_time_with_nothing_of_ones_own_and_enough_memory(
+    tmp_path: Path, machine: MachineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerator, "KVM_DEVICE", tmp_path / "none")
+    host = host_facts()
+    for gib, could in ((4.0, True), (3.5, False)):
+        monkeypatch.setattr(accelerator, "host_facts", lambda gib=gib: replace(host, memory_bytes=round(gib * GIB)))
+        assert accelerator.could_count(machine, STORAGE) is could
+    monkeypatch.setattr(accelerator, "host_facts", lambda: host)
+    assert accelerator.could_count(machine, STORAGE)
+    own = options.load({"storage.ssd.path": str(tmp_path)}, directory=tmp_path).settings.storage
+    assert not accelerator.could_count(machine, own)
+    assert not accelerator.could_count(replace(machine, accelerator=KVM), STORAGE)
+    monkeypatch.setattr(accelerator, "KVM_DEVICE", kvm_device(tmp_path, 0o600))
+    assert not accelerator.could_count(machine, STORAGE)
 
 
 def test_counted_guests_need_memory_for_their_disks(

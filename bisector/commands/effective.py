@@ -1,0 +1,37 @@
+"""The settings that hold for a command: as they are given, and as this host and the trees that are measured have it."""
+
+import argparse
+from collections.abc import Collection, Mapping
+
+from bisector.commands.arguments import given_settings
+from bisector.config import MachineSettings, StorageSettings, options
+from bisector.config.options import Effective, Given
+from bisector.storage.layer import Since
+from bisector.storage.stack import Stack
+from bisector.vm.accelerator import could_count
+
+
+def effective(
+    arguments: argparse.Namespace,
+    *revisions: str,
+    given: Mapping[str, Given] | None = None,
+    stacks: Collection[Stack] = (),
+    here: bool = True,
+) -> Effective:
+    """Those of the flags, or what is ``given`` in their place, over the files; raises :class:`UserError`.
+
+    The ``revisions`` are of the command's repository. Where ``here`` is False, other hosts measure: what runs guests
+    there is not known.
+    """
+
+    def have(since: Since) -> bool:
+        from bisector.doctor.tree import trees_have  # noqa: PLC0415 - of trees alone: it takes half a second
+
+        return trees_have(arguments.repo, *revisions)(since)
+
+    def counts(machine: MachineSettings, storage: StorageSettings) -> bool:
+        return here and could_count(machine, storage)
+
+    flags = given_settings(arguments) if given is None else given
+    trees_have = have if revisions else lambda since: True
+    return options.load(flags, arguments.config, stacks=stacks, trees_have=trees_have, could_count=counts)
