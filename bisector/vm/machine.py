@@ -6,8 +6,10 @@ here console, domain and connection are seen together.
 
 import dataclasses
 import math
+import os
 import platform
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
@@ -236,6 +238,7 @@ class VirtualMachines:
         self._hypervisor = connect()
         self._connecting = threading.Lock()  # guests may be prepared by several threads
         self._on_note = on_note
+        self._choosing, self._guests_on = threading.Lock(), Counter[int]()
         self._had: set[str] = set()  # the disks of earlier trials, by their serial numbers in the guest
 
     @classmethod
@@ -303,6 +306,18 @@ class VirtualMachines:
             return sum_of(self.image.root)[:16]
 
     @contextmanager
+    def _own_cpu(self) -> Iterator[int]:
+        """A CPU of the host's: the one that the fewest guests have."""
+        with self._choosing:
+            cpu = min(sorted(os.sched_getaffinity(0)), key=self._guests_on.__getitem__)
+            self._guests_on[cpu] += 1
+        try:
+            yield cpu
+        finally:
+            with self._choosing:
+                self._guests_on[cpu] -= 1
+
+    @contextmanager
     def prepared(
         self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str, *, seed: int = 0
     ) -> Iterator[VirtualMachine]:
@@ -323,7 +338,7 @@ class VirtualMachines:
                 with our_files(self.image.root.parent):
                     self.image.root.chmod(0o644)  # QEMU opens it for writing, even though it keeps what is written
                 shift = self.settings.machine.instruction_ns.bit_length() - 1
-                counted = Counted(shift, own_wire.memory, own_wire.bells)
+                counted = Counted(shift, own_wire.memory, own_wire.bells, stack.enter_context(self._own_cpu()))
                 spec = dataclasses.replace(spec, root=None, counted=counted)
             spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec) or Accelerator.TCG)
             machine = VirtualMachine(self._hypervisor, spec, kernel, self, own_wire)

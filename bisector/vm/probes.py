@@ -140,7 +140,7 @@ def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path, *, counted: 
                 spec,
                 disks=(),
                 root_base=root,
-                counted=Counted(0, made.memory, made.bells),
+                counted=Counted(0, made.memory, made.bells, min(os.sched_getaffinity(0))),
             )
         try:
             hypervisor.start(spec).destroy()

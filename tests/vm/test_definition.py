@@ -231,9 +231,11 @@ def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_pat
     for path, size in ((root, 64), (box, 32)):
         path.touch()
         os.truncate(path, size << 20)
-    counted = Counted(3, box, (tmp_path / "a,b", tmp_path / "c"))
+    counted = Counted(3, box, (tmp_path / "a,b", tmp_path / "c"), cpu=5)
     spec = replace(SPEC, root=None, root_base=root, disks=(), vcpus=1, counted=counted)
     domain = tree(spec)
+    assert domain.find("vcpu[@cpuset='5']") is not None
+    assert tree(SPEC).find("vcpu[@cpuset]") is None
     arguments = [argument.get("value") for argument in domain.iter(f"{QEMU}arg")]
     assert arguments == ["-icount", "shift=3,sleep=off,rr=record,rrfile=/dev/null", *arguments[2:]]
     assert arguments[2:4] == ["-rtc", "base=2024-01-01,clock=vm"]

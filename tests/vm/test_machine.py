@@ -1,7 +1,8 @@
 """Who is to blame for a guest's end, decided on a console that says what the test wants."""
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,6 +143,31 @@ def test_a_disk_that_a_run_had_before_is_the_hosts_trouble_when_it_is_in_use(tmp
         machines._attached("hdd", chosen, "x-"),
     ):
         pytest.fail("it was taken")
+
+
+def test_each_counted_guest_has_the_cpu_that_the_fewest_others_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3})
+    monkeypatch.setattr("bisector.vm.machine.overlay", lambda image, path: path)
+    settings = options.load({"machine.clock": "instructions"}, directory=tmp_path).settings
+    hypervisor = SimpleNamespace(is_alive=True, run_as=None, offers=lambda _: True)
+    (tmp_path / "root").touch()
+    image = SimpleNamespace(disk_format="raw", root=tmp_path / "root")
+    machines = VirtualMachines(settings, image, tmp_path, lambda: hypervisor, print)  # type: ignore[arg-type] # stand-ins
+
+    def guest(name: str) -> AbstractContextManager[VirtualMachine]:
+        return machines.prepared(name, examples.kernel(), tmp_path, settings.storage, "")
+
+    def cpu(machine: VirtualMachine) -> int:
+        assert machine._spec.counted is not None
+        return machine._spec.counted.cpu
+
+    with guest("1") as first:
+        with guest("2") as second, guest("3") as third:
+            assert [cpu(one) for one in (first, second, third)] == [1, 3, 1]
+        with guest("4") as fourth:
+            assert cpu(fourth) == 3
 
 
 @pytest.mark.parametrize(("stack", "serials"), [("lvmcache", ["ssd", "hdd"]), ("hdd", ["hdd"])])
