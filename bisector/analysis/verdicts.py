@@ -141,8 +141,8 @@ class Judging:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the guests of a host do the same again, as it was seen."""
-        return bool(self.same_again) and all(one.is_exact for one in self.same_again)
+        """Whether the guests of a host count their time and do the same again, as far as was seen."""
+        return self.settings.machine.is_counted and all(one.is_exact for one in self.same_again)
 
     @cached_property
     def _told_nothing(self) -> frozenset[int]:
@@ -318,7 +318,8 @@ class Judging:
     def _least_ratio(self) -> float:
         """By what factor the ends have to differ: where counted time is not exact, as noisy figures have to."""
         least = self.settings.bisect.min_ends_ratio
-        return max(least, threshold.LEAST_FACTOR) if self.same_again and not self.is_exact else least
+        is_noisy = self.settings.machine.is_counted and not self.is_exact
+        return max(least, threshold.LEAST_FACTOR) if is_noisy else least
 
     @cached_property
     def _line(self) -> Threshold | None:

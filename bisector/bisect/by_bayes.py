@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from bisector.analysis.judgement import Again
 from bisector.bisect.budget import why_over
+from bisector.bisect.ends import the_same_again
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import (
     Cancel,
@@ -51,6 +52,7 @@ def by_bayes(facts: Facts) -> Instruction:
         or (_of_base(facts, standing, base) if base is not None else None)
         or _begun(facts, standing)
         or _broken_off(facts, standing)
+        or _exact(facts, standing)
         or _decided(facts, standing)
     )
 
@@ -142,6 +144,20 @@ def _broken_off(facts: Facts, standing: Standing) -> Cancel | None:
         return None
     found = pointless(case.problem, case.facts, case.search, standing.belief, left_min)
     return None if found is None else Cancel(ids[found])
+
+
+def _exact(facts: Facts, standing: Standing) -> Submit | Wait | None:
+    """What shows that counted time is exact, if nothing did yet and an answer is near; that waits for it."""
+    decision, (old, _) = standing.decision, facts.task.ends
+    is_answer = isinstance(decision, Answer)
+    if isinstance(decision, Answer) and decision.out_of_time:
+        return None
+    if not is_answer and not isinstance(decision, Hold) and standing.probability < standing.case.search.rules.suspect:
+        return None
+    if (trial := the_same_again(facts)) is not None:
+        return trial
+    is_awaited = is_answer and facts.task.settings.machine.is_counted and not facts.judging.same_again
+    return Wait() if is_awaited and facts.is_in_flight(old.sha, facts.host) else None
 
 
 def _expected_min(standing: Standing, commit: int | None, *, whole: bool) -> float:

@@ -81,6 +81,20 @@ def test_the_old_end_is_read_with_the_same_seed_twice_and_then_with_others(tmp_p
     assert seeds[CULPRIT][0] == 0
 
 
+@pytest.mark.parametrize("guests", [1, 2])
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_far_ends_are_shown_to_be_exact_when_an_answer_is_near(tmp_path: Path, guests: int, *, is_exact: bool) -> None:
+    at = lab(tmp_path)
+    at.crew = Crew(guests=guests)
+    engine = bench(at, effect=8.0, spread=0.02, is_exact=is_exact)
+    assert at.found(at.bisect(Guests(engine, guests, random.Random(1)))) == CULPRIT
+    of = [at.names.get(trial.commit.sha) for trial in at.trials()]
+    assert of.count("c0") == 2
+    assert 5 <= [place for place, name in enumerate(of) if name == "c0"][1]
+    said = "the same to the last bit" if is_exact else "counted time is not exact here"
+    assert sum(said in text for text in notes(at)) == 1
+
+
 def test_what_is_not_exact_is_searched_as_noisy_figures_are(tmp_path: Path) -> None:
     at = lab(tmp_path)
     with pytest.raises(EndsDoNotReproduce, match="where 2 times are needed"):
