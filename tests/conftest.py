@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from bisector.commands import effective
+from bisector.config.options import CONFIG_FILE
 from bisector.host import locks
 from bisector.kernel import toolchain
 from bisector.vm.hypervisor import LibvirtHypervisor
@@ -44,7 +45,12 @@ def _host_of_its_own(
         monkeypatch.setenv("XDG_DATA_HOME", str(place / "data"))
     # Guests go by the host's clock unless a test says otherwise, whether this host has KVM or not.
     monkeypatch.setattr(effective, "could_count", lambda machine, storage: False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
+    config = tmp_path_factory.getbasetemp() / ("config of guests" if "vm" in request.keywords else "config")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
+    if "vm" in request.keywords:
+        settings = config / "bisector" / CONFIG_FILE
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text('[machine]\nclock = "host"\n', encoding="utf-8")
 
 
 @pytest.fixture
