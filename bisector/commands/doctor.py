@@ -101,7 +101,8 @@ def _hosts(arguments: argparse.Namespace) -> int:
 
 def _given(effective: Effective) -> list[str]:
     """The settings that somebody has given."""
-    return [key for key, origin in effective.origins.items() if not origin.startswith("profile ")]
+    origins = effective.origins.items()
+    return [key for key, origin in origins if not origin.startswith("profile ") and origin not in options.FOLLOWING]
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[Settings, Finding]:

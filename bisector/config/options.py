@@ -36,6 +36,7 @@ from bisector.workload.workloads import WORKLOADS
 
 CONFIG_FILE = "bisector.toml"
 _CLOCK = "machine.clock"
+_STACK, _HOST, _TREE = FOLLOWING = "the stack", "this host", "the oldest tree"  # what values follow from
 # What :func:`bisector.config.following.resolved` makes other settings follow from.
 _LEADING = (
     *("bisect.metric", "bisect.over", "kernel.base_config"),
@@ -102,12 +103,12 @@ def load(
     effective = from_given(given, stacks)
     clock, machine = given.get(_CLOCK), effective.settings.machine
     if (clock is None or clock.raw == AUTO) and could_count(machine, effective.settings.storage):
-        counted = {**given, _CLOCK: Given(GuestClock.INSTRUCTIONS.value, "this host")}
+        counted = {**given, _CLOCK: Given(GuestClock.INSTRUCTIONS.value, _HOST)}
         with suppress(UserError):  # two virtual CPUs are given, say, or a bus of the host's
             effective, given = from_given(counted, stacks), counted
     if (chosen := _on_null_blk(effective, given)) and not trees_have(KEEPS_DATA):
         # All disks of a run are of one kind, whatever the newer trees have.
-        given |= {key: Given(Bus.BRD.value, "the oldest tree") for key in chosen}
+        given |= {key: Given(Bus.BRD.value, _TREE) for key in chosen}
         effective = from_given(given, stacks)
     typed = (key for key, one in given.items() if one.typed)
     disk_table.refuse_unused(typed, (effective.settings.storage.stack, *stacks))
@@ -142,7 +143,7 @@ def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Ef
     origins = {key: given[key].origin for key in known}
     own = [option for option in known.values() if option.field.startswith(OF_WORKLOADS)]
     followed = (option for option in own if values[option.field] is None and settled[option.field] is not None)
-    origins |= {option.key: "the stack" for option in followed}
+    origins |= {option.key: _STACK for option in followed}
     if values["bisect.metric"] is None and (named_by := deciding(values).named_by):
         origins |= {key: named_by for key in ("bisect.metric", "bisect.over") if values[key] is None}
     effective = Effective(settings, origins)

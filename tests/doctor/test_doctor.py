@@ -218,6 +218,12 @@ def test_a_machine_that_lacks_something(machine: Machine, capsys: pytest.Capture
     assert all(name in said for name in ("flex", "bc", "libvirt", "host load"))
 
 
+def test_only_what_somebody_has_given_is_called_ones_own(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bisector.toml").write_text("[machine]\nmemory = '2GiB'\n")
+    first, *_ = valid("doctor", doctor(capsys, "--json")[1])["findings"]
+    assert first["what"] == "profile quick, and your own: machine.memory"
+
+
 def test_settings_that_cannot_be_are_a_row(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bisector.toml").write_text("[storage]\ncash_size = '64MiB'\n")
     code, said = doctor(capsys, "--json")
