@@ -7,6 +7,7 @@ from bisector.bisect.git_side import Kinship
 from bisector.commands.output import note
 from bisector.config import Settings
 from bisector.core.subject import Relevance
+from bisector.executor.at_once import guests_at_once
 from bisector.executor.local import kernel_builder
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
@@ -33,7 +34,17 @@ def forecast_of(asked: session.Asked, searches: int = SEARCHES, seed: int = 1, h
         told = tuple(session.told_beforehand(repository, wanted, settings))
     counts = could_count(settings.machine, settings.storage)
     simulated = Asked(
-        wanted, graph, settings, settings.bisect.strategy, searches, seed, asked.budget_s, hosts, told, counts
+        wanted,
+        graph,
+        settings,
+        settings.bisect.strategy,
+        searches,
+        seed,
+        asked.budget_s,
+        hosts,
+        guests_at_once(settings),
+        told,
+        counts,
     )
     return forecast(simulated, known, relevance)
 

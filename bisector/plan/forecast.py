@@ -80,6 +80,7 @@ class Forecast(Record, frozen=True, kw_only=True):
     ] = None
     reach: Annotated[Reach | None, "what is reached within `--budget`; `null` without it"] = None
     shared: Annotated[Shared | None, "what several hosts gain; `null` without `--hosts`"] = None
+    guests: Annotated[int, "how many guests measure at the same time"] = 1
 
 
 def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Forecast:
@@ -98,13 +99,15 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         spread=spread,
         durations=inputs.durations,
         expected=OF_COUNTED if asked.settings.machine.is_counted else OF_HOSTS,
+        guests=asked.guests if asked.strategy is Strategy.BAYES else 1,  # git tries one commit at a time
     )
     summary = Summary.of(_drawn(asked, conditions, known.earlier))
-    ends_s = 2 * inputs.trial_s(inputs.build_most_s.value)
-    fixed_hours = (ends_s + _once_more_s(asked, inputs) + _baselines_s(asked, inputs)) / 3600
+    fixed_hours = (_once_more_s(asked, inputs) + _baselines_s(asked, inputs)) / 3600
     reach = None
     if asked.budget_s is not None:
-        left_s = asked.budget_s - ends_s  # what is built once more at the end is not kept from an answer by it
+        left_s = (
+            asked.budget_s - conditions.ends_min * _MIN_S
+        )  # what is built once more at the end is not kept from an answer by it
         durations = inputs_of(asked, known, matter, left_s).durations
         within = replace(conditions, durations=durations, budget_min=left_s / _MIN_S)
         reach = Reach.of(_drawn(asked, within, known.earlier), asked.budget_s)
@@ -119,8 +122,9 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         trials=ends + summary.evaluations_mean + summary.skips_mean,
         trials_p90=ends + summary.evaluations_p90 + summary.skips_mean,
         ends_again=summary.ends_again_mean,
-        hours=fixed_hours + summary.vm_hours_mean,
-        hours_p90=fixed_hours + summary.vm_hours_p90,
+        hours=fixed_hours + summary.wall_hours_mean,
+        hours_p90=fixed_hours + summary.wall_hours_p90,
+        guests=conditions.guests,
         first_answer_right=summary.success_rate,
         claimed=summary.claimed_mean,
         least_factor=least if isfinite(least) else None,

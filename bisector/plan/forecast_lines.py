@@ -32,7 +32,8 @@ def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
         Role.PLAIN,
     )
     hours = f"{units.duration(one.hours * 3600)}, nine of ten at most {units.duration(one.hours_p90 * 3600)}"
-    yield "time", hours, Role.STRONG
+    at_a_time = f", {one.guests} guests at a time" if one.guests > 1 else ""
+    yield "time", f"{hours}{at_a_time}", Role.STRONG
     if one.shared is not None:
         shared = one.shared
         each = f"{units.duration(shared.hours * 3600)} on the clock, each host measures both ends"

@@ -62,7 +62,8 @@ class Asked:
     """A range, its graph, the settings, and how many searches are simulated with which seed.
 
     They have ``budget_s`` if that is given, and as many ``hosts`` as this one share them. ``remarks`` are sentences on
-    the range. Guests ``could_count`` their time where they are emulated, and nothing is in the way of that.
+    the range. So many ``guests`` measure at the same time. They ``could_count`` their time where they are emulated, and
+    nothing is in the way of that.
     """
 
     wanted: Range
@@ -73,6 +74,7 @@ class Asked:
     seed: int = 1
     budget_s: float | None = None
     hosts: int = 1
+    guests: int = 1
     remarks: tuple[str, ...] = ()
     could_count: bool = False
 

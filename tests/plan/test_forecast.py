@@ -396,6 +396,15 @@ def test_where_guests_are_emulated_it_is_said_that_counted_time_exists(
     assert told in place.plan(*FEW, "--accelerator", "tcg")
 
 
+def test_several_guests_take_fewer_hours(place: Place) -> None:
+    one, two = (place.json(*COUNTED, *FEW, "--set", f"machine.guests={guests}") for guests in (1, 2))
+    assert (one["guests"], two["guests"]) == (1, 2)
+    assert one["hours"] > two["hours"]
+    assert one["hours_p90"] > two["hours_p90"]
+    assert "2 guests at a time" in place.plan(*COUNTED, *FEW, "--set", "machine.guests=2")
+    assert place.json(*COUNTED, *FEW, "--strategy", "git", "--set", "machine.guests=2")["guests"] == 1
+
+
 def test_other_hosts_and_weak_evidence_do_not_count(place: Place) -> None:
     busy = fakes.trial(Commit(place.shas["c3"], "", "", ""), contention=BUSY)
     where = place.run("one", place.trial("c0", 1000, host="elsewhere"), replace(busy, host=host_id()))

@@ -53,6 +53,27 @@ def test_a_further_host_builds_everything_and_the_third_began_before() -> None:
     assert took == [pytest.approx(TWELVE_MIN), 0.0]
 
 
+def test_guests_of_a_host_share_its_ends_and_build_one_kernel_at_a_time() -> None:
+    conditions = Conditions(guests=3, effect=4.0)
+    assert conditions.ends_min == 2 * TWELVE_MIN + A_WHOLE_TRIAL_MIN
+    world = World(GRAPH, conditions, np.random.default_rng(1))
+    first = world.here
+    built = list[float]()
+    for number, guest in enumerate((first, *world.further_guests())):
+        world.here = guest
+        world.measure(100 + number, whole=True)
+        assert (guest.ends, guest.offset) == (first.ends, 0.0)
+        built.append(guest.built_min)
+    assert built[0] < built[1] < built[2]
+    assert guest.waited_min == pytest.approx(built[1])
+
+
+def test_two_guests_are_done_sooner() -> None:
+    one, two = (summary(replace(USUAL, guests=guests, effect=4.0), trials=4) for guests in (1, 2))
+    assert one.wall_hours_mean / two.wall_hours_mean > 1.2
+    assert two.success_rate == one.success_rate == 1.0
+
+
 def test_what_was_broken_off_in_its_build_is_not_built() -> None:
     world = World(GRAPH, Conditions(), np.random.default_rng(1))
     world.measure(100, whole=True)

@@ -70,6 +70,7 @@ class Summary:
     vm_hours_mean: float
     vm_hours_p90: float
     wall_hours_mean: float
+    wall_hours_p90: float
     step_ms_mean: float
     step_ms_max: float
     not_one_change_rate: float
@@ -83,6 +84,7 @@ class Summary:
         steps_ms = [ms for result in results for ms in result.steps_ms]
         evaluations = [result.evaluations for result in results]
         hours = [result.minutes / 60 for result in results]
+        wall_hours = [result.wall_min / 60 for result in results]
         named = [result for result in results if result.ending is Ending.FOUND]
         left = [result.set_size for result in results if result.ending is not Ending.FOUND]
         return cls(
@@ -97,7 +99,8 @@ class Summary:
             skips_mean=float(np.mean([result.skips for result in results])),
             vm_hours_mean=float(np.mean(hours)),
             vm_hours_p90=float(np.quantile(hours, 0.9)),
-            wall_hours_mean=float(np.mean([result.wall_min for result in results])) / 60,
+            wall_hours_mean=float(np.mean(wall_hours)),
+            wall_hours_p90=float(np.quantile(wall_hours, 0.9)),
             step_ms_mean=float(np.mean(steps_ms)),
             step_ms_max=max(steps_ms),
             not_one_change_rate=float(np.mean([result.ending is Ending.NOT_ONE_CHANGE for result in results])),
@@ -155,7 +158,9 @@ def _from_the_ends(world: World, search: Search) -> Result:
             world.here = host
             both_ways = world.measure_both_ways()
             facts, known = replace(facts, readings=(*facts.readings, *both_ways)), known + len(both_ways)
-    return _bayes(world, Course(world, problem, search, facts, hosts), known, ends_again)
+    world.here = hosts[0]
+    course = Course(world, problem, search, facts, (*hosts, *world.further_guests()))
+    return _bayes(world, course, known, ends_again)
 
 
 def _as_told(world: World) -> Problem:

@@ -44,8 +44,8 @@ class Conditions:
     gives a bare verdict; with it a figure, whose logarithm has the standard deviation ``spread`` and grows by ``drift``
     an hour. With ``second_step`` two commits make the change, half of the effect's logarithm each; a new kernel has
     both. No trial is begun that would end later than ``budget_min`` after the first readings of the ends. Each of
-    ``hosts`` measures both ends, or, with ``kept_levels`` of earlier runs, one. What is ``expected`` of levels is the
-    search's.
+    ``hosts`` measures both ends, or, with ``kept_levels`` of earlier runs, one. The first host measures with so many
+    ``guests`` at the same time, and builds one kernel at a time. What is ``expected`` of levels is the search's.
     """
 
     old_as_new: float = 0.0
@@ -64,6 +64,7 @@ class Conditions:
     durations: Durations = field(default_factory=Durations)
     budget_min: float = math.inf
     hosts: int = 1
+    guests: int = 1
     kept_levels: bool = False
     expected: Expected = OF_HOSTS
 
@@ -74,10 +75,13 @@ class Conditions:
 
     @property
     def ends_min(self) -> float:
-        """What it takes to build the ends, each on a host of its own if there are two, and to measure them on all."""
+        """What it takes to build the ends, each on a host of its own if there are two, and to measure them on all.
+
+        Of two guests one measures the end that was built first while the other one is built.
+        """
         durations, ends = self.durations, 1 if self.kept_levels else 2
-        builds = ends if self.hosts == 1 else 1
-        return builds * durations.build_most_min + ends * (durations.setup_min + durations.whole_run_min)
+        builds, trials = ends if self.hosts == 1 else 1, ends if self.guests == 1 else 1
+        return builds * durations.build_most_min + trials * (durations.setup_min + durations.whole_run_min)
 
     @property
     def levels(self) -> Levels | None:
@@ -110,6 +114,7 @@ class World:
     _picked_in_vain: Mask = field(init=False)
     _built: set[tuple[int, Kernel]] = field(default_factory=set)
     _between: set[tuple[int, Kernel]] = field(default_factory=set)
+    _guests_built_min: float = 0.0
 
     def __post_init__(self) -> None:
         count, rates, rng = len(self.graph), self.conditions, self.rng
@@ -154,6 +159,11 @@ class World:
                 host.ends = self._first_ends()
             yield host
         self.here = first
+
+    def further_guests(self) -> Iterator[Host]:
+        """The other guests of the first host: what was measured on it is theirs, too."""
+        for _ in range(1, self.conditions.guests):
+            yield replace(self.here)
 
     def forget(self, commit: int, kernel: Kernel) -> None:
         """A build that was broken off."""
@@ -322,8 +332,11 @@ class World:
             compiled = min(made, float(share_of_both(each[0], each[-1], common)))
         work = compiled + durations.cached_share * (made - compiled)
         took_min = durations.build_least_min + (durations.build_most_min - durations.build_least_min) * work
+        if self.conditions.guests > 1:
+            here.wait(max(here.minutes, self._guests_built_min))
         here.minutes += max(0.0, took_min - here.ahead_min)
         here.ahead_min, here.built_min = 0.0, here.minutes
+        self._guests_built_min = here.built_min
         here.builds, here.tree = here.builds.after(Build(has, took_min)), has
 
     def _apart(self, commits: Mask) -> float:
