@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from bisector.analysis.judgement import Again
-from bisector.bisect.budget import why_over
+from bisector.bisect.budget import ends_in_time, why_over
 from bisector.bisect.ends import the_same_again
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import (
@@ -146,18 +146,19 @@ def _broken_off(facts: Facts, standing: Standing) -> Cancel | None:
     return None if found is None else Cancel(ids[found])
 
 
-def _exact(facts: Facts, standing: Standing) -> Submit | Wait | None:
-    """What shows that counted time is exact, if nothing did yet and an answer is near; that waits for it."""
+def _exact(facts: Facts, standing: Standing) -> Instruction | None:
+    """What shows that counted time is exact, if nothing did yet and an answer is near; there is none before."""
     decision, (old, _) = standing.decision, facts.task.ends
-    is_answer = isinstance(decision, Answer)
-    if isinstance(decision, Answer) and decision.out_of_time:
+    answer = decision if isinstance(decision, Answer) and not decision.out_of_time else None
+    is_near = isinstance(decision, Hold) or standing.probability >= standing.case.search.rules.suspect
+    if answer is None and (isinstance(decision, Answer) or not is_near):
         return None
-    if not is_answer and not isinstance(decision, Hold) and standing.probability < standing.case.search.rules.suspect:
-        return None
-    if (trial := the_same_again(facts)) is not None:
+    if (trial := the_same_again(facts)) is None:
+        is_begun = facts.task.settings.machine.is_counted and not facts.judging.same_again
+        return Wait() if answer is not None and is_begun and facts.is_in_flight(old.sha, facts.host) else None
+    if ends_in_time(facts, trial):
         return trial
-    is_awaited = is_answer and facts.task.settings.machine.is_counted and not facts.judging.same_again
-    return Wait() if is_awaited and facts.is_in_flight(old.sha, facts.host) else None
+    return None if answer is None else _concluded(facts, standing, replace(answer, out_of_time=True))
 
 
 def _expected_min(standing: Standing, commit: int | None, *, whole: bool) -> float:

@@ -18,6 +18,9 @@ from bisector.core.units import share
 from bisector.core.verdict import Verdict
 from bisector.search.calibration import end_to_read
 
+# Two are compared; where each build makes another kernel, and none is kept, no two can be.
+_MOST_WITH_ONE_SEED = 3
+
 
 def measure_both(facts: Facts) -> Submit | Wait | Tell | None:
     """A trial of an end that is to be read (again), or what comes before it; then the line between them is told.
@@ -75,7 +78,8 @@ def the_same_again(facts: Facts) -> Submit | None:
     judging, (old, _) = facts.judging, facts.task.ends
     if not facts.task.settings.machine.is_counted or judging.same_again or judging.judge(old.sha) is None:
         return None
-    if facts.is_in_flight(old.sha, facts.host):
+    with_one_seed = sum(not trial.guest_seed for trial, _ in judging.sound(old.sha))
+    if facts.is_in_flight(old.sha, facts.host) or with_one_seed > _MOST_WITH_ONE_SEED:
         return None
     if isinstance(since := judging.since(old.sha), Untestable):
         raise InfraError(f"the old end {old.short} could not be measured again: {since.why}", "bisector doctor")

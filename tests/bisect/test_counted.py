@@ -12,10 +12,12 @@ from bisector.config import options
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note, OnHost, Planned
 from bisector.core.trial import Artifact, Trial
+from bisector.core.verdict import State
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.bisect.crew import Guests
 from tests.bisect.lab import Lab, lab_of, tried
+from tests.bisect.limited import Limited
 from tests.examples import ERA
 from tests.git import histories
 
@@ -93,6 +95,22 @@ def test_far_ends_are_shown_to_be_exact_when_an_answer_is_near(tmp_path: Path, g
     assert [place for place, name in enumerate(of) if name == "c0"][1] >= 5
     said = "the same to the last bit" if is_exact else "counted time is not exact here"
     assert sum(said in text for text in notes(at)) == 1
+
+
+def test_without_the_time_to_show_that_it_is_exact_there_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Limited(tmp_path, histories.linear(COMMITS), "c0", f"c{COMMITS - 1}", settings=COUNTED)
+    line.give(1e6)
+    engine = bench(line, effect=8.0, spread=0.02)
+    with monkeypatch.context() as patch:
+        patch.setattr("bisector.bisect.by_bayes.ends_in_time", lambda facts, trial: False)
+        outcome = line.bisect(engine)
+    assert (outcome.state, outcome.out_of_time) == (State.NARROWED, True)
+    assert outcome.message.startswith("one of 1 commit")
+    trials = len(line.trials())
+    assert line.found(line.bisect(engine)) == CULPRIT
+    assert [line.names.get(trial.commit.sha) for trial in line.trials()[trials:]] == ["c0"]
 
 
 def test_what_is_not_exact_is_searched_as_noisy_figures_are(tmp_path: Path) -> None:
