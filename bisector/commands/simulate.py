@@ -85,6 +85,7 @@ class Simulation(Record, frozen=True, kw_only=True):
     hosts: Annotated[int, "number of hosts"]
     kept_levels: Annotated[bool, "whether each host measures one end only, since earlier runs know its levels"]
     wall_hours_mean: Annotated[float, "mean hours on the clock, from the first build of an end to the answer"]
+    wall_hours_p90: Annotated[float, "nine of ten searches take at most so many of these"]
     speed_up: Annotated[
         float | None,
         "how many times as long one host takes that measures both ends, in the same histories; `null` for one host",
