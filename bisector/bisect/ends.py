@@ -79,7 +79,7 @@ def the_same_again(facts: Facts) -> Submit | None:
     if not facts.task.settings.machine.is_counted or judging.same_again or judging.judge(old.sha) is None:
         return None
     with_one_seed = sum(not trial.guest_seed for trial, _ in judging.sound(old.sha))
-    if facts.is_in_flight(old.sha, facts.host) or with_one_seed > _MOST_WITH_ONE_SEED:
+    if facts.is_in_flight(old.sha, facts.host) or with_one_seed >= _MOST_WITH_ONE_SEED:
         return None
     if isinstance(since := judging.since(old.sha), Untestable):
         raise InfraError(f"the old end {old.short} could not be measured again: {since.why}", "bisector doctor")

@@ -62,7 +62,7 @@ def measure(
 
 
 def _guest_seed(facts: Facts, commit: Commit) -> int:
-    """Another one than those by which a commit was read; but the old end begins with the same one twice."""
+    """Another one than those by which a commit was read; but the old end is read with the same one twice."""
     judging = facts.here.judging
     if not facts.task.settings.machine.is_counted or (commit.sha == judging.old and not judging.same_again):
         return 0

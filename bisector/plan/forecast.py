@@ -105,9 +105,8 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
     fixed_hours = (_once_more_s(asked, inputs) + _baselines_s(asked, inputs)) / 3600
     reach = None
     if asked.budget_s is not None:
-        left_s = (
-            asked.budget_s - conditions.ends_min * _MIN_S
-        )  # what is built once more at the end is not kept from an answer by it
+        # What is built once more at the end is not kept from an answer by it.
+        left_s = asked.budget_s - conditions.ends_min * _MIN_S
         durations = inputs_of(asked, known, matter, left_s).durations
         within = replace(conditions, durations=durations, budget_min=left_s / _MIN_S)
         reach = Reach.of(_drawn(asked, within, known.earlier), asked.budget_s)

@@ -147,7 +147,7 @@ class Counted:
     shares with the host, are memory that it sees as NVDIMMs (docs/nvdimm.txt of QEMU). The ``bells`` are the pipes at
     the other ends of two debug consoles (:mod:`bisector.vm.mailbox`). All of QEMU runs on one ``cpu`` of the host: its
     main loop and its virtual CPU take turns at each timer, and on two CPUs each turn waits for the other one to wake up
-    (two trials of the default stack at a time took 100 s, and 76 s so; by the recorded figures they are the same).
+    (two trials of the default stack at a time took 100 s, and 74 s so, with the same figures).
     """
 
     shift: int

@@ -113,6 +113,12 @@ def test_without_the_time_to_show_that_it_is_exact_there_is_no_answer(
     assert [line.names.get(trial.commit.sha) for trial in line.trials()[trials:]] == ["c0"]
 
 
+def test_trials_that_cannot_be_compared_are_not_repeated_for_ever(tmp_path: Path) -> None:
+    at = lab(tmp_path)
+    assert at.found(at.bisect(at.far_engine(CULPRIT))) == CULPRIT  # whose trials do not say that they were counted
+    assert [at.names.get(trial.commit.sha) for trial in at.trials()].count("c0") == 3
+
+
 def test_what_is_not_exact_is_searched_as_noisy_figures_are(tmp_path: Path) -> None:
     at = lab(tmp_path)
     with pytest.raises(EndsDoNotReproduce, match="where 2 times are needed"):
