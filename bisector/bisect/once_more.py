@@ -5,7 +5,7 @@ compiled, or came from another machine, and were kept for months. Bad memory may
 written there what is not of its own source. So the commit found, its parents and the ends without it or with it are
 built in a directory that is empty at first, nothing that is kept is believed, and what is loaded of them has to be what
 was measured; one that is not is built from an empty directory by itself before that is believed.
-What has passed is on record.
+What has passed is on record, and kept with the kernel where that was built.
 """
 
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def _build(facts: Facts, commit: Commit, kernel: Kernel) -> Submit | Record:
     compiler = next((one for one in facts.recorded.compilers if one.identity == kernel.toolchain), None)
     if compiler is None:
         return Record((KernelCheck(commit.sha, kernel.content_sha256, "its compiler is not one of this run's"),))
-    note = Note(f"{commit.short}, on which the answer rests, is built once more, from nothing")
+    note = Note(f"{commit.short}, on which the answer rests: is its kernel the same when it is built from nothing?")
     return Submit(BuildRequest(commit, compiler, measured=kernel), f"once more {commit.sha}", tell=(note,))
 
 
@@ -66,9 +66,10 @@ def checked(facts: Facts, attempt: Attempt, measured: Kernel, news: Finished) ->
     if why_not is None:
         return Record((ended,), attempt)
     commit = attempt.submit.request.commit
+    earlier = " in an earlier run" if isinstance(news.result, Remade) and news.result.earlier else ""
     told = f"is not checked: {why_not}" if why_not else "is the kernel that was measured"
     fact = KernelCheck(commit.sha, measured.content_sha256, why_not)
-    return Record((fact, ended), attempt, over=True, tell=(Note(f"{commit.short}, built once more, {told}"),))
+    return Record((fact, ended), attempt, over=True, tell=(Note(f"{commit.short}, built once more{earlier}, {told}"),))
 
 
 def _why_not(facts: Facts, measured: Kernel, result: object) -> str | None:

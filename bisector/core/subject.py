@@ -214,10 +214,12 @@ class Remade:
     """The digests of what is loaded of a kernel that was built once more, from nothing.
 
     Of two builds where the first one was not as measured; of none where ``why_not`` says why it cannot be compared.
+    They may be of an ``earlier`` run.
     """
 
     contents: tuple[str, ...]
     by_ccache: bool = True
+    earlier: bool = False
     why_not: str = ""
 
 

@@ -232,7 +232,8 @@ class KernelBuilder:
 
         That is in a directory that was emptied for it or for another such build, with nothing but these since. Where it
         is not as ``kernel``, it is built in an emptied one at last. Objects go through ccache all the same, which then
-        compiles each anew: it is what makes paths relative. Raises as :meth:`build` does.
+        compiles each anew: it is what makes paths relative. That a kept kernel came of it once more is kept with that
+        (:meth:`was_remade`). Raises as :meth:`build` does.
         """
         if kernel.family != self._family.removesuffix(Kernel.KEY_SEPARATOR):
             return Remade((), why_not="this bisector builds kernels in another way, or with another configuration")
@@ -252,7 +253,13 @@ class KernelBuilder:
                 except KernelFault:
                     _require_tools(self._wanted)
                     raise
+        if environment and contents[-1] == kernel.content_sha256:
+            self._cache.mark_checked(kernel)
         return Remade(tuple(contents), by_ccache=bool(environment))
+
+    def was_remade(self, kernel: Kernel) -> Remade | None:
+        """What :meth:`remade` found in an earlier run, where it was this kernel; None if that is not known."""
+        return Remade((kernel.content_sha256,), earlier=True) if self._cache.is_checked(kernel) else None
 
     def _prepared(self, places: BuildPlaces) -> BuildPlaces:
         """The same places with nothing in them that the last make, killed as it may have been, should not leave."""

@@ -110,6 +110,16 @@ class KernelCache:
         with self._troubles():
             return entries.read_unknown(self.root / key)
 
+    def is_checked(self, kernel: Kernel) -> bool:
+        """Whether it is kept, and came of its sources once more when it was built from nothing."""
+        with self._troubles():
+            return entries.read_checked(self.root / kernel.key) == kernel.content_sha256
+
+    def mark_checked(self, kernel: Kernel) -> None:
+        """Keep that it did, for as long as it is kept itself."""
+        with self._troubles(), suppress(FileNotFoundError):
+            entries.write_checked(self.root / kernel.key, kernel.content_sha256)
+
     def contents(self) -> tuple[KeptEntry, ...]:
         """Everything that is kept, the last used first; images are not read."""
         found = []

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from bisector.kernel.sources import Sources
 _SCHEMA = 1
 IMAGE, CONFIG, DEFCONFIG, MODULES = "bzImage", "kernel.config", "kernel.defconfig", "modules.ext4"
 _SOURCES, _UNKNOWN, _KERNEL = "sources.gz", "unknown-options.json", "kernel.json"
+_CHECKED = "checked.json"  # of this machine alone: a kernel that goes to another one goes without
 # All that an entry of a kernel may have, and how large each may be: product.py has the reasons.
 KERNEL_FILES: Mapping[str, int] = {
     IMAGE: 1 << 30,
@@ -110,6 +112,25 @@ def read_unknown(directory: Path) -> frozenset[str] | None:
     with suppress(FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         return frozenset(map(str, json.loads((directory / _UNKNOWN).read_text(encoding="utf-8"))))
     return None
+
+
+def write_checked(directory: Path, content_sha256: str) -> None:
+    """Keep that a kernel of this content came of its sources once more, built from nothing; raises ``OSError``."""
+    with tempfile.NamedTemporaryFile(dir=directory.parent, prefix=".tmp-", delete=False) as new:
+        path = Path(new.name)
+    try:
+        _write_record(path, {"schema": _SCHEMA, "content_sha256": content_sha256})
+        _sync(path)
+        path.rename(directory / _CHECKED)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def read_checked(directory: Path) -> str:
+    """The content of which :func:`write_checked` was told last; empty where it was not. Raises ``OSError``."""
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError):
+        return str(_read_record(directory / _CHECKED)["content_sha256"])
+    return ""
 
 
 def _write_kernel(directory: Path, kernel: Kernel) -> None:

@@ -219,13 +219,16 @@ class _Course:
             return builder.build(commit.tree, places)
 
     def build_once_more(self, measured: Kernel) -> Remade:
-        """The kernel of the request's compiler, from nothing."""
+        """The kernel of the request's compiler, from nothing, unless it was that in an earlier run."""
+        builder = self._builder.using(*self.request.compilers)
+        if (known := builder.was_remade(measured)) is not None:
+            return known
         with self._one_builds():
             self._enter(Stage.CHECKOUT)
             source = self.bench.source.checkout(self.request.commit)
             self._enter(Stage.BUILD, "once more, from nothing")
             places = BuildPlaces(source, self.bench.build_dir, self.logs, self.bench.run_dir)
-            return self._builder.using(*self.request.compilers).remade(measured, places)
+            return builder.remade(measured, places)
 
     def _kept(self, builder: KernelBuilder) -> Kernel | None:
         """The commit's own kernel, or that of a commit with the same sources, from an earlier build."""

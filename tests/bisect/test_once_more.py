@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError
+from bisector.core.events import Note
 from bisector.core.subject import Remade
 from bisector.core.verdict import State, Strategy
 from bisector.store.facts import KernelCheck
@@ -52,6 +53,17 @@ def test_each_is_built_once_and_what_passed_is_on_record(line: Lab) -> None:
     again = bench(line)
     assert line.found(line.bisect(again)) == "c5"
     assert again.once_more == []
+
+
+def test_what_passed_in_an_earlier_run_is_told_as_such(line: Lab) -> None:
+    name = line.shas["c5"][:12]
+    for remade, told in (
+        (Remade((line.shas["c5"],), earlier=True), f"{name}, built once more in an earlier run, is the kernel"),
+        (Remade((line.shas["c5"],)), f"{name}, built once more, is the kernel"),
+    ):
+        lab = Lab(line.path / str(remade.earlier), line.nodes, "c0", "c8", line.settings)
+        assert lab.found(lab.bisect(bench(lab, remade={lab.shas["c5"]: remade}))) == "c5"
+        assert any(told in one.text for one in lab.events if isinstance(one, Note))
 
 
 def test_another_kernel_gives_no_answer(line: Lab) -> None:

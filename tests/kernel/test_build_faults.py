@@ -242,6 +242,17 @@ def test_what_was_forged_where_objects_are_kept_does_not_come_of_its_sources_fro
         assert bench.builder.remade(kernel, bench.places) == Remade((honest.content_sha256,) * builds)
         assert len(bench.made()) == 6
         assert _ccache_hits() == before
+    # That is kept for a kernel that came of it, as long as this is kept itself.
+    assert bench.builder.was_remade(honest) == Remade((honest.content_sha256,), earlier=True)
+    assert bench.builder.was_remade(forged) is None
+    record = honest.image.parent / "checked.json"
+    record.write_text(record.read_text().replace(honest.content_sha256, "0" * 64))
+    assert bench.builder.was_remade(replace(honest, content_sha256="0" * 64)) is None  # it was changed by another hand
+    bench.builder._cache.mark_checked(honest)
+    bench.builder._cache.clear(spare_used=False)
+    assert bench.builder.was_remade(honest) is None
+    bench.builder._cache.mark_checked(honest)  # nothing, since it is gone
+    assert bench.builder.was_remade(honest) is None
     set_iops(bench.source, 1234)
     changed = bench.build()
     for made in (6, 0):  # that was no such build, after which the directory is emptied again
