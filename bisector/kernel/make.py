@@ -35,7 +35,7 @@ _ERRORS = tuple(
         r"^\S[^:]*:\d+: Error: ",  # the assembler
         r"^\S*Kconfig\S*:\d+: ?(?!warning)\w",  # scripts/kconfig/conf
         r"undefined reference to |multiple definition of ",  # the linker, of a symbol
-        r"^\S*ld(\.\w+)?: (?!.*warning:)",  # the linker, of anything else
+        r"^\S*ld(\.\w+)?: (?!.*(warning|NOTE):)",  # the linker, of anything else
         r"^(ERROR|FATAL|error): |: (fatal |internal compiler )?error: ",  # modpost, objtool, cc1
         r"\*\*\* (?!\[|Waiting for|Deleting file)",  # Makefile:12: *** what the Makefile says. Stop.
         r"\*\*\* \[",  # make[2]: *** [file:line: target] Error 1

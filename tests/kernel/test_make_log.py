@@ -53,6 +53,14 @@ make[2]: *** [/run/7/source/scripts/Makefile.build:500: drivers] Error 2
             id="linker, else",
         ),
         pytest.param(
+            "/usr/bin/ld: warning: vdso-note.o: missing .note.GNU-stack section implies executable stack\n"
+            "/usr/bin/ld: NOTE: This behaviour is deprecated and will be removed in a future version of the linker\n"
+            "make[3]: *** No rule to make target 'drivers/md/dm-bio-prison.o', needed by 'drivers/md/built-in.o'.  Stop.\n"
+            "make[2]: *** [Makefile:561: drivers/md] Error 2\n",
+            "make[3]: *** No rule to make target 'drivers/md/dm-bio-prison.o', needed by 'drivers/md/built-in.o'.  Stop.",
+            id="make, after a warning of a linker's",
+        ),
+        pytest.param(
             "drivers/md/Kconfig:12:warning: ignoring type\ndrivers/md/Kconfig:14: syntax error\n"
             "make[2]: *** [x] Error 1\n",
             "drivers/md/Kconfig:14: syntax error",
