@@ -154,10 +154,10 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "metrics": _metrics,
     **{f"json {name}": partial(_document, name) for name in json_schema.DOCUMENTS},
     "json objects": _objects,
-    "demonstration": partial(_demonstration, "n", "1", "2", "7", "10", "answer"),
+    "demonstration": partial(_demonstration, "n", "1", "2", "10", "13", "answer"),
     "demonstration ends": partial(_demonstration, "n", "1", "2", "threshold"),
     "demonstration trials": partial(_demonstration, "n", "3", "4"),
-    "demonstration answer": partial(_demonstration, "n", "7", "8", "10", "evaluations", "search", "answer"),
+    "demonstration answer": partial(_demonstration, "n", "8", "10", "13", "evaluations", "search", "answer"),
     "against git": _against_git,
 }
 

@@ -55,9 +55,9 @@ make[2]: *** [/run/7/source/scripts/Makefile.build:500: drivers] Error 2
         pytest.param(
             "/usr/bin/ld: warning: vdso-note.o: missing .note.GNU-stack section implies executable stack\n"
             "/usr/bin/ld: NOTE: This behaviour is deprecated and will be removed in a future version of the linker\n"
-            "make[3]: *** No rule to make target 'drivers/md/dm-bio-prison.o', needed by 'drivers/md/built-in.o'.  Stop.\n"
+            "make[3]: *** No rule to make target 'md/dm-bio-prison.o', needed by 'md/built-in.o'.  Stop.\n"
             "make[2]: *** [Makefile:561: drivers/md] Error 2\n",
-            "make[3]: *** No rule to make target 'drivers/md/dm-bio-prison.o', needed by 'drivers/md/built-in.o'.  Stop.",
+            "make[3]: *** No rule to make target 'md/dm-bio-prison.o', needed by 'md/built-in.o'.  Stop.",
             id="make, after a warning of a linker's",
         ),
         pytest.param(
