@@ -142,8 +142,16 @@ def _broken_off(facts: Facts, standing: Standing) -> Cancel | None:
             left_min[key], ids[key] = max(0.0, one.expected_min - facts.since_min.get(id_, 0.0)), id_
     if not left_min:
         return None
-    found = pointless(case.problem, case.facts, case.search, standing.belief, left_min)
+    waits = _proof_waits(facts, standing)
+    found = pointless(case.problem, case.facts, case.search, standing.belief, left_min, others_wait=waits)
     return None if found is None else Cancel(ids[found])
+
+
+def _proof_waits(facts: Facts, standing: Standing) -> bool:
+    """Whether one guest is not enough for what the suspect lacks and what shows that counted time is exact."""
+    lacks = isinstance(standing.decision, Undo) or (isinstance(standing.decision, Try) and standing.decision.confirms)
+    about_to_end = any(id_ in facts.heard.cancelled for id_ in facts.in_flight)
+    return lacks and not about_to_end and the_same_again(facts) is not None
 
 
 def _exact(facts: Facts, standing: Standing) -> Instruction | None:

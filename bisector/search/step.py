@@ -62,12 +62,19 @@ def decide_from(problem: Problem, facts: Facts, search: Search, belief: Posterio
 
 
 def pointless(
-    problem: Problem, facts: Facts, search: Search, belief: Posterior, left_min: Mapping[Key, float]
+    problem: Problem,
+    facts: Facts,
+    search: Search,
+    belief: Posterior,
+    left_min: Mapping[Key, float],
+    *,
+    others_wait: bool = False,
 ) -> Key | None:
     """The kernel in flight that is least worth the minutes that it still takes; None if they all are worth them.
 
     Its host has something better to do: what tells at least twice as much for its time, or, once a commit has the
-    probability to be named, nothing. What that commit lacks stays in flight.
+    probability to be named, nothing; or so it is from when a commit is suspected, where what an answer needs at all
+    events waits for a host (``others_wait``). What that commit lacks stays in flight.
     """
     outlook = prospects(problem.graph, belief, facts, search.costs)
     lacking: set[Key] = set()
@@ -80,7 +87,8 @@ def pointless(
     if not worth:
         return None
     least = min(worth, key=worth.__getitem__)
-    better = math.inf if top >= search.rules.target else float(outlook.worth[outlook.best])
+    needed = search.rules.suspect if others_wait else search.rules.target
+    better = math.inf if top >= needed else float(outlook.worth[outlook.best])
     return least if worth[least] < better / _BETTER else None
 
 

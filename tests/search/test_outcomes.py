@@ -179,6 +179,14 @@ def test_what_is_nearly_done_is_not_broken_off() -> None:
         assert pointless(plain(LINE), facts, QUIET, belief, left) == expected
 
 
+def test_what_an_answer_does_not_lack_makes_room_for_what_it_needs() -> None:
+    """Nearly done as it is: what it may tell is not worth that the suspect's answer comes later."""
+    facts, left = in_flight(readings(*[(1, OLD)] * 3, *[(2, NEW)] * 3), c0=0.01)
+    belief = believe(plain(SHORT), facts, NOISY)
+    for waits, expected in ((False, None), (True, commit(0))):
+        assert pointless(plain(SHORT), facts, NOISY, belief, left, others_wait=waits) == expected
+
+
 def test_what_an_answer_lacks_stays_in_flight_and_the_rest_does_not() -> None:
     facts, left = in_flight(stopped_early((1, OLD), (2, NEW)), c2=30.0, c0=1.0)
     left[2, Kernel.REVERTED] = 30.0
