@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -116,14 +115,10 @@ def read_unknown(directory: Path) -> frozenset[str] | None:
 
 def write_checked(directory: Path, content_sha256: str) -> None:
     """Keep that a kernel of this content came of its sources once more, built from nothing; raises ``OSError``."""
-    with tempfile.NamedTemporaryFile(dir=directory.parent, prefix=".tmp-", delete=False) as new:
-        path = Path(new.name)
-    try:
-        _write_record(path, {"schema": _SCHEMA, "content_sha256": content_sha256})
-        _sync(path)
-        path.rename(directory / _CHECKED)
-    finally:
-        path.unlink(missing_ok=True)
+    new = directory / f"{_CHECKED}.new"
+    _write_record(new, {"schema": _SCHEMA, "content_sha256": content_sha256})
+    _sync(new)
+    new.rename(directory / _CHECKED)
 
 
 def read_checked(directory: Path) -> str:
