@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note, OnHost, Planned
 from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import State
+from bisector.search.step import pointless
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.bisect.crew import Guests
@@ -95,6 +97,27 @@ def test_far_ends_are_shown_to_be_exact_when_an_answer_is_near(tmp_path: Path, g
     assert [place for place, name in enumerate(of) if name == "c0"][1] >= 5
     said = "the same to the last bit" if is_exact else "counted time is not exact here"
     assert sum(said in text for text in notes(at)) == 1
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_what_shows_that_it_is_exact_takes_the_place_of_what_an_answer_does_not_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """It does so while it waits together with the suspect's confirmation, of which neither is under way yet."""
+    asked: list[tuple[int, bool]] = []
+
+    def watched(*values: Any, others_wait: bool) -> object:
+        asked.append((len(at.trials()), others_wait))
+        return pointless(*values, others_wait=others_wait)
+
+    monkeypatch.setattr("bisector.bisect.by_bayes.pointless", watched)
+    at = lab(tmp_path)
+    at.crew = Crew(guests=2)
+    engine = bench(at, effect=8.0, spread=0.02)
+    assert at.found(at.bisect(Guests(engine, 2, random.Random(seed)))) == CULPRIT
+    again = [place for place, trial in enumerate(at.trials(), 1) if at.names.get(trial.commit.sha) == "c0"][1]
+    assert {waits for count, waits in asked if count < again} == {True, False}
+    assert {waits for count, waits in asked if count >= again} <= {False}
 
 
 def test_without_the_time_to_show_that_it_is_exact_there_is_no_answer(
