@@ -36,6 +36,8 @@ _CONTENT = 3
 
 # In the build directory's state while everything there was made by builds that check others.
 _REMADE_ALONE = "remade-alone"
+# Also there: the key of the kernel for which the directory was last configured, and the digest of its .config.
+_CONFIGURED = "configured"
 
 # Kept kernels that are looked at for one with the same sources: by one question to git, and each by its files.
 _MOST_ASKED = 200
@@ -194,9 +196,10 @@ class KernelBuilder:
             shutil.copyfile(failure.log, logs / BUILD_LOG)
             raise KernelFault(*astuple(failure.fault))
 
-    def build(self, tree: str, places: BuildPlaces) -> Kernel:
+    def build(self, tree: str, places: BuildPlaces, trees: Trees | None = None) -> Kernel:
         """Build what is checked out in ``places.source`` and keep it as the kernel of ``tree``.
 
+        With ``trees`` the build directory is configured again only where what configures it has changed.
         A failure is kept, too, when it cannot be anything but the source's; else it was seen twice, a time-out once.
         Raises :class:`KernelFault` (stage config or build) where the source is to blame and
         :class:`InfraError` where the host is: no room, no memory, no make.
@@ -205,7 +208,7 @@ class KernelBuilder:
             places = self._prepared(places)
             (places.state / _REMADE_ALONE).unlink(missing_ok=True)
             make, applied = self._made_ready(places, self._deadline())
-            made = self._made(tree, make)
+            made = self._made(tree, make, trees)
             short = _short_config(make)
             unknown = self._unknown(made.obtained, places.source)
             unmet = self._unmet(made.obtained, unknown)
@@ -279,7 +282,7 @@ class KernelBuilder:
         missed = {line.partition("=")[0] for line in kconfig.unmet(self._asked, obtained)}
         return frozenset(missed - kconfig.symbols(source) if missed else ())
 
-    def _made(self, tree: str, make: Make) -> Product:
+    def _made(self, tree: str, make: Make, trees: Trees | None) -> Product:
         """What :meth:`_made_once` answers; a failure that may be the host's is seen twice before it is raised.
 
         The second time everything is compiled again, so that neither bad memory nor a damaged object, here or in
@@ -288,7 +291,7 @@ class KernelBuilder:
         """
         log_bytes = make.places.log_bytes()
         try:
-            return self._made_once(make)
+            return self._made_once(make, tree, trees)
         except KernelFault as fault:
             if not fault.kind.of_compiling or self._keep_failure(tree, make.places, fault, log_bytes):
                 raise
@@ -297,9 +300,15 @@ class KernelBuilder:
         environment = make.environment and self._ccache(make.places, anew=True)
         return self._made_once(replace(make, deadline=self._deadline(), environment=environment))
 
-    def _made_once(self, make: Make) -> Product:
+    def _made_once(self, make: Make, tree: str = "", trees: Trees | None = None) -> Product:
         with builddir.building(make.places), blamed_on_make(make.places.build):
-            obtained = self._configure(make)
+            if trees is not None and self._is_configured(make.places, tree, trees):
+                obtained = _configured(make.places)
+            else:
+                obtained = self._configure(make)
+            if trees is not None:
+                stamp = f"{self.key(tree)} {_digest(make.places)}\n"
+                (make.places.state / _CONFIGURED).write_text(stamp, encoding="ascii")
             return product.found(make.places, obtained, _compile(make, obtained), quirks.files(QUIRKS))
 
     def _keep_failure(self, tree: str, places: BuildPlaces, fault: KernelFault, log_bytes: int) -> bool:
@@ -343,8 +352,25 @@ class KernelBuilder:
     def _deadline(self, what: str = "kernel build") -> Deadline:
         return Deadline(what, self._settings.build_deadline_s)
 
+    def _is_configured(self, places: BuildPlaces, tree: str, trees: Trees) -> bool:
+        """Whether make would write the ``.config`` that is there: nothing that it is made of has changed since.
+
+        Asking takes hundredths of a second, and the makes 4 of the 12 s of a build that compiles one file of v6.1.
+        """
+        try:
+            key, digest = (places.state / _CONFIGURED).read_text(encoding="ascii").split()
+        except (FileNotFoundError, ValueError):
+            return False
+        if not key.startswith(self._family) or _digest(places) != digest:
+            return False
+        changes = trees.changes(key.removeprefix(self._family), tree)
+        deciding = quirks.files(QUIRKS)
+        return changes is not None and not any(
+            sources.may_configure(change) or change.path in deciding for change in changes
+        )
+
     def _configure(self, make: Make) -> kconfig.Options:
-        """Make ``.config``, touched only if it differs, and answer which options Kconfig did not set as asked.
+        """Make ``.config``, touched only if it differs, and answer what it has.
 
         Without a base everything that is not asked for is off, which makes the smallest kernel.
         """
@@ -354,6 +380,8 @@ class KernelBuilder:
         wanted.write_text(kconfig.render(self._wanted), encoding="utf-8")
         wanted.chmod(0o644)
         remove_whole(new)  # of another commit's make it may be anything
+        for known in (_CONFIGURED, DEFCONFIG):
+            (make.places.state / known).unlink(missing_ok=True)
         if self._base is None:
             make.run(Stage.CONFIG, "allnoconfig", variables={**aside, "KCONFIG_ALLCONFIG": str(wanted)})
         else:
@@ -361,12 +389,26 @@ class KernelBuilder:
         make.run(Stage.CONFIG, "olddefconfig", variables=aside)
         if not new.is_file():
             raise KernelFault(Stage.CONFIG, FaultKind.CONFIG_ERROR, "make olddefconfig ended well and made no .config")
-        obtained = kconfig.read_effective(new)
+        kconfig.read_effective(new)  # before it takes the place of one that can be read
         if not _same(new, current):
             remove_whole(current)
             new.replace(current)
-        shutil.copyfile(current, make.places.logs / CONFIG)
-        return obtained
+        return _configured(make.places)
+
+
+def _configured(places: BuildPlaces) -> kconfig.Options:
+    """What the ``.config`` of the build directory has; it is copied to the logs."""
+    current = places.build / product.CONFIG
+    obtained = kconfig.read_effective(current)
+    shutil.copyfile(current, places.logs / CONFIG)
+    return obtained
+
+
+def _digest(places: BuildPlaces) -> str:
+    """Of the ``.config`` of the build directory; empty where there is none that can be read."""
+    with suppress(OSError):
+        return hashlib.sha256(sources.whole(places.build / product.CONFIG, kconfig.MOST_BYTES)).hexdigest()
+    return ""
 
 
 def _compile(make: Make, obtained: kconfig.Options) -> Path | None:
@@ -379,14 +421,21 @@ def _compile(make: Make, obtained: kconfig.Options) -> Path | None:
 
 
 def _short_config(make: Make) -> bytes | None:
-    """The .config as ``make savedefconfig`` writes it, for the logs, too; None where the tree does not make one."""
-    file = make.places.build / "defconfig"
+    """The .config as ``make savedefconfig`` writes it, for the logs, too; None where the tree does not make one.
+
+    It is kept for as long as the build directory is not configured again.
+    """
+    file, kept = make.places.build / "defconfig", make.places.state / DEFCONFIG
+    if kept.exists():
+        shutil.copyfile(kept, make.places.logs / DEFCONFIG)
+        return kept.read_bytes()
     remove_whole(file)
     # A tree is not to blame for what no measurement depends on.
     with suppress(KernelFault), blamed_on_make(make.places.build):
         make.run(Stage.BUILD, "savedefconfig")
         short = sources.whole(file, kconfig.MOST_BYTES)
-        (make.places.logs / DEFCONFIG).write_bytes(short)
+        for place in (kept, make.places.logs / DEFCONFIG):
+            place.write_bytes(short)
         return short
     return None
 

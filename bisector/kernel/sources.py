@@ -189,9 +189,7 @@ class Sources:
             return True
         if self._is_aside(path):
             return False
-        if path.name.startswith(_MAKES) or ".lds" in path.name or "tools" in path.parts or path.suffix not in _COMPILED:
-            return True
-        if path.parts[0] in ("certs", "scripts", "usr") or path.suffix in self.whole_kinds:
+        if not _is_compiled_only(path) or path.suffix in self.whole_kinds:
             return True
         return change.added and self._may_be_looked_for(path)
 
@@ -201,13 +199,9 @@ class Sources:
 
     def _is_aside(self, path: PurePosixPath) -> bool:
         top, *below = path.parts
-        if path.name in _ASIDE_NAMES:
-            return True
-        if top == "arch" and len(below) > 1:
+        if top == "arch" and len(below) > 1 and path.name not in _ASIDE_NAMES:
             return below[0] not in self._architectures
-        if top == "tools" and below:
-            return below[0] in _ASIDE_TOOLS
-        return top in _ASIDE and not path.name.startswith(_MAKES)
+        return _is_aside_in_all(path)
 
     def _may_be_looked_for(self, path: PurePosixPath) -> bool:
         return (
@@ -257,6 +251,32 @@ class Sources:
             return None
         targets = readers.pop(_TARGETS, 0)
         return cls(files, frozenset(kinds.split()), targets, readers) if _ALWAYS_READ in files else None
+
+
+def may_configure(change: Change) -> bool:
+    """Whether the .config that make writes may differ by this change; when in doubt it may.
+
+    It is made of Makefiles, Kconfig files and what those run, all of which are among what no compiler alone reads.
+    """
+    path = PurePosixPath(change.path)
+    return not _is_aside_in_all(path) and not _is_compiled_only(path)
+
+
+def _is_aside_in_all(path: PurePosixPath) -> bool:
+    """Whether no build of an image reads it, whatever its architecture."""
+    top, *below = path.parts
+    if path.name in _ASIDE_NAMES:
+        return True
+    if top == "tools" and below:
+        return below[0] in _ASIDE_TOOLS
+    return top in _ASIDE and not path.name.startswith(_MAKES)
+
+
+def _is_compiled_only(path: PurePosixPath) -> bool:
+    """Whether only compilers read it, which say so, and no Makefile, Kconfig file or script."""
+    if path.name.startswith(_MAKES) or ".lds" in path.name or "tools" in path.parts:
+        return False
+    return path.suffix in _COMPILED and path.parts[0] not in ("certs", "scripts", "usr")
 
 
 def collected(build: Path, source: Path, obtained: Mapping[str, str], deciding: Iterable[str] = ()) -> Sources | None:

@@ -216,7 +216,7 @@ class _Course:
             if self.request.cell.subject.fragment:  # before the hour that a large kernel takes
                 with suppress(KernelFault):  # the build ends in it, too, and looks twice
                     self._check_own_fragment(builder, builder.configure(places))
-            return builder.build(commit.tree, places)
+            return builder.build(commit.tree, places, bench.source.trees)
 
     def build_once_more(self, measured: Kernel) -> Remade:
         """The kernel of the request's compiler, from nothing, unless it was that in an earlier run."""

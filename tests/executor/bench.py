@@ -58,7 +58,7 @@ class Builder:
 
     def recall_failure(self, tree: str, logs: Path) -> None: ...
 
-    def build(self, tree: str, places: object) -> Kernel:
+    def build(self, tree: str, places: object, trees: object) -> Kernel:
         if self.compiler in self.failing:
             raise as_raised(fakes.BUILD_ERROR)
         return self.kernel

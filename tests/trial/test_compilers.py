@@ -22,7 +22,7 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host.files import remove_whole
 from bisector.kernel import toolchain
-from bisector.kernel.build import KernelBuilder
+from bisector.kernel.build import KernelBuilder, Trees
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
 from bisector.trial.runner import Bench, TrialRequest, _Course
@@ -123,10 +123,10 @@ def test_a_try_that_is_not_done_in_time_is_made_twice(
         [KernelFault(Stage.BUILD, FaultKind.BUILD_TIMEOUT, "not done after 1 s")] * late,
     )
 
-    def slow(builder: KernelBuilder, tree: str, places: BuildPlaces) -> Kernel:
+    def slow(builder: KernelBuilder, tree: str, places: BuildPlaces, trees: Trees) -> Kernel:
         if faults:
             raise faults.pop()
-        return build(builder, tree, places)
+        return build(builder, tree, places, trees)
 
     monkeypatch.setattr(KernelBuilder, "build", slow)
     fault = fakes.faulted(shop.engine, BuildRequest(shop.commit, shop.compiler("cc", "cc 12.2")))
