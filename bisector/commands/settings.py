@@ -39,7 +39,7 @@ def add(verbs: Verbs) -> None:
 
 def settings(arguments: argparse.Namespace) -> int:
     """Every setting with its value and origin, or some of them with all there is to know."""
-    found = effective(arguments)
+    found = effective(arguments, tries=False)
     if arguments.toml:
         write_document(options.to_toml(found))
         return 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,10 +31,19 @@ def room_for_counted(machine: MachineSettings, storage: StorageSettings) -> int:
     return min(len(os.sched_getaffinity(0)), available_memory_bytes() // counted_bytes(machine, storage))
 
 
-def could_count(machine: MachineSettings, storage: StorageSettings) -> bool:
-    """Whether guests are emulated by the host's clock, as far as is known, and could count their time instead."""
-    emulated = known_accelerator(machine) is Accelerator.TCG and not machine.is_counted
-    return emulated and not has_own(machine, storage) and counted_bytes(machine, storage) < host_facts().memory_bytes
+def could_count(
+    machine: MachineSettings,
+    storage: StorageSettings,
+    accelerator: Callable[[MachineSettings], Accelerator | None] = known_accelerator,
+) -> bool:
+    """Whether guests are emulated by the host's clock, as far as is known, and could count their time instead.
+
+    ``accelerator`` tells what runs them. It is asked last, for finding that out may take seconds.
+    """
+    fits = counted_bytes(machine, storage) < host_facts().memory_bytes
+    if machine.is_counted or has_own(machine, storage) or not fits:
+        return False
+    return accelerator(machine) is Accelerator.TCG
 
 
 def has_own(machine: MachineSettings, storage: StorageSettings) -> bool:

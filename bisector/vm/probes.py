@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from bisector.config import EMBEDDED, Accelerator, MachineSettings, StorageSettings
@@ -52,7 +53,15 @@ _KVM_MODULES = {"vmx": "kvm_intel", "svm": "kvm_amd"}
 _REACH_MEMORY_BYTES = 64 << 20
 # QEMU loads anything as a kernel of old that has its four default setup sectors (Documentation/arch/x86/boot.rst).
 _REACH_KERNEL_BYTES = 4096
+_SECTOR_BYTES = 512
 _REACH_DISK_BYTES = 1 << 20
+# kvm-trial.S, assembled.
+_KVM_TRIAL = bytes.fromhex(
+    "fafc8cc88ed831c08ec0bf0010b90018f3ab26c7060010032026c7060020033026c70600308300660f0116a8000f20e06683c820"
+    "0f22e066b8001000000f22d866b9800000c00f32660d000100000f300f20c0660d010000800f22c066ea640209000800b980f0fa"
+    "02ffc975fcbaf8030000488d350b000000ac84c07403eeebf8f4ebfd4c696e75782076657273696f6e20300a000f1f0000000000"
+    "0000000000000000009a20000f0098020900"
+)
 _PROBE_MEMORY_BYTES = 512 << 20
 
 
@@ -216,7 +225,7 @@ def _chosen(known: tuple[Accelerator, datetime] | None, memory: Path) -> Finding
     when = f"tried {at:%Y-%m-%d %H:%M}"
     if chosen is Accelerator.KVM:
         return Finding("accelerator", Grade.OK, f"kvm: a kernel booted under it ({when})")
-    what = f"tcg, emulation: KVM is offered, but a kernel that boots without it does not boot under it ({when})"
+    what = f"tcg, emulation: KVM is offered, but what runs without it does not under it ({when})"
     return Finding("accelerator", Grade.WARN, what, f"rm {memory}  # has it tried again, after a change of this host")
 
 
@@ -285,6 +294,45 @@ def choose_accelerator(
                 remember(memory, key, tried)
                 return tried
     return None
+
+
+def try_kvm(machine: MachineSettings, deadline_s: float = 10.0) -> Accelerator | None:
+    """Emulation where a loop is done in time without KVM and not under it, which is remembered; None where it is done.
+
+    Then a kernel that boots has the last word (:func:`choose_accelerator`). A KVM inside some virtual machines gets
+    through the firmware and into long mode, and in ten seconds not through a loop that takes 0.1 s emulated.
+    Nothing is known either where libvirt does not answer.
+    """
+    memory = resources.cache_home() / ACCELERATOR_MEMORY
+    with ExitStack() as stack:
+        place = stack.enter_context(files.scratch("kvm"))
+        try:
+            hypervisor = stack.enter_context(_opened(machine, place))
+        except UserError:
+            return None
+        kernel = place / "kernel"
+        kernel.write_bytes(kvm_trial())
+        return _fails_under_kvm(hypervisor, replace(_spec(kernel, place), run_as=hypervisor.run_as), memory, deadline_s)
+
+
+def kvm_trial() -> bytes:
+    """What is run there, as a kernel for QEMU."""
+    return (bytes(_SECTOR_BYTES) + _KVM_TRIAL).ljust(_REACH_KERNEL_BYTES, b"\0")
+
+
+def _fails_under_kvm(hypervisor: Hypervisor, spec: DomainSpec, memory: Path, deadline_s: float) -> Accelerator | None:
+    try:
+        if not hypervisor.offers(Accelerator.KVM):
+            return Accelerator.TCG
+    except InfraError:  # a libvirt that does not say
+        return None
+    by_kvm, emulated = (
+        partial(_boots, hypervisor, spec, one, deadline_s) for one in (Accelerator.KVM, Accelerator.TCG)
+    )
+    if by_kvm() or not emulated():
+        return None
+    remember(memory, _key(hypervisor), Accelerator.TCG)
+    return Accelerator.TCG
 
 
 def _check_offered(wanted: Accelerator, hypervisor: Hypervisor) -> None:

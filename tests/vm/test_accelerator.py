@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import libvirt
 import pytest
 
-from bisector.config import EMBEDDED, Accelerator
+from bisector.config import EMBEDDED, Accelerator, MachineSettings, options
+from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
-from bisector.vm import probes
+from bisector.host import process
+from bisector.vm import accelerator, probes
 from bisector.vm.definition import DomainSpec
 from bisector.vm.hypervisor import LibvirtHypervisor, open_hypervisor
 from bisector.vm.probes import choose_accelerator
@@ -137,6 +140,58 @@ def test_without_kvm_nothing_is_booted(spec: DomainSpec, tmp_path: Path, mocked:
     assert boots.tried == []
 
 
+@pytest.fixture
+def offering(mocked: Mocked, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Boots]:
+    """As :func:`mocked`, where libvirt offers KVM or not; what is found out is remembered in the test's own cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def put(kvm: bool, *good: Accelerator) -> Boots:
+        monkeypatch.setattr(probes, "_opened", lambda machine, scratch: nullcontext(Offering(kvm)))
+        return mocked(*good)
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("kvm", "good", "found", "tried"),
+    [
+        pytest.param(True, (TCG,), TCG, [KVM, TCG], id="KVM takes for ever"),
+        pytest.param(True, (KVM, TCG), None, [KVM], id="KVM works, and a kernel has the last word"),
+        pytest.param(True, (), None, [KVM, TCG], id="nothing runs, so nothing is known"),
+        pytest.param(False, (TCG,), TCG, [], id="KVM is not offered"),
+    ],
+)
+def test_before_there_is_a_kernel_only_a_kvm_that_runs_nothing_is_known(
+    kvm: bool,
+    good: tuple[Accelerator, ...],
+    found: Accelerator | None,
+    tried: list[Accelerator],
+    offering: Callable[..., Boots],
+) -> None:
+    boots = offering(kvm, *good)
+    assert probes.try_kvm(options.load().settings.machine) is found
+    assert boots.tried == tried
+    remembered = list(accelerator.recall(resources.cache_home() / accelerator.ACCELERATOR_MEMORY).values())
+    assert remembered == ([TCG] if kvm and found else [])
+
+
+def test_without_libvirt_nothing_is_known_of_kvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(machine: MachineSettings, scratch: Path) -> LibvirtHypervisor:
+        raise UserError("libvirt does not answer")
+
+    monkeypatch.setattr(probes, "_opened", refuse)
+    assert probes.try_kvm(options.load().settings.machine) is None
+
+
+def test_what_is_tried_under_kvm_is_its_source(tmp_path: Path) -> None:
+    source = Path(probes.__file__).with_name("kvm-trial.S")
+    made, linked = tmp_path / "trial.o", tmp_path / "trial"
+    process.run(["as", "--64", source, "-o", made], deadline_s=60.0)
+    how = ("-m", "elf_x86_64", "--oformat", "binary", "-Ttext", "0", "-e", "0")
+    process.run(["ld", *how, made, "-o", linked], deadline_s=60.0)
+    assert linked.read_bytes() == probes._KVM_TRIAL
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": "hvf"}'])
 def test_damaged_memory_is_made_anew(text: str, spec: DomainSpec, tmp_path: Path, mocked: Mocked) -> None:
     mocked(KVM)
@@ -165,6 +220,13 @@ def test_the_choice_boots_on_this_host(
     assert choose_accelerator(Accelerator.AUTO, hypervisor, broken, memory) is chosen
     assert capfd.readouterr() == ("", "")
     assert not list(place.glob("*.log.*"))
+
+
+@pytest.mark.vm
+def test_what_is_tried_under_kvm_runs_without(hypervisor: LibvirtHypervisor, place: Path) -> None:
+    trial = place / "trial"
+    trial.write_bytes(probes.kvm_trial())
+    assert probes._boots(hypervisor, replace(spec_of(place, End.SLEEP), kernel=trial), TCG, 15.0)
 
 
 @pytest.mark.vm

@@ -155,7 +155,7 @@ def test_without_a_kernel_nothing_can_be_tried(tmp_path: Path, machine: MachineS
     ("good", "state", "words"),
     [
         ((KVM, TCG), Grade.OK, "kvm: a kernel booted under it (tried "),
-        ((TCG,), Grade.WARN, "does not boot under it (tried "),
+        ((TCG,), Grade.WARN, "what runs without it does not under it (tried "),
         ((), Grade.WARN, "prints nothing, with KVM or without"),
     ],
 )
@@ -266,6 +266,9 @@ def test_emulated_guests_could_count_their_time_with_nothing_of_ones_own_and_eno
     assert not accelerator.could_count(replace(machine, accelerator=KVM), STORAGE)
     monkeypatch.setattr(accelerator, "KVM_DEVICE", kvm_device(tmp_path, 0o600))
     assert not accelerator.could_count(machine, STORAGE)
+    assert accelerator.could_count(machine, STORAGE, lambda machine: TCG)
+    assert not accelerator.could_count(machine, STORAGE, lambda machine: KVM)
+    assert not accelerator.could_count(machine, own, lambda machine: TCG)
 
 
 def test_counted_guests_need_memory_for_their_disks(
