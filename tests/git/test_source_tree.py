@@ -14,7 +14,7 @@ from bisector.git.worktrees import Purpose, Worktree
 from bisector.host import build_user
 from tests.git.checks import footprint, tree_of, tree_on_disk
 from tests.git.conftest import Make
-from tests.git.histories import Node, git, linear
+from tests.git.histories import Node, git, linear, root
 
 
 def files(path: Path) -> set[str]:
@@ -47,6 +47,17 @@ def test_only_what_changed_is_touched(make: Make, tmp_path: Path) -> None:
         assert not files(path) & {"files/c/3", "files/c/4", "files/c/stray.o"}
     assert footprint(repository) == before
     assert not (tmp_path / "run/worktrees").exists()
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="as many workers as there are CPUs")
+def test_many_files_are_written_by_several_workers(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 100 files on (git-config(1), "checkout.thresholdForParallelism")."""
+    many = {f"many/{number}": f"{number}\n" for number in range(150)}
+    repository, _ = make((root("c0"), Node("c1", ("c0",), files=many)))
+    monkeypatch.setenv("GIT_TRACE2_EVENT", str(tmp_path / "trace"))
+    with SourceTree(repository, tmp_path / "run") as tree:
+        assert tree_on_disk(tree.checkout(repository.resolve("main"))) == tree_of(repository, "main")
+    assert "checkout--worker" in (tmp_path / "trace").read_text()
 
 
 def test_a_damaged_file_is_replaced(make: Make, tmp_path: Path) -> None:
