@@ -3,8 +3,8 @@
 They were made in a build directory that other trees had used before them, with objects of ccache that others had
 compiled, or came from another machine, and were kept for months. Bad memory may have changed one, or a tree may have
 written there what is not of its own source. So the commit found, its parents and the ends without it or with it are
-built in a directory that is empty at first, nothing that is kept is believed, and what is loaded of them has to be what
-was measured; one that is not is built from an empty directory by itself before that is believed.
+built in a directory that is empty at first, nothing is believed but objects that such checks compiled, and what is
+loaded of them has to be what was measured; for one that is not everything is compiled, before that is believed.
 What has passed is on record, and kept with the kernel where that was built.
 """
 

@@ -22,7 +22,7 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import Grade, InfraError, KernelFault
 from bisector.core.subject import Change, Compiler, Kernel, Remade
 from bisector.core.trial import FaultKind, Stage
-from bisector.host.files import our_files, remove_whole
+from bisector.host.files import discard, our_files, remove_whole
 from bisector.kernel import builddir, kconfig, probes, product, quirks, sources, toolchain
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays
 from bisector.kernel.cache import KernelCache
@@ -231,31 +231,33 @@ class KernelBuilder:
         return self._cache.store(kernel, Origin(made.read, unknown, short))
 
     def remade(self, kernel: Kernel, places: BuildPlaces) -> Remade:
-        """Build what is checked out, and believe nothing that is kept; nothing is kept of it.
+        """Build what is checked out, and believe nothing that other builds made; no kernel is kept of it.
 
-        That is in a directory that was emptied for it or for another such build, with nothing but these since. Where it
-        is not as ``kernel``, it is built in an emptied one at last. Objects go through ccache all the same, which then
-        compiles each anew: it is what makes paths relative. That a kept kernel came of it once more is kept with that
-        (:meth:`was_remade`). Raises as :meth:`build` does.
+        That is in a directory that was emptied for it or for another such build, with nothing but these since, and with
+        objects that such builds compiled: ccache keeps them apart. Where what comes of it is not ``kernel``, these are
+        removed, and everything is compiled in an emptied directory. That a kept kernel came of it once more is kept
+        with that (:meth:`was_remade`). Raises as :meth:`build` does.
         """
         if kernel.family != self._family.removesuffix(Kernel.KEY_SEPARATOR):
             return Remade((), why_not="this bisector builds kernels in another way, or with another configuration")
         contents = list[str]()
         with our_files(places.build):
             places = self._prepared(places)
-            alone, emptied = places.state / _REMADE_ALONE, False
-            while not contents or (contents[-1] != kernel.content_sha256 and not emptied):
-                emptied = bool(contents) or not alone.exists()
-                if emptied:
+            alone = places.state / _REMADE_ALONE
+            for anew in (False, True):
+                if anew or not alone.exists():
                     builddir.begin_anew(places, "a kernel that was measured is built once more")
                     alone.touch()
                 make, _ = self._made_ready(places, self._deadline())
-                environment = make.environment and self._ccache(places, anew=True)
+                environment = make.environment and self._ccache(places, anew=anew, checks=not anew)
                 try:
                     contents.append(self._made_once(replace(make, environment=environment)).content_sha256)
                 except KernelFault:
                     _require_tools(self._wanted)
                     raise
+                if contents[-1] == kernel.content_sha256:
+                    break
+                discard(toolchain.ccache_of_checks())
         if environment and contents[-1] == kernel.content_sha256:
             self._cache.mark_checked(kernel)
         return Remade(tuple(contents), by_ccache=bool(environment))
@@ -328,8 +330,9 @@ class KernelBuilder:
         environment = self._ccache(places) if chosen.cached else {}
         return Make(places, variables, self._jobs, deadline, environment, self._settings.sandbox), applied
 
-    def _ccache(self, places: BuildPlaces, *, anew: bool = False) -> dict[str, str]:
-        return toolchain.ccache_environment(places.run_dir, anew=anew, sandboxed=self._settings.sandbox)
+    def _ccache(self, places: BuildPlaces, *, anew: bool = False, checks: bool = False) -> dict[str, str]:
+        sandboxed = self._settings.sandbox
+        return toolchain.ccache_environment(places.run_dir, anew=anew, sandboxed=sandboxed, checks=checks)
 
     @property
     def _compiler(self) -> Compiler:

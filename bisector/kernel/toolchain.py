@@ -199,15 +199,18 @@ def header_found(name: str) -> bool:
     return process.run(argv, deadline_s=_DEADLINE_S, stdin="", check=False).exit_status == 0
 
 
-def ccache_environment(base: Path, *, anew: bool = False, sandboxed: bool = False) -> dict[str, str]:
+def ccache_environment(
+    base: Path, *, anew: bool = False, sandboxed: bool = False, checks: bool = False
+) -> dict[str, str]:
     """The variables for a build below ``base``, to which ccache takes paths relative: another run's objects are hits.
 
-    ``sandboxed`` builds have a cache of their own. Where a person's cannot be written nothing is kept. With ``anew``
-    nothing kept is believed, and what is compiled takes its place. Raises :class:`InfraError` when ccache does not
-    answer.
+    ``sandboxed`` builds have a cache of their own, and so have those that are ``checks`` of others. Where a person's
+    cannot be written nothing is kept. With ``anew`` nothing kept is believed, and what is compiled takes its place.
+    Raises :class:`InfraError` when ccache does not answer.
     """
-    directory = sandboxed_ccache() if sandboxed else Path(_ccache_setting("cache_dir"))
-    if not sandboxed and not os.access(nearest(directory), os.W_OK | os.X_OK):
+    own = ccache_of_checks() if checks else sandboxed_ccache() if sandboxed else None
+    directory = own or Path(_ccache_setting("cache_dir"))
+    if own is None and not os.access(nearest(directory), os.W_OK | os.X_OK):
         return dict(_CCACHE_DISABLED)
     return {
         **_NO_CCACHE_SETTINGS,
@@ -228,6 +231,11 @@ def sandboxed_ccache() -> Path:
     objects names, and an object that a tree has put there could come to be part of a program of the person's.
     """
     return cache_home() / _CCACHE
+
+
+def ccache_of_checks() -> Path:
+    """Where builds that check others keep what they compiled: no other build reads it, or writes there."""
+    return cache_home() / f"{_CCACHE}-of-checks"
 
 
 def _commands() -> Iterator[str]:

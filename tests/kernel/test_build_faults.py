@@ -2,15 +2,18 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.subject import Remade
+from bisector.core.subject import Kernel, Remade
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import process
+from bisector.host.files import discard
 from bisector.kernel import make, toolchain
 from tests.kernel.bench import SETTINGS, Bench, ccache_in, compiler_that, recalled, slow_compiler
 from tests.kernel.fake_tree import FRAGMENT, edit, iops_of, set_iops, spoil
@@ -263,6 +266,42 @@ def test_what_was_forged_where_objects_are_kept_does_not_come_of_its_sources_fro
     assert "builds kernels in another way" in bench.builder.remade(other, bench.places).why_not
 
 
-def _ccache_hits() -> int:
-    statistics = process.run(["ccache", "--print-stats"], deadline_s=10).stdout
+def test_what_a_check_compiled_is_believed_by_the_next_run_s_check_until_it_is_not_as_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler that makes other code once: of that ccache knows nothing."""
+    ccache_in(tmp_path, monkeypatch)
+    odd, once = tmp_path / "odd-cc", tmp_path / "once"
+    odd.write_text(f'#!/bin/sh\ncase $* in *dcache.c*) [ ! -e {once} ] || exec gcc -DODD "$@";; esac\nexec gcc "$@"\n')
+    odd.chmod(0o755)
+    tmp_path.chmod(0o755)
+    of_checks = {"CCACHE_DIR": str(toolchain.ccache_of_checks())}
+
+    def run(name: str) -> tuple[Kernel, Remade]:
+        (tmp_path / name).mkdir()
+        bench = Bench(tmp_path / name)
+        bench.settings = replace(bench.settings, compilers=(str(odd),))
+        source = bench.source / "fs/dcache.c"
+        source.write_text(f"{source.read_text()}\n#ifdef ODD\nint odd(void) {{ return 1; }}\n#endif\n")
+        kernel = bench.build()
+        bench.builds += 1
+        return kernel, bench.builder.remade(kernel, bench.places)
+
+    first, remade = run("first")
+    assert remade == Remade((first.content_sha256,))
+    assert (_ccache_hits(), _ccache_hits(of_checks)) == (0, 0)
+    second, again = run("second")
+    assert (second.content_sha256, again) == (first.content_sha256, remade)
+    hits = _ccache_hits()
+    assert _ccache_hits(of_checks) == hits > 0
+    once.touch()
+    discard(toolchain.sandboxed_ccache())
+    odd_one, remade = run("third")
+    assert remade == Remade((first.content_sha256, odd_one.content_sha256))
+    assert odd_one.content_sha256 != first.content_sha256
+    assert not toolchain.ccache_of_checks().exists()
+
+
+def _ccache_hits(environment: Mapping[str, str] = MappingProxyType({})) -> int:
+    statistics = process.run(["ccache", "--print-stats"], deadline_s=10, env=environment).stdout
     return sum(int(n) for n in re.findall(r"^(?:direct|preprocessed)_cache_hit\s+(\d+)", statistics, re.MULTILINE))
