@@ -90,7 +90,7 @@ SETUPS = (
         _words(
             "ssd", "12s", *_own("buffered-reads"), "--file-size", "192MiB", **{"storage.ssd.iops_limit": "100"},
         ), 45.0,
-        ("window-of-32k", "disks-read-8k-ahead"), ("window-of-32k", "disks-read-8k-ahead"),
+        ("window-of-24k", "disks-read-8k-ahead"), ("window-of-24k", "disks-read-8k-ahead"),
     ),
     Setup(
         "buffered writes", Family.FILES,
