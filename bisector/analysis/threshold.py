@@ -260,6 +260,8 @@ def given(score: float, ends: Ends) -> Threshold:
 def _comparison(ends: Ends, min_ratio: float) -> str:
     if ends.old == ends.new:
         return "there is no difference to bisect"
+    if ends.gain < 1 and min_ratio <= 1:
+        return f"{1 / ends.gain:.2f} times, in the other direction than expected"
     needed = f"where {min_ratio:g} times {'as expected ' if ends.expected is not None else ''}are needed"
     if ends.gain < 1:
         return f"{1 / ends.gain:.2f} times in the other direction, {needed}"

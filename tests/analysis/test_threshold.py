@@ -106,6 +106,12 @@ def test_swapped_ends_get_a_hint_where_a_direction_is_expected(
     assert "--expect" in caught.value.hint
 
 
+def test_where_any_factor_will_do_none_is_called_for() -> None:
+    with pytest.raises(EndsDoNotReproduce, match=r": 1\.10 times, in the other direction than expected$") as caught:
+        from_scores(ends(1100, 1000, UP), {}, 1)
+    assert "swapped" in caught.value.hint
+
+
 def test_a_little_in_the_wrong_direction_is_not_swapped() -> None:
     with pytest.raises(EndsDoNotReproduce) as caught:
         from_scores(ends(1100, 1000), {}, 2)
