@@ -1,4 +1,4 @@
-"""What is built before anybody measures it, where several hosts share a search; pure.
+"""What is built before anybody measures it, where several hosts share a search, or a CPU is left here; pure.
 
 A kernel that was built on one host travels to the others, and a build leaves sources and objects behind from which the
 next one is faster. So both ends are built as jobs of their own, each once; a host that would have to build an end that
@@ -27,8 +27,11 @@ def is_awaited(facts: Facts, sha: str) -> bool:
 def before_end(facts: Facts, end: Commit) -> Submit | Wait | None:
     """What comes before the trial of an end on this host; None where its trial may begin.
 
-    A host on which something failed last makes the trial at once: what follows on a trial that fails is settled.
+    A host on which something failed last makes the trial at once: what follows on a trial that fails is settled. So
+    does one that builds ahead for itself: the trial has the kernel as soon as it is there.
     """
+    if facts.task.crew.builds_here:
+        return None
     if is_awaited(facts, end.sha):
         return _meanwhile(facts)
     if not _shares_kernels(facts) or facts.is_in_flight(end.sha) or not _is_to_build(facts, end.sha):
@@ -43,10 +46,13 @@ def for_builder(facts: Facts) -> Instruction:
         return SetAside(facts.host, failures[-1])
     if (first := settle_compilers(facts)) is not None or facts.task.aim is Aim.BASELINES:
         return first or Wait()
+    crew = facts.task.crew
     for end in facts.task.ends:
         if not facts.is_in_flight(end.sha) and not is_awaited(facts, end.sha) and _is_to_build(facts, end.sha):
-            return _build(facts, end, "an end, for all hosts")
-    return _ahead(facts, max(1, facts.task.crew.measuring, len(facts.hosts)))
+            return _build(facts, end, "an end" if crew.builds_here else "an end, for all hosts")
+    if crew.builds_here:  # for either outcome of each trial that is under way
+        return _ahead(facts, 2 * crew.guests)
+    return _ahead(facts, max(1, crew.measuring, len(facts.hosts)))
 
 
 def recorded(attempt: Attempt, request: BuildRequest) -> Record:

@@ -10,7 +10,7 @@ from bisector.bisect.facts import Crew
 from bisector.bisect.git_side import Kin, Kinship
 from bisector.config import Settings
 from bisector.core.events import Listener
-from bisector.executor.at_once import AtOnce, guests_at_once
+from bisector.executor.at_once import AtOnce, guests_at_once, has_cpu_left
 from bisector.executor.base import Executor
 from bisector.executor.local import local_executor
 from bisector.git.repository import Repository
@@ -34,16 +34,21 @@ class Equipment:
 
 @dataclass(slots=True)
 class Places:
-    """What people are told the guests of a host are called, of which so many measure at a time; one has no name."""
+    """What people are told the guests of a host are called, of which so many measure at a time.
+
+    One alone has no name, unless it is ``named`` since something else is told of, too.
+    """
 
     count: int = 1
+    named: bool = False
     _taken: dict[int, str] = field(default_factory=dict, init=False)
 
     @property
     def free(self) -> str:
         """The name of the next guest."""
-        names = (f"guest {number}" for number in range(1, self.count + 1)) if self.count > 1 else iter(())
-        return next((name for name in names if name not in self._taken.values()), "")
+        names = (f"guest {number}" for number in range(1, self.count + 1))
+        is_named = self.named or self.count > 1
+        return next((name for name in names if is_named and name not in self._taken.values()), "")
 
     def take(self, id_: int) -> None:
         """Give the next guest to what was submitted under a number."""
@@ -58,6 +63,9 @@ class Places:
         return self._taken.get(id_, "")
 
 
+# What people are told the CPU that builds ahead is called, where no guest needs it.
+_BUILDER = "builder"
+
 Equip = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[Equipment]]
 
 
@@ -67,8 +75,9 @@ def here(settings: Settings, run_dir: Path, repository: Repository, tell: Listen
     with local_executor(settings, run_dir, repository, tell) as local:
         kin = Kinship(Trees(repository), local.bench.builder, settings.bisect.first_parent)
         guests = guests_at_once(settings)
-        if guests == 1:
+        builders = (_BUILDER,) if has_cpu_left(settings, guests) else ()
+        if guests == 1 and not builders:
             yield Equipment(local, kin)
             return
-        with AtOnce(local, guests) as executor:
-            yield Equipment(executor, kin, crew=Crew(guests=guests))
+        with AtOnce(local, guests, *builders) as executor:
+            yield Equipment(executor, kin, crew=Crew(builders=frozenset(builders), guests=guests))

@@ -47,12 +47,18 @@ class Aim(StrEnum):
 class Crew:
     """The hosts that a person has named: how many are to measure, and those that only build.
 
-    On this host, where nobody named any, so many ``guests`` measure at the same time.
+    On this host, where nobody named any, so many ``guests`` measure at the same time, and a builder is a CPU that none
+    of them needs.
     """
 
     measuring: int = 0
     builders: frozenset[str] = frozenset()
     guests: int = 1
+
+    @property
+    def builds_here(self) -> bool:
+        """Whether what builds ahead is this host, which measures alone."""
+        return bool(self.builders) and not self.measuring
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,13 +308,15 @@ class Facts:
     def subjects_in_flight(self) -> tuple[Subject, ...]:
         """What the search has under way, measured or built for it: neither ends, nor the disks alone.
 
-        A kernel that is being built is chosen when it is there: until then, others tell more beside it.
+        A kernel that another host is building is chosen when it is there: until then, others tell more beside it. On
+        this host a trial of it has the kernel sooner than one of another commit.
         """
         ends, found = {end.sha for end in self.task.ends}, list[Subject]()
         for one in self.recorded.in_flight:
             submit = self.in_flight.get(one.id)
             is_wanted = one.id in self.in_flight and one.id not in self.heard.cancelled
-            is_searched = one.submitted.work is Work.TRIAL or one.id in self.builds_in_flight
+            is_build = one.id in self.builds_in_flight and not self.task.crew.builds_here
+            is_searched = one.submitted.work is Work.TRIAL or is_build
             if not is_wanted or not is_searched or one.submitted.sha in ends:
                 continue
             if submit is not None and isinstance(submit.request, TrialRequest):
@@ -331,7 +339,8 @@ class Facts:
     @property
     def kept(self) -> frozenset[str]:
         """The hashes of commits whose kernels need no build: of the range as it began, and all that was built since."""
-        return self.answer(KeptKernels(self.recorded.compilers)) | self.recorded.built
+        soon = self.builds_in_flight.values() if self.task.crew.builds_here else ()
+        return self.answer(KeptKernels(self.recorded.compilers)) | self.recorded.built | frozenset(soon)
 
     @property
     def words(self) -> tuple[str, str]:

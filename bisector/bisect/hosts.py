@@ -77,7 +77,7 @@ def follow_up(facts: Facts, attempts: Sequence[Attempt], after: After) -> Iterat
 
 def told_by_host(facts: Facts, submit: Submit) -> Submit:
     """A submission of which people are told where it is, if there are several hosts."""
-    if not facts.is_shared and not facts.task.crew.builders:
+    if not facts.is_shared and (facts.task.crew.builds_here or not facts.task.crew.builders):
         return submit
     events = (event if isinstance(event, OnHost) else OnHost(facts.host, event) for event in submit.tell)
     return replace(submit, tell=tuple(events))

@@ -73,7 +73,8 @@ class Bisection:
     _recorded: tuple[Moment, Recorded] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._places = Places(self.task.crew.guests)
+        crew = self.task.crew
+        self._places = Places(crew.guests, named=crew.builds_here)
 
     def run(self) -> Done:
         """Go on until there is what was asked for.
@@ -134,7 +135,8 @@ class Bisection:
         else:
             self.executor.submit(Job(id_, request), submit.host)
         self._in_flight[id_], self._since_s[id_] = submit, time.monotonic()
-        self._places.take(id_)
+        if submit.host not in self.task.crew.builders:
+            self._places.take(id_)
         if submit.because is not None:
             self._heard = replace(self._heard, chose_by=submit.because)
 

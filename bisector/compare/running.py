@@ -64,7 +64,8 @@ class Comparison:
     _places: Places = field(init=False)
 
     def __post_init__(self) -> None:
-        self._places = Places(self.equipment.crew.guests)
+        crew = self.equipment.crew
+        self._places = Places(crew.guests, named=crew.builds_here)
         self._standing = Standing(self.plan.setups[0].settings.retries)
 
     def run(self) -> Done:
@@ -207,7 +208,8 @@ class Comparison:
         id_ = self.store.add(submitted)
         self.equipment.executor.submit(Job(id_, request), submitted.host)
         self._given[id_] = _Given(submitted, work)
-        self._places.take(id_)
+        if submitted.host not in self.equipment.crew.builders:
+            self._places.take(id_)
 
     def _kernel(self, blocks: Blocks, arm: int) -> Kernel | None:
         """What was measured of an arm, with the .config that this run keeps, if there is one."""

@@ -8,6 +8,7 @@ A job under way is ended from within, by what it tells: each stage and each samp
 in a job that nobody needs any more. What would not tell anything for long is ended with the executor.
 """
 
+import os
 import queue
 import threading
 import time
@@ -38,6 +39,11 @@ OTHERS_LOOK_S = 0.2  # longer than other runs take from one look at the turn to 
 def guests_at_once(settings: Settings) -> int:
     """How many guests measure at the same time on this host: as asked for, or as its CPUs and its memory allow."""
     return settings.machine.guests or max(1, room_for_counted(settings.machine, settings.storage))
+
+
+def has_cpu_left(settings: Settings, guests: int) -> bool:
+    """Whether this host has a CPU that so many guests leave, and that may be at work beside their runs."""
+    return settings.machine.is_counted and len(os.sched_getaffinity(0)) > guests
 
 
 @dataclass
@@ -85,17 +91,20 @@ class SharedTurn:
 class AtOnce:
     """An :class:`bisector.executor.base.Executor` that has ``local`` do so many jobs at the same time.
 
-    A context manager, behind which no job is under way.
+    With a ``builder`` it is a host of that name, too, which takes one job at a time beside these. A context manager,
+    behind which no job is under way.
     """
 
     local: LocalExecutor
     count: int
+    builder: str = ""
     _turn: SharedTurn = field(init=False)
     _news: "queue.SimpleQueue[News | BaseException]" = field(default_factory=queue.SimpleQueue, init=False)
     _heard: deque[News | BaseException] = field(default_factory=deque, init=False)
     _waiting: deque[Job] = field(default_factory=deque, init=False)
     _threads: dict[int, threading.Thread] = field(default_factory=dict, init=False)
     _needless: set[int] = field(default_factory=set, init=False)
+    _of_builder: set[int] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._turn = SharedTurn(self.local.own_turn)
@@ -116,13 +125,22 @@ class AtOnce:
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """The name of this host, while it may be given another job."""
-        return (host_id(),) if len(self._threads) < self.count else ()
+        """The name of this host, while it may be given another job, and that of its builder."""
+        free = (self._has_room, host_id()), (bool(self.builder) and not self._of_builder, self.builder)
+        return tuple(name for is_free, name in free if is_free)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._threads.keys() - self._of_builder) < self.count
 
     def submit(self, job: Job, host: str = "") -> None:
         """Begin it, or keep it until another one has ended."""
-        self._waiting.append(job)
-        self._begin()
+        if host and host == self.builder:
+            self._of_builder.add(job.id)
+            self._start(job, host)
+        else:
+            self._waiting.append(job)
+            self._begin()
 
     def next(self) -> News:
         """Wait for the next news; what is no trouble of a job's, a bug, is raised."""
@@ -135,6 +153,7 @@ class AtOnce:
         if not isinstance(news, Progress):
             self._threads.pop(news.id).join()
             self._needless.discard(news.id)
+            self._of_builder.discard(news.id)
             self._begin()
         return news
 
@@ -163,23 +182,25 @@ class AtOnce:
         return self.local.compilers()
 
     def _begin(self) -> None:
-        while self._waiting and len(self._threads) < self.count:
-            job = self._waiting.popleft()
-            thread = threading.Thread(target=self._do, args=(job,), name=f"job {job.id}", daemon=True)
-            self._threads[job.id] = thread
-            thread.start()
+        while self._waiting and self._has_room:
+            self._start(self._waiting.popleft(), host_id())
 
-    def _do(self, job: Job) -> None:
+    def _start(self, job: Job, host: str) -> None:
+        thread = threading.Thread(target=self._do, args=(job, host), name=f"job {job.id}", daemon=True)
+        self._threads[job.id] = thread
+        thread.start()
+
+    def _do(self, job: Job, host: str) -> None:
         bench = replace(self.local.bench, tell=partial(self._tell, job.id))
         local = LocalExecutor(bench, self._turn)
         try:
-            news = cancelled(job, host_id()) if job.id in self._needless else ended(job, host_id(), local.work)
+            news = cancelled(job, host) if job.id in self._needless else ended(job, host, local.work)
         except Interrupted:
-            news = cancelled(job, host_id())
+            news = cancelled(job, host)
         except BaseException as error:  # noqa: BLE001 - raised where the news are asked for
             self._news.put(error)
             return
-        self._news.put(cancelled(job, host_id()) if job.id in self._needless else news)
+        self._news.put(cancelled(job, host) if job.id in self._needless else news)
 
     def _tell(self, id_: int, event: Event) -> None:
         if id_ in self._needless:

@@ -9,6 +9,7 @@ import pytest
 
 from bisector.bisect.facts import Crew
 from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost
+from bisector.core.events import OnHost
 from bisector.core.subject import Commit, Compiler
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.core.verdict import State
@@ -121,6 +122,43 @@ def test_one_host_alone_builds_nothing_that_it_does_not_measure(line: Lab) -> No
     fleet = sharing(line, "one")
     assert line.found(line.bisect(fleet)) == CULPRIT
     assert not fleet.of("one", BuildRequest)
+
+
+@dataclass
+class Quick(Sharing):
+    """A build takes less time than any trial."""
+
+    def next(self) -> News:
+        trials = {name: job for name, job in self.open.items() if name != "builder"}
+        if len(trials) == len(self.open):
+            return super().next()
+        self.open = {"builder": self.open["builder"]}
+        try:
+            return super().next()
+        finally:
+            self.open |= trials
+
+
+def test_a_cpu_that_no_guest_needs_builds_ahead_for_either_outcome(line: Lab) -> None:
+    line.crew = Crew(builders=frozenset({"builder"}))
+    fleet = Quick({name: bench(line) for name in (fakes.HOST, "builder")})
+    assert line.found(line.bisect(fleet)) == CULPRIT
+    assert not fleet.of("builder", TrialRequest)
+    assert not fleet.of(fakes.HOST, BuildRequest)
+    first, second, *searched = (line.names.get(sha, "") for sha in fleet.of(fakes.HOST, TrialRequest))
+    assert (first, second) == ("c0", "c64")
+    built = {line.names[sha] for sha in fleet.of("builder", BuildRequest)}
+    assert {name for name in searched if name} <= built  # without NEW as it is without the suspect
+    assert {one.host for one in line.events if isinstance(one, OnHost)} == {"guest 1", "builder"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_guest_waits_for_the_kernel_that_it_needs_and_that_is_being_built(line: Lab, seed: int) -> None:
+    line.crew = Crew(builders=frozenset({"builder"}))
+    fleet = sharing(line, fakes.HOST, "builder", order=seed)
+    assert line.found(line.bisect(fleet)) == CULPRIT
+    assert not fleet.of(fakes.HOST, BuildRequest)
+    assert [line.names[sha] for sha in fleet.of(fakes.HOST, TrialRequest)[:2]] == ["c0", "c64"]
 
 
 @pytest.mark.parametrize("which", [CULPRIT, "c0"])

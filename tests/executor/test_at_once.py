@@ -13,7 +13,7 @@ from bisector.core.errors import AttemptCancelled
 from bisector.core.events import Note
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial
-from bisector.executor.at_once import AtOnce, SharedTurn, guests_at_once
+from bisector.executor.at_once import AtOnce, SharedTurn, guests_at_once, has_cpu_left
 from bisector.executor.base import Failed, Finished, Job, Progress
 from bisector.executor.local import LocalExecutor
 from bisector.git.source_tree import SourceTree
@@ -86,6 +86,21 @@ def test_what_is_cancelled_ends_while_the_other_goes_on(executor: tuple[AtOnce, 
     assert isinstance(ends(made, 1)[1], Finished)
 
 
+def test_a_builder_is_a_host_of_its_own_beside_the_guests(executor: tuple[AtOnce, threading.Event]) -> None:
+    made, may_end = executor
+    made.builder, (host,) = "builder", made.idle
+    assert {*made.idle} == {host, "builder"}
+    made.submit(job(1), host)
+    made.submit(job(2), "builder")
+    assert {*made.idle} == {host}
+    made.submit(job(3), host)
+    assert not {*made.idle}
+    may_end.set()
+    found = ends(made, 3)
+    assert {id_: one.host for id_, one in found.items()} == {1: host, 2: "builder", 3: host}
+    assert {*made.idle} == {host, "builder"}
+
+
 def test_nothing_is_under_way_behind_it(executor: tuple[AtOnce, threading.Event]) -> None:
     made, _ = executor
     made.submit(job(1))
@@ -134,3 +149,4 @@ def test_as_many_guests_as_the_host_has_room_for(monkeypatch: pytest.MonkeyPatch
     for available, guests in ((1 << 40, 4), (8 << 30, 2), (1 << 30, 1)):
         monkeypatch.setattr("bisector.vm.accelerator.available_memory_bytes", lambda there=available: there)
         assert (guests_at_once(counted), guests_at_once(at_host)) == (guests, 1)
+        assert (has_cpu_left(counted, guests), has_cpu_left(at_host, 1)) == (guests < 4, False)
