@@ -10,7 +10,18 @@ import pytest
 from bisector.bisect import builds, by_bayes
 from bisector.bisect.facts import Aim, Crew, Facts, Heard
 from bisector.bisect.hosts import once_all_has_ended
-from bisector.bisect.instructions import Attempt, Cancel, Done, Installed, KeptKernels, Record, SetAside, Submit, Wait
+from bisector.bisect.instructions import (
+    Attempt,
+    Cancel,
+    CommitsOf,
+    Done,
+    Installed,
+    KeptKernels,
+    Record,
+    SetAside,
+    Submit,
+    Wait,
+)
 from bisector.bisect.step import step
 from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, InfraError
 from bisector.core.events import BuildEnded, BuildStarted, Note, OnHost
@@ -18,6 +29,7 @@ from bisector.core.subject import Commit
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished
+from bisector.git.ranges import Ground
 from bisector.search.decision import Answer, Hold
 from bisector.search.decision import Ending as Ends
 from bisector.search.fit import Fit
@@ -155,6 +167,16 @@ def test_at_the_end_of_a_budget_trials_are_waited_for_and_builds_are_not() -> No
     assert once_all_has_ended(there, done) == Cancel(4)
     cancelled = replace(there, heard=replace(HEARD, cancelled=frozenset({4})))
     assert once_all_has_ended(cancelled, done) == Wait()
+
+
+@pytest.mark.parametrize(("crew", "is_there"), [(CREW, False), (Crew(builders=frozenset({"builder"})), True)])
+def test_on_one_host_a_kernel_that_is_being_built_is_as_good_as_there(crew: Crew, *, is_there: bool) -> None:
+    """Else it is under way for another host, and others tell more beside it."""
+    ground = cast("Ground", SimpleNamespace(numbers={INNER.sha: 5}))
+    there = known(in_flight=(at_work(3, Work.BUILD, INNER, "builder"),))
+    heard = replace(HEARD, answers={**HEARD.answers, CommitsOf((INNER.sha,)): (INNER,)})
+    there = replace(there, task=replace(GIT, crew=crew, ground=ground), heard=heard)
+    assert (INNER.sha in there.kept, there.subjects_in_flight == ()) == (is_there, is_there)
 
 
 def test_people_are_told_which_host_builds_what() -> None:
