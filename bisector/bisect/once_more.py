@@ -1,4 +1,4 @@
-"""The kernels that an answer rests on are built once more, from nothing, before it is given; pure.
+"""The kernels that an answer rests on are built once more, apart from all others, before it is given; pure.
 
 They were made in a build directory that other trees had used before them, with objects of ccache that others had
 compiled, or came from another machine, and were kept for months. Bad memory may have changed one, or a tree may have
@@ -56,7 +56,9 @@ def _build(facts: Facts, commit: Commit, kernel: Kernel) -> Submit | Record:
     compiler = next((one for one in facts.recorded.compilers if one.identity == kernel.toolchain), None)
     if compiler is None:
         return Record((KernelCheck(commit.sha, kernel.content_sha256, "its compiler is not one of this run's"),))
-    note = Note(f"{commit.short}, on which the answer rests: is its kernel the same when it is built from nothing?")
+    note = Note(
+        f"{commit.short}, on which the answer rests: is its kernel the same when it is built apart from all others?"
+    )
     return Submit(BuildRequest(commit, compiler, measured=kernel), f"once more {commit.sha}", tell=(note,))
 
 

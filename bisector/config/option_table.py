@@ -187,7 +187,7 @@ _FIRST: tuple[Option, ...] = (
            "run make in a sandbox, without network, home directory and other processes; --no-sandbox turns it off",
            flag="--no-sandbox", const="false"),
     Option("kernel.recheck", "kernel.recheck", kinds.boolean(), True,
-           "build the kernels that an answer rests on once more, from nothing, before it is given"),
+           "build the kernels that an answer rests on once more, apart from all others, before it is given"),
     Option("machine.connect", "machine.connect", kinds.text("a libvirt URI such as qemu:///system"), "qemu:///embed",
            "libvirt URI; qemu:///embed runs its driver inside bisector, without a daemon",
            flag="--connect", metavar="URI"),

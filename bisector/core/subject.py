@@ -211,7 +211,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Remade:
-    """The digests of what is loaded of a kernel that was built once more, from nothing.
+    """The digests of what is loaded of a kernel that was built once more, apart from all others.
 
     Of two builds where the first one was not as measured; of none where ``why_not`` says why it cannot be compared.
     They may be of an ``earlier`` run.

@@ -32,7 +32,7 @@ class BuildRequest:
 
     ``settings`` are what it is built with, where those are not the bench's; with ``fragment`` the last of their
     configuration fragments is the subject's own (:class:`bisector.core.subject.Subject`). One that was ``measured`` is
-    built once more, from nothing, and nothing is kept.
+    built once more, apart from all others, and nothing is kept.
     """
 
     commit: Commit

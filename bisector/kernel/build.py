@@ -234,7 +234,7 @@ class KernelBuilder:
         """Build what is checked out, and believe nothing that other builds made; no kernel is kept of it.
 
         That is in a directory that was emptied for it or for another such build, with nothing but these since, and with
-        objects that such builds compiled: ccache keeps them apart. Where what comes of it is not ``kernel``, these are
+        objects that such builds compiled: ccache keeps them apart. Where ``kernel`` does not come of it, these are
         removed, and everything is compiled in an emptied directory. That a kept kernel came of it once more is kept
         with that (:meth:`was_remade`). Raises as :meth:`build` does.
         """
@@ -252,13 +252,14 @@ class KernelBuilder:
                 environment = make.environment and self._ccache(places, anew=anew, checks=not anew)
                 try:
                     contents.append(self._made_once(replace(make, environment=environment)).content_sha256)
-                except KernelFault:
+                except KernelFault as fault:
                     _require_tools(self._wanted)
-                    raise
-                if contents[-1] == kernel.content_sha256:
+                    if anew or not fault.kind.of_compiling:
+                        raise
+                if kernel.content_sha256 in contents:
                     break
                 discard(toolchain.ccache_of_checks())
-        if environment and contents[-1] == kernel.content_sha256:
+        if environment and kernel.content_sha256 in contents:
             self._cache.mark_checked(kernel)
         return Remade(tuple(contents), by_ccache=bool(environment))
 

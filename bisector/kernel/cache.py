@@ -111,7 +111,7 @@ class KernelCache:
             return entries.read_unknown(self.root / key)
 
     def is_checked(self, kernel: Kernel) -> bool:
-        """Whether it is kept, and came of its sources once more when it was built from nothing."""
+        """Whether it is kept, and came of its sources once more when it was built apart from all others."""
         with self._troubles():
             return entries.read_checked(self.root / kernel.key) == kernel.content_sha256
 

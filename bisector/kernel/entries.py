@@ -114,7 +114,7 @@ def read_unknown(directory: Path) -> frozenset[str] | None:
 
 
 def write_checked(directory: Path, content_sha256: str) -> None:
-    """Keep that a kernel of this content came of its sources once more, built from nothing; raises ``OSError``."""
+    """Keep that a kernel of this content came of its sources once more, apart from all others; raises ``OSError``."""
     new = directory / f"{_CHECKED}.new"
     _write_record(new, {"schema": _SCHEMA, "content_sha256": content_sha256})
     _sync(new)

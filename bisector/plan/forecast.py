@@ -231,7 +231,7 @@ def _refused(asked: Asked, inputs: Inputs) -> bool:
 
 
 def _once_more_s(asked: Asked, inputs: Inputs) -> float:
-    """The answer's kernel is built from nothing at the end; after it its parent's, and by Bayes a changed end's."""
+    """The answer's kernel is built in an empty directory; after it its parent's, and by Bayes a changed end's."""
     if not asked.settings.kernel.recheck:
         return 0.0
     others = {Strategy.BAYES: 2, Strategy.GIT: 1}[asked.strategy]

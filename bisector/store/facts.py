@@ -106,7 +106,7 @@ class BuildTry:
 
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
-    """A kernel that was measured was built once more, from nothing, and what is loaded of it has the same digest.
+    """A kernel that was measured was built once more, apart from all others: what is loaded has the same digest.
 
     ``why_not`` says why that cannot be told, and is empty where it can.
     """

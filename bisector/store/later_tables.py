@@ -78,7 +78,7 @@ ERAS = """CREATE TABLE eras (
 CLOCK = {"clock": "TEXT NOT NULL DEFAULT 'host'"}
 # How the runs that fill a cache were to end.
 FILL = {"fill": "TEXT NOT NULL DEFAULT 'whole'"}
-# A kernel that was built once more, from nothing, is the one that was measured; or why that cannot be told.
+# A kernel that was built once more, apart from all others, is the one that was measured; or why that cannot be told.
 KERNEL_CHECKS = """CREATE TABLE kernel_checks (
     id INTEGER PRIMARY KEY,
     at TEXT NOT NULL,

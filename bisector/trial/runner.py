@@ -219,14 +219,14 @@ class _Course:
             return builder.build(commit.tree, places, bench.source.trees)
 
     def build_once_more(self, measured: Kernel) -> Remade:
-        """The kernel of the request's compiler, from nothing, unless it was that in an earlier run."""
+        """The kernel of the request's compiler, built apart from all others, unless it was that in an earlier run."""
         builder = self._builder.using(*self.request.compilers)
         if (known := builder.was_remade(measured)) is not None:
             return known
         with self._one_builds():
             self._enter(Stage.CHECKOUT)
             source = self.bench.source.checkout(self.request.commit)
-            self._enter(Stage.BUILD, "once more, from nothing")
+            self._enter(Stage.BUILD, "once more, apart from all others")
             places = BuildPlaces(source, self.bench.build_dir, self.logs, self.bench.run_dir)
             return builder.remade(measured, places)
 
@@ -375,7 +375,7 @@ def _fault_of_building(bench: Bench, request: TrialRequest, logs: Path) -> Fault
 
 
 def remake(bench: Bench, request: TrialRequest, measured: Kernel, logs: Path) -> Remade | Fault:
-    """What comes of a kernel that was measured, built once more from nothing. Raises as :func:`run_trial`."""
+    """What comes of a kernel that was measured, built once more, apart from all others. Raises as :func:`run_trial`."""
     course = _Course(bench, request, logs)
     try:
         with _ours_told_apart(course):

@@ -15,6 +15,9 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.host import process
 from bisector.host.files import discard
 from bisector.kernel import make, toolchain
+from bisector.kernel.build import KernelBuilder, Trees
+from bisector.kernel.make import Make
+from bisector.kernel.product import Product
 from tests.kernel.bench import SETTINGS, Bench, ccache_in, compiler_that, recalled, slow_compiler
 from tests.kernel.fake_tree import FRAGMENT, edit, iops_of, set_iops, spoil
 
@@ -300,6 +303,26 @@ def test_what_a_check_compiled_is_believed_by_the_next_run_s_check_until_it_is_n
     assert remade == Remade((first.content_sha256, odd_one.content_sha256))
     assert odd_one.content_sha256 != first.content_sha256
     assert not toolchain.ccache_of_checks().exists()
+
+
+def test_a_check_that_does_not_build_compiles_everything_before_that_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what is wrong with the objects of earlier checks would stop each search from now on."""
+    ccache_in(tmp_path, monkeypatch)
+    (tmp_path / "run").mkdir()
+    bench = Bench(tmp_path / "run")
+    kernel, once, made = bench.build(), KernelBuilder._made_once, list[str]()
+
+    def fails_first(self: KernelBuilder, make: Make, tree: str = "", trees: Trees | None = None) -> Product:
+        made.append(make.environment.get("CCACHE_RECACHE", ""))
+        if len(made) == 1:
+            raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, "ld: dcache.o: file not recognized")
+        return once(self, make, tree, trees)
+
+    monkeypatch.setattr(KernelBuilder, "_made_once", fails_first)
+    assert bench.builder.remade(kernel, bench.places) == Remade((kernel.content_sha256,))
+    assert made == ["", "1"]
 
 
 def _ccache_hits(environment: Mapping[str, str] = MappingProxyType({})) -> int:
