@@ -20,8 +20,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from bisector.analysis.student import p_value, quantile
 from bisector.core.metric import Better
+from bisector.search.student import p_value, quantile
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from bisector.analysis import short_fill, threshold
+from bisector.analysis import short_fill
 from bisector.analysis.early_stop import holds
+from bisector.analysis.ends import Ends, EndsAreTheSame, Threshold, from_scores, given, told_apart
 from bisector.analysis.judgement import (
     Again,
     Evidence,
@@ -28,17 +29,19 @@ from bisector.analysis.judgement import (
     settle,
     unclear,
 )
+from bisector.analysis.levels import Level, levels, other_gaps
+from bisector.analysis.other_metrics import differing
 from bisector.analysis.same_again import SameAgain, repeats
 from bisector.analysis.short_fill import BothWays, ShortFill
 from bisector.analysis.soundness import Soundness
 from bisector.analysis.speed import AtSpeed, Speed, host_speed, speed_of
-from bisector.analysis.threshold import Ends, Level, Threshold, levels, other_gaps
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.core.trial import Fill, Trial, difference
 from bisector.core.verdict import Direction, Terms, Verdict
+from bisector.search.apart import Rule
 
 
 def host_of(trial: Trial) -> str:
@@ -108,7 +111,7 @@ class Judging:
     def reference(self) -> "Judging":
         """Those of the host whose line and levels are shown for all: the first one that measured both ends."""
         hosts = tuple(self.hosts.values())
-        return next((one for one in hosts if len(hosts) == 1 or one._line is not None), (*hosts, self)[0])
+        return next((one for one in hosts if len(hosts) == 1 or one.ends_line is not None), (*hosts, self)[0])
 
     def _home(self, trial: Trial) -> "Judging":
         """The trials of the host that measured this one."""
@@ -166,7 +169,7 @@ class Judging:
     @property
     def direction(self) -> Direction | None:
         """The direction of the change, as expected or as the ends show; None before they are measured."""
-        return self._line.direction if self._line is not None else self.expected
+        return self.ends_line.direction if self.ends_line is not None else self.expected
 
     @property
     def terms(self) -> Terms:
@@ -204,7 +207,7 @@ class Judging:
         """Whether caches that are filled only until they are settled measure the same, on one host."""
         if self.reference is not self:
             return self.reference.short_fill
-        line = self._line.score if self._line is not None else None
+        line = self.ends_line.score if self.ends_line is not None else None
         return short_fill.standing(self.both_ways, line, self.settings.retries.weak_repeats + 1)
 
     @property
@@ -306,26 +309,42 @@ class Judging:
         words = options.terms or Terms.usual(self.expected)
         ends = Ends(self.score(old.trial), self.score(new.trial), self.objective, self.expected, words)
         if old.trial.origin is None:
-            read = (self.scores.get(self.old, []), self.scores.get(self.new, []))
-            if (apart := threshold.told_apart(ends, *read, self._least_ratio)) is None:
+            if (apart := self._told_apart(ends)) is None:
                 return None
             ends = apart
-        if (given := options.threshold_value) is not None:
-            return threshold.given(self.objective.score(given), ends)
-        return threshold.from_scores(ends, self.scores, self._least_ratio)
+        if (line := options.threshold_value) is not None:
+            return given(self.objective.score(line), ends)
+        return from_scores(ends, self.scores)
+
+    def _told_apart(self, ends: Ends) -> Ends | None:
+        """As :func:`told_apart`; where the ends are the same, it says by which other metric they are not."""
+        readings = self.ends_in_turn
+        try:
+            return told_apart(ends, [(is_new, self.score(trial)) for is_new, trial in readings], self._rule)
+        except EndsAreTheSame as error:
+            runs = [(is_new, judged_run(trial)) for is_new, trial in readings]
+            if (other := differing(runs, self.objective)) is None:
+                raise
+            raise EndsAreTheSame(error.message, other) from error
 
     @property
-    def _least_ratio(self) -> float:
-        """By what factor the ends have to differ: where counted time is not exact, as noisy figures have to."""
-        least = self.settings.bisect.min_ends_ratio
-        is_noisy = self.settings.machine.is_counted and not self.is_exact
-        return max(least, threshold.LEAST_FACTOR) if is_noisy else least
+    def _rule(self) -> Rule:
+        return Rule(self.settings.bisect.least_effect, self.settings.bisect.most_pairs)
 
     @cached_property
-    def _line(self) -> Threshold | None:
+    def ends_in_turn(self) -> tuple[tuple[bool, Trial], ...]:
+        """The sound whole trials of both ends that tell something, in the order of measuring: whether of the new one.
+
+        Those of one host; the line comes of their scores.
+        """
+        ends = {self.old: False, self.new: True}
+        return tuple((ends[trial.commit.sha], trial) for trial in self._whole if trial.commit.sha in ends)
+
+    @cached_property
+    def ends_line(self) -> Threshold | None:
         """The line that trials are judged by; None also when the ends do not differ, or are not as expected."""
         if len(self.hosts) > 1:
-            return next((one._line for one in self.hosts.values() if one._line is not None), None)
+            return next((one.ends_line for one in self.hosts.values() if one.ends_line is not None), None)
         try:
             return self.threshold()
         except EndsDoNotReproduce:
@@ -335,14 +354,19 @@ class Judging:
     def scores(self) -> dict[str, list[float]]:
         """The scores of every sound trial of whole runs alone, on one host, by the commit's hash."""
         found: defaultdict[str, list[float]] = defaultdict(list)
-        for n, trial in self.trials:
-            if n in self._told_nothing:
-                continue
-            # The line is found without those whose cache was filled in another way: they are held against it.
-            whole = trial.same_kernel_as is None and trial.is_whole
-            if whole and not self._soundness.unscored(trial) and self._evidence(trial).sound:
-                found[trial.commit.sha].append(self.score(trial))
+        for trial in self._whole:
+            found[trial.commit.sha].append(self.score(trial))
         return dict(found)
+
+    @cached_property
+    def _whole(self) -> tuple[Trial, ...]:
+        """Every sound trial of whole runs that tells something; the line is found without the others.
+
+        Of those whose cache was filled in another way, too: they are held against it.
+        """
+        whole = ((n, one) for n, one in self.trials if one.same_kernel_as is None and one.is_whole)
+        told = (one for n, one in whole if n not in self._told_nothing)
+        return tuple(one for one in told if not self._soundness.unscored(one) and self._evidence(one).sound)
 
     def scores_of(self, shas: Iterable[str]) -> tuple[float, ...]:
         """Those of commits, be it under the names of others with equal kernels, on the host whose levels are shown."""
@@ -357,14 +381,14 @@ class Judging:
     @property
     def other_lines(self) -> tuple[float, ...]:
         """The scores of the other steps between the ends, the widest first; empty while there is but one."""
-        found = self._line
+        found = self.ends_line
         return other_gaps(found.score, found.old, found.new, self.levels) if found is not None else ()
 
     @cached_property
     def line(self) -> float | None:
         """The score of the threshold; None while it is not known, and when the ends are not as expected."""
-        if self._line is not None:
-            return self._line.score
+        if self.ends_line is not None:
+            return self.ends_line.score
         given = self.settings.bisect.threshold_value
         return None if given is None else self.objective.score(given)
 

@@ -1,10 +1,10 @@
 """Both ends, which are measured before anything else, and again until it is known that and how far they are apart."""
 
-import math
+import hashlib
 from statistics import fmean
 
 from bisector.analysis.judgement import Untestable
-from bisector.analysis.threshold import LEAST_FACTOR, MOST_READINGS
+from bisector.analysis.levels import are_far_apart
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import builds
 from bisector.bisect.budget import ends_in_time
@@ -13,9 +13,11 @@ from bisector.bisect.instructions import Outlook, Submit, Tell, Wait
 from bisector.bisect.submission import measure, once
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
+from bisector.core.kinds import percent_text
 from bisector.core.subject import Commit, Subject
 from bisector.core.units import share
 from bisector.core.verdict import Verdict
+from bisector.search.apart import difference, pairs_to_tell
 from bisector.search.calibration import end_to_read
 
 # Two are compared; where each build makes another kernel, and none is kept, no two can be.
@@ -66,7 +68,7 @@ def _unread(facts: Facts) -> Submit | Wait | None:
 def _lie_close(judging: Judging) -> bool:
     """Whether noise by the host's clock might make as much of one kernel."""
     old, new = (judging.scores.get(sha, ()) for sha in (judging.old, judging.new))
-    return not (old and new) or abs(fmean(old) - fmean(new)) < math.log(LEAST_FACTOR)
+    return not (old and new) or not are_far_apart(fmean(old), fmean(new))
 
 
 def the_same_again(facts: Facts) -> Submit | None:
@@ -89,18 +91,31 @@ def the_same_again(facts: Facts) -> Submit | None:
 def _read_again(facts: Facts) -> Submit | Wait:
     """A trial of the end that was read less often, since what was read does not tell the ends apart yet.
 
-    While a reading of each is under way that may tell, another guest measures what the search would begin with.
+    Which one of a pair comes first is drawn by lot, so that nothing which goes with the order is taken for an effect;
+    from the commits, so that the next process draws the same. While a reading of each is under way that may tell,
+    another guest measures what the search would begin with.
     """
     judging = facts.judging
     read = {end.sha: len(judging.scores.get(end.sha, ())) for end in facts.task.ends}
     begun = {sha: count + facts.is_in_flight(sha, facts.host) for sha, count in read.items()}
-    commit, word = min(zip(facts.task.ends, facts.words, strict=True), key=lambda end: begun[end[0].sha])
+    pair = min(begun.values()) + 1
+    drawn = hashlib.sha256(f"{judging.old} {judging.new} {pair}".encode()).digest()[0] % 2
+    ends = tuple(zip(facts.task.ends, facts.words, strict=True))[:: -1 if drawn else 1]
+    commit, word = min(ends, key=lambda end: begun[end[0].sha])
     if begun[commit.sha] > max(min(read.values()), 1):
         return _first_of_search(facts)
     if isinstance(since := judging.since(commit.sha), Untestable):
         raise InfraError(f"the {word} end {commit.short} could not be measured again: {since.why}", "bisector doctor")
-    purpose = f"the {word} end, {read[commit.sha] + 1} of at most {MOST_READINGS}: the ends lie close"
+    purpose = f"the {word} end, {read[commit.sha] + 1}, since the ends lie close{_expected_pairs(judging)}"
     return measure(facts, Subject(commit), purpose, Outlook())
+
+
+def _expected_pairs(judging: Judging) -> str:
+    """How many pairs to expect, by the spread so far, for a person."""
+    seen = difference([(is_new, judging.score(trial)) for is_new, trial in judging.ends_in_turn])
+    needed = None if seen is None else pairs_to_tell(seen.spread, judging.settings.bisect.least_effect)
+    told = percent_text(judging.settings.bisect.least_effect)
+    return "" if needed is None else f"; {needed} pairs tell a change of {told}"
 
 
 def _first_of_search(facts: Facts) -> Submit | Wait:

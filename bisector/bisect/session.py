@@ -1,5 +1,6 @@
 """A run from what was asked to its end of some kind: what ``start``, ``resume`` and a night have in common."""
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +35,9 @@ from bisector.host import process
 from bisector.host.files import discard, our_files, remove_abandoned
 from bisector.host.load import host_id
 from bisector.mail import outbox
-from bisector.plan.experience import experience
+from bisector.plan.effects import effects_of, effects_text
+from bisector.plan.experience import Experience, experience
+from bisector.plan.inputs import noise_of, spread_of
 from bisector.status import from_record
 from bisector.store.comparison import Budget
 from bisector.store.facts import Compilers, Fact, now
@@ -84,7 +87,7 @@ def begun(
     run.
     """
     with Repository.open(asked.repository) as repository:
-        wanted, settings = checked(repository, asked)
+        wanted, settings, commits = checked(repository, asked)
         for sentence in told_beforehand(repository, wanted, settings):
             warn(Finding("range", Grade.WARN, sentence))
         skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
@@ -95,19 +98,25 @@ def begun(
             preflight.check(settings, run.path, warn)
         settings = keep_inputs(settings, run.path)
         row = _row(asked, repository.top, wanted, skips, settings)
-        with _recorded(run, row, asked.inherited, tuple(_known_before(asked, settings))) as store:
+        known = _known(asked, settings)
+        warn(Finding("noise", Grade.INFO, what_changes_take(settings, known, commits)))
+        with _recorded(run, row, asked.inherited, tuple(_known_before(asked, known))) as store:
             Index().add(IndexEntry(str(run.path), str(repository.top), asked.old, asked.new, row.created_at))
             yield run, store
 
 
-def _known_before(asked: Asked, settings: Settings) -> Iterator[Fact]:
+def _known(asked: Asked, settings: Settings) -> Experience:
+    """What earlier runs read here; what is taken over is read by this one, and does not count as read before, too."""
+    own = asked.inherited.measured_in if asked.inherited is not None else frozenset()
+    earlier = [path for entry in Index().entries() if (path := Path(entry.run_dir)).resolve() not in own]
+    return experience(settings, host_id(), earlier)
+
+
+def _known_before(asked: Asked, known: Experience) -> Iterator[Fact]:
     """What is on record from the first moment on: without it a resumed run would never know of it."""
     if asked.budget_s is not None:
         yield Budget(asked.budget_s)
-    # What is taken over is read here, and does not count as read before, too.
-    own = asked.inherited.measured_in if asked.inherited is not None else frozenset()
-    earlier = [path for entry in Index().entries() if (path := Path(entry.run_dir)).resolve() not in own]
-    yield experience(settings, host_id(), earlier).earlier
+    yield known.earlier
     if asked.inherited is not None and asked.inherited.compilers:
         yield Compilers(asked.inherited.compilers)
 
@@ -122,8 +131,18 @@ def _recorded(run: RunDirectory, row: BisectionRow, inherited: Inherited | None,
     return Store.create(run.database, row, trials, taken, facts=facts)
 
 
-def checked(repository: Repository, asked: Asked) -> tuple[Range, Settings]:
-    """The range, and the settings with the very files that a run has: by these earlier trials are told to be alike.
+def what_changes_take(settings: Settings, known: Experience, commits: int) -> str:
+    """What changes of usual sizes take among so many commits at the noise on record, for a person."""
+    counted = settings.machine.is_counted
+    spread, noise = spread_of(known, counted=counted), noise_of(known.earlier, counted=counted)
+    taken = effects_text(effects_of(max(2, commits), spread.value, noise, counted=counted))
+    return f"{math.expm1(spread.value):.1%} ({spread.source}); a change {taken}"
+
+
+def checked(repository: Repository, asked: Asked) -> tuple[Range, Settings, int]:
+    """The range, its number of commits, and the settings with the very files that a run has.
+
+    By these earlier trials are told to be alike.
 
     Raises :class:`UserError` for what this repository cannot give: the range, what the stack needs, a clone for the
     workload; and for words that cannot be terms of git bisect.
@@ -133,12 +152,12 @@ def checked(repository: Repository, asked: Asked) -> tuple[Range, Settings]:
     for end in (old, new):
         repository.check_kernel_tree(end)
     wanted = Range(old, new, asked.settings.bisect.first_parent, repository.from_top(asked.paths))
-    check_range(repository, wanted)
+    commits = check_range(repository, wanted).candidates
     storage = asked.settings.storage
     check_tree(repository, (old, new), storage.stack, storage.layers, asked.settings.further_features)
     check_attributes(repository)
     check_suspects(repository, asked.settings.bisect.suspects, new)
-    return wanted, bundled(asked.settings, repository)
+    return wanted, bundled(asked.settings, repository), commits
 
 
 def told_beforehand(repository: Repository, wanted: Range, settings: Settings) -> Iterator[str]:

@@ -14,9 +14,9 @@ import numpy as np
 
 from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, deciding_rates, guard_s
 from bisector.analysis.judgement import Measured, judged_run
+from bisector.analysis.levels import are_far_apart
 from bisector.analysis.paired import Alike, Counterpart
 from bisector.analysis.short_fill import most_moved
-from bisector.analysis.threshold import LEAST_FACTOR
 from bisector.analysis.verdicts import Judging
 from bisector.core.figures import JobFigures, Run
 from bisector.core.metric import Unit
@@ -46,7 +46,7 @@ def stop_rule(judging: Judging, run_dir: Path, fill: Fill = Fill.WHOLE) -> StopR
     if line is None or workload.full_runs or not objective.definition.live:
         return None
     # How a run begins may differ from the rest of it by more than the small changes do that counted time tells.
-    if judging.settings.machine.is_counted and abs(line.new - line.old) < math.log(LEAST_FACTOR):
+    if judging.settings.machine.is_counted and not are_far_apart(line.old, line.new):
         return None
     threshold = objective.value_of(line.score)
     runtime_s = float(workload.runtime_s)

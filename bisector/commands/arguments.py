@@ -32,7 +32,11 @@ Word = TypeVar("Word", bound=StrEnum)
 NOTIFY = "notify.command"
 # The settings of a search, which mean nothing where none is made.
 OF_A_SEARCH = frozenset(
-    f"bisect.{name}" for name in ("first_parent", "strategy", "suspect", "calibrate", "baselines", "confirm_by")
+    f"bisect.{name}"
+    for name in (
+        *("first_parent", "strategy", "suspect", "calibrate", "baselines", "confirm_by"),
+        *("least_effect", "most_pairs"),
+    )
 ) | {"workload.full_runs"}
 OF_TWO_SIDES = frozenset(("bisect.threshold", "bisect.expect", "bisect.terms"))
 _PERSONS = f"below it counts $XDG_CONFIG_HOME/bisector/{CONFIG_FILE}, for all your runs"

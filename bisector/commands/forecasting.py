@@ -25,7 +25,7 @@ SEARCHES = 30
 def forecast_of(asked: session.Asked, searches: int = SEARCHES, seed: int = 1, hosts: int = 1) -> Forecast:
     """What to expect of a search, from what all known runs took and read on this host; raises as ``start`` does."""
     with Repository.open(asked.repository) as repository:
-        wanted, settings = session.checked(repository, asked)
+        wanted, settings, _ = session.checked(repository, asked)
         known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
         for text in known.unreadable:
             note(f"bisector: passed over {text}")

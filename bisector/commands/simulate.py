@@ -97,6 +97,8 @@ class Simulation(Record, frozen=True, kw_only=True):
     named_rate: Annotated[float, "share of the searches that name a commit"]
     named_right_rate: Annotated[float, "share of these that name the right one; 0 if there are none"]
     left_median: Annotated[float, "median number of candidates of the others; 0 if there are none"]
+    same_rate: Annotated[float, "share of the searches that never begin, as the ends are told to be the same"]
+    noisy_rate: Annotated[float, "share of those that never begin, as the ends are too noisy to be told apart"]
 
 
 def add(verbs: Verbs) -> None:
@@ -200,6 +202,10 @@ def simulate(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _not_begun(summary: Summary) -> str:
+    return f"{summary.same_rate:.1%} as the ends are the same, {summary.noisy_rate:.1%} as they are too noisy to tell"
+
+
 def _check_hosts(arguments: argparse.Namespace) -> None:
     """What several hosts cannot do."""
     if arguments.hosts > 1 and arguments.strategy is Strategy.GIT:
@@ -230,6 +236,7 @@ def _as_text(
         ("set", f"{summary.in_set_rate:.1%} hold the culprit; {summary.set_size_mean:.2f} commits"),
         *([("budget", _reached(arguments.budget, summary))] if arguments.budget is not None else []),
         ("evaluations", f"{summary.evaluations_mean:.1f}, nine of ten at most {summary.evaluations_p90:.0f}"),
+        *([("no search", _not_begun(summary))] if summary.same_rate + summary.noisy_rate else []),
         ("skips", f"{summary.skips_mean:.1f}"),
         ("runs", _RUNS[_stopped(conditions)]),
         ("VM time", f"{summary.vm_hours_mean:.1f} h, nine of ten at most {summary.vm_hours_p90:.1f} h"),

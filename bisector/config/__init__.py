@@ -77,7 +77,8 @@ class BisectSettings:
     threshold: str | None
     expect: Direction | None
     terms: Terms | None
-    min_ends_ratio: float
+    least_effect: float
+    most_pairs: int
     first_parent: bool
     strategy: Strategy
     suspects: tuple[str, ...]

@@ -283,6 +283,12 @@ def _size_of(device: Extent) -> str | int:
     return size_text(device.size_bytes or 0)
 
 
+def _pairs_suffice(settings: Settings) -> Iterator[Problem]:
+    if settings.bisect.calibrate > settings.bisect.most_pairs:
+        sentence = "the ends are not read so often"
+        yield Problem(("bisect.calibrate", "bisect.most_pairs"), sentence, "a smaller --calibrate, or more pairs")
+
+
 def _baselines_fit(settings: Settings, files: Files) -> Iterator[Problem]:
     """One run's files have room on each disk alone."""
     if not settings.bisect.baselines:
@@ -388,6 +394,7 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _workload_fits_stack,
     _image_takes_workload,
     _memory_suffices,
+    _pairs_suffice,
     _deadlines_leave_time,
     _rounds_have_time,
     mail_is_private,

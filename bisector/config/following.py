@@ -29,7 +29,9 @@ _LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
 _LEAST_FILL_S, _FURTHER_ROUNDS = 300.0, 3
 _TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
 _ARTICLE_THRESHOLD = "20000"
-_LEAST_RATIO = 2.0  # between two levels that noise by the host's clock leaves apart
+# Nine of ten regressions that a kernel test robot mailed were larger; in counted time readings of one kernel on a CPU
+# path differ by less than 0.01 %.
+_LEAST_EFFECT, _LEAST_EFFECT_COUNTED = 0.05, 0.0005
 
 
 def _other_cores(chosen: float | None) -> float:
@@ -97,12 +99,12 @@ def _of_clock(values: Mapping[str, Any]) -> dict[str, Any]:
     counted = clock is GuestClock.INSTRUCTIONS
     vcpus = values["machine.vcpus"] or (1 if counted else 2)
     guests = values["machine.guests"] or (None if counted else 1)
-    least = values["bisect.min_ends_ratio"] or (1.0 if counted else _LEAST_RATIO)
+    least = values["bisect.least_effect"] or (_LEAST_EFFECT_COUNTED if counted else _LEAST_EFFECT)
     found: dict[str, Any] = {
         "machine.clock": clock,
         "machine.vcpus": vcpus,
         "machine.guests": guests,
-        "bisect.min_ends_ratio": least,
+        "bisect.least_effect": least,
     }
     if counted and values["machine.accelerator"] is Accelerator.AUTO:
         found["machine.accelerator"] = Accelerator.TCG

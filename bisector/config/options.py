@@ -44,6 +44,11 @@ _LEADING = (
 )
 # What people write for a login that is not to be in a file of settings.
 _SECRETS = frozenset(f"mail.{name}" for name in ("password", "passwd", "pass", "username", "user", "login"))
+# Settings that there were, and what has become of them.
+_GONE = {
+    "bisect.min_ends_ratio": "the ends are read in turn until they are told apart, and bisect.least_effect is the "
+    "smallest change that is looked for: 5% for a factor of 1.05"
+}
 
 T = TypeVar("T")
 
@@ -221,6 +226,8 @@ def refuse_key(key: str, origin: str) -> None:
             f"{origin}: {key} does not belong into settings, which are shown, recorded and passed on",
             "set BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or name a file of mode 600 with mail.login_file",
         )
+    if key in _GONE:
+        raise UserError(f"{origin}: there is no setting {key} any more", _GONE[key])
     if (why := disk_table.objection(key)) is not None:
         raise UserError(f"{origin}: {why}", "for example hdd2")
     keys = by_key()

@@ -144,8 +144,8 @@ class Finding:
 
     @property
     def warning(self) -> str:
-        """The line that is printed when a run begins in spite of it."""
-        return f"warning: {self.name}: {self.what}"
+        """The line that is printed when a run begins in spite of it, or of what changes nothing."""
+        return f"{'' if self.state is Grade.INFO else 'warning: '}{self.name}: {self.what}"
 
 
 def refusal(name: str, error: BisectorError) -> Finding:

@@ -5,6 +5,7 @@ gives and raises :class:`Unfit`; ``from_text`` first turns what was typed on the
 is the inverse of ``read``, in TOML's types.
 """
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from bisector.core import units
 from bisector.core.errors import UserError
 
 AUTO = "auto"
+_PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?) ?%", re.ASCII)
 _MOST = 1 << 62  # bytes, or what else is counted: what the kernel and QEMU take for a number has 63 bits
 _LONGEST_S = 1e9  # a longer wait than anybody's; keeps every duration exact in a float
 
@@ -169,6 +171,24 @@ def duration(minimum_s: float, *, whole: bool = False) -> Kind:
 
     kind = "a duration in whole seconds" if whole else "a duration"
     return Kind(f"{kind} such as 40s, 15min or 1h30m, {minimum_s:g}s or more", read, units.duration_text)
+
+
+def share() -> Kind:
+    """A share above 0 and below 1, or as many per cent."""
+
+    def read(raw: object, _base: Path | None) -> float:
+        if isinstance(raw, str) and (percent := _PERCENT.fullmatch(raw)) is not None:
+            raw = float(percent[1]) / 100
+        if not isinstance(raw, (int, float)) or isinstance(raw, bool) or not 0 < raw < 1:
+            raise Unfit
+        return float(raw)
+
+    return Kind("a share such as 5%, above 0 and below 100%", read, percent_text)
+
+
+def percent_text(value: float) -> str:
+    """A share in per cent, with as many digits as it has: ``5%``, ``0.05%``."""
+    return f"{100 * value:.6g}%"
 
 
 def text(expected: str, *, empty: bool = False) -> Kind:

@@ -220,7 +220,7 @@ def _usual(night: JobNight, measured: Measurement) -> tuple[float, float] | None
     """Where the class is "same" (:func:`bisector.nightly.replay.classify`); a threshold is drawn as itself."""
     if night.reference is None or measured.threshold is not None:
         return None
-    return night.reference.value / measured.min_ratio, night.reference.value * measured.min_ratio
+    return night.reference.value / night.usual, night.reference.value * night.usual
 
 
 def _stretches(limits: Iterable[tuple[datetime, tuple[float, float] | None]], around: timedelta) -> tuple[Stretch, ...]:

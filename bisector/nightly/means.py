@@ -183,7 +183,7 @@ class TipBench:
             sha=target.commit.sha,
             conditions=self.job.conditions,
             threshold=settings.bisect.threshold_value,
-            min_ratio=settings.bisect.min_ends_ratio,
+            min_ratio=1 + settings.bisect.least_effect,
             host=trial.host,
             toolchain=trial.kernel.toolchain if trial.kernel else "",
             value=objective.value(judged_run(sound)) if sound else None,

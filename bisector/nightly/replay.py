@@ -4,9 +4,11 @@ Pure, and the whole memory of a job: a night that was killed at any step leaves 
 night goes on from what they say.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, State
@@ -14,6 +16,13 @@ from bisector.nightly.plan import Wanted
 from bisector.store.nights import BisectionBegun, Concluded, Done, Event, Letter, Measurement, Role, Tip, Trouble
 
 TELLING = (State.FOUND, State.NARROWED)
+
+# A tip has changed where it is farther off than so many deviations of the difference of two tips: three nights of 1,000
+# are by chance, and then the bisection reads both ends in turn before it begins.
+_DEVIATIONS = 3.0
+# While nobody knows how much tips spread, it is twice the least effect that is looked for, 10 % at most, as if that
+# came from so many nights. The newest nights count.
+_UNKNOWN_SPREAD, _UNKNOWN_NIGHTS, _NEWEST = 0.1, 5, 20
 
 
 class Class(StrEnum):
@@ -66,7 +75,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class JobNight:
-    """What became of a job in one night; ``measured`` is its tip, ``measurements`` has tags, too."""
+    """What became of a job in one night; ``measured`` is its tip, ``measurements`` has tags, too.
+
+    Within the factor ``usual`` of the reference the tip is the same.
+    """
 
     night: int
     at: str
@@ -75,6 +87,7 @@ class JobNight:
     measurements: tuple[Measurement, ...] = ()
     klass: Class | None = None
     reference: Reference | None = None
+    usual: float = 1.0
     begun: BisectionBegun | None = None
     concluded: tuple[Concluded, ...] = ()
     trouble: Trouble | None = None
@@ -87,7 +100,8 @@ class Story:
     """All nights of a job, and what follows from them.
 
     ``last`` and ``tag`` are the tip and the tag measured last. ``change`` is one that is not bisected
-    yet, ``open`` a bisection without a conclusion, ``untold`` what was found and not told.
+    yet, ``open`` a bisection without a conclusion, ``untold`` what was found and not told. ``scores`` are those of the
+    tips since the reference that were as usual.
     """
 
     nights: tuple[JobNight, ...] = ()
@@ -98,6 +112,7 @@ class Story:
     open: BisectionBegun | None = None
     untold: tuple[Concluded, ...] = ()
     change: Change | None = None
+    scores: tuple[float, ...] = ()
 
     def knows(self, sha: str, conditions: str) -> bool:
         """Whether this tip was measured last, and there is nothing to gain from doing it again."""
@@ -143,10 +158,13 @@ def _after(story: Story, event: Event) -> Story:
             night = replace(night, measurements=(*night.measurements, measured))
             story = replace(story, tag=measured, reference=_reference(measured) or story.reference, change=None)
         case Measurement() as measured:
-            before, story = story.reference, _tip_measured(story, measured, night.tip)
+            usual, before = usual_factor(measured.min_ratio, story.scores), story.reference
+            story = _tip_measured(story, measured, night.tip, usual)
             compared = None if story.klass in (Class.FIRST, Class.UNTESTABLE) else before
-            measurements = (*night.measurements, measured)
-            night = replace(night, measured=measured, measurements=measurements, klass=story.klass, reference=compared)
+            measurements, klass = (*night.measurements, measured), story.klass
+            night = replace(
+                night, measured=measured, measurements=measurements, klass=klass, reference=compared, usual=usual
+            )
         case BisectionBegun() as begun:
             story = replace(story, open=begun, change=None)
             night = replace(night, begun=begun)
@@ -166,23 +184,39 @@ def _after(story: Story, event: Event) -> Story:
     return replace(story, nights=(*story.nights[:-1], night))
 
 
-def _tip_measured(story: Story, measured: Measurement, tip: Tip | None) -> Story:
+def _tip_measured(story: Story, measured: Measurement, tip: Tip | None, usual: float) -> Story:
     """The class of a tip, and what it changes: a change that nobody wants bisected is believed the second time."""
-    reference, klass = story.reference, classify(measured, story.reference)
+    reference, klass = story.reference, classify(measured, story.reference, usual)
     seen_before = klass is story.klass and story.last is not None and story.last.sha != measured.sha
     story = replace(story, last=measured, klass=klass, change=None)
+    score = () if measured.value is None else (measured.objective.score(measured.value),)
     if klass is Class.FIRST:
-        return replace(story, reference=_reference(measured))
+        return replace(story, reference=_reference(measured), scores=score)
+    if klass is Class.SAME:
+        return replace(story, scores=(*story.scores, *score))
     direction = klass.direction
     if direction is None or reference is None:
         return story
     if tip is not None and direction in Wanted(tip.wanted).directions:
         return replace(story, change=Change(direction, reference, measured))
-    return replace(story, reference=_reference(measured)) if seen_before else story
+    return replace(story, reference=_reference(measured), scores=score) if seen_before else story
 
 
-def classify(measured: Measurement, reference: Reference | None) -> Class:
-    """A value beside its reference: the other side of the threshold, or without one further off than the factor.
+def usual_factor(least: float, scores: Sequence[float]) -> float:
+    """Within which factor a tip is the same: that of the least effect, or of the noise that tips so far have shown.
+
+    Tips differ by what a day's commits do, too; the differences of two that follow each other hold the least of that
+    (J. von Neumann, Annals of Mathematical Statistics 1941, 12:367).
+    """
+    band = math.log(least)
+    unknown = min(2 * band, _UNKNOWN_SPREAD)
+    squares = [(later - earlier) ** 2 / 2 for earlier, later in pairwise(scores[-_NEWEST:])]
+    variance = (_UNKNOWN_NIGHTS * unknown**2 + math.fsum(squares)) / (_UNKNOWN_NIGHTS + len(squares))
+    return math.exp(max(band, _DEVIATIONS * math.sqrt(2 * variance)))
+
+
+def classify(measured: Measurement, reference: Reference | None, usual: float) -> Class:
+    """A value beside its reference: the other side of the threshold, or without one beyond the ``usual`` factor.
 
     Values got otherwise, of another metric or on another host, are not comparable.
     """
@@ -199,7 +233,7 @@ def classify(measured: Measurement, reference: Reference | None) -> Class:
         line = score(measured.threshold)
         return changed if (now > line) is not (then > line) else Class.SAME
     ratio = measured.value / reference.value
-    return Class.SAME if max(ratio, 1 / ratio) < measured.min_ratio else changed
+    return Class.SAME if max(ratio, 1 / ratio) < usual else changed
 
 
 def _alike(measured: Measurement, reference: Reference) -> bool:
@@ -221,7 +255,7 @@ def _concluded(story: Story, concluded: Concluded) -> Story:
     if concluded.new_value is None or old is None:
         return story
     new = replace(old, sha=concluded.new_sha, rev=concluded.new_sha, value=concluded.new_value)
-    return replace(story, reference=new)
+    return replace(story, reference=new, scores=(old.objective.score(new.value),))
 
 
 def _reference(measured: Measurement) -> Reference | None:

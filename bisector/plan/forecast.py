@@ -7,11 +7,14 @@ from typing import Annotated, Literal
 
 from bisector.core.guest_time import GuestTime
 from bisector.core.json_document import SCHEMA, NamedCommit, Record
+from bisector.core.kinds import percent_text
 from bisector.core.subject import Relevance
 from bisector.core.verdict import Strategy
 from bisector.plan.budget import Reach
+from bisector.plan.effects import Detectable, effects_of
 from bisector.plan.experience import Experience
 from bisector.plan.inputs import Asked, Inputs, Quantity, inputs_of
+from bisector.search.apart import Rule
 from bisector.search.levels import OF_COUNTED, OF_HOSTS
 from bisector.search.noise import Earlier, Rates
 from bisector.search.simulate.runs import Result, Summary, search_for, simulate
@@ -74,6 +77,7 @@ class Forecast(Record, frozen=True, kw_only=True):
     spread: Annotated[Quantity, "standard deviation of readings of one kernel, in natural log units"]
     wrong_runs: Annotated[Quantity, "share of the runs of the better side that look like those of the worse one"]
     factor: Annotated[Quantity, "factor between the ends"]
+    effects: Annotated[tuple[Detectable, ...], "what changes of usual sizes take at this noise"]
     clock: Annotated[GuestTime, "what makes the guests' time pass"]
     clock_note: Annotated[
         str | None, "what this clock does not show, or what counted time would do; `null` if there is nothing to say"
@@ -99,6 +103,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         spread=spread,
         durations=inputs.durations,
         expected=OF_COUNTED if asked.settings.machine.is_counted else OF_HOSTS,
+        rule=Rule(asked.settings.bisect.least_effect, asked.settings.bisect.most_pairs),
         guests=asked.guests if asked.strategy is Strategy.BAYES else 1,  # git tries one commit at a time
     )
     summary = Summary.of(_drawn(asked, conditions, known.earlier))
@@ -146,6 +151,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         spread=inputs.spread,
         wrong_runs=inputs.wrong_runs,
         factor=inputs.factor,
+        effects=effects_of(max(2, matter), spread, noise, counted=asked.settings.machine.is_counted),
         clock=asked.settings.machine.time,
         clock_note=asked.settings.machine.time.note(could_count=asked.could_count) or None,
         reach=reach,
@@ -194,10 +200,10 @@ def _of_hosts(shared: Shared) -> Iterator[str]:
 def _warnings(asked: Asked, inputs: Inputs, summary: Summary, least: float) -> Iterator[str]:
     factor = inputs.factor
     if _refused(asked, inputs):
-        needed = asked.settings.bisect.min_ends_ratio
         yield (
-            f"hopeless: the ends measured {apart(factor.value)} times apart, and less than {apart(needed)} is refused:"
-            " choose other ends, or a workload that tells them apart"
+            f"hopeless: the ends measured {apart(factor.value)} times apart, and less than"
+            f" {percent_text(asked.settings.bisect.least_effect)} is not looked for: choose other ends, a workload that"
+            " tells them apart, or a smaller --least-effect"
         )
     elif summary.success_rate < _HOPELESS_BELOW:
         yield (
@@ -226,8 +232,7 @@ def _named(inputs: Inputs) -> tuple[tuple[str, Quantity], ...]:
 
 def _refused(asked: Asked, inputs: Inputs) -> bool:
     """Whether ``start`` would not go on from these ends."""
-    asked_for = asked.settings.bisect
-    return inputs.factor.measured and asked_for.threshold is None and inputs.factor.value < asked_for.min_ends_ratio
+    return inputs.factor.measured and inputs.factor.value < 1 + asked.settings.bisect.least_effect
 
 
 def _once_more_s(asked: Asked, inputs: Inputs) -> float:

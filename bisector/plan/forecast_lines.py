@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import expm1
 
 from bisector.core import units
+from bisector.plan.effects import effects_text
 from bisector.plan.forecast import Forecast, apart
 from bisector.plan.inputs import Quantity
 from bisector.report.terminal import Line, Role, Span, left, wrapped
@@ -58,6 +59,7 @@ def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
     wrong = f"{one.wrong_runs.value:.1%} of the better side's look like the worse side's ({one.wrong_runs.source})"
     yield "wrong runs", wrong, _role(one.wrong_runs)
     yield "the ends", f"{apart(one.factor.value)} times apart ({one.factor.source}){_again(one)}", _role(one.factor)
+    yield "changes", effects_text(one.effects), Role.PLAIN
     if one.clock_note is not None:
         yield "clock", one.clock_note, Role.PLAIN
     found = f"what is at least {apart(one.least_factor)} times apart" if one.least_factor is not None else "nothing"

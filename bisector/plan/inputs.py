@@ -6,6 +6,7 @@ from math import exp, inf
 from statistics import fmean, median
 from typing import Annotated, TypeAlias
 
+from bisector.analysis.levels import LEAST_FACTOR
 from bisector.analysis.settled import is_tried, rule_for
 from bisector.config import Settings
 from bisector.core import units
@@ -159,7 +160,7 @@ def inputs_of(asked: Asked, known: Experience, matter: int, left_s: float = inf)
     if _direction(asked, known) is Direction.REGRESSION:
         old, new = new, old
     counted = settings.machine.is_counted
-    spread, noise = _spread(known, counted=counted), _noise(known.earlier, counted=counted)
+    spread, noise = spread_of(known, counted=counted), noise_of(known.earlier, counted=counted)
     runs_there_are = round(Rules().max_runs * _SHARE_OF_RUNS)
     least = least_factor(max(2, matter), spread.value, noise, miss=1 - Rules().target, runs=runs_there_are)
     return Inputs(
@@ -210,7 +211,8 @@ def _measured(
     return Quantity(of(seconds), f"of {units.plural(len(seconds), what)} here", measured=True)
 
 
-def _spread(known: Experience, *, counted: bool) -> Quantity:
+def spread_of(known: Experience, *, counted: bool) -> Quantity:
+    """By how much readings of one kernel differ: the standard deviation in natural log units."""
     spread = known.spread
     if spread is None and counted:
         return Quantity(_COUNTED_SPREAD, _COUNTED, measured=False)
@@ -220,7 +222,7 @@ def _spread(known: Experience, *, counted: bool) -> Quantity:
     return Quantity(max(spread.deviation, 0.001), of, measured=True)
 
 
-def _noise(earlier: Earlier, *, counted: bool) -> Noise:
+def noise_of(earlier: Earlier, *, counted: bool) -> Noise:
     """Nothing but a kernel as a whole misleads in counted time, as long as no reading there has."""
     return Noise(old_as_new=0.0, new_as_old=0.0) if counted and earlier == Earlier() else earlier.noise
 
@@ -237,10 +239,9 @@ def _factor(asked: Asked, known: Experience, least: float) -> Quantity:
     """By what factor the ends differ, in the direction that is expected."""
     ends = _ends(asked, known)
     if ends is None:
-        not_refused = asked.settings.bisect.min_ends_ratio
-        if asked.settings.machine.is_counted and not_refused < max(_SMALL, least):
+        if asked.settings.machine.is_counted:
             return Quantity(max(_SMALL, least), "assumed: a small change", measured=False)
-        return Quantity(not_refused, "assumed: the least that is not refused", measured=False)
+        return Quantity(max(LEAST_FACTOR, least), "assumed: a large change", measured=False)
     (old, new), objective = ends, asked.settings.bisect.objective
     direction = asked.settings.bisect.expected or Direction.between(old, new)
     values = " and ".join(objective.text(objective.value_of(score)) for score in ends)

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from bisector.analysis.threshold import levels
+from bisector.analysis.levels import levels
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
 from bisector.core.errors import BisectorError

@@ -112,7 +112,9 @@ class Case:
         return found
 
     def commit_for(self, number: int) -> str:
-        """The hash of the commit whose trial is one of this commit's kernel."""
+        """The hash of the commit whose trial is one of this commit's kernel, which may be the old end's."""
+        if number == OLD_END:
+            return self.judging.old
         return self.ground.shas[self._representatives.get(self.ground.shas[number], number)]
 
     # What it takes.
@@ -244,16 +246,16 @@ class Case:
 
     @cached_property
     def _scales(self) -> Mapping[str, Scale]:
-        """The first scores of both ends and the line, for each host that has them; none where a person drew it."""
+        """The scores that told the ends apart and the line, of each host that has them; none where a person drew it."""
         judging, found = self.judging, dict[str, Scale]()
         if judging.settings.bisect.threshold_value is not None:
             return found
         above = judging.direction is not Direction.REGRESSION
         for host, own in judging.hosts.items():
-            first, line = self._first_of_ends(own), judging.line_on(host)
-            if len(first) == len(("old", "new")) and line is not None:
-                old, new = map(judging.score, first)
-                found[host] = Scale((old, new), Line(line, above), OF_COUNTED if own.is_exact else OF_HOSTS)
+            ends, line = own.ends_line, judging.line_on(host)
+            if ends is not None and line is not None:
+                expected = OF_COUNTED if own.is_exact else OF_HOSTS
+                found[host] = Scale((ends.old, ends.new), Line(line, above), expected)
         return found
 
     @staticmethod

@@ -24,8 +24,8 @@ from bisector.analysis.comparison import (
     least_exact_p,
     walsh_median,
 )
-from bisector.analysis.student import p_value, quantile, within
 from bisector.core.metric import Better
+from bisector.search.student import p_value, quantile, within
 
 # Fisher, The Design of Experiments, 1935: Darwin's maize, crossed less self-fertilised, in eighths of an inch.
 DARWIN = np.array([49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48], dtype=np.float64)

@@ -4,9 +4,9 @@ import csv
 
 import pytest
 
+from bisector.analysis.ends import Ends, from_scores
 from bisector.analysis.judgement import classify, score
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.analysis.threshold import Ends, from_scores
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Terms
@@ -63,12 +63,12 @@ def test_the_threshold_of_the_ends_is_told_apart_from_the_persons_by_one_kernel(
     """
     old, new = measured(1, "4.12.0-rc1+"), measured(2, "4.12.0+5518b69b7668")
     ends = Ends(score(old, IOPS), score(new, IOPS), IOPS, None, Terms())
-    of_ends = from_scores(ends, {}, min_ratio=2)
+    of_ends = from_scores(ends, {})
     assert of_ends.direction is Direction.IMPROVEMENT
     assert IOPS.value_of(of_ends.score) == pytest.approx(3828, abs=1)
     assert others(of_ends.score) == ["4.12.0-rc1+4d44ec5ab751"]
     readings = {kernel: [score(measured(order, kernel), IOPS)] for order, kernel, _ in VERDICTS}
-    assert others(from_scores(ends, readings, min_ratio=2).score) == []
+    assert others(from_scores(ends, readings).score) == []
 
 
 def others(line: float) -> list[str]:

@@ -257,21 +257,19 @@ def test_what_is_of_the_run_as_a_whole_is_of_no_job(record: RecordedRun, capsys:
         assert "Figures are" not in said
 
 
-def test_ends_that_do_not_differ_in_a_metric_are_said_to(
-    record: RecordedRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ends_that_lie_close_in_a_metric_are_said_to(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:
     """All runs last the same; the verdicts on record stay what they are."""
     assert run(record, "table", "--json", "--metric", "elapsed") == 0
     whole = valid("table", capsys.readouterr().out)
     assert whole["objective"] == {"metric": "elapsed", "over": "worst", "unit": "s", "better": "lower"}
-    assert whole["seen_again"].startswith("the ends do not differ by elapsed: the old end")
+    assert whole["seen_again"].startswith("by elapsed the ends cannot be told apart: their values lie close")
     assert whole["threshold"] is None
     assert {trial["verdict"] for trial in whole["trials"]} == {"measured", "skip"}
     assert run(record, "report", "--metric", "elapsed") == 0
     assert "means that" not in capsys.readouterr().out  # no side of a line that there is not
     assert run(record, "report", "--metric", "elapsed") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Seen again the ends do not differ by elapsed" in said
+    assert "Seen again by elapsed the ends cannot be told apart" in said
     assert f"The first fixed commit is {record.shas['c3'][:12]}" in said
     with Store.open(record.run.database) as store:
         verdicts = [shown.verdict for shown in from_record.view(record.run, store).trials]

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bisector.analysis.student import quantile
 from bisector.bisect.equipment import Equip, here
 from bisector.bisect.on_hosts import on_hosts
 from bisector.bisect.single import Single
@@ -21,6 +20,7 @@ from bisector.core.errors import InfraError
 from bisector.core.resources import cache_home
 from bisector.fleet import hosts
 from bisector.git.repository import Repository
+from bisector.search.student import quantile
 from bisector.store.rundir import RunDirectory, state_home
 from tests.demo import history
 from tests.demo.fleet import NAMES, Bench

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.histories.make import Made, Planted
 
-# Ends that are as far apart can be told (bisect.min_ends_ratio).
+# Nobody takes ends for the same whose values are so far apart.
 _APART = 2.0
 _SHORT = 12
 

@@ -12,7 +12,7 @@ from bisector.core.json_document import text
 from bisector.core.verdict import Direction, State
 from bisector.nightly.documents import History
 from bisector.nightly.history import Trend, nights_plot, trend_lines, trends
-from bisector.nightly.replay import Class, Reference, classify
+from bisector.nightly.replay import Class, Reference, classify, replay, usual_factor
 from bisector.report.nights import Change, Mark, Panel, Seen, Stretch
 from bisector.report.terminal import as_text, cells
 from bisector.store.nights import (
@@ -94,10 +94,43 @@ def test_a_tip_is_faster_when_it_is_better_by_its_metric(now: tuple[float, Class
     measured = event.fact
     assert isinstance(measured, Measurement)
     reference = Reference("0" * 40, "main", 1_000.0, "a", "box")
-    assert classify(replace(measured, threshold=line), reference) is klass
+    assert classify(replace(measured, threshold=line), reference, 2.0) is klass
     turned = replace(measured, value=1e6 / value, metric="read.clat.p50", threshold=line and 1e6 / line)
-    assert classify(turned, replace(reference, objective=turned.objective)) is klass
-    assert classify(turned, reference) is Class.FIRST
+    assert classify(turned, replace(reference, objective=turned.objective), 2.0) is klass
+    assert classify(turned, reference, 2.0) is Class.FIRST
+
+
+@pytest.mark.parametrize(
+    ("least", "scores", "usual"),
+    [
+        (1.05, (), 1.513),  # nobody knows the noise yet: 3 · √2 · twice the least effect
+        (1.0005, (), 1.0043),
+        (2.0, (), 2.0),  # of older nights, which have a factor
+        (1.05, (0.0, 0.01) * 10, 1.2103),
+        (1.005, (0.0, 0.01) * 10, 1.0335),
+        (1.05, (*(0.0, 3.0) * 30, *(0.0, 0.01) * 10), 1.2103),  # the newest nights count
+        (1.05, (0.0, 0.3) * 10, 2.2768),
+    ],
+)
+def test_a_change_is_what_is_more_than_the_noise_of_nights(
+    least: float, scores: tuple[float, ...], usual: float
+) -> None:
+    assert usual_factor(least, scores) == pytest.approx(usual, rel=1e-3)
+
+
+def test_after_quiet_nights_a_change_of_a_fifth_is_one() -> None:
+    """Beside the first tip it is not: nobody knows the noise of the host then."""
+    quiet = [1000.0, 1005.0] * 8
+    for before, klass in ((quiet[:1], Class.SAME), (quiet, Class.SLOWER)):
+        pairs = enumerate([*before, 800.0], 1)
+        measured = [
+            replace(event, fact=replace(event.fact, min_ratio=1.05)) if isinstance(event.fact, Measurement) else event
+            for n, iops in pairs
+            for event in night(n, iops)
+        ]
+        story = replay(measured)
+        assert story.klass is klass
+        assert (story.nights[-1].usual > 1.25) is (klass is Class.SAME)
 
 
 def at(n: int) -> datetime:

@@ -108,17 +108,17 @@ def test_more_latency_is_slower(world: World, now: float, threshold: float | Non
     assert reference is not None
     assert (reference.value, reference.text) == (2e6, "2.00 ms")
     got = replace(measured(now, threshold), conditions=reference.conditions, host=reference.host)
-    assert str(classify(got, reference)) == word
-    assert str(classify(replace(got, metric="read.iops"), reference)) == "first"
+    assert str(classify(got, reference, 2.0)) == word
+    assert str(classify(replace(got, metric="read.iops"), reference, 2.0)) == "first"
 
 
 def test_equal_values_are_the_same_whatever_factor_is_asked_for(world: World) -> None:
     world.night()
     reference = world.story().reference
     assert reference is not None
-    got = replace(measured(reference.value), conditions=reference.conditions, host=reference.host, min_ratio=1.0)
-    assert str(classify(got, reference)) == "same"
-    assert str(classify(replace(got, value=reference.value * 1.01), reference)) == "slower"
+    got = replace(measured(reference.value), conditions=reference.conditions, host=reference.host)
+    assert str(classify(got, reference, 1.0)) == "same"
+    assert str(classify(replace(got, value=reference.value * 1.01), reference, 1.0)) == "slower"
 
 
 def test_another_metric_begins_anew(world: World) -> None:

@@ -44,7 +44,8 @@ def test_killed_before_it_knew_that_the_ends_do_not_reproduce(world: World) -> N
     world.night()
     subjects = [subject for _, subject, _ in world.letters.notices]
     assert subjects == [_KILLED, "bisector nightly: cache: bisection failed"]
-    assert world.measured() == ["c2", "c9", "c2", "c9"]
+    assert world.measured()[:4] == ["c2", "c9", "c2", "c9"]
+    assert sorted(world.measured()[4:]) == ["c2", "c9"]  # until they are known to be the same
 
 
 def test_two_nights_never_overlap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

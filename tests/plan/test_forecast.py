@@ -154,10 +154,11 @@ def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own
 
 @pytest.mark.rare
 @pytest.mark.rare
-def test_ends_both_ways_and_what_a_short_fill_takes(place: Place) -> None:
+def test_ends_both_ways_and_what_a_short_fill_takes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """In runs of 15 min; by itself it is not tried among 16 commits, of which two trials more find half."""
     # So far apart that a slow run is clear, too: one that is not has no figure after a short fill.
-    whole = ("--runtime", "15min", "--set", "bisect.min_ends_ratio=8")
+    monkeypatch.setattr("bisector.plan.inputs.LEAST_FACTOR", 8.0)
+    whole = ("--runtime", "15min")
     assert place.json(*whole)["fill_s"] is None
     long = (*whole, "--set", "storage.fill=short")
     usual = place.json(*long)
@@ -285,11 +286,23 @@ def test_hours_are_those_of_the_trials(place: Place) -> None:
     assert with_disks == pytest.approx(hours + (2 * 10 + 90) / 3600)
 
 
-def test_ends_that_start_would_refuse_are_hopeless(place: Place) -> None:
-    place.run("one", place.trial("c0", 1000), place.trial("c16", 1500))
-    text = place.plan(code=1)
-    assert "hopeless: the ends measured 1.50 times apart, and less than 2.00 is refused" in text
-    assert place.json("--threshold", "1200")["hopeless"] is False
+def test_ends_that_measured_the_same_are_hopeless(place: Place) -> None:
+    place.run("one", place.trial("c0", 1000), place.trial("c16", 1030))
+    text = place.plan(*FEW, code=1)
+    assert "hopeless: the ends measured 1.030 times apart, and less than 5% is not looked for" in text
+    closer = place.json(*FEW, "--least-effect", "1%", code=1)
+    assert not any("is not looked for" in str(one) for one in closer["warnings"])
+
+
+def test_what_changes_take_at_the_noise_on_record(place: Place) -> None:
+    steady = [place.trial("c3", iops) for iops in (1000, 1052, 950)]
+    place.run("one", place.trial("c0", 1000), place.trial("c16", 4000), *steady)
+    effects = place.json(*FEW)["effects"]
+    assert [(one["effect"], one["pairs"]) for one in effects] == [(0.05, 63), (0.1, 19), (0.2, 8)]
+    assert [one["trials"] > 2 for one in effects] == [True] * 3
+    assert sorted((one["trials"] for one in effects), reverse=True) == [one["trials"] for one in effects]
+    text = place.plan(*FEW)
+    assert "changes of 5%: 63 pairs of the ends and" in text
 
 
 def test_a_regression_has_its_factor_the_other_way_round(place: Place) -> None:
@@ -371,8 +384,7 @@ def test_ends_may_lie_close_in_counted_time(place: Place) -> None:
     assert found["least_factor"] < 1.01
     assert (found["hopeless"], found["first_answer_right"]) == (False, 1.0)
     assert found["trials"] < 20
-    needed = place.json(*COUNTED, "--set", "bisect.min_ends_ratio=2", *FEW)["factor"]
-    assert (needed["value"], needed["source"]) == (2.0, "assumed: the least that is not refused")
+    assert [one["effect"] for one in found["effects"]] == [0.001, 0.01, 0.05]
 
 
 def test_a_counted_guest_takes_as_long_as_its_instructions(place: Place) -> None:
@@ -476,8 +488,9 @@ def test_what_several_hosts_gain_is_said(place: Place) -> None:
 
 @pytest.mark.rare
 @pytest.mark.rare
-def test_a_host_that_is_not_worth_its_calibration_is_named(place: Place) -> None:
+def test_a_host_that_is_not_worth_its_calibration_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Among 16 commits there is nothing left for a sixth host to do."""
+    monkeypatch.setattr("bisector.plan.inputs.LEAST_FACTOR", 4.0)
     assert "the last of 6 hosts is not worth its calibration: 5 take" in place.plan("--hosts", "6")
     assert "not worth its calibration" not in place.plan("--hosts", "2", *FEW)
 

@@ -1,9 +1,11 @@
 """One host of a made-up world: its clock, what it has built, and what it has measured."""
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Self
 
 from bisector.core.verdict import Verdict
+from bisector.search.apart import InTurn
 from bisector.search.building import Build, Builds
 from bisector.search.graph import Mask, RangeGraph
 from bisector.search.likelihood import Line, Scale
@@ -36,8 +38,13 @@ class Host:
     @property
     def scale(self) -> Scale | None:
         """What its figures are seen against; None without any."""
-        scores = tuple(one.score for one in self.ends if one.score is not None)
-        return None if not scores else Scale((scores[0], scores[1]), Line(self.line))
+        rows = [[score for is_new, score in self.in_turn if is_new is new] for new in (False, True)]
+        return Scale((fmean(rows[0]), fmean(rows[1])), Line(self.line)) if all(rows) else None
+
+    @property
+    def in_turn(self) -> InTurn:
+        """The figures of both ends: whether of the new one, and its score."""
+        return [(one.commit != OLD_END, one.score) for one in self.ends if one.score is not None]
 
     @classmethod
     def first(cls, graph: RangeGraph, builds: Builds, build_min: float) -> Self:

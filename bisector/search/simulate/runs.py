@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from bisector.core.verdict import Strategy
+from bisector.search.apart import Told
 from bisector.search.calibration import end_to_read
 from bisector.search.choice import Costs, Problem
 from bisector.search.decision import Ending, Search
@@ -21,6 +22,7 @@ from bisector.search.noise import Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import Facts, Reading
 from bisector.search.simulate.course import Course
+from bisector.search.simulate.host import Host
 from bisector.search.simulate.midpoint import Left, Midpoint, candidates_left, next_commit
 from bisector.search.simulate.world import Conditions, World
 from bisector.search.step import believe, figures_tell
@@ -33,7 +35,7 @@ class Result:
     """One search: whether its first answer was right and its set held the truth, and what it took.
 
     ``ends_again`` counts the readings of the ends after their first ones, but for those with a short fill: that there
-    were such, ``both_ways`` says.
+    were such, ``both_ways`` says. What the ends were ``told`` to be is None where the time did not suffice.
     """
 
     right: bool
@@ -49,6 +51,7 @@ class Result:
     steps_ms: tuple[float, ...]
     ending: Ending
     out_of_time: bool = False
+    told: Told | None = Told.DIFFER
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class Summary:
     named_rate: float
     named_right_rate: float
     left_median: float
+    same_rate: float
+    noisy_rate: float
 
     @classmethod
     def of(cls, results: Sequence[Result]) -> "Summary":
@@ -107,6 +112,8 @@ class Summary:
             named_rate=len(named) / len(results),
             named_right_rate=float(np.mean([result.right for result in named])) if named else 0.0,
             left_median=float(np.median(left)) if left else 0.0,
+            same_rate=float(np.mean([result.told is Told.SAME for result in results])),
+            noisy_rate=float(np.mean([result.told is Told.NOISY for result in results])),
         )
 
 
@@ -145,10 +152,15 @@ def simulate_from(
 
 def _from_the_ends(world: World, search: Search) -> Result:
     problem, hosts = _as_told(world), (world.here, *world.further_hosts())
-    expected = world.conditions.expected
+    expected, known = world.conditions.expected, sum(len(host.ends) for host in hosts)
+    longest_min, ends_told = search.costs.longest(0.0, whole=True), list[Told | None]()
+    for host in hosts:
+        world.here = host
+        ends_told.append(world.tell_ends(longest_min))
+    if ends_told[0] is not Told.DIFFER:
+        return _without_search(world, hosts, known, ends_told[0])
     scales = {host.name: replace(host.scale, expected=expected) for host in hosts if host.scale is not None}
-    search = replace(search, weighing=replace(search.weighing, scales=scales))
-    facts, known = Facts(), sum(len(host.ends) for host in hosts)
+    search, facts = replace(search, weighing=replace(search.weighing, scales=scales)), Facts()
     for host in hosts:
         world.here = host
         facts = replace(facts, readings=(*facts.readings, *_calibrated(world, problem, search)))
@@ -161,6 +173,27 @@ def _from_the_ends(world: World, search: Search) -> Result:
     world.here = hosts[0]
     course = Course(world, problem, search, facts, (*hosts, *world.further_guests()))
     return _bayes(world, course, known, ends_again)
+
+
+def _without_search(world: World, hosts: Sequence[Host], known: int, word: Told | None) -> Result:
+    """What ends that do not differ come to."""
+    ends_again = sum(len(host.ends) for host in hosts) - known
+    return Result(
+        right=world.conditions.no_change and word is Told.SAME,
+        in_set=False,
+        set_size=len(world.graph),
+        claimed=0.0,
+        evaluations=ends_again,
+        ends_again=ends_again,
+        both_ways=False,
+        skips=0,
+        minutes=sum(host.minutes for host in hosts),
+        wall_min=world.conditions.ends_min + max(host.minutes for host in hosts),
+        steps_ms=(0.0,),
+        ending=Ending.NARROWED,
+        out_of_time=word is None,
+        told=word,
+    )
 
 
 def _as_told(world: World) -> Problem:

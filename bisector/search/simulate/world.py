@@ -3,10 +3,12 @@
 import math
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 import numpy as np
 
 from bisector.core.verdict import Verdict
+from bisector.search.apart import LARGE, Rule, Told, told
 from bisector.search.building import UNKNOWN_SHARE, Build, Builds, nearest_trees, share_of_both
 from bisector.search.choice import Costs
 from bisector.search.graph import Floats, Mask, RangeGraph
@@ -45,7 +47,9 @@ class Conditions:
     an hour. With ``second_step`` two commits make the change, half of the effect's logarithm each; a new kernel has
     both. No trial is begun that would end later than ``budget_min`` after the first readings of the ends. Each of
     ``hosts`` measures both ends, or, with ``kept_levels`` of earlier runs, one. The first host measures with so many
-    ``guests`` at the same time, and builds one kernel at a time. What is ``expected`` of levels is the search's.
+    ``guests`` at the same time, and builds one kernel at a time. What is ``expected`` of levels is the search's. Ends
+    that are less than a factor of 2 apart are read in turn by the ``rule``. With ``no_change`` the range changes no
+    figure.
     """
 
     old_as_new: float = 0.0
@@ -67,6 +71,8 @@ class Conditions:
     guests: int = 1
     kept_levels: bool = False
     expected: Expected = OF_HOSTS
+    rule: Rule = field(default_factory=lambda: Rule(least_effect=0.05, most_pairs=40))
+    no_change: bool = False
 
     @property
     def shows_apart(self) -> bool:
@@ -115,6 +121,7 @@ class World:
     _built: set[tuple[int, Kernel]] = field(default_factory=set)
     _between: set[tuple[int, Kernel]] = field(default_factory=set)
     _guests_built_min: float = 0.0
+    _mirrored: bool = False
 
     def __post_init__(self) -> None:
         count, rates, rng = len(self.graph), self.conditions, self.rng
@@ -174,7 +181,7 @@ class World:
 
     def is_right(self, commit: int) -> bool:
         """Whether a commit is the first new one: its kernel is, and those of its parents are not."""
-        first = self._share(commit, Kernel.COMMIT) == 1
+        first = self._share(commit, Kernel.COMMIT) == 1 and not self.conditions.no_change
         return first and all(self._share(parent, Kernel.COMMIT) < 1 for parent in self.graph.parents[commit])
 
     def measure_end(self, side: Verdict) -> Reading:
@@ -253,11 +260,32 @@ class World:
             return Reading(*keys[0][:2], Verdict.MEASURED), Reading(*keys[1][:2], Verdict.MEASURED)
         while True:
             old, new = (self._figure(share) for share in (0.0, 1.0))
-            if new > old:
+            if new > old or new > old - LARGE:
                 break
         # Beside the new end's level, as the line of `start` is once a level between the ends is known
         self.here.line = old + (new - old) * (0.75 if self.conditions.second_step else 0.5)
         return Reading(*keys[0], old, host=host), Reading(*keys[1], new, host=host)
+
+    def tell_ends(self, longest_min: float) -> Told | None:
+        """Read both ends in turn until it is known whether they differ; None where the time is over before that.
+
+        Where nothing changed and they differ by chance, the end that looks better is the new one.
+        """
+        host = self.here
+        scores = [score for _, score in host.in_turn]
+        if not scores or scores[1] - scores[0] >= LARGE:
+            return Told.DIFFER
+        while (found := told(host.in_turn, self.conditions.rule)) is None:
+            if 2 * longest_min > self.left_min:
+                return None
+            pair = self.rng.permutation([Verdict.OLD, Verdict.NEW])
+            host.ends += tuple(self.measure_end(Verdict(side)) for side in pair)
+        word, seen = found
+        if self.conditions.no_change and seen.mean < 0:
+            host.ends = tuple(replace(one, score=-(one.score or 0.0)) for one in host.ends)
+            host.offset, self._mirrored = -host.offset, not self._mirrored
+        host.line = fmean(score for _, score in host.in_turn)
+        return word
 
     def _share(self, commit: int, kernel: Kernel) -> float:
         """The share of all changes that a kernel has."""
@@ -310,8 +338,9 @@ class World:
         """The score of a run, on the host that is at work, of a kernel that has this share of the changes."""
         if (levels := self.conditions.levels) is None:
             raise RuntimeError("no figure in a world of verdicts")
+        share = 0.0 if self.conditions.no_change else share
         centre = levels.old.centre + share * (levels.new.centre - levels.old.centre)
-        drift = self.conditions.drift * self.minutes / 60
+        drift = self.conditions.drift * self.minutes / 60 * (-1 if self._mirrored else 1)
         return self.here.offset + centre + levels.new.spread * float(self.rng.standard_t(4)) + drift
 
     def _build(self, commit: int, kernel: Kernel, tree: int) -> None:
