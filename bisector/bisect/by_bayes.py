@@ -4,10 +4,11 @@ All readings are weighed: what tells most for its time is next, until the answer
 a mirror of what is believed.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from bisector.analysis.judgement import Again
+from bisector.analysis.judgement import Again, Untestable
 from bisector.bisect.budget import ends_in_time, why_over
 from bisector.bisect.ends import the_same_again
 from bisector.bisect.facts import Facts
@@ -25,6 +26,7 @@ from bisector.bisect.instructions import (
 )
 from bisector.bisect.relatives import merge_base_is_new, twin_of
 from bisector.bisect.submission import measure
+from bisector.core.errors import InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Kind, NotChanged, Subject
 from bisector.core.units import plural, share
@@ -34,6 +36,7 @@ from bisector.git.trees import CannotBeHad
 from bisector.search.decision import Answer, Ending, Hold, Try, Undo
 from bisector.search.likelihood import Key
 from bisector.search.step import figures_tell, pointless
+from bisector.search.verified import SuspectEffect
 from bisector.status.conclusion import Standing, outside_paths
 from bisector.trial.runner import TrialRequest
 
@@ -191,6 +194,8 @@ def _decided(facts: Facts, standing: Standing) -> Instruction:
         case Try(commit=number, whole=whole) as one:
             purpose = "an answer rests on it" if one.confirms else ""
             commit = facts.commit(standing.case.commit_for(number))
+            if commit in facts.task.ends and (waits := _end_in_turn(facts, commit)) is not None:
+                return waits
             others = _beside(standing, one)
             trial = measure(
                 facts, Subject(commit), purpose, _outlook(standing), whole=whole, because=known, clear_of=others
@@ -205,6 +210,15 @@ def _decided(facts: Facts, standing: Standing) -> Instruction:
             return _held(facts)
         case Answer() as answer:
             return _concluded(facts, standing, answer)
+
+
+def _end_in_turn(facts: Facts, end: Commit) -> Wait | None:
+    """Wait for a reading of an end that is under way; raises :class:`InfraError` where none can be had any more."""
+    if facts.is_in_flight(end.sha):
+        return Wait()
+    if isinstance(since := facts.judging.since(end.sha), Untestable):
+        raise InfraError(f"{end.short} could not be measured again: {since.why}", "bisector doctor")
+    return None
 
 
 def _held(facts: Facts) -> Instruction:
@@ -302,7 +316,20 @@ def _one_of(likeliest: Commit, answer: Answer, skipped: Iterable[Commit]) -> str
     names = ", ".join(commit.short for commit in skipped)
     why = f"; {names} cannot be tested and stand in the way" if names else ""
     unconfirmed = "" if answer.confirmed else "; no end without it, or with it, could be had to confirm it"
-    return f"{_likeliest(likeliest, answer)}{why or unconfirmed}"
+    return f"{_likeliest(likeliest, answer)}{why or unconfirmed or _unshown(answer.effect)}"
+
+
+def _unshown(effect: SuspectEffect | None) -> str:
+    """Why a commit is not named whose own readings do not show it."""
+    if effect is None or effect.is_shown or not all(effect.counts):
+        return ""
+    low, high = (math.exp(effect.mean + one) for one in (-effect.half_width, effect.half_width))
+    counts = " and ".join(map(str, effect.counts))
+    needed = math.exp(effect.of_ends / 2)
+    return (
+        f"; {counts} readings without it and with it differ by {low:.2f} to {high:.2f} times (95 %), where"
+        f" {needed:.2f} times would be half of what the ends differ by"
+    )
 
 
 def _likeliest(commit: Commit, answer: Answer) -> str:

@@ -95,6 +95,9 @@ def confirmation(report: Report) -> str:
     if belief is None:
         return f"Verdicts are those of single measurements; no probability is given.{clocks}"
     made = " ".join(f"{text}." for text in confirmed(view, view.first_fixed.short))
+    if belief.effect is not None:
+        effect = f"{belief.effect.text(view.objective)}: {belief.effect.raw(view.objective)}"
+        clocks = f" Its effect: {clean(effect)}.{clocks}"
     return f"{made or 'It was not confirmed by reverting it, or adding it.'} {_against(belief)}{clocks}"
 
 

@@ -131,7 +131,10 @@ def _search(view: BisectionView, width: int) -> list[Line]:
         other = belief.without_suspects
         same = "" if other.commit == belief.best.commit else f"{other.commit.short} "
         texts.append(f"without suspecting {' '.join(belief.suspects)}: {same}{units.share(other.probability)}")
-    return _labelled("search", wrapped("; ".join(texts).split(), width - _LABEL_WIDTH), width)
+    lines = _labelled("search", wrapped("; ".join(texts).split(), width - _LABEL_WIDTH), width)
+    if belief.effect is not None:
+        lines += _labelled("effect", wrapped(belief.effect.text(view.objective).split(), width - _LABEL_WIDTH), width)
+    return lines
 
 
 def _kernels(view: BisectionView, width: int) -> list[Line]:

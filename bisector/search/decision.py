@@ -9,6 +9,7 @@ from bisector.search.choice import Costs
 from bisector.search.fit import Fit
 from bisector.search.likelihood import Key, Weighing
 from bisector.search.readings import Kernel
+from bisector.search.verified import SuspectEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,9 @@ class Rules:
     that noise makes longer has up to twice as many, ``patience`` times what one takes on average. ``max_undone``
     counts kernels built without a commit or with it to find the suspect (all of a run of 30 commits that do not
     build), of which ``max_in_vain`` more may give no reading than give one; ``max_confirming`` more may be built to
-    confirm one. Below the probability ``undo_from`` a commit is not undone while a trial tells anything. Among
-    ``few`` candidates each is tried that would tell something if it worked.
+    confirm one. The suspect and its parent are read ``max_pairs`` times in turn, at most, to show its effect. Below the
+    probability ``undo_from`` a commit is not undone while a trial tells anything. Among ``few`` candidates each is
+    tried that would tell something if it worked.
     """
 
     suspect: float = 0.80
@@ -46,6 +48,7 @@ class Rules:
     max_undone: int = 48
     max_in_vain: int = 4
     max_confirming: int = 2
+    max_pairs: int = 40
     few: int = 16
 
 
@@ -120,8 +123,9 @@ class Ending(StrEnum):
 class Answer:
     """The end: the likeliest commit, its probability, the smallest set that has the target, and the fit of the model.
 
-    ``confirmed`` tells whether an end without the commit, or with it, was measured, ``out_of_time`` that the search
-    would go on, and no step that it could begin would end in time.
+    ``confirmed`` tells whether an end without the commit, or with it, was measured, ``effect`` what readings of it and
+    its parent show, where figures count. ``out_of_time`` tells that the search would go on, and no step that it could
+    begin would end in time.
     """
 
     ending: Ending
@@ -130,6 +134,7 @@ class Answer:
     candidates: tuple[int, ...]
     fit: Fit
     confirmed: bool
+    effect: SuspectEffect | None = None
     out_of_time: bool = False
 
 

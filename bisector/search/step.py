@@ -30,6 +30,7 @@ from bisector.search.limits import capacity, expected_runs
 from bisector.search.outcomes import Outcomes
 from bisector.search.posterior import Posterior, posterior
 from bisector.search.readings import OLD_END, Facts, Kernel
+from bisector.search.verified import SuspectEffect, effect_of
 
 # Of so many likeliest commits the one whose undoing tells most.
 _UNDO_AMONG = 8
@@ -156,7 +157,7 @@ def _error(belief: Posterior) -> float:
 def _confirmation(
     problem: Problem, facts: Facts, search: Search, belief: Posterior, outlook: Prospects
 ) -> Iterator[Try | Undo]:
-    """What the suspect lacks, in this order: an end without it, or a whole run of it or of a parent."""
+    """What the suspect lacks, in this order: an end without it, a whole run of it or of a parent, its effect."""
     suspect = belief.best
     rules = search.rules
     if not _is_undone(belief, suspect) and _may_change_ends(facts, rules, belief, more=rules.max_confirming):
@@ -172,6 +173,19 @@ def _confirmation(
         yield _trial(problem, search, belief, outlook, commit, confirms=True)
     if may_be_luck(problem, facts, belief, rules.surely, rules.max_reverts):
         yield _undo(facts, search, belief, suspect, Kernel.REVERTED, confirms=True)
+    if float(belief.p[suspect]) >= rules.target:
+        yield from _pair(rules, effect_of(problem, facts, suspect))
+
+
+def _pair(rules: Rules, effect: SuspectEffect | None) -> Iterator[Try | Undo]:
+    """What is to be read of the kernels with the change and without it, until they show its effect."""
+    if effect is None or effect.is_shown or effect.is_refuted or min(effect.counts) >= rules.max_pairs:
+        return
+    for commit, kernel in effect.to_read:
+        if kernel is Kernel.COMMIT:
+            yield Try(commit, whole=True, gain_bits=0.0, confirms=True)
+        else:
+            yield Undo(commit, kernel, beside_end=False)
 
 
 def _best_undo(
@@ -220,11 +234,12 @@ def _answer(problem: Problem, facts: Facts, search: Search, belief: Posterior) -
     top = float(belief.p[best])
     fitted = fit(belief, best)
     candidates = belief.smallest_set(search.rules.target)
-    named = top >= search.rules.target and borne_out(problem, belief, best)
+    effect = effect_of(problem, facts, best)
+    named = top >= search.rules.target and borne_out(problem, belief, best) and (effect is None or effect.is_shown)
     ending = Ending.FOUND if named else Ending.NARROWED
     if not fitted.one_change:
         ending = Ending.NOT_ONE_CHANGE
-    return Answer(ending, best, top, candidates, fitted, _is_undone(belief, best))
+    return Answer(ending, best, top, candidates, fitted, _is_undone(belief, best), effect)
 
 
 def _is_undone(belief: Posterior, commit: int) -> bool:

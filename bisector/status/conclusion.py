@@ -27,9 +27,11 @@ from bisector.kernel import kconfig
 from bisector.search.choice import missing_whole_runs, prospects, undo_options
 from bisector.search.decision import Answer, Decision, Ending, Try, Undo
 from bisector.search.fit import Fit, fit
+from bisector.search.likelihood import Key
 from bisector.search.posterior import Posterior
 from bisector.search.readings import Kernel
 from bisector.search.step import believe, decide_from
+from bisector.search.verified import SuspectEffect, effect_of
 from bisector.status.evidence import Case
 from bisector.status.view import ConfigChanges, OptionChange
 from bisector.store.rows import BisectionRow
@@ -124,6 +126,16 @@ class Standing:
         for_it = {Kernel.REVERTED: -1, Kernel.PICKED: 1}
         found = {kernel: self.belief.undone.get((best, kernel)) for kernel in for_it}
         return tuple(k for k, evidence in found.items() if evidence and for_it[k] * (evidence.new - evidence.old) > 0)
+
+    @property
+    def effect(self) -> SuspectEffect | None:
+        """How large the change is, if the likeliest commit made it; None where no figures count."""
+        return effect_of(self.case.problem, self.case.facts, self.belief.best)
+
+    def values(self, side: Key) -> tuple[float, ...]:
+        """The values of all readings of a kernel, in the order of measuring."""
+        read = (one.score for one in self.case.facts.readings if one.of == side)
+        return tuple(self.case.judging.objective.value_of(score) for score in read if score is not None)
 
     @cached_property
     def probability_new(self) -> dict[str, float]:

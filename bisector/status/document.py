@@ -14,7 +14,7 @@ from bisector.core.subject import Kernel, Kind, Relevance, Setup
 from bisector.core.trial import Artifact, Control, DiskQueue, Era, Fault, Fill, Origin, Stage, Taken
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.status.host_clock import Factor
-from bisector.status.view import HostThreshold, InfraFaultView, LevelView, OptionChange
+from bisector.status.view import EffectView, HostThreshold, InfraFaultView, LevelView, OptionChange
 
 Schema: TypeAlias = Annotated[Literal[2], SCHEMA]
 Objective: TypeAlias = Annotated[DecidingMetric, "what decides"]
@@ -223,6 +223,9 @@ class Status(Record, frozen=True, kw_only=True):
     one_change: Annotated[bool | None, "whether one change can explain the readings"] = None
     without_suspects: Annotated[LikelyCommit | None, "the likeliest commit if no paths were suspected"] = None
     confirmed: Annotated[tuple[Kind, ...] | None, "how the likeliest commit was confirmed; may be empty"] = None
+    effect: Annotated[
+        EffectView | None, "how large the change of the likeliest commit is; `null` before both its sides were read"
+    ] = None
     trials_left: Annotated[int | None, "expected number of further trials; 0 at the end"] = None
     skips_in_the_way: Annotated[tuple[str, ...], "skipped commits that keep the candidates apart"]
     relevance: Annotated[Relevance | None, "how many commits matter; `null` until both ends are built"]

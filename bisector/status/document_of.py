@@ -147,6 +147,7 @@ def _belief(belief: BeliefView | None) -> dict[str, Any]:
         "one_change": belief.one_change,
         "without_suspects": LikelyCommit(sha=other.commit.sha, probability=other.probability),
         "confirmed": belief.confirmed,
+        "effect": belief.effect,
         "trials_left": belief.trials_left,
     }
 

@@ -21,13 +21,15 @@ from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Ground, Range
 from bisector.git.repository import Repository
+from bisector.search.readings import Kernel
 from bisector.status.conclusion import Standing, config_changes, ends_by_others, outcome_by_others, outside_paths
 from bisector.status.evidence import Case, Known
-from bisector.status.host_clock import HostClock, host_clock
+from bisector.status.host_clock import Factor, HostClock, host_clock
 from bisector.status.view import (
     BeliefView,
     BisectionView,
     BudgetView,
+    EffectView,
     HostThreshold,
     InfraFaultView,
     LevelView,
@@ -240,7 +242,24 @@ def _as_view(repository: Repository, standing: Standing, suspects: tuple[str, ..
         suspects=suspects,
         trials_left=standing.trials_left,
         probability_new=standing.probability_new,
+        effect=_effect(repository, standing),
     )
+
+
+def _effect(repository: Repository, standing: Standing) -> EffectView | None:
+    """That of the likeliest commit, as far as both kernels were read."""
+    found = standing.effect
+    if found is None or not all(found.counts):
+        return None
+    (commit, kernel), _ = found.sides
+    without = "NEW with it reverted"
+    if kernel is Kernel.COMMIT:
+        (parent,) = repository.commits([standing.case.commit_for(commit)])
+        without = f"its parent {parent.short}"
+    sign, half = standing.case.judging.objective.better.sign, found.half_width
+    low, high = sorted(sign * (found.mean + one) for one in (-half, half))
+    interval = (math.exp(low), math.exp(high)) if math.isfinite(half) else None
+    return EffectView(without, Factor(math.exp(sign * found.mean), interval), *map(standing.values, found.sides))
 
 
 def _range(repository: Repository, asked: BisectionRow) -> Range:

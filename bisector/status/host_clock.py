@@ -39,7 +39,7 @@ MOST_PAIRS = 10
 _LEAST_PAIRS = blocks_for_exact(1)
 # Of one pair, whose two trials spread as those of any host do before it is known by how much.
 _SPREAD_OF_A_PAIR = OF_HOSTS.spread * math.sqrt(2)
-_NEAR_ONE, _WHOLE_FROM = 0.1, 100
+_NEAR_ONE, _WHOLE_FROM, _MOST_DIGITS = 0.1, 100, 6
 _ENDED = (State.MEASURED, State.FAILED)
 
 
@@ -54,16 +54,18 @@ class Factor:
 
     @property
     def text(self) -> str:
-        """``1.02 times (95 %: 0.970 to 1.07)``."""
+        """``1.02 times (95 %: 0.970 to 1.07)``, near 1 with as many digits as tell both ends of the interval apart."""
         if self.interval is None:
             return f"{_number(self.times)} times"
-        low, high = map(_number, self.interval)
-        return f"{_number(self.times)} times (95 %: {low} to {high})"
+        apart = (digits for digits in range(3, _MOST_DIGITS) if len({f"{one:.{digits}f}" for one in self.interval}) > 1)
+        digits = next(apart, _MOST_DIGITS)
+        low, high = (_number(one, digits) for one in self.interval)
+        return f"{_number(self.times, digits)} times (95 %: {low} to {high})"
 
 
-def _number(times: float) -> str:
+def _number(times: float, digits: int = 3) -> str:
     if abs(times - 1) < _NEAR_ONE:
-        return f"{times:.3f}"
+        return f"{times:.{digits}f}"
     return f"{times:#.3g}" if times < _WHOLE_FROM else f"{times:,.0f}"
 
 

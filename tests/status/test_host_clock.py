@@ -83,3 +83,17 @@ def test_a_kernel_that_was_not_measured_is_as_its_side(tmp_path: Path) -> None:
     assert (found.parent.sha, found.needed, found.is_due) == (shas["c2"], 6, True)
     assert found.counted is not None
     assert found.counted.times == pytest.approx(4_400.0 / math.sqrt(1_000.0 * 1_100.0))
+
+
+@pytest.mark.parametrize(
+    ("factor", "text"),
+    [
+        (Factor(1.2, None), "1.20 times"),
+        (Factor(1.2, (1.19, 1.21)), "1.20 times (95 %: 1.19 to 1.21)"),
+        (Factor(1.02, (0.97, 1.07)), "1.020 times (95 %: 0.970 to 1.070)"),
+        (Factor(0.99018, (0.99016, 0.99023)), "0.99018 times (95 %: 0.99016 to 0.99023)"),
+        (Factor(0.99, (0.99, 0.99)), "0.990000 times (95 %: 0.990000 to 0.990000)"),
+    ],
+)
+def test_a_factor_has_as_many_digits_as_its_interval_needs(factor: Factor, text: str) -> None:
+    assert factor.text == text

@@ -4,13 +4,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from bisector.core.verdict import Verdict
 from bisector.search.building import Builds
 from bisector.search.choice import Problem
 from bisector.search.decision import Answer, Hold, Search, Try, Undo
 from bisector.search.graph import Mask
 from bisector.search.likelihood import Key
 from bisector.search.posterior import Posterior
-from bisector.search.readings import Facts, Reading
+from bisector.search.readings import OLD_END, Facts, Reading
 from bisector.search.simulate.host import Host
 from bisector.search.simulate.world import World
 from bisector.search.step import believe, decide_from, pointless
@@ -109,6 +110,8 @@ class Course:
     def _measured(self, step: Try | Undo) -> Reading | None:
         if isinstance(step, Undo):
             return self.world.measure_undone(step.commit, step.kernel, whole=step.whole, beside_end=step.beside_end)
+        if step.commit in (OLD_END, self.problem.graph.tip):
+            return self.world.measure_end(Verdict.OLD if step.commit == OLD_END else Verdict.NEW)
         return self.world.measure(step.commit, whole=step.whole, beside=step.beside)
 
     def _break_off(self, minutes: float) -> None:

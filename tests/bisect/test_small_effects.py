@@ -1,0 +1,72 @@
+"""Changes of some per cent: from ends that are told apart in turn to an answer whose effect is shown."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bisector.core.verdict import State
+from tests import fakes
+from tests.bisect.lab import DEFAULTS, Lab, lab_of
+from tests.git import histories
+
+COMMITS = 24
+
+
+def lab(path: Path) -> Lab:
+    return lab_of(path, histories.linear(COMMITS), "c0", f"c{COMMITS - 1}", settings=DEFAULTS)
+
+
+def engine(at: Lab, effect: float, spread: float, culprit: str = "c7") -> fakes.FakeExecutor:
+    made = at.engine(culprit)
+    noise = random.Random(3)
+    factors = [1 + spread * noise.gauss(0, 1) for _ in range(300)]
+    return replace(made, slow_iops=1000.0, fast_iops=1000.0 * (1 + effect), factor=lambda n: factors[n])
+
+
+@pytest.mark.parametrize(("effect", "spread"), [(0.1, 0.03), (0.3, 0.05)])
+def test_a_small_change_is_found_and_its_effect_is_said(tmp_path: Path, effect: float, spread: float) -> None:
+    at = lab(tmp_path)
+    outcome = at.bisect(engine(at, effect, spread))
+    assert at.found(outcome) == "c7"
+    belief = at.view(outcome).belief
+    assert belief is not None
+    assert belief.effect is not None
+    assert belief.effect.without == f"its parent {at.shas['c6'][:12]}"
+    low, high = belief.effect.factor.interval or (0.0, 0.0)
+    assert (1 + effect) ** 0.5 < low < 1 + effect < high
+    counts = [at.names.get(trial.commit.sha) for trial in at.trials()]
+    values = len(belief.effect.values_without), len(belief.effect.values_with)
+    assert values == (counts.count("c6"), counts.count("c7"))
+    assert abs(values[0] - values[1]) <= 2
+
+
+def test_a_process_that_is_killed_between_two_readings_of_a_pair_goes_on(tmp_path: Path) -> None:
+    whole, at = lab(tmp_path / "whole"), lab(tmp_path / "killed")
+    whole.bisect(engine(whole, 0.1, 0.03))
+    with pytest.raises(fakes.Killed):
+        at.bisect(replace(engine(at, 0.1, 0.03), kill_at=len(whole.trials()) - 1))
+    assert len(at.trials()) == len(whole.trials()) - 2
+    assert at.found(at.bisect(engine(at, 0.1, 0.03))) == "c7"
+    assert len(at.trials()) == len(whole.trials())
+
+
+def test_where_the_commit_before_is_the_old_end_that_is_read_in_turn(tmp_path: Path) -> None:
+    at = lab(tmp_path)
+    outcome = at.bisect(engine(at, 0.1, 0.03, "c1"))
+    assert at.found(outcome) == "c1"
+    belief = at.view(outcome).belief
+    assert belief is not None
+    assert belief.effect is not None
+    assert belief.effect.without == f"its parent {at.shas['c0'][:12]}"
+
+
+def test_what_its_own_readings_do_not_show_is_not_named(tmp_path: Path) -> None:
+    """Each commit makes it a little faster: none of them has half of what the ends differ by."""
+    at = lab(tmp_path)
+    made = engine(at, 0.0, 0.004)
+    creeping = {sha: 1000.0 * 1.005 ** int(name[1:]) for name, sha in at.shas.items()}
+    outcome = at.bisect(replace(made, iops=creeping))
+    assert outcome.state is not State.FOUND
+    assert "readings without it and with it differ by 1." in outcome.message

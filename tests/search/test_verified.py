@@ -1,0 +1,159 @@
+"""How large the change of a suspect is, and what is read in turn before an answer is given."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from bisector.core.verdict import Verdict
+from bisector.search.decision import Answer, Ending, Rules, Search, Try, Undo
+from bisector.search.likelihood import Key, Line, Scale, Weighing
+from bisector.search.noise import Noise, Rates
+from bisector.search.readings import OLD_END, Facts, Kernel, Reading
+from bisector.search.step import decide
+from bisector.search.verified import SuspectEffect, effect_of
+from tests.search.graphs import LINE, plain
+
+TIP, SUSPECT = 199, 100
+TENTH = math.log(1.1)
+NOISE = (0.012, -0.012, 0.008, -0.008, 0.01, -0.01)
+PARENT, ITSELF = (SUSPECT - 1, Kernel.COMMIT), (SUSPECT, Kernel.COMMIT)
+
+
+def read(commit: int, score: float, kernel: Kernel = Kernel.COMMIT, host: str = "") -> Reading:
+    return Reading(commit, kernel, Verdict.NEW if score > TENTH / 2 else Verdict.OLD, score, host=host)
+
+
+def spread(commit: int, centre: float, times: int = 6, kernel: Kernel = Kernel.COMMIT) -> list[Reading]:
+    return [read(commit, centre + NOISE[n % 6], kernel) for n in range(times)]
+
+
+def known(*more: Reading, effect: float = TENTH, at: int = SUSPECT) -> Facts:
+    """Both ends and whole runs all over the range, and the new end without the suspect."""
+    around = [(n, 0.0 if n < at else effect) for n in (50, 75, 90, 95, 98, 102, 105, 110, 125, 150)]
+    whole = [read(n, score + NOISE[n % 6]) for n, score in around]
+    ends = [*spread(OLD_END, 0.0), *spread(TIP, effect)]
+    return Facts((*ends, *whole, read(at, 0.003, Kernel.REVERTED), *more))
+
+
+def search(**rules: int) -> Search:
+    rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
+    return Search(Weighing(rates, {"": Scale((0.0, TENTH), Line(TENTH / 2))}), rules=Rules(**rules))
+
+
+@pytest.mark.parametrize(
+    ("effect", "shown", "refuted"),
+    [
+        (SuspectEffect((PARENT, ITSELF), (4, 4), 0.1, 0.04, 0.1), True, False),
+        (SuspectEffect((PARENT, ITSELF), (4, 4), 0.1, 0.06, 0.1), False, False),  # it may be less than half
+        (SuspectEffect((PARENT, ITSELF), (4, 4), 0.02, 0.04, 0.1), False, False),  # or more
+        (SuspectEffect((PARENT, ITSELF), (4, 4), 0.02, 0.02, 0.1), False, True),
+        (SuspectEffect((PARENT, ITSELF), (4, 4), -0.1, 0.04, -0.1), True, False),
+        (SuspectEffect((PARENT, ITSELF), (4, 4), -0.1, 0.04, 0.1), False, True),  # the other way
+        (SuspectEffect((PARENT, ITSELF), (0, 4), 0.0, math.inf, 0.1), False, False),
+        (SuspectEffect((PARENT, ITSELF), (1, 0), 0.0, math.inf, 0.7), True, False),  # is seen in whole runs
+    ],
+)
+def test_an_effect_is_shown_where_its_interval_excludes_half_of_what_the_ends_differ_by(
+    effect: SuspectEffect, shown: bool, refuted: bool
+) -> None:
+    assert (effect.is_shown, effect.is_refuted) == (shown, refuted)
+
+
+def test_kernels_are_read_in_turn_the_last_one_of_a_pair_first_in_the_next() -> None:
+    order: list[Key] = []
+    for _ in range(6):
+        counts = order.count(PARENT), order.count(ITSELF)
+        order.append(SuspectEffect((PARENT, ITSELF), counts, 0.0, 1.0, 0.1).to_read[0])
+    assert order == [ITSELF, PARENT, PARENT, ITSELF, ITSELF, PARENT]
+
+
+def test_the_effect_is_that_of_the_commit_beside_its_parent_by_the_spread_of_all_kernels() -> None:
+    facts = known(*spread(99, 0.0, 2), *spread(100, 0.09, 2))
+    found = effect_of(plain(LINE), facts, SUSPECT)
+    assert found is not None
+    assert (found.sides, found.counts) == ((PARENT, ITSELF), (2, 2))
+    assert (found.mean, found.of_ends) == pytest.approx((0.09, TENTH))
+    # 12 readings of the ends and 4 of these two around 4 means: 12 degrees of freedom, of which t is 2.179
+    squares = 2 * sum(one**2 for one in NOISE) + 2 * sum(one**2 for one in NOISE[:2])
+    assert found.half_width == pytest.approx(2.1788 * math.sqrt(squares / 12), rel=1e-4)
+
+
+def test_figures_of_hosts_are_seen_from_the_middle_of_their_own_ends() -> None:
+    facts = known(*spread(99, 0.0, 2), *spread(100, 0.09, 2))
+    other = [replace(one, score=(one.score or 0.0) + 3, host="other") for one in facts.readings]
+    alone, both = (effect_of(plain(LINE), Facts(one), SUSPECT) for one in (facts.readings, (*facts.readings, *other)))
+    assert alone is not None
+    assert both is not None
+    assert both.mean == pytest.approx(alone.mean)
+    assert both.counts == (4, 4)
+    assert both.half_width < alone.half_width
+    unknown = [one for one in other if one.commit not in (OLD_END, TIP)]  # a host without ends
+    assert effect_of(plain(LINE), Facts((*facts.readings, *unknown)), SUSPECT) == alone
+
+
+def test_verdicts_without_figures_show_no_effect() -> None:
+    bare = Facts(tuple(replace(one, score=None) for one in known().readings))
+    assert effect_of(plain(LINE), bare, SUSPECT) is None
+
+
+@pytest.mark.parametrize("closed", [99, 100])
+def test_where_one_of_both_cannot_be_tested_it_is_the_new_end_without_it(closed: int) -> None:
+    facts = replace(known(), skips=(closed,))
+    found = effect_of(plain(LINE), facts, SUSPECT)
+    assert found is not None
+    assert found.sides == ((SUSPECT, Kernel.REVERTED), (TIP, Kernel.COMMIT))
+    assert found.counts == (1, 6)
+    assert effect_of(plain(LINE), replace(facts, failed=((SUSPECT, Kernel.REVERTED),)), SUSPECT) is None
+
+
+def test_the_old_end_is_the_parent_of_the_first_commit() -> None:
+    found = effect_of(plain(LINE), known(), 0)
+    assert found is not None
+    assert found.sides == ((OLD_END, Kernel.COMMIT), (0, Kernel.COMMIT))
+
+
+def steps(
+    facts: Facts, centres: dict[int, float], asked: Search, scale: float = 1.0, at_most: int = 40
+) -> tuple[list[Key], Answer]:
+    """What is read until there is an answer, with so many times the noise."""
+    order = list[Key]()
+    while not isinstance(decision := decide(plain(LINE), facts, asked), Answer):
+        assert isinstance(decision, (Try, Undo))
+        assert len(order) < at_most
+        order.append(decision.of)
+        centre = centres[decision.commit] if isinstance(decision, Try) else 0.0
+        noise = scale * NOISE[len(order) % 6]
+        facts = facts.with_reading(read(decision.commit, centre + noise, decision.of[1]))
+    return order, decision
+
+
+CENTRES = {n: 0.0 if n < SUSPECT else TENTH for n in range(-1, 200)}
+
+
+def test_a_small_change_is_named_once_it_is_shown_by_readings_in_turn() -> None:
+    _, answer = steps(known(*spread(99, 0.0, 1), *spread(100, TENTH, 1)), CENTRES, search())
+    assert (answer.ending, answer.commit) == (Ending.FOUND, SUSPECT)
+    assert answer.effect is not None
+    assert answer.effect.is_shown
+
+
+def test_a_noisy_one_takes_more_of_them() -> None:
+    loud = known(*spread(99, 0.0, 2), *spread(100, TENTH, 2))
+    apart = {one.of: CENTRES[one.commit] if one.kernel is Kernel.COMMIT else 0.0 for one in loud.readings}
+    wide = [replace(one, score=apart[one.of] + 3 * ((one.score or 0.0) - apart[one.of])) for one in loud.readings]
+    order, answer = steps(Facts(tuple(wide)), CENTRES, search(), scale=3.0)
+    assert (answer.ending, answer.commit) == (Ending.FOUND, SUSPECT)
+    assert {PARENT, ITSELF} <= set(order)
+    assert answer.effect is not None
+    assert abs(answer.effect.counts[0] - answer.effect.counts[1]) <= 1
+    assert answer.effect.counts[0] > 2
+
+
+def test_a_change_that_its_own_readings_do_not_show_is_not_named() -> None:
+    """Whatever all others say: a third of what the ends differ by is the most that the commit itself does."""
+    third = TENTH / 3
+    facts = known(*spread(99, third, 3), *spread(100, 2 * third, 3))
+    order, answer = steps(facts, CENTRES | {99: third, 100: 2 * third}, search(max_pairs=9))
+    assert answer.ending is not Ending.FOUND
+    assert max(map(order.count, (PARENT, ITSELF))) < 3  # more readings would not show it either
