@@ -69,8 +69,8 @@ class Brief:
 _OF_A_SEARCH = "stack ssd hdd job command metric runtime"
 # By the words of the command.
 FIRST_FLAGS: Mapping[str, Brief] = {
-    "start": Brief("OLD NEW [-- PATH…]", f"{_OF_A_SEARCH} least-effect budget skip config set run-dir"),
-    "plan": Brief("OLD NEW [-- PATH…]", f"{_OF_A_SEARCH} least-effect budget hosts calibrate config set json"),
+    "start": Brief("OLD NEW [-- PATH…]", f"{_OF_A_SEARCH} budget skip config set run-dir"),
+    "plan": Brief("OLD NEW [-- PATH…]", f"{_OF_A_SEARCH} budget hosts calibrate config set json"),
     "compare": Brief("SUBJECT…", "stack job command metric runs budget patch parameter plan config set run-dir"),
     "test": Brief("COMMIT", f"{_OF_A_SEARCH} threshold config set json run-dir"),
     "kernel config": Brief("COMMIT", "base-config fragment compiler stack config set repo output"),
