@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from bisector.analysis.judgement import Again, Untestable
+from bisector.analysis.verdicts import Judging
 from bisector.bisect.budget import ends_in_time, why_over
 from bisector.bisect.ends import the_same_again
 from bisector.bisect.facts import Facts
@@ -263,7 +264,7 @@ def _concluded(facts: Facts, standing: Standing, answer: Answer) -> Instruction:
     paths = facts.task.wanted.paths
     if answer.out_of_time:
         return _out_of_time(facts, standing, answer, commit)
-    if ground.is_outside(answer.commit) and answer.ending is not Ending.NOT_ONE_CHANGE:
+    if ground.is_outside(answer.commit) and answer.ending not in (Ending.NOT_ONE_CHANGE, Ending.NO_CHANGE):
         return Done(State.NARROWED, _left_by_git(facts), (), outside_paths(paths))
     if answer.ending is not Ending.FOUND:
         return _narrowed(facts, standing, answer, commit)
@@ -290,9 +291,25 @@ def _narrowed(facts: Facts, standing: Standing, answer: Answer, likeliest: Commi
     candidates = facts.commits(sha for sha, _ in standing.candidates)
     skips = {standing.case.ground.shas[number] for number in standing.case.facts.untestable}
     skipped = tuple(one for one in candidates if one.sha in skips)
+    if answer.ending is Ending.NO_CHANGE:
+        return Done(State.NARROWED, (), (), _no_change(facts.judging, answer))
     if answer.ending is Ending.NOT_ONE_CHANGE:
         return Done(State.NARROWED, candidates, skipped, _not_one_change(answer))
     return Done(State.NARROWED, candidates, skipped, _one_of(likeliest, answer, skipped))
+
+
+def _no_change(judging: Judging, answer: Answer) -> str:
+    """What is said where nothing in the range made the ends differ."""
+    if (all_of := answer.of_all) is None:
+        raise RuntimeError("no change is concluded from readings of both ends")
+    sign = judging.objective.better.sign
+    first = math.exp(sign * all_of.of_ends)
+    low, high = sorted(math.exp(sign * (all_of.mean + half)) for half in (-all_of.half_width, all_of.half_width))
+    counts = " and ".join(map(str, all_of.counts))
+    return (
+        f"nothing in this range changed {judging.objective.label}: the new end's was {first:.2f} times the old end's"
+        f" when the search began, and {low:.2f} to {high:.2f} times (95 %) by {counts} readings in turn since then"
+    )
 
 
 def _left_by_git(facts: Facts) -> tuple[Commit, ...]:

@@ -31,6 +31,7 @@ from bisector.report.sections import (
     circumstances,
     clock_sentence,
     confirmation,
+    is_no_change,
     quoted,
     sections,
     terms_sentence,
@@ -189,6 +190,9 @@ def headline(report: Told) -> str:
     if compared is None:
         return clean(" ".join([*tags, title(report)]))
     change = f"{before_after.name_of(compared.objective)} {before_after.change_of(compared)}"
+    if is_no_change(report.bisection):
+        what = f"no change of {before_after.name_of(compared.objective)}"
+        return clean(" ".join([*tags, f"{report.asked.span}: {what}"]))
     if first is None:
         count = len(report.bisection.candidates)
         return clean(" ".join([*tags, f"{report.asked.span}: {change} by one of {count} commits"]))
@@ -320,7 +324,7 @@ def _measured(side: Side, objective: Objective) -> str:
 
 def _candidates(report: Report, envelope: Envelope) -> Iterator[str]:
     view = report.bisection
-    if view.state is State.NARROWED:
+    if view.state is State.NARROWED and not is_no_change(view):
         yield from block_lines(Listing(tuple(candidate_lines(view))))
         if view.skips_in_the_way:
             yield from ("", *fill("These could not be tested and stand in the way:"), "")

@@ -74,6 +74,8 @@ def answer_sentence(report: Report) -> str:
     if view.first_fixed is not None:
         sure = f", with a probability of {units.share(view.belief.best.probability)}" if view.belief else ""
         return f"The first {view.terms.new} commit is {quoted(view.first_fixed)}{sure}."
+    if is_no_change(view):
+        return f"{clean(view.message[:1].upper() + view.message[1:])}."
     if view.state is State.NARROWED:
         count = units.plural(len(view.candidates), "commit")
         if view.belief is not None and not view.belief.one_change:
@@ -84,6 +86,11 @@ def answer_sentence(report: Report) -> str:
     why = f": {clean(view.message)}" if view.message else ""
     what = _NOT_SEARCHED.get(view.state, f"The bisection is {_STANDING.get(view.state)}")
     return f"{what}{left}{why}."
+
+
+def is_no_change(view: BisectionView) -> bool:
+    """Whether a run ended with the answer that nothing in its range made the ends differ."""
+    return view.state is State.NARROWED and view.belief is not None and view.belief.no_change
 
 
 def confirmation(report: Report) -> str:
@@ -164,6 +171,8 @@ def _outcome(report: Report) -> str:
         compared = report.before_after
         by = f", {before_after.change_of(compared).with_article}" if compared is not None else ""
         return f"{view.first_fixed.short} is the first {view.terms.new} commit{by}"
+    if is_no_change(view):
+        return f"nothing in the range changed {view.objective.label}"
     if view.state is State.NARROWED:
         return f"narrowed to {units.plural(len(view.candidates), 'commit')}"
     return _STANDING[view.state]
@@ -175,7 +184,7 @@ def _answer(report: Report) -> Iterator[Block]:
     yield _facts(_shown(report))
     if view.first_fixed is not None:
         yield Listing((f"git show {view.first_fixed.short}",))
-    if view.first_fixed is None and view.state is State.NARROWED:
+    if view.first_fixed is None and view.state is State.NARROWED and not is_no_change(view):
         yield Listing(tuple(candidate_lines(view))[:_LISTED] + _more(view.candidates))
     if view.skips_in_the_way:
         yield Paragraph("These could not be tested and stand in the way:")

@@ -9,7 +9,7 @@ from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
 from bisector.core.verdict import State, Verdict
 from bisector.report.figures import EARLY, baseline_facts, early_note, tail_note, words
-from bisector.report.sections import candidate_lines, confirmed, evaluations, per_kernel, quoted
+from bisector.report.sections import candidate_lines, confirmed, evaluations, is_no_change, per_kernel, quoted
 from bisector.report.terminal import Line, Role, Span, cells, left, shorten, verdict_role, wrapped
 from bisector.status.view import BisectionView, LevelView
 
@@ -241,6 +241,8 @@ def _found(view: BisectionView, width: int) -> list[Line]:
 
 
 def _narrowed(view: BisectionView, width: int) -> list[Line]:
+    if is_no_change(view):
+        return _labelled("answer", _sentences(view.message, width), width, Role.WEAK)
     count = units.plural(len(view.candidates), "commit")
     title = f"the first {view.terms.new} commit is one of {count}:"
     if view.belief is not None and not view.belief.one_change:

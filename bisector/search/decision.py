@@ -117,6 +117,7 @@ class Ending(StrEnum):
     FOUND = "found"
     NARROWED = "narrowed"
     NOT_ONE_CHANGE = "not one change"
+    NO_CHANGE = "no change"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,8 @@ class Answer:
     """The end: the likeliest commit, its probability, the smallest set that has the target, and the fit of the model.
 
     ``confirmed`` tells whether an end without the commit, or with it, was measured, ``effect`` what readings of it and
-    its parent show, where figures count. ``out_of_time`` tells that the search would go on, and no step that it could
-    begin would end in time.
+    its parent show, where figures count, and ``of_all`` what those of both ends do since the search began.
+    ``out_of_time`` tells that the search would go on, and no step that it could begin would end in time.
     """
 
     ending: Ending
@@ -135,6 +136,7 @@ class Answer:
     fit: Fit
     confirmed: bool
     effect: SuspectEffect | None = None
+    of_all: SuspectEffect | None = None
     out_of_time: bool = False
 
 

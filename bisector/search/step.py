@@ -30,7 +30,7 @@ from bisector.search.limits import capacity, expected_runs
 from bisector.search.outcomes import Outcomes
 from bisector.search.posterior import Posterior, posterior
 from bisector.search.readings import OLD_END, Facts, Kernel
-from bisector.search.verified import SuspectEffect, effect_of
+from bisector.search.verified import SuspectEffect, effect_of, effect_of_all
 
 # Of so many likeliest commits the one whose undoing tells most.
 _UNDO_AMONG = 8
@@ -112,7 +112,7 @@ def _within(problem: Problem, facts: Facts, search: Search, belief: Posterior) -
         if step is not None and _longest_min(search.costs, belief, step) <= search.left_min:
             return step
         if top >= rules.target and (step is not None or not lacking):
-            return _answer(problem, facts, search, belief)
+            return _concluded(problem, facts, search, belief)
         if top >= rules.target:
             return Hold()
     return _most_telling(problem, facts, search, belief, outlook)
@@ -123,8 +123,18 @@ def _runs(facts: Facts) -> int:
     return sum(one.commit != OLD_END for one in facts.readings) + len(facts.in_flight)
 
 
-def _hold_or_answer(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Hold | Answer:
-    return Hold() if facts.in_flight else _answer(problem, facts, search, belief)
+def _hold_or_answer(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision:
+    return Hold() if facts.in_flight else _concluded(problem, facts, search, belief)
+
+
+def _concluded(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision:
+    """The answer; before one that names no commit both ends are read in turn: whether anything changed at all."""
+    answer = _answer(problem, facts, search, belief)
+    if answer.ending in (Ending.FOUND, Ending.NO_CHANGE):
+        return answer
+    step = next(_pair(search.rules, answer.of_all), None)
+    in_time = step is not None and _longest_min(search.costs, belief, step) <= search.left_min
+    return step if step is not None and in_time else answer
 
 
 def _most_telling(problem: Problem, facts: Facts, search: Search, belief: Posterior, outlook: Prospects) -> Decision:
@@ -234,12 +244,14 @@ def _answer(problem: Problem, facts: Facts, search: Search, belief: Posterior) -
     top = float(belief.p[best])
     fitted = fit(belief, best)
     candidates = belief.smallest_set(search.rules.target)
-    effect = effect_of(problem, facts, best)
+    effect, of_all = effect_of(problem, facts, best), effect_of_all(problem, facts)
     named = top >= search.rules.target and borne_out(problem, belief, best) and (effect is None or effect.is_shown)
     ending = Ending.FOUND if named else Ending.NARROWED
     if not fitted.one_change:
         ending = Ending.NOT_ONE_CHANGE
-    return Answer(ending, best, top, candidates, fitted, _is_undone(belief, best), effect)
+    if ending is not Ending.FOUND and of_all is not None and of_all.is_refuted:
+        ending = Ending.NO_CHANGE
+    return Answer(ending, best, top, candidates, fitted, _is_undone(belief, best), effect, of_all)
 
 
 def _is_undone(belief: Posterior, commit: int) -> bool:

@@ -15,11 +15,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from statistics import fmean
 
-from bisector.core.verdict import Verdict
 from bisector.search.apart import CONFIDENCE, LARGE
 from bisector.search.choice import Problem, undo_options
 from bisector.search.likelihood import Key
-from bisector.search.readings import OLD_END, Facts, Kernel
+from bisector.search.readings import OLD_END, Facts, Kernel, Reading
 from bisector.search.student import quantile
 
 _SHARE = 0.5  # of what the ends differ by, which the interval excludes
@@ -29,9 +28,9 @@ _SHARE = 0.5  # of what the ends differ by, which the interval excludes
 class SuspectEffect:
     """What readings of a kernel without the change and of one with it show.
 
-    ``sides`` are the two kernels and ``counts`` how often each was read; the score of the second is by ``mean`` above
-    that of the first, within ``half_width`` 95 times of 100 (infinite while no kernel was read twice). The ends differ
-    by ``of_ends``.
+    ``sides`` are the two kernels, ``readings`` those of each and ``counts`` how many. The score of the second is by
+    ``mean`` above that of the first, within ``half_width`` 95 times of 100 (infinite while no kernel was read twice).
+    The ends differed by ``of_ends`` when the search began.
     """
 
     sides: tuple[Key, Key]
@@ -39,6 +38,7 @@ class SuspectEffect:
     mean: float
     half_width: float
     of_ends: float
+    readings: tuple[tuple[Reading, ...], tuple[Reading, ...]] = ((), ())
 
     @property
     def is_shown(self) -> bool:
@@ -70,20 +70,45 @@ class SuspectEffect:
 def effect_of(problem: Problem, facts: Facts, suspect: int) -> SuspectEffect | None:
     """What is known of the effect of a suspect; None where no figures count, or neither pair of kernels can be had."""
     sides = _sides(problem, facts, suspect)
-    scores = _scores(facts, problem.graph.tip)
-    ends = [scores.get((end, Kernel.COMMIT), ()) for end in (OLD_END, problem.graph.tip)]
-    if sides is None or not all(ends):
+    return None if sides is None else _between(facts, sides, problem.graph.tip)
+
+
+def effect_of_all(problem: Problem, facts: Facts) -> SuspectEffect | None:
+    """What is known since the search began of that of all commits together, which told the ends apart before."""
+    return _between(facts, _ends(problem.graph.tip), problem.graph.tip)
+
+
+def _ends(tip: int) -> tuple[Key, Key]:
+    return (OLD_END, Kernel.COMMIT), (tip, Kernel.COMMIT)
+
+
+def _between(facts: Facts, sides: tuple[Key, Key], tip: int) -> SuspectEffect | None:
+    """Of an end that is one of both sides the readings since the search began on their host count.
+
+    Those of before may be of another day.
+    """
+    scored, ends = _scored(facts, tip), _ends(tip)
+    begun, before, later = set[str](), defaultdict[Key, list[float]](list), defaultdict[Key, list[float]](list)
+    readings = defaultdict[Key, list[Reading]](list)
+    for one, score in scored:
+        begun |= set() if one.of in ends else {one.host}
+        (later if one.host in begun else before)[one.of].append(score)
+        if one.host in begun:
+            readings[one.of].append(one)
+    if not before.keys() >= set(ends):
         return None
-    without, with_it = (scores.get(side, ()) for side in sides)
-    both = bool(without and with_it)
-    squares = math.fsum((one - fmean(row)) ** 2 for row in scores.values() for one in row)
-    freedom = sum(len(row) - 1 for row in scores.values())
-    half_width = math.inf
-    if both and freedom:
-        error = math.sqrt(squares / freedom * (1 / len(without) + 1 / len(with_it)))
-        half_width = quantile(CONFIDENCE, freedom) * error
-    mean = fmean(with_it) - fmean(without) if both else 0.0
-    return SuspectEffect(sides, (len(without), len(with_it)), mean, half_width, fmean(ends[1]) - fmean(ends[0]))
+    rows = (*before.values(), *later.values())
+    squares = math.fsum((one - fmean(row)) ** 2 for row in rows for one in row)
+    freedom = sum(len(row) - 1 for row in rows)
+    without, with_it = (later.get(side, []) for side in sides)
+    mean, half_width = 0.0, math.inf
+    if without and with_it:
+        mean = fmean(with_it) - fmean(without)
+        error = math.sqrt(squares / max(1, freedom) * (1 / len(without) + 1 / len(with_it)))
+        half_width = quantile(CONFIDENCE, freedom) * error if freedom else math.inf
+    old, new = (fmean(before[end]) for end in ends)
+    first, second = (tuple(readings.get(side, ())) for side in sides)
+    return SuspectEffect(sides, (len(without), len(with_it)), mean, half_width, new - old, (first, second))
 
 
 def _sides(problem: Problem, facts: Facts, suspect: int) -> tuple[Key, Key] | None:
@@ -97,16 +122,12 @@ def _sides(problem: Problem, facts: Facts, suspect: int) -> tuple[Key, Key] | No
     return None
 
 
-def _scores(facts: Facts, tip: int) -> dict[Key, list[float]]:
-    """The scores of each kernel, from the middle of the ends of their host; of hosts that have both ends."""
+def _scored(facts: Facts, tip: int) -> list[tuple[Reading, float]]:
+    """The figures in the order of measuring, from the middle of their host's ends; of hosts that have both."""
     of_ends: defaultdict[str, dict[int, list[float]]] = defaultdict(lambda: {OLD_END: [], tip: []})
-    figures = [(one, one.score) for one in facts.readings if one.score is not None and one.verdict is not Verdict.SKIP]
+    figures = [(one, one.score) for one in facts.readings if one.score is not None]
     for one, score in figures:
         if one.kernel is Kernel.COMMIT and one.commit in (OLD_END, tip):
             of_ends[one.host][one.commit].append(score)
     middle = {host: fmean(map(fmean, ends.values())) for host, ends in of_ends.items() if all(ends.values())}
-    found: defaultdict[Key, list[float]] = defaultdict(list)
-    for one, score in figures:
-        if one.host in middle:
-            found[one.of].append(score - middle[one.host])
-    return dict(found)
+    return [(one, score - middle[one.host]) for one, score in figures if one.host in middle]

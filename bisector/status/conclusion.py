@@ -27,7 +27,6 @@ from bisector.kernel import kconfig
 from bisector.search.choice import missing_whole_runs, prospects, undo_options
 from bisector.search.decision import Answer, Decision, Ending, Try, Undo
 from bisector.search.fit import Fit, fit
-from bisector.search.likelihood import Key
 from bisector.search.posterior import Posterior
 from bisector.search.readings import Kernel
 from bisector.search.step import believe, decide_from
@@ -120,6 +119,11 @@ class Standing:
         return self.fit.one_change and not self.case.impossible[self.belief.best]
 
     @property
+    def no_change(self) -> bool:
+        """Whether it is known that nothing in the range made the ends differ."""
+        return isinstance(self.decision, Answer) and self.decision.ending is Ending.NO_CHANGE
+
+    @property
     def confirmed(self) -> tuple[Kernel, ...]:
         """By which ends without the likeliest commit, or with it, it was confirmed."""
         best = self.belief.best
@@ -131,11 +135,6 @@ class Standing:
     def effect(self) -> SuspectEffect | None:
         """How large the change is, if the likeliest commit made it; None where no figures count."""
         return effect_of(self.case.problem, self.case.facts, self.belief.best)
-
-    def values(self, side: Key) -> tuple[float, ...]:
-        """The values of all readings of a kernel, in the order of measuring."""
-        read = (one.score for one in self.case.facts.readings if one.of == side)
-        return tuple(self.case.judging.objective.value_of(score) for score in read if score is not None)
 
     @cached_property
     def probability_new(self) -> dict[str, float]:

@@ -243,6 +243,7 @@ def _as_view(repository: Repository, standing: Standing, suspects: tuple[str, ..
         trials_left=standing.trials_left,
         probability_new=standing.probability_new,
         effect=_effect(repository, standing),
+        no_change=standing.no_change,
     )
 
 
@@ -259,7 +260,9 @@ def _effect(repository: Repository, standing: Standing) -> EffectView | None:
     sign, half = standing.case.judging.objective.better.sign, found.half_width
     low, high = sorted(sign * (found.mean + one) for one in (-half, half))
     interval = (math.exp(low), math.exp(high)) if math.isfinite(half) else None
-    return EffectView(without, Factor(math.exp(sign * found.mean), interval), *map(standing.values, found.sides))
+    of = standing.case.judging.objective
+    rows = (tuple(of.value_of(one.score) for one in row if one.score is not None) for row in found.readings)
+    return EffectView(without, Factor(math.exp(sign * found.mean), interval), *rows)
 
 
 def _range(repository: Repository, asked: BisectionRow) -> Range:
@@ -273,7 +276,7 @@ def _candidates(
     """What the first new commit can still be; nothing when the repository is gone."""
     if belief is None:
         return _as_git_lists(asked, judging, narrowed=state is State.NARROWED)
-    likely = tuple(one.commit for one in belief.likely)
+    likely = () if belief.no_change else tuple(one.commit for one in belief.likely)
     if state is State.FOUND:
         return likely[:1]
     if message == outside_paths(asked.paths):

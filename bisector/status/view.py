@@ -87,7 +87,8 @@ class BeliefView:
 
     ``confirmed`` says by which changed ends the likeliest was, ``without_suspects`` what it would be otherwise;
     ``probability_new`` gives for each commit, by its hash, how likely its kernel is on the new side. ``effect`` is that
-    of the likeliest, where it took readings of one host to show it.
+    of the likeliest, as far as both its sides were read, and with ``no_change`` it is known that nothing in the range
+    made the ends differ.
     """
 
     likely: tuple[Likely, ...]
@@ -100,6 +101,7 @@ class BeliefView:
     trials_left: int
     probability_new: Mapping[str, float]
     effect: EffectView | None = None
+    no_change: bool = False
 
     @property
     def best(self) -> Likely:

@@ -70,3 +70,34 @@ def test_what_its_own_readings_do_not_show_is_not_named(tmp_path: Path) -> None:
     outcome = at.bisect(replace(made, iops=creeping))
     assert outcome.state is not State.FOUND
     assert "readings without it and with it differ by 1." in outcome.message
+
+
+@pytest.mark.parametrize("level", [1000.0, 1100.0])
+@pytest.mark.parametrize("noise", [0.004, 0.02])
+def test_where_the_ends_differed_by_the_day_alone_nothing_in_the_range_did_it(
+    tmp_path: Path, level: float, noise: float
+) -> None:
+    """While the ends were read, the new one was a tenth faster; since then all kernels are as fast as one of them."""
+    at = lab(tmp_path)
+    made = engine(at, 0.1, noise)
+    ends, noisy = {at.shas["c0"], at.shas[f"c{COMMITS - 1}"]}, made.factor
+    made.is_new = lambda sha: sha == at.shas[f"c{COMMITS - 1}"]
+    made.culprit = ""
+
+    def on_that_day(n: int) -> float:
+        """What is measured times this is the day's level."""
+        if ends >= set(made.measured):
+            return noisy(n)
+        last = made.measured[-1]
+        is_fast = made.is_new(last) or last not in at.names  # the new end with a commit reverted, too
+        return noisy(n) * level / (made.fast_iops if is_fast else made.slow_iops)
+
+    made.factor = on_that_day
+    outcome = at.bisect(made)
+    assert (outcome.state, outcome.candidates) == (State.NARROWED, ())
+    assert outcome.message.startswith("nothing in this range changed read.iops of the worst job: the new end's was 1.")
+    view = at.view(outcome)
+    assert view.belief is not None
+    assert view.belief.no_change
+    assert view.candidates == ()
+    assert len(at.trials()) <= 60

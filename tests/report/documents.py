@@ -105,6 +105,10 @@ def believed() -> Report:
     return document(examples.believed(), (examples.COMMITS[2],))
 
 
+def no_change() -> Report:
+    return document(examples.no_change())
+
+
 def two_changes() -> Report:
     return document(examples.two_changes())
 

@@ -138,6 +138,13 @@ def believed() -> BisectionView:
     return replace(whole, strategy=Strategy.BAYES, belief=BELIEF)
 
 
+def no_change() -> BisectionView:
+    whole = view(BROKEN, FIXED, MIDDLE, CULPRIT, state=State.NARROWED)
+    belief = replace(BELIEF, no_change=True, confirmed=())
+    message = "nothing in this range changed read.iops of the worst job: the new end's was 1.10 times the old end's"
+    return replace(whole, strategy=Strategy.BAYES, belief=belief, candidates=(), message=message)
+
+
 def two_changes() -> BisectionView:
     likely = (Likely(COMMITS[3], 0.6), Likely(COMMITS[1], 0.395))
     belief = replace(BELIEF, likely=likely, one_change=False, contradictions=5, confirmed=())

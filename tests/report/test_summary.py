@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from bisector.commands.report import RENDERERS, Format
 from bisector.core.guest_time import BY_THE_HOST, GuestTime
 from bisector.core.subject import Commit, Relevance
 from bisector.core.verdict import State, Terms, Verdict
@@ -12,7 +13,7 @@ from bisector.report.table import verdict_lines
 from bisector.report.terminal import as_text
 from bisector.status.view import ConfigChanges, OptionChange, TrialView
 from tests import examples as records
-from tests.report import examples
+from tests.report import documents, examples
 
 
 def test_footer_counts_what_kernels_lack() -> None:
@@ -98,3 +99,13 @@ def test_an_answer_by_both_clocks_says_how_the_second_is_gone_on_with() -> None:
     assert view.host_clock is not None
     done = replace(view, host_clock=replace(view.host_clock, state=State.MEASURED))
     assert view.resume_command not in as_text((*answer_lines(done, 90),))
+
+
+def test_that_nothing_changed_names_no_commit() -> None:
+    report = documents.no_change()
+    answer = " ".join(as_text(answer_lines(examples.no_change(), 100)).split())
+    mail = RENDERERS[Format.MAIL](report)
+    for text in (answer, " ".join(mail.split())):
+        assert "othing in this range changed read.iops of the worst job: the new end's was 1.10 times" in text
+        assert "is one of" not in text
+    assert "no change of fio.read_iops" in mail

@@ -103,7 +103,11 @@ def test_where_one_of_both_cannot_be_tested_it_is_the_new_end_without_it(closed:
     found = effect_of(plain(LINE), facts, SUSPECT)
     assert found is not None
     assert found.sides == ((SUSPECT, Kernel.REVERTED), (TIP, Kernel.COMMIT))
-    assert found.counts == (1, 6)
+    assert found.counts == (1, 0)  # six readings of the end were made before the search
+    later = effect_of(plain(LINE), facts.with_reading(read(TIP, TENTH)), SUSPECT)
+    assert later is not None
+    assert later.counts == (1, 1)
+    assert later.mean == pytest.approx(TENTH - 0.003)
     assert effect_of(plain(LINE), replace(facts, failed=((SUSPECT, Kernel.REVERTED),)), SUSPECT) is None
 
 
