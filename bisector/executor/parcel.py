@@ -5,6 +5,7 @@ that nothing else is in; Python's own filter for that (tarfile, "data") came wit
 than some distributions have, and lets more through. They are moved to where they belong when all is there.
 """
 
+import gzip
 import hashlib
 import io
 import os
@@ -37,13 +38,19 @@ class Parcel:
 
     @classmethod
     def of(cls, directory: Path) -> "Parcel | None":
-        """The regular files below a directory, None without any; raises :class:`InfraError` for too much."""
+        """The regular files below a directory, None without any; raises :class:`InfraError` for too much.
+
+        The same files are the same bytes at any time: the archive says nothing of when it was packed.
+        """
         with our_files(directory):
             paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink()]
             if not paths:
                 return None
             buffer = io.BytesIO()
-            with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6, format=tarfile.PAX_FORMAT) as archive:
+            with (
+                gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=6, mtime=0) as packed,
+                tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+            ):
                 for path in paths:
                     _add(archive, path, path.relative_to(directory).as_posix())
                     if buffer.tell() > MOST_PACKED_BYTES:

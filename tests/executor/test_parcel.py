@@ -56,6 +56,16 @@ def test_regular_files_arrive_as_they_were(source: Path, tmp_path: Path) -> None
         }
 
 
+def test_the_same_files_are_the_same_bytes_whenever_they_are_packed(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = []
+    for now_s in (1e9, 2e9):
+        monkeypatch.setattr("time.time", lambda now_s=now_s: now_s)
+        packed.append(Parcel.of(source))
+    assert packed[0] == packed[1] is not None
+
+
 def test_nothing_is_sent_of_nothing(tmp_path: Path) -> None:
     assert Parcel.of(tmp_path) is None
     assert Parcel.of(tmp_path / "nowhere") is None
