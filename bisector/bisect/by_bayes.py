@@ -295,7 +295,9 @@ def _narrowed(facts: Facts, standing: Standing, answer: Answer, likeliest: Commi
         return Done(State.NARROWED, (), (), _no_change(facts.judging, answer))
     if answer.ending is Ending.NOT_ONE_CHANGE:
         return Done(State.NARROWED, candidates, skipped, _not_one_change(answer))
-    return Done(State.NARROWED, candidates, skipped, _one_of(likeliest, answer, skipped))
+    return Done(
+        State.NARROWED, candidates, skipped, _one_of(likeliest, answer, skipped, facts.judging.objective.better.sign)
+    )
 
 
 def _no_change(judging: Judging, answer: Answer) -> str:
@@ -329,20 +331,20 @@ def _outlook(standing: Standing) -> Outlook:
     return Outlook(len(standing.candidates), standing.trials_left, standing.probability)
 
 
-def _one_of(likeliest: Commit, answer: Answer, skipped: Iterable[Commit]) -> str:
+def _one_of(likeliest: Commit, answer: Answer, skipped: Iterable[Commit], sign: int) -> str:
     names = ", ".join(commit.short for commit in skipped)
     why = f"; {names} cannot be tested and stand in the way" if names else ""
     unconfirmed = "" if answer.confirmed else "; no end without it, or with it, could be had to confirm it"
-    return f"{_likeliest(likeliest, answer)}{why or unconfirmed or _unshown(answer.effect)}"
+    return f"{_likeliest(likeliest, answer)}{why or unconfirmed or _unshown(answer.effect, sign)}"
 
 
-def _unshown(effect: SuspectEffect | None) -> str:
-    """Why a commit is not named whose own readings do not show it."""
+def _unshown(effect: SuspectEffect | None, sign: int) -> str:
+    """Why a commit is not named whose own readings do not show it; ``sign`` is that of what is better."""
     if effect is None or effect.is_shown or not all(effect.counts):
         return ""
-    low, high = (math.exp(effect.mean + one) for one in (-effect.half_width, effect.half_width))
+    low, high = sorted(math.exp(sign * (effect.mean + one)) for one in (-effect.half_width, effect.half_width))
     counts = " and ".join(map(str, effect.counts))
-    needed = math.exp(effect.of_ends / 2)
+    needed = math.exp(sign * effect.of_ends / 2)
     return (
         f"; {counts} readings without it and with it differ by {low:.2f} to {high:.2f} times (95 %), where"
         f" {needed:.2f} times would be half of what the ends differ by"

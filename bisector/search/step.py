@@ -38,6 +38,8 @@ _UNDO_AMONG = 8
 # expected of both.
 _BETTER = 2.0
 _LEAST_MIN = 0.1  # to be divided by
+# A kernel has one whole run without a figure by right, that was stopped beside another one, and one stray one.
+_MOST_WITHOUT_FIGURE = 3
 
 
 def decide(problem: Problem, facts: Facts, search: Search) -> Decision:
@@ -132,7 +134,7 @@ def _concluded(problem: Problem, facts: Facts, search: Search, belief: Posterior
     answer = _answer(problem, facts, search, belief)
     if answer.ending in (Ending.FOUND, Ending.NO_CHANGE):
         return answer
-    step = next(_pair(search.rules, answer.of_all), None)
+    step = next(_pair(search.rules, facts, answer.of_all), None)
     in_time = step is not None and _longest_min(search.costs, belief, step) <= search.left_min
     return step if step is not None and in_time else answer
 
@@ -184,12 +186,18 @@ def _confirmation(
     if may_be_luck(problem, facts, belief, rules.surely, rules.max_reverts):
         yield _undo(facts, search, belief, suspect, Kernel.REVERTED, confirms=True)
     if float(belief.p[suspect]) >= rules.target:
-        yield from _pair(rules, effect_of(problem, facts, suspect))
+        yield from _pair(rules, facts, effect_of(problem, facts, suspect))
 
 
-def _pair(rules: Rules, effect: SuspectEffect | None) -> Iterator[Try | Undo]:
-    """What is to be read of the kernels with the change and without it, until they show its effect."""
+def _pair(rules: Rules, facts: Facts, effect: SuspectEffect | None) -> Iterator[Try | Undo]:
+    """What is to be read of the kernels with the change and without it, until they show its effect.
+
+    Nothing of one whose figures are on neither end's level: they do not count, however often it is read.
+    """
     if effect is None or effect.is_shown or effect.is_refuted or min(effect.counts) >= rules.max_pairs:
+        return
+    without_figure = [one.of for one in facts.readings if one.full and one.score is None]
+    if max(map(without_figure.count, effect.sides)) >= _MOST_WITHOUT_FIGURE:
         return
     for commit, kernel in effect.to_read:
         if kernel is Kernel.COMMIT:

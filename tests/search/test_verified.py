@@ -161,3 +161,18 @@ def test_a_change_that_its_own_readings_do_not_show_is_not_named() -> None:
     order, answer = steps(facts, CENTRES | {99: third, 100: 2 * third}, search(max_pairs=9))
     assert answer.ending is not Ending.FOUND
     assert max(map(order.count, (PARENT, ITSELF))) < 3  # more readings would not show it either
+
+
+def test_a_kernel_on_neither_ends_level_is_not_read_for_ever() -> None:
+    """Its figures do not count, and its side does: what it is lies beyond both ends."""
+    facts, asked = known(*spread(99, 0.0, 2)), search()
+    for _ in range(12):
+        decision = decide(plain(LINE), facts, asked)
+        if isinstance(decision, Answer):
+            break
+        assert isinstance(decision, (Try, Undo))
+        beyond = decision.of == ITSELF
+        made = read(decision.commit, TENTH if beyond else CENTRES[decision.commit], decision.of[1])
+        facts = facts.with_reading(replace(made, score=None) if beyond else made)
+    assert isinstance(decision, Answer)
+    assert decision.ending is not Ending.FOUND
