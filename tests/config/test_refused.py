@@ -57,6 +57,7 @@ def test_bad_file(text: str, message: str) -> None:
 
 
 BAD_FLAGS = {
+    "more readings than pairs": (["--calibrate", "50"], r"calibrate = 50 .*: the ends are not read so often"),
     "no number": (["--threshold", "many"], r"^--threshold: bisect\.threshold = many: expected a value above zero"),
     "negative": (["--set", "machine.vcpus=-1"], r"^--set: machine\.vcpus = -1: expected a whole number, 1 or more"),
     "many digits": (["--jobs", "9" * 20], r"^--jobs: kernel\.jobs: a number of 20 digits is too large"),
