@@ -41,6 +41,7 @@ from bisector.search.verified import SuspectEffect
 from bisector.status.conclusion import Standing, outside_paths
 from bisector.trial.runner import TrialRequest
 
+_LITTLE = 0.01  # of a probability: a commit may be named
 _SAME_SOURCES = "a parent with the same sources"
 
 
@@ -311,6 +312,7 @@ def _no_change(judging: Judging, answer: Answer) -> str:
     return (
         f"nothing in this range changed {judging.objective.label}: the new end's was {first:.2f} times the old end's"
         f" when the search began, and {low:.2f} to {high:.2f} times (95 %) by {counts} readings in turn since then"
+        f" (probability {share(answer.nothing)})"
     )
 
 
@@ -335,7 +337,8 @@ def _one_of(likeliest: Commit, answer: Answer, skipped: Iterable[Commit], sign: 
     names = ", ".join(commit.short for commit in skipped)
     why = f"; {names} cannot be tested and stand in the way" if names else ""
     unconfirmed = "" if answer.confirmed else "; no end without it, or with it, could be had to confirm it"
-    return f"{_likeliest(likeliest, answer)}{why or unconfirmed or _unshown(answer.effect, sign)}"
+    nothing = f"; that nothing in the range changed has {share(answer.nothing)}" if answer.nothing > _LITTLE else ""
+    return f"{_likeliest(likeliest, answer)}{nothing}{why or unconfirmed or _unshown(answer.effect, sign)}"
 
 
 def _unshown(effect: SuspectEffect | None, sign: int) -> str:

@@ -15,6 +15,7 @@ from bisector.status.view import BisectionView, LevelView
 
 _LABEL_WIDTH = 13
 _LISTED = 8
+_WORTH_SAYING = 0.01  # of a probability, that nothing changed: with more of it no commit is named
 
 
 def footer_lines(view: BisectionView, width: int) -> list[Line]:
@@ -127,6 +128,8 @@ def _search(view: BisectionView, width: int) -> list[Line]:
         f"{units.plural(belief.contradictions, 'contradiction')} ({belief.expected_contradictions:.1f} expected)"
     )
     texts += confirmed(view, "it")
+    if belief.nothing >= _WORTH_SAYING:
+        texts.append(f"nothing in the range changed: {units.share(belief.nothing)}")
     if belief.suspects:
         other = belief.without_suspects
         same = "" if other.commit == belief.best.commit else f"{other.commit.short} "

@@ -16,23 +16,25 @@ from bisector.search.verified import SuspectEffect
 class Rules:
     """When to confirm, and when to stop.
 
-    A commit with the probability ``suspect`` is confirmed, which is due anyway before it is named, and tells more
-    than another trial would; it is named at ``target``. Then the new end without it is read again, ``max_reverts``
-    times in all, until it has ``surely`` however noisy the host may be by what is known of it. The suspect or a
-    parent of it whose runs speak against it is read until these do so with the odds ``sure``. Less than
-    ``least_bits`` is not worth a trial (as a share of what noise lets any tell), unless it is ``least_share`` of
-    all that is unknown: at 98.9 % a tenth of a bit is lacking, and one noisy reading settles it. From the
-    probability ``whole_from`` on that a commit or a child of it is the answer, a run is not stopped early, since it
-    would have to be repeated; nor while more than the share ``most_overlap`` of the figures is expected on the
-    wrong side of the line, where a figure tells more than its side. ``max_runs`` counts completed runs; a search
-    that noise makes longer has up to twice as many, ``patience`` times what one takes on average. ``max_undone``
-    counts kernels built without a commit or with it to find the suspect (all of a run of 30 commits that do not
-    build), of which ``max_in_vain`` more may give no reading than give one; ``max_confirming`` more may be built to
-    confirm one. The suspect and its parent are read ``max_pairs`` times in turn, at most, to show its effect. Below the
-    probability ``undo_from`` a commit is not undone while a trial tells anything. Among ``few`` candidates each is
-    tried that would tell something if it worked.
+    Once it has the probability ``doubt`` that nothing in the range changed, both ends are read again. A commit with
+    the probability ``suspect`` is confirmed, which is due anyway before it is named, and tells more than another
+    trial would; it is named at ``target``. Then the new end without it is read again, ``max_reverts`` times in all,
+    until it has ``surely`` however noisy the host may be by what is known of it. The suspect or a parent of it
+    whose runs speak against it is read until these do so with the odds ``sure``. Less than ``least_bits`` is not
+    worth a trial (as a share of what noise lets any tell), unless it is ``least_share`` of all that is unknown: at
+    98.9 % a tenth of a bit is lacking, and one noisy reading settles it. From the probability ``whole_from`` on
+    that a commit or a child of it is the answer, a run is not stopped early, since it would have to be repeated;
+    nor while more than the share ``most_overlap`` of the figures is expected on the wrong side of the line, where a
+    figure tells more than its side. ``max_runs`` counts completed runs; a search that noise makes longer has up to
+    twice as many, ``patience`` times what one takes on average. ``max_undone`` counts kernels built without a
+    commit or with it to find the suspect (all of a run of 30 commits that do not build), of which ``max_in_vain``
+    more may give no reading than give one; ``max_confirming`` more may be built to confirm one. The suspect and its
+    parent are read ``max_pairs`` times in turn, at most, to show its effect. Below the probability ``undo_from`` a
+    commit is not undone while a trial tells anything. Among ``few`` candidates each is tried that would tell
+    something if it worked.
     """
 
+    doubt: float = 0.50
     suspect: float = 0.80
     target: float = 0.99
     whole_from: float = 0.20
@@ -124,9 +126,10 @@ class Ending(StrEnum):
 class Answer:
     """The end: the likeliest commit, its probability, the smallest set that has the target, and the fit of the model.
 
-    ``confirmed`` tells whether an end without the commit, or with it, was measured, ``effect`` what readings of it and
-    its parent show, where figures count, and ``of_all`` what those of both ends do since the search began.
-    ``out_of_time`` tells that the search would go on, and no step that it could begin would end in time.
+    ``confirmed`` tells whether an end without the commit, or with it, was measured, ``effect`` what readings of it
+    and its parent show, where figures count, ``of_all`` what those of both ends do since the search began, and
+    ``nothing`` is the probability that no commit of the range changed the figures. ``out_of_time`` tells that the
+    search would go on, and no step that it could begin would end in time.
     """
 
     ending: Ending
@@ -137,6 +140,7 @@ class Answer:
     confirmed: bool
     effect: SuspectEffect | None = None
     of_all: SuspectEffect | None = None
+    nothing: float = 0.0
     out_of_time: bool = False
 
 

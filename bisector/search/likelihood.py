@@ -25,7 +25,7 @@ PICK_IN_VAIN = 0.30
 # Share of figures that are on neither level. A stray figure is anywhere within a range of this factor, evenly on the
 # log scale, but so much likelier on its own side of the line: once it says little, and often it is no accident.
 _STRAY = 0.01
-_STRAY_DENSITY = 1 / np.log(600)
+STRAY_DENSITY = 1 / np.log(600)
 _STRAY_LEANS = 3.0
 _LEAST = 1e-12  # of a share: nothing is impossible
 _LARGEST = 600.0  # of an exponent: what a double holds is a little more
@@ -46,7 +46,7 @@ class Line:
         on_new_side = (scores > self.score) == self.new_is_above
         much, little = 2 * _STRAY_LEANS / (1 + _STRAY_LEANS), 2 / (1 + _STRAY_LEANS)
         old, new = np.where(on_new_side, little, much), np.where(on_new_side, much, little)
-        return old * _STRAY_DENSITY, new * _STRAY_DENSITY
+        return old * STRAY_DENSITY, new * STRAY_DENSITY
 
 
 @dataclass(frozen=True, slots=True)

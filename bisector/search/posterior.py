@@ -101,7 +101,8 @@ class Posterior:
     are the evidence of each kernel's readings, ``fresh`` the chances of a commit that has none, ``fresh_pick``
     those of the old end with a commit. ``noise`` are the rates as far as they are learnt, ``levels`` the likeliest
     ones of each host (none without figures of both ends), and ``overlap`` is the share of the figures that are expected
-    on the wrong side of the line for where their levels lie.
+    on the wrong side of the line for where their levels lie. All of them are given one change; ``nothing`` is the
+    probability that there was none (:mod:`bisector.search.nothing`).
     """
 
     p: Floats
@@ -114,6 +115,7 @@ class Posterior:
     levels: Mapping[str, Levels]
     overlap: float
     joint: Joint
+    nothing: float = 0.0
 
     @property
     def best(self) -> int:

@@ -27,6 +27,7 @@ from bisector.search.decision import Answer, Decision, Ending, Hold, Rules, Sear
 from bisector.search.fit import fit
 from bisector.search.likelihood import Key
 from bisector.search.limits import capacity, expected_runs
+from bisector.search.nothing import chance_of_nothing
 from bisector.search.outcomes import Outcomes
 from bisector.search.posterior import Posterior, posterior
 from bisector.search.readings import OLD_END, Facts, Kernel
@@ -40,6 +41,7 @@ _BETTER = 2.0
 _LEAST_MIN = 0.1  # to be divided by
 # A kernel has one whole run without a figure by right, that was stopped beside another one, and one stray one.
 _MOST_WITHOUT_FIGURE = 3
+_LEAST_PAIRS = 2  # of the ends, that confirm that nothing changed: one of each has no spread
 
 
 def decide(problem: Problem, facts: Facts, search: Search) -> Decision:
@@ -49,7 +51,8 @@ def decide(problem: Problem, facts: Facts, search: Search) -> Decision:
 
 def believe(problem: Problem, facts: Facts, search: Search) -> Posterior:
     """The posterior that :func:`decide` goes by."""
-    return posterior(problem.graph, problem.log_prior, facts, search.weighing)
+    belief = posterior(problem.graph, problem.log_prior, facts, search.weighing)
+    return replace(belief, nothing=chance_of_nothing(facts, belief, search.weighing.scales, problem.graph.tip))
 
 
 def decide_from(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision:
@@ -108,6 +111,8 @@ def _within(problem: Problem, facts: Facts, search: Search, belief: Posterior) -
         return _hold_or_answer(problem, facts, search, belief)
     costs = search.costs.of_whole_runs if figures_tell(rules, belief) else search.costs
     outlook = prospects(problem.graph, belief, facts, costs).within(search.left_min)
+    if belief.nothing >= rules.doubt and (doubted := _doubted(problem, facts, search, belief)) is not None:
+        return doubted
     if top >= rules.suspect:
         lacking = tuple(_confirmation(problem, facts, search, belief, outlook))
         step = next((one for one in lacking if one.of not in facts.in_flight), None)
@@ -134,7 +139,7 @@ def _concluded(problem: Problem, facts: Facts, search: Search, belief: Posterior
     answer = _answer(problem, facts, search, belief)
     if answer.ending in (Ending.FOUND, Ending.NO_CHANGE):
         return answer
-    step = next(_pair(search.rules, facts, answer.of_all), None)
+    step = next(_pair(search.rules, facts, answer.of_all, something=True), None)
     in_time = step is not None and _longest_min(search.costs, belief, step) <= search.left_min
     return step if step is not None and in_time else answer
 
@@ -186,15 +191,36 @@ def _confirmation(
     if may_be_luck(problem, facts, belief, rules.surely, rules.max_reverts):
         yield _undo(facts, search, belief, suspect, Kernel.REVERTED, confirms=True)
     if float(belief.p[suspect]) >= rules.target:
-        yield from _pair(rules, facts, effect_of(problem, facts, suspect))
+        effect, something = effect_of(problem, facts, suspect), belief.nothing <= 1 - rules.target
+        yield from _pair(rules, facts, effect, something=something)
 
 
-def _pair(rules: Rules, facts: Facts, effect: SuspectEffect | None) -> Iterator[Try | Undo]:
+def _doubted(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision | None:
+    """The ends in turn, until nothing is known to have changed, or they are seen to differ as before; that answer."""
+    of_all, rules = effect_of_all(problem, facts), search.rules
+    if _is_nothing(rules, belief, of_all):
+        return _hold_or_answer(problem, facts, search, belief)
+    if of_all is None or of_all.is_as_before or min(of_all.counts) >= rules.max_pairs:
+        return None
+    tries = (Try(commit, whole=True, gain_bits=0.0, confirms=True) for commit, _ in of_all.to_read)
+    step = next((one for one in tries if one.of not in facts.in_flight), None)
+    return step if step is not None and _longest_min(search.costs, belief, step) <= search.left_min else None
+
+
+def _is_nothing(rules: Rules, belief: Posterior, of_all: SuspectEffect | None) -> bool:
+    """Whether both ends, read in turn since the search began, confirm that nothing changed."""
+    if of_all is None or min(of_all.counts) < _LEAST_PAIRS:
+        return False
+    return of_all.is_refuted or (belief.nothing >= rules.target and of_all.is_gone)
+
+
+def _pair(rules: Rules, facts: Facts, effect: SuspectEffect | None, *, something: bool) -> Iterator[Try | Undo]:
     """What is to be read of the kernels with the change and without it, until they show its effect.
 
-    Nothing of one whose figures are on neither end's level: they do not count, however often it is read.
+    And until it is known that ``something`` changed. Nothing of one whose figures are on neither end's level: they do
+    not count, however often it is read.
     """
-    if effect is None or effect.is_shown or effect.is_refuted or min(effect.counts) >= rules.max_pairs:
+    if effect is None or (effect.is_shown and something) or effect.is_refuted or min(effect.counts) >= rules.max_pairs:
         return
     without_figure = [one.of for one in facts.readings if one.full and one.score is None]
     if max(map(without_figure.count, effect.sides)) >= _MOST_WITHOUT_FIGURE:
@@ -253,13 +279,14 @@ def _answer(problem: Problem, facts: Facts, search: Search, belief: Posterior) -
     fitted = fit(belief, best)
     candidates = belief.smallest_set(search.rules.target)
     effect, of_all = effect_of(problem, facts, best), effect_of_all(problem, facts)
-    named = top >= search.rules.target and borne_out(problem, belief, best) and (effect is None or effect.is_shown)
+    something, shown = belief.nothing <= 1 - search.rules.target, effect is None or effect.is_shown
+    named = top >= search.rules.target and borne_out(problem, belief, best) and shown and something
     ending = Ending.FOUND if named else Ending.NARROWED
     if not fitted.one_change:
         ending = Ending.NOT_ONE_CHANGE
-    if ending is not Ending.FOUND and of_all is not None and of_all.is_refuted:
+    if ending is not Ending.FOUND and _is_nothing(search.rules, belief, of_all):
         ending = Ending.NO_CHANGE
-    return Answer(ending, best, top, candidates, fitted, _is_undone(belief, best), effect, of_all)
+    return Answer(ending, best, top, candidates, fitted, _is_undone(belief, best), effect, of_all, belief.nothing)
 
 
 def _is_undone(belief: Posterior, commit: int) -> bool:

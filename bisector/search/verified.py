@@ -12,6 +12,7 @@ Noise is the standard deviation of the readings of one kernel on one host, poole
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -43,12 +44,22 @@ class SuspectEffect:
     @property
     def is_shown(self) -> bool:
         """Whether it is as large as it has to be, or so large that nothing has to be shown."""
-        return abs(self.of_ends) >= LARGE or self._along - self.half_width > _SHARE * abs(self.of_ends)
+        return abs(self.of_ends) >= LARGE or self.is_as_before
 
     @property
     def is_refuted(self) -> bool:
         """Whether it is known to be less than that: more readings would not show it."""
-        return abs(self.of_ends) < LARGE and self._along + self.half_width < _SHARE * abs(self.of_ends)
+        return self._along + self.half_width < _SHARE * abs(self.of_ends)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is known to be less than all of that, and may be nothing."""
+        return self._along <= self.half_width < abs(self.of_ends) - self._along
+
+    @property
+    def is_as_before(self) -> bool:
+        """Whether it is known to be half of that at least."""
+        return self._along - self.half_width > _SHARE * abs(self.of_ends)
 
     @property
     def _along(self) -> float:
@@ -82,22 +93,48 @@ def _ends(tip: int) -> tuple[Key, Key]:
     return (OLD_END, Kernel.COMMIT), (tip, Kernel.COMMIT)
 
 
-def _between(facts: Facts, sides: tuple[Key, Key], tip: int) -> SuspectEffect | None:
-    """Of an end that is one of both sides the readings since the search began on their host count.
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What was read since the search began; readings of before may be of another day.
 
-    Those of before may be of another day.
+    The ends differed by ``of_ends`` then. ``readings`` have their score from the middle of the ends of their host,
+    None where the verdict alone counts; ``before`` are the scores of the ends until then.
     """
-    scored, ends = _scored(facts, tip), _ends(tip)
-    begun, before, later = set[str](), defaultdict[Key, list[float]](list), defaultdict[Key, list[float]](list)
-    readings = defaultdict[Key, list[Reading]](list)
-    for one, score in scored:
-        begun |= set() if one.of in ends else {one.host}
-        (later if one.host in begun else before)[one.of].append(score)
-        if one.host in begun:
-            readings[one.of].append(one)
-    if not before.keys() >= set(ends):
+
+    of_ends: float
+    readings: tuple[tuple[Reading, float | None], ...]
+    before: Mapping[Key, Sequence[float]]
+
+    @classmethod
+    def begun(cls, facts: Facts, tip: int) -> "Since | None":
+        """By the order of measuring, on each host since its first reading of another kernel; None without figures."""
+        ends, middle = _ends(tip), _middles(facts, tip)
+        begun, before, later = set[str](), defaultdict[Key, list[float]](list), list[tuple[Reading, float | None]]()
+        for one in facts.readings:
+            if one.host not in middle:
+                continue
+            begun |= set() if one.of in ends else {one.host}
+            score = None if one.score is None else one.score - middle[one.host]
+            if one.host in begun:
+                later.append((one, score))
+            elif score is not None:
+                before[one.of].append(score)
+        if not before.keys() >= set(ends):
+            return None
+        old, new = (fmean(before[end]) for end in ends)
+        return cls(new - old, tuple(later), before)
+
+
+def _between(facts: Facts, sides: tuple[Key, Key], tip: int) -> SuspectEffect | None:
+    """Of an end that is one of both sides the readings since the search began on their host count."""
+    if (since := Since.begun(facts, tip)) is None:
         return None
-    rows = (*before.values(), *later.values())
+    later, readings = defaultdict[Key, list[float]](list), defaultdict[Key, list[Reading]](list)
+    for one, score in since.readings:
+        if score is not None:
+            later[one.of].append(score)
+            readings[one.of].append(one)
+    rows = (*since.before.values(), *later.values())
     squares = math.fsum((one - fmean(row)) ** 2 for row in rows for one in row)
     freedom = sum(len(row) - 1 for row in rows)
     without, with_it = (later.get(side, []) for side in sides)
@@ -106,9 +143,8 @@ def _between(facts: Facts, sides: tuple[Key, Key], tip: int) -> SuspectEffect | 
         mean = fmean(with_it) - fmean(without)
         error = math.sqrt(squares / max(1, freedom) * (1 / len(without) + 1 / len(with_it)))
         half_width = quantile(CONFIDENCE, freedom) * error if freedom else math.inf
-    old, new = (fmean(before[end]) for end in ends)
     first, second = (tuple(readings.get(side, ())) for side in sides)
-    return SuspectEffect(sides, (len(without), len(with_it)), mean, half_width, new - old, (first, second))
+    return SuspectEffect(sides, (len(without), len(with_it)), mean, half_width, since.of_ends, (first, second))
 
 
 def _sides(problem: Problem, facts: Facts, suspect: int) -> tuple[Key, Key] | None:
@@ -122,12 +158,10 @@ def _sides(problem: Problem, facts: Facts, suspect: int) -> tuple[Key, Key] | No
     return None
 
 
-def _scored(facts: Facts, tip: int) -> list[tuple[Reading, float]]:
-    """The figures in the order of measuring, from the middle of their host's ends; of hosts that have both."""
+def _middles(facts: Facts, tip: int) -> dict[str, float]:
+    """The middle of the ends' figures on each host that has both."""
     of_ends: defaultdict[str, dict[int, list[float]]] = defaultdict(lambda: {OLD_END: [], tip: []})
-    figures = [(one, one.score) for one in facts.readings if one.score is not None]
-    for one, score in figures:
-        if one.kernel is Kernel.COMMIT and one.commit in (OLD_END, tip):
-            of_ends[one.host][one.commit].append(score)
-    middle = {host: fmean(map(fmean, ends.values())) for host, ends in of_ends.items() if all(ends.values())}
-    return [(one, score - middle[one.host]) for one, score in figures if one.host in middle]
+    for one in facts.readings:
+        if one.score is not None and one.kernel is Kernel.COMMIT and one.commit in (OLD_END, tip):
+            of_ends[one.host][one.commit].append(one.score)
+    return {host: fmean(map(fmean, ends.values())) for host, ends in of_ends.items() if all(ends.values())}

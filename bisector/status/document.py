@@ -227,6 +227,7 @@ class Status(Record, frozen=True, kw_only=True):
         EffectView | None, "how large the change of the likeliest commit is; `null` before both its sides were read"
     ] = None
     no_change: Annotated[bool | None, "whether it is known that nothing in the range made the ends differ"] = None
+    no_change_probability: Annotated[float | None, "that nothing in the range made the ends differ"] = None
     trials_left: Annotated[int | None, "expected number of further trials; 0 at the end"] = None
     skips_in_the_way: Annotated[tuple[str, ...], "skipped commits that keep the candidates apart"]
     relevance: Annotated[Relevance | None, "how many commits matter; `null` until both ends are built"]

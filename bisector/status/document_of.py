@@ -149,6 +149,7 @@ def _belief(belief: BeliefView | None) -> dict[str, Any]:
         "confirmed": belief.confirmed,
         "effect": belief.effect,
         "no_change": belief.no_change,
+        "no_change_probability": belief.nothing,
         "trials_left": belief.trials_left,
     }
 

@@ -244,6 +244,7 @@ def _as_view(repository: Repository, standing: Standing, suspects: tuple[str, ..
         probability_new=standing.probability_new,
         effect=_effect(repository, standing),
         no_change=standing.no_change,
+        nothing=standing.belief.nothing,
     )
 
 

@@ -87,8 +87,8 @@ class BeliefView:
 
     ``confirmed`` says by which changed ends the likeliest was, ``without_suspects`` what it would be otherwise;
     ``probability_new`` gives for each commit, by its hash, how likely its kernel is on the new side. ``effect`` is that
-    of the likeliest, as far as both its sides were read, and with ``no_change`` it is known that nothing in the range
-    made the ends differ.
+    of the likeliest, as far as both its sides were read, ``nothing`` the probability that nothing in the range made the
+    ends differ, which with ``no_change`` is known.
     """
 
     likely: tuple[Likely, ...]
@@ -102,6 +102,7 @@ class BeliefView:
     probability_new: Mapping[str, float]
     effect: EffectView | None = None
     no_change: bool = False
+    nothing: float = 0.0
 
     @property
     def best(self) -> Likely:

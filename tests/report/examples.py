@@ -140,7 +140,7 @@ def believed() -> BisectionView:
 
 def no_change() -> BisectionView:
     whole = view(BROKEN, FIXED, MIDDLE, CULPRIT, state=State.NARROWED)
-    belief = replace(BELIEF, no_change=True, confirmed=())
+    belief = replace(BELIEF, no_change=True, nothing=0.993, confirmed=())
     message = "nothing in this range changed read.iops of the worst job: the new end's was 1.10 times the old end's"
     return replace(whole, strategy=Strategy.BAYES, belief=belief, candidates=(), message=message)
 

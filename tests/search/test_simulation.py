@@ -99,7 +99,7 @@ def likelihood(graph: RangeGraph, facts: Facts, noise: Noise) -> float:
 CALIBRATION = (
     ("a quiet host", Conditions(), 60, 0.99, 14.0),
     ("noise", Conditions(old_as_new=0.05, new_as_old=0.05), 60, 0.96, 18.5),
-    ("a small effect", Conditions(effect=1.3, spread=0.15), 12, 0.9, 52.0),
+    ("a small effect", Conditions(effect=1.3, spread=0.15), 12, 0.9, 75.0),
     ("all of it", Conditions(old_as_new=0.002, new_as_old=0.03, sticky=0.01, skip=0.05), 60, 0.95, 16.0),
 )
 

@@ -60,6 +60,25 @@ def test_an_effect_is_shown_where_its_interval_excludes_half_of_what_the_ends_di
     assert (effect.is_shown, effect.is_refuted) == (shown, refuted)
 
 
+@pytest.mark.parametrize(
+    ("mean", "half_width", "gone", "as_before"),
+    [
+        (0.01, 0.06, True, False),
+        (0.01, 0.095, False, False),  # it may be all of it
+        (0.06, 0.03, False, False),  # it is something
+        (0.09, 0.03, False, True),
+        (-0.01, 0.06, True, False),
+    ],
+)
+def test_an_effect_is_gone_that_may_be_nothing_and_is_not_all_it_was(
+    mean: float, half_width: float, gone: bool, as_before: bool
+) -> None:
+    effect = SuspectEffect((PARENT, ITSELF), (4, 4), mean, half_width, 0.1)
+    assert (effect.is_gone, effect.is_as_before) == (gone, as_before)
+    other_way = SuspectEffect((PARENT, ITSELF), (4, 4), -mean, half_width, -0.1)
+    assert (other_way.is_gone, other_way.is_as_before) == (gone, as_before)
+
+
 def test_kernels_are_read_in_turn_the_last_one_of_a_pair_first_in_the_next() -> None:
     order: list[Key] = []
     for _ in range(6):

@@ -49,7 +49,7 @@ class Conditions:
     ``hosts`` measures both ends, or, with ``kept_levels`` of earlier runs, one. The first host measures with so many
     ``guests`` at the same time, and builds one kernel at a time. What is ``expected`` of levels is the search's. Ends
     that are less than a factor of 2 apart are read in turn by the ``rule``. With ``no_change`` the range changes no
-    figure.
+    figure; with ``of_the_day`` it changes none either, and the ends differ all the same until the search begins.
     """
 
     old_as_new: float = 0.0
@@ -73,6 +73,12 @@ class Conditions:
     expected: Expected = OF_HOSTS
     rule: Rule = field(default_factory=lambda: Rule(least_effect=0.05, most_pairs=40))
     no_change: bool = False
+    of_the_day: bool = False
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether no commit of the range changes a figure."""
+        return self.no_change or self.of_the_day
 
     @property
     def shows_apart(self) -> bool:
@@ -122,6 +128,7 @@ class World:
     _between: set[tuple[int, Kernel]] = field(default_factory=set)
     _guests_built_min: float = 0.0
     _mirrored: bool = False
+    _is_searching: bool = False
 
     def __post_init__(self) -> None:
         count, rates, rng = len(self.graph), self.conditions, self.rng
@@ -181,7 +188,7 @@ class World:
 
     def is_right(self, commit: int) -> bool:
         """Whether a commit is the first new one: its kernel is, and those of its parents are not."""
-        first = self._share(commit, Kernel.COMMIT) == 1 and not self.conditions.no_change
+        first = self._share(commit, Kernel.COMMIT) == 1 and not self.conditions.changes_nothing
         return first and all(self._share(parent, Kernel.COMMIT) < 1 for parent in self.graph.parents[commit])
 
     def measure_end(self, side: Verdict) -> Reading:
@@ -338,7 +345,8 @@ class World:
         """The score of a run, on the host that is at work, of a kernel that has this share of the changes."""
         if (levels := self.conditions.levels) is None:
             raise RuntimeError("no figure in a world of verdicts")
-        share = 0.0 if self.conditions.no_change else share
+        if self.conditions.no_change or (self.conditions.of_the_day and self._is_searching):
+            share = 0.0
         centre = levels.old.centre + share * (levels.new.centre - levels.old.centre)
         drift = self.conditions.drift * self.minutes / 60 * (-1 if self._mirrored else 1)
         return self.here.offset + centre + levels.new.spread * float(self.rng.standard_t(4)) + drift
@@ -348,6 +356,7 @@ class World:
 
         What differs is made again, and compiled unless a tree had it that was built before.
         """
+        self._is_searching = True
         if (commit, kernel) in self._built:
             return
         self._built.add((commit, kernel))

@@ -1,0 +1,110 @@
+"""Whether anything in the range changed the figures at all; pure.
+
+The ends differed when the search began. That may have been the host's doing, or the day's, and then all kernels that
+are read since are on one level. So beside the commits stands *nothing*, with a probability of its own beforehand: it
+was right in 40 % of 13,600 ranges that people had handed to a culprit finder (T. Henderson and others, Flake Aware
+Culprit Finding, ICST 2023), of which ends that were told apart in turn leave less.
+
+Of each story the probability of all readings since the search began is a sum over where the levels of a host lie by
+now, and, where a commit made the change, over its place and over how much of the ends' difference is its own.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bisector.core.verdict import Verdict
+from bisector.search.graph import Floats
+from bisector.search.levels import Levels, density
+from bisector.search.likelihood import STRAY_DENSITY, Scale, hardened, shown_by
+from bisector.search.posterior import Posterior
+from bisector.search.readings import Facts, Reading
+from bisector.search.verified import Since
+
+# What it has beforehand.
+NOTHING = 0.10
+# What a commit may have made of what the ends differed by, evenly: an answer needs half of it, and where ends were read
+# until they differ, or once, their readings exaggerate.
+_SHARES = np.array([0.35, 0.5, 0.75, 1.0, 1.25])[None, :]
+# Where the middle of a host's levels may be by now, in what the ends differed by. One level is between those of the
+# ends two of three times; two are hardly ever elsewhere than the ends were, but for what a host drifts by.
+_SHIFTS = np.linspace(-1.5, 1.5, 49)
+_STILL, _MOVED, _MOVES = 0.15, 0.5, 0.05
+_LARGEST = 700.0  # of an exponent: what a double holds is a little more
+
+_LARGEST = 700.0  # of an exponent: what a double holds is a little more
+_LEAST = 1e-12  # of a rate: nothing is impossible
+
+
+def chance_of_nothing(facts: Facts, belief: Posterior, scales: Mapping[str, Scale], tip: int) -> float:
+    """The probability that no commit of the range changed the figures; 0 where no figures tell the ends apart."""
+    since = Since.begun(facts, tip)
+    if since is None or not since.of_ends:
+        return 0.0
+    one_change, nothing = belief.joint.log_class[:, None] - math.log(_SHARES.size), 0.0
+    for host, levels in belief.levels.items():
+        told = [one for one in since.readings if one[0].host == host]
+        of_class, of_one_level = _of_host(told, levels, scales[host].expected.drift_deviation, since, belief)
+        one_change, nothing = one_change + of_class, nothing + of_one_level
+    log_odds = math.log(1 / NOTHING - 1) + float(_log_sum(one_change.ravel())) - nothing
+    return 1 / (1 + math.exp(min(log_odds, _LARGEST)))
+
+
+def _of_host(
+    told: Sequence[tuple[Reading, float | None]], levels: Levels, drifts_by: float, since: Since, belief: Posterior
+) -> tuple[Floats, float]:
+    """The log-likelihood of what a host told for each class of commits and share, and of a single level."""
+    noise, joint = belief.noise, belief.joint
+    a, b = max(noise.old_as_new, _LEAST), max(noise.new_as_old, _LEAST)
+    apart, spread = abs(since.of_ends), math.sqrt(levels.old.spread * levels.new.spread)
+    begun = min((one.hour for one, _ in told), default=0.0)
+    middle, sign = _SHIFTS[:, None] * apart, math.copysign(1.0, since.of_ends)
+    places = {key: place for place, key in enumerate(joint.record.kernels)}
+    old, new = (np.zeros((len(places), *(middle + _SHARES).shape)) for _ in range(2))
+    nothing = _LOG_OF_ONE.copy()
+    drifts = levels.drift, _drift(told, spread, drifts_by)
+    for one, score in told:
+        place = places[one.of]
+        if score is None:
+            is_new = one.verdict is Verdict.NEW
+            old[place] += math.log(a if is_new else 1 - a)
+            new[place] += math.log(1 - b if is_new else b)
+            looks_new = np.where(_SHIFTS > 0, 1 - b, a)
+            nothing += np.log(looks_new if is_new else 1 - looks_new)
+        else:
+            at, at_one = (sign * (score - drift * (one.hour - begun)) - middle for drift in drifts)
+            of_old, of_new = (density((at + half * apart * _SHARES) / spread) / spread for half in (0.5, -0.5))
+            of_one = density(at_one[:, 0] / spread) / spread
+            old[place] += np.log(shown_by(of_old, of_new, STRAY_DENSITY, a))
+            new[place] += np.log(shown_by(of_new, of_old, STRAY_DENSITY, b))
+            nothing += np.log(shown_by(of_one, of_one, STRAY_DENSITY, 0.0))
+    old, new = hardened(old, new, noise.sticky)
+    of_class = np.tensordot(joint.has.astype(np.float64), new - old, 1) + old.sum(axis=0) + _LOG_OF_TWO[:, None]
+    return _log_sum(of_class, axis=1), float(_log_sum(nothing))
+
+
+def _drift(told: Sequence[tuple[Reading, float | None]], spread: float, deviation: float) -> float:
+    """What figures of a single level grow by in an hour: least squares, with what is expected of a host beforehand."""
+    figures = [(one.hour, score) for one, score in told if score is not None]
+    if not figures:
+        return 0.0
+    hours, scores = np.array(figures).T
+    apart = hours - hours.mean()
+    return float(apart @ scores / (apart @ apart + (spread / deviation) ** 2))
+
+
+def _normal(deviation: float) -> Floats:
+    weight = np.exp(-0.5 * (_SHIFTS / deviation) ** 2)
+    found: Floats = weight / weight.sum()
+    return found
+
+
+def _log_sum(log: Floats, axis: int = 0) -> Floats:
+    top = log.max(axis=axis, keepdims=True)
+    found: Floats = np.squeeze(top, axis) + np.log(np.exp(log - top).sum(axis=axis))
+    return found
+
+
+_LOG_OF_ONE = np.log(_normal(_MOVED))
+_LOG_OF_TWO = np.log((1 - _MOVES) * _normal(_STILL) + _MOVES * _normal(_MOVED))

@@ -1,0 +1,167 @@
+"""Whether nothing in the range changed: what readings say of it, and what is read because of it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from bisector.core.verdict import Strategy, Verdict
+from bisector.search.decision import Answer, Decision, Ending, Rules, Search, Try
+from bisector.search.likelihood import Line, Scale, Weighing
+from bisector.search.noise import Noise, Rates
+from bisector.search.nothing import NOTHING
+from bisector.search.readings import OLD_END, Facts, Kernel, Reading
+from bisector.search.simulate.runs import Summary, search_for, simulate
+from bisector.search.simulate.world import Conditions
+from bisector.search.step import believe, decide
+from tests.search.graphs import LINE, kernel_like, plain
+
+TIP, CULPRIT = 199, 100
+TENTH = math.log(1.1)
+NOISE = (0.012, -0.012, 0.008, -0.008, 0.01, -0.01)
+ENDS = (OLD_END, TIP)
+TRIED = (100, 50, 150, 25, 175, 12, 187, 6, 193, 3, 196)
+
+
+def read(commit: int, score: float, hour: float = 0.0, host: str = "") -> Reading:
+    verdict = Verdict.NEW if score > TENTH / 2 else Verdict.OLD
+    return Reading(commit, Kernel.COMMIT, verdict, score, hour=hour, host=host)
+
+
+def ends(host: str = "", above: float = 0.0, level: float = TENTH) -> list[Reading]:
+    levels = dict(zip(ENDS, (above, above + level), strict=True))
+    return [read(end, levels[end] + noise, host=host) for noise in NOISE for end in ENDS]
+
+
+def on(level: float, tried: Sequence[int] = TRIED, per_hour: float = 0.0) -> list[Reading]:
+    """Readings half an hour apart on one level, which grows by so much in an hour."""
+    return [read(commit, level + NOISE[n % 6] + per_hour * n / 2, n / 2) for n, commit in enumerate(tried, start=1)]
+
+
+def search(*hosts: str) -> Search:
+    rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
+    return Search(Weighing(rates, {host: Scale((0.0, TENTH), Line(TENTH / 2)) for host in hosts or ("",)}))
+
+
+def nothing(*readings: Reading, hosts: Sequence[str] = ()) -> float:
+    return believe(plain(LINE), Facts(readings), search(*hosts)).nothing
+
+
+def decided(*readings: Reading) -> Decision:
+    return decide(plain(LINE), Facts(readings), search())
+
+
+def test_before_the_search_it_has_what_is_expected_of_it() -> None:
+    assert nothing(*ends()) == pytest.approx(NOTHING)
+
+
+def test_verdicts_alone_say_nothing_of_it() -> None:
+    readings = [Reading(end, Kernel.COMMIT, Verdict.MEASURED) for end in ENDS]
+    readings += [Reading(commit, Kernel.COMMIT, Verdict.OLD) for commit in TRIED]
+    belief = believe(plain(LINE), Facts(tuple(readings)), Search(Weighing(Rates.known(Noise()))))
+    assert belief.nothing == 0
+
+
+@pytest.mark.parametrize("level", [0.0, TENTH / 2, TENTH, 1.5 * TENTH])
+@pytest.mark.parametrize("per_hour", [0.0, 0.01, -0.01])
+def test_readings_on_one_level_speak_for_it(level: float, per_hour: float) -> None:
+    assert nothing(*ends(), *on(level, per_hour=per_hour)) > 0.6
+
+
+@pytest.mark.parametrize("per_hour", [0.0, 0.01])
+def test_readings_on_two_levels_speak_against_it(per_hour: float) -> None:
+    levels = [TENTH if commit >= CULPRIT else 0.0 for commit in TRIED]
+    readings = [
+        read(one.commit, one.score + level, one.hour)
+        for one, level in zip(on(0.0, per_hour=per_hour), levels, strict=True)
+        if one.score is not None
+    ]
+    assert nothing(*ends(), *readings) < 1e-3
+
+
+def test_verdicts_of_runs_that_were_stopped_early_count_beside_figures() -> None:
+    stopped = [Reading(commit, Kernel.COMMIT, Verdict.OLD, full=False) for commit in (150, 175, 187, 193, 196, 198)]
+    assert nothing(*ends(), *stopped) > 0.5
+    mixed = [*stopped[:-1], Reading(198, Kernel.COMMIT, Verdict.NEW, full=False)]
+    assert nothing(*ends(), *mixed) < 0.1
+
+
+def test_where_the_new_end_alone_has_the_change_one_reading_of_it_tells() -> None:
+    tried = (150, 175, 187, 193, 196, 198)
+    step = decided(*ends(), *on(0.0, tried))
+    assert isinstance(step, Try)
+    assert step.of == (TIP, Kernel.COMMIT)
+    assert nothing(*ends(), *on(0.0, tried)) > 0.7
+    assert nothing(*ends(), *on(0.0, tried), read(TIP, TENTH, 3.5)) < 0.02
+
+
+def test_each_host_has_a_level_of_its_own() -> None:
+    """All figures of the second one are higher."""
+    both = [*ends("a"), *ends("b", above=1.0)]
+    tried = {"a": (90, 110, 25, 175, 6, 193), "b": (75, 125, 12, 187, 3, 196)}
+    same, apart = (
+        [
+            read(commit, (host == "b") + noise + (change if commit >= CULPRIT else 0.0), hour, host)
+            for host, commits in tried.items()
+            for hour, (commit, noise) in enumerate(zip(commits, NOISE, strict=True), start=1)
+        ]
+        for change in (0.0, TENTH)
+    )
+    assert nothing(*both, *same, hosts="ab") > 0.3
+    assert nothing(*both, *apart, hosts="ab") < 0.001
+    first = [one for one in same if one.host == "a"]
+    assert nothing(*both, *first, hosts="ab") == pytest.approx(nothing(*ends("a"), *first, hosts="a"), rel=0.05)
+
+
+def test_it_is_an_answer_once_both_ends_confirm_it() -> None:
+    readings = [*ends(), *on(0.0)]
+    for n in range(20):
+        step = decided(*readings)
+        if isinstance(step, Answer):
+            break
+        assert isinstance(step, Try)
+        assert step.commit in ENDS
+        readings.append(read(step.commit, NOISE[n % 6], 4 + n / 2))
+    assert isinstance(step, Answer)
+    assert step.ending is Ending.NO_CHANGE
+    assert step.nothing > 0.9
+    assert step.of_all is not None
+    assert 2 <= min(step.of_all.counts) <= 4
+
+
+def test_it_is_none_while_it_is_likely_and_the_ends_were_not_read_again() -> None:
+    alone = Facts((*ends(), *on(0.0)))
+    late = Search(search().weighing, left_min=1.0)  # for no trial at all
+    answer = decide(plain(LINE), alone, late)
+    assert isinstance(answer, Answer)
+    assert (answer.ending, answer.out_of_time) == (Ending.NARROWED, True)
+
+
+def test_no_commit_is_named_while_nothing_may_have_changed() -> None:
+    """A factor of 2 needs no pairs; the new end was read before the search alone, and all commits are on one level."""
+    large = math.log(3)
+    tried = tuple(range(199 - 20, 199))
+    readings = Facts((read(OLD_END, 0.0), read(TIP, large), *on(0.0, tried)))
+    known = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
+    at_its_end = Search(
+        Weighing(known, {"": Scale((0.0, large), Line(large / 2))}), rules=Rules(max_runs=1, patience=0.0)
+    )
+    answer = decide(plain(LINE), readings, at_its_end)
+    assert isinstance(answer, Answer)
+    assert answer.probability > Rules().target
+    assert answer.nothing > 1 - Rules().target
+    assert answer.ending is Ending.NARROWED
+    sure = replace(readings, readings=(*readings.readings, read(TIP, large, 12.0)))
+    answer = decide(plain(LINE), sure, at_its_end)
+    assert isinstance(answer, Answer)
+    assert answer.ending is Ending.FOUND
+
+
+@pytest.mark.parametrize(("effect", "spread", "most"), [(1.3, 0.05, 40), (1.1, 0.02, 60)])
+def test_ends_that_differ_by_the_day_end_as_no_change(effect: float, spread: float, most: int) -> None:
+    day = Conditions(effect=effect, spread=spread, drift=0.01, of_the_day=True)
+    results = tuple(simulate(kernel_like(1000), Strategy.BAYES, day, search_for(day), seed=4, trials=6))
+    assert [one.ending for one in results] == [Ending.NO_CHANGE] * 6
+    assert Summary.of(results).success_rate == 1
+    assert max(one.evaluations - one.ends_again for one in results) <= most
