@@ -55,6 +55,11 @@ class Levels:
     drift: float = 0.0
 
     @property
+    def apart(self) -> float:
+        """By how much the new side's centre is above the old side's at one time."""
+        return self.new.centre - self.old.centre - self.drift * (self.new.hour - self.old.hour)
+
+    @property
     def overlap(self) -> float:
         """The share of a level's readings that lie on the other level's side of the line between."""
         z = abs(self.new.centre - self.old.centre) / (self.new.spread + self.old.spread)

@@ -135,9 +135,9 @@ def _hold_or_answer(problem: Problem, facts: Facts, search: Search, belief: Post
 
 
 def _concluded(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision:
-    """The answer; before one that names no commit both ends are read in turn: whether anything changed at all."""
+    """The answer; before one that names no commit both ends are read in turn where nothing may have changed."""
     answer = _answer(problem, facts, search, belief)
-    if answer.ending in (Ending.FOUND, Ending.NO_CHANGE):
+    if answer.ending in (Ending.FOUND, Ending.NO_CHANGE) or belief.nothing <= 1 - search.rules.target:
         return answer
     step = next(_pair(search.rules, facts, answer.of_all, something=True), None)
     in_time = step is not None and _longest_min(search.costs, belief, step) <= search.left_min
@@ -191,7 +191,7 @@ def _confirmation(
     if may_be_luck(problem, facts, belief, rules.surely, rules.max_reverts):
         yield _undo(facts, search, belief, suspect, Kernel.REVERTED, confirms=True)
     if float(belief.p[suspect]) >= rules.target:
-        effect, something = effect_of(problem, facts, suspect), belief.nothing <= 1 - rules.target
+        effect, something = effect_of(problem, facts, suspect, belief.levels), belief.nothing <= 1 - rules.target
         yield from _pair(rules, facts, effect, something=something)
 
 
@@ -278,7 +278,7 @@ def _answer(problem: Problem, facts: Facts, search: Search, belief: Posterior) -
     top = float(belief.p[best])
     fitted = fit(belief, best)
     candidates = belief.smallest_set(search.rules.target)
-    effect, of_all = effect_of(problem, facts, best), effect_of_all(problem, facts)
+    effect, of_all = effect_of(problem, facts, best, belief.levels), effect_of_all(problem, facts)
     something, shown = belief.nothing <= 1 - search.rules.target, effect is None or effect.is_shown
     named = top >= search.rules.target and borne_out(problem, belief, best) and shown and something
     ending = Ending.FOUND if named else Ending.NARROWED

@@ -13,11 +13,12 @@ Noise is the standard deviation of the readings of one kernel on one host, poole
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from bisector.search.apart import CONFIDENCE, LARGE
 from bisector.search.choice import Problem, undo_options
+from bisector.search.levels import Levels
 from bisector.search.likelihood import Key
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading
 from bisector.search.student import quantile
@@ -78,10 +79,20 @@ class SuspectEffect:
         return self.sides if without % 2 else self.sides[::-1]
 
 
-def effect_of(problem: Problem, facts: Facts, suspect: int) -> SuspectEffect | None:
-    """What is known of the effect of a suspect; None where no figures count, or neither pair of kernels can be had."""
+def effect_of(problem: Problem, facts: Facts, suspect: int, levels: Mapping[str, Levels]) -> SuspectEffect | None:
+    """What is known of the effect of a suspect; None where no figures count, or neither pair of kernels can be had.
+
+    Where all readings of the search leave ``levels`` of its hosts that are less apart than the ends seemed to be, it is
+    held against those, but against half of what the ends seemed to differ by at least: they were read until they
+    differed, and such readings exaggerate.
+    """
     sides = _sides(problem, facts, suspect)
-    return None if sides is None else _between(facts, sides, problem.graph.tip)
+    found = None if sides is None else _between(facts, sides, problem.graph.tip)
+    if found is None or not levels or abs(found.of_ends) >= LARGE:
+        return found
+    sign, first = math.copysign(1.0, found.of_ends), abs(found.of_ends)
+    known = sign * fmean(one.apart for one in levels.values())
+    return replace(found, of_ends=sign * min(first, max(known, _SHARE * first)))
 
 
 def effect_of_all(problem: Problem, facts: Facts) -> SuspectEffect | None:

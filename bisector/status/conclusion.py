@@ -134,7 +134,7 @@ class Standing:
     @property
     def effect(self) -> SuspectEffect | None:
         """How large the change is, if the likeliest commit made it; None where no figures count."""
-        return effect_of(self.case.problem, self.case.facts, self.belief.best)
+        return effect_of(self.case.problem, self.case.facts, self.belief.best, self.belief.levels)
 
     @cached_property
     def probability_new(self) -> dict[str, float]:

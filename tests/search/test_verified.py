@@ -7,6 +7,7 @@ import pytest
 
 from bisector.core.verdict import Verdict
 from bisector.search.decision import Answer, Ending, Rules, Search, Try, Undo
+from bisector.search.levels import Level, Levels
 from bisector.search.likelihood import Key, Line, Scale, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading
@@ -89,7 +90,7 @@ def test_kernels_are_read_in_turn_the_last_one_of_a_pair_first_in_the_next() -> 
 
 def test_the_effect_is_that_of_the_commit_beside_its_parent_by_the_spread_of_all_kernels() -> None:
     facts = known(*spread(99, 0.0, 2), *spread(100, 0.09, 2))
-    found = effect_of(plain(LINE), facts, SUSPECT)
+    found = effect_of(plain(LINE), facts, SUSPECT, {})
     assert found is not None
     assert (found.sides, found.counts) == ((PARENT, ITSELF), (2, 2))
     assert (found.mean, found.of_ends) == pytest.approx((0.09, TENTH))
@@ -101,37 +102,39 @@ def test_the_effect_is_that_of_the_commit_beside_its_parent_by_the_spread_of_all
 def test_figures_of_hosts_are_seen_from_the_middle_of_their_own_ends() -> None:
     facts = known(*spread(99, 0.0, 2), *spread(100, 0.09, 2))
     other = [replace(one, score=(one.score or 0.0) + 3, host="other") for one in facts.readings]
-    alone, both = (effect_of(plain(LINE), Facts(one), SUSPECT) for one in (facts.readings, (*facts.readings, *other)))
+    alone, both = (
+        effect_of(plain(LINE), Facts(one), SUSPECT, {}) for one in (facts.readings, (*facts.readings, *other))
+    )
     assert alone is not None
     assert both is not None
     assert both.mean == pytest.approx(alone.mean)
     assert both.counts == (4, 4)
     assert both.half_width < alone.half_width
     unknown = [one for one in other if one.commit not in (OLD_END, TIP)]  # a host without ends
-    assert effect_of(plain(LINE), Facts((*facts.readings, *unknown)), SUSPECT) == alone
+    assert effect_of(plain(LINE), Facts((*facts.readings, *unknown)), SUSPECT, {}) == alone
 
 
 def test_verdicts_without_figures_show_no_effect() -> None:
     bare = Facts(tuple(replace(one, score=None) for one in known().readings))
-    assert effect_of(plain(LINE), bare, SUSPECT) is None
+    assert effect_of(plain(LINE), bare, SUSPECT, {}) is None
 
 
 @pytest.mark.parametrize("closed", [99, 100])
 def test_where_one_of_both_cannot_be_tested_it_is_the_new_end_without_it(closed: int) -> None:
     facts = replace(known(), skips=(closed,))
-    found = effect_of(plain(LINE), facts, SUSPECT)
+    found = effect_of(plain(LINE), facts, SUSPECT, {})
     assert found is not None
     assert found.sides == ((SUSPECT, Kernel.REVERTED), (TIP, Kernel.COMMIT))
     assert found.counts == (1, 0)  # six readings of the end were made before the search
-    later = effect_of(plain(LINE), facts.with_reading(read(TIP, TENTH)), SUSPECT)
+    later = effect_of(plain(LINE), facts.with_reading(read(TIP, TENTH)), SUSPECT, {})
     assert later is not None
     assert later.counts == (1, 1)
     assert later.mean == pytest.approx(TENTH - 0.003)
-    assert effect_of(plain(LINE), replace(facts, failed=((SUSPECT, Kernel.REVERTED),)), SUSPECT) is None
+    assert effect_of(plain(LINE), replace(facts, failed=((SUSPECT, Kernel.REVERTED),)), SUSPECT, {}) is None
 
 
 def test_the_old_end_is_the_parent_of_the_first_commit() -> None:
-    found = effect_of(plain(LINE), known(), 0)
+    found = effect_of(plain(LINE), known(), 0, {})
     assert found is not None
     assert found.sides == ((OLD_END, Kernel.COMMIT), (0, Kernel.COMMIT))
 
@@ -154,6 +157,24 @@ def steps(
 CENTRES = {n: 0.0 if n < SUSPECT else TENTH for n in range(-1, 200)}
 
 
+@pytest.mark.parametrize(
+    ("effect", "apart", "held_against"),
+    [
+        (TENTH, 0.07, 0.07),
+        (TENTH, 0.2, TENTH),  # never more than the ends showed
+        (TENTH, 0.01, TENTH / 2),  # and never less than half of it
+        (math.log(3), 0.07, math.log(3)),  # whole runs show it
+    ],
+)
+def test_it_is_held_against_what_all_readings_leave_of_what_the_ends_differ_by(
+    effect: float, apart: float, held_against: float
+) -> None:
+    levels = {"": Levels(Level(0.0, 0.01, 1.0), Level(apart + 0.02, 0.01, 3.0), 0.01)}
+    found = effect_of(plain(LINE), known(effect=effect), SUSPECT, levels)
+    assert found is not None
+    assert found.of_ends == pytest.approx(held_against)
+
+
 def test_a_small_change_is_named_once_it_is_shown_by_readings_in_turn() -> None:
     _, answer = steps(known(*spread(99, 0.0, 1), *spread(100, TENTH, 1)), CENTRES, search())
     assert (answer.ending, answer.commit) == (Ending.FOUND, SUSPECT)
@@ -174,12 +195,13 @@ def test_a_noisy_one_takes_more_of_them() -> None:
 
 
 def test_a_change_that_its_own_readings_do_not_show_is_not_named() -> None:
-    """Whatever all others say: a third of what the ends differ by is the most that the commit itself does."""
-    third = TENTH / 3
-    facts = known(*spread(99, third, 3), *spread(100, 2 * third, 3))
-    order, answer = steps(facts, CENTRES | {99: third, 100: 2 * third}, search(max_pairs=9))
+    """Whatever all others say: a fifth of what the ends differ by is the most that the commit itself does."""
+    before, after = 0.4 * TENTH, 0.6 * TENTH
+    facts = known(*spread(99, before, 3), *spread(100, after, 3))
+    order, answer = steps(facts, CENTRES | {99: before, 100: after}, search(max_pairs=12))
     assert answer.ending is not Ending.FOUND
-    assert max(map(order.count, (PARENT, ITSELF))) < 3  # more readings would not show it either
+    assert max(map(order.count, (PARENT, ITSELF))) < 9  # more readings would not show it either
+    assert not {(OLD_END, Kernel.COMMIT), (TIP, Kernel.COMMIT)} & set(order)  # something did change
 
 
 def test_a_kernel_on_neither_ends_level_is_not_read_for_ever() -> None:
