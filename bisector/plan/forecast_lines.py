@@ -73,7 +73,7 @@ def _again(one: Forecast) -> str:
     if one.ends_again < _SELDOM:
         return ""
     times = units.plural(round(one.ends_again), "time")
-    return f"; so near that they are read {times} more before the search, to learn the noise"
+    return f"; so near that they are read {times} more before the search, to tell them apart"
 
 
 def _role(quantity: Quantity) -> Role:

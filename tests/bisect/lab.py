@@ -28,7 +28,7 @@ from tests.git.histories import Node
 
 DEFAULTS = options.load(directory=Path("/")).settings
 BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
-# Of the new side: so far from the old one that no end is read again before the search, to learn the noise.
+# Of the new side: so far from the old one that no end is read again before the search.
 FAR_IOPS = 40 * fakes.SLOW_IOPS
 
 

@@ -127,7 +127,7 @@ def test_earlier_runs_tell_how_often_readings_mislead(place: Place) -> None:
 def test_plan_says_that_the_ends_are_to_be_read_again(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 2200), place.trial("c0", 1200))
     assert place.json()["ends_again"] >= 1
-    assert "times more before the search, to learn the noise" in place.plan()
+    assert "times more before the search, to tell them apart" in place.plan()
 
 
 def test_a_cache_that_was_filled_in_several_rounds_took_what_it_took(place: Place) -> None:
