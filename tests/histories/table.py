@@ -21,8 +21,8 @@ _COLUMNS = (
 _HOW = (
     "A planted change is given with its place among the commits, in the order of their making, and with its branch."
     " Right is the planted commit; of two changes the one beside the new end's level together with a hint of the other,"
-    " or that there is not one change; and where nothing was planted, that the ends do not differ. Narrowed is a set"
-    " that has the planted commit. Trials contain those of the ends and of the confirmation."
+    " or that there is not one change; and where nothing was planted, that the ends do not differ, or that nothing"
+    " changed. Narrowed is a set that has the planted commit. Trials contain those of the ends and of the confirmation."
 )
 
 

@@ -4,15 +4,11 @@ from typing import Any
 
 import pytest
 
-from tests.histories.examples import NEW, NOTHING, OLD, SINGLE, TWO, found, right, status
+from tests.histories.examples import NOISY, NOTHING, SAME, SINGLE, TWO, ends, found, right, status
 from tests.histories.judge import Word, judged
 from tests.histories.make import Made
 
 FIRST, SECOND, OTHER = "1" * 40, "2" * 40, "9" * 40
-
-
-def ends(old: float | None, new: float | None, **more: Any) -> dict[str, Any]:
-    return status("failed", trials=[{"sha": OLD, "value": old}, {"sha": NEW, "value": new}], **more)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +21,9 @@ def ends(old: float | None, new: float | None, **more: Any) -> dict[str, Any]:
         pytest.param(
             SINGLE, status("narrowed", candidates=[FIRST], one_change=False), Word.WRONG, id="one is called none"
         ),
-        pytest.param(SINGLE, ends(100.0, 110.0), Word.WRONG, id="the change did not show"),
+        pytest.param(SINGLE, ends(*SAME), Word.WRONG, id="the change did not show"),
+        pytest.param(SINGLE, ends(*NOISY), Word.WRONG, id="too noisy to show"),
+        pytest.param(SINGLE, status("narrowed", no_change=True), Word.WRONG, id="one is called no change"),
         pytest.param(SINGLE, status("stopped"), Word.MISSING, id="it stopped"),
         pytest.param(SINGLE, status("running"), Word.MISSING, id="it is under way"),
         pytest.param(SINGLE, None, Word.MISSING, id="it was not begun"),
@@ -37,10 +35,10 @@ def ends(old: float | None, new: float | None, **more: Any) -> dict[str, Any]:
         ),
         pytest.param(TWO, status("narrowed", candidates=[SECOND, OTHER]), Word.NARROWED, id="the second in a set"),
         pytest.param(TWO, status("narrowed", candidates=[FIRST]), Word.WRONG, id="the first in a set"),
-        pytest.param(NOTHING, ends(100.0, 110.0), Word.RIGHT, id="nothing, and nothing said"),
-        pytest.param(NOTHING, ends(110.0, 100.0), Word.RIGHT, id="the other way round"),
-        pytest.param(NOTHING, ends(100.0, 210.0), Word.WRONG, id="ends that do differ"),
-        pytest.param(NOTHING, ends(100.0, None), Word.WRONG, id="an end that was not measured"),
+        pytest.param(NOTHING, ends(*SAME), Word.RIGHT, id="ends that are the same"),
+        pytest.param(NOTHING, ends(*NOISY), Word.WRONG, id="ends too noisy to tell"),
+        pytest.param(NOTHING, status("failed"), Word.WRONG, id="an end that cannot be judged"),
+        pytest.param(NOTHING, status("narrowed", no_change=True), Word.RIGHT, id="a search that finds no change"),
         pytest.param(NOTHING, found(FIRST), Word.WRONG, id="nothing, and a commit named"),
         pytest.param(NOTHING, status("narrowed", candidates=[FIRST]), Word.WRONG, id="nothing, and a set"),
     ],
@@ -49,11 +47,6 @@ def test_a_word_for_each_outcome(made: Made, document: dict[str, Any] | None, wo
     found_word = judged(made, document)
     assert found_word.word is word
     assert bool(found_word.why) is (word is not Word.RIGHT)
-
-
-def test_the_last_sound_value_of_an_end_counts() -> None:
-    trials = [{"sha": OLD, "value": 1.0}, {"sha": NEW, "value": 100.0}, {"sha": OLD, "value": 95.0}]
-    assert judged(NOTHING, status("failed", trials=trials)).word is Word.RIGHT
 
 
 def test_what_is_wrong_names_what_is_right() -> None:
