@@ -2,7 +2,7 @@
 
 Each has two ends with some twenty to thirty commits between them, on a main line and topic branches that are merged.
 Most of the commits change no figure, and many no kernel; some do not build or boot until they are taken back. One
-history has no change between its ends, one has two.
+history has no change between its ends, one has two, and three have one of 10 to 30 %.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from random import Random
 
 from tests.demo.commits import Entry
 from tests.histories.pool import CODE, MERGE, NO_BUILD, PANIC, Pool
-from tests.histories.setups import SETUPS, Family, Setup
+from tests.histories.setups import SETUPS, SMALL, Family, Setup
 
 HISTORIES = 10
 _FEWEST, _MOST = 16, 30  # commits between the ends, merges not counted
@@ -79,13 +79,13 @@ def draw(seed: int, pool: Pool) -> tuple[Drawn, ...]:
 
 
 def _plans(rng: Random) -> list[_Plan]:
-    """Single changes, one on a stack of every family at least; two changes on one stack, and nothing on another."""
+    """Single changes: large ones, on a stack of every family, and all small ones; two on one stack; and nothing."""
     of = {family: [setup for setup in SETUPS if setup.family is family] for family in Family}
     first = [found.pop(rng.randrange(len(found))) for found in of.values()]
     rest = [setup for found in of.values() for setup in found]
     rng.shuffle(rest)
-    more = HISTORIES - 2 - len(first)
-    single, unchanged = [*first, *rest[:more]], rest[more]
+    more = HISTORIES - 2 - len(first) - len(SMALL)
+    single, unchanged = [*first, *rest[:more], *SMALL], rest[more]
     sides = [side for side in Direction for _ in range(len(single) // 2)]
     rng.shuffle(sides)
     plans = [_Plan(setup, side, (rng.choice(setup.changes),)) for setup, side in zip(single, sides, strict=True)]
