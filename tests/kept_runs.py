@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,11 +83,17 @@ class Desk:
             raise UserError(f"no run is called {unknown}", f"the runs are {', '.join(names)}")
         return [run for run in runs if not self.has_ended(run) and (not only or run.name in only)]
 
-    def each(self, runs: Iterable[Run], more: Callable[[Run], Iterable[str]] = lambda _: ()) -> dict[str, int]:
-        """Run one after the other; the exit statuses by name. An interrupted one is the last."""
+    def each(
+        self,
+        runs: Iterable[Run],
+        more: Callable[[Run], Iterable[str]] = lambda _: (),
+        beside: Callable[[Run], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> dict[str, int]:
+        """Run one after the other within ``beside``; the exit statuses by name. An interrupted one is the last."""
         statuses = {}
         for run in runs:
-            statuses[run.name] = self.once(run, *more(run))
+            with beside(run):
+                statuses[run.name] = self.once(run, *more(run))
             if statuses[run.name] == INTERRUPTED:
                 break
         return statuses

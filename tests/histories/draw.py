@@ -13,7 +13,7 @@ from random import Random
 
 from tests.demo.commits import Entry
 from tests.histories.pool import CODE, MERGE, NO_BUILD, PANIC, Pool
-from tests.histories.setups import SETUPS, SMALL, Family, Setup
+from tests.histories.setups import DRIFTING, SETUPS, SMALL, Family, Setup
 
 HISTORIES = 10
 _FEWEST, _MOST = 16, 30  # commits between the ends, merges not counted
@@ -84,14 +84,13 @@ def _plans(rng: Random) -> list[_Plan]:
     first = [found.pop(rng.randrange(len(found))) for found in of.values()]
     rest = [setup for found in of.values() for setup in found]
     rng.shuffle(rest)
-    more = HISTORIES - 2 - len(first) - len(SMALL)
-    single, unchanged = [*first, *rest[:more], *SMALL], rest[more]
+    single = [*first, *rest[: HISTORIES - 2 - len(first) - len(SMALL)], *SMALL]
     sides = [side for side in Direction for _ in range(len(single) // 2)]
     rng.shuffle(sides)
     plans = [_Plan(setup, side, (rng.choice(setup.changes),)) for setup, side in zip(single, sides, strict=True)]
     paired = rng.choice([setup for setup in SETUPS if setup.pair])
     plans.append(_Plan(paired, rng.choice(list(Direction)), paired.pair or ()))
-    plans.append(_Plan(unchanged, Direction.REGRESSION))
+    plans.append(_Plan(DRIFTING, Direction.REGRESSION))
     rng.shuffle(plans)
     return plans
 

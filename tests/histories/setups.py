@@ -5,7 +5,8 @@ host: with a delay of 10 ms, 16 requests in flight have 1,600 IOPS and one alone
 requests of 128 KiB have 12.8 MB/s and those of 8 KiB 0.8. null_blk has requests of 127 KiB at most, unless it is told
 otherwise, which it can be since v5.11 alone. Times and factors are expected, not measured.
 
-Three more changes are of 10 to 30 %, in counted time, which has no noise of the host's.
+Three more changes are of 10 to 30 %, in counted time, which has no noise of the host's; and ends without a change are
+read by the host's clock, beside other work that comes and goes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,8 @@ class Setup:
     """A stack and a job: the words for them, seconds of a trial without its build, and the keys of what shows on it.
 
     ``pair`` are two changes that show one after the other: the first makes it slow, the second slower, each by a factor
-    of 2 at least, which readings on two levels are apart by (bisector.analysis.levels).
+    of 2 at least, which readings on two levels are apart by (bisector.analysis.levels). With ``drifts`` the host has
+    other work while it is measured.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Setup:
     trial_s: float
     changes: tuple[str, ...]
     pair: tuple[str, str] | None = None
+    drifts: bool = False
 
 
 def _words(stack: str, runtime: str, *words: str, **settings: str) -> tuple[str, ...]:
@@ -116,7 +119,7 @@ SETUPS = (
     ),
 )  # fmt: skip
 
-_COUNTED = ("--clock", "instructions")
+_COUNTED, _BY_HOST = ("--clock", "instructions"), ("--clock", "host")
 _RAM_READS = ("--job", "rand-read-latency", "--metric", "read.iops")
 # Expected of what kernels without these changes showed in counted time. A read of the RAM disk takes 8,700
 # instructions and with the change 2,570 more: 23 % fewer IOPS. Of the default cache's reads 87 % are hits; its 5,150
@@ -138,4 +141,10 @@ SMALL = (
         _words("ssd", "12s", *_own("batched-reads"), *_COUNTED, **{"storage.ssd.iops_limit": "200"}), 35.0,
         ("merges-up-to-96k",),
     ),
+)  # fmt: skip
+# For ends that do not differ. What is read is in memory, so that the figure is the speed of a core.
+DRIFTING = Setup(
+    "ram, on a host that drifts", Family.MEMORY,
+    _words("ram", "12s", *_RAM_READS, *_BY_HOST, **{"storage.ram.size": "128MiB"}), 30.0,
+    (), drifts=True,
 )  # fmt: skip

@@ -17,11 +17,11 @@ from tests.demo.test_history import stand_ins
 from tests.histories import pool
 from tests.histories.draw import Direction, Drawn, draw
 from tests.histories.pool import CODE, MERGE, NO_BUILD, NONE, PANIC
-from tests.histories.setups import JOBS, SETUPS, SMALL, Family, Setup
+from tests.histories.setups import DRIFTING, JOBS, SETUPS, SMALL, Family, Setup
 
 POOL = pool.load()
 SEEDS = range(12)
-EVERY = (*SETUPS, *SMALL)
+EVERY = (*SETUPS, *SMALL, DRIFTING)
 BROKEN = {edit.new for entries in POOL.broken.values() for entry in entries for edit in entry.edits}
 
 
@@ -49,6 +49,7 @@ def test_ten_of_each_kind_that_was_promised(drawn: tuple[Drawn, ...]) -> None:
     assert Counter(one.direction for one in single) == {Direction.REGRESSION: 4, Direction.FIX: 4}
     assert {one.setup.family for one in single if one.setup not in SMALL} == set(Family)
     assert {one.setup for one in single} > set(SMALL)
+    assert [one.setup for one in drawn if not one.changes] == [DRIFTING]
     assert len({one.setup.name for one in single}) == len(single)
     assert [one.name for one in drawn] == [f"h{number:02d}" for number in range(1, 11)]
 

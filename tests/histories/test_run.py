@@ -1,6 +1,8 @@
 """All histories with a stub in the place of bisector: what is run, what is not run again, and the table."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +154,22 @@ def test_one_whose_time_is_over_has_ended(desk: Desk) -> None:
     plant(desk, {name: [3]}, **{name: status("narrowed", **over)})
     assert (again(desk), again(desk)) == (0, 0)
     assert len(log(desk)) == TEN
+
+
+def test_other_work_comes_and_goes_beside_ends_that_do_not_differ_alone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[int] = []
+
+    @contextmanager
+    def drifting() -> Iterator[None]:
+        began.append(len(log(desk)) if (desk.work / "log").exists() else 0)
+        yield
+        assert log(desk)[began[-1] :] == [f"start {NOTHING.drawn.name}"]
+
+    monkeypatch.setattr("tests.histories.run.drifting", drifting)
+    again(desk)
+    assert began == [NAMES.index(NOTHING.drawn.name)]
 
 
 def test_bisector_takes_each_command() -> None:

@@ -1,0 +1,57 @@
+"""Other work beside a run: how much of it there is, and that it ends with the run."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bisector.config import options
+from tests.histories.drift import MOST_CORES, PERIOD_S, busy_share, drifting
+
+EACH = [{cpu} for cpu in sorted(os.sched_getaffinity(0))]
+
+
+def children(parent: int) -> set[int]:
+    return set(map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()))
+
+
+def there(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
+
+
+def waited(for_it: Callable[[], bool]) -> bool:
+    deadline_s = time.monotonic() + 20
+    while not for_it() and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    return for_it()
+
+
+def test_it_rises_and_falls_and_no_run_is_weak_for_it() -> None:
+    shares = [busy_share(PERIOD_S * eighth / 8, 2) for eighth in range(9)]
+    assert shares == pytest.approx([MOST_CORES / 2 * part / 4 for part in (0, 1, 2, 3, 4, 3, 2, 1, 0)])
+    limit = options.load(directory=Path("/")).settings.contention.max_other_cores
+    assert 2 * max(shares) <= limit / 2
+
+
+def test_each_cpu_has_it_as_long_as_the_run_lasts() -> None:
+    before = children(os.getpid())
+    with drifting():
+        work = children(os.getpid()) - before
+        assert waited(lambda: sorted(map(os.sched_getaffinity, work), key=sorted) == EACH)
+    assert not any(map(there, work))
+
+
+def test_it_ends_with_a_process_that_is_killed() -> None:
+    code = "import time; from tests.histories.drift import drifting\nwith drifting(): print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        work = children(parent.pid)
+        assert len(work) == len(EACH)
+        parent.send_signal(signal.SIGKILL)
+    assert waited(lambda: not any(map(there, work)))
