@@ -31,7 +31,7 @@ ALPHA = 0.05
 # looks smaller than it is. With 5 % up to 7.3 % alarm without a difference, with 4 % from 4.05 to 5.98 %, whatever the
 # noise is (100,000 simulated comparisons for each of 15). Where several have to be narrow at once, 4.9 to 5.9 % do.
 LOOKED_ALPHA = 0.04
-DELTA = 0.05  # the band of "the same"
+DELTA = 0.05  # the band of "the same", as bisect.least_effect has it by the host's clock
 LOOKS = (6, 9, 12, 20)  # blocks after which --until looks at the widths; the last one ends it
 MOST_BLOCKS = 1000  # that are told to tell
 _ENUMERATED_BLOCKS = 16

@@ -62,6 +62,8 @@ exit codes: 0 measured; 5 an outcome that --fail-on names; others as in `bisecto
 """
 _SHARE = re.compile(r"([0-9.]+) *% *")
 _BLOCKS = 6  # the least of which the exact test can reach 5 %
+_LEAST_EFFECT = "bisect.least_effect"  # what is the same for a search is so for a comparison
+_NOT_ASKED = (OF_A_SEARCH | OF_TWO_SIDES) - {_LEAST_EFFECT}
 
 
 def _share(text: str) -> float:
@@ -92,9 +94,6 @@ def add(verbs: Verbs) -> None:
         type=duration,
         metavar="DURATION",
         help="begin no block that ends after so long: 4h; `bisector resume --budget` gives it more time",
-    )
-    verb.add_argument(
-        "--delta", type=share, default=0.05, metavar="5%", help="kernels within so much are the same (default: 5%%)"
     )
     verb.add_argument(
         "--placebo", action="store_true", help="measure the first one a second time, as if it were another"
@@ -132,18 +131,19 @@ def add(verbs: Verbs) -> None:
     add_run_dir(verb, "where to keep the run (default: below $XDG_STATE_HOME)")
     add_json(verb)
     add_quiet(verb)
-    add_settings(verb, {row.key for row in rows()} - compare_setups.keys() - OF_A_SEARCH - OF_TWO_SIDES)
+    add_settings(verb, {row.key for row in rows()} - compare_setups.keys() - _NOT_ASKED)
 
 
 def compare(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, measure, and show what came of it."""
     drawn = secrets.randbits(32) if arguments.seed is None else arguments.seed
-    extent = Extent(drawn, arguments.runs or _BLOCKS, arguments.until, arguments.budget, arguments.delta)
+    settings = compare_setups.settings_of(arguments)
+    delta = settings[0].bisect.least_effect
     asked = Asked(
         arguments.repo,
         tuple(arguments.subjects),
-        compare_setups.settings_of(arguments),
-        extent,
+        settings,
+        Extent(drawn, arguments.runs or _BLOCKS, arguments.until, arguments.budget, delta),
         arguments.placebo,
         tuple(arguments.patch),
         tuple(arguments.parameter),

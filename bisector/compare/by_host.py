@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bisector.analysis.comparison import DELTA
 from bisector.bisect import session as bisection
 from bisector.bisect.equipment import Equip
 from bisector.compare import session
@@ -43,6 +42,7 @@ def settings_by_host(counted: Settings) -> Settings:
     values = {
         **json.loads(options.to_json(counted)),
         "bisect.confirm_by": ConfirmBy.NONE,
+        "bisect.least_effect": AUTO,
         "machine.clock": GuestClock.HOST,
         "machine.vcpus": AUTO,
         "machine.guests": AUTO,
@@ -108,6 +108,6 @@ def _asked(store: Store, clock: HostClock) -> Asked:
     left_s = None if budget is None else budget.end_s - store.spent_s()
     if left_s is not None and left_s <= 0:
         raise UserError("the budget of the search is spent", "a comparison of its own: bisector compare")
-    extent = Extent(secrets.randbits(32), clock.needed, budget_s=left_s, delta=DELTA)
-    subjects = clock.parent.short, clock.first.short
-    return Asked(row.repository, subjects, (settings_by_host(options.from_json(row.settings)),), extent)
+    settings = settings_by_host(options.from_json(row.settings))
+    extent = Extent(secrets.randbits(32), clock.needed, budget_s=left_s, delta=settings.bisect.least_effect)
+    return Asked(row.repository, (clock.parent.short, clock.first.short), (settings,), extent)

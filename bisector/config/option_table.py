@@ -153,8 +153,8 @@ _FIRST: tuple[Option, ...] = (
            "words for the old side and the new one", flag="--terms", metavar="OLD:NEW"),
     Option("bisect.least_effect", "bisect.least_effect", kinds.optional(kinds.share(), AUTO,
            "5%, or 0.05% where instructions are counted"), AUTO,
-           "the smallest change that is looked for: ends that differ by less are the same, and are not bisected",
-           flag="--least-effect", metavar="5%"),
+           "the smallest change that is looked for: kernels that differ by less are the same, and nothing is bisected "
+           "between ends that are", flag="--least-effect", metavar="5%"),
     Option("bisect.most_pairs", "bisect.most_pairs", kinds.integer(2), 40,
            "how often both ends are read in turn, at most, before they are too noisy to be told apart"),
     Option("bisect.first_parent", "bisect.first_parent", kinds.boolean(), False,

@@ -146,7 +146,7 @@ class ComparisonDocument(Record, frozen=True, kw_only=True):
     standing: Annotated[str, "whether it goes on, or why it ended"]
     run_dir: Annotated[str, "path of the run directory"]
     resume_command: Annotated[str | None, "what to type to go on; `null` if there is nothing to do"]
-    delta: Annotated[float, "kernels whose interval lies within this share are the same"]
+    delta: Annotated[float, "kernels whose interval lies within this share are the same (`--least-effect`)"]
     confidence: Annotated[float, "of the intervals"]
     arms: Annotated[tuple[ComparedArm, ...], "what was compared; the first one is what the others are compared with"]
     rows: Annotated[tuple[ComparedRow, ...], "the rows that decide, one of each setup"]

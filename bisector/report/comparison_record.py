@@ -32,7 +32,7 @@ _SHA256_DIGITS = 64
 _FIO_OUTPUT = "fio.json"
 _FIO_VERSION = "fio version"
 # What the stacks and workloads of a comparison have each for itself, or all of them together.
-_OF_SETUPS = ("storage.stack", "workload.kind", "kernel.fragments")
+_OF_SETUPS = ("storage.stack", "workload.kind", "kernel.fragments", "bisect.least_effect")
 
 
 def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
@@ -146,7 +146,7 @@ def _command(plan: Plan, given: Budget | None = None) -> str:
     words += ["--until", _percent(extent.until)] if extent.until is not None else ["--runs", str(extent.runs)]
     budget = given or extent.budget
     words += ["--budget", str(units.duration_text(budget.end_s))] if budget is not None else []
-    words += ["--delta", _percent(extent.delta), "--seed", str(extent.seed)]
+    words += ["--least-effect", _percent(extent.delta), "--seed", str(extent.seed)]
     words += _own_fragments([one.settings for one in plan.setups])
     # Each setup has settings of disks that another one does not use.
     of_setups = (*_OF_SETUPS, *(one.chosen_by for one in WORKLOADS.values() if one.chosen_by))

@@ -86,8 +86,8 @@ class Extent:
     """How much is measured.
 
     ``runs`` blocks of each setup; with ``until`` as many as make every interval so narrow, a share of the first arm's
-    value. ``budget_s`` is that of the beginning. Values that differ by less than the share ``delta`` count as the same.
-    Everything random follows from ``seed``.
+    value. ``budget_s`` is that of the beginning. Values that differ by less than the share ``delta`` are the same: that
+    is bisect.least_effect of its settings. Everything random follows from ``seed``.
     """
 
     seed: int

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bisector.analysis.comparison import DELTA
 from bisector.bisect.equipment import Equipment
 from bisector.cli import main
 from bisector.compare.by_host import settings_by_host
@@ -100,6 +101,7 @@ def test_the_answer_is_measured_beside_its_parent(person: Person, capsys: pytest
     blocks = person.blocks()
     assert [arm.commit.sha for arm in blocks.plan.arms] == [person.site.shas[one] for one in ("c2", "c3")]
     assert {one.settings.machine.is_counted for one in person.bench.requests if one.settings} == {False}
+    assert blocks.plan.extent.delta == DELTA
     shown = status(capsys)["host_clock"]
     assert (shown["pairs"], shown["pairs_needed"], shown["outcome"], shown["state"]) == (6, 6, "faster", "measured")
     assert shown["by_instructions"]["times"] == pytest.approx(4.0)
@@ -236,5 +238,6 @@ def test_by_the_hosts_clock_all_is_as_usual(tmp_path: Path, bus: str) -> None:
     assert (found.machine.accelerator, found.machine.vcpus) == (Accelerator.AUTO, 2)
     assert found.storage.disks["ssd"].guest.bus is Bus.VIRTIO
     assert found.bisect.confirm_by is ConfirmBy.NONE
+    assert found.bisect.least_effect == usual.bisect.least_effect == DELTA
     kept = str(tmp_path / "inputs" / "6-mine.config")
     assert found.kernel.fragments == ("tiny", "vm", "storage-lvmcache", kept)

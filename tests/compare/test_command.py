@@ -72,8 +72,8 @@ def test_a_stack_that_a_kernel_cannot_have_is_in_no_closing_words_as_measured(
     assert state == "measured: 2 blocks on hdd+ext4; n/a: lvmcache(ssd,hdd)+ext4"
 
 
-def test_what_is_asked_for_is_on_record(desk: Desk) -> None:
-    words = ("--runs", "3", "--placebo", "--seed", "99", "--delta", "2.5%", "--budget", "90min")
+def test_what_is_asked_for_is_on_record(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--runs", "3", "--placebo", "--seed", "99", "--least-effect", "2.5%", "--budget", "90min")
     compare(desk, "main", *words, "--run-dir", "run", "--file-size", "16MiB", "--quiet", "--stack", "hdd")
     with Store.open(RunDirectory(desk.place / "run").database) as store:
         plan = store.plan
@@ -84,6 +84,19 @@ def test_what_is_asked_for_is_on_record(desk: Desk) -> None:
     assert [one.settings.workload.files.total_bytes for one in plan.setups] == [2 * (16 << 20)]
     (entry,) = Index().entries()
     assert (entry.old, entry.new) == ("main", "main")
+    capsys.readouterr()
+    assert main(["report", "--format", "json", "--run-dir", "run"]) == 0
+    typed = json.loads(capsys.readouterr().out)["command"].split()
+    assert [typed[place + 1] for place, word in enumerate(typed) if word == "--least-effect"] == ["2.5%"]
+
+
+@pytest.mark.parametrize(("clock", "share"), [("host", 0.05), ("instructions", 0.0005)])
+def test_the_same_is_what_is_the_same_for_a_search(desk: Desk, clock: str, share: float) -> None:
+    compare(desk, "main", "--placebo", "--clock", clock, "--stack", "hdd", "--runs", "1", "--quiet", "--run-dir", "run")
+    with Store.open(RunDirectory(desk.place / "run").database) as store:
+        plan = store.plan
+    assert plan is not None
+    assert plan.extent.delta == plan.setups[0].settings.bisect.least_effect == share
 
 
 def test_a_patch_is_compared_before_and_after(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +226,7 @@ def test_help_shows_shares_as_they_are_typed(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize(
     "words", [("--until", "5"), ("--until", "0%"), ("--until", "x%"), ("--until", "5%", "--runs", "6"), ("--runs", "0"),
-              ("--budget", "soon"), ("--budget", "0h"), ("--delta", "100%"), ("--seed", "-1")],
+              ("--budget", "soon"), ("--budget", "0h"), ("--seed", "-1")],
 )  # fmt: skip
 def test_bad_numbers(desk: Desk, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     assert main(["compare", "main~1", "main", *words]) == 2

@@ -46,7 +46,7 @@ def test_command_compares_the_same_again(done: Desk, capsys: pytest.CaptureFixtu
     assert shlex.split(made["command"]) == [
         "bisector", "compare", done.shas["c0"][:12], done.shas["c3"][:12],
         "--stack", "lvmcache(ssd,hdd)+ext4", "--stack", "hdd+ext4", "--job", "partial.fio",
-        "--placebo", "--runs", "3", "--delta", "5%", "--seed", "7", "--file-size", "64MiB",
+        "--placebo", "--runs", "3", "--least-effect", "5%", "--seed", "7", "--file-size", "64MiB",
     ]  # fmt: skip
 
 
