@@ -14,7 +14,14 @@ from bisector.core.subject import Kernel, Kind, Relevance, Setup
 from bisector.core.trial import Artifact, Control, DiskQueue, Era, Fault, Fill, Origin, Stage, Taken
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.status.host_clock import Factor
-from bisector.status.view import EffectView, HostThreshold, InfraFaultView, LevelView, OptionChange
+from bisector.status.view import (
+    EffectView,
+    HostThreshold,
+    InfraFaultView,
+    LevelView,
+    OptionChange,
+    SecondStepView,
+)
 
 Schema: TypeAlias = Annotated[Literal[2], SCHEMA]
 Objective: TypeAlias = Annotated[DecidingMetric, "what decides"]
@@ -225,6 +232,9 @@ class Status(Record, frozen=True, kw_only=True):
     confirmed: Annotated[tuple[Kind, ...] | None, "how the likeliest commit was confirmed; may be empty"] = None
     effect: Annotated[
         EffectView | None, "how large the change of the likeliest commit is; `null` before both its sides were read"
+    ] = None
+    second_step: Annotated[
+        SecondStepView | None, "a smaller step beside the answer, of another commit, where readings show one"
     ] = None
     no_change: Annotated[bool | None, "whether it is known that nothing in the range made the ends differ"] = None
     no_change_probability: Annotated[float | None, "that nothing in the range made the ends differ"] = None
