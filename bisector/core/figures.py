@@ -55,7 +55,7 @@ class JobFigures:
     """One fio job in one direction, as fio reported it (fio HOWTO, "Interpreting the output").
 
     None is what was not reported: old versions of fio have no deviation of the IOPS, and a job can be told to
-    compute no percentiles.
+    compute no percentiles. The steady part is that of :mod:`bisector.workload.fio.steady`.
     """
 
     name: Annotated[str, "name of the job"]
@@ -77,6 +77,14 @@ class JobFigures:
     depths_percent: Annotated[
         tuple[tuple[str, float], ...], "pairs of queue depth and share of the I/Os in percent"
     ] = ()
+    steady_iops: Annotated[
+        float | None, "I/Os per second of the steady part of the run; `null` without one, or without a log of the IOPS"
+    ] = None
+    settled_after_s: Annotated[
+        float | None,
+        "seconds until the steady part was there; of a run without one its length; `null` where that is not known: "
+        "without a log, and of a run that was stopped early",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,8 @@ CPU_COLUMNS = {
     "major_faults": "INTEGER",
     "depths_percent": "TEXT NOT NULL DEFAULT '[]'",
 }
+# The steady part of a run, where it was looked for.
+STEADY = {"steady_iops": "REAL", "settled_after_s": "REAL"}
 # What an imported record may not know.
 _MAY_BE_UNKNOWN = {
     "bisection": ("repository TEXT",),

@@ -43,6 +43,7 @@ from bisector.store.later_tables import (
     SINCE_BOOT,
     SKIPS,
     SPEED,
+    STEADY,
     STOPPED_BY,
     SUBMITTED,
     TAKEN,
@@ -67,7 +68,7 @@ class Schema:
 
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-VERSION = 27
+VERSION = 28
 
 # From a version to the next one. Columns and tables are only ever added: what has no value reads as the record's
 # default, and a table that is not there as one without rows.
@@ -116,6 +117,7 @@ UPGRADES = {
     24: "; ".join(added(table, SINCE_BOOT) for table in ("submitted", "ended", "states")),
     25: added("eras", CLOCK),
     26: added("trials", GUEST_SEED),
+    27: added("jobs", STEADY),
 }
 
 _LATER = (
@@ -219,7 +221,7 @@ CREATE TABLE jobs (
     total_ios INTEGER NOT NULL,
     runtime_ms INTEGER NOT NULL,
     error INTEGER NOT NULL,
-    {", ".join(f"{name} {kind}" for name, kind in CPU_COLUMNS.items())}
+    {", ".join(f"{name} {kind}" for name, kind in (CPU_COLUMNS | STEADY).items())}
 ) STRICT;
 CREATE INDEX jobs_of_run ON jobs (run);
 

@@ -77,7 +77,7 @@ def _before_filling(run: Run) -> Run:
 
 
 @pytest.mark.parametrize("readonly", [True, False])
-@pytest.mark.parametrize("version", [3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 21, 24])
+@pytest.mark.parametrize("version", [3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 21, 24, 27])
 def test_trials_are_of_the_setup_that_the_settings_say(tmp_path: Path, version: int, readonly: bool) -> None:
     """Or of the disk that was measured alone, under the file system of the settings."""
     trials = dict(enumerate(expected(version), 1))
@@ -258,6 +258,19 @@ def test_a_record_that_version_21_wrote_means_what_it_meant(tmp_path: Path, read
             runs = tuple(replace(run, contention=fakes.at_speed(412.5, after=400.0)) for run in made.runs)
             n = store.add_trial(replace(made, runs=runs))
             assert dict(store.trials())[n].runs == runs
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_record_that_version_27_wrote_means_what_it_meant(tmp_path: Path, readonly: bool) -> None:
+    """Nobody had looked for the steady part of a run."""
+    with Store.open(written_by(27, tmp_path), readonly=readonly) as store:
+        jobs = [job for _, trial in store.trials() for run in trial.runs for job in run.jobs]
+        assert {(job.steady_iops, job.settled_after_s) for job in jobs} == {(None, None)}
+        if not readonly:
+            (run,) = examples.imported(9).runs
+            split = replace(run, jobs=tuple(replace(job, steady_iops=3464.5, settled_after_s=16.0) for job in run.jobs))
+            n = store.add_trial(replace(examples.imported(9), runs=(split,)))
+            assert dict(store.trials())[n].runs == (split,)
 
 
 def _written_by_this_version(store: Store) -> None:

@@ -320,6 +320,8 @@ def test_record_of_an_earlier_version_is_read_and_goes_on(store: Store) -> None:
     store.database.connection.execute("ALTER TABLE kernels DROP COLUMN modules")
     for column in ("counters", "mib_s_before", "mib_s_after"):
         store.database.connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
+    for column in ("steady_iops", "settled_after_s"):
+        store.database.connection.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
     for column in ("out_of_time", "boot_id", "since_boot_s"):
         store.database.connection.execute(f"ALTER TABLE states DROP COLUMN {column}")
     store.database.connection.execute("PRAGMA user_version = 1")

@@ -1,6 +1,7 @@
 """A run in a guest that answers as a real one did."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,19 @@ def test_a_good_run(bench: Bench) -> None:
     assert sorted(path.name for path in bench.logs.iterdir()) == ["fio.json", "partial_iops.1.log"]
     assert shell.written["/tmp/bisector/job.fio"] == SETTINGS.job.read_text(encoding="utf-8")
     assert bench.meter.stopped == 1
+
+
+def test_a_run_is_split_by_the_logs_of_its_jobs(bench: Bench) -> None:
+    logs = {f"partial_iops.{n}.log": (DATA / f"broken-full_iops.{n}.log").read_text(encoding="utf-8") for n in (1, 2)}
+    text = re.sub(r'"iops" : 9[86][0-9.]+', '"iops" : 500', FILES["fio.json"])
+    good = replace(GOOD, stdout=listed("fio.json", "job.fio", *logs))
+    run = bench.run(FakeShell({FIO_RUNS: good}, {"fio.json": text, **logs}))
+    assert [(round(job.steady_iops or 0), job.settled_after_s) for job in run.jobs] == [(500, 12.0)] * 2
+
+
+def test_a_run_of_which_a_log_is_lacking_is_not_split(bench: Bench) -> None:
+    run = bench.run(FakeShell({FIO_RUNS: GOOD}, FILES))
+    assert {(job.steady_iops, job.settled_after_s) for job in run.jobs} == {(None, None)}
 
 
 def test_seed_is_in_the_job_that_runs_and_on_record(bench: Bench) -> None:

@@ -258,6 +258,11 @@ def has_ramp(text: str) -> bool:
     return any("ramp_time" in job.options for job in jobs(text))
 
 
+def logs_means(text: str) -> bool:
+    """Whether each job leaves a log of its IOPS over time, with means and not with a line for each I/O."""
+    return all("write_iops_log" in job.options and job.is_on("log_avg_msec") for job in jobs(text))
+
+
 def _renamed(text: str, over: str) -> str:
     """Why a name that stands in the file is no name of a job."""
     for job in jobs(text):

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -40,6 +41,12 @@ def job_number(file: str) -> int | None:
     """By the name of a log the number of its job, 1 where it is of all jobs; None of what is no such log."""
     named = _IOPS_LOG.fullmatch(file)
     return None if named is None else int(named["job"] or 1)
+
+
+def read_logs(directory: Path) -> dict[int, str]:
+    """The IOPS logs in a directory, each by the number of its job."""
+    found = {job_number(path.name): path for path in directory.iterdir()}
+    return {n: path.read_text(encoding="utf-8", errors="replace") for n, path in found.items() if n is not None}
 
 
 def parse_log(text: str, direction: str = "read") -> Series:

@@ -177,6 +177,12 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     _all_there(jobs, told, job_file.directions(job), watch)
     # fio may have ended by itself while it was told to.
     stopped = watch.early_stop if ran.finished.exit_status else None
+    if job_file.logs_means(job):
+        # NumPy takes most of a second to load, and whoever reads the settings comes by here.
+        from bisector.workload.fio import logs, steady  # noqa: PLC0415
+
+        texts = logs.read_logs(site.logs)
+        jobs = steady.with_steady_parts(jobs, texts, settings.runtime_s, stopped=stopped is not None)
     return ran.run(jobs, stopped=stopped, tail=tuple(watch.tail))
 
 
