@@ -195,6 +195,8 @@ def _rates(direction: str) -> Iterator[Metric]:
     yield Metric(f"{direction}.iops", Unit.IOPS, Better.HIGHER, "I/Os of a second over the job's run time", live=True)
     yield Metric(f"{direction}.bw", Unit.BYTES_S, Better.HIGHER, "bytes of a second over the job's run time", live=True)
     yield Metric(f"{direction}.ios", Unit.COUNT, Better.HIGHER, "I/Os that the job did")
+    what = "I/Os of a second over the steady part of the run"
+    yield Metric(f"{direction}.iops.steady", Unit.IOPS, Better.HIGHER, what, live=True)
     yield Metric(f"{direction}.iops.stddev", Unit.IOPS, Better.LOWER, "standard deviation of fio's samples of the IOPS")
 
 
@@ -216,10 +218,13 @@ def _distribution(start: str, what: str) -> Iterator[Metric]:
         yield Metric(f"{start}.{name}", Unit.NANOSECONDS, Better.LOWER, f"{which} time {what}")
 
 
+_STEADY = ".steady"
+SETTLED_AFTER = "settled_after"
 # How a job's syncs are called among the metrics, and what is timed of them.
 SYNCS, _OF_SYNCS = "sync.lat", "of an fsync(2), fdatasync(2) or sync_file_range(2)"
 _WHOLE: tuple[Metric, ...] = (
     Metric("elapsed", Unit.SECONDS, Better.LOWER, "run time of the job, or of the command"),
+    Metric(SETTLED_AFTER, Unit.SECONDS, Better.LOWER, "time until all jobs were steady, to a twentieth of a run"),
     Metric("user", Unit.SECONDS, Better.LOWER, "user CPU time of the command"),
     Metric("system", Unit.SECONDS, Better.LOWER, "system CPU time of the command"),
     Metric("cpu", Unit.PERCENT, None, "CPU time of the command, of its run time; above 100 % on several CPUs"),
@@ -355,6 +360,16 @@ def _custom(name: str) -> Metric:
         f"there is no metric {name!r}",
         "a figure of a command is written custom:NAME:UNIT:higher here, or :lower, as `bisector settings` shows it",
     )
+
+
+def is_of_split(name: str) -> bool:
+    """Whether it is of a run that is split into its settling and its steady part."""
+    return name.endswith(_STEADY) or name == SETTLED_AFTER
+
+
+def of_steady_part(name: str) -> str | None:
+    """The metric that is the same of the steady part of a run; None where there is none, or it is one."""
+    return f"{name}{_STEADY}" if f"{name}{_STEADY}" in _known() else None
 
 
 def names_of(direction: str) -> tuple[str, ...]:

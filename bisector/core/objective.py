@@ -11,7 +11,19 @@ from itertools import chain
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import JobFigures, Latency, LatencyKind, Run, run_words
-from bisector.core.metric import DIRECTIONS, SYNCS, Better, Metric, Unit, Value, named, percentile_name, short
+from bisector.core.metric import (
+    DIRECTIONS,
+    SETTLED_AFTER,
+    SYNCS,
+    Better,
+    Metric,
+    Unit,
+    Value,
+    is_of_split,
+    named,
+    percentile_name,
+    short,
+)
 
 WORST, SUM, MEAN = OVER = ("worst", "sum", "mean")
 
@@ -93,8 +105,9 @@ class Objective:
         """The value that decides; ``job`` is empty where it is of several jobs, or of the run as a whole.
 
         Raises :class:`MetricAbsent`, also where it is of all jobs and one of them has no value: the worst of the others
-        is not the worst of all. For a value that has no logarithm it raises :class:`InfraError` where the metric is a
-        rate, since a job that stood still or was not measured must not pass for a slow one, else :class:`MetricAbsent`.
+        is not the worst of all. :class:`InfraError` where a run has no steady part that the metric is of, since another
+        one may. For a value that has no logarithm it raises that where the metric is a rate, since a job that stood
+        still or was not measured must not pass for a slow one, else :class:`MetricAbsent`.
         """
         found = self.of_jobs(run)
         if not found:
@@ -153,7 +166,11 @@ class Objective:
         return f"{number if shared else old} to {new}"
 
 
-_HEADINGS = {f"{direction}.iops": f"{direction} IOPS".removeprefix("read ") for direction in DIRECTIONS}
+_HEADINGS = {
+    f"{direction}.{rate}": f"{direction} {heading}".removeprefix("read ")
+    for direction in DIRECTIONS
+    for rate, heading in (("iops", "IOPS"), ("iops.steady", "steady IOPS"))
+}
 # Of a job, too; a command has the first as a whole, and nothing else of the kind.
 _ELAPSED, _CPU = "elapsed", "cpu"
 _WHOSE = {SUM: "sum over jobs: ", MEAN: "mean over jobs: "}
@@ -194,11 +211,24 @@ _REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def _absent(objective: Objective, run: Run) -> MetricAbsent:
+def _absent(objective: Objective, run: Run) -> MetricAbsent | InfraError:
+    if is_of_split(objective.metric):
+        return _not_split(objective, run)
     return MetricAbsent(
         f"the {run_words(run.name)} has no {objective.metric}",
         f"it has: {', '.join(available(run)) or 'no metric at all'}",
     )
+
+
+def _not_split(objective: Objective, run: Run) -> MetricAbsent | InfraError:
+    """No run of jobs without logs is ever split; one that settled to its end may be another time, or a longer one."""
+    jobs = [job for job in run.jobs if objective.io_direction in ("", job.direction)]
+    lasted_s = max((job.settled_after_s or 0.0 for job in jobs if job.steady_iops is None), default=0.0)
+    if not lasted_s:
+        why = f"the {run_words(run.name)} has no {objective.metric}: no log of the IOPS of each job was read"
+        return MetricAbsent(why, "write_iops_log=NAME and log_avg_msec=500 in each job")
+    why = f"the {run_words(run.name)} has no steady part in {lasted_s:.0f} s, and would have to be {2 * lasted_s:.0f} s"
+    return InfraError(f"{why} long or more", f"--runtime {2 * lasted_s:.0f}s")
 
 
 def available(run: Run) -> tuple[str, ...]:
@@ -213,6 +243,7 @@ _RATES: Mapping[str, Callable[[JobFigures], float | None]] = {
     "bw": lambda job: job.bw_kib_s * _KIB,
     "ios": lambda job: job.total_ios,
     "iops.stddev": lambda job: job.iops_stddev,
+    "iops.steady": lambda job: job.steady_iops,
 }
 
 
@@ -221,7 +252,7 @@ def values(run: Run) -> tuple[Value, ...]:
     of_whole_jobs = {(value.name, value.job): value for job in run.jobs for value in _of_whole_job(job)}
     of_directions = (value for job in run.jobs for value in _of_direction(job))
     of_layers = {name: Value(name, "", value) for name, value in run.counters}
-    return (*of_directions, *of_whole_jobs.values(), *of_layers.values())
+    return (*of_directions, *of_whole_jobs.values(), *_settled_after(run.jobs), *of_layers.values())
 
 
 def values_of(run: Run, name: str) -> tuple[Value, ...]:
@@ -234,6 +265,13 @@ def values_of(run: Run, name: str) -> tuple[Value, ...]:
         return tuple(value for job in jobs for value in _of_direction(job) if value.name == name)
     found = ((job.name, rate(job)) for job in jobs)
     return tuple(Value(name, job, float(value)) for job, value in found if value is not None)
+
+
+def _settled_after(jobs: Sequence[JobFigures]) -> Iterator[Value]:
+    """Of all jobs whose IOPS were logged, in all directions; nothing where one of them never was steady."""
+    known = [job for job in jobs if job.settled_after_s is not None]
+    if known and all(job.steady_iops is not None for job in known):
+        yield Value(SETTLED_AFTER, "", max(job.settled_after_s or 0.0 for job in known))
 
 
 def _of_direction(job: JobFigures) -> Iterator[Value]:

@@ -68,6 +68,20 @@ def test_a_sound_run_without_the_metric_is_told_at_once(metric: str) -> None:
         replace(by(metric), trials=((1, with_first_job(SOUND, clat_p99_ns=None)),)).check_metric(COMMIT.sha)
 
 
+@pytest.mark.parametrize("metric", ["read.iops.steady", "settled_after"])
+def test_a_run_without_a_steady_part_is_weak_and_says_how_long_it_would_have_to_be(metric: str) -> None:
+    first, last = SOUND.runs
+    settling = replace(last, jobs=tuple(replace(job, settled_after_s=40.0) for job in last.jobs))
+    trials = [(n, replace(SOUND, runs=(first, settling))) for n in range(1, SETTINGS.bisect.max_repeats + 2)]
+    once, often = replace(by(metric), trials=tuple(trials[:1])), replace(by(metric), trials=tuple(trials))
+    once.check_metric(COMMIT.sha)
+    assert once.judge(COMMIT.sha) is None
+    judgement = often.judge(COMMIT.sha)
+    assert judgement is not None
+    assert judgement.verdict is Verdict.SKIP
+    assert "the full run has no steady part in 40 s, and would have to be 80 s long or more" in judgement.why
+
+
 def test_a_run_that_was_clear_of_another_one_is_none_once_its_host_has_changed() -> None:
     """That one was measured before; the line of the new era says nothing of it."""
     old, culprit, new = (examples.commit(n) for n in (1, 2, 3))

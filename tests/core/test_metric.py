@@ -16,6 +16,8 @@ from bisector.core.metric import DIRECTIONS, Better, Unit, custom, is_short, nam
         ("write.bw", Unit.BYTES_S, Better.HIGHER, True),
         ("trim.lat.mean", Unit.NANOSECONDS, Better.LOWER, False),
         ("read.clat.p99.95", Unit.NANOSECONDS, Better.LOWER, False),
+        ("write.iops.steady", Unit.IOPS, Better.HIGHER, True),
+        ("settled_after", Unit.SECONDS, Better.LOWER, False),
         ("elapsed", Unit.SECONDS, Better.LOWER, False),
         ("cache.promotions", Unit.COUNT, None, False),
     ],

@@ -176,3 +176,41 @@ def test_two_values_share_a_unit_where_that_is_all_they_have(
     metric: str, before: float, after: float, told: str
 ) -> None:
     assert Objective(metric).change_text(before, after) == told
+
+
+def split(run: Run, *parts: tuple[float | None, float | None]) -> Run:
+    jobs = zip(run.jobs, parts, strict=True)
+    return replace(run, jobs=tuple(replace(job, steady_iops=one, settled_after_s=at_s) for job, (one, at_s) in jobs))
+
+
+def test_the_steady_part_of_the_worst_job_decides_and_the_time_to_it_is_of_the_run(run: Run) -> None:
+    parted = split(run, (3000.0, 14.0), (2900.0, 16.0))
+    steady, settled = Objective("read.iops.steady"), Objective("settled_after")
+    assert steady.deciding(parted) == Value("read.iops.steady", "partial/2", 2900.0)
+    assert settled.deciding(parted) == Value("settled_after", "", 16.0)
+    assert steady.heading == "steady IOPS"
+    assert Objective("write.iops.steady").heading == "write steady IOPS"
+    assert steady.cell(2900.0) == "2,900"
+    assert settled.score(8.0) > settled.score(16.0)
+
+
+@pytest.mark.parametrize("metric", ["read.iops.steady", "settled_after"])
+def test_a_run_without_a_steady_part_says_how_long_it_would_have_to_be(run: Run, metric: str) -> None:
+    with pytest.raises(InfraError, match="the full run has no steady part in 40 s, and would have to be 80 s long"):
+        Objective(metric).value(split(run, (None, 40.001), (None, 40.001)))
+    with pytest.raises(MetricAbsent, match=f"the full run has no {metric}: no log of the IOPS of each job was read"):
+        Objective(metric).value(run)
+
+
+def test_a_run_is_not_settled_while_one_direction_is_not(run: Run) -> None:
+    job, other = run.jobs
+    reads, writes = replace(job, steady_iops=700.0, settled_after_s=4.0), replace(other, direction="write")
+    both = replace(run, jobs=(reads, replace(writes, settled_after_s=40.0)))
+    assert Objective("read.iops.steady").value(both) == 700.0
+    with pytest.raises(InfraError, match="no steady part in 40 s"):
+        Objective("settled_after").value(both)
+
+
+def test_a_steady_rate_of_nothing_is_no_measurement(run: Run) -> None:
+    with pytest.raises(InfraError, match="no measurement"):
+        Objective("read.iops.steady").value(split(run, (0.0, 16.0), (3000.0, 16.0)))

@@ -36,6 +36,21 @@ def test_job_files_that_are_none(tmp_path: Path, text: str | None, message: str)
         check_job(replace(SETTINGS, job=job), Objective())
 
 
+@pytest.mark.parametrize("text", ["[a]\n", "[a]\nwrite_iops_log=a\nlog_avg_msec=0\n", "[a]\nwrite_iops_log=a\n[b]\n"])
+@pytest.mark.parametrize("metric", ["read.iops.steady", "settled_after"])
+def test_without_a_log_of_each_job_no_run_is_split(tmp_path: Path, text: str, metric: str) -> None:
+    settings = own_job(tmp_path, text)
+    check_job(settings, Objective())
+    with pytest.raises(UserError, match=f"no run has {metric}: not each job leaves a log") as caught:
+        check_job(settings, Objective(metric))
+    assert "log_avg_msec=500" in caught.value.hint
+
+
+def test_with_a_log_of_each_job_runs_are_split() -> None:
+    check_job(SETTINGS, Objective("read.iops.steady"))
+    check_job(SETTINGS, Objective("settled_after"))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

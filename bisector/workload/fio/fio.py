@@ -9,7 +9,7 @@ from bisector.core import kinds, resources
 from bisector.core.errors import UserError
 from bisector.core.figures import Run
 from bisector.core.kinds import AUTO, Option, Problem
-from bisector.core.metric import SYNCS
+from bisector.core.metric import SETTLED_AFTER, SYNCS
 from bisector.core.objective import Objective
 from bisector.core.units import plural, size_text
 from bisector.storage.layer import Feature, Files, Since
@@ -31,6 +31,7 @@ class Fio(Workload):
     chosen_by = "workload.job"
     shared = (
         "elapsed",
+        SETTLED_AFTER,
         f"{SYNCS}.mean",
         f"{SYNCS}.max",
         "cpu.user",
@@ -177,6 +178,7 @@ class Fio(Workload):
         text = job_file.read(settings.job)
         lacks = partial(job_file.lacks, objective=objective)
         unfit = refused.told(refused.objections(text)) or job_file.counted(settings.job, lacks, text)
+        unfit = unfit or job_file.unlogged(text, objective)
         if unfit is not None:
             why, advice = unfit
             raise UserError(f"workload.job: {settings.job}: {why}", advice)

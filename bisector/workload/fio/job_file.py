@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bisector.core.errors import UserError
-from bisector.core.metric import DIRECTIONS, SYNCS, names_of
+from bisector.core.metric import DIRECTIONS, SYNCS, is_of_split, names_of
 from bisector.core.objective import OVER, WORST, Objective
 from bisector.workload.fio.known import VERSION, canonical
 
@@ -261,6 +261,14 @@ def has_ramp(text: str) -> bool:
 def logs_means(text: str) -> bool:
     """Whether each job leaves a log of its IOPS over time, with means and not with a line for each I/O."""
     return all("write_iops_log" in job.options and job.is_on("log_avg_msec") for job in jobs(text))
+
+
+def unlogged(text: str, objective: Objective) -> tuple[str, str] | None:
+    """Why no run of the file can be split into its settling and its steady part, where that is asked for."""
+    if not is_of_split(objective.metric) or logs_means(text):
+        return None
+    why = f"no run has {objective.metric}: not each job leaves a log of the means of its IOPS"
+    return why, "write_iops_log=NAME and log_avg_msec=500 in each job"
 
 
 def _renamed(text: str, over: str) -> str:
