@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from bisector.analysis.paired import Alike, Counterpart
 from bisector.core.figures import EarlyStop, StopReason
+from bisector.core.metric import is_of_split
 from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective
 from bisector.workload.base import Progress
 
@@ -46,7 +47,8 @@ class StopRule:
 
     ``threshold`` is a value of the objective, whose metric is a rate that is reported while a run lasts. With
     ``counterparts`` a run has to be clear of the first one that is on the other side of the line, too: an answer may
-    rest on it. With ``alike`` it has to measure what a run of the same kernel did.
+    rest on it. With ``alike`` it has to measure what a run of the same kernel did. Where the steady part of a run
+    decides, no run is called anything before the ends' whole runs were ``steady_s`` seconds old, and steady.
     """
 
     threshold: float
@@ -55,6 +57,7 @@ class StopRule:
     objective: Objective = field(default_factory=Objective)
     counterparts: tuple[Counterpart, ...] = ()
     alike: Alike | None = None
+    steady_s: float = 0.0
 
     @property
     def batch_s(self) -> float:
@@ -82,7 +85,8 @@ class StopRule:
         or every job has done what the threshold asks of the whole run. *Not above*: from the guard on, in three
         windows one after the other the same job's mean with four standard errors is below two thirds of the threshold.
         A window in which fio did not report in time says nothing. Where the objective makes one value of several jobs,
-        or is of one of them, that takes the place of every job.
+        or is of one of them, that takes the place of every job. What a run has done in all tells nothing of its steady
+        part.
         """
         if not jobs or not all(job.at_s for job in jobs):
             return None
@@ -90,7 +94,10 @@ class StopRule:
         if not deciding:
             return None
         at_s = min(float(job.at_s[-1]) for job in deciding)
-        stop = _all_done(self, deciding, at_s) or _above(self, deciding, at_s) or _not_above(self, deciding, at_s)
+        if at_s < self.steady_s:
+            return None
+        done = None if is_of_split(self.objective.metric) else _all_done(self, deciding, at_s)
+        stop = done or _above(self, deciding, at_s) or _not_above(self, deciding, at_s)
         if stop is not None and self.counterparts:
             return self._clear(stop, deciding)
         if stop is not None and self.alike is not None:

@@ -19,7 +19,7 @@ from bisector.analysis.paired import Alike, Counterpart
 from bisector.analysis.short_fill import most_moved
 from bisector.analysis.verdicts import Judging
 from bisector.core.figures import JobFigures, Run
-from bisector.core.metric import Unit
+from bisector.core.metric import Unit, is_of_split
 from bisector.core.objective import Objective
 from bisector.core.trial import Fill, Trial
 from bisector.core.verdict import Verdict
@@ -58,7 +58,8 @@ def stop_rule(judging: Judging, run_dir: Path, fill: Fill = Fill.WHOLE) -> StopR
     fast_after_s = [curves.fast_after_s(trial, threshold) for trial in fast]
     later_s = [max(_lead_s(trial) - least_lead_s, 0.0) for trial in fast]
     counted = [None if after_s is None else after_s + more for after_s, more in zip(fast_after_s, later_s, strict=True)]
-    return StopRule(threshold, runtime_s, guard_s(counted, runtime_s), objective)
+    steady_s = max((_steady_s(trial, objective) for trial in like), default=0.0)
+    return StopRule(threshold, runtime_s, guard_s(counted, runtime_s), objective, steady_s=steady_s)
 
 
 def _better_trials(judging: Judging) -> tuple[Trial, ...]:
@@ -68,6 +69,12 @@ def _better_trials(judging: Judging) -> tuple[Trial, ...]:
     better = judging.direction.verdict(better=True)
     end = judging.new if better is Verdict.NEW else judging.old
     return tuple(trial for trial, verdict in judging.sound() if trial.commit.sha == end or verdict is better)
+
+
+def _steady_s(trial: Trial, objective: Objective) -> float:
+    """From when on a whole run was steady, where that decides; 0 elsewhere."""
+    jobs = judged_run(trial).jobs if is_of_split(objective.metric) else ()
+    return max((job.settled_after_s or 0.0 for job in jobs if job.direction == objective.io_direction), default=0.0)
 
 
 def rule_clear_of(judging: Judging, run_dir: Path, shas: Iterable[str]) -> StopRule | None:

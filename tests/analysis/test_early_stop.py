@@ -39,6 +39,24 @@ def test_what_is_done_cannot_be_undone() -> None:
     assert rule.met_by((steady(5_000, until_s=1.0), steady(3_999, until_s=1.0))) is None
 
 
+def test_what_is_done_tells_nothing_of_the_steady_part() -> None:
+    """A burst at the beginning, and what a run amounts to with it."""
+    at_s = np.arange(0.5, 20.5, 0.5)
+    burst = Progress("job/1", at_s.tolist(), (np.minimum(at_s, 8.0) * 5_000 + at_s).tolist())
+    whole, steady_part = (StopRule(500.0, 40.0, None, Objective(one)) for one in ("read.iops", "read.iops.steady"))
+    assert whole.met_by((burst,)) is not None
+    assert steady_part.met_by((burst,)) is None
+
+
+@pytest.mark.parametrize(("iops", "reason"), [(5_000, StopReason.ABOVE), (10, StopReason.NOT_ABOVE)])
+def test_no_run_is_ended_before_others_were_steady(iops: float, reason: StopReason) -> None:
+    rule = StopRule(500.0, 40.0, 10.0, Objective("read.iops.steady"), steady_s=16.0)
+    assert rule.met_by((steady(iops, until_s=15.5),)) is None
+    stop = rule.met_by((steady(iops, until_s=16.0),))
+    assert stop is not None
+    assert (stop.reason, stop.metric) == (reason, "read.iops.steady")
+
+
 def test_a_run_that_is_over_is_not_ended_early() -> None:
     assert StopRule(100.0, 1.0).met_by((steady(5_000, until_s=1.0),)) is None
 

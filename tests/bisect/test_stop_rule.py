@@ -75,6 +75,26 @@ def test_guard_is_from_the_slower_job_of_the_fast_end(record: Record, slow: Tria
     assert rule.guard_s == pytest.approx(2 * 12.5)
 
 
+def split(trial: Trial, settled_after_s: float) -> Trial:
+    """The same with a judged run whose jobs were steady after so many seconds, at twice their mean."""
+    first, last = trial.runs
+    jobs = tuple(replace(job, steady_iops=2 * job.iops_mean, settled_after_s=settled_after_s) for job in last.jobs)
+    return replace(trial, runs=(first, replace(last, jobs=jobs)))
+
+
+def test_no_run_ends_before_the_ends_were_steady_where_that_decides(record: Record, slow: Trial, fast: Trial) -> None:
+    ends = split(slow, 4.0), split(fast, 16.0)
+    whole = record.rule(*ends)
+    assert whole is not None
+    assert whole.threshold == pytest.approx(2_000)
+    assert whole.steady_s == 0.0
+    record.settings = options.load({"bisect.metric": "read.iops.steady"}, directory=Path("/")).settings
+    rule = record.rule(*ends)
+    assert rule is not None
+    assert rule.threshold == pytest.approx(4_000)
+    assert rule.steady_s == 16.0
+
+
 def begun_later(trial: Trial, seconds: int) -> Trial:
     """The same with so much more time between the beginnings of its runs."""
     first, last = trial.runs
