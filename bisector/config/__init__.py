@@ -46,6 +46,14 @@ class ConfirmBy(StrEnum):
     HOST = "host"
 
 
+class Part(StrEnum):
+    """Which part of a run the metric is of, where it exists of both; AUTO is as the metric says."""
+
+    AUTO = "auto"
+    WHOLE = "whole"
+    STEADY = "steady"
+
+
 # What "auto" puts below the stack's fragments: without a base .config the smallest kernel, over one what it lacks; then
 # what the guest needs.
 BARE_FRAGMENT = "tiny"
@@ -68,8 +76,8 @@ def usable_bytes(disk_bytes: int) -> int:
 class BisectSettings:
     """What is looked for and how it is judged.
 
-    ``threshold`` is as a person typed it, in the unit of the metric. Without ``terms`` and ``expect`` it is the
-    measured ends that say in which direction the change is.
+    ``metric`` is that of the ``part`` already. ``threshold`` is as a person typed it, in the unit of the metric.
+    Without ``terms`` and ``expect`` it is the measured ends that say in which direction the change is.
     """
 
     metric: str
@@ -86,6 +94,7 @@ class BisectSettings:
     max_repeats: int
     baselines: bool
     confirm_by: ConfirmBy = ConfirmBy.NONE
+    part: Part = Part.AUTO
 
     @property
     def objective(self) -> Objective:

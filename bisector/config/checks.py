@@ -11,6 +11,7 @@ from bisector.config import (
     Accelerator,
     ConfirmBy,
     DiskSettings,
+    Part,
     Security,
     Settings,
     StorageSettings,
@@ -19,7 +20,7 @@ from bisector.config import (
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO, Problem
-from bisector.core.metric import short
+from bisector.core.metric import is_of_split, short
 from bisector.core.units import duration_text, size_text
 from bisector.storage.disks import Bus
 from bisector.storage.layer import OF_CACHES, Extent, Files
@@ -353,6 +354,14 @@ def _objective_orders(settings: Settings) -> Iterator[Problem]:
         yield Problem(("bisect.metric", "bisect.over"), error.message, error.hint)
 
 
+def _metric_is_of_part(settings: Settings) -> Iterator[Problem]:
+    keys, metric, part = ("bisect.part", "bisect.metric"), settings.bisect.metric, settings.bisect.part
+    if part is Part.STEADY and not is_of_split(metric):
+        yield Problem(keys, f"there is no {short(metric)} of the steady part of a run", f"--part {Part.WHOLE}")
+    elif part is Part.WHOLE and is_of_split(metric):
+        yield Problem(keys, f"{metric} is of a run that is split", f"leave out --part, or --part {Part.STEADY}")
+
+
 def _layer_counts_metric(settings: Settings) -> Iterator[Problem]:
     """What decides is counted by a layer of the stack, where it is counted by layers."""
     stack, metric = settings.storage.stack, settings.bisect.metric
@@ -377,6 +386,7 @@ def _threshold_is_in_unit(settings: Settings) -> Iterator[Problem]:
 _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _disks_are_known,
     _objective_orders,
+    _metric_is_of_part,
     _layer_counts_metric,
     _threshold_is_in_unit,
     _own_image_has_keys,

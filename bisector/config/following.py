@@ -12,9 +12,10 @@ from bisector.config import (
     GUEST_FRAGMENT,
     Accelerator,
     GuestClock,
+    Part,
 )
 from bisector.core.kinds import AUTO
-from bisector.core.metric import is_short
+from bisector.core.metric import is_short, of_steady_part
 from bisector.core.objective import WORST, Objective
 from bisector.storage.disks import DISKS, FURTHER, Bus, GuestDisk
 from bisector.storage.stack import Stack
@@ -63,7 +64,16 @@ def deciding(values: Mapping[str, Any]) -> Deciding:
 
 
 def objective_of(values: Mapping[str, Any]) -> Objective:
-    """What decides: as it is given, else as the workload has it; what it says of several jobs is of its metric."""
+    """What decides: as it is given, else as the workload has it; what it says of several jobs is of its metric.
+
+    Of the part of a run that counts, if the metric exists of that.
+    """
+    found = _of_whole_runs(values)
+    steady = of_steady_part(found.metric) if values["bisect.part"] is Part.STEADY else None
+    return found if steady is None else replace(found, metric=steady)
+
+
+def _of_whole_runs(values: Mapping[str, Any]) -> Objective:
     metric, over = values["bisect.metric"], values["bisect.over"]
     if metric is not None:
         workload, own = WORKLOADS[values["workload.kind"]], _own(values)

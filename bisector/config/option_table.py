@@ -18,6 +18,7 @@ from bisector.config import (
     ConfirmBy,
     FillMode,
     GuestClock,
+    Part,
     Security,
     disk_table,
 )
@@ -137,6 +138,9 @@ _FIRST: tuple[Option, ...] = (
     Option("bisect.metric", "bisect.metric", kinds.optional(_metric(), AUTO, "what the workload names, or read.iops"),
            AUTO, "metric that decides, such as read.clat.p99; docs/metrics.md lists all: read.iops, write.bw",
            flag="--metric", metavar="NAME", before="read.iops"),
+    Option("bisect.part", "bisect.part", kinds.choice(Part), "auto",
+           "which part of a run the metric is of: all of it, or what is left when it has settled, as in "
+           "read.iops.steady; auto is as the metric says", flag="--part", metavar="NAME", before="whole"),
     Option("bisect.over", "bisect.over", kinds.optional(kinds.text("worst, sum, mean or the name of a job"), AUTO,
            "what the workload names, or worst"), AUTO,
            "what several jobs amount to: the worst of them, their sum or mean, or one job by its name",

@@ -27,6 +27,7 @@ from bisector.config.option_table import PROFILES, by_key, rows
 from bisector.core import kinds, resources
 from bisector.core.errors import UserError
 from bisector.core.kinds import AUTO, Option, Problem
+from bisector.core.metric import is_of_split
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.storage.disks import DISKS, Bus
@@ -39,7 +40,7 @@ _CLOCK = "machine.clock"
 _STACK, _HOST, _TREE = FOLLOWING = "the stack", "this host", "the oldest tree"  # what values follow from
 # What :func:`bisector.config.following.resolved` makes other settings follow from.
 _LEADING = (
-    *("bisect.metric", "bisect.over", "kernel.base_config"),
+    *("bisect.metric", "bisect.over", "bisect.part", "kernel.base_config"),
     *("mail.security", "storage.stack", "workload.kind"),
 )
 # What people write for a login that is not to be in a file of settings.
@@ -151,6 +152,8 @@ def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Ef
     origins |= {option.key: _STACK for option in followed}
     if values["bisect.metric"] is None and (named_by := deciding(values).named_by):
         origins |= {key: named_by for key in ("bisect.metric", "bisect.over") if values[key] is None}
+    if values["bisect.metric"] is None and is_of_split(settled["bisect.metric"]):
+        origins["bisect.metric"] = given["bisect.part"].origin
     effective = Effective(settings, origins)
     _refuse(effective, checks.first_problem(settings))
     return effective

@@ -226,9 +226,9 @@ def _not_split(objective: Objective, run: Run) -> MetricAbsent | InfraError:
     lasted_s = max((job.settled_after_s or 0.0 for job in jobs if job.steady_iops is None), default=0.0)
     if not lasted_s:
         why = f"the {run_words(run.name)} has no {objective.metric}: no log of the IOPS of each job was read"
-        return MetricAbsent(why, "write_iops_log=NAME and log_avg_msec=500 in each job")
+        return MetricAbsent(why, "write_iops_log=NAME and log_avg_msec=500 in each job, or --part whole")
     why = f"the {run_words(run.name)} has no steady part in {lasted_s:.0f} s, and would have to be {2 * lasted_s:.0f} s"
-    return InfraError(f"{why} long or more", f"--runtime {2 * lasted_s:.0f}s")
+    return InfraError(f"{why} long or more", f"--runtime {2 * lasted_s:.0f}s, or --part whole")
 
 
 def available(run: Run) -> tuple[str, ...]:

@@ -77,3 +77,38 @@ def test_the_record_keeps_it_whatever_becomes_of_the_job(job: Path) -> None:
 def test_records_from_before_have_what_was_the_default(job: Path) -> None:
     written = f'{{"profile": "quick", "workload.job": "{job}"}}'
     assert options.from_json(written).bisect.objective == Objective("read.iops", "worst")
+
+
+@pytest.mark.parametrize("flags", [{}, {"bisect__metric": "read.iops"}, {"bisect__metric": "read.iops.steady"}])
+def test_the_steady_part_of_what_decides(flags: dict[str, str]) -> None:
+    effective = load(bisect__part="steady", **flags)
+    assert effective.settings.bisect.objective == Objective("read.iops.steady", "worst")
+    assert origin(effective) == ("read.iops.steady", "--metric" if flags else "--part")
+    assert options.from_json(options.to_json(effective.settings)) == effective.settings
+    assert options.changed(effective.settings) == {"bisect.part": "auto"}
+
+
+def test_the_steady_part_of_what_a_job_names(tmp_path: Path) -> None:
+    path = tmp_path / "mine.fio"
+    path.write_text(f"# deciding metric: read.iops, over sum\n{GOOD}", encoding="utf-8")
+    assert load(workload__job=str(path), bisect__part="steady").settings.bisect.objective == Objective(
+        "read.iops.steady", "sum"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"bisect__part": "steady", "bisect__metric": "read.bw"}, "there is no read.bw of the steady part of a run"),
+        (
+            {"bisect__part": "steady", "workload__command__line": "true"},
+            "there is no elapsed of the steady part of a run",
+        ),
+        ({"bisect__part": "whole", "bisect__metric": "read.iops.steady"}, "read.iops.steady is of a run that is split"),
+        ({"bisect__part": "whole", "bisect__metric": "settled_after"}, "settled_after is of a run that is split"),
+    ],
+)
+def test_a_metric_that_there_is_not_of_the_part(flags: dict[str, str], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        load(**flags)
+    assert "--part" in caught.value.hint

@@ -268,7 +268,7 @@ def unlogged(text: str, objective: Objective) -> tuple[str, str] | None:
     if not is_of_split(objective.metric) or logs_means(text):
         return None
     why = f"no run has {objective.metric}: not each job leaves a log of the means of its IOPS"
-    return why, "write_iops_log=NAME and log_avg_msec=500 in each job"
+    return why, "write_iops_log=NAME and log_avg_msec=500 in each job, or --part whole"
 
 
 def _renamed(text: str, over: str) -> str:
