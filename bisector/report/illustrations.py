@@ -5,11 +5,12 @@ Made from the report and the files beside the record.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from bisector.core.errors import UserError
+from bisector.core.metric import of_steady_part
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Commit
@@ -80,7 +81,8 @@ def curves_of(shown: Sequence[TrialView], source: Source) -> tuple[Curves | None
         Measured(_name(one, view.terms), of.runs, verdict_role(one.verdict, view.direction))
         for one, of in zip(shown, found, strict=True)
     ]
-    line = view.threshold if logged == view.objective else None
+    drawn = logged, replace(logged, metric=of_steady_part(logged.metric) or logged.metric)
+    line = view.threshold if view.objective in drawn else None
     decides = "" if logged.metric == view.objective.metric else f" (logged by fio; {view.objective.metric} decides)"
     title = f"{logged.definition.unit} over time{decides}, {' and '.join(kernel.name for kernel in kernels)}"
     made = curves.curves(title, kernels, logged, line, view.baselines)

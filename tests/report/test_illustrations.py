@@ -153,3 +153,14 @@ def test_files_of_the_reader_are_not_published(tmp_path: Path, form: str, by: st
     assert "c1" in told
     assert "SECRET" not in told
     assert "PRIVATE" not in told
+
+
+@pytest.mark.parametrize("metric", ["read.iops", "read.iops.steady"])
+def test_the_line_is_drawn_where_it_is_of_what_was_logged(tmp_path: Path, metric: str) -> None:
+    flags = {"bisect.metric": metric, "bisect.threshold": "2000"}
+    run = RecordedRun(tmp_path, histories.linear(5), flags)
+    run.add("c2", FAST, more={"full/partial_iops.1.log": log_text("fixed", 1)})
+    shown = source(run)
+    curves, _ = illustrations.curves_of(shown.report.bisection.trials, shown)
+    assert curves is not None
+    assert {panel.threshold for row in curves.rows for panel in row} == {2000}
