@@ -17,6 +17,8 @@ from bisector.config.options import CONFIG_FILE
 from bisector.host import locks
 from bisector.kernel import toolchain
 from bisector.vm.hypervisor import LibvirtHypervisor
+from bisector.workload.fio.fio import Fio
+from tests.fakes import ARE_SPLIT
 
 # The same examples each time, however slow the machine: a run says something of the change, not of the day.
 # New ones are looked for with --hypothesis-profile=default.
@@ -50,13 +52,20 @@ def _host_of_its_own(
     if "vm" in request.keywords:
         settings = config / "bisector" / CONFIG_FILE
         settings.parent.mkdir(parents=True, exist_ok=True)
-        settings.write_text('[machine]\nclock = "host"\n', encoding="utf-8")
+        # Runs of a few seconds on a busy host have no steady part.
+        settings.write_text('[bisect]\npart = "whole"\n[machine]\nclock = "host"\n', encoding="utf-8")
 
 
 @pytest.fixture
 def known_qemu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version of QEMU at once: libvirt starts QEMU a dozen times before it tells, seconds in each process."""
     monkeypatch.setattr(LibvirtHypervisor, "qemu_version", "7.2.22")
+
+
+@pytest.fixture
+def split_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part of a run that counts follows from the stack, as it does outside of tests."""
+    monkeypatch.setattr(Fio, "are_split", ARE_SPLIT)
 
 
 def pytest_configure() -> None:

@@ -47,7 +47,10 @@ class ConfirmBy(StrEnum):
 
 
 class Part(StrEnum):
-    """Which part of a run the metric is of, where it exists of both; AUTO is as the metric says."""
+    """Which part of a run the metric is of, where it exists of both.
+
+    AUTO is as a metric that is given says, and the steady part by default where a cache is filled.
+    """
 
     AUTO = "auto"
     WHOLE = "whole"

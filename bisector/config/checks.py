@@ -359,7 +359,7 @@ def _metric_is_of_part(settings: Settings) -> Iterator[Problem]:
     if part is Part.STEADY and not is_of_split(metric):
         yield Problem(keys, f"there is no {short(metric)} of the steady part of a run", f"--part {Part.WHOLE}")
     elif part is Part.WHOLE and is_of_split(metric):
-        yield Problem(keys, f"{metric} is of a run that is split", f"leave out --part, or --part {Part.STEADY}")
+        yield Problem(keys, f"{metric} is of a run that is split", f"--part {Part.STEADY}, or a metric of whole runs")
 
 
 def _layer_counts_metric(settings: Settings) -> Iterator[Problem]:

@@ -63,14 +63,24 @@ def deciding(values: Mapping[str, Any]) -> Deciding:
     return WORKLOADS[values["workload.kind"]].deciding(_own(values))
 
 
-def objective_of(values: Mapping[str, Any]) -> Objective:
+def objective_of(values: Mapping[str, Any], stacks: Iterable[Stack] = ()) -> Objective:
     """What decides: as it is given, else as the workload has it; what it says of several jobs is of its metric.
 
-    Of the part of a run that counts, if the metric exists of that.
+    Of the part of a run that counts, if the metric exists of that; of one part on all stacks that the same is measured
+    on.
     """
     found = _of_whole_runs(values)
-    steady = of_steady_part(found.metric) if values["bisect.part"] is Part.STEADY else None
+    steady = of_steady_part(found.metric) if _part(values, stacks) is Part.STEADY else None
     return found if steady is None else replace(found, metric=steady)
+
+
+def _part(values: Mapping[str, Any], stacks: Iterable[Stack]) -> Part:
+    """On a cache that was filled a run begins at the pace of the slow disk, whatever the kernel makes of it later."""
+    part: Part = values["bisect.part"]
+    if part is not Part.AUTO or values["bisect.metric"] is not None:
+        return part
+    filled = any(phase.fills for stack in (values["storage.stack"], *stacks) for phase in stack.phases)
+    return Part.STEADY if filled and WORKLOADS[values["workload.kind"]].are_split(_own(values)) else Part.WHOLE
 
 
 def _of_whole_runs(values: Mapping[str, Any]) -> Objective:
@@ -153,7 +163,7 @@ def resolved(values: dict[str, Any], stacks: Iterable[Stack] = ()) -> dict[str, 
     fill_deadline_s = _fill_deadline_s(values, runtime_s)
     fill_s = fill_deadline_s if any(phase.fills for phase in stack.phases) else 0.0
     runs_s = len(stack.phases) * runtime_s
-    objective = objective_of(values)
+    objective = objective_of(values, stacks)
     return {
         **values,
         "bisect.metric": objective.metric,

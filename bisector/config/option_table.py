@@ -135,12 +135,14 @@ def _workload(workload: Workload) -> tuple[Option, ...]:
 _FIRST: tuple[Option, ...] = (
     Option("profile", "profile", kinds.choice(PROFILES), "quick",
            "the set of values that everything else starts from", "article", flag="--profile", metavar="NAME"),
-    Option("bisect.metric", "bisect.metric", kinds.optional(_metric(), AUTO, "what the workload names, or read.iops"),
-           AUTO, "metric that decides, such as read.clat.p99; docs/metrics.md lists all: read.iops, write.bw",
+    Option("bisect.metric", "bisect.metric", kinds.optional(_metric(), AUTO,
+           "what the workload names, or read.iops, of the part that bisect.part says"), AUTO,
+           "metric that decides, such as read.clat.p99; docs/metrics.md lists all: read.iops, write.bw",
            flag="--metric", metavar="NAME", before="read.iops"),
     Option("bisect.part", "bisect.part", kinds.choice(Part), "auto",
            "which part of a run the metric is of: all of it, or what is left when it has settled, as in "
-           "read.iops.steady; auto is as the metric says", flag="--part", metavar="NAME", before="whole"),
+           "read.iops.steady; auto is as a metric that is given says, else steady where a cache is filled", "whole",
+           flag="--part", metavar="NAME", before="whole"),
     Option("bisect.over", "bisect.over", kinds.optional(kinds.text("worst, sum, mean or the name of a job"), AUTO,
            "what the workload names, or worst"), AUTO,
            "what several jobs amount to: the worst of them, their sum or mean, or one job by its name",

@@ -16,6 +16,7 @@ from bisector.config import (
     KEEPS_DATA,
     GuestClock,
     MachineSettings,
+    Part,
     Settings,
     StorageSettings,
     checks,
@@ -153,7 +154,7 @@ def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Ef
     if values["bisect.metric"] is None and (named_by := deciding(values).named_by):
         origins |= {key: named_by for key in ("bisect.metric", "bisect.over") if values[key] is None}
     if values["bisect.metric"] is None and is_of_split(settled["bisect.metric"]):
-        origins["bisect.metric"] = given["bisect.part"].origin
+        origins["bisect.metric"] = _STACK if values["bisect.part"] is Part.AUTO else given["bisect.part"].origin
     effective = Effective(settings, origins)
     _refuse(effective, checks.first_problem(settings))
     return effective

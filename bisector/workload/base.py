@@ -286,6 +286,10 @@ class Workload(ABC):
         """What decides where nobody says it; raises :class:`UserError` where its input names what is no metric."""
         return Deciding()
 
+    def are_split(self, own: Own) -> bool:
+        """Whether its runs are split into their settling and their steady part."""
+        return False
+
     def unseeded(self, own: Own) -> tuple[str, ...]:
         """What of it does not follow :attr:`RunSite.seed`, in sentences; raises :class:`UserError` as :meth:`files`."""
         return ()

@@ -137,7 +137,8 @@ def _kernels(kernels: Kernels) -> Run:
 
 
 def _bisect(kernels: Kernels) -> Run:
-    words = ("start", OLD_TAG, NEW_TAG, "--repo", kernels.demo.repo)
+    # The person had the means of whole runs, as the other articles have.
+    words = ("start", OLD_TAG, NEW_TAG, "--repo", kernels.demo.repo, "--part", "whole")
     scaled = (
         f"The history is that of the demonstration: {len(kernels.demo.commits)} commits made on purpose on the"
         " distribution's source, two of which do not boot, and one of which repairs dm-cache."

@@ -1,12 +1,14 @@
 """What decides where nobody says it: the workload's input names it, and the listing of settings tells which did."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from bisector.config import options
+from bisector.config import Part, options
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
+from bisector.storage.parse import stack_of
 from tests.workload.test_job_file import GOOD
 
 HERE = Path("/")
@@ -94,6 +96,66 @@ def test_the_steady_part_of_what_a_job_names(tmp_path: Path) -> None:
     assert load(workload__job=str(path), bisect__part="steady").settings.bisect.objective == Objective(
         "read.iops.steady", "sum"
     )
+
+
+LOGGED = "[a]\nrw=randread\ndirectory=${DIRECTORY}\nsize=${FILE_SIZE}\ntime_based\nruntime=${RUNTIME}\n"
+
+
+@pytest.mark.usefixtures("split_runs")
+def test_on_a_cache_that_was_filled_the_steady_part_counts() -> None:
+    effective = load()
+    assert effective.settings.bisect.objective == Objective("read.iops.steady", "worst")
+    assert origin(effective) == ("read.iops.steady", "the stack")
+    assert options.from_json(options.to_json(effective.settings)) == effective.settings
+    assert options.changed(effective.settings) == {}
+    for stack in ("bcache", "lvmwritecache"):
+        of_job = load(storage__stack=stack, workload__job="rand-write-iops")
+        assert of_job.settings.bisect.objective == Objective("write.iops.steady", "worst")
+
+
+@pytest.mark.usefixtures("split_runs")
+@pytest.mark.parametrize(
+    ("flags", "metric"),
+    [
+        ({"bisect__part": "whole"}, "read.iops"),
+        ({"bisect__metric": "read.iops"}, "read.iops"),
+        ({"storage__stack": "hdd"}, "read.iops"),
+        ({"profile": "article"}, "read.iops"),
+        ({"workload__job": "write-bandwidth", "workload__file_size": "128MiB"}, "write.bw"),
+    ],
+)
+def test_elsewhere_whole_runs_count(flags: dict[str, str], metric: str) -> None:
+    effective = load(**flags)
+    assert effective.settings.bisect.metric == metric
+    assert options.changed(effective.settings).keys() <= {"bisect.metric", "bisect.part", *_keys(flags), "profile"}
+
+
+@pytest.mark.usefixtures("split_runs")
+@pytest.mark.parametrize("logs", ["", "write_iops_log=a\n", "write_iops_log=a\nlog_avg_msec=500\n"])
+def test_a_job_without_a_log_of_means_is_not_split(tmp_path: Path, logs: str) -> None:
+    path = tmp_path / "mine.fio"
+    path.write_text(LOGGED + logs, encoding="utf-8")
+    steady = "log_avg_msec" in logs
+    assert load(workload__job=str(path)).settings.bisect.metric == ("read.iops.steady" if steady else "read.iops")
+
+
+@pytest.mark.usefixtures("split_runs")
+def test_the_same_part_counts_on_all_stacks_that_are_compared() -> None:
+    cached, alone = stack_of("lvmcache"), stack_of("hdd")
+    effective = options.load({"storage.stack": "hdd"}, directory=HERE, stacks=(cached, alone))
+    assert effective.settings.bisect.metric == "read.iops.steady"
+
+
+@pytest.mark.usefixtures("split_runs")
+def test_a_record_from_before_there_were_parts_is_of_whole_runs() -> None:
+    written = json.loads(options.to_json(load(bisect__metric="read.iops").settings))
+    del written["bisect.part"]
+    recorded = options.from_json(json.dumps(written)).bisect
+    assert (recorded.metric, recorded.part) == ("read.iops", Part.WHOLE)
+
+
+def _keys(flags: dict[str, str]) -> list[str]:
+    return [key.replace("__", ".") for key in flags]
 
 
 @pytest.mark.parametrize(

@@ -265,3 +265,11 @@ def test_a_report_has_the_word_of_those_who_measured(desk: Desk) -> None:
     said = " ".join(desk.output.readouterr().out.split())
     assert "according to those who" in said
     assert re.search(r"fixed end \S+ [^=]*imported 20\d\d-", said)
+
+
+@pytest.mark.usefixtures("split_runs")
+def test_what_others_measured_counts_as_a_whole(desk: Desk) -> None:
+    """Its stack is not known, and its logs may not be there."""
+    desk.imports(*SLOW)
+    assert desk.view.objective.metric == "read.iops"
+    assert desk.view.trials[0].value is not None

@@ -73,6 +73,13 @@ class Fio(Workload):
             raise UserError(f"workload.job: {job}: {error}", error.hint) from error
         return Deciding() if named is None else Deciding(named, f"job {job.name}")
 
+    def are_split(self, own: Own) -> bool:
+        """By the logs that its jobs leave; not where the file cannot be read, of which whoever reads it next tells."""
+        try:
+            return job_file.logs_means(job_file.read(own["job"]))
+        except UserError:
+            return False
+
     def sized(self, own: Own, profile: str, fill_bytes: int) -> Own:
         """Files that fill a cache together; of a job file that cannot be read, the usual ones."""
         if own["file_bytes"] is not None:
