@@ -238,7 +238,8 @@ class Trial:
     one. ``fill`` is what was asked for: a cache that was not settled in time was filled by whole runs all the same.
     ``era`` is None where it is not known. ``queues`` are those of the stack's disks; records of older versions, and of
     others, have none. Where the guest's time is counted, ``guest_seed`` is that of a small shift of its time and its
-    pages: with the same one a kernel does the same again.
+    pages: with the same one a kernel does the same again. Each of its runs was asked to last ``runtime_s``; 0 where
+    that is not known.
     """
 
     cell: Cell
@@ -257,6 +258,7 @@ class Trial:
     era: Era | None = None
     queues: tuple[DiskQueue, ...] = ()
     guest_seed: int = 0
+    runtime_s: float = 0.0
 
     @property
     def subject(self) -> Subject:

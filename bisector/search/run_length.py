@@ -11,10 +11,13 @@ lengths that are looked at are a factor of 2 apart.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from bisector.core import units
+from bisector.core.kinds import percent_text
 from bisector.search.apart import pairs_to_tell
 
 Floats = npt.NDArray[np.float64]
@@ -49,7 +52,7 @@ class Spread:
         return math.sqrt(self.between + self.within_s / runtime_s)
 
     @classmethod
-    def seen(cls, courses: Sequence[Sequence[Floats]], deviation: float, runtime_s: float) -> "Spread | None":
+    def seen(cls, courses: Sequence[Sequence[Floats]], deviation: float, runtime_s: float) -> Self | None:
         """That of readings with this deviation, by the rates in each trial's run, those of each kernel together.
 
         The rates of a run are of equal spans of it. What the runs of a kernel have in common, such as a cache that
@@ -81,10 +84,10 @@ def _batches(rates: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What a trial takes: so many ``runs``, and ``around_s`` seconds beside them."""
+    """What a trial takes on average: so many ``runs``, and ``around_s`` seconds beside them."""
 
     around_s: float
-    runs: int
+    runs: float
 
     def trial_s(self, runtime_s: float) -> float:
         """The seconds of a trial whose runs have this length."""
@@ -145,3 +148,76 @@ def _lengths(now_s: float, *, may_shrink: bool) -> Iterator[float]:
 def _length(spread: Spread, trials: Trials, effect: float, runtime_s: float) -> Length:
     pairs = pairs_to_tell(spread.of(runtime_s), effect)
     return Length(runtime_s, pairs, math.inf if pairs is None else 2 * pairs * trials.trial_s(runtime_s))
+
+
+@dataclass(frozen=True, slots=True)
+class RunLength:
+    """How long the runs of a search are from its trial ``since`` on, and what its ends showed of that until then."""
+
+    since: Annotated[int, "number of the trial that was next when this was found"]
+    runtime_s: Annotated[float, "seconds of a run from that trial on"]
+    before_s: Annotated[float, "seconds of a run until then; where that is another number, earlier trials do not count"]
+    best_s: Annotated[float, "seconds of the runs that tell a change of `effect` in the least time"]
+    within_runs: Annotated[float, "deviation of a run of `before_s` from the level of its trial, in natural log units"]
+    between_trials: Annotated[float, "deviation of this level from trial to trial, in natural log units"]
+    effect: Annotated[float, "the change of the value, as a share"]
+    pairs: Annotated[int | None, "pairs of readings of the ends that tell it as it was; `null` for none that do"]
+    best_pairs: Annotated[int | None, "the same with runs of `best_s`"]
+    left_s: Annotated[float | None, "seconds that these pairs were still going to take as it was; `null` without them"]
+    best_left_s: Annotated[float | None, "seconds that they take with runs of `best_s`"]
+
+    @classmethod
+    def of(cls, found: Advice, since: int, *, may_choose: bool) -> Self:
+        """What follows from advice: another length where that pays, and nobody has given one."""
+        now, best, spread = found.now, found.best, found.spread
+        return cls(
+            since=since,
+            runtime_s=best.runtime_s if may_choose and found.pays else now.runtime_s,
+            before_s=now.runtime_s,
+            best_s=best.runtime_s if found.pays else now.runtime_s,
+            within_runs=math.sqrt(spread.within_s / now.runtime_s),
+            between_trials=math.sqrt(spread.between),
+            effect=found.effect,
+            pairs=now.pairs,
+            best_pairs=best.pairs if found.pays else now.pairs,
+            left_s=_finite(now.took_s),
+            best_left_s=_finite(best.took_s if found.pays else now.took_s),
+        )
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether runs have another length than before."""
+        return self.runtime_s != self.before_s
+
+    @property
+    def hint(self) -> str:
+        """What to type where the noise hides what is looked for."""
+        larger = "look for larger changes alone with --least-effect"
+        if self.is_chosen or self.best_s == self.before_s:
+            return larger
+        return f"--runtime {units.duration_text(self.best_s)} has less noise for the time it takes; or {larger}"
+
+    @property
+    def sentence(self) -> str:
+        """What was found, for a person."""
+        before, best = (units.duration_text(one) for one in (self.before_s, self.best_s))
+        parts = (
+            f"by {self.within_runs:.1%} within runs of {before}, and by {self.between_trials:.1%} from trial to trial"
+        )
+        noise = f"readings of one kernel differ {parts}"
+        if self.best_s == self.before_s:
+            return f"{noise}: no other length of a run pays"
+        told = f"{percent_text(round(self.effect, 3))} are told with {self.best_pairs} pairs of the ends"
+        saved = f"{told} in {_time(self.best_left_s)}, and not {self.pairs or 'any number'} in {_time(self.left_s)}"
+        if self.is_chosen:
+            until = f"trials before {self.since} count no more"
+            return f"runs of {best} from trial {self.since} on: {noise}; {saved}; {until}"
+        return f"{noise}: with --runtime {best} {saved}"
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if math.isfinite(seconds) else None
+
+
+def _time(seconds: float | None) -> str:
+    return "any time" if seconds is None else units.duration(seconds)

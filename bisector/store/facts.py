@@ -17,6 +17,7 @@ from bisector.core.subject import Compiler, Mattering, NotChanged
 from bisector.core.trial import Control, Trial
 from bisector.host.detached import boot_id
 from bisector.search.noise import Earlier
+from bisector.search.run_length import RunLength
 from bisector.store.comparison import Block, Budget, Place
 from bisector.store.database import Database
 from bisector.store.rows import InfraFaultRow, StateRow, Value, columns
@@ -144,6 +145,7 @@ Fact = (
     | Earlier
     | Mattering
     | NotChanged
+    | RunLength
     | Skip
     | StateRow
 )
@@ -255,6 +257,7 @@ _WRITERS: dict[type[Fact], Callable[[Database, Any], int]] = {
     Earlier: _row("earlier"),
     Mattering: _add_mattering,
     NotChanged: _row("not_changed"),
+    RunLength: _row_now("run_lengths"),
     Skip: _row_now("skips"),
     StateRow: lambda database, state: database.insert("states", {**_since_boot(), **columns(state)}),
 }

@@ -90,6 +90,24 @@ KERNEL_CHECKS = """CREATE TABLE kernel_checks (
 SPEED = {"mib_s_before": "REAL", "mib_s_after": "REAL"}
 # By what the guest's time, where it is counted, and its pages were moved a little.
 GUEST_SEED = {"guest_seed": "INTEGER NOT NULL DEFAULT 0"}
+# How long its runs were asked to last.
+RUNTIME = {"runtime_s": "REAL NOT NULL DEFAULT 0"}
+# How long runs are from a trial on: see bisector.search.run_length.
+RUN_LENGTHS = """CREATE TABLE run_lengths (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    runtime_s REAL NOT NULL,
+    before_s REAL NOT NULL,
+    best_s REAL NOT NULL,
+    within_runs REAL NOT NULL,
+    between_trials REAL NOT NULL,
+    effect REAL NOT NULL,
+    pairs INTEGER,
+    best_pairs INTEGER,
+    left_s REAL,
+    best_left_s REAL
+) STRICT"""
 # What the guest's kernel had of each disk, as JSON.
 QUEUES = {"queues": "TEXT NOT NULL DEFAULT '[]'"}
 TAKEN = """CREATE TABLE taken (

@@ -39,6 +39,8 @@ from bisector.store.later_tables import (
     PROCESS,
     QUEUES,
     RELEVANCE,
+    RUN_LENGTHS,
+    RUNTIME,
     SETUP,
     SINCE_BOOT,
     SKIPS,
@@ -117,14 +119,21 @@ UPGRADES = {
     24: "; ".join(added(table, SINCE_BOOT) for table in ("submitted", "ended", "states")),
     25: added("eras", CLOCK),
     26: added("trials", GUEST_SEED),
-    27: added("jobs", STEADY),
+    27: f"{added('jobs', STEADY)}; {added('trials', RUNTIME)}; {RUN_LENGTHS}",
 }
 
 _LATER = (
     *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
     *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE | PROCESS)),
     *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH), BUDGETS, added("mattering", AGAIN), EARLIER),
-    *(KERNEL_CHECKS, ERAS, added("submitted", SINCE_BOOT), added("ended", PROCESS | SINCE_BOOT), added("eras", CLOCK)),
+    *(
+        RUN_LENGTHS,
+        KERNEL_CHECKS,
+        ERAS,
+        added("submitted", SINCE_BOOT),
+        added("ended", PROCESS | SINCE_BOOT),
+        added("eras", CLOCK),
+    ),
 )
 
 TABLES = f"""
@@ -166,7 +175,7 @@ CREATE TABLE trials (
     kind TEXT NOT NULL DEFAULT 'commit',
     changed_by TEXT,
     {", ".join(f"{name} {kind} NOT NULL" for name, kind in SETUP.items())},
-    {", ".join(f"{name} {kind}" for name, kind in (FILL | QUEUES | GUEST_SEED).items())}
+    {", ".join(f"{name} {kind}" for name, kind in (FILL | QUEUES | GUEST_SEED | RUNTIME).items())}
 ) STRICT;
 
 CREATE TABLE faults (

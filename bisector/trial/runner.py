@@ -147,6 +147,7 @@ class _Course:
             era=self.era,
             queues=self.queues,
             guest_seed=self.request.guest_seed,
+            runtime_s=float(self._settings.workload.runtime_s),
         )
 
     @property
