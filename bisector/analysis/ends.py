@@ -83,10 +83,15 @@ class EndsAreTheSame(EndsDoNotReproduce):
     """Both ends differ by less than what is looked for, or by no more than noise."""
 
 
+class TooNoisy(EndsAreTheSame):
+    """Nobody knows whether they do: no number of readings tells that is worth it."""
+
+
 def told_apart(ends: Ends, readings: InTurn, rule: Rule) -> Ends | None:
     """The ends by as many pairs of readings as tell them apart; None while it takes more.
 
-    Raises :class:`EndsAreTheSame` for those that are, and for those that no number of pairs tells that is worth it.
+    Raises :class:`EndsAreTheSame` for those that are, :class:`TooNoisy` for those that no number of pairs tells that is
+    worth it.
     """
     if are_far_apart(ends.old, ends.new):
         return ends
@@ -108,10 +113,10 @@ def told_apart(ends: Ends, readings: InTurn, rule: Rule) -> Ends | None:
             raise _too_noisy(ends, seen, rule)
 
 
-def _too_noisy(ends: Ends, seen: Difference, rule: Rule) -> EndsAreTheSame:
+def _too_noisy(ends: Ends, seen: Difference, rule: Rule) -> TooNoisy:
     needed = pairs_to_tell(seen.spread, rule.least_effect)
     most = "more pairs than anybody has time for" if needed is None else f"about {needed} pairs"
-    return EndsAreTheSame(
+    return TooNoisy(
         f"{ends.measured}: too noisy to tell on this host: {times_text(seen, ends.objective)}, and readings of one end"
         f" spread by {math.expm1(seen.spread):.1%}: {most} tell a change of {percent_text(rule.least_effect)}",
         "a longer --runtime has less noise; or look for larger changes alone with --least-effect",

@@ -26,6 +26,7 @@ from bisector.bisect.instructions import (
     Tell,
     Wait,
 )
+from bisector.bisect.run_length import CoursesOf, courses
 from bisector.bisect.step import step
 from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
 from bisector.config import Settings
@@ -80,7 +81,8 @@ class Bisection:
         """Go on until there is what was asked for.
 
         Raises :class:`bisector.core.errors.EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError`
-        when our own side keeps failing. Everything measured is in the store either way.
+        when our own side keeps failing. Everything measured is in the store either way. Where it is still running, what
+        goes on has other settings, which the store has.
         """
         self._in_flight = dict.fromkeys(self.adopted)
         while True:
@@ -229,7 +231,12 @@ class Bisection:
         self._heard = replace(self._heard, git=state)
 
     def _answer(self, question: Question[object]) -> object:
-        return self.executor.compilers() if isinstance(question, Installed) else self.git.answer(question)
+        match question:
+            case Installed():
+                return self.executor.compilers()
+            case CoursesOf():
+                return courses(question, self._facts().judging, self.task.run_dir)
+        return self.git.answer(question)
 
     def _tell(self, events: tuple[Event, ...], where: str = "") -> None:
         for event in events:

@@ -285,15 +285,17 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
     Raises what ended it otherwise; a :class:`KeyboardInterrupt` as :class:`Interrupted`.
     """
     asked, place = searched(run, store)
-    settings = options.from_json(asked.settings)
     clean_up(run, store)
     with Repository.open(place, run_marker=run.path) as repository:
         wanted = _range(repository, asked)  # before the state is touched: an answer stays where its history is gone
         store.set_state(State.RUNNING)
         with ends_recorded(run, store):
             hold(repository, run.path, {"old": wanted.old.sha, "new": wanted.new.sha})
-            with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
-                outcome = bisection.run()
+            outcome = None
+            while outcome is None or outcome.state is State.RUNNING:  # with runs of a length that was chosen since
+                settings = options.from_json(store.bisection().settings)
+                with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
+                    outcome = bisection.run()
         store.set_state(outcome.state, outcome.message, out_of_time=outcome.out_of_time)
     if outcome.out_of_time:  # as after an interruption all stays for the process that goes on
         return outcome

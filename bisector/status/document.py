@@ -13,6 +13,7 @@ from bisector.core.json_document import SCHEMA, DecidingMetric, NamedCommit, Rec
 from bisector.core.subject import Kernel, Kind, Relevance, Setup
 from bisector.core.trial import Artifact, Control, DiskQueue, Era, Fault, Fill, Origin, Stage, Taken
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
+from bisector.search.run_length import RunLength
 from bisector.status.host_clock import Factor
 from bisector.status.view import (
     EffectView,
@@ -122,6 +123,7 @@ class JudgedTrial(Record, frozen=True, kw_only=True):
     started_at: Annotated[str, "time"]
     setup: Annotated[Setup, "what it was measured on"]
     queues: Annotated[tuple[DiskQueue, ...], "how the guest's kernel queued requests, for each disk of the stack"]
+    runtime_s: Annotated[float, "seconds that each run was asked to last; 0 where that is not known"]
     guest_seed: Annotated[int, "where the guest's time is counted, seed of a small shift of its time and pages"]
     taken_from: Annotated[Taken | None, "where it was measured; `null` for this run"]
     origin: Annotated[Origin | None, "of an import who measured it, else `null`"]
@@ -261,6 +263,9 @@ class Status(Record, frozen=True, kw_only=True):
         ByHostsClock | None, "the answer by the host's clock, too; `null` without one, or where nobody asked for it"
     ] = None
     budget: Annotated[Budget | None, "for how long it may be measured; `null` if for as long as it takes"] = None
+    run_length: Annotated[
+        RunLength | None, "how long runs are, and by what noise; `null` until the ends' readings have shown it"
+    ] = None
     started_at: Annotated[str, "time"]
     ended_at: Annotated[str | None, "time; `null` while it can go on"]
     run_dir: Annotated[str, "path of the run directory"]
