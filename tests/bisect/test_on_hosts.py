@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.verdicts import host_of
+from bisector.config.options import CONFIG_FILE
 from bisector.core.deadline import Deadline
 from bisector.executor.spool import Spool
 from bisector.store.facts import Ending
@@ -50,6 +51,9 @@ class Place:
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.address = f"tls://127.0.0.1:{server.getsockname()[1]}"
         (self.home / "hosts.toml").write_text(f'coordinator = "{self.address}"\n')
+        settings = self.home / "config/bisector" / CONFIG_FILE
+        settings.parent.mkdir(parents=True)
+        settings.write_text('[bisect]\npart = "whole"\n')  # the trials that its hosts make up have no logs
         self.run = RunDirectory(self.home / "run")
         self.log = self.home / "log"
 

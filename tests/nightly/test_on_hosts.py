@@ -66,7 +66,7 @@ def nights(place: Place) -> Nights:  # noqa: F811 - the fixture
     histories.git(place.home, "clone", "-q", "--bare", str(place.home / "linux"), str(upstream))
     (place.home / "nightly.toml").write_text(
         f'[[job]]\nname = "cache"\nrepository = "{place.home}/linux"\nremote = "{upstream}"\nbranch = "tested"\n'
-        'direction = "both"\n'
+        'direction = "both"\n[job.settings.bisect]\npart = "whole"\n'  # trials that hosts make up have no logs
     )
     with (place.home / "hosts.toml").open("a") as file:
         file.write("[hosts.bench1]\n[hosts.bench2]\n")
