@@ -36,6 +36,7 @@ from bisector.git.bisect import MergeBaseIsNew
 from bisector.git.trees import CannotBeHad
 from bisector.search.decision import Answer, Ending, Hold, Try, Undo
 from bisector.search.likelihood import Key
+from bisector.search.nothing import NOTHING_CHANGED
 from bisector.search.step import figures_tell, pointless
 from bisector.search.verified import SuspectEffect
 from bisector.status.conclusion import Standing, outside_paths
@@ -310,7 +311,7 @@ def _no_change(judging: Judging, answer: Answer) -> str:
     low, high = sorted(math.exp(sign * (all_of.mean + half)) for half in (-all_of.half_width, all_of.half_width))
     counts = " and ".join(map(str, all_of.counts))
     return (
-        f"nothing in this range changed {judging.objective.label}: the new end's was {first:.2f} times the old end's"
+        f"{NOTHING_CHANGED} {judging.objective.label}: the new end's was {first:.2f} times the old end's"
         f" when the search began, and {low:.2f} to {high:.2f} times (95 %) by {counts} readings in turn since then"
         f" (probability {share(answer.nothing)})"
     )

@@ -12,8 +12,10 @@ from bisector.core.errors import BisectorError
 from bisector.core.figures import StopReason
 from bisector.core.subject import Kernel
 from bisector.core.trial import Trial
-from bisector.core.verdict import Verdict
+from bisector.core.verdict import State, Verdict
 from bisector.search.noise import Earlier
+from bisector.search.nothing import NOTHING_CHANGED
+from bisector.store.rows import StateRow
 from bisector.store.run_files import kernel_inputs
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -75,6 +77,8 @@ def experience(settings: Settings, host: str, run_dirs: Iterable[Path]) -> Exper
                     for home in dict.fromkeys(host_of(trial) for _, trial in trials if trial.host == host):
                         here = tuple((n, trial) for n, trial in trials if host_of(trial) == home)
                         found.add(settings, theirs, here, taken, (asked.old_sha, asked.new_sha))
+                    if store.plan is None and any(trial.host == host for _, trial in trials):
+                        found.add_outcome(settings, theirs, store.state())
         except BisectorError as error:
             found.unreadable.append(f"{run_dir}: {error}")
     return found.whole()
@@ -129,6 +133,17 @@ class _Collected:
             self.scores[sha] += scores
         self.earlier = _more(self.earlier, judging, [trial for _, trial in own])
 
+    def add_outcome(self, ours: Settings, theirs: Settings, state: StateRow | None) -> None:
+        """Whether a search like this one ended with a commit, or with none since nothing had changed."""
+        alike = kernel_inputs(ours.kernel) == kernel_inputs(theirs.kernel)
+        if state is None or not alike or _measured_with(ours) != _measured_with(theirs):
+            return
+        nothing = state.state is State.NARROWED and state.message.startswith(NOTHING_CHANGED)
+        ended, earlier = nothing or state.state is State.FOUND, self.earlier
+        self.earlier = replace(
+            earlier, searches=earlier.searches + ended, without_change=earlier.without_change + nothing
+        )
+
     def _add_runs(self, trial: Trial) -> None:
         """One that was stopped because it was clear of another one, too, is neither whole nor as most are."""
         stop, seconds = trial.stopped_early, trial.timings.workload_s
@@ -181,7 +196,14 @@ def _more(earlier: Earlier, judging: Judging, own: Sequence[Trial]) -> Earlier:
             count = counts[side is better]
             count[0] += readings
             count[1] += min(readings, sum(verdict is not side for verdict in read))
-    return Earlier(*counts[True], *counts[False])
+    (of_better, better_wrong), (of_worse, worse_wrong) = counts[True], counts[False]
+    return replace(
+        earlier,
+        better=of_better,
+        better_contradicted=better_wrong,
+        worse=of_worse,
+        worse_contradicted=worse_wrong,
+    )
 
 
 def _built(trial: Trial) -> bool:

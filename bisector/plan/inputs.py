@@ -224,7 +224,7 @@ def spread_of(known: Experience, *, counted: bool) -> Quantity:
 
 def noise_of(earlier: Earlier, *, counted: bool) -> Noise:
     """Nothing but a kernel as a whole misleads in counted time, as long as no reading there has."""
-    return Noise(old_as_new=0.0, new_as_old=0.0) if counted and earlier == Earlier() else earlier.noise
+    return Noise(old_as_new=0.0, new_as_old=0.0) if counted and not (earlier.better or earlier.worse) else earlier.noise
 
 
 def _wrong_runs(noise: Noise, earlier: Earlier, *, counted: bool) -> Quantity:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, Numbers
 from bisector.search.levels import OF_HOSTS, Expected, beyond
-from bisector.search.noise import Rates
+from bisector.search.noise import NOTHING, Rates
 from bisector.search.particles import Particles
 from bisector.search.readings import Kernel, Reading
 
@@ -66,11 +66,13 @@ class Scale:
 class Weighing:
     """What readings are weighed by: how often they may mislead, and where levels are looked for.
 
-    ``scales`` are those of the hosts, by name; none where verdicts alone count.
+    ``scales`` are those of the hosts, by name; none where verdicts alone count. ``nothing`` is the probability
+    beforehand that no commit of the range changed anything.
     """
 
     rates: Rates = field(default_factory=Rates.unknown)
     scales: Mapping[str, Scale] = field(default_factory=dict)
+    nothing: float = NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)

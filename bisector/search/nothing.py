@@ -1,29 +1,28 @@
 """Whether anything in the range changed the figures at all; pure.
 
 The ends differed when the search began. That may have been the host's doing, or the day's, and then all kernels that
-are read since are on one level. So beside the commits stands *nothing*, with a probability of its own beforehand: it
-was right in 40 % of 13,600 ranges that people had handed to a culprit finder (T. Henderson and others, Flake Aware
-Culprit Finding, ICST 2023), of which ends that were told apart in turn leave less.
+are read since are on one level. So beside the commits stands *nothing*, with a probability of its own beforehand
+(:data:`bisector.search.noise.NOTHING`).
 
 Of each story the probability of all readings since the search began is a sum over where the levels of a host lie by
 now, and, where a commit made the change, over its place and over how much of the ends' difference is its own.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats
 from bisector.search.levels import Levels, density
-from bisector.search.likelihood import STRAY_DENSITY, Scale, hardened, shown_by
+from bisector.search.likelihood import STRAY_DENSITY, Weighing, hardened, shown_by
 from bisector.search.posterior import Posterior
 from bisector.search.readings import Facts, Reading
 from bisector.search.verified import Since
 
-# What it has beforehand.
-NOTHING = 0.10
+# How the sentence begins that says so at the end of a search: later ones count them.
+NOTHING_CHANGED = "nothing in this range changed"
 # What a commit may have made of what the ends differed by, evenly: an answer needs half of it, and where ends were read
 # until they differ, or once, their readings exaggerate.
 _SHARES = np.array([0.35, 0.5, 0.75, 1.0, 1.25])[None, :]
@@ -37,7 +36,7 @@ _LARGEST = 700.0  # of an exponent: what a double holds is a little more
 _LEAST = 1e-12  # of a rate: nothing is impossible
 
 
-def chance_of_nothing(facts: Facts, belief: Posterior, scales: Mapping[str, Scale], tip: int) -> float:
+def chance_of_nothing(facts: Facts, belief: Posterior, weighing: Weighing, tip: int) -> float:
     """The probability that no commit of the range changed the figures; 0 where no figures tell the ends apart."""
     since = Since.begun(facts, tip)
     if since is None or not since.of_ends:
@@ -45,9 +44,9 @@ def chance_of_nothing(facts: Facts, belief: Posterior, scales: Mapping[str, Scal
     one_change, nothing = belief.joint.log_class[:, None] - math.log(_SHARES.size), 0.0
     for host, levels in belief.levels.items():
         told = [one for one in since.readings if one[0].host == host]
-        of_class, of_one_level = _of_host(told, levels, scales[host].expected.drift_deviation, since, belief)
+        of_class, of_one_level = _of_host(told, levels, weighing.scales[host].expected.drift_deviation, since, belief)
         one_change, nothing = one_change + of_class, nothing + of_one_level
-    log_odds = math.log(1 / NOTHING - 1) + float(_log_sum(one_change.ravel())) - nothing
+    log_odds = math.log(1 / weighing.nothing - 1) + float(_log_sum(one_change.ravel())) - nothing
     return 1 / (1 + math.exp(min(log_odds, _LARGEST)))
 
 

@@ -52,7 +52,7 @@ def decide(problem: Problem, facts: Facts, search: Search) -> Decision:
 def believe(problem: Problem, facts: Facts, search: Search) -> Posterior:
     """The posterior that :func:`decide` goes by."""
     belief = posterior(problem.graph, problem.log_prior, facts, search.weighing)
-    return replace(belief, nothing=chance_of_nothing(facts, belief, search.weighing.scales, problem.graph.tip))
+    return replace(belief, nothing=chance_of_nothing(facts, belief, search.weighing, problem.graph.tip))
 
 
 def decide_from(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision:

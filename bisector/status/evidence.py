@@ -83,7 +83,8 @@ class Case:
             rates = Rates.of_counted()
         else:
             rates = Rates.unknown(new_is_better=better, earlier=self.known.earlier)
-        return Search(Weighing(rates, self._scales), self._costs, left_min=self.known.left_s / _MIN_S)
+        nothing = (self.known.earlier or Earlier()).nothing
+        return Search(Weighing(rates, self._scales, nothing), self._costs, left_min=self.known.left_s / _MIN_S)
 
     @cached_property
     def facts(self) -> Facts:

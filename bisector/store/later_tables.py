@@ -93,6 +93,8 @@ GUEST_SEED = {"guest_seed": "INTEGER NOT NULL DEFAULT 0"}
 # How long its runs were asked to last.
 RUNTIME = {"runtime_s": "REAL NOT NULL DEFAULT 0"}
 # How long runs are from a trial on: see bisector.search.run_length.
+# How many earlier searches named a commit or found that nothing had changed, and how many the latter.
+OUTCOMES = {"searches": "INTEGER NOT NULL DEFAULT 0", "without_change": "INTEGER NOT NULL DEFAULT 0"}
 RUN_LENGTHS = """CREATE TABLE run_lengths (
     id INTEGER PRIMARY KEY,
     at TEXT NOT NULL,

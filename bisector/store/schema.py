@@ -34,6 +34,7 @@ from bisector.store.later_tables import (
     NOT_CHANGED,
     ORIGINS,
     OUT_OF_TIME,
+    OUTCOMES,
     OWN_FILE,
     PLACE,
     PROCESS,
@@ -119,21 +120,15 @@ UPGRADES = {
     24: "; ".join(added(table, SINCE_BOOT) for table in ("submitted", "ended", "states")),
     25: added("eras", CLOCK),
     26: added("trials", GUEST_SEED),
-    27: f"{added('jobs', STEADY)}; {added('trials', RUNTIME)}; {RUN_LENGTHS}",
+    27: f"{added('jobs', STEADY)}; {added('trials', RUNTIME)}; {RUN_LENGTHS}; {added('earlier', OUTCOMES)}",
 }
 
 _LATER = (
     *(RELEVANCE, COMPILERS, BUILD_TRIES, LATENCIES, DISKS, ORIGINS, MAILS, MAIL_EVENTS, TAKEN, MATTERING),
     *(NOT_CHANGED, SKIPS, CONTROLS, SUBMITTED, ENDED, VOUCHED, COMPARISON, added("submitted", PLACE | PROCESS)),
     *(added("arms", OWN_FILE), added("build_tries", BUILT_WITH), BUDGETS, added("mattering", AGAIN), EARLIER),
-    *(
-        RUN_LENGTHS,
-        KERNEL_CHECKS,
-        ERAS,
-        added("submitted", SINCE_BOOT),
-        added("ended", PROCESS | SINCE_BOOT),
-        added("eras", CLOCK),
-    ),
+    *(added("earlier", OUTCOMES), RUN_LENGTHS, KERNEL_CHECKS, ERAS, added("submitted", SINCE_BOOT)),
+    *(added("ended", PROCESS | SINCE_BOOT), added("eras", CLOCK)),
 )
 
 TABLES = f"""

@@ -262,7 +262,7 @@ def test_what_is_taken_over_was_not_read_before_too(site: Site, monkeypatch: pyt
         assert store.earlier() == Earlier()
     another = replace(asked, inherited=None)
     with session.begun(another, site.home / "third", lambda _: None) as (_, store):
-        assert store.earlier() == Earlier(better=2)
+        assert store.earlier() == Earlier(better=2, searches=1)
 
 
 def test_two_levels_have_no_next_step(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

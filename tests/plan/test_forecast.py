@@ -12,12 +12,13 @@ from bisector.config import Settings, options
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.subject import Commit
 from bisector.core.trial import Fill, Timings, Trial
-from bisector.core.verdict import Direction
+from bisector.core.verdict import Direction, State
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.plan.experience import experience
 from bisector.search.noise import Earlier
+from bisector.search.nothing import NOTHING_CHANGED
 from bisector.store.rows import BisectionRow
 from bisector.store.run_files import keep_inputs
 from bisector.store.rundir import Index, IndexEntry
@@ -122,6 +123,28 @@ def test_earlier_runs_tell_how_often_readings_mislead(place: Place) -> None:
     assert found == Earlier(better=3, better_contradicted=1, worse=2, worse_contradicted=0)
     # 5 % and 0.3 % of twenty readings, and these.
     assert (found.noise.new_as_old, found.noise.old_as_new) == pytest.approx((2 / 23, 0.06 / 22))
+
+
+def test_earlier_searches_tell_how_often_nothing_had_changed(place: Place) -> None:
+    ends = (place.trial("c0", 1000), place.trial("c16", 4000))
+    sentence = f"{NOTHING_CHANGED} read.iops: the new end's was 1.10 times the old end's"
+    outcomes = (
+        (State.FOUND, ""),
+        (State.NARROWED, sentence),
+        (State.NARROWED, "one of 3 commits"),
+        (State.RUNNING, ""),
+    )
+    runs = [place.run(f"run-{n}", *ends) for n in range(len(outcomes) + 1)]
+    for run_dir, outcome in zip(runs, outcomes, strict=False):
+        with Store.open(run_dir / "record.sqlite") as store:
+            store.set_state(*outcome)
+    elsewhere = place.run("elsewhere", place.trial("c0", 1000, host="other"))
+    with Store.open(elsewhere / "record.sqlite") as store:
+        store.set_state(State.FOUND)
+    found = experience(DEFAULTS, host_id(), [*runs, elsewhere]).earlier
+    assert (found.searches, found.without_change) == (2, 1)
+    other = replace(DEFAULTS, machine=replace(DEFAULTS.machine, memory_bytes=DEFAULTS.machine.memory_bytes + 1))
+    assert experience(other, host_id(), runs).earlier.searches == 0
 
 
 def test_plan_says_that_the_ends_are_to_be_read_again(place: Place) -> None:

@@ -9,8 +9,7 @@ import pytest
 from bisector.core.verdict import Strategy, Verdict
 from bisector.search.decision import Answer, Decision, Ending, Rules, Search, Try
 from bisector.search.likelihood import Line, Scale, Weighing
-from bisector.search.noise import Noise, Rates
-from bisector.search.nothing import NOTHING
+from bisector.search.noise import NOTHING, Earlier, Noise, Rates
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading
 from bisector.search.simulate.runs import Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
@@ -54,6 +53,15 @@ def decided(*readings: Reading) -> Decision:
 
 def test_before_the_search_it_has_what_is_expected_of_it() -> None:
     assert nothing(*ends()) == pytest.approx(NOTHING)
+
+
+def test_earlier_searches_of_the_host_tell_how_often_it_is_so() -> None:
+    often = Earlier(searches=20, without_change=18).nothing
+    assert often == pytest.approx((NOTHING * 20 + 18) / 40)
+    belief = believe(
+        plain(LINE), Facts(tuple(ends())), replace(search(), weighing=replace(search().weighing, nothing=often))
+    )
+    assert belief.nothing == pytest.approx(often)
 
 
 def test_verdicts_alone_say_nothing_of_it() -> None:

@@ -176,6 +176,11 @@ def test_earlier_runs_of_a_quiet_host_are_believed() -> None:
     assert Standing(quiet).belief.noise.new_as_old < Standing(case()).belief.noise.new_as_old / 2
 
 
+def test_earlier_searches_without_a_change_make_another_one_likelier() -> None:
+    often = case(known=Known(earlier=Earlier(searches=20, without_change=20)))
+    assert Standing(often).belief.nothing > 4 * Standing(case()).belief.nothing > 0
+
+
 def test_what_can_matter_and_who_is_suspected_weigh() -> None:
     suspects = np.zeros(COUNT, dtype=np.bool_)
     suspects[2] = True

@@ -47,7 +47,7 @@ def test_bisection_comes_back(store: Store) -> None:
 
 def test_what_earlier_runs_read_comes_back(store: Store) -> None:
     assert store.earlier() == Earlier()
-    seen = Earlier(better=7, better_contradicted=1, worse=5)
+    seen = Earlier(better=7, better_contradicted=1, worse=5, searches=3, without_change=1)
     store.add(seen)
     assert store.earlier() == seen
 
