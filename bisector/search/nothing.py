@@ -65,6 +65,8 @@ def _of_host(
     drifts = levels.drift, _drift(told, spread, drifts_by)
     for one, score in told:
         place = places[one.of]
+        if score is None and one.verdict is Verdict.MEASURED:
+            continue
         if score is None:
             is_new = one.verdict is Verdict.NEW
             old[place] += math.log(a if is_new else 1 - a)

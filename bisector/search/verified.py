@@ -109,7 +109,8 @@ class Since:
     """What was read since the search began; readings of before may be of another day.
 
     The ends differed by ``of_ends`` then. ``readings`` have their score from the middle of the ends of their host,
-    None where the verdict alone counts; ``before`` are the scores of the ends until then.
+    None where the verdict alone counts; ``before`` are the scores of the ends until then,
+    if any are apart from those.
     """
 
     of_ends: float
@@ -118,22 +119,25 @@ class Since:
 
     @classmethod
     def begun(cls, facts: Facts, tip: int) -> "Since | None":
-        """By the order of measuring, on each host since its first reading of another kernel; None without figures."""
+        """By the order of measuring, on each host since its first reading of another kernel; None without figures.
+
+        While no other kernel has been read, and where there is none to be read, those of the ends are all there is.
+        """
         ends, middle = _ends(tip), _middles(facts, tip)
-        begun, before, later = set[str](), defaultdict[Key, list[float]](list), list[tuple[Reading, float | None]]()
+        begun, before = set[str](), defaultdict[Key, list[float]](list)
+        later, of_ends = (list[tuple[Reading, float | None]]() for _ in range(2))
         for one in facts.readings:
             if one.host not in middle:
                 continue
             begun |= set() if one.of in ends else {one.host}
             score = None if one.score is None else one.score - middle[one.host]
-            if one.host in begun:
-                later.append((one, score))
-            elif score is not None:
+            (later if one.host in begun else of_ends).append((one, score))
+            if score is not None and one.host not in begun:
                 before[one.of].append(score)
         if not before.keys() >= set(ends):
             return None
         old, new = (fmean(before[end]) for end in ends)
-        return cls(new - old, tuple(later), before)
+        return cls(new - old, tuple(later), before) if begun else cls(new - old, tuple(of_ends), {})
 
 
 def _between(facts: Facts, sides: tuple[Key, Key], tip: int) -> SuspectEffect | None:

@@ -8,6 +8,7 @@ import pytest
 
 from bisector.core.verdict import Strategy, Verdict
 from bisector.search.decision import Answer, Decision, Ending, Rules, Search, Try
+from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Line, Scale, Weighing
 from bisector.search.noise import NOTHING, Earlier, Noise, Rates
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading
@@ -51,17 +52,45 @@ def decided(*readings: Reading) -> Decision:
     return decide(plain(LINE), Facts(readings), search())
 
 
-def test_before_the_search_it_has_what_is_expected_of_it() -> None:
-    assert nothing(*ends()) == pytest.approx(NOTHING)
+def test_while_the_ends_alone_were_read_it_is_by_these() -> None:
+    assert nothing(*ends()) < 1e-3
+    assert nothing(*ends(level=0.004)) > 0.05  # which are hardly apart
+
+
+ON_NEITHER_LEVEL = Reading(150, Kernel.COMMIT, Verdict.MEASURED)
+
+
+def test_once_the_search_has_begun_it_has_what_is_expected_of_it() -> None:
+    assert nothing(*ends(), ON_NEITHER_LEVEL) == pytest.approx(NOTHING)
 
 
 def test_earlier_searches_of_the_host_tell_how_often_it_is_so() -> None:
     often = Earlier(searches=20, without_change=18).nothing
     assert often == pytest.approx((NOTHING * 20 + 18) / 40)
-    belief = believe(
-        plain(LINE), Facts(tuple(ends())), replace(search(), weighing=replace(search().weighing, nothing=often))
-    )
+    asked = search()
+    asked = replace(asked, weighing=replace(asked.weighing, nothing=often))
+    belief = believe(plain(LINE), Facts((*ends(), ON_NEITHER_LEVEL)), asked)
     assert belief.nothing == pytest.approx(often)
+
+
+@pytest.mark.parametrize("apart", [TENTH, math.log(3)])
+def test_in_a_range_of_one_commit_the_readings_of_the_ends_are_the_pairs(apart: float) -> None:
+    graph = RangeGraph.of([()])
+    readings = [
+        Reading(end, Kernel.COMMIT, side, level + noise)
+        for noise in NOISE
+        for end, side, level in ((OLD_END, Verdict.OLD, 0.0), (0, Verdict.NEW, apart))
+    ]
+    rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
+    asked = Search(Weighing(rates, {"": Scale((0.0, apart), Line(apart / 2))}))
+    failed = ((0, Kernel.REVERTED), (0, Kernel.PICKED))
+    answer = decide(plain(graph), Facts(tuple(readings), failed=failed), asked)
+    assert isinstance(answer, Answer)
+    assert answer.ending is Ending.FOUND
+    assert answer.effect is not None
+    assert answer.effect.counts == (6, 6)
+    # Twelve readings that spread by 0.0111 about two means: 2.228 * 0.0111 * sqrt(1/6 + 1/6)
+    assert answer.effect.half_width == pytest.approx(0.0143, abs=2e-4)
 
 
 def test_verdicts_alone_say_nothing_of_it() -> None:
