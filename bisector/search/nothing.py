@@ -31,8 +31,6 @@ _SHARES = np.array([0.35, 0.5, 0.75, 1.0, 1.25])[None, :]
 _SHIFTS = np.linspace(-1.5, 1.5, 49)
 _STILL, _MOVED, _MOVES = 0.15, 0.5, 0.05
 _LARGEST = 700.0  # of an exponent: what a double holds is a little more
-
-_LARGEST = 700.0  # of an exponent: what a double holds is a little more
 _LEAST = 1e-12  # of a rate: nothing is impossible
 
 

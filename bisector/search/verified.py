@@ -109,8 +109,7 @@ class Since:
     """What was read since the search began; readings of before may be of another day.
 
     The ends differed by ``of_ends`` then. ``readings`` have their score from the middle of the ends of their host,
-    None where the verdict alone counts; ``before`` are the scores of the ends until then,
-    if any are apart from those.
+    None where the verdict alone counts; ``before`` are the scores of the ends until then that are not among them.
     """
 
     of_ends: float

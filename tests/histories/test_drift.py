@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bisector.config import options
+from bisector.core.deadline import Deadline
 from tests.histories.drift import MOST_CORES, PERIOD_S, busy_share, drifting
 
 EACH = [{cpu} for cpu in sorted(os.sched_getaffinity(0))]
@@ -24,13 +23,6 @@ def there(process: int) -> bool:
     return Path(f"/proc/{process}").exists()
 
 
-def waited(for_it: Callable[[], bool]) -> bool:
-    deadline_s = time.monotonic() + 20
-    while not for_it() and time.monotonic() < deadline_s:
-        time.sleep(0.02)
-    return for_it()
-
-
 def test_it_rises_and_falls_and_no_run_is_weak_for_it() -> None:
     shares = [busy_share(PERIOD_S * eighth / 8, 2) for eighth in range(9)]
     assert shares == pytest.approx([MOST_CORES / 2 * part / 4 for part in (0, 1, 2, 3, 4, 3, 2, 1, 0)])
@@ -42,7 +34,8 @@ def test_each_cpu_has_it_as_long_as_the_run_lasts() -> None:
     before = children(os.getpid())
     with drifting():
         work = children(os.getpid()) - before
-        assert waited(lambda: sorted(map(os.sched_getaffinity, work), key=sorted) == EACH)
+        all_are_there = Deadline("work on each CPU", 20).poll
+        assert all_are_there(lambda: sorted(map(os.sched_getaffinity, work), key=sorted) == EACH or None)
     assert not any(map(there, work))
 
 
@@ -54,4 +47,4 @@ def test_it_ends_with_a_process_that_is_killed() -> None:
         work = children(parent.pid)
         assert len(work) == len(EACH)
         parent.send_signal(signal.SIGKILL)
-    assert waited(lambda: not any(map(there, work)))
+    assert Deadline("the end of the work", 20).poll(lambda: not any(map(there, work)) or None)
