@@ -1,12 +1,13 @@
 """Whether another commit of the range made a step, too, smaller than the answer's; pure.
 
-The readings of kernels on either side of an answer are on one level, but for the noise and a straight drift of the
+The means of kernels on either side of an answer are on one level, but for the noise and a straight drift of the
 host. A second commit parts those of a side in two. For each place where it could be, the least squares give the step
 there; the one that explains most is told where chance alone would show one like it at any place once in 1,000 searches
 at most (the correction is Bonferroni's).
 """
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,23 +39,27 @@ class SecondStep:
 def second_step(facts: Facts, belief: Posterior) -> SecondStep | None:
     """The step beside the likeliest commit's; None where readings show none.
 
-    Readings that are nearer to the other side's level than to their own are left out: they were misled.
+    Readings that are nearer to the other side's level than to their own are left out: they were misled. Each kernel
+    counts once, by its mean on each host, however often it was read: what it shows may be its own layout.
     """
     joint = belief.joint
     places = {key: place for place, key in enumerate(joint.record.kernels)}
     is_new = joint.has[joint.of[belief.best]]
-    read = [one for one in facts.readings if _counts(one, bool(is_new[places[one.of]]), belief)]
-    kernels = np.array([places[one.of] for one in read], dtype=np.intp)
+    of_kernels = defaultdict[tuple[int, str], list[tuple[float, float]]](list)
+    for one in facts.readings:
+        if one.score is not None and _counts(one, one.score, bool(is_new[places[one.of]]), belief):
+            of_kernels[places[one.of], one.host].append((one.score, one.hour))
+    kernels = np.array([place for place, _ in of_kernels], dtype=np.intp)
+    scores, hours = np.array([np.mean(row, axis=0) for row in of_kernels.values()]).reshape(-1, 2).T
     has, side = joint.has[:, kernels].astype(np.float64), is_new[kernels].astype(np.float64)
-    hosts = [np.array([one.host == host for one in read], dtype=np.float64) for host in belief.levels]
-    hours = np.array([one.hour for one in read])
+    hosts = [np.array([on == host for _, on in of_kernels], dtype=np.float64) for host in belief.levels]
     known = np.column_stack((side, *hosts, *(host * hours for host in hosts)))
-    freedom = len(read) - known.shape[1] - 1
+    freedom = len(kernels) - known.shape[1] - 1
     may_be = [place for place, row in enumerate(has) if _parts(row, side, kernels)]
     if freedom < 1 or not may_be:
         return None
-    scores, steps = (_beside(known, rows) for rows in (np.array([[one.score for one in read]]), has[may_be]))
-    return _told(joint.of, np.array(may_be), scores[0], steps, freedom)
+    left, steps = (_beside(known, rows) for rows in (scores[None, :], has[may_be]))
+    return _told(joint.of, np.array(may_be), left[0], steps, freedom)
 
 
 def _told(of: Numbers, may_be: Numbers, scores: Floats, steps: Floats, freedom: int) -> SecondStep | None:
@@ -73,12 +78,10 @@ def _told(of: Numbers, may_be: Numbers, scores: Floats, steps: Floats, freedom: 
     return SecondStep(int(likeliest[-1]), tuple(map(int, commits)), float(sizes[best]), half_width)
 
 
-def _counts(one: Reading, is_new: bool, belief: Posterior) -> bool:
-    if one.score is None or one.kernel is not Kernel.COMMIT or (levels := belief.levels.get(one.host)) is None:
+def _counts(one: Reading, score: float, is_new: bool, belief: Posterior) -> bool:
+    if one.kernel is not Kernel.COMMIT or (levels := belief.levels.get(one.host)) is None:
         return False
-    old, new = (
-        abs(one.score - side.centre - levels.drift * (one.hour - side.hour)) for side in (levels.old, levels.new)
-    )
+    old, new = (abs(score - side.centre - levels.drift * (one.hour - side.hour)) for side in (levels.old, levels.new))
     return new < old if is_new else old < new
 
 

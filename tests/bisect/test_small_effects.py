@@ -66,7 +66,7 @@ def test_where_the_commit_before_is_the_old_end_that_is_read_in_turn(tmp_path: P
 def test_a_second_smaller_step_is_told(tmp_path: Path) -> None:
     at = lab_of(tmp_path, histories.linear(64), "c0", "c63", settings=DEFAULTS)
     steps = ((40, 1.2), (34, 1.03))
-    made = engine(at, 0.0, 0.003, "c40")
+    made = engine(at, 0.0, 0.001, "c40")
     figures = {
         sha: 1000.0 * math.prod(by for first, by in steps if int(name[1:]) >= first) for name, sha in at.shas.items()
     }

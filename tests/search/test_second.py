@@ -21,7 +21,12 @@ TRIED = (150, 50, 75, 125, 90, 110, 95, 105, 98, 102, 99, 100, 160, 140, 130, 17
 
 
 def told(
-    *steps: tuple[int, float], spread: float = 0.004, drift: float = 0.0, hosts: Sequence[str] = ("",), seed: int = 1
+    *steps: tuple[int, float],
+    spread: float = 0.004,
+    drift: float = 0.0,
+    hosts: Sequence[str] = ("",),
+    seed: int = 1,
+    misled: Sequence[int] = (),
 ) -> SecondStep | None:
     """Of readings in turn on the hosts, each with a level of its own, where these commits make steps of a score."""
     noise, of_host = random.Random(seed), {host: 1.0 * n for n, host in enumerate(hosts)}
@@ -30,7 +35,7 @@ def told(
     tried = [(commit, hosts[n % len(hosts)]) for n, commit in enumerate(TRIED + TRIED)]
     for n, (commit, host) in enumerate([*ends, *tried]):
         level = of_host[host] + sum(by for at, by in steps if commit >= at) + drift * n / 2
-        score = level + noise.gauss(0, spread)
+        score = level + noise.gauss(0, spread) - (FIFTH if n in misled else 0.0)
         side = Verdict.NEW if score - of_host[host] - drift * n / 2 > top / 2 else Verdict.OLD
         readings.append(Reading(commit, Kernel.COMMIT, side, score, hour=n / 2, host=host))
     rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
@@ -61,7 +66,13 @@ def test_noise_and_drift_are_no_step(seed: int, spread: float, drift: float) -> 
 
 
 def test_what_a_single_kernel_shows_is_no_step() -> None:
-    assert told((FIRST, FIFTH), (190, 0.04), (199, -0.04)) is None
+    assert told((FIRST, FIFTH), (TIP, 0.04)) is None
+
+
+def test_a_run_that_was_misled_hides_no_step() -> None:
+    found = told((FIRST, FIFTH), (140, 0.03), misled=(12, 17))
+    assert found is not None
+    assert abs(found.mean - 0.03) <= found.half_width < 0.02
 
 
 def test_ends_alone_show_none() -> None:
