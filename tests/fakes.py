@@ -27,7 +27,7 @@ from bisector.executor.base import (
 )
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
-from bisector.storage.parse import lone_disk
+from bisector.storage.stack import lone_disk
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio.fio import Fio
 from tests import examples

@@ -12,7 +12,7 @@ from bisector.compare.plan import is_image
 from bisector.config import Settings
 from bisector.config.options import Given
 from bisector.core.kinds import Option
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from bisector.workload.workloads import WORKLOADS, chooser
 
 # What one word chooses: the settings, by key, that make a setup another one than the others.

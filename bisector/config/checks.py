@@ -25,8 +25,7 @@ from bisector.core.units import duration_text, size_text
 from bisector.storage.disks import Bus
 from bisector.storage.layer import OF_CACHES, Extent, Files
 from bisector.storage.layers import LAYERS
-from bisector.storage.parse import unknown_disk
-from bisector.storage.stack import Stack
+from bisector.storage.stack import Stack, unknown_disk
 from bisector.workload.counts import INSTRUCTIONS
 
 _MIB = 1 << 20

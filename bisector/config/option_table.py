@@ -29,7 +29,7 @@ from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.storage.disks import DISKS
 from bisector.storage.layer import Layer
 from bisector.storage.layers import LAYERS
-from bisector.storage.parse import stack_kind
+from bisector.storage.stack import stack_kind
 from bisector.workload.base import Workload
 from bisector.workload.fio.fio import FIO
 from bisector.workload.workloads import WORKLOADS

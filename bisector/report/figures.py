@@ -17,7 +17,7 @@ from bisector.core.subject import Setup
 from bisector.core.trial import Trial
 from bisector.status.view import BisectionView, TrialView
 from bisector.storage.disks import in_order
-from bisector.storage.parse import lone_disk
+from bisector.storage.stack import lone_disk
 
 USUAL = Objective()
 EARLY = "*"

@@ -27,7 +27,7 @@ from bisector.status.document import (
 )
 from bisector.status.host_clock import HostClock
 from bisector.status.view import BeliefView, BisectionView, ConfigChanges, TrialView, ours_s
-from bisector.storage.parse import lone_disk
+from bisector.storage.stack import lone_disk
 
 
 def status(view: BisectionView) -> Status:

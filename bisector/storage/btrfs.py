@@ -4,10 +4,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from bisector.storage.file_system import FileSystem, differing
+from bisector.storage.file_system import (
+    A_FILE,
+    NO_FILE_SYSTEM,
+    FileSystem,
+    Shown,
+    Syntax,
+    differing,
+    mkfs_options,
+    mount_options,
+)
 from bisector.storage.layer import MOUNTPOINT, Extent, Own, Since
-from bisector.storage.mkfs import A_FILE, NO_FILE_SYSTEM, Syntax, mkfs_options
-from bisector.storage.mount import Shown, mount_options
 
 # The defaults of btrfs-progs 5.14 and earlier: 5.15 turned on no-holes and the free space tree, and copies metadata on
 # every disk rather than on those that turn (btrfs-progs CHANGES, mkfs.btrfs(8)).

@@ -4,10 +4,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from bisector.core.kinds import Problem
-from bisector.storage.file_system import FileSystem, differing
+from bisector.storage.file_system import (
+    A_FILE,
+    GROUP_OF_FILES,
+    NO_FILE_SYSTEM,
+    FileSystem,
+    Shown,
+    Syntax,
+    differing,
+    in_bytes,
+    mkfs_options,
+    mount_options,
+    words_of,
+)
 from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own, Since
-from bisector.storage.mkfs import A_FILE, NO_FILE_SYSTEM, Syntax, mkfs_options, words_of
-from bisector.storage.mount import GROUP_OF_FILES, Shown, in_bytes, mount_options
 
 # The defaults of e2fsprogs 1.43 to 1.46, written out: 1.47 adds features that kernels before
 # v5.15 refuse to mount, and a file system that depends on the image would make runs incomparable.

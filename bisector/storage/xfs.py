@@ -5,10 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bisector.core.kinds import Problem
 from bisector.core.units import size_text
-from bisector.storage.file_system import FileSystem, differing
+from bisector.storage.file_system import (
+    A_FILE,
+    GROUP_OF_FILES,
+    NO_FILE_SYSTEM,
+    FileSystem,
+    Shown,
+    Syntax,
+    differing,
+    mkfs_options,
+    mount_options,
+    words_of,
+)
 from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own, Since
-from bisector.storage.mkfs import A_FILE, NO_FILE_SYSTEM, Syntax, mkfs_options, words_of
-from bisector.storage.mount import GROUP_OF_FILES, Shown, mount_options
 
 # Those of xfsprogs' own mkfs/lts_4.19.conf; a kernel refuses to mount features that it does not know: reflink and
 # rmapbt are experimental in v4.9, bigtime and inobtcount are of v5.10, nrext64 of v5.19. Sectors are of 4 KiB, since

@@ -20,7 +20,7 @@ from bisector.host.files import write_whole
 from bisector.search.noise import Earlier
 from bisector.search.run_length import RunLength
 from bisector.storage.dmcache import counted
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from bisector.store import comparison, submissions, times
 from bisector.store.comparison import Block, Budget, Placed, Plan
 from bisector.store.database import Database, Moment, NoRoom, Row

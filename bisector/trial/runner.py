@@ -35,7 +35,7 @@ from bisector.kernel.once_more import as_measured
 from bisector.storage import layout
 from bisector.storage.layer import Phase
 from bisector.storage.layout import MountedStack
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from bisector.trial.looks import once_settled
 from bisector.trial.rounds import Rounds, uptime_s
 from bisector.vm.base import Machine, Machines

@@ -9,7 +9,7 @@ from bisector.analysis.quality import Limits
 from bisector.analysis.speed import Speed
 from bisector.core.figures import EarlyStop, Latency, LatencyKind, Run, StopReason, round_name
 from bisector.core.trial import Era, Fault, FaultKind, Origin, Stage, Timings, Trial, difference
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
 
 AT_400 = Speed(400.0, "when the ends were read")

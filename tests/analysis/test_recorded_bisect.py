@@ -10,7 +10,7 @@ from bisector.analysis.quality import Limits, weaknesses
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Terms
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from tests.analysis.recorded import RECORDED, fio_2_run, trial
 
 SET = RECORDED / "lvmcache-bisect-2017"

@@ -18,7 +18,7 @@ from bisector.core.subject import Setup
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.report.figures import baseline_facts
-from bisector.storage.parse import lone_disk
+from bisector.storage.stack import lone_disk
 from bisector.store.store import Store
 from tests import examples, fakes
 from tests.bisect.lab import DEFAULTS, Lab

@@ -28,7 +28,7 @@ from bisector.search.noise import Earlier
 from bisector.status import document_of, from_record
 from bisector.status.evidence import is_on_an_ends_level
 from bisector.status.view import BisectionView
-from bisector.storage.parse import lone_disk
+from bisector.storage.stack import lone_disk
 from bisector.store.facts import Compilers
 from bisector.store.rows import BisectionRow
 from bisector.store.run_files import collect, trial_directory

@@ -8,7 +8,7 @@ from bisector.core.errors import AttemptFailed
 from bisector.core.subject import Cell, Commit, Compiler
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from bisector.store.run_files import trial_directory
 from bisector.trial.runner import TrialRequest
 from tests import examples, fakes

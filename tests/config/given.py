@@ -6,7 +6,7 @@ from typing import Any
 from bisector.commands.arguments import add_settings, given_settings
 from bisector.commands.parsing import CommandParser
 from bisector.config import Settings, options
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -8,7 +8,7 @@ import pytest
 from bisector.config import Part, options
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from tests.workload.test_job_file import GOOD
 
 HERE = Path("/")

@@ -16,8 +16,7 @@ from bisector.core.kinds import Option
 from bisector.core.verdict import Direction, Terms
 from bisector.storage.disks import DISKS
 from bisector.storage.layers import LAYERS
-from bisector.storage.parse import stack_of
-from bisector.storage.stack import Stack
+from bisector.storage.stack import Stack, stack_of
 from bisector.workload.workloads import WORKLOADS
 from tests.config.given import GIB, MIB, cache_sizes, from_argv, load_toml
 from tests.workload.test_job_file import GOOD

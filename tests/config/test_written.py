@@ -14,8 +14,8 @@ from bisector.config import DiskSettings, file, options
 from bisector.core.objective import Objective
 from bisector.core.units import duration_s, duration_text, size_bytes, size_text
 from bisector.core.verdict import Direction, Strategy, Terms
-from bisector.storage.lvmcache_settings import CacheMode, CacheVolume
-from bisector.storage.parse import stack_of
+from bisector.storage.lvmcache import CacheMode, CacheVolume
+from bisector.storage.stack import stack_of
 from tests.config.given import GIB, MIB, from_argv
 from tests.workload.test_job_file import GOOD
 

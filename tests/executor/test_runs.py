@@ -11,7 +11,7 @@ from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Counters, Layer, Made, Phase, Site
 from bisector.storage.layout import Readings
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio.fio import Fio
 from tests import fakes

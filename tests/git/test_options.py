@@ -10,8 +10,7 @@ from bisector.core.errors import UserError
 from bisector.doctor.tree import Need, check_tree, lacking, needs, trees_have, undefined, unsupported
 from bisector.storage.layer import Since
 from bisector.storage.layers import LAYERS
-from bisector.storage.parse import stack_of
-from bisector.storage.stack import Values
+from bisector.storage.stack import Values, stack_of
 from tests.git.conftest import Make
 from tests.git.histories import KERNEL_TREE, Node, git
 

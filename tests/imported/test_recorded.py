@@ -10,7 +10,7 @@ import pytest
 from bisector.cli import main
 from bisector.core.verdict import State, Verdict
 from bisector.storage.disks import DISKS
-from bisector.storage.parse import lone_disk
+from bisector.storage.stack import lone_disk
 from bisector.workload.fio.text import read
 from tests.analysis.recorded import RECORDED
 from tests.docs.json_schema import valid

@@ -8,7 +8,7 @@ from bisector.core.errors import UserError
 from bisector.core.verdict import Direction
 from bisector.nightly import plan
 from bisector.nightly.plan import Rule, Send, Wanted
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 
 TWO_JOBS = """\
 budget_hours = 6.5

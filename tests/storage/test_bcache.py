@@ -11,10 +11,10 @@ from bisector.config import options
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.metric import Unit, named
 from bisector.core.trial import FaultKind, Stage
-from bisector.storage.bcache_status import FIXED, BcacheUnreadable, counted, parse_status
+from bisector.storage.bcache import FIXED, BcacheUnreadable, counted, parse_status
 from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20

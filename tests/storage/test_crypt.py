@@ -10,7 +10,7 @@ from bisector.doctor.tree import Need, needs
 from bisector.storage.layer import Extent, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from tests.guest_answers import STORAGE
 from tests.guestshell import Answer, FakeShell
 

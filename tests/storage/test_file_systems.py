@@ -12,13 +12,11 @@ from bisector.core.errors import BisectorError, Finding, Grade, InfraError, Kern
 from bisector.core.shell import FailedStep
 from bisector.doctor.checks import PROBES, Asked
 from bisector.storage import btrfs, ext4, xfs
-from bisector.storage.file_system import FileSystem
+from bisector.storage.file_system import FileSystem, Shown, merged, mounted_with, not_mounted, words_of
 from bisector.storage.layer import Device, Extent, Files, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import lay_out
-from bisector.storage.mkfs import words_of
-from bisector.storage.mount import Shown, merged, mounted_with, not_mounted
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command
 

@@ -13,7 +13,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.storage.disks import Brd, Bus, GuestDisk, NullBlk
 from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from tests.guest_answers import STORAGE as GUEST
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command

@@ -15,7 +15,7 @@ from bisector.storage.dmcache import CacheUnusable
 from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.lvmwritecache import WritecacheStatus, counted, parse_status, parse_table
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20

@@ -16,7 +16,7 @@ from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site
 from bisector.storage.layout import lay_out
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20

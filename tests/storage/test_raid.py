@@ -12,7 +12,7 @@ from bisector.core.trial import Stage
 from bisector.storage.layer import Device, Extent, Files, Layer, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20

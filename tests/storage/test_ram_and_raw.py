@@ -8,7 +8,7 @@ from bisector.config import Settings, options
 from bisector.core.errors import KernelFault, UserError
 from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.parse import stack_of
+from bisector.storage.stack import stack_of
 from tests.guest_answers import STORAGE
 from tests.guestshell import Answer, FakeShell
 

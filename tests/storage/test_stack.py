@@ -11,8 +11,8 @@ from bisector.core.errors import UserError
 from bisector.storage.disks import DISKS, in_order, objection_to
 from bisector.storage.layer import Extent, Files
 from bisector.storage.layers import LAYERS, aliases
-from bisector.storage.lvmcache_settings import CacheMode
-from bisector.storage.parse import stack_of, unknown_disk
+from bisector.storage.lvmcache import CacheMode
+from bisector.storage.stack import stack_of, unknown_disk
 from bisector.vm.definition import MODULES_SERIAL
 
 GIB = 1 << 30
