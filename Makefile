@@ -66,19 +66,19 @@ $(VENV)/installed: pyproject.toml | packages
 	touch $@
 
 demo: setup
-	$(BIN)/python -m tests.demo.run
+	$(BIN)/python -m scenarios.demo.run
 
 demo-fleet: setup
-	$(BIN)/python -m tests.demo.fleet
+	$(BIN)/python -m scenarios.demo.fleet
 
 articles: setup
 	@if apt-cache show $(NEWER) >/dev/null 2>&1; then $(MAKE) --no-print-directory packages PACKAGES='$(NEWER)'; fi
-	$(BIN)/python -m tests.articles.run
+	$(BIN)/python -m scenarios.articles.run
 
 # The edits are for this version, which a newer distribution has beside its own or not at all.
 histories: setup
 	@if apt-cache show linux-source-6.1 >/dev/null 2>&1; then $(MAKE) --no-print-directory packages PACKAGES=linux-source-6.1; fi
-	$(BIN)/python -m tests.histories.run $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m scenarios.histories.run $(if $(SEED),--seed $(SEED))
 
 test: lint unit browser fleet vm
 

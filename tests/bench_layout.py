@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 from bisector.core.resources import cache_home
-from tests.demo import history
-from tests.demo.run import newest_tarball
+from scenarios.demo import history
+from scenarios.demo.run import newest_tarball
 from tests.in_vms.conftest import SHORT_RUNS, Tool, furnish
 
 STACKS = (

@@ -23,8 +23,8 @@ from bisector.executor.local import kernel_builder
 from bisector.git.repository import Repository
 from bisector.storage.disks import Bus
 from bisector.storage.layers import LAYERS
-from tests.demo import history
-from tests.demo.run import newest_tarball
+from scenarios.demo import history
+from scenarios.demo.run import newest_tarball
 from tests.docs.json_schema import valid
 
 TRIAL_DEADLINE_S = 1500.0

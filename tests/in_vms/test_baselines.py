@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bisector.vm.definition import domain_prefix
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import Tool, guests_of
 
 pytestmark = [pytest.mark.vm, pytest.mark.quiet, pytest.mark.rare]

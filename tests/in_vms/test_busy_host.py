@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool
 from tests.loopdevice import command
 

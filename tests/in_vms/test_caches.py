@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool
 
 pytestmark = pytest.mark.vm

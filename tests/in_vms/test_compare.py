@@ -10,7 +10,7 @@ from bisector.core.subject import Kernel, Kind
 from bisector.status.blocks import Blocks, BlockState
 from bisector.store.store import Store
 from bisector.vm.definition import domain_prefix
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import DISTURBED, SHORT, Branch, Tool, guests_of
 
 pytestmark = pytest.mark.vm

@@ -16,7 +16,7 @@ from bisector.kernel.cache import KernelCache
 from bisector.storage.crypt import CIPHERS
 from bisector.storage.layers import LAYERS
 from bisector.storage.lvmcache import LVMCACHE
-from tests.demo.history import History
+from scenarios.demo.history import History
 
 pytestmark = pytest.mark.vm
 

@@ -10,7 +10,7 @@ import pytest
 
 from bisector.store.store import Store
 from bisector.vm.definition import domain_prefix
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import SHORT, SHORT_RUNS, Tool, guests_of
 
 pytestmark = pytest.mark.vm

@@ -8,7 +8,7 @@ import pytest
 
 from bisector.core.deadline import Deadline
 from bisector.vm.definition import domain_prefix
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool, guests_of
 from tests.in_vms.test_counted import contents
 from tests.libvirtd import libvirtd

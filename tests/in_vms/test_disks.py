@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bisector.vm.test_disk import LABEL_AT, LABEL_BYTES, Label
+from scenarios.demo.history import History
 from tests import libvirtd
-from tests.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool
 from tests.loopdevice import command, loop_device, partitions
 

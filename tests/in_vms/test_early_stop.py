@@ -15,8 +15,8 @@ from bisector.store.rundir import RunDirectory
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio import output
 from bisector.workload.fio.logs import parse_log
+from scenarios.demo.history import History
 from tests import fakes
-from tests.demo.history import History
 
 pytestmark = [pytest.mark.vm, pytest.mark.quiet]
 

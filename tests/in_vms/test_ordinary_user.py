@@ -19,7 +19,7 @@ import pytest
 from bisector.core import resources
 from bisector.core.subject import Kernel
 from bisector.vm.definition import domain_prefix
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import SHORT, TRIAL_DEADLINE_S, Tool, furnish, guests_of
 from tests.libvirtd import libvirtd
 from tests.loopdevice import command

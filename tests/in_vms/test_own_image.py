@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core import resources
 from bisector.vm.image_build import build_image
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool
 from tests.loopdevice import command
 

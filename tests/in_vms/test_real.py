@@ -12,7 +12,7 @@ import pytest
 from bisector.core.subject import Kernel
 from bisector.core.trial import FaultKind
 from bisector.vm.definition import domain_prefix
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.docs.json_schema import valid
 from tests.in_vms.conftest import DISTURBED, SHORT, Branch, Tool, guests_of
 

@@ -16,8 +16,8 @@ from bisector.executor.local import local_executor
 from bisector.git.repository import Repository
 from bisector.store.rundir import RunDirectory
 from bisector.trial.runner import TrialRequest
+from scenarios.demo.history import NEW_TAG, OLD_TAG, History
 from tests import fakes
-from tests.demo.history import NEW_TAG, OLD_TAG, History
 
 pytestmark = [pytest.mark.vm, pytest.mark.rare]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import DISTURBED, SHORT, Branch, Tool
 
 pytestmark = [pytest.mark.vm, pytest.mark.rare]

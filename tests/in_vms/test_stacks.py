@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import SHORT, SHORT_RUNS, Tool
 
 pytestmark = pytest.mark.vm

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bisector.vm.definition import domain_prefix
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool
 
 pytestmark = [pytest.mark.vm, pytest.mark.quiet]

@@ -25,7 +25,7 @@ from bisector.storage.layout import MountedStack, lay_out
 from bisector.vm.machine import VirtualMachines, guest_image
 from bisector.workload.base import RunSite
 from bisector.workload.fio import known
-from tests.demo.history import History
+from scenarios.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool
 
 pytestmark = pytest.mark.vm
