@@ -407,7 +407,7 @@ def test_a_flag_that_cannot_matter_is_not_offered(world: World, command: str, fo
         ("start v1 v2 --budget soon", "--budget: expected a duration such as 4h, 90min or 1h30m, not 'soon'", "see"),
         ("start v1 v2 --budget", "--budget: expected one argument", "see bisector start --help"),
         ("report --format pdf", "--format: expected one of text, mail, markdown, json, html, not 'pdf'", "see"),
-        ("plot --kind curve", "--kind: expected one of curves, commits, posterior, ratios, runs, not curve", "did you"),
+        ("plot --kind curve", "--kind: expected one of curves, commits, ratios, runs, not curve", "did you"),
         ("plot --trial none", "--trial: expected a whole number, 1 or more, not 'none'", "see bisector plot --help"),
         ("simulate --graph x --flip x", "--flip: expected a probability from 0 to 1, not 'x'", "see"),
         ("simulate --graph x --strategy y", "--strategy: expected one of bayes, git, not 'y'", "see"),

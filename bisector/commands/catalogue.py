@@ -24,7 +24,7 @@ GROUPS: Mapping[str, tuple[Entry, ...]] = {
         Entry("table", "show", "show the table of trials and verdicts"),
         Entry("log", "show", "print git's bisect log of a run"),
         Entry("report", "report", "print the full report of a run: text, mail, markdown, json or html"),
-        Entry("plot", "report", "draw a run: IOPS over time, figures by commit, how the range narrowed"),
+        Entry("plot", "report", "draw a run: IOPS over time, figures by commit"),
         Entry("mail", "report", "draft a letter with the report; --send sends it"),
         Entry("baselines", "measure", "measure each disk of a run's stack alone"),
         Entry("import", "importing", "import fio results that others measured, by an index or one by one"),

@@ -44,7 +44,7 @@ examples:
   bisector report                            the newest run, also while it runs
   bisector report --format markdown -o report.md
   bisector report --format html -o report.html   one file: plots, and a table that sorts; behind
-                                             each row its curves and its console
+                                             each row its console and its .config
   bisector report --format json | jq -r '.rows[] | "\\(.place) \\(.sha[:12]) \\(.verdict)"'
   bisector report --metric read.clat.p99     what the same runs say by another metric
   bisector report --format mail              the letter that `bisector mail` drafts, to look at
@@ -60,7 +60,6 @@ kinds:
   curves     IOPS over time of each job and of all together, before and after the change; a panel
              for each run
   commits    the value that decides of each commit in the order of history, with levels and the step
-  posterior  where in the range the change was believed to be after each trial
 of a comparison:
   ratios     each kernel against the first one, with its interval; a panel for each metric, and one
              for differences where a figure is zero
@@ -81,7 +80,6 @@ BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or in the file mail.login_fil
 _NOTHING = {
     Kind.CURVES: "no curves: these trials left no IOPS log",
     Kind.COMMITS: "no figures by commit: nothing is measured yet",
-    Kind.POSTERIOR: "no posterior: it needs both ends measured, and the strategy bayes",
 }
 
 

@@ -2,16 +2,12 @@
 
 The template and its style and script are the files ``page.*`` beside this one. jinja2 escapes whatever comes from
 commits, kernels and guests; the page's own policy lets no other script run, should that ever fail.
-
-The curves behind a row are paths of a small SVG: matplotlib takes 0.1 s and 100 kB for such a picture, and forty
-of them would be neither quick nor small.
 """
 
 import base64
 import hashlib
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -24,7 +20,6 @@ from bisector.core.subject import Commit
 from bisector.core.verdict import Verdict
 from bisector.git.shown import ShownCommit
 from bisector.report import sections
-from bisector.report.curves import TOGETHER, Curves, Line, Panel
 from bisector.report.document import Block, Column, Facts, Listing, Page, Paragraph, Report, Row, Table
 from bisector.report.terminal import Role, verdict_role
 from bisector.status.view import OptionChange
@@ -37,12 +32,6 @@ _ROLES = {Outcome.FASTER: Role.BETTER, Outcome.SLOWER: Role.WORSE}
 _PATCHED = {"+": "added", "-": "removed", "@": "place"}
 # What may be opened by a click; whatever else a commit calls a link stays text.
 _ADDRESS = re.compile(r"https?://[\w.-]+(?::\d+)?(?:/[\w./~%@:?&=#+,;()!$*'-]*)?", re.ASCII)
-_LINES = {0: "dash-dotted: all jobs together", 1: "solid: job 1", 2: "dashed: job 2", 3: "dotted: job 3"}
-# Of a sketch, in the units of its SVG, from the top left.
-WIDTH, HEIGHT = 400, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 8, 34
-_STEPS = (1, 2, 5)
-_TICKS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,46 +47,14 @@ class Detail:
     """Of trial ``n``; whatever is not on record is empty.
 
     ``fault`` are the log lines that matter to a fault, ``console`` the guest's last ones, ``options`` what differs in
-    the effective .config since that of ``against``; ``complaints`` name the files that could not be used.
+    the effective .config since that of ``against``.
     """
 
     n: int
-    curves: Curves | None = None
-    complaints: tuple[str, ...] = ()
     fault: tuple[str, ...] = ()
     console: tuple[str, ...] = ()
     against: Commit | None = None
     options: tuple[OptionChange, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A mark on an axis, and what is written there."""
-
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stroke:
-    """A job's points and its smooth curve, as the ``d`` of an SVG path; ``job`` is 0 for all together."""
-
-    job: int
-    points: str
-    smooth: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sketch:
-    """One panel; the box of its axes is ``left, top, right, bottom``."""
-
-    title: str
-    box: tuple[float, float, float, float]
-    strokes: tuple[Stroke, ...]
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
-    threshold_at: float | None
-    stops_at: tuple[float, ...]
 
 
 class _Kinded(NamedTuple):
@@ -128,38 +85,11 @@ class _TrialShown:
             return ""
         detail, options = self.detail, len(self.detail.options)
         there = {
-            "curves": bool(self.sketches or detail.complaints),
             "last log lines": bool(detail.fault),
             "console": bool(detail.console),
             f".config ({units.plural(options, 'option')} changed)": bool(options),
         }
         return ", ".join(name for name, has in there.items() if has)
-
-    @property
-    def sketches(self) -> tuple[Sketch, ...]:
-        """Its curves."""
-        return sketches(self.detail.curves) if self.detail is not None and self.detail.curves is not None else ()
-
-    @property
-    def rates(self) -> str:
-        """What its curves are of: the direction of the I/O, and the unit."""
-        objective = self.detail.curves.objective if self.detail is not None and self.detail.curves is not None else None
-        return f"{objective.io_direction} {objective.definition.unit}" if objective is not None else ""
-
-    @property
-    def key(self) -> str:
-        """How its curves are told apart."""
-        curves = self.detail.curves if self.detail is not None else None
-        if curves is None:
-            return ""
-        drawn = any(panel.threshold is not None for row in curves.rows for panel in row)
-        line = "; long dashes: the threshold" if drawn else ""
-        jobs = sorted({line.job for line in curves.lines}, key=lambda job: (job == 0, job))
-        said = [_LINES[job] for job in jobs if job in _LINES]
-        return (
-            f"{self.rates}; {', '.join(said)}; points: means of"
-            f" {curves.interval_s:g} s{line}; a dotted vertical line: stopped early."
-        )
 
     @property
     def config_sentence(self) -> str:
@@ -234,7 +164,7 @@ def _rendered(
         trials=trials,
         pictures=tuple(pictures),
     )
-    return _environment().get_template("page.html").render(page=given, width=WIDTH, height=HEIGHT)
+    return _environment().get_template("page.html").render(page=given)
 
 
 def _kinded(block: Block) -> _Kinded:
@@ -291,78 +221,3 @@ def _visible(value: object) -> object:
 def _hash(text: str) -> str:
     """As a Content-Security-Policy names what may run (W3C CSP 3, hash-source)."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """From a figure to a coordinate."""
-
-    least: float
-    most: float
-    start: float
-    end: float
-    logarithmic: bool = False
-
-    def at(self, figure: float) -> float:
-        """Rounded to a tenth; what is outside is at the edge."""
-        inside = min(max(figure, self.least), self.most)
-        share = (
-            math.log(inside / self.least) / math.log(self.most / self.least)
-            if self.logarithmic
-            else (inside - self.least) / (self.most - self.least)
-        )
-        return round(self.start + share * (self.end - self.start), 1)
-
-
-def sketches(plot: Curves) -> tuple[Sketch, ...]:
-    """Each panel, all on the same scales."""
-    panels = [panel for row in plot.rows for panel in row]
-    time = _Scale(0.0, max(line.at_s[-1] for line in plot.lines) + plot.interval_s / 2, _LEFT, WIDTH - _RIGHT)
-    rates = _scale_of_rates(plot, [panel.threshold for panel in panels if panel.threshold is not None])
-    return tuple(_sketch(panel, time, rates) for panel in panels)
-
-
-def _scale_of_rates(plot: Curves, thresholds: Sequence[float]) -> _Scale:
-    figures = [*(rate for line in plot.lines for rate in line.smooth), *thresholds]
-    most = max(1.0, *figures) * 1.15
-    least = min(figure for figure in figures if figure > 0) / 1.15 if plot.logarithmic else 0.0
-    return _Scale(least, most, HEIGHT - _BOTTOM, _TOP, plot.logarithmic)
-
-
-def _sketch(panel: Panel, time: _Scale, rates: _Scale) -> Sketch:
-    return Sketch(
-        title=panel.title,
-        box=(_LEFT, _TOP, WIDTH - _RIGHT, HEIGHT - _BOTTOM),
-        strokes=tuple(_stroke(line, time, rates) for line in panel.lines),
-        x_ticks=tuple(Tick(time.at(second), f"{second:g}") for second in _linear_ticks(time.most)),
-        y_ticks=tuple(Tick(rates.at(rate), f"{rate:,.0f}") for rate in _ticks(rates)),
-        threshold_at=None if panel.threshold is None else rates.at(panel.threshold),
-        stops_at=tuple(time.at(stop.at_s) for stop in panel.stops),
-    )
-
-
-def _stroke(line: Line, time: _Scale, rates: _Scale) -> Stroke:
-    across = [time.at(second) for second in line.at_s]
-    # A path of no length with round ends is a dot; one element for all is small.
-    points = (
-        ""
-        if line.job == TOGETHER
-        else "".join(f"M{x:g} {rates.at(y):g}h0" for x, y in zip(across, line.rates, strict=True))
-    )
-    smooth = " ".join(f"{x:g} {rates.at(y):g}" for x, y in zip(across, line.smooth, strict=True))
-    return Stroke(line.job, points, f"M{smooth}")
-
-
-def _ticks(scale: _Scale) -> Iterator[float]:
-    if not scale.logarithmic:
-        yield from _linear_ticks(scale.most)
-        return
-    for exponent in range(math.floor(math.log10(scale.least)), math.ceil(math.log10(scale.most)) + 1):
-        yield from (step * 10.0**exponent for step in _STEPS if scale.least <= step * 10.0**exponent <= scale.most)
-
-
-def _linear_ticks(most: float) -> list[float]:
-    """Round figures from 0 on, six at most."""
-    size = 10.0 ** math.floor(math.log10(most))
-    step = next(one for scale in (0.1, 1.0) for part in _STEPS if most / (one := part * size * scale) < _TICKS)
-    return [step * index for index in range(math.floor(most / step) + 1)]

@@ -14,7 +14,7 @@ from bisector.core.verdict import Verdict
 from bisector.report.comparison_plots import Forest, RunOrder, forest_figure, runs_figure
 from bisector.report.curves import TOGETHER, Curves, Line, Panel
 from bisector.report.nights import Nights, nights_figure
-from bisector.report.search_plots import After, Commits, How, Mark, Narrowing
+from bisector.report.search_plots import Commits, How, Mark
 from bisector.report.strokes import (
     BLACK,
     BOTTOM,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-Plot: TypeAlias = Curves | Commits | Narrowing | Nights | Forest | RunOrder
+Plot: TypeAlias = Curves | Commits | Nights | Forest | RunOrder
 
 
 class Picture(StrEnum):
@@ -149,8 +149,6 @@ def _figure(plot: Plot) -> "Figure":
             return _curves(plot)
         case Commits():
             return _commits(plot)
-        case Narrowing():
-            return _narrowing(plot)
         case Nights():
             return nights_figure(plot)
         case Forest():
@@ -266,58 +264,3 @@ def _marks(axes: "Axes", plot: Commits) -> None:
             label=label,
             transform=axes.get_xaxis_transform() if nowhere else axes.transData,
         )
-
-
-def _narrowing(plot: Narrowing) -> "Figure":
-    figure = empty(max(3.2, 0.19 * len(plot.steps) + 2.0))
-    range_, sizes = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
-    rows = range(len(plot.steps))
-    _mass(figure, range_, plot)
-    for verdict, word in plot.words:
-        _tested(range_, [(row, step) for row, step in zip(rows, plot.steps, strict=True) if step.verdict is verdict],
-                SIDES[verdict_role(verdict, plot.direction)], word)  # fmt: skip
-    sizes.plot([step.likely for step in plot.steps], rows, "o-", color="#000000", markersize=3.5, linewidth=1)
-    _log_counts(sizes)
-    sizes.set_xlim(0.8, max(2.0, plot.commits * 1.3))
-    sizes.set_xlabel(f"commits that have\n{plot.target:.0%} together")
-    range_.set_yticks(rows, [str(step.n) for step in plot.steps])
-    range_.set_ylim(len(plot.steps) - 0.5, -0.5)
-    range_.set_xlabel("commit of the range (number, old end to new end)")
-    range_.set_ylabel("after trial")
-    range_.set_title(plot.title)
-    legend(figure)
-    return figure
-
-
-def _log_counts(axes: "Axes") -> None:
-    from matplotlib.ticker import FuncFormatter, NullLocator  # noqa: PLC0415 - see above
-
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
-    axes.xaxis.set_minor_locator(NullLocator())
-
-
-def _mass(figure: "Figure", axes: "Axes", plot: Narrowing) -> None:
-    """Darker is likelier; so much has a part of the range."""
-    from matplotlib.colors import LogNorm  # noqa: PLC0415 - see above
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - see above
-
-    mass = [[max(p, _LEAST_SHOWN) for p in step.mass] for step in plot.steps]
-    lines = [row - 0.5 for row in range(len(plot.steps) + 1)]
-    greys = axes.pcolormesh(plot.edges, lines, mass, cmap="Greys", norm=LogNorm(_LEAST_SHOWN, 1.0), rasterized=True)
-    axes.grid(visible=False)
-    each = plot.commits / (len(plot.edges) - 1)
-    part = "of a commit" if each == 1 else f"of each {each:,.0f} commits"
-    figure.colorbar(greys, ax=axes, label=f"probability {part}", location="bottom", aspect=60, pad=0.02,
-                    format=FuncFormatter(lambda p, _: f"{p:g}"))  # fmt: skip
-
-
-_LEAST_SHOWN = 1e-4
-
-
-def _tested(axes: "Axes", rows: list[tuple[int, After]], ink: Ink, word: str) -> None:
-    there = [(step.tested + 0.5, row) for row, step in rows if step.tested is not None]
-    if there:
-        across, down = zip(*there, strict=True)
-        axes.plot(across, down, ink.marker, color=ink.colour, markersize=6, markeredgecolor="white",
-                  label=f"tested: {word}")  # fmt: skip

@@ -23,7 +23,7 @@ from bisector.report.as_html import Detail
 from bisector.report.curves import Curves, Measured, traced
 from bisector.report.document import Report
 from bisector.report.drawing import Plot, following
-from bisector.report.search_plots import Narrowing, commits, narrowed
+from bisector.report.search_plots import commits
 from bisector.report.terminal import verdict_role
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.view import OptionChange, TrialView
@@ -42,26 +42,23 @@ class Kind(StrEnum):
 
     CURVES = "curves"
     COMMITS = "commits"
-    POSTERIOR = "posterior"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """What plots are made from.
 
-    ``trials`` are the numbers of those to compare, none of them means before and after; ``narrowed`` is None of a run
-    whose readings were not weighed.
+    ``trials`` are the numbers of those to compare, none of them means before and after.
     """
 
     report: Report
     run_dir: Path
     trials: tuple[int, ...] = ()
-    narrowed: Narrowing | None = None
 
 
 def source(run: RunDirectory, store: Store, trials: tuple[int, ...] = (), by: Objective | None = None) -> Source:
     """All there is to plot of a run."""
-    return Source(reporting.report(run, store, by), run.path, trials, narrowed(store))
+    return Source(reporting.report(run, store, by), run.path, trials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +102,9 @@ def _commits(source: Source) -> Plotted:
     return Plotted(commits(source.report))
 
 
-def _posterior(source: Source) -> Plotted:
-    return Plotted(source.narrowed)
-
-
 _MAKERS: Mapping[Kind, Callable[[Source], Plotted]] = {
     Kind.CURVES: _compared,
     Kind.COMMITS: _commits,
-    Kind.POSTERIOR: _posterior,
 }
 
 
@@ -166,14 +158,11 @@ def _details(source: Source, configs: "_Configs") -> Iterator[Detail]:
     before: tuple[Commit, kconfig.Options] | None = None
     for row in source.report.rows:
         trial = row.shown.trial
-        curves, complaints = curves_of([row.shown], source)
         # What is in no history has nothing before it there.
         options = configs.of(trial) if trial.subject.is_commit else None
         compared = before if options is not None else None
         yield Detail(
             n=row.shown.n,
-            curves=curves,
-            complaints=complaints,
             fault=trial.fault.tail if trial.fault is not None else (),
             console=_console(source.run_dir, trial),
             against=compared[0] if compared else None,

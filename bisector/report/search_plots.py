@@ -1,43 +1,26 @@
-"""What the two plots of a search show: the value of each commit in the order of history, and how the range narrowed.
+"""The plot of a search: the value of each commit in the order of history, with levels, the threshold and the step.
 
-The first has levels, the line between the sides and the step. The second is told from the record alone: after each
-trial, where in the range the change was believed to be.
 Values, not pictures: a test compares them, :mod:`bisector.report.drawing` draws them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-
 from bisector.analysis.levels import levels
-from bisector.analysis.verdicts import Judging
-from bisector.config import options
-from bisector.core.errors import BisectorError
 from bisector.core.objective import SUM, Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Kind
-from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Verdict
-from bisector.git.repository import Repository
 from bisector.report.curves import Band, bands
-from bisector.report.document import Report, Row, span
-from bisector.search.graph import Floats
-from bisector.search.posterior import Posterior
-from bisector.status import from_record
-from bisector.status.conclusion import Standing
-from bisector.status.evidence import Case
+from bisector.report.document import Report, Row
 from bisector.status.view import LevelView
-from bisector.store.store import Store
 
 _SIDES = (Verdict.OLD, Verdict.NEW)
 # Without a repository the dates are all there is (bisector.report.reporting).
 _ORDERS = {True: "in the order of history", False: "by date"}
 _CHANGED = {Kind.REVERTED: "NEW, {} reverted", Kind.PICKED: "OLD, {} added"}
-# More columns cannot be told apart.
-_MOST_PARTS = 200
 
 
 class How(StrEnum):
@@ -152,111 +135,3 @@ def _step(report: Report, shas: Sequence[str]) -> int | None:
 def _sides(rows: Sequence[Row], shas: Sequence[str]) -> Iterator[tuple[int, Verdict]]:
     for row in rows:
         yield shas.index(row.shown.trial.commit.sha), row.shown.verdict
-
-
-@dataclass(frozen=True, slots=True)
-class After:
-    """What all readings up to trial ``n`` say.
-
-    ``tested`` is the number of its commit in the range, None where it has none there; ``mass`` is the probability in
-    each part of the range, ``likely`` how many commits have the target's probability together.
-    """
-
-    n: int
-    tested: int | None
-    verdict: Verdict
-    mass: tuple[float, ...]
-    likely: int
-    best: int
-    probability: float
-
-
-@dataclass(frozen=True, slots=True)
-class Narrowing:
-    """The trials since both ends were measured, over a range of ``commits``, oldest first, cut at ``edges``."""
-
-    title: str
-    commits: int
-    edges: tuple[int, ...]
-    target: float
-    steps: tuple[After, ...]
-    words: tuple[tuple[Verdict, str], ...]
-    direction: Direction | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Belief:
-    """The posterior after a trial."""
-
-    n: int
-    tested: int | None
-    verdict: Verdict
-    posterior: Posterior
-
-
-def narrowing(
-    title: str,
-    beliefs: Iterable[Belief],
-    target: float,
-    words: tuple[tuple[Verdict, str], ...],
-    direction: Direction | None = None,
-) -> Narrowing | None:
-    """The beliefs in the order of measuring, of which one at a time is held; None when there is none."""
-    edges: tuple[int, ...] = (0,)
-    found = list[After]()
-    for one in beliefs:
-        edges = _edges(len(one.posterior.p))
-        found.append(_after(one, edges, target))
-    return Narrowing(title, edges[-1], edges, target, tuple(found), words, direction) if found else None
-
-
-def _edges(length: int) -> tuple[int, ...]:
-    parts = min(length, _MOST_PARTS)
-    return tuple(length * part // parts for part in range(parts + 1))
-
-
-def _after(belief: Belief, edges: tuple[int, ...], target: float) -> After:
-    p: Floats = belief.posterior.p
-    mass = np.add.reduceat(p, edges[:-1])
-    best = belief.posterior.best
-    return After(
-        n=belief.n,
-        tested=belief.tested,
-        verdict=belief.verdict,
-        mass=tuple(np.round(mass, 9).tolist()),
-        likely=len(belief.posterior.smallest_set(target)),
-        best=best,
-        probability=round(float(p[best]), 9),
-    )
-
-
-def narrowed(store: Store) -> Narrowing | None:
-    """None where there was no such search: by git, of an imported run, before both ends, without the repository."""
-    asked = store.bisection()
-    settings = options.from_json(asked.settings)
-    judging = Judging(settings, store.trials(), asked.old_sha, asked.new_sha)
-    if store.by_others or asked.repository is None or not from_record.believes(asked, judging):
-        return None
-    terms = judging.terms
-    title = f"{span(asked.old_rev, asked.new_rev)}: where the first {clean(terms.new)} commit is believed to be"
-    words = tuple((verdict, clean(terms.word(verdict))) for verdict in Verdict)
-    try:
-        with Repository.open(asked.repository) as repository:
-            case = from_record.case(repository, asked, judging, store)
-            return narrowing(title, _beliefs(case), case.search.rules.target, words, judging.direction)
-    except BisectorError:
-        return None
-
-
-def _beliefs(whole: Case) -> Iterator[Belief]:
-    """With the trials up to each one, and all that is known beside them."""
-    judging = whole.judging
-    for count, (n, trial) in enumerate(judging.trials, 1):
-        until = replace(judging, trials=judging.trials[:count])
-        if until.sound(judging.old) and until.sound(judging.new):
-            *_, (_, _, judged) = until.judged_trials()
-            yield Belief(n, _number(whole, trial), judged.verdict, Standing(replace(whole, judging=until)).belief)
-
-
-def _number(case: Case, trial: Trial) -> int | None:
-    return case.ground.numbers.get(trial.subject.changed_by or trial.commit.sha)

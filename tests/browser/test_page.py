@@ -73,12 +73,7 @@ def page() -> str:
     assert by_commit is not None
     wide = tuple(f"[    0.{n:06}] {'a very long line of a console ' * 8}{SCRIPT}" for n in range(60))
     options = (OptionChange("CONFIG_HZ", "250", "1000"),)
-    details = [
-        Detail(
-            row.shown.n, drawn if row.shown.n != 6 else None, ("a.log: gone",), wide, wide, examples.COMMITS[0], options
-        )
-        for row in made.rows
-    ]
+    details = [Detail(row.shown.n, wide, wide, examples.COMMITS[0], options) for row in made.rows]
     pictures = [Shown(following(plot), f"Plot: {plot.title}") for plot in (drawn, by_commit)]
     return as_html.render(made, details, pictures)
 
@@ -152,13 +147,13 @@ def test_sorts_by_the_slowest_job_and_takes_the_details_along(browser: webdriver
 def test_row_opens_what_is_behind_it(browser: webdriver.Chrome, file: Path) -> None:
     look(browser, file)
     (details, *_) = browser.find_elements(By.CSS_SELECTOR, "tbody details")
-    assert not details.find_element(By.TAG_NAME, "svg").is_displayed()
+    assert not details.find_element(By.TAG_NAME, "pre").is_displayed()
     browser.find_element(By.CSS_SELECTOR, "tr.trial td.verdict").click()
-    assert details.find_element(By.TAG_NAME, "svg").is_displayed()
+    assert details.find_element(By.TAG_NAME, "pre").is_displayed()
     assert "CONFIG_HZ: 250 -> 1000" in details.text
     assert "a very long line of a console" in details.text
     details.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
-    assert not details.find_element(By.TAG_NAME, "svg").is_displayed()
+    assert not details.find_element(By.TAG_NAME, "pre").is_displayed()
 
 
 @pytest.mark.parametrize("size", [PHONE, DESK])
@@ -168,7 +163,7 @@ def test_page_never_scrolls_sideways(browser: webdriver.Chrome, file: Path, size
         if opened:
             open_all(browser)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
-    boxes = "details .sketches, details pre, .picture, tr.trial th, tr.trial td, dd, nav li"
+    boxes = "details pre, .picture, tr.trial th, tr.trial td, dd, nav li"
     edges = browser.execute_script(EDGES, boxes)
     assert len(edges) > 50
     assert all(left >= 0 and right <= size[0] for left, right in edges)
@@ -246,7 +241,7 @@ def test_whole_without_scripts(browser: webdriver.Chrome, file: Path) -> None:
         (summary, *_) = browser.find_elements(By.CSS_SELECTOR, "tbody summary")
         summary.click()
         (details, *_) = browser.find_elements(By.CSS_SELECTOR, "tbody details")
-        assert details.find_element(By.TAG_NAME, "svg").is_displayed()
+        assert details.find_element(By.TAG_NAME, "pre").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 

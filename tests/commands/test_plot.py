@@ -45,7 +45,7 @@ def refused(run: RecordedRun, output: pytest.CaptureFixture[str], *words: str | 
 def test_all_plots(recorded: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert plot(recorded) == 0
     said = capsys.readouterr()
-    paths = [recorded.run.path / "plots" / f"{kind}.png" for kind in ("curves", "commits", "posterior")]
+    paths = [recorded.run.path / "plots" / f"{kind}.png" for kind in ("curves", "commits")]
     assert said.out == "".join(f"{path}\n" for path in paths)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
     (line,) = said.err.splitlines()
@@ -66,7 +66,7 @@ def test_one_file_is_what_it_ends_like(recorded: RecordedRun, tmp_path: Path) ->
 
 def test_directory_and_format(recorded: RecordedRun, tmp_path: Path) -> None:
     assert plot(recorded, "--format", "svg", "-o", tmp_path) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["commits.svg", "curves.svg", "posterior.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["commits.svg", "curves.svg"]
 
 
 def test_chosen_trials(recorded: RecordedRun, tmp_path: Path) -> None:
@@ -96,13 +96,8 @@ def test_without_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "no IOPS log" in refused(run, capsys, "--kind", "curves", "--kind", "commits")
     assert plot(run) == 0
     said = capsys.readouterr()
-    assert [Path(line).name for line in said.out.splitlines()] == ["commits.png", "posterior.png"]
+    assert [Path(line).name for line in said.out.splitlines()] == ["commits.png"]
     assert "no IOPS log" in said.err
-
-
-def test_by_git_there_is_no_posterior(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = recorded_run.found(tmp_path, {"bisect.strategy": "git"})
-    assert "the strategy bayes" in refused(run, capsys, "--kind", "posterior")
 
 
 def test_before_the_first_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The page by what is in it, its sketches by value; a browser looks at it in tests/browser."""
+"""The page by what is in it; a browser looks at it in tests/browser."""
 
 import base64
 import hashlib
@@ -8,18 +8,15 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.verdict import Terms, Verdict
 from bisector.git.shown import ShownCommit
 from bisector.report import as_html
-from bisector.report.as_html import HEIGHT, WIDTH, Detail, Shown, Sketch, Tick, sketches
-from bisector.report.curves import Curves, Measured, curves
+from bisector.report.as_html import Detail, Shown
 from bisector.report.document import Report
 from bisector.status.view import OptionChange
 from tests.examples import cell
 from tests.report import documents, examples
-from tests.report.curve_examples import STOP, both_sides, steady
 
 _VOID = {"meta", "img", "br", "link", "input", "hr"}
 HOSTILE = (
@@ -58,9 +55,8 @@ class Page(HTMLParser):
 
 
 def details(report: Report, lines: tuple[str, ...] = ("one", "two")) -> list[Detail]:
-    drawn = curves("t", both_sides()[1:], Objective(), 1363.0)
     options = (OptionChange("CONFIG_HZ", "250", "1000"),)
-    return [Detail(row.shown.n, drawn, lines, lines, lines, examples.COMMITS[0], options) for row in report.rows]
+    return [Detail(row.shown.n, lines, lines, examples.COMMITS[0], options) for row in report.rows]
 
 
 def whole(report: Report) -> Page:
@@ -84,7 +80,7 @@ def test_table_has_what_the_other_formats_have() -> None:
     assert len(page.all("tbody")) == 5
     assert [body["class"] for body in page.all("tbody")] == ["worse", "worse", "better", "better", "better"]
     assert "1,002 / 9,104" in page.text
-    assert "Trial 4: curves, last log lines, console, .config (1 option changed)" in page.text
+    assert "Trial 4: last log lines, console, .config (1 option changed)" in page.text
     assert "The patch: 1 file changed, 1 insertion(+), 1 deletion(-)" in page.text
     assert {"added", "removed", "place"} == {one["class"] for one in page.all("span")}
     assert "CONFIG_HZ: 250 -> 1000" in page.text
@@ -145,9 +141,8 @@ def _hostile() -> Page:
         storage=(HOSTILE,),
         answer=ShownCommit(HOSTILE, HOSTILE, links, HOSTILE, (HOSTILE, f"+{HOSTILE}"), cut=True),
     )
-    drawn = curves(HOSTILE, [Measured(HOSTILE, both_sides()[1].runs)], Objective(), 1.0)
     option = OptionChange(HOSTILE, HOSTILE, HOSTILE)
-    detail = [Detail(row.shown.n, drawn, (HOSTILE,), (HOSTILE,), (HOSTILE,), commit, (option,)) for row in rows]
+    detail = [Detail(row.shown.n, (HOSTILE,), (HOSTILE,), commit, (option,)) for row in rows]
     return Page(as_html.render(report, detail, [Shown(HOSTILE.encode(), HOSTILE)]))
 
 
@@ -179,70 +174,3 @@ def test_a_picture_of_any_size_is_whole() -> None:
     svg = b"<svg>" + b"x" * 100_000 + b"</svg>"
     (image,) = Page(as_html.render(documents.found(), (), [Shown(svg, "Plot")])).all("img")
     assert base64.b64decode((image["src"] or "").partition(",")[2], validate=True) == svg
-
-
-def plotted(*kernels: Measured, threshold: float | None = None) -> Curves:
-    plot = curves("t", kernels, Objective(), threshold)
-    assert plot is not None
-    return plot
-
-
-def coordinates(path: str) -> list[tuple[float, float]]:
-    return [(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", path)]
-
-
-def test_a_linear_sketch() -> None:
-    """Two intervals of a second at 100 IOPS: the axis of IOPS goes to 115, that of time to 2 s."""
-    (one,) = sketches(plotted(Measured("a", (steady(100.0, seconds=2),))))
-    assert one.title == "full run"
-    assert one.box == (52, 8, 392, 186)
-    (stroke,) = one.strokes
-    assert (stroke.job, stroke.points, stroke.smooth) == (1, "M137 31.2h0M307 31.2h0", "M137 31.2 307 31.2")
-    assert one.x_ticks == (Tick(52, "0"), Tick(137, "0.5"), Tick(222, "1"), Tick(307, "1.5"), Tick(392, "2"))
-    assert [tick.text for tick in one.y_ticks] == ["0", "20", "40", "60", "80", "100"]
-    assert one.y_ticks[0].at == 186
-    assert (one.threshold_at, one.stops_at) == (None, ())
-
-
-def test_logarithmic_ticks_are_at_equal_ratios() -> None:
-    (one,) = sketches(plotted(Measured("a", (steady(100.0, 10_000.0),))))
-    at = {tick.text: tick.at for tick in one.y_ticks}
-    assert list(at) == ["100", "200", "500", "1,000", "2,000", "5,000", "10,000"]
-    assert at["100"] - at["1,000"] == pytest.approx(at["1,000"] - at["10,000"], abs=0.11)
-
-
-def test_threshold_and_stop() -> None:
-    (one,) = sketches(plotted(Measured("a", (steady(100.0, seconds=40, stop=STOP),)), threshold=50.0))
-    assert one.threshold_at == one.y_ticks[0].at - round((one.y_ticks[0].at - 8) * 50 / 115, 1)
-    assert one.stops_at == (round(52 + 340 * 20.25 / 40, 1),)
-
-
-def test_threshold_above_every_curve_is_within_the_axes() -> None:
-    (one,) = sketches(plotted(Measured("a", (steady(100.0),)), threshold=1000.0))
-    assert one.threshold_at == round(186 - 178 / 1.15, 1)
-
-
-def test_all_stays_within_the_axes() -> None:
-    """A job that stands still, and a point far above the smooth curve, on either scale."""
-    for plot in (plotted(*both_sides()), plotted(Measured("a", (steady(0.0, 5.0, 9_000.0),)))):
-        odd = replace(plot.lines[0], rates=(0.0, 1e9, *plot.lines[0].rates[2:]))
-        panel = replace(plot.rows[0][0], lines=(odd, *plot.rows[0][0].lines[1:]))
-        for one in sketches(replace(plot, rows=((panel, *plot.rows[0][1:]), *plot.rows[1:]))):
-            points = [
-                xy for stroke in one.strokes for path in (stroke.points, stroke.smooth) for xy in coordinates(path)
-            ]
-            assert points
-            assert all(52 <= x <= WIDTH - 8 and 8 <= y <= HEIGHT - 34 for x, y in points)
-
-
-def test_points_of_a_sum_are_left_out() -> None:
-    (one,) = sketches(plotted(Measured("a", (steady(100.0, 100.0),))))
-    assert [bool(stroke.points) for stroke in one.strokes] == [True, True, False]
-    assert isinstance(one, Sketch)
-
-
-@pytest.mark.parametrize("seconds", [1, 7, 40, 60, 900, 3600])
-def test_ticks_are_few_and_round(seconds: int) -> None:
-    (one,) = sketches(plotted(Measured("a", (steady(100.0, seconds=seconds),))))
-    assert 2 <= len(one.x_ticks) <= 7
-    assert all(len(tick.text) <= 4 for tick in one.x_ticks)

@@ -15,16 +15,14 @@ from matplotlib.lines import Line2D
 from bisector.core import resources
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
-from bisector.core.verdict import Verdict
 from bisector.report import curves, drawing, nights, search_plots, strokes
 from bisector.report.curves import Curves, Measured
 from bisector.report.drawing import Picture, Plot, draw, following
 from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
-from bisector.report.search_plots import Commits, Narrowing, narrowing
+from bisector.report.search_plots import Commits
 from tests.examples import baseline
 from tests.report import documents, examples
 from tests.report.curve_examples import STOP, both_sides, steady
-from tests.report.test_search_plots import belief
 
 
 def over_time() -> Curves:
@@ -37,13 +35,6 @@ def over_time() -> Curves:
 
 def by_commit() -> Commits:
     made = search_plots.commits(documents.found())
-    assert made is not None
-    return made
-
-
-def narrowed() -> Narrowing:
-    words = tuple((verdict, f"{verdict} it is") for verdict in Verdict)
-    made = narrowing("v1..v2: 5 $", [belief(n, verdict) for n, verdict in enumerate(Verdict, 1)], 0.99, words)
     assert made is not None
     return made
 
@@ -62,7 +53,6 @@ def by_night() -> Nights:
 PLOTS = [
     pytest.param(over_time(), id="curves"),
     pytest.param(by_commit(), id="commits"),
-    pytest.param(narrowed(), id="posterior"),
     pytest.param(by_night(), id="nights"),
 ]
 
@@ -86,7 +76,6 @@ _SAID: dict[type, tuple[str, ...]] = {
         "2: 2026-11-04, 4,000 to",
         "3: ",
     ),
-    Narrowing: ("after trial", "probability", "0.01", "99% together", "tested: skip it is"),
 }
 
 

@@ -90,16 +90,6 @@ def test_fault_tells_its_own_lines(recorded: RecordedRun) -> None:
     assert by_n(recorded)[2].fault == ()
 
 
-def test_curves_and_what_is_wrong_with_them(recorded: RecordedRun) -> None:
-    found = by_n(recorded)
-    curves = found[2].curves
-    assert curves is not None
-    assert [panel.title for row in curves.rows for panel in row] == ["full run"]
-    assert found[4].curves is None
-    (complaint,) = found[4].complaints
-    assert complaint.endswith("line 1 is not one of an fio log: 'broken'")
-
-
 def test_files_that_are_gone_are_left_out(tmp_path: Path) -> None:
     run = RecordedRun(tmp_path, histories.linear(2), {})
     more = {"kernel.config": "CONFIG_HZ=250\n", "console.log": "hello\n", "full/partial_iops.1.log": "500, 1, 0\n"}
@@ -108,18 +98,18 @@ def test_files_that_are_gone_are_left_out(tmp_path: Path) -> None:
     for path in (run.run.path / "trials").rglob("*.*"):
         if path.is_file():
             path.unlink()
-    assert [(one.console, one.curves, one.against, len(one.complaints)) for one in details(source(run))] == [
-        ((), None, None, 1)
-    ] * 2
+    assert [(one.console, one.against) for one in details(source(run))] == [((), None)] * 2
+    plot, (complaint, _) = illustrations.curves_of(source(run).report.bisection.trials, source(run))
+    assert plot is None
+    assert complaint.endswith("No such file or directory")
 
 
 def test_command_writes_the_page(recorded: RecordedRun, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     assert main(["report", "--run-dir", str(recorded.run.path), "--format", "html", "-o", str(out)]) == 0
     html = out.read_text(encoding="utf-8")
-    assert html.count("<img src=") == 3
-    assert html.count("<svg") == 1
-    assert html.count("</details>") == 4 + 1
+    assert html.count("<img src=") == 2
+    assert html.count("</details>") == 3 + 1
     assert "The patch: 1 file changed, 1 insertion(+)" in html
     assert re.search(r">\+c\d</span>", html)
 
