@@ -41,8 +41,6 @@ def before_end(facts: Facts, end: Commit) -> Submit | Wait | None:
 
 def for_builder(facts: Facts) -> Instruction:
     """What a host that only builds is to do: both ends, then what the search needs next, so far ahead as it may."""
-    if facts.has_other_runs:
-        return Wait()
     failures = facts.heard.failures.get(facts.host, ())
     if len(failures) >= facts.task.policy.attempts:
         return SetAside(facts.host, failures[-1])

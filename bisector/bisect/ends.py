@@ -3,15 +3,13 @@
 import hashlib
 from statistics import fmean
 
-from bisector.analysis.ends import Threshold, TooNoisy
 from bisector.analysis.judgement import Untestable
 from bisector.analysis.levels import are_far_apart
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import builds
 from bisector.bisect.budget import ends_in_time
 from bisector.bisect.facts import Facts
-from bisector.bisect.instructions import Outlook, Record, Submit, Tell, Wait
-from bisector.bisect.run_length import settle_run_length
+from bisector.bisect.instructions import Outlook, Submit, Tell, Wait
 from bisector.bisect.submission import measure, once
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
@@ -26,10 +24,8 @@ from bisector.search.calibration import end_to_read
 _MOST_WITH_ONE_SEED = 3
 
 
-def measure_both(facts: Facts) -> Submit | Wait | Tell | Record | None:
+def measure_both(facts: Facts) -> Submit | Wait | Tell | None:
     """A trial of an end that is to be read (again), or what comes before it; then the line between them is told.
-
-    From readings that do not tell the ends apart yet follows how long runs are to be.
 
     Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError` for an end that could not be
     measured, :class:`bisector.core.errors.UserError` when the first that was has no value that can decide.
@@ -44,21 +40,11 @@ def measure_both(facts: Facts) -> Submit | Wait | Tell | Record | None:
     for seen in judging.same_again[:1]:
         if (tell := once(facts, f"exact on {facts.home}", Note(seen.sentence))) is not None:
             return tell
-    line = _line(facts)
+    line = judging.threshold()
     if line is None:
-        return settle_run_length(facts) or _read_again(facts)
+        return _read_again(facts)
     told = line.sentence(judging.objective)
     return once(facts, f"threshold on {facts.home}", Note(f"{facts.host}: {told}" if facts.is_shared else told))
-
-
-def _line(facts: Facts) -> Threshold | None:
-    """The line between the ends; where noise hides it, with what is known of that noise."""
-    try:
-        return facts.judging.threshold()
-    except TooNoisy as error:
-        if facts.recorded.run_length is not None:
-            error.hint = facts.recorded.run_length.hint
-        raise
 
 
 def _unread(facts: Facts) -> Submit | Wait | None:

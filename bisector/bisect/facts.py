@@ -25,7 +25,6 @@ from bisector.git.bisect import Step as Proposal
 from bisector.git.ranges import Ground, Range
 from bisector.search.noise import Earlier
 from bisector.search.readings import Facts as Readings
-from bisector.search.run_length import RunLength
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
 from bisector.store.comparison import Budget
@@ -118,7 +117,6 @@ class Recorded:
     earlier: Earlier = field(default_factory=Earlier)
     built: frozenset[str] = frozenset()
     kernel_checks: tuple[KernelCheck, ...] = ()
-    run_length: RunLength | None = None
 
     @classmethod
     def of(cls, task: Task, store: Store) -> Self:
@@ -142,7 +140,6 @@ class Recorded:
             store.earlier(),
             _built(store),
             store.kernel_checks(),
-            store.run_length(),
         )
 
     @property
@@ -300,12 +297,6 @@ class Facts:
             return {}
         under_way = ((one.id, one.submitted) for one in self.recorded.in_flight if one.id in self.in_flight)
         return {id_: one.sha for id_, one in under_way if one.work is Work.BUILD and id_ not in self.heard.cancelled}
-
-    @property
-    def has_other_runs(self) -> bool:
-        """Whether runs have another length since than this process measures with."""
-        length = self.recorded.run_length
-        return length is not None and length.is_chosen and length.runtime_s != self.task.settings.workload.runtime_s
 
     @property
     def without_builds(self) -> "Facts":

@@ -26,7 +26,6 @@ from bisector.bisect.instructions import (
     Tell,
     Wait,
 )
-from bisector.bisect.run_length import CoursesOf, courses
 from bisector.bisect.step import step
 from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
 from bisector.config import Settings
@@ -234,8 +233,6 @@ class Bisection:
         match question:
             case Installed():
                 return self.executor.compilers()
-            case CoursesOf():
-                return courses(question, self._facts().judging, self.task.run_dir)
         return self.git.answer(question)
 
     def _tell(self, events: tuple[Event, ...], where: str = "") -> None:

@@ -40,7 +40,6 @@ from bisector.bisect.instructions import (
     WhatMatters,
 )
 from bisector.bisect.once_more import checked, once_more, unlike
-from bisector.bisect.run_length import with_other_runs
 from bisector.bisect.stop_rule import why_whole
 from bisector.bisect.submission import once
 from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, BisectorError
@@ -85,7 +84,7 @@ def _next_of_all(of_one: Callable[[Facts], Instruction], hosts: Iterable[Facts])
 
 
 def _next_of_one(facts: Facts) -> Instruction:
-    found = with_other_runs(facts) or worn_out(facts) or next(_begun(facts), None) or _AIMS[facts.task.aim](facts)
+    found = worn_out(facts) or next(_begun(facts), None) or _AIMS[facts.task.aim](facts)
     found = in_time(facts, found)
     if isinstance(found, Submit):
         # A host that measures several at a time is not to be given the same twice.

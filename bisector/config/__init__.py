@@ -275,7 +275,6 @@ class WorkloadSettings:
     kind: str
     own: Mapping[str, Mapping[str, Any]]
     full_runs: bool
-    choose_runtime: bool = False
 
     @property
     def workload(self) -> Workload:
@@ -423,25 +422,6 @@ class Settings:
         disks = self.storage.disks
         moved = {name: replace(disks[name], path=path) for name, path in paths.items() if name in disks}
         return replace(self, storage=replace(self.storage, disks={**disks, **moved})) if moved else self
-
-    def lasting(self, runtime_s: float) -> "Settings":
-        """The same with runs of a length that is chosen for good, and with deadlines that leave as much room for them.
-
-        Raises :class:`RuntimeError` for a workload whose length nobody can choose.
-        """
-        storage, workload, phases = self.storage, self.workload, self.storage.stack.phases
-        if (own := workload.workload.lasting(workload.values, runtime_s)) is None:
-            raise RuntimeError(f"runs of {workload.text} cannot be made longer or shorter")
-        longer = max(1.0, runtime_s / workload.runtime_s)
-        fill_deadline_s = storage.fill_deadline_s * longer
-        fills_s = fill_deadline_s - storage.fill_deadline_s if any(phase.fills for phase in phases) else 0.0
-        more_s = len(phases) * workload.runtime_s * (longer - 1) + fills_s
-        return replace(
-            self,
-            machine=replace(self.machine, trial_deadline_s=self.machine.trial_deadline_s + more_s),
-            storage=replace(storage, fill_deadline_s=fill_deadline_s),
-            workload=replace(workload, own={**workload.own, workload.kind: own}, choose_runtime=False),
-        )
 
     def alone(self, disk: str) -> Setup:
         """The same with nothing but the file system on one of the disks: what a baseline is measured on."""

@@ -246,9 +246,6 @@ _OF_STORAGE: tuple[Option, ...] = (
 _LAST: tuple[Option, ...] = (
     Option("workload.full_runs", "workload.full_runs", kinds.boolean(), False,
            "never stop a run early", flag="--full-runs", const="true"),
-    Option("workload.choose_runtime", "workload.choose_runtime", kinds.boolean(), True,
-           "where the ends lie close, choose the length of runs by the noise that their first readings show; false in "
-           "the profile article, and for whoever gives workload.runtime", False, before=False),
     Option("contention.max_other_cores", "contention.max_other_cores", kinds.optional(kinds.number(0), AUTO,
            "an eighth of the host's, at least 0.5"), AUTO, "other load in cores above which a run is weak evidence"),
     Option("contention.max_steal_share", "contention.max_steal_share", kinds.number(0), 0.1,

@@ -37,7 +37,7 @@ from bisector.storage.stack import Stack
 from bisector.workload.workloads import WORKLOADS
 
 CONFIG_FILE = "bisector.toml"
-_CLOCK, _RUNTIME, _CHOOSE_RUNTIME = "machine.clock", "workload.runtime", "workload.choose_runtime"
+_CLOCK = "machine.clock"
 _STACK, _HOST, _TREE = FOLLOWING = "the stack", "this host", "the oldest tree"  # what values follow from
 # What :func:`bisector.config.following.resolved` makes other settings follow from.
 _LEADING = (
@@ -139,8 +139,6 @@ def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Ef
         if key not in known:
             refuse_key(key, one.origin)
     _choose_workload(given)
-    if _RUNTIME in given:  # which is what a person wants
-        given.setdefault(_CHOOSE_RUNTIME, Given(False, given[_RUNTIME].origin))
     profile = given.get("profile", Given("quick", "profile quick"))
     given["profile"] = profile
     name = _parse(known["profile"], profile)
@@ -342,9 +340,7 @@ def usual(settings: Settings) -> dict[str, object]:
     except UserError:  # of a job file that names no metric: one was given, and nobody asked the file
         by_workload = Objective()
     objective = {"bisect.metric": by_workload.metric, "bisect.over": by_workload.over}
-    usually = written_values(followed) | own | objective
-    given = written_values(settings)[_RUNTIME] != usually[_RUNTIME]
-    return usually | ({_CHOOSE_RUNTIME: False} if given else {})
+    return written_values(followed) | own | objective
 
 
 def changed(settings: Settings) -> dict[str, object]:

@@ -83,9 +83,6 @@ class Forecast(Record, frozen=True, kw_only=True):
         str | None, "what this clock does not show, or what counted time would do; `null` if there is nothing to say"
     ] = None
     reach: Annotated[Reach | None, "what is reached within `--budget`; `null` without it"] = None
-    may_choose_runtime: Annotated[
-        bool, "whether the length of runs may be chosen anew, by the noise of the ends' readings, where these lie close"
-    ] = False
     shared: Annotated[Shared | None, "what several hosts gain; `null` without `--hosts`"] = None
     guests: Annotated[int, "how many guests measure at the same time"] = 1
 
@@ -159,15 +156,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         clock_note=asked.settings.machine.time.note(could_count=asked.could_count) or None,
         reach=reach,
         shared=shared,
-        may_choose_runtime=_may_choose_runtime(asked),
     )
-
-
-def _may_choose_runtime(asked: Asked) -> bool:
-    """As the search does it: by noise of the host's clock, in a rate that fio logs."""
-    settings = asked.settings
-    is_told = settings.bisect.objective.definition.live and not settings.machine.is_counted
-    return is_told and bool(settings.workload.runtime_s) and settings.workload.choose_runtime
 
 
 def apart(factor: float) -> str:

@@ -49,11 +49,6 @@ def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
     yield "before runs", before, _role(one.setup_s)
     yield "the files", one.files, Role.PLAIN
     yield "the runs", f"{units.duration(one.runs_s.value)} ({one.runs_s.source})", _role(one.runs_s)
-    if one.may_choose_runtime:
-        chosen = (
-            "where the ends lie close, the noise of their first readings may choose another one (not with --runtime)"
-        )
-        yield "their length", chosen, Role.PLAIN
     if one.early_new_s.value < one.runs_s.value:
         early = f"{units.duration(one.early_old_s.value)} on the old side, {units.duration(one.early_new_s.value)}"
         yield "stopped early", f"{early} on the new one ({one.early_new_s.source})", _role(one.early_new_s)

@@ -195,8 +195,6 @@ def _answer(report: Report) -> Iterator[Block]:
         yield Paragraph(terms_sentence(report))
     if said := clock_sentence(report):
         yield Paragraph(said)
-    if view.run_length is not None:
-        yield Paragraph(f"On the length of runs: {view.run_length.sentence}.")
     if view.seen_again:
         yield Paragraph(f"Seen again {view.seen_again}.")
 

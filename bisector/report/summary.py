@@ -197,12 +197,6 @@ def _controls(view: BisectionView, width: int) -> list[Line]:
     return [*lines, *_labelled("doubts", _listed(failed), width, Role.WEAK)]
 
 
-def _run_length(view: BisectionView, width: int) -> list[Line]:
-    """How long runs are, and by what noise."""
-    said = [] if view.run_length is None else _sentences(view.run_length.sentence, width)
-    return _labelled("run length", said, width)
-
-
 def _budget(view: BisectionView, width: int) -> list[Line]:
     """How much of the time that a person gave is spent."""
     if view.budget is None:
@@ -231,7 +225,6 @@ _CIRCUMSTANCES = (
     _origin,
     _infra,
     _controls,
-    _run_length,
     _budget,
     _directory,
 )

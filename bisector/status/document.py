@@ -13,7 +13,6 @@ from bisector.core.json_document import SCHEMA, DecidingMetric, NamedCommit, Rec
 from bisector.core.subject import Kernel, Kind, Relevance, Setup
 from bisector.core.trial import Artifact, Control, DiskQueue, Era, Fault, Fill, Origin, Stage, Taken
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
-from bisector.search.run_length import RunLength
 from bisector.status.host_clock import Factor
 from bisector.status.view import (
     EffectView,
@@ -263,9 +262,6 @@ class Status(Record, frozen=True, kw_only=True):
         ByHostsClock | None, "the answer by the host's clock, too; `null` without one, or where nobody asked for it"
     ] = None
     budget: Annotated[Budget | None, "for how long it may be measured; `null` if for as long as it takes"] = None
-    run_length: Annotated[
-        RunLength | None, "how long runs are, and by what noise; `null` until the ends' readings have shown it"
-    ] = None
     started_at: Annotated[str, "time"]
     ended_at: Annotated[str | None, "time; `null` while it can go on"]
     run_dir: Annotated[str, "path of the run directory"]

@@ -65,7 +65,6 @@ def status(view: BisectionView) -> Status:
         controls=view.controls,
         host_clock=_host_clock(view.host_clock) if view.host_clock is not None else None,
         budget=Budget(**asdict(view.budget)) if view.budget is not None else None,
-        run_length=view.run_length,
         started_at=view.started_at,
         ended_at=view.ended_at,
         run_dir=view.run_dir,

@@ -130,7 +130,6 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         ),
         clock=None if by_others else settings.machine.time,
         host_clock=clock,
-        run_length=store.run_length(),
     )
 
 

@@ -12,7 +12,6 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.trial import Control, Taken, Timings, Trial
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
-from bisector.search.run_length import RunLength
 from bisector.status.host_clock import Factor, HostClock
 
 
@@ -215,7 +214,6 @@ class BisectionView:
     host_thresholds: tuple[HostThreshold, ...] = ()
     clock: GuestTime | None = None
     host_clock: HostClock | None = None
-    run_length: RunLength | None = None
 
     @property
     def taken_over(self) -> int:

@@ -17,7 +17,6 @@ from bisector.core.subject import Compiler, Mattering, NotChanged
 from bisector.core.trial import Control, Trial
 from bisector.host.detached import boot_id
 from bisector.search.noise import Earlier
-from bisector.search.run_length import RunLength
 from bisector.store.comparison import Block, Budget, Place
 from bisector.store.database import Database
 from bisector.store.rows import InfraFaultRow, StateRow, Value, columns
@@ -145,7 +144,6 @@ Fact = (
     | Earlier
     | Mattering
     | NotChanged
-    | RunLength
     | Skip
     | StateRow
 )
@@ -257,7 +255,6 @@ _WRITERS: dict[type[Fact], Callable[[Database, Any], int]] = {
     Earlier: _row("earlier"),
     Mattering: _add_mattering,
     NotChanged: _row("not_changed"),
-    RunLength: _row_now("run_lengths"),
     Skip: _row_now("skips"),
     StateRow: lambda database, state: database.insert("states", {**_since_boot(), **columns(state)}),
 }

@@ -117,13 +117,12 @@ def fingerprint(settings: Settings) -> str:
 def compared(settings: Settings) -> Mapping[str, object]:
     """The settings that have to be equal for trials to be alike.
 
-    Not those of mail and notices, nor the paths of input files, nor further disks that the stack does not use, nor
-    whether the length of runs may be chosen.
+    Not those of mail and notices, nor the paths of input files, nor further disks that the stack does not use.
     """
     of_workload = (f"workload.own.{settings.workload.kind}.{one}" for one in settings.workload.input_fields)
     files = {*_KERNEL_FILES, *of_workload}
     written = options.written_values(settings)
-    left_out = ("mail.", "notify.", "workload.choose_runtime", *unused(written, settings.storage.used_disks))
+    left_out = ("mail.", "notify.", *unused(written, settings.storage.used_disks))
     looked_at = (one.key for one in options.rows_for(settings) if one.field not in files)
     return {key: written[key] for key in looked_at if not key.startswith(left_out)}
 

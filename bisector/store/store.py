@@ -18,7 +18,6 @@ from bisector.core.trial import Artifact, Control, Era, Fault, Origin, Taken, Ti
 from bisector.core.verdict import State
 from bisector.host.files import write_whole
 from bisector.search.noise import Earlier
-from bisector.search.run_length import RunLength
 from bisector.storage.dmcache import counted
 from bisector.storage.stack import stack_of
 from bisector.store import comparison, submissions, times
@@ -108,7 +107,7 @@ class Store:
         self.close()
 
     def bisection(self) -> BisectionRow:
-        """What was asked for, with runs of the length that was chosen since.
+        """What was asked for.
 
         The skips are those of the start, then those that were added.
         """
@@ -117,8 +116,6 @@ class Store:
             added = self.database.select("skips", "id") if self.database.has("skips") else []
         skips = tuple(dict.fromkeys((*asked.skips, *(row["sha"] for row in added))))
         settings = with_inputs(asked.settings, found_input, self.database.path.parent)
-        if (length := self.run_length()) is not None and length.is_chosen:
-            settings = options.to_json(options.from_json(settings).lasting(length.runtime_s))
         return replace(asked, settings=settings, skips=skips)
 
     def add(self, *facts: Fact) -> int:
@@ -228,11 +225,6 @@ class Store:
         known = sorted((*self.trials(), *self.baselines()), key=itemgetter(0))
         return tuple(plan.placed(n, places[n], trial) for n, trial in known if n in places)
 
-    def run_length(self) -> RunLength | None:
-        """How long runs are, once the ends have shown how long they should be."""
-        rows = self.database.select("run_lengths", "id") if self.database.has("run_lengths") else []
-        return build(RunLength, rows[-1]) if rows else None
-
     def processes(self) -> dict[int, tuple[int, int]]:
         """By which process each trial was submitted, and by which its end was recorded; 0 where that is not known."""
         return submissions.processes(self.database)
@@ -248,8 +240,7 @@ class Store:
     def trials(self) -> tuple[Numbered, ...]:
         """Every trial on the setup that is searched with its number, equal to what was added, as of one moment.
 
-        The same tuple until that changes. Where the length of runs was chosen, those of another length are none: what
-        they measured is something else.
+        The same tuple until that changes.
         """
         return self._of_this_moment()[0]
 
@@ -265,18 +256,12 @@ class Store:
     def _of_this_moment(self) -> tuple[tuple[Numbered, ...], tuple[Numbered, ...]]:
         moment = self.database.moment
         if moment != self._trials_at:
-            known = self._of_this_length(self._read_trials())
+            known = self._read_trials()
             searched = (self.setup, Setup())
             self._trials = tuple(one for one in known if one[1].setup in searched)
             self._baselines = tuple(one for one in known if one[1].setup not in searched)
             self._trials_at = moment
         return self._trials, self._baselines
-
-    def _of_this_length(self, trials: tuple[Numbered, ...]) -> tuple[Numbered, ...]:
-        length = self.run_length()
-        if length is None or not length.is_chosen:
-            return trials
-        return tuple(one for one in trials if (one[1].runtime_s or length.before_s) == length.runtime_s)
 
     def _read_trials(self) -> tuple[Numbered, ...]:
         with self.database.snapshot():

@@ -259,10 +259,6 @@ class Workload(ABC):
         """How long one run is asked to last; 0 where nobody knows beforehand."""
         return 0.0
 
-    def lasting(self, own: Own, runtime_s: float) -> Own | None:
-        """Its settings with runs of another length; None where nothing but a person says how long they are."""
-        return None
-
     def label(self, own: Own) -> str:
         """What tells it from the same workload with other input: the names of its files."""
         return ",".join(path.name for path in self.inputs(own).values())

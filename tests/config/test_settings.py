@@ -326,34 +326,3 @@ def test_what_a_layer_counts_needs_that_layer() -> None:
     assert "layers that do: lvmcache" in (caught.value.hint or "")
     with pytest.raises(UserError, match=r"no layer of the stack raid1\(ssd,hdd\)\+xfs counts cache\.dirty_blocks"):
         load("raid1(ssd,hdd)+xfs", "cache.dirty_blocks")
-
-
-@pytest.mark.parametrize(
-    ("given", "may_be_chosen"),
-    [
-        ({}, True),
-        ({"workload.runtime": "40s"}, False),
-        ({"workload.runtime": "40s", "workload.choose_runtime": "true"}, True),
-        ({"profile": "article"}, False),
-        ({"workload.choose_runtime": "false"}, False),
-    ],
-)
-def test_the_length_of_runs_is_chosen_unless_somebody_says_it(given: dict[str, str], may_be_chosen: bool) -> None:
-    settings = options.load(given, directory=Path("/")).settings
-    assert settings.workload.choose_runtime is may_be_chosen
-    assert options.from_json(options.to_json(settings)) == settings
-
-
-def test_runs_of_another_length_have_as_much_room() -> None:
-    usual = options.load(directory=Path("/")).settings
-    longer, shorter = usual.lasting(160.0), usual.lasting(10.0)
-    given = options.load({"workload.runtime": "160s"}, directory=Path("/")).settings
-    for settings, runtime_s in ((longer, 160), (shorter, 10)):
-        assert settings.workload.values == {**usual.workload.values, "runtime_s": runtime_s}
-        assert not settings.workload.choose_runtime
-    assert longer.machine.trial_deadline_s >= given.machine.trial_deadline_s
-    assert longer.storage.fill_deadline_s >= given.storage.fill_deadline_s
-    assert (shorter.machine, shorter.storage) == (usual.machine, usual.storage)
-    timeless = options.load({"workload.kind": "gitgrep"}, directory=Path("/")).settings
-    with pytest.raises(RuntimeError, match="longer or shorter"):
-        timeless.lasting(10.0)

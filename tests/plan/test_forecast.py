@@ -526,19 +526,3 @@ def test_the_hosts_of_a_fleet_are_counted(place: Place) -> None:
 
 def test_git_tries_one_commit_at_a_time_on_several_hosts_as_well(place: Place) -> None:
     assert place.json("--hosts", "3", "--strategy", "git")["shared"] is None
-
-
-@pytest.mark.parametrize(
-    ("words", "may_be_chosen"),
-    [
-        (("--stack", "ram+ext4"), True),
-        (("--stack", "ram+ext4", "--runtime", "40s"), False),
-        (("--stack", "ram+ext4", "--metric", "read.clat.mean"), False),
-        (COUNTED, False),
-    ],
-)
-def test_it_is_said_where_the_length_of_runs_may_be_chosen(
-    place: Place, words: tuple[str, ...], may_be_chosen: bool
-) -> None:
-    assert place.json(*words, *FEW)["may_choose_runtime"] is may_be_chosen
-    assert ("their length where the ends lie close" in place.plan(*words, *FEW)) is may_be_chosen

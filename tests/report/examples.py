@@ -10,7 +10,6 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Timings
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
-from bisector.search.run_length import RunLength
 from bisector.status.host_clock import Factor, HostClock
 from bisector.status.view import (
     BeliefView,
@@ -138,8 +137,7 @@ BELIEF = BeliefView(
 
 def believed() -> BisectionView:
     whole = view(BROKEN, FIXED, MIDDLE, CULPRIT, REVERTED)
-    length = RunLength(1, 40.0, 40.0, 40.0, 0.012, 0.034, 0.05, 30, 30, 2940.0, 2940.0)
-    return replace(whole, strategy=Strategy.BAYES, belief=BELIEF, run_length=length)
+    return replace(whole, strategy=Strategy.BAYES, belief=BELIEF)
 
 
 def no_change() -> BisectionView:

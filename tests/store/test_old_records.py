@@ -19,7 +19,6 @@ from bisector.core.subject import Cell, Compiler, Kind, Setup
 from bisector.core.trial import Control, Fault, FaultKind, Fill, Stage, Trial
 from bisector.core.verdict import State
 from bisector.search.noise import Earlier
-from bisector.search.run_length import RunLength
 from bisector.storage.filling import FILLED
 from bisector.store import schema
 from bisector.store.comparison import Budget, Place
@@ -297,14 +296,3 @@ def test_a_record_that_version_24_wrote_means_what_it_meant(tmp_path: Path, read
             id_ = store.add(Submitted(Work.TRIAL, "f" * 40, 9, "box"))
             store.add(Ended(id_, Ending.DONE))
             assert 600.0 <= store.spent_s() < 660.0
-
-
-@pytest.mark.parametrize("readonly", [True, False])
-def test_a_record_that_version_27_wrote_has_runs_as_long_as_it_asked_for(tmp_path: Path, readonly: bool) -> None:
-    """Nobody chose how long its runs were; where somebody does, what it measured lasted as it was asked."""
-    with Store.open(written_by(27, tmp_path), readonly=readonly) as store:
-        assert (len(store.trials()), store.run_length()) == (6, None)
-        if not readonly:
-            store.add(RunLength(5, 160.0, 40.0, 160.0, 0.04, 0.0, 0.05, 60, 20, 9e4, 5e4))
-            n = store.add_trial(replace(examples.measured(9), runtime_s=160.0))
-            assert [one for one, _ in store.trials()] == [n]

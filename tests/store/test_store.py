@@ -17,7 +17,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bisector.config import options
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import JobFigures, Run
 from bisector.core.subject import Compiler, Kind, Mattering, NotChanged, Relevance
@@ -25,7 +24,6 @@ from bisector.core.trial import Control, Fault, FaultKind, Stage, Taken, Trial
 from bisector.core.verdict import State
 from bisector.mail.outbox import Mail, Mails, Outcome
 from bisector.search.noise import Earlier
-from bisector.search.run_length import RunLength
 from bisector.store import schema
 from bisector.store.database import DATABASE
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, InFlight, NumberedTrial, Submitted, Work
@@ -57,45 +55,6 @@ def test_commits_that_a_person_gives_up_on_later_are_skips_like_those_of_the_sta
     store.add_skips(("d" * 40, "e" * 40))
     store.add_skips(("d" * 40,))
     assert store.bisection() == replace(asked, skips=(*asked.skips, "d" * 40, "e" * 40))
-
-
-KEPT = RunLength(9, 40.0, 40.0, 40.0, 0.03, 0.05, 0.05, 24, 24, None, None)
-CHOSEN = replace(KEPT, since=3, runtime_s=160.0, best_s=160.0, pairs=None, best_pairs=8, best_left_s=5e3)
-
-
-@pytest.fixture
-def measuring(tmp_path: Path) -> Iterator[Store]:
-    """With the settings that hold where nobody gives any, by which runs last 40 s."""
-    asked = replace(examples.bisection(), settings=options.to_json(options.load(directory=Path("/")).settings))
-    with Store.create(tmp_path / DATABASE, asked) as opened:
-        yield opened
-
-
-def test_where_another_length_of_runs_was_chosen_the_settings_have_it_and_trials_of_another_one_are_none(
-    measuring: Store,
-) -> None:
-    before = options.from_json(measuring.bisection().settings)
-    made = examples.measured(9)
-    of_lengths = {n: replace(made, runtime_s=s) for n, s in enumerate((0.0, 40.0, 160.0, 40.0, 160.0), 1)}
-    measuring.add_trials(tuple(of_lengths.values())[:2])
-    assert len(measuring.trials()) == 2
-    measuring.add(CHOSEN)
-    measuring.add_trials(tuple(of_lengths.values())[2:])  # one of them was under way when it was chosen
-    assert measuring.run_length() == CHOSEN
-    assert measuring.trials() == tuple((n, of_lengths[n]) for n in (3, 5))
-    assert measuring.next_n == 6
-    assert len(measuring.artifacts()) == 5 * len(made.artifacts)
-    now = options.from_json(measuring.bisection().settings)
-    assert now == before.lasting(160.0)
-    assert (now.workload.runtime_s, now.workload.choose_runtime) == (160.0, False)
-
-
-def test_where_the_length_of_runs_stays_all_trials_count(measuring: Store) -> None:
-    measuring.add_trials((examples.measured(9), replace(examples.measured(9), runtime_s=40.0)))
-    settings = measuring.bisection().settings
-    measuring.add(KEPT)
-    assert (measuring.run_length(), len(measuring.trials())) == (KEPT, 2)
-    assert measuring.bisection().settings == settings
 
 
 def test_trials_come_back_in_order_of_measuring(store: Store) -> None:

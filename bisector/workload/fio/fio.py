@@ -60,10 +60,6 @@ class Fio(Workload):
         """As the job file is told."""
         return float(own["runtime_s"])
 
-    def lasting(self, own: Own, runtime_s: float) -> Own:
-        """In whole seconds, as fio has it."""
-        return {**own, "runtime_s": round(runtime_s)}
-
     def deciding(self, own: Own) -> Deciding:
         """What a comment of the job file names; without one, and without a file, the usual metric."""
         job: Path = own["job"]
