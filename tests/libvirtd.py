@@ -7,10 +7,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,13 +18,10 @@ from bisector.core.deadline import Deadline
 # As in bisector.vm: else it logs to standard error, whoever loads it first.
 os.environ.setdefault("LIBVIRT_LOG_OUTPUTS", "4:file:/dev/null")
 
-import libvirt
 
 # Its state is in directories that are fixed when it is compiled. In a mount namespace of its own (unshare(1)) they are
 # empty ones, so that it neither meets nor leaves anything; what it learns about QEMU (seconds) goes there, too.
 _STATE = ("/run/libvirt", "/var/lib/libvirt", "/var/cache/libvirt", "/var/log/libvirt", "/etc/libvirt")
-
-VOLUME_BYTES = 128 << 20
 
 # Its children are adopted and reaped by this parent: QEMU daemonizes itself, and libvirtd waits until the process
 # is gone; the first process of a container may reap what it inherits late, or never (prctl(2), PR_SET_CHILD_SUBREAPER).
@@ -63,30 +59,6 @@ def libvirtd(hidden: Sequence[Path] = ()) -> Iterator[str]:
             finally:
                 process.terminate()
                 process.wait(20)
-
-
-@contextmanager
-def pool(uri: str, directory: Path, volumes: Mapping[str, str]) -> Iterator[None]:
-    """A storage pool ``tests`` in a directory, with volumes of :data:`VOLUME_BYTES` by name and format."""
-    connection: Any = libvirt.open(uri)
-    try:
-        try:
-            made = connection.storagePoolCreateXML(
-                f"<pool type='dir'><name>tests</name><target><path>{directory}</path></target></pool>"
-            )
-        except libvirt.libvirtError as error:
-            if error.get_error_code() == libvirt.VIR_ERR_NO_SUPPORT:
-                pytest.skip("libvirt's storage driver is not installed")
-            raise
-        for name, form in volumes.items():
-            made.createXML(
-                f"<volume><name>{name}</name><capacity>{VOLUME_BYTES}</capacity>"
-                f"<target><format type='{form}'/></target></volume>"
-            )
-        yield
-        made.destroy()
-    finally:
-        connection.close()
 
 
 def _script(root: Path, hidden: Sequence[Path]) -> str:

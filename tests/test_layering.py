@@ -43,8 +43,8 @@ OWNERS = {
     "subprocess": {"bisector.host.process"},
     "git": {"bisector.git.command"},
     # Its objects are of several kinds that refer to each other, and each is watched in its own way: the connection, the
-    # domain, the volume.
-    "libvirt": {"bisector.vm.hypervisor", "bisector.vm.domain", "bisector.vm.volume"},
+    # domain.
+    "libvirt": {"bisector.vm.hypervisor", "bisector.vm.domain"},
     "cryptography": {"bisector.fleet.authority"},
     "dask": {"bisector.executor.cluster.dask_settings"},
     # Both ends of the connection, what goes between them, and who may connect.

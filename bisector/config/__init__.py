@@ -65,13 +65,13 @@ GUEST_FRAGMENT = "vm"
 COUNTED_FRAGMENT = "counted"
 # How a tree tells that its null_blk can keep data; where one does not, the disks are on brd.
 KEEPS_DATA = Since("v4.14", "drivers/block", "memory_backed")
-# Of a block device or a volume the guest gets all but this much at either end; bisector.vm.test_disk gives the reason.
+# Of a block device the guest gets all but this much at either end; bisector.host.disks gives the reason.
 # It covers what tells a disk's content: the last of ZFS' labels and btrfs' first superblock end within it.
 DISK_MARGIN_BYTES = 1 << 20
 
 
 def usable_bytes(disk_bytes: int) -> int:
-    """What of a block device or volume is the guest's, in whole MiB; 0 or less for one without room."""
+    """What of a block device is the guest's, in whole MiB; 0 or less for one without room."""
     return (disk_bytes - 2 * DISK_MARGIN_BYTES) // DISK_MARGIN_BYTES * DISK_MARGIN_BYTES
 
 
@@ -176,8 +176,8 @@ class MachineSettings:
 class DiskSettings:
     """One virtual disk.
 
-    ``path`` is a directory (a sparse file is made in it), a block device, or ``pool/volume`` of
-    libvirt written ``volume:POOL/NAME``; None means the run directory. Limits of 0 are no limit.
+    ``path`` is a directory (a sparse file is made in it) or a block device; None means the run directory. Limits of 0
+    are no limit.
     ``latency_s`` is added to each request. ``guest`` is what the guest has of it.
     """
 
@@ -187,11 +187,6 @@ class DiskSettings:
     bytes_per_s_limit: int
     latency_s: float = 0.0
     guest: GuestDisk = field(default_factory=GuestDisk)
-
-    @property
-    def is_volume(self) -> bool:
-        """Whether libvirt keeps it."""
-        return self.path is not None and self.path.startswith("volume:")
 
     def memory(self, number: int) -> MemoryDisk:
         """What the guest makes in its memory, where the disk is the guest's own, the one with this number."""

@@ -115,7 +115,7 @@ def _confirmed_by_another_clock(settings: Settings) -> Iterator[Problem]:
 
 def _can_be_looked_at(settings: Settings) -> Iterator[Problem]:
     """Paths that this user cannot even look at, or that are too long, are no bug of whoever looks at them later."""
-    disks = {f"storage.{name}.path": one for name, one in settings.storage.used_disks.items() if not one.is_volume}
+    disks = {f"storage.{name}.path": one for name, one in settings.storage.used_disks.items()}
     paths = [*_files(settings), *((key, disk.path) for key, disk in disks.items())]
     for key, path in [*paths, *(("kernel.fragments", one) for one in settings.kernel.fragments if "/" in one)]:
         try:
@@ -163,10 +163,6 @@ def _disks_exist(settings: Settings) -> Iterator[Problem]:
             if disk.path is not None:
                 sentence = f"a disk on {disk.guest.bus} is in the guest's memory, and has no place on the host"
                 yield Problem((key, f"storage.{name}.bus"), sentence, "leave out one of the two")
-        elif disk.is_volume:
-            if settings.machine.connect == EMBEDDED:
-                sentence = "a volume needs a libvirt daemon, the embedded driver knows no pools"
-                yield Problem((key, "machine.connect"), sentence, "--connect qemu:///system, or give a path")
         elif disk.path and not Path(disk.path).exists():
             yield Problem((key,), "there is no such directory or block device")
         elif disk.path and not (Path(disk.path).is_dir() or Path(disk.path).is_block_device()):
@@ -183,10 +179,7 @@ def _latencies_can_be(settings: Settings) -> Iterator[Problem]:
     for name, disk in settings.storage.used_disks.items():
         if disk.guest.bus is Bus.NULL_BLK:
             continue
-        if disk.latency_s and disk.is_volume:
-            sentence = "a volume is libvirt's alone, and what adds a latency needs a path"
-            yield Problem((f"storage.{name}.latency", f"storage.{name}.path"), sentence)
-        elif abs(disk.latency_s - round(disk.latency_s, 3)) > _ROUNDING_S:
+        if abs(disk.latency_s - round(disk.latency_s, 3)) > _ROUNDING_S:
             yield Problem((f"storage.{name}.latency",), "a latency is in whole milliseconds")
 
 
@@ -202,8 +195,8 @@ def _ram_disks_are_alike(settings: Settings) -> Iterator[Problem]:
 
 def _identity(disk: DiskSettings) -> object:
     """What two names of one disk have in common; None for a directory, where each makes its own file."""
-    if disk.path is None or disk.is_volume:
-        return disk.path
+    if disk.path is None:
+        return None
     return Path(disk.path).stat().st_rdev if Path(disk.path).is_block_device() else None
 
 
@@ -411,11 +404,9 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
 
 
 def disk_bytes(disk: DiskSettings) -> int | None:
-    """The size that the guest will see; None when only libvirt knows it (a volume), or nobody yet."""
+    """The size that the guest will see; None when nobody knows it yet."""
     if disk.path is None:
         return disk.size_bytes
-    if disk.is_volume:
-        return None
     path = Path(disk.path)
     if not path.is_block_device():
         return disk.size_bytes

@@ -47,9 +47,7 @@ def rows_of(name: str) -> tuple[Option, ...]:
     disk = DISKS.get(name, FURTHER)
     key, field, title = f"{_TABLE}.{name}.", f"{_TABLE}.disks.{name}.", disk.title
     place = kinds.optional(kinds.disk(), "", "a file in the run directory")
-    where = (
-        f"{title}: directory, or block device to be overwritten; or volume:POOL/NAME; a directory gets a sparse file"
-    )
+    where = f"{title}: directory, or block device to be overwritten; a directory gets a sparse file"
     flag, metavar = (f"--{name}", "PATH") if name in DISKS else ("", "")
     number = kinds.optional(kinds.integer(0), *_UNCHANGED)
     guest, memory_ms = f"{field}guest.", disk.memory_latency_s * 1e3

@@ -240,8 +240,8 @@ _OF_STORAGE: tuple[Option, ...] = (
            "when the run that fills a cache ends in a search: short is once the cache is settled, if the ends measure "
            "the same that way; auto is the same if it pays; whole is after its whole length", before="whole"),
     Option("storage.overwrite", "storage.overwrite", kinds.words('["WD-WX11A1234567"]'), (),
-           "block devices and volumes that may be overwritten although they are not blank, by serial number or by "
-           "the name that a refusal shows", flag="--overwrite", metavar="SERIAL", repeat=True),
+           "block devices that may be overwritten, by serial number or by the name that a refusal shows",
+           flag="--overwrite", metavar="SERIAL", repeat=True),
 )
 _LAST: tuple[Option, ...] = (
     Option("workload.full_runs", "workload.full_runs", kinds.boolean(), False,

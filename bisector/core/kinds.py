@@ -254,19 +254,14 @@ def _is_there(path: Path) -> bool:
 
 
 def disk() -> Kind:
-    """Where a virtual disk lives: a directory, a block device, or ``volume:POOL/NAME``."""
+    """Where a virtual disk lives: a directory or a block device."""
 
     def read(raw: object, base: Path | None) -> str:
         if not isinstance(raw, str) or not raw.strip() or "\0" in raw:
             raise Unfit
-        if not raw.startswith("volume:"):
-            return str(absolute(raw, base))
-        pool, _, name = raw.removeprefix("volume:").partition("/")
-        if not pool or not name:
-            raise Unfit
-        return raw
+        return str(absolute(raw, base))
 
-    return Kind("a directory, a block device or volume:POOL/NAME", read, str)
+    return Kind("a directory or a block device", read, str)
 
 
 def names_or_paths() -> Kind:

@@ -6,7 +6,7 @@ and the disks under test, are looked at here, since they follow from all setting
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -19,6 +19,7 @@ from bisector.core.units import size
 from bisector.executor.local import end_leftovers, kept_kernels, kernel_builder
 from bisector.git import probes as history
 from bisector.host import files, load
+from bisector.host.disks import BlockDevice
 from bisector.host.files import disk_room_bytes, nearest, remove_abandoned, scratch
 from bisector.host.packages import merged
 from bisector.host.process import run_here
@@ -27,10 +28,7 @@ from bisector.kernel import toolchain
 from bisector.mail.smtp import server_finding
 from bisector.storage.disks import DISKS
 from bisector.vm import probes as machine
-from bisector.vm.block_device import BlockDevice
 from bisector.vm.disks import check_nbdkit, existing
-from bisector.vm.hypervisor import open_hypervisor
-from bisector.vm.test_disk import ExistingDisk
 
 # Measured on Linux 6.1 with the fragments of this tree: 1.5 GiB of sources, 0.2 GiB of build; a
 # distribution's configuration builds to 10 GiB and more, which `kernel.base_config` brings.
@@ -152,7 +150,7 @@ def _disks(asked: Asked) -> Iterator[Finding]:
     storage = asked.settings.storage
     for name in storage.used_disks:
         try:
-            yield Finding(f"{name} disk", Grade.OK, _check_disk(asked.settings, name, asked.scratch))
+            yield Finding(f"{name} disk", Grade.OK, _check_disk(asked.settings, name))
         except UserError as error:
             yield refusal(f"{name} disk", error)
     for name in storage.disks:
@@ -327,7 +325,7 @@ def _by_file_system(needed: list[tuple[Path, int]]) -> dict[Path, int]:
     return total
 
 
-def _check_disk(settings: Settings, name: str, scratch: Path) -> str:
+def _check_disk(settings: Settings, name: str) -> str:
     """What one of the stack's disks is made of; raises :class:`UserError` when it cannot be used.
 
     One that is there already is overwritten in every trial: it must be whole, empty and used by nobody else, not
@@ -341,20 +339,15 @@ def _check_disk(settings: Settings, name: str, scratch: Path) -> str:
     if chosen.latency_s:
         check_nbdkit()
     with ExitStack() as stack:
-
-        def volume(pool: str, volume_name: str) -> AbstractContextManager[ExistingDisk]:
-            hypervisor = open_hypervisor(settings.machine.connect, scratch, resources.cache_home() / "libvirt")
-            return stack.enter_context(hypervisor).volume(pool, volume_name)
-
         for other in disks.values():
             if other.path is not None and Path(other.path).is_block_device():
                 with suppress(UserError):  # it has a row of its own
                     stack.enter_context(BlockDevice.claimed(Path(other.path)))
-        disk = stack.enter_context(existing(name, chosen, volume, storage.overwrite))
+        disk = stack.enter_context(existing(name, chosen, storage.overwrite))
         if disk is None:
             return f"a file of {size(chosen.size_bytes)} in {chosen.path or 'the run directory'}"
         seen = replace(chosen, path=None, size_bytes=usable_bytes(disk.size_bytes))
         with_seen = replace(storage, disks={**storage.disks, name: seen})
         if (problem := first_size_problem(replace(settings, storage=with_seen))) is not None:
             raise UserError(f"{', '.join(problem.keys)}: {problem.sentence}", problem.hint)
-        return f"{disk.name}, {size(disk.size_bytes)}, overwritten in every trial"
+        return f"{disk.path}, {size(disk.size_bytes)}, overwritten in every trial"

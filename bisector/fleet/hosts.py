@@ -117,10 +117,8 @@ _KEYS: Mapping[str, Kind] = {
     "ssh":        _matching("[USER@]HOST, as ssh takes it", _LOGIN.fullmatch),
     "port":       _port(),
     "repository": _on_host("the absolute path of a clone on that host"),
-    "ssd":        _on_host("a path on that host, such as /dev/disk/by-id/…, or volume:POOL/NAME",
-                           lambda raw: raw.startswith("volume:")),
-    "hdd":        _on_host("a path on that host, such as /dev/disk/by-id/…, or volume:POOL/NAME",
-                           lambda raw: raw.startswith("volume:")),
+    "ssd":        _on_host("a path on that host, such as /dev/disk/by-id/…"),
+    "hdd":        _on_host("a path on that host, such as /dev/disk/by-id/…"),
     "role":       kinds.choice(Role),
     "bisector":   _on_host("the absolute path of bisector on that host", lambda raw: raw == PROGRAM),
 }

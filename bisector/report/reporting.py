@@ -152,8 +152,6 @@ def _disk(chosen: DiskSettings) -> str:
     """What it is made of; how large a disk of the host's is no setting says."""
     if chosen.guest.bus.in_guest:
         what = f"{units.size(chosen.size_bytes)} of the guest's memory"
-    elif chosen.is_volume:
-        what = "a volume of libvirt"
     elif chosen.path is not None and Path(chosen.path).is_relative_to("/dev"):
         what = f"the host's {chosen.path}"
     else:

@@ -55,7 +55,7 @@ class Extent:
     """A disk, or what a layer makes, before there is a guest.
 
     ``what`` is its name in a sentence, ``keys`` are the settings that its size comes from. ``size_bytes`` is None
-    where it is not known, as of a volume of libvirt's. A device of device-mapper's ``has_partitions`` not
+    where it is not known. A device of device-mapper's ``has_partitions`` not
     (``GENHD_FL_NO_PART`` in drivers/md/dm.c).
     """
 

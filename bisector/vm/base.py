@@ -18,7 +18,6 @@ from bisector.core.subject import Kernel
 from bisector.core.trial import Era, Stage
 from bisector.vm.definition import DomainSpec
 from bisector.vm.image import GuestImage
-from bisector.vm.test_disk import ExistingDisk
 
 CONSOLE_CHUNK_BYTES = 1 << 20  # the most that is read of a console at once
 
@@ -80,10 +79,6 @@ class Hypervisor(Protocol):
 
         Raises :class:`bisector.core.errors.InfraError` when it does not say.
         """
-        ...
-
-    def volume(self, pool: str, name: str) -> AbstractContextManager[ExistingDisk]:
-        """A storage volume, ours alone meanwhile; raises :class:`bisector.core.errors.UserError`."""
         ...
 
     def start(self, spec: DomainSpec) -> Domain:

@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from bisector.config import Accelerator
-from bisector.core.errors import UserError
+from bisector.host.disks import BlockSizes
 from bisector.storage.disks import Bus
 
 MODULES_SERIAL = "modules"
@@ -55,35 +55,20 @@ class SourceKind(StrEnum):
 
     FILE = "file"
     BLOCK = "block"
-    VOLUME = "volume"
     NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True)
 class DiskSource:
-    """A file, a block device, a volume of a libvirt pool, or what an NBD server on this host gives away.
+    """A file, a block device, or what an NBD server on this host serves.
 
-    ``name`` is a path, the volume's name, or the path of the server's socket.
-
-    ``number`` is the device number (``st_rdev``) of the block device that was claimed.
+    ``name`` is a path, or that of the server's socket. ``number`` is the device number (``st_rdev``) of the block
+    device that was claimed.
     """
 
     kind: SourceKind
     name: str
-    pool: str = ""
     number: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "DiskSource":
-        """The source that ``volume:POOL/NAME`` or a path names; raises :class:`UserError` when it is neither."""
-        if text.startswith("volume:"):
-            pool, slash, name = text.removeprefix("volume:").partition("/")
-            if not (pool and slash and name):
-                raise UserError(f"{text!r} names no libvirt volume", "write it as volume:POOL/NAME")
-            return cls(SourceKind.VOLUME, name, pool)
-        if not text.startswith("/"):
-            raise UserError(f"{text!r} is not an absolute path", "give the disk as /dev/… or a full path")
-        return cls(SourceKind.BLOCK if Path(text).is_block_device() else SourceKind.FILE, text)
 
     @property
     def was_replaced(self) -> bool:
@@ -103,18 +88,8 @@ class DiskSource:
                 return {"file": self.name}
             case SourceKind.BLOCK:
                 return {"dev": self.name}
-            case SourceKind.VOLUME:
-                return {"pool": self.pool, "volume": self.name}
             case SourceKind.NETWORK:
                 return {"protocol": "nbd"}
-
-
-@dataclass(frozen=True, slots=True)
-class BlockSizes:
-    """The smallest unit that a disk addresses, and the one that it writes without reading it first, in bytes."""
-
-    logical: int
-    physical: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,13 +20,11 @@ from bisector.config import DiskSettings, StorageSettings
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
+from bisector.host.disks import BlockDevice, BlockSizes, UsedDisks, block_sizes, disk_name
 from bisector.host.files import direct_io, scratch
 from bisector.host.packages import not_installed
 from bisector.storage.disks import Bus
-from bisector.vm import test_disk
-from bisector.vm.block_device import BlockDevice, block_sizes, disk_name
-from bisector.vm.definition import BlockSizes, DiskSource, DiskSpec, SourceKind
-from bisector.vm.test_disk import UsedDisks
+from bisector.vm.definition import DiskSource, DiskSpec, SourceKind
 
 _NBDKIT = "nbdkit"
 _THREADS = 32  # more than QEMU has requests under way
@@ -35,8 +33,6 @@ _EVERY_S = 0.01
 _SECTOR_BYTES = 512
 _OF_PROCESS = 2  # CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h
 
-FindVolume = Callable[[str, str], AbstractContextManager[test_disk.ExistingDisk]]
-
 
 class DiskUnavailable(UserError):
     """A disk that is not there, in use, or read-only: when a run had it before, that is its host's doing."""
@@ -44,39 +40,36 @@ class DiskUnavailable(UserError):
 
 @contextmanager
 def attached(
-    serial: str,
-    chosen: DiskSettings,
-    run_dir: Path,
-    prefix: str,
-    find_volume: FindVolume,
-    *,
-    overwrite: Collection[str] = (),
+    serial: str, chosen: DiskSettings, run_dir: Path, prefix: str, *, overwrite: Collection[str] = ()
 ) -> Iterator[DiskSpec]:
     """A disk of the settings, empty; in a directory a new sparse file is made, and removed again.
 
-    ``find_volume`` is given a volume's pool and name. ``overwrite`` names disks whose content may go, whatever it is,
-    when the run uses them for the first time: later ones want the label. Raises :class:`UserError` for a disk that may
-    not be overwritten, of its kind :class:`DiskUnavailable`.
+    ``overwrite`` names disks whose content may go, whatever it is, when the run uses them for the first time: later
+    ones have to carry the label. Raises :class:`UserError` for a disk that may not be overwritten, of its kind
+    :class:`DiskUnavailable`.
     """
-    used = UsedDisks.of(run_dir)
-    with existing(serial, chosen, find_volume, overwrite, used) as there:
-        if there is not None:
-            offset_and_length = test_disk.empty(there)
-            used.add(there.own_name)
-            limits = chosen.iops_limit, chosen.bytes_per_s_limit
-            number = there.device_number
-            blocks = None if number is None else block_sizes(number)
+    used, limits = UsedDisks.of(run_dir), (chosen.iops_limit, chosen.bytes_per_s_limit)
+    with existing(serial, chosen, overwrite, used) as device:
+        if device is not None:
+            part = device.empty()
+            used.add(device.own_name)
+            source = DiskSource(SourceKind.BLOCK, str(device.node), number=device.device_number)
+            blocks = block_sizes(device.device_number)
             _check_sectors(serial, chosen, blocks)
-            yield DiskSpec(serial, there.source, True, *limits, offset_and_length, blocks, chosen.guest.bus)
+            yield DiskSpec(serial, source, True, *limits, part, blocks, chosen.guest.bus)
             return
     directory = Path(chosen.path) if chosen.path is not None else run_dir
     file = directory / _file_name(prefix, serial)
     try:
-        _make(serial, file, chosen.size_bytes)
-        source = DiskSource(SourceKind.FILE, str(file.resolve()))
+        try:
+            file.unlink(missing_ok=True)
+            with file.open("wb") as made:
+                made.truncate(chosen.size_bytes)
+        except OSError as error:
+            raise InfraError(f"cannot make the {serial} disk {file}: {error.strerror}", f"df {file.parent}") from error
         blocks = block_sizes(file.stat().st_dev)
         _check_sectors(serial, chosen, blocks)
-        limits = chosen.iops_limit, chosen.bytes_per_s_limit
+        source = DiskSource(SourceKind.FILE, str(file.resolve()))
         yield DiskSpec(serial, source, direct_io(directory), *limits, blocks=blocks, bus=chosen.guest.bus)
     finally:
         file.unlink(missing_ok=True)
@@ -101,14 +94,8 @@ def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[
 
 
 def own_names(storage: StorageSettings, run_dir: Path) -> Iterator[str]:
-    """Each disk of the stack with the name of the host's disk that it is, or that its file lies on, where one is known.
-
-    A volume has its name in libvirt.
-    """
+    """Each disk of the stack with the host's disk that it is, or that its file lies on, where that has a known name."""
     for serial, chosen in storage.attached_disks.items():
-        if chosen.is_volume:
-            yield f"{serial}: {chosen.path}"
-            continue
         with suppress(OSError):  # one that is gone is told where it is attached
             found = Path(chosen.path or run_dir).stat()
             number = found.st_rdev if stat.S_ISBLK(found.st_mode) else found.st_dev
@@ -120,26 +107,13 @@ def _file_name(prefix: str, serial: str) -> str:
     return f"{prefix}{serial}.img"
 
 
-def _make(serial: str, file: Path, size_bytes: int) -> None:
-    try:
-        file.unlink(missing_ok=True)
-        with file.open("wb") as made:
-            made.truncate(size_bytes)
-    except OSError as error:
-        raise InfraError(f"cannot make the {serial} disk {file}: {error.strerror}", f"df {file.parent}") from error
-
-
 @contextmanager
 def existing(
-    serial: str,
-    chosen: DiskSettings,
-    find_volume: FindVolume,
-    overwrite: Collection[str] = (),
-    used: UsedDisks | None = None,
-) -> Iterator[test_disk.ExistingDisk | None]:
-    """The block device or volume that the settings name, ours alone meanwhile; None for a file yet to be made.
+    serial: str, chosen: DiskSettings, overwrite: Collection[str] = (), used: UsedDisks | None = None
+) -> Iterator[BlockDevice | None]:
+    """The block device that the settings name, claimed meanwhile; None for a file yet to be made.
 
-    Raises :class:`DiskUnavailable` when it is not there or in use, and :class:`UserError` when it holds something.
+    Raises :class:`DiskUnavailable` when it is not there or in use, and :class:`UserError` when it may hold something.
     """
     if chosen.path is None or Path(chosen.path).is_dir():
         if chosen.path is not None and not os.access(chosen.path, os.W_OK | os.X_OK):
@@ -147,16 +121,11 @@ def existing(
         yield None
         return
     with ExitStack() as stack:
-        disk: test_disk.ExistingDisk
         with _about(serial, DiskUnavailable):
-            if chosen.is_volume:
-                source = DiskSource.parse(chosen.path)
-                disk = stack.enter_context(find_volume(source.pool, source.name))
-            else:
-                disk = stack.enter_context(BlockDevice.claimed(Path(chosen.path)))
+            device = stack.enter_context(BlockDevice.claimed(Path(chosen.path)))
         with _about(serial, UserError):
-            test_disk.check(disk, overwrite, used)
-        yield disk
+            device.check(overwrite, used)
+        yield device
 
 
 @contextmanager

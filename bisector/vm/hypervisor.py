@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,7 +27,6 @@ from bisector.host.packages import install
 from bisector.vm.definition import DomainSpec, domain_xml
 from bisector.vm.domain import Ending, LibvirtDomain
 from bisector.vm.embedded import embedded_directory, guest_pids, guest_user, make_private, runs_guest
-from bisector.vm.volume import Volume
 
 _LOCAL_SCHEMES = ("qemu", "qemu+unix")
 _REAP_DEADLINE_S = 20.0
@@ -124,18 +123,6 @@ class LibvirtHypervisor:
                 return False
             raise InfraError(f"libvirt does not say whether it offers {accelerator}: {error}") from error
         return True
-
-    def volume(self, pool: str, name: str) -> AbstractContextManager[Volume]:
-        """A volume of libvirt's, ours alone meanwhile.
-
-        Raises :class:`UserError` when there is none that could be a test disk, or somebody uses it.
-        """
-        if self.embedded:
-            raise UserError(
-                f"volume:{pool}/{name} needs a libvirt daemon, the embedded driver knows no pools",
-                "use --connect qemu:///system, or give a path",
-            )
-        return Volume.claimed(self._connection, pool, name)
 
     def start(self, spec: DomainSpec) -> LibvirtDomain:
         """Start a transient guest; the console file is made first, so it holds the first byte.

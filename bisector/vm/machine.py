@@ -401,7 +401,7 @@ class VirtualMachines:
     def _attached(self, serial: str, chosen: DiskSettings, prefix: str) -> Iterator[DiskSpec]:
         """A disk of the settings; raises :class:`InfraError` when an earlier trial had it and it is not there now."""
         overwrite = self.settings.storage.overwrite
-        disk = attached(serial, chosen, self._run_dir, prefix, self._hypervisor.volume, overwrite=overwrite)
+        disk = attached(serial, chosen, self._run_dir, prefix, overwrite=overwrite)
         with ExitStack() as stack:
             try:
                 spec = stack.enter_context(disk)

@@ -122,14 +122,12 @@ def test_a_disk_that_is_too_small_for_the_files() -> None:
         from_argv("--disk", "hdd2=16MiB", "--stack", "hdd2")
 
 
-def test_a_latency_is_of_whole_milliseconds_and_of_a_disk_with_a_path() -> None:
+def test_a_latency_is_of_whole_milliseconds() -> None:
     storage = from_argv("--disk", "hdd2=1GiB,latency=5ms", "--stack", "hdd2").settings.storage
     assert storage.used_disks["hdd2"].latency_s == 0.005
     from_argv("--set", "storage.hdd.latency=0.0005", "--stack", "ssd")
     with pytest.raises(UserError, match=r"storage\.hdd\.latency = .*in whole milliseconds"):
         from_argv("--disk", "hdd=latency=0.0005", "--stack", "hdd")
-    with pytest.raises(UserError, match=r"storage\.hdd\.latency = .*storage\.hdd\.path = .*volume is libvirt's"):
-        from_argv("--disk", "hdd=latency=5ms,path=volume:a/b", "--stack", "hdd", "--connect", "qemu:///system")
     older = json.loads(options.to_json(from_argv().settings))
     del older["storage.hdd.latency"]
     assert options.from_json(json.dumps(older)).storage.disks["hdd"].latency_s == 0
@@ -167,12 +165,6 @@ def test_what_the_guest_has_of_a_disk_is_recorded_and_of_older_records_what_it_w
     assert options.from_json(options.to_json(settings)).storage.disks["hdd"].guest == asked
     older = {key: value for key, value in json.loads(options.to_json(settings)).items() if "hdd." not in key}
     assert options.from_json(json.dumps(older)).storage.disks["hdd"].guest == GuestDisk()
-
-
-def test_two_disks_on_one_path() -> None:
-    stack = ("--stack", "lvmcache(ssd,hdd2)+ext4", "--connect", "qemu:///system")
-    with pytest.raises(UserError, match=r"storage\.ssd\.path = .*storage\.hdd2\.path = .*both name the same disk"):
-        from_argv("--ssd", "volume:default/one", "--disk", "hdd2=path=volume:default/one", *stack)
 
 
 @pytest.mark.parametrize(

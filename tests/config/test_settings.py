@@ -109,7 +109,7 @@ def test_every_flag() -> None:
             "gcc-11",
         ),
         *("--jobs", "3", "--connect", "qemu:///system", "--accelerator", "tcg", "--image", "disk.ext4"),
-        *("--image-key", "key", "--image-host-key", "host.pub", "--ssd", ".", "--hdd", "volume:default/hdd"),
+        *("--image-key", "key", "--image-host-key", "host.pub", "--ssd", ".", "--hdd", "/dev"),
         *("--stack", "lvmcache", "--job", "my.fio", "--runtime", "1min", "--file-size", "64MiB"),
         *("--cache-size", "32MiB", "--set", "machine.memory=2GiB", "--set", "machine.append=quiet loglevel=3"),
     ).settings
@@ -126,7 +126,7 @@ def test_every_flag() -> None:
     assert (found.kernel.compilers, found.kernel.jobs) == (("gcc-12", "gcc-11"), 3)
     assert (found.machine.connect, found.machine.accelerator) == ("qemu:///system", Accelerator.TCG)
     assert (found.machine.memory_bytes, found.machine.append) == (2 * GIB, "quiet loglevel=3")
-    assert (found.storage.disks["ssd"].path, found.storage.disks["hdd"].path) == (str(here), "volume:default/hdd")
+    assert (found.storage.disks["ssd"].path, found.storage.disks["hdd"].path) == (str(here), "/dev")
     assert (found.workload.inputs["job"], found.workload.runtime_s) == (here / "my.fio", 60)
 
 

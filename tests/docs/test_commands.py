@@ -20,6 +20,7 @@ from bisector.core import resources
 from bisector.core.events import Listener
 from bisector.doctor import checks
 from bisector.git.repository import Repository
+from bisector.host.disks import BlockDevice
 from bisector.store.facts import Work
 from bisector.store.rundir import Index, IndexEntry, RunDirectory
 from bisector.store.store import Store
@@ -211,6 +212,8 @@ def _disk(part: str, home: Path) -> Iterator[list[str]]:
     with file.open("wb") as new:
         new.truncate(1 << 30)
     with loop_device(file) as device:
+        with BlockDevice.claimed(device) as claimed:  # as after its first use
+            claimed.empty()
         yield [str(device) if word == "/dev/nvme0n1p4" else word for word in words]
 
 

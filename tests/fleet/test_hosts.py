@@ -17,7 +17,7 @@ coordinator = "tls://desk:8786"  # fixed
 [hosts.bench2]  # the old one
 ssd = "/dev/disk/by-id/nvme-b2"
 ssh = "anna@bench2"   # before seven
-hdd = "volume:pool/disk"
+hdd = "/dev/disk/by-id/sas-b2"
 
 # Quiet since March.
 [hosts.bench1]
@@ -31,7 +31,7 @@ bisector = "/opt/bisector/bin/bisector"
 [hosts."node.7"]
 """
 HOSTS = (
-    Host("bench2", "anna@bench2", ssd="/dev/disk/by-id/nvme-b2", hdd="volume:pool/disk"),
+    Host("bench2", "anna@bench2", ssd="/dev/disk/by-id/nvme-b2", hdd="/dev/disk/by-id/sas-b2"),
     Host("bench1", "anna@bench1", 2222, "/srv/linux", role=Role.BUILD, bisector="/opt/bisector/bin/bisector"),
     Host("node.7"),
 )
@@ -150,7 +150,7 @@ def test_what_a_person_wrote_stays(path: Path) -> None:
     edit_hosts.put(path, Host("bench2", "anna@bench2", 22), AT)
     assert path.read_text().startswith(FILE[: FILE.index("hdd")])
     assert hosts.load(path).named("bench2") == Host(
-        "bench2", "anna@bench2", 22, ssd="/dev/disk/by-id/nvme-b2", hdd="volume:pool/disk"
+        "bench2", "anna@bench2", 22, ssd="/dev/disk/by-id/nvme-b2", hdd="/dev/disk/by-id/sas-b2"
     )
     assert path.stat().st_mode & 0o777 == 0o600
 

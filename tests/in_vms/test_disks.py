@@ -1,4 +1,4 @@
-"""Disks under test that bisector does not make: block devices, partitions, logical volumes, libvirt's volumes."""
+"""Disks under test that bisector does not make: block devices, partitions, logical volumes."""
 
 import random
 import re
@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.vm.test_disk import LABEL_AT, LABEL_BYTES, Label
+from bisector.host.disks import LABEL_AT, LABEL_BYTES, BlockDevice, DiskLabel
 from scenarios.demo.history import History
-from tests import libvirtd
 from tests.in_vms.conftest import SHORT, Tool
 from tests.loopdevice import command, loop_device, partitions
 
@@ -33,7 +32,15 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 def devices(files: tuple[Path, Path]) -> Iterator[tuple[Path, Path]]:
     with ExitStack() as stack:
         one, two = (stack.enter_context(loop_device(file)) for file in files)
+        label(one)
+        label(two)
         yield one, two
+
+
+def label(device: Path) -> None:
+    """As after its first use, for which a person has to name it."""
+    with BlockDevice.claimed(device) as claimed:
+        claimed.empty()
 
 
 def test_block_devices(tool: Tool, demo: History, devices: tuple[Path, Path], files: tuple[Path, Path]) -> None:
@@ -45,7 +52,7 @@ def test_block_devices(tool: Tool, demo: History, devices: tuple[Path, Path], fi
         for file in files:
             data = file.read_bytes()
             assert any(data[MIB:-MIB])
-            assert Label.parse(data[LABEL_AT : LABEL_AT + LABEL_BYTES]) is not None
+            assert DiskLabel.parse(data[LABEL_AT : LABEL_AT + LABEL_BYTES]) is not None
             assert not any(data[:LABEL_AT])
             assert not any(data[-MIB:])
     assert not [line for line in command("losetup", "--list", "--noheadings").splitlines() if "deleted" in line]
@@ -55,6 +62,8 @@ def test_block_devices(tool: Tool, demo: History, devices: tuple[Path, Path], fi
 def test_a_guest_is_told_the_block_sizes_of_its_disks(tool: Tool, demo: History, files: tuple[Path, Path]) -> None:
     """An SSD with blocks of 4 KiB below an HDD with blocks of 512 bytes, as LVM in the guest has to take them."""
     with loop_device(files[0], "--sector-size", "4096") as ssd, loop_device(files[1]) as hdd:
+        label(ssd)
+        label(hdd)
         trial = tool.trial(demo.new, "--ssd", ssd, "--hdd", hdd, *SHORT)
     (console,) = (one["path"] for one in trial["artifacts"] if one["name"] == "console.log")
     said = (Path(trial["run_dir"]) / console).read_text(errors="replace")
@@ -80,7 +89,7 @@ def test_block_device_without_a_signature_is_refused_until_it_is_named(
     hdd, content = devices[1], random.Random(1).randbytes(MIB) * (SIZE_BYTES // MIB)
     files[1].write_bytes(content)
     said = tool.refused(demo.new, "--hdd", hdd, *SHORT)
-    assert f"storage.hdd.path: {hdd} is not blank" in said
+    assert f"storage.hdd.path: {hdd} is not labelled as a test disk" in said
     assert files[1].read_bytes() == content
     named = re.search(r"--overwrite (\S+)", said)
     assert named is not None
@@ -103,6 +112,7 @@ def test_partition(tool: Tool, demo: History, devices: tuple[Path, Path], tmp_pa
     with partitions(device, 128 * MIB, 64 * MIB) as (first, second):
         command("mke2fs", "-q", "-t", "ext4", second)
         command("mount", second, neighbour)
+        label(first)
         try:
             table = device.read_bytes()[:512]
             tool.trial(demo.new, "--hdd", first, *SHORT)
@@ -123,21 +133,10 @@ def test_logical_volume(tool: Tool, demo: History, devices: tuple[Path, Path]) -
     try:
         command("lvcreate", "-q", "-y", "-n", "hdd", "-L", "128m", group)
         volume = Path(f"/dev/{group}/hdd")
+        label(volume)
         for _ in range(2):
             tool.trial(demo.new, "--hdd", volume, *SHORT)
         said = tool.refused(demo.new, "--hdd", device, *SHORT)
         assert f"{device} is in use" in said
     finally:
         command("vgremove", "-q", "-y", group)
-
-
-@pytest.mark.rare
-def test_volume(tool: Tool, demo: History, tmp_path: Path) -> None:
-    """A volume of a pool: taken, and refused when somebody has made a file system on it."""
-    with libvirtd.libvirtd() as uri, libvirtd.pool(uri, tmp_path, {"hdd": "raw"}):
-        wanted = ("--connect", uri, "--accelerator", "tcg", "--hdd", "volume:tests/hdd", *SHORT)
-        tool.trial(demo.new, *wanted)
-        command("mke2fs", "-q", "-F", "-t", "ext4", "-L", "family", tmp_path / "hdd")
-        said = tool.refused(demo.new, *wanted)
-        assert "storage.hdd.path: volume:tests/hdd is not empty: ext4 (label family)" in said
-        assert "virsh vol-wipe --pool tests hdd" in said

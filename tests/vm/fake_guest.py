@@ -12,7 +12,7 @@ import shutil
 import stat
 import struct
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -23,7 +23,7 @@ import libvirt
 
 from bisector.config import Accelerator
 from bisector.core.deadline import AttentiveClock, Deadline
-from bisector.core.errors import InfraError, UserError
+from bisector.core.errors import InfraError
 from bisector.core.shell import CommandResult
 from bisector.vm import running
 from bisector.vm.base import GuestCopyFailed, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
@@ -31,7 +31,6 @@ from bisector.vm.console import ALIVE_LINE, READY_LINE
 from bisector.vm.definition import DomainSpec, SourceKind
 from bisector.vm.domain import Ending, LibvirtDomain
 from bisector.vm.image import GuestImage
-from bisector.vm.test_disk import ExistingDisk
 from tests.guestshell import Answer, answer_of, steps_of
 
 RELEASE, BUILD_ID = "5.0.0-test", "0f" * 20  # those of examples.kernel()
@@ -386,9 +385,6 @@ class FakeHypervisor:
 
     def offers(self, accelerator: Accelerator) -> bool:
         return True
-
-    def volume(self, pool: str, name: str) -> AbstractContextManager[ExistingDisk]:
-        raise UserError(f"volume:{pool}/{name} needs a libvirt daemon, the embedded driver knows no pools")
 
     def start(self, spec: DomainSpec) -> LibvirtDomain:
         if self.does_not_start:

@@ -10,12 +10,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bisector.config import Accelerator
-from bisector.core.errors import UserError
+from bisector.host.disks import BlockSizes
 from bisector.storage.disks import Bus
 from bisector.vm.definition import (
     BASE_COMMAND_LINE,
     GUEST_INIT,
-    BlockSizes,
     Counted,
     DiskSource,
     DiskSpec,
@@ -37,7 +36,7 @@ SPEC = DomainSpec(
     disks=(
         DiskSpec("ssd", DiskSource(SourceKind.FILE, "/r/ssd.img")),
         DiskSpec("hdd", DiskSource(SourceKind.BLOCK, "/dev/vg/hdd"), iops_limit=1000),
-        DiskSpec("vol", DiskSource(SourceKind.VOLUME, "v", "p"), direct=False, bytes_per_s_limit=1 << 20),
+        DiskSpec("nas", DiskSource(SourceKind.FILE, "/n/nas.img"), direct=False, bytes_per_s_limit=1 << 20),
     ),
     vcpus=3,
     memory_bytes=768 << 20,
@@ -95,7 +94,7 @@ def test_disks_under_test() -> None:
         "root": {"file": "/r/root.qcow2"},
         "ssd": {"file": "/r/ssd.img"},
         "hdd": {"dev": "/dev/vg/hdd"},
-        "vol": {"pool": "p", "volume": "v"},
+        "nas": {"file": "/n/nas.img"},
     }
     targets = [target.get("dev") for disk in found.values() if (target := disk.find("target")) is not None]
     assert targets == ["vda", "vdb", "vdc", "vdd"]
@@ -121,7 +120,7 @@ def test_host_cache_is_bypassed_unless_the_file_system_cannot() -> None:
     drivers = {name: disk.find("driver") for name, disk in disks().items()}
     caching = {name: (driver.get("cache"), driver.get("io")) for name, driver in drivers.items() if driver is not None}
     assert caching["ssd"] == ("none", "native")
-    assert caching["vol"] == ("writeback", "threads")
+    assert caching["nas"] == ("writeback", "threads")
 
 
 def test_trouble_of_the_host_stops_the_guest() -> None:
@@ -133,7 +132,7 @@ def test_trouble_of_the_host_stops_the_guest() -> None:
 
 def test_modules_are_the_last_disk_and_read_only() -> None:
     found = disks(replace(SPEC, modules=Path("/c/k/modules.ext4")))
-    assert list(found) == ["root", "ssd", "hdd", "vol", "modules"]
+    assert list(found) == ["root", "ssd", "hdd", "nas", "modules"]
     disk = found["modules"]
     assert disk.find("readonly") is not None
     source, target = disk.find("source"), disk.find("target")
@@ -151,7 +150,7 @@ def test_limits() -> None:
     assert found["ssd"].find("iotune") is None
     assert found["hdd"].findtext("iotune/total_iops_sec") == "1000"
     assert found["hdd"].find("iotune/total_bytes_sec") is None
-    assert found["vol"].findtext("iotune/total_bytes_sec") == str(1 << 20)
+    assert found["nas"].findtext("iotune/total_bytes_sec") == str(1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -274,17 +273,6 @@ def test_the_persons_arguments_come_last() -> None:
 def test_own_init_is_left_alone() -> None:
     assert f"init={GUEST_INIT}" in command_line()
     assert command_line(own_init=True) == BASE_COMMAND_LINE
-
-
-def test_sources(tmp_path: Path) -> None:
-    assert DiskSource.parse("volume:default/ssd") == DiskSource(SourceKind.VOLUME, "ssd", "default")
-    assert DiskSource.parse(f"{tmp_path}/ssd.img").kind is SourceKind.FILE
-
-
-@pytest.mark.parametrize("text", ["volume:default", "volume:/x", "volume:x/", "ssd.img"])
-def test_sources_that_are_none(text: str) -> None:
-    with pytest.raises(UserError):
-        DiskSource.parse(text)
 
 
 def test_free_port_can_be_bound() -> None:

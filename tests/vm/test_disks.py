@@ -3,25 +3,20 @@
 import dataclasses
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from bisector.config import DiskSettings, options
 from bisector.core.errors import InfraError, UserError
+from bisector.host.disks import BlockSizes, block_sizes, disk_name
 from bisector.storage.disks import Bus, GuestDisk
-from bisector.vm.block_device import block_sizes
-from bisector.vm.definition import BlockSizes
 from bisector.vm.disks import attached, leftovers
-from bisector.vm.test_disk import ExistingDisk
+from tests.loopdevice import loop_device
 
 UNUSED = DiskSettings(None, 1 << 20, 0, 0)
 SIZE_BYTES = 1 << 20
-
-
-def no_volume(pool: str, name: str) -> AbstractContextManager[ExistingDisk]:
-    raise NotImplementedError
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -32,7 +27,7 @@ def test_a_new_file_for_each_trial(tmp_path: Path, named: bool) -> None:
     chosen = DiskSettings(str(directory) if named else None, SIZE_BYTES, 5, 6)
     storage = dataclasses.replace(options.load().settings.storage, disks={"ssd": UNUSED, "hdd": chosen})
     for _ in range(2):
-        with attached("hdd", chosen, run_dir, "x-", no_volume) as disk:
+        with attached("hdd", chosen, run_dir, "x-") as disk:
             file = Path(disk.source.name)
             assert file.parent == (directory if named else run_dir)
             assert (disk.part, disk.iops_limit, disk.bytes_per_s_limit) == (None, 5, 6)
@@ -52,14 +47,14 @@ def test_sectors_that_a_bus_does_not_have(
     with ExitStack() as stack:
         if (bus, sector) == (Bus.SATA, 4096):
             stack.enter_context(pytest.raises(UserError, match=r"^storage\.hdd\.bus: .* have 4096 bytes, .* 512$"))
-        assert stack.enter_context(attached("hdd", chosen, tmp_path, "x-", no_volume)).bus is bus
+        assert stack.enter_context(attached("hdd", chosen, tmp_path, "x-")).bus is bus
     assert list(tmp_path.iterdir()) == []
 
 
 def test_trouble_of_the_trial_is_not_the_disks(tmp_path: Path) -> None:
     with (
         pytest.raises(ConnectionResetError),
-        attached("hdd", DiskSettings(None, SIZE_BYTES, 0, 0), tmp_path, "x-", no_volume),
+        attached("hdd", DiskSettings(None, SIZE_BYTES, 0, 0), tmp_path, "x-"),
     ):
         raise ConnectionResetError
 
@@ -68,7 +63,7 @@ def test_a_disk_that_cannot_be_made(tmp_path: Path) -> None:
     gone = DiskSettings(None, SIZE_BYTES, 0, 0)
     with (
         pytest.raises(InfraError, match="cannot make the hdd disk"),
-        attached("hdd", gone, tmp_path / "x", "x-", no_volume),
+        attached("hdd", gone, tmp_path / "x", "x-"),
     ):
         pytest.fail("it was made")
 
@@ -91,7 +86,7 @@ def test_a_directory_of_somebody_else(tmp_path: Path) -> None:
     with (
         an_ordinary_user(),
         pytest.raises(UserError, match="is not writable"),
-        attached("hdd", chosen, tmp_path, "x-", no_volume),
+        attached("hdd", chosen, tmp_path, "x-"),
     ):
         pytest.fail("it was made")
     assert list(tmp_path.iterdir()) == []
@@ -110,6 +105,29 @@ def test_a_file_has_the_block_sizes_of_its_disk(tmp_path: Path, monkeypatch: pyt
     queue.mkdir(parents=True)
     for which, size in (("logical", 512), ("physical", 4096)):
         (queue / f"{which}_block_size").write_text(f"{size}\n")
-    monkeypatch.setattr("bisector.vm.block_device._SYS", tmp_path / "sys")
-    with attached("hdd", DiskSettings(None, SIZE_BYTES, 0, 0), tmp_path, "x-", no_volume) as disk:
+    monkeypatch.setattr("bisector.host.disks._SYS", tmp_path / "sys")
+    with attached("hdd", DiskSettings(None, SIZE_BYTES, 0, 0), tmp_path, "x-") as disk:
         assert disk.blocks == BlockSizes(512, 4096)
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for name in ("one.img", "other.img"):
+        with (directory / name).open("wb") as made:
+            made.truncate(64 << 20)
+        yield directory / name
+
+
+def test_qemu_gets_the_device_that_was_claimed(tmp_path: Path) -> None:
+    """The link of the settings leads to another device by the time that QEMU follows it."""
+    link, chosen = tmp_path / "by-id", DiskSettings(str(tmp_path / "by-id"), 0, 0, 0)
+    with ExitStack() as stack:
+        device, other = (stack.enter_context(loop_device(file)) for file in _files(tmp_path))
+        link.symlink_to(device)
+        named = (disk_name(device.stat().st_rdev),)
+        spec = stack.enter_context(attached("hdd", chosen, tmp_path, "x-", overwrite=named))
+        link.unlink()
+        link.symlink_to(other)
+        assert Path(spec.source.name).stat().st_rdev == device.stat().st_rdev
+        assert not spec.source.was_replaced
+        assert dataclasses.replace(spec.source, name=str(link)).was_replaced
+        assert dataclasses.replace(spec.source, name=str(tmp_path / "gone")).was_replaced

@@ -23,7 +23,7 @@ import pytest
 
 from bisector.config import EMBEDDED, Accelerator
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
-from bisector.core.errors import InfraError, UserError
+from bisector.core.errors import InfraError
 from bisector.host.files import direct_io
 from bisector.storage.disks import Bus
 from bisector.vm import domain as domains
@@ -384,18 +384,6 @@ def test_a_killed_orchestrator_leaves_nothing_for_good(
         assert reaper.stdout.split() == [name]
         assert not directory.exists()
     assert reaper.stderr == ""
-
-
-@pytest.mark.vm
-def test_volumes(place: Path, cache: Path, daemon: str) -> None:
-    with open_hypervisor("qemu:///embed", place, cache) as hypervisor, pytest.raises(UserError, match="daemon"):
-        hypervisor.volume("pool", "ssd")
-    with (
-        open_hypervisor(daemon, place) as hypervisor,
-        pytest.raises(UserError, match="volume:no-such-pool/ssd"),
-        hypervisor.volume("no-such-pool", "ssd"),
-    ):
-        pytest.fail("it was found")
 
 
 @pytest.mark.vm

@@ -12,6 +12,7 @@ import pytest
 from bisector.config import Accelerator, DiskSettings, options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
+from bisector.host.disks import BlockDevice
 from bisector.vm import probes
 from bisector.vm.console import Watch
 from bisector.vm.definition import domain_prefix
@@ -19,7 +20,6 @@ from bisector.vm.disks import own_names
 from bisector.vm.machine import VirtualMachine, VirtualMachines
 from tests import examples
 from tests.vm.domains import spec_of
-from tests.vm.test_test_disk import File
 from tests.vm.tiny_kernel import End
 
 
@@ -114,23 +114,23 @@ def test_domains_of_two_runs_are_told_apart(tmp_path: Path) -> None:
     assert domain_prefix(tmp_path / "a") == domain_prefix(tmp_path / "b" / ".." / "a")
 
 
-def test_a_disk_that_a_run_had_before_is_the_hosts_trouble_when_it_is_in_use(tmp_path: Path) -> None:
+def test_a_disk_that_a_run_had_before_is_the_hosts_trouble_when_it_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A backup reads it between two trials: that ends, and the run need not."""
-    path = tmp_path / "disk.img"
-    with path.open("wb") as file:
-        file.truncate(64 << 20)
     users: list[str] = []
 
     @contextmanager
-    def volume(_pool: str, _name: str) -> Iterator[File]:
+    def claimed(path: Path) -> Iterator[SimpleNamespace]:
         if users:
             raise UserError(f"the disk is in use: {users[0]}", "end it")
-        yield File(path)
+        yield SimpleNamespace(check=lambda *_: None, empty=lambda: (0, 1), own_name="WD-1", node=path, device_number=0)
 
+    monkeypatch.setattr(BlockDevice, "claimed", claimed)
     settings = options.load(directory=tmp_path).settings
-    hypervisor = SimpleNamespace(is_alive=True, volume=volume)
+    hypervisor = SimpleNamespace(is_alive=True)
     machines = VirtualMachines(settings, None, tmp_path, lambda: hypervisor, print)  # type: ignore[arg-type] # stand-ins
-    chosen = DiskSettings("volume:tests/raw", 0, 0, 0)
+    chosen = DiskSettings("/dev/null", 0, 0, 0)
     users.append("dd (77)")
     with pytest.raises(UserError, match="in use: dd"), machines._attached("hdd", chosen, "x-"):
         pytest.fail("it was taken")
@@ -177,7 +177,7 @@ def test_a_guest_has_the_disks_of_its_stack(
     monkeypatch.setattr("bisector.vm.machine.overlay", lambda image, path: path)
     flags = {"storage.stack": stack, "machine.accelerator": "tcg"}
     settings = options.load(flags, directory=tmp_path).settings
-    hypervisor = SimpleNamespace(is_alive=True, volume=None, run_as=None, offers=lambda _: True)
+    hypervisor = SimpleNamespace(is_alive=True, run_as=None, offers=lambda _: True)
     image = SimpleNamespace(disk_format="qcow2")
     machines = VirtualMachines(settings, image, tmp_path, lambda: hypervisor, print)  # type: ignore[arg-type] # stand-ins
     with machines.prepared("1", examples.kernel(), tmp_path, settings.storage, "of.the=trial") as machine:
@@ -194,12 +194,11 @@ def test_the_own_names_of_disks_are_those_of_the_host(tmp_path: Path, monkeypatc
     names = {tmp_path.stat().st_dev: "WD-1"}
     monkeypatch.setattr("bisector.vm.disks.disk_name", names.get)
     monkeypatch.setattr("bisector.vm.disks.block_sizes", names.get)
-    disks = {"storage.ssd.path": str(tmp_path), "storage.hdd.path": "volume:pool/raw"}
-    given = {"storage.stack": "lvmcache", "machine.connect": "qemu:///system", **disks}
+    given = {"storage.stack": "hdd", "storage.hdd.path": str(tmp_path)}
     storage = options.load(given, directory=tmp_path).settings.storage
-    assert list(own_names(storage, tmp_path)) == ["ssd: WD-1", "hdd: volume:pool/raw"]
+    assert list(own_names(storage, tmp_path)) == ["hdd: WD-1"]
     names.clear()
-    assert list(own_names(storage, tmp_path)) == ["hdd: volume:pool/raw"]
+    assert list(own_names(storage, tmp_path)) == []
 
 
 @dataclass

@@ -1,0 +1,347 @@
+"""Block devices of the host as test disks: what they are called, who may overwrite them, and how they are held.
+
+The name of a disk goes with the disk and not with a path: ``/dev/sdb`` is another disk after the next boot, and a link
+in /dev/disk/by-id leads where udev last pointed it. Whoever says that the content of a disk may go, names it so.
+
+Somebody's data may be on a disk, also without a signature: encrypted disks with a detached header, raw databases, disks
+of virtual machines. So a disk is refused while it is in use or carries a signature (wipefs(8)), and until a person has
+named it once. Then it gets a :class:`DiskLabel`, by which the next trial knows it.
+
+The guest gets all but :data:`bisector.config.DISK_MARGIN_BYTES` at either end. What a trial makes is then invisible
+from outside: no LVM of the host activates the guest's volume group and holds the disk (lvmautoactivation(7)), and a
+signature that is found at the next look is never a trial's. The label is in that margin, too.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import re
+import shlex
+import stat
+import struct
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID, uuid4
+
+from bisector.config import DISK_MARGIN_BYTES, usable_bytes
+from bisector.core.errors import InfraError, UserError
+from bisector.host import process
+from bisector.host.files import our_files, write_whole
+
+_SYS = Path("/sys/dev/block")
+_BLKDISCARD = 0x1277  # linux/fs.h
+_LARGEST_LOGICAL = 4096  # a page: what any kernel takes (blk_validate_limits(); larger ones since v6.14)
+# What the kernel knows of the disk itself comes first: a virtio disk's serial number, an NVMe namespace's world-wide
+# name. Then a SCSI disk's serial number, which is the one printed on it. The serial number of an NVMe device is the
+# controller's, which all its namespaces share, so that it names a disk only where there is nothing else
+# (Documentation/ABI: sysfs-block, sysfs-nvme; drivers/nvme/host/sysfs.c, drivers/scsi/scsi_sysfs.c).
+_SERIALS = ("serial", "wwid", "device/vpd_pg80", "device/wwid", "device/serial")
+_VPD_HEADER_BYTES = 4  # SPC-4, 7.8: of vital product data pages
+_HINTS = {
+    errno.EBUSY: "every trial overwrites it: unmount it and whatever else holds it, or name another",
+    errno.EACCES: "every trial overwrites it: this user must be able to write it",
+}
+# What mkfs(8) and pvcreate(8) read before they write; they stop at, or keep, what an earlier trial left there.
+_ERASED_BYTES = 4 << 20
+_WIPEFS_S = 30.0
+_SUPERUSER_DIRECTORIES = ("/usr/sbin", "/sbin")
+
+# Behind all that file systems, volume managers and RAID write at the beginning of a disk, as far as wipefs(8) knows
+# them (the second label of ZFS ends at 512 KiB), and before the guest's part.
+LABEL_AT = 768 << 10
+LABEL_BYTES = 4096
+_TITLE = "bisector test disk"
+_PURPOSE = "purpose: each trial of bisector overwrites this disk; there is nothing on it that anybody needs"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSizes:
+    """The smallest unit that a disk addresses, and the one that it writes without reading it first, in bytes."""
+
+    logical: int
+    physical: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLabel:
+    """Which disk the label was written to: its own UUID, and the size of the disk. It is in a margin of the disk."""
+
+    uuid: UUID
+    size_bytes: int
+
+    @classmethod
+    def parse(cls, block: bytes) -> Self | None:
+        """The label that a block of a disk is; None of anything else."""
+        lines = block.rstrip(b"\0").decode("ascii", "replace").splitlines()
+        try:
+            title, uuid, size, _purpose = lines
+            found = cls(UUID(uuid.removeprefix("uuid: ")), int(size.removeprefix("size: ")))
+        except ValueError:
+            return None
+        return found if title == _TITLE and found.block == block else None
+
+    @property
+    def block(self) -> bytes:
+        """What is written: text, for whoever looks at it with hexdump(1)."""
+        lines = (_TITLE, f"uuid: {self.uuid}", f"size: {self.size_bytes}", _PURPOSE, "")
+        return "\n".join(lines).encode("ascii").ljust(LABEL_BYTES, b"\0")
+
+
+@dataclass(frozen=True, slots=True)
+class UsedDisks:
+    """The disks that a run has labelled, by their own names: one a line in ``file``.
+
+    Whoever named a disk to be overwritten knew what was on it then, and not what somebody puts there later. So that
+    holds for a run's first use of the disk, and from then on the run demands its label; unless somebody who knows
+    better removes the file.
+    """
+
+    file: Path
+
+    @classmethod
+    def of(cls, run_dir: Path) -> Self:
+        """The disks of the run in this directory."""
+        return cls(run_dir / "used-disks")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them; raises :class:`InfraError` for a file that cannot be read."""
+        with our_files(self.file.parent):
+            return tuple(self.file.read_text(encoding="utf-8").splitlines()) if self.file.exists() else ()
+
+    def add(self, name: str) -> None:
+        """Note that a disk has its label; durable when this returns. Raises :class:`InfraError`."""
+        if name not in self.names:
+            with our_files(self.file.parent):
+                write_whole(self.file, "".join(f"{one}\n" for one in (*self.names, name)).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDevice:
+    """A block device that nobody else can claim as long as ``descriptor`` is open."""
+
+    path: Path
+    descriptor: int
+
+    @classmethod
+    @contextmanager
+    def claimed(cls, path: Path) -> Iterator[Self]:
+        """Hold the device; raises :class:`UserError` when it is in use or cannot be written.
+
+        O_EXCL without O_CREAT fails with EBUSY while a device, its whole disk or a part of it is mounted or held
+        (open(2)), and keeps others from doing so. QEMU, which does not ask for it, opens it beside this process.
+        """
+        if not path.is_block_device():
+            raise UserError(f"{path} is no block device (any more)")
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
+        except OSError as error:
+            raise UserError(f"{path} {_why_not(path, error)}", _HINTS.get(error.errno or 0, "")) from error
+        try:
+            if _is_read_only(path):  # older kernels open it for writing all the same
+                raise UserError(f"{path} is read-only")
+            yield cls(path, descriptor)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def own_name(self) -> str:
+        """The name that goes with the device: see :func:`disk_name`."""
+        return disk_name(self.device_number)
+
+    @property
+    def device_number(self) -> int:
+        """The kernel's (``st_rdev``)."""
+        return os.fstat(self.descriptor).st_rdev
+
+    @property
+    def node(self) -> Path:
+        """A path of the very device that is held: a link may lead elsewhere by the time that QEMU follows it.
+
+        The kernel's (devtmpfs), else udev's, else what the path of the settings led to. While the descriptor is open,
+        no other device gets the number. Raises :class:`UserError` when no node has it.
+        """
+        number = self.device_number
+        for node in (Path("/dev") / _entry(number).name, Path("/dev/block") / _text_of(number), self.path.resolve()):
+            with suppress(OSError):
+                found = node.stat()
+                if stat.S_ISBLK(found.st_mode) and found.st_rdev == number:
+                    return node
+        raise UserError(f"{self.path} leads to another device now than a moment ago", "ls -lL /dev/disk/by-id")
+
+    @property
+    def size_bytes(self) -> int:
+        """The size that the kernel tells, margins included."""
+        return os.lseek(self.descriptor, 0, os.SEEK_END)
+
+    def check(self, overwrite: Collection[str] = (), used: UsedDisks | None = None) -> None:
+        """Raise :class:`UserError` for a disk that may hold something, or has no room for a guest's part.
+
+        ``overwrite`` are the disks of which a person says, by their :attr:`own_name`, that their content may go; that
+        is not said of what a disk holds that the run has ``used`` since.
+        """
+        if usable_bytes(self.size_bytes) <= 0:
+            raise UserError(f"{self.path} is too small: {self.size_bytes} bytes")
+        wanted = "every trial overwrites it; if nothing on it is wanted any more, say so:"
+        named = f"--overwrite {shlex.quote(self.own_name)}"
+        if found := self._signatures():
+            raise UserError(
+                f"{self.path} is not empty: {', '.join(found)}", f"{wanted} wipefs --all {self.path}; and {named}"
+            )
+        if self._is_labelled():
+            return
+        if self.own_name not in overwrite:
+            raise UserError(
+                f"{self.path} is not labelled as a test disk: there is no signature on it, but it may be an encrypted "
+                "disk, or belong to a database or a virtual machine",
+                f"{wanted} {named}",
+            )
+        if used is not None and self.own_name in used.names:
+            raise UserError(
+                f"{self.path} has lost the label that this run gave it: somebody has written to it since",
+                f"{wanted} rm {used.file}; bisector resume",
+            )
+
+    def empty(self) -> tuple[int, int]:
+        """Make the guest's part as good as new; its offset and length in bytes. :meth:`check` comes before.
+
+        A disk that is used for the first time gets its label. Raises :class:`InfraError` for a broken disk.
+        """
+        offset, length = DISK_MARGIN_BYTES, usable_bytes(self.size_bytes)
+        if not self._is_labelled():
+            for margin in (0, self.size_bytes - DISK_MARGIN_BYTES):
+                self._write(margin, bytes(DISK_MARGIN_BYTES))
+            self._write(LABEL_AT, DiskLabel(uuid4(), self.size_bytes).block)
+        with suppress(OSError):  # for an SSD a state that is the same before each trial; many disks cannot
+            fcntl.ioctl(self.descriptor, _BLKDISCARD, struct.pack("QQ", offset, length))
+        edge = min(_ERASED_BYTES, length)
+        self._write(offset, bytes(edge))
+        self._write(offset + length - edge, bytes(edge))
+        return offset, length
+
+    def _signatures(self) -> tuple[str, ...]:
+        """What is on it, as ``ext4 (label data)``: file systems, partition tables, members of RAID or LVM, swap."""
+        path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SUPERUSER_DIRECTORIES))
+        try:
+            finished = process.run(("wipefs", "--json", self.node), deadline_s=_WIPEFS_S, env={"PATH": path})
+        except process.CommandMissing as error:
+            raise UserError(f"{error}; so nothing tells what {self.path} holds", "apt install util-linux") from error
+        except (process.CommandFailed, process.CommandTimeout) as error:
+            raise InfraError(str(error)) from error
+        listed = json.loads(finished.stdout)["signatures"] if finished.stdout.strip() else ()
+        return tuple(dict.fromkeys(_signature_text(one) for one in listed))
+
+    def _is_labelled(self) -> bool:
+        """Whether the label of just this disk is there and nothing else in the margins.
+
+        No guest writes there. What somebody else puts on the disk, and be it an encrypted file system without a
+        signature, begins there; and on a partition that was moved or made larger the label does not fit.
+        """
+        size = self.size_bytes
+        head, tail = bytearray(self._read(0)), self._read(size - DISK_MARGIN_BYTES)
+        label = DiskLabel.parse(bytes(head[LABEL_AT : LABEL_AT + LABEL_BYTES]))
+        del head[LABEL_AT : LABEL_AT + LABEL_BYTES]
+        return label is not None and label.size_bytes == size and not any(head) and not any(tail)
+
+    def _read(self, margin: int) -> bytes:
+        try:
+            return os.pread(self.descriptor, DISK_MARGIN_BYTES, margin)
+        except OSError as error:
+            raise InfraError(f"{self.path} cannot be read: {error.strerror}", "see: dmesg") from error
+
+    def _write(self, offset: int, data: bytes) -> None:
+        try:
+            os.pwrite(self.descriptor, data, offset)
+            os.fsync(self.descriptor)
+        except OSError as error:
+            raise InfraError(f"{self.path} cannot be written: {error.strerror}", "see: dmesg") from error
+
+
+def _signature_text(signature: dict[str, Any]) -> str:
+    known = [f"{key} {signature[key]}" for key in ("label", "uuid") if signature.get(key)]
+    return f"{signature.get('type')}{f' ({known[0]})' if known else ''}"
+
+
+def _why_not(path: Path, error: OSError) -> str:
+    if error.errno == errno.EBUSY:
+        users = ", ".join(_users(path))
+        return f"is in use{f': {users}' if users else ''}"
+    return "is read-only" if _is_read_only(path) else f"cannot be used: {error.strerror}"
+
+
+def _users(path: Path) -> Iterator[str]:
+    """Who holds a device, as far as it is told: mounts by number (proc_pid_mountinfo(5)), and holders in sysfs."""
+    number = path.stat().st_rdev
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        fields = line.split(" ")
+        if fields[2] == _text_of(number):
+            yield f"mounted on {fields[4]}"
+    for holder in sorted(_entry(number).glob("holders/*")):
+        yield f"held by {holder.name}"
+
+
+def _is_read_only(path: Path) -> bool:
+    return _text(_entry(path.stat().st_rdev) / "ro") == "1"
+
+
+def _entry(number: int, sys: Path | None = None) -> Path:
+    """What sysfs has of the block device with this device number (``st_rdev``)."""
+    return ((sys or _SYS) / _text_of(number)).resolve()
+
+
+def _text_of(number: int) -> str:
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def disk_name(number: int, sys: Path | None = None) -> str:
+    """The name of the block device with this device number (``st_rdev``), which goes with the device.
+
+    The serial number of a disk, the UUID of a logical volume or other device-mapper device, ``loop:FILE:INODE`` of a
+    loop device; ``NAME-partN`` of a partition. A device of which nothing is known has the kernel's name with its size.
+    """
+    entry = _entry(number, sys)
+    part = _text(entry / "partition")
+    disk = entry.parent if part else entry
+    # One word that is typed without quotes, without the comma that separates names.
+    words = (re.sub(r"[^\w.:+@/-]+", "_", text, flags=re.ASCII) for text in _known_names(disk))
+    name = next(filter(None, words), f"{disk.name}:{_text(disk / 'size')}-sectors")
+    return f"{name}-part{part}" if part else name
+
+
+def _known_names(entry: Path) -> Iterator[str]:
+    yield _text(entry / "dm/uuid")
+    if backing := _text(entry / "loop/backing_file"):
+        inode, offset = 0, _text(entry / "loop/offset")
+        with suppress(OSError):  # deleted, or in another mount namespace
+            inode = Path(backing).stat().st_ino
+        yield f"loop:{Path(backing).name}:{inode}{f'+{offset}' if offset != '0' else ''}"
+    yield from (_text(entry / name) for name in _SERIALS)
+
+
+def _text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return ""
+    if path.name == "vpd_pg80":
+        content = content[_VPD_HEADER_BYTES:]
+    return content.decode("utf-8", "replace").strip("\0 \n")
+
+
+def block_sizes(number: int, sys: Path | None = None) -> BlockSizes | None:
+    """The block sizes of a disk of the host by its device number (sysfs-block in Documentation/ABI/stable).
+
+    A guest that is told others writes parts of blocks, which the host then has to read first; file systems are laid
+    out by them, too. None where the kernel names no disk: tmpfs, btrfs and network file systems have numbers of no
+    device. That of a partition is its disk's.
+    """
+    entry = _entry(number, sys)
+    for queue in (entry / "queue", entry.parent / "queue"):
+        with suppress(OSError, ValueError):
+            logical, physical = (int((queue / f"{which}_block_size").read_text()) for which in ("logical", "physical"))
+            return BlockSizes(min(logical, _LARGEST_LOGICAL), max(logical, physical))
+    return None
