@@ -16,7 +16,7 @@ from bisector.commands import effective
 from bisector.config.options import CONFIG_FILE
 from bisector.host import locks
 from bisector.kernel import toolchain
-from bisector.vm.hypervisor import LibvirtHypervisor
+from bisector.vm.driver import LibvirtHypervisor
 from bisector.workload.fio.fio import Fio
 from tests.fakes import ARE_SPLIT
 

@@ -42,9 +42,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 OWNERS = {
     "subprocess": {"bisector.host.process"},
     "git": {"bisector.git.command"},
-    # Its objects are of several kinds that refer to each other, and each is watched in its own way: the connection, the
-    # domain.
-    "libvirt": {"bisector.vm.hypervisor", "bisector.vm.domain"},
+    "libvirt": {"bisector.vm.driver"},
     "cryptography": {"bisector.fleet.authority"},
     "dask": {"bisector.executor.cluster.dask_settings"},
     # Both ends of the connection, what goes between them, and who may connect.
@@ -163,7 +161,7 @@ def test_every_room_has_a_place_and_no_other_has() -> None:
 
 
 def test_layering_rule_can_fail() -> None:
-    assert not may_import("bisector.kernel.build", "bisector.vm.domain")
+    assert not may_import("bisector.kernel.build", "bisector.vm.driver")
     assert not may_import("bisector.core.trial", "bisector.trial.runner")
     assert not may_import("bisector.workload.base", "bisector.analysis.judgement")
     assert not may_import("bisector.status.view", "bisector.bisect.loop")

@@ -25,9 +25,8 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.vm.definition import domain_prefix
 from bisector.vm.disks import leftovers
-from bisector.vm.hypervisor import open_hypervisor
-from bisector.vm.image import KeptImage, kept_images, remove_images
-from bisector.vm.image_build import build_image
+from bisector.vm.driver import open_hypervisor
+from bisector.vm.image import KeptImage, build_image, kept_images, remove_images
 
 _IMAGE_EXAMPLES = """\
 examples:

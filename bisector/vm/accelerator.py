@@ -4,14 +4,23 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from bisector.config import Accelerator, MachineSettings, StorageSettings
 from bisector.core import resources
+from bisector.core.deadline import Deadline, DeadlineExpired
+from bisector.core.errors import InfraError, UserError
 from bisector.host.load import available_memory_bytes, host_facts
+from bisector.vm.base import Domain, Hypervisor
+from bisector.vm.console import Console
+from bisector.vm.definition import DomainSpec
 
 ACCELERATOR_MEMORY = "accelerator.json"  # in the cache directory
 KVM_DEVICE = Path("/dev/kvm")
+_BOOT = Path("/boot")
+_PROBE_MEMORY_BYTES = 512 << 20
 # What a counted guest takes beside its memory: the root image, and the memory that it shares with the host.
 _BESIDE_BYTES = (1 << 30) + (256 << 20)
 
@@ -70,3 +79,108 @@ def remember(memory: Path, key: str, accelerator: Accelerator) -> None:
     draft = memory.with_name(f"{memory.name}.{os.getpid()}")
     draft.write_text(json.dumps({key: accelerator.value}), encoding="utf-8")
     draft.replace(memory)
+
+
+def choose_accelerator(
+    wanted: Accelerator, hypervisor: Hypervisor, spec: DomainSpec | None, memory: Path, deadline_s: float = 15.0
+) -> Accelerator | None:
+    """The accelerator for this host; AUTO boots a kernel at most twice, and remembers.
+
+    That is the distribution's where this user may read it, and else that of ``spec``, which is the first one of a run:
+    an end. None when neither boots, with KVM or without, or none is there. ``memory`` is a JSON file in the user's
+    cache; an answer holds until the host boots again or QEMU changes. Raises :class:`UserError` when one is asked for
+    that libvirt does not offer, :class:`InfraError` when libvirt does not say.
+    """
+    check_offered(wanted, hypervisor)
+    if wanted is not Accelerator.AUTO:
+        return wanted
+    if not hypervisor.offers(Accelerator.KVM):
+        return Accelerator.TCG
+    key = _key(hypervisor)
+    known = recall(memory).get(key)
+    if known is not None or spec is None:
+        return known
+    for kernel in filter(None, (distribution_kernel(), spec.kernel)):
+        judge = replace(spec, kernel=kernel)
+        # Emulated it starts: the kernel is sound, KVM is not. Otherwise this kernel is no judge; ask the next one.
+        for tried, within_s in ((Accelerator.KVM, deadline_s), (Accelerator.TCG, 2 * deadline_s)):
+            if _boots(hypervisor, judge, tried, within_s):
+                remember(memory, key, tried)
+                return tried
+    return None
+
+
+def fails_under_kvm(hypervisor: Hypervisor, spec: DomainSpec, memory: Path, deadline_s: float) -> Accelerator | None:
+    """Emulation where ``spec`` boots without KVM and not under it, which is remembered; None where that is not so."""
+    try:
+        if not hypervisor.offers(Accelerator.KVM):
+            return Accelerator.TCG
+    except InfraError:  # a libvirt that does not say
+        return None
+    if _boots(hypervisor, spec, Accelerator.KVM, deadline_s):
+        return None
+    if not _boots(hypervisor, spec, Accelerator.TCG, deadline_s):
+        return None
+    remember(memory, _key(hypervisor), Accelerator.TCG)
+    return Accelerator.TCG
+
+
+def check_offered(wanted: Accelerator, hypervisor: Hypervisor) -> None:
+    """Raise :class:`UserError` when one accelerator is asked for and libvirt does not offer it."""
+    if wanted is not Accelerator.AUTO and not hypervisor.offers(wanted):
+        name, hint = _NOT_OFFERED[wanted]
+        raise UserError(f"{name} is asked for and this host does not offer it", hint)
+
+
+_NOT_OFFERED = {
+    Accelerator.KVM: ("KVM", "is /dev/kvm yours to open? or: auto"),
+    Accelerator.TCG: ("emulation, which counts instructions, too,", "install a QEMU with TCG, or: --accelerator kvm"),
+}
+
+
+def remembered(hypervisor: Hypervisor, memory: Path) -> tuple[Accelerator, datetime] | None:
+    """What :func:`choose_accelerator` found out on this host by booting, and when; None if it has not yet."""
+    known = recall(memory).get(_key(hypervisor))
+    # The file holds one answer, and is written when there is a new one.
+    return None if known is None else (known, datetime.fromtimestamp(memory.stat().st_mtime).astimezone())
+
+
+def _key(hypervisor: Hypervisor) -> str:
+    return f"{host_facts().boot_id} qemu {hypervisor.qemu_version} uid {os.getuid()} embedded {hypervisor.embedded}"
+
+
+def _boots(hypervisor: Hypervisor, spec: DomainSpec, accelerator: Accelerator, deadline_s: float) -> bool:
+    """Whether the kernel prints its banner; it has no root to go on to."""
+    probe = replace(
+        spec,
+        name=f"{spec.name}-{accelerator}",
+        accelerator=accelerator,
+        console=spec.console.with_name(f"{spec.console.name}.{accelerator}"),
+        root=None,
+        root_base=None,
+        disks=(),
+        vcpus=1,
+        memory_bytes=_PROBE_MEMORY_BYTES,
+    )
+    console = Console()
+    try:
+        with hypervisor.start(probe) as domain:
+            return Deadline("kernel banner", deadline_s).poll(lambda: _answer(domain, console))
+    except (DeadlineExpired, InfraError):  # libvirt may offer KVM that QEMU then cannot open
+        return False
+    finally:
+        probe.console.unlink(missing_ok=True)
+
+
+def _answer(domain: Domain, console: Console) -> bool | None:
+    running = domain.is_running()
+    console.feed(domain.read_console())
+    if console.banner:
+        return True
+    return None if running else False
+
+
+def distribution_kernel() -> Path | None:
+    """The newest kernel image of the distribution that this user may read."""
+    images = [image for image in _BOOT.glob("vmlinuz-*") if os.access(image, os.R_OK)]
+    return max(images, key=lambda image: image.stat().st_mtime, default=None)

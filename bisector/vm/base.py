@@ -1,6 +1,6 @@
 """What a trial needs of a guest, and a guest of its hypervisor and of its connection.
 
-The real ones are :class:`bisector.vm.machine.VirtualMachines`, :class:`bisector.vm.hypervisor.LibvirtHypervisor` and
+The real ones are :class:`bisector.vm.machine.VirtualMachines`, :class:`bisector.vm.driver.LibvirtHypervisor` and
 :class:`bisector.vm.guest.Guest`. The contract of each is in tests/vm/contract.py, which the fakes pass, too.
 """
 

@@ -397,7 +397,7 @@ def _nvme(number: int, disk: DiskSpec) -> Iterator[str]:
     """A disk on a controller of its own, in QEMU's words (qemu(1), ``-blockdev``; docs/system/devices/nvme.rst).
 
     Its guest gets the host's I/O errors, for the device has no error policy (``rerror``, ``werror``); what tells them
-    apart is the count of those that failed (:meth:`bisector.vm.domain.LibvirtDomain.is_running`).
+    apart is the count of those that failed (:meth:`bisector.vm.driver.LibvirtDomain.is_running`).
     """
     name = f"nvme{number}"
     if disk.source.kind is SourceKind.NETWORK:

@@ -1,13 +1,12 @@
-"""The directory of libvirt's embedded QEMU driver: where it is, what it is told, what runs in it.
+"""The directory of libvirt's embedded QEMU driver: where it is, what the driver is told, what runs in it.
 
-A run directory may come from elsewhere (an archive, another user), and its link to this directory with it. So the
-link is followed only to a directory that is where we make them and named as we name them, and only what has our
-marker in it is ever removed.
+A run directory may come from elsewhere (an archive, another user), and its link to that directory with it. So the link
+is followed only to a directory that is where this module makes them and is named so, and only what has the marker in it
+is ever removed.
 """
 
 import atexit
 import fcntl
-import functools
 import hashlib
 import os
 import pwd
@@ -16,7 +15,6 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -28,24 +26,15 @@ from bisector.host import process
 # reboots (file-hierarchy(7)), and not $XDG_RUNTIME_DIR: that is removed with the last logout of its user
 # (pam_systemd(8)), after which a run goes on.
 PARENT = Path("/var/tmp")  # noqa: S108 - made private, and checked
-_SHARE_DEADLINE_S = 10.0
-_BECOME_S = 10.0
 # As whom libvirt's own daemon runs QEMU: on Debian and Arch, and on Fedora and openSUSE. libvirt needs its user.
 GUEST_USERS = ("libvirt-qemu", "qemu")
+_SHARE_DEADLINE_S = 10.0
+_BECOME_S = 10.0
 _MARKER = "bisector-libvirt"
 _MARKER_TEXT = "bisector keeps libvirt's embedded driver here; it may be removed when no bisector runs\n"
 
-
-@dataclass
-class _Driver:
-    """libvirt keeps the first directory of its embedded driver for the life of the process; so do we."""
-
-    directory: Path | None = None
-
-
-@functools.cache
-def _driver() -> _Driver:
-    return _Driver()
+# libvirt keeps the first directory of its embedded driver for the life of the process; so does this module.
+_opened: list[Path] = []
 
 
 def embedded_directory(root: Path, cache: Path | None) -> Path:
@@ -54,11 +43,10 @@ def embedded_directory(root: Path, cache: Path | None) -> Path:
     It is there, private and configured. ``cache`` keeps what the driver learns about QEMU. Raises as
     :func:`embedded_root` and :func:`make_private` do.
     """
-    driver = _driver()
-    directory = embedded_root(root, driver.directory)
+    directory = embedded_root(root, *_opened)
     make_private(directory)  # it may have been cleaned up meanwhile
-    if driver.directory is None:
-        driver.directory = directory
+    if not _opened:
+        _opened.append(directory)
         _configure(directory, cache)
         atexit.register(remove_if_idle, directory)
         atexit.register(hold(directory))  # the last one registered is called first
@@ -72,15 +60,23 @@ def embedded_root(root: Path, opened: Path | None = None) -> Path:
     may have left guests in the directory that it names. Once this process has ``opened`` one, there can be no other;
     guests of the linked one are then out of reach.
 
-    Raises :class:`UserError` when there is something at its place that is not ours.
+    Raises :class:`UserError` when there is something at its place that bisector did not make.
     """
-    link = root / "libvirt"
-    linked = _linked(link)
-    if linked is not None and (linked == opened or (opened is None and _is_in_use(linked))):
-        return linked
-    if linked is not None and any(guest_pids(linked, "")):
-        raise InfraError(f"guests of {root} are left over, and this process works in {opened}", "start it anew")
-    made = opened or _make(root)
+    link, linked = root / "libvirt", None
+    with suppress(OSError):  # it is not there, or no link
+        target = link.readlink()
+        linked = target if _is_drivers(target) else None
+    if linked is not None:
+        left = any(guest_pids(linked, ""))
+        if linked == opened or (opened is None and (left or _is_marked(linked))):
+            return linked
+        if left:
+            raise InfraError(f"guests of {root} are left over, and this process works in {opened}", "start it anew")
+    made = opened
+    if made is None:
+        digest = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:10]
+        made = PARENT / f"bisector-{os.getuid()}-{digest}"
+        make_private(made)
     root.mkdir(parents=True, exist_ok=True)
     try:
         link.unlink(missing_ok=True)
@@ -93,34 +89,14 @@ def embedded_root(root: Path, opened: Path | None = None) -> Path:
 
 
 def directories() -> Iterator[Path]:
-    """The directories of all runs of this user, in each place where there can be some."""
-    for parent in dict.fromkeys(_parents()):
-        yield from filter(_is_ours, sorted(parent.glob(f"bisector-{os.getuid()}-*")))
+    """The directories of all runs of this user."""
+    return filter(_is_drivers, sorted(PARENT.glob(f"bisector-{os.getuid()}-*")))
 
 
-def _linked(link: Path) -> Path | None:
-    """Where a run's link leads, if this tool can have made that directory."""
-    try:
-        target = link.readlink()
-    except OSError:  # it is not there, or no link
-        return None
-    return target if _is_ours(target) else None
-
-
-def _is_ours(directory: Path) -> bool:
-    """Whether it is private, named as we name them, and directly in a place where we make them, or made them once."""
+def _is_drivers(directory: Path) -> bool:
+    """Whether it is private, and named and placed as :func:`embedded_root` does it."""
     named = re.fullmatch(rf"bisector-{os.getuid()}-[0-9a-f]{{10}}", directory.name)
-    return named is not None and directory.parent in _parents() and _is_private(directory)
-
-
-def _parents() -> tuple[Path, ...]:
-    """The present place, and those of earlier versions, where a killed run may have left guests."""
-    earlier = (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{os.getuid()}", "/tmp")  # noqa: S108 - only looked at
-    return PARENT, *(Path(parent) for parent in earlier if parent)
-
-
-def _is_in_use(directory: Path) -> bool:
-    return _is_marked(directory) or any(guest_pids(directory, ""))
+    return named is not None and directory.parent == PARENT and _is_private(directory)
 
 
 def _is_marked(directory: Path) -> bool:
@@ -128,15 +104,15 @@ def _is_marked(directory: Path) -> bool:
     return marker.is_file() and not marker.is_symlink()
 
 
-def _make(root: Path) -> Path:
-    digest = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:10]
-    made = PARENT / f"bisector-{os.getuid()}-{digest}"
-    make_private(made)
-    return made
+def _is_private(path: Path) -> bool:
+    with suppress(OSError):
+        status = path.lstat()
+        return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return False
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory with our marker in it, unless it is there; libvirt makes what it needs below.
+    """Make the directory with the marker in it, unless it is there; libvirt makes what it needs below.
 
     Raises :class:`UserError` when there is something else in its place, and :class:`InfraError` when it cannot be made.
     """
@@ -183,7 +159,7 @@ def remove_if_idle(directory: Path) -> None:
 
     What is left is found by the next process. Two runs may have one directory: a copied run directory has the link.
     """
-    if not (_is_ours(directory) and _is_marked(directory)):
+    if not (_is_drivers(directory) and _is_marked(directory)):
         return
     with suppress(OSError), _held_by_nobody(directory):
         if not any(guest_pids(directory, "")):
@@ -199,14 +175,6 @@ def _held_by_nobody(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _is_private(path: Path) -> bool:
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def guest_user() -> pwd.struct_passwd | None:
@@ -231,12 +199,12 @@ def _can_become(user: pwd.struct_passwd) -> bool:
         return False
 
 
-def _configure(embedded_root: Path, cache: Path | None) -> None:
-    """qemu.conf of the embedded driver: no daemons, QEMU as ourselves, and nobody's files change owner.
+def _configure(directory: Path, cache: Path | None) -> None:
+    """qemu.conf of the embedded driver: no daemons, QEMU as this user, and nobody's files change owner.
 
-    libvirt's own filter of system calls denies QEMU to become another user, see ``_FILTER`` of the hypervisor's.
+    libvirt's own filter of system calls denies QEMU to become another user, see ``_FILTER``.
     """
-    (embedded_root / "etc").mkdir(exist_ok=True)
+    (directory / "etc").mkdir(exist_ok=True)
     lines = (
         'stdio_handler = "file"',
         'security_driver = "none"',
@@ -248,8 +216,8 @@ def _configure(embedded_root: Path, cache: Path | None) -> None:
         "cgroup_controllers = []",
         *(() if guest_user() is None else ("seccomp_sandbox = 0",)),
     )
-    (embedded_root / "etc/qemu.conf").write_text("\n".join(lines) + "\n", encoding="ascii")
-    link = embedded_root / "cache"
+    (directory / "etc/qemu.conf").write_text("\n".join(lines) + "\n", encoding="ascii")
+    link = directory / "cache"
     if cache is not None and not link.exists():
         cache.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
@@ -285,15 +253,10 @@ def end_abandoned(spared: tuple[str, ...] = ()) -> tuple[str, ...]:
 
     Whoever uses a directory holds it, see :func:`hold`. Raises :class:`InfraError` for a guest that does not end.
     """
-    marked = (directory for directory in directories() if _is_marked(directory))
-    return tuple(name for directory in marked for name in _ended_in(directory, spared))
-
-
-def _ended_in(directory: Path, spared: tuple[str, ...]) -> Iterator[str]:
-    found = {name: pid for name, pid in guest_pids(directory, "") if not name.startswith(spared)}
-    if not found:
-        return
-    with suppress(BlockingIOError), _held_by_nobody(directory):
-        for name, pid in found.items():
-            if process.end(pid, partial(runs_guest, name=name)):
-                yield name
+    ended = []
+    for directory in filter(_is_marked, directories()):
+        found = {name: pid for name, pid in guest_pids(directory, "") if not name.startswith(spared)}
+        if found:
+            with suppress(BlockingIOError), _held_by_nobody(directory):
+                ended += [name for name, pid in found.items() if process.end(pid, partial(runs_guest, name=name))]
+    return tuple(ended)

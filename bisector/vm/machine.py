@@ -21,23 +21,47 @@ from bisector.config import Accelerator, DiskSettings, MachineSettings, Settings
 from bisector.core import resources
 from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.core.subject import Kernel
+from bisector.core.shell import Shell
+from bisector.core.subject import Kernel, build_id_in
 from bisector.core.trial import HOST_CLOCK, Era, FaultKind, Stage
 from bisector.host.detached import machine_id
 from bisector.host.files import our_files, remove_abandoned, scratch, write_whole
 from bisector.host.load import host_facts
-from bisector.vm import running
-from bisector.vm.accelerator import ACCELERATOR_MEMORY
+from bisector.vm.accelerator import ACCELERATOR_MEMORY, choose_accelerator
 from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
 from bisector.vm.console import Watch
 from bisector.vm.definition import Counted, DiskSpec, DomainSpec, command_line, domain_prefix, free_port
 from bisector.vm.disks import DiskUnavailable, attached, delayed, own_names, serving_s
+from bisector.vm.driver import open_hypervisor
 from bisector.vm.guest import Guest
-from bisector.vm.hypervisor import open_hypervisor
-from bisector.vm.image import GuestImage, own_image, sum_of
-from bisector.vm.image_build import build_image, overlay
+from bisector.vm.image import GuestImage, build_image, overlay, own_image, sum_of
 from bisector.vm.mailbox import Mailbox, Wire, wire
-from bisector.vm.probes import choose_accelerator
+
+_QUESTION_S = 60.0
+_NOTES_BYTES = 65536
+_NOTES = f"head -c {_NOTES_BYTES} /sys/kernel/notes | od -An -v -tx1"
+
+
+def running_release(shell: Shell) -> str:
+    """The release of the running kernel, as ``uname -r``."""
+    return _answer(shell, "uname -r")
+
+
+def running_build_id(shell: Shell) -> str:
+    """The GNU build-id of the running vmlinux in hex; empty when the kernel has none or hides it."""
+    answer = _answer(shell, _NOTES)
+    try:
+        return build_id_in(bytes.fromhex(answer))
+    except ValueError as error:
+        raise GuestNonsense(f"`{_NOTES}` in the guest printed no bytes in hex: {answer[:100]!r}") from error
+
+
+def _answer(shell: Shell, command: str) -> str:
+    result = shell.run(command, _QUESTION_S)
+    if result.exit_status != 0:
+        raise GuestError(f"`{command}` in the guest: exit status {result.exit_status}: {result.stderr.strip()}")
+    return result.stdout.strip()
+
 
 ACCELERATOR = "accelerator"  # in the run directory: what the run began under on this host
 CONSOLE = "console.log"
@@ -157,7 +181,7 @@ class VirtualMachine:
         return self._log_in(self._spec.ssh_port, self._image, self.deadline(what, seconds), self._watch)
 
     def _check_kernel(self) -> None:
-        release, build_id = running.release(self.guest), running.build_id(self.guest)
+        release, build_id = running_release(self.guest), running_build_id(self.guest)
         if release != self._kernel.release or (self._kernel.build_id and build_id not in ("", self._kernel.build_id)):
             raise InfraError(
                 f"the guest runs {release} (build id {build_id[:12]}), and not the kernel that was built, "

@@ -26,7 +26,7 @@ from bisector.core.errors import InfraError
 from bisector.core.shell import CommandResult
 from bisector.host.files import our_files
 from bisector.vm.base import GuestCopyFailed, GuestLost, GuestNonsense, GuestTimeout
-from bisector.vm.guest_output import Bounds, StreamedText, new_file
+from bisector.vm.guest import Bounds, StreamedText, new_file
 
 BOX_BYTES = 160 << 20
 _HALF = BOX_BYTES // 2

@@ -14,38 +14,35 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from bisector.config import EMBEDDED, Accelerator, MachineSettings, StorageSettings
 from bisector.core import resources
-from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import Finding, Grade, InfraError, UserError
 from bisector.core.units import size
 from bisector.host import files
-from bisector.host.load import host_facts
 from bisector.host.packages import install
 from bisector.vm.accelerator import (
     ACCELERATOR_MEMORY,
     KVM_DEVICE,
+    check_offered,
+    choose_accelerator,
     counted_bytes,
+    distribution_kernel,
+    fails_under_kvm,
     has_own,
     known_accelerator,
-    recall,
-    remember,
+    remembered,
     room_for_counted,
 )
-from bisector.vm.base import Domain, Hypervisor
-from bisector.vm.console import Console
+from bisector.vm.base import Hypervisor
 from bisector.vm.definition import Counted, DiskSource, DiskSpec, DomainSpec, SourceKind, domain_prefix, free_port
+from bisector.vm.driver import LibvirtHypervisor, library_version, open_hypervisor
 from bisector.vm.embedded import GUEST_USERS, guest_user
-from bisector.vm.hypervisor import LibvirtHypervisor, library_version, open_hypervisor
-from bisector.vm.image import GuestImage, find_image
+from bisector.vm.image import GuestImage, check_namespaces, check_programs, find_image, find_overlay_tool
 from bisector.vm.image import own_image as read_own_image
-from bisector.vm.image_build import check_namespaces, check_programs, find_overlay_tool
 from bisector.vm.mailbox import wire
 
-_BOOT = Path("/boot")
 _PROC_CPUINFO = Path("/proc/cpuinfo")
 _GROUP_RIGHTS = stat.S_IRGRP | stat.S_IWGRP
 # The flag of each vendor's virtualization, and the module that serves it (kvm-intel and kvm-amd of arch/x86/kvm).
@@ -54,7 +51,6 @@ _REACH_MEMORY_BYTES = 64 << 20
 # QEMU loads anything as a kernel of old that has its four default setup sectors (Documentation/arch/x86/boot.rst).
 _REACH_KERNEL_BYTES = 4096
 _SECTOR_BYTES = 512
-_REACH_DISK_BYTES = 1 << 20
 # kvm-trial.S, assembled.
 _KVM_TRIAL = bytes.fromhex(
     "fafc8cc88ed831c08ec0bf0010b90018f3ab26c7060010032026c7060020033026c70600308300660f0116a8000f20e06683c820"
@@ -62,7 +58,7 @@ _KVM_TRIAL = bytes.fromhex(
     "02ffc975fcbaf8030000488d350b000000ac84c07403eeebf8f4ebfd4c696e75782076657273696f6e20300a000f1f0000000000"
     "0000000000000000009a20000f0098020900"
 )
-_PROBE_MEMORY_BYTES = 512 << 20
+_REACH_DISK_BYTES = 1 << 20
 
 
 def libvirt(machine: MachineSettings, scratch: Path) -> Finding:
@@ -86,7 +82,7 @@ def qemu(machine: MachineSettings, scratch: Path) -> Finding:
         return Finding("qemu", Grade.INFO, f"{program}; libvirt does not answer, so it is not known whether it is used")
     with opened as hypervisor:
         version = hypervisor.qemu_version
-        _check_offered(machine.accelerator, hypervisor)
+        check_offered(machine.accelerator, hypervisor)
         what = f"{version}, as libvirt finds it"
     user = guest_user() if machine.connect == EMBEDDED else None
     if os.geteuid() != 0 or user is not None:
@@ -205,15 +201,15 @@ def accelerator(
             return Finding("accelerator", Grade.WARN, f"not known: {error}")
         if not offered:
             return Finding("accelerator", Grade.WARN, "tcg, emulation: libvirt does not offer KVM here")
-        known = _remembered(hypervisor, memory)
+        known = remembered(hypervisor, memory)
         if known is None:
-            image = kernel or _distribution_kernel()
+            image = kernel or distribution_kernel()
             if image is None:
                 what = "not known yet: KVM is tried by booting the first kernel that is built"
                 return Finding("accelerator", Grade.INFO, what)
             on_note(f"accelerator: booting {image} under KVM, and without it if need be; at most 45 s, once per boot")
             choose_accelerator(Accelerator.AUTO, hypervisor, _spec(image, scratch), memory)
-            known = _remembered(hypervisor, memory)
+            known = remembered(hypervisor, memory)
     return _chosen(known, memory)
 
 
@@ -267,35 +263,6 @@ _OTHER = {
 }
 
 
-def choose_accelerator(
-    wanted: Accelerator, hypervisor: Hypervisor, spec: DomainSpec | None, memory: Path, deadline_s: float = 15.0
-) -> Accelerator | None:
-    """The accelerator for this host; AUTO boots a kernel at most twice, and remembers.
-
-    That is the distribution's where this user may read it, and else that of ``spec``, which is the first one of a run:
-    an end. None when neither boots, with KVM or without, or none is there. ``memory`` is a JSON file in the user's
-    cache; an answer holds until the host boots again or QEMU changes. Raises :class:`UserError` when one is asked for
-    that libvirt does not offer, :class:`InfraError` when libvirt does not say.
-    """
-    _check_offered(wanted, hypervisor)
-    if wanted is not Accelerator.AUTO:
-        return wanted
-    if not hypervisor.offers(Accelerator.KVM):
-        return Accelerator.TCG
-    key = _key(hypervisor)
-    known = recall(memory).get(key)
-    if known is not None or spec is None:
-        return known
-    for kernel in filter(None, (_distribution_kernel(), spec.kernel)):
-        judge = replace(spec, kernel=kernel)
-        # Emulated it starts: the kernel is sound, KVM is not. Otherwise this kernel is no judge; ask the next one.
-        for tried, within_s in ((Accelerator.KVM, deadline_s), (Accelerator.TCG, 2 * deadline_s)):
-            if _boots(hypervisor, judge, tried, within_s):
-                remember(memory, key, tried)
-                return tried
-    return None
-
-
 def try_kvm(machine: MachineSettings, deadline_s: float = 10.0) -> Accelerator | None:
     """Emulation where a loop is done in time without KVM and not under it, which is remembered; None where it is done.
 
@@ -312,82 +279,12 @@ def try_kvm(machine: MachineSettings, deadline_s: float = 10.0) -> Accelerator |
             return None
         kernel = place / "kernel"
         kernel.write_bytes(kvm_trial())
-        return _fails_under_kvm(hypervisor, replace(_spec(kernel, place), run_as=hypervisor.run_as), memory, deadline_s)
+        return fails_under_kvm(hypervisor, replace(_spec(kernel, place), run_as=hypervisor.run_as), memory, deadline_s)
 
 
 def kvm_trial() -> bytes:
     """What is run there, as a kernel for QEMU."""
     return (bytes(_SECTOR_BYTES) + _KVM_TRIAL).ljust(_REACH_KERNEL_BYTES, b"\0")
-
-
-def _fails_under_kvm(hypervisor: Hypervisor, spec: DomainSpec, memory: Path, deadline_s: float) -> Accelerator | None:
-    try:
-        if not hypervisor.offers(Accelerator.KVM):
-            return Accelerator.TCG
-    except InfraError:  # a libvirt that does not say
-        return None
-    by_kvm, emulated = (
-        partial(_boots, hypervisor, spec, one, deadline_s) for one in (Accelerator.KVM, Accelerator.TCG)
-    )
-    if by_kvm() or not emulated():
-        return None
-    remember(memory, _key(hypervisor), Accelerator.TCG)
-    return Accelerator.TCG
-
-
-def _check_offered(wanted: Accelerator, hypervisor: Hypervisor) -> None:
-    """Raise :class:`UserError` when one accelerator is asked for and libvirt does not offer it."""
-    if wanted is not Accelerator.AUTO and not hypervisor.offers(wanted):
-        name, hint = _NOT_OFFERED[wanted]
-        raise UserError(f"{name} is asked for and this host does not offer it", hint)
-
-
-_NOT_OFFERED = {
-    Accelerator.KVM: ("KVM", "is /dev/kvm yours to open? or: auto"),
-    Accelerator.TCG: ("emulation, which counts instructions, too,", "install a QEMU with TCG, or: --accelerator kvm"),
-}
-
-
-def _remembered(hypervisor: Hypervisor, memory: Path) -> tuple[Accelerator, datetime] | None:
-    """What :func:`choose_accelerator` found out on this host by booting, and when; None if it has not yet."""
-    known = recall(memory).get(_key(hypervisor))
-    # The file holds one answer, and is written when there is a new one.
-    return None if known is None else (known, datetime.fromtimestamp(memory.stat().st_mtime).astimezone())
-
-
-def _key(hypervisor: Hypervisor) -> str:
-    return f"{host_facts().boot_id} qemu {hypervisor.qemu_version} uid {os.getuid()} embedded {hypervisor.embedded}"
-
-
-def _boots(hypervisor: Hypervisor, spec: DomainSpec, accelerator: Accelerator, deadline_s: float) -> bool:
-    """Whether the kernel prints its banner; it has no root to go on to."""
-    probe = replace(
-        spec,
-        name=f"{spec.name}-{accelerator}",
-        accelerator=accelerator,
-        console=spec.console.with_name(f"{spec.console.name}.{accelerator}"),
-        root=None,
-        root_base=None,
-        disks=(),
-        vcpus=1,
-        memory_bytes=_PROBE_MEMORY_BYTES,
-    )
-    console = Console()
-    try:
-        with hypervisor.start(probe) as domain:
-            return Deadline("kernel banner", deadline_s).poll(lambda: _answer(domain, console))
-    except (DeadlineExpired, InfraError):  # libvirt may offer KVM that QEMU then cannot open
-        return False
-    finally:
-        probe.console.unlink(missing_ok=True)
-
-
-def _answer(domain: Domain, console: Console) -> bool | None:
-    running = domain.is_running()
-    console.feed(domain.read_console())
-    if console.banner:
-        return True
-    return None if running else False
 
 
 def guest_image(machine: MachineSettings) -> Finding:
@@ -422,11 +319,6 @@ def _built_image() -> GuestImage | None:
 
 def _opened(machine: MachineSettings, scratch: Path) -> LibvirtHypervisor:
     return open_hypervisor(machine.connect, scratch, resources.cache_home() / "libvirt")
-
-
-def _distribution_kernel() -> Path | None:
-    images = [image for image in _BOOT.glob("vmlinuz-*") if os.access(image, os.R_OK)]
-    return max(images, key=lambda image: image.stat().st_mtime, default=None)
 
 
 def _spec(kernel: Path, scratch: Path) -> DomainSpec:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.config import options
-from bisector.vm import image_build, probes
+from bisector.vm import accelerator, image
 from tests.doctor.machine import PROGRAMS, Machine
 
 
@@ -30,8 +30,8 @@ def whole_machine(tmp_path: Path, emulator: Path, monkeypatch: pytest.MonkeyPatc
         assert found, f"{name} is not installed"
         (programs / name).symlink_to(found)
     monkeypatch.setenv("PATH", f"{programs}:{emulator}")
-    monkeypatch.setattr(image_build, "_SUPERUSER_DIRECTORIES", ())
-    monkeypatch.setattr(probes, "_distribution_kernel", lambda: None)
+    monkeypatch.setattr(image, "_SUPERUSER_DIRECTORIES", ())
+    monkeypatch.setattr(accelerator, "_BOOT", tmp_path / "boot")
     monkeypatch.setattr("bisector.host.load._GLANCE_S", 0.01)
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))

@@ -12,7 +12,7 @@ from bisector.core.errors import Finding, UserError
 from bisector.doctor import checks
 from bisector.doctor.checks import PROBES
 from bisector.vm import probes
-from bisector.vm.hypervisor import LibvirtHypervisor
+from bisector.vm.driver import LibvirtHypervisor
 
 PROGRAMS = (
     *("git", "make", "flex", "bison", "bc", "perl", "ld", "objcopy", "readelf", "gcc", "as", "ccache"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core import resources
-from bisector.vm.image_build import build_image
+from bisector.vm.image import build_image
 from scenarios.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool
 from tests.loopdevice import command

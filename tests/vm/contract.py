@@ -16,7 +16,7 @@ import pytest
 from bisector.core.deadline import Clock, Deadline
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
-from bisector.vm import running
+from bisector.vm import machine
 from bisector.vm.base import (
     Domain,
     GuestCopyFailed,
@@ -183,8 +183,8 @@ class LinkContract:
         assert there != "file" or copy.read_text(encoding="utf-8") == "precious"
 
     def test_what_the_kernel_says_of_itself(self, case: LinkCase) -> None:
-        assert running.release(case.link) == case.release
-        assert re.fullmatch(r"[0-9a-f]*", running.build_id(case.link))
+        assert machine.running_release(case.link) == case.release
+        assert re.fullmatch(r"[0-9a-f]*", machine.running_build_id(case.link))
 
     def test_a_guest_that_does_not_answer_is_given_up_at_the_deadline_and_then_for_good(self, case: LinkCase) -> None:
         case.fall_silent()
@@ -213,7 +213,7 @@ class ConnectionContract(LinkContract):
             lambda: case.link.put("x", f"{case.directory}/note"),
             lambda: case.link.send(Path(__file__), f"{case.directory}/note"),
             lambda: case.link.get(f"{case.directory}/note", tmp_path / "copy"),
-            lambda: running.release(case.link),
+            lambda: machine.running_release(case.link),
         )
         for use in uses:
             with pytest.raises(GuestLost):

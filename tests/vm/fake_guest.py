@@ -25,11 +25,11 @@ from bisector.config import Accelerator
 from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError
 from bisector.core.shell import CommandResult
-from bisector.vm import running
+from bisector.vm import machine
 from bisector.vm.base import GuestCopyFailed, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
 from bisector.vm.console import ALIVE_LINE, READY_LINE
 from bisector.vm.definition import DomainSpec, SourceKind
-from bisector.vm.domain import Ending, LibvirtDomain
+from bisector.vm.driver import DomainEnd, LibvirtDomain
 from bisector.vm.image import GuestImage
 from tests.guestshell import Answer, answer_of, steps_of
 
@@ -103,7 +103,7 @@ class Computer:
     def __init__(self, spec: DomainSpec, script: Script, clock: FakeClock, files: Path) -> None:
         self.spec, self.script, self.clock, self.files = spec, script, clock, files
         self.state_and_reason = (libvirt.VIR_DOMAIN_RUNNING, 0)
-        self.ending: Ending | None = None
+        self.ending: DomainEnd | None = None
         self.io_error: str | None = None
         self.network = True
         self.alive = True  # its kernel, as opposed to QEMU
@@ -163,7 +163,7 @@ class Computer:
         self.say(f"[   {self.up_s:.6f}] {ALIVE_LINE}")
         self._at(self.up_s + _ALIVE_EVERY_S, self._pulse)
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: DomainEnd) -> None:
         self.alive = self.network = False
         self.state_and_reason = (libvirt.VIR_DOMAIN_SHUTOFF, 0)
         self.ending = ending
@@ -172,7 +172,7 @@ class Computer:
 
     def _panic(self) -> None:
         self.say("[   12.000000] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000009")
-        self._end(Ending.GUEST)
+        self._end(DomainEnd.GUEST)
 
     def _late_panic(self) -> None:
         self._break_connection()
@@ -200,7 +200,7 @@ class Computer:
 
     def _power_off(self) -> None:
         self.say("[   12.000000] reboot: Power down")
-        self._end(Ending.GUEST)
+        self._end(DomainEnd.GUEST)
 
     def _pause(self) -> None:
         self.alive = self.network = False
@@ -219,12 +219,12 @@ class Computer:
             Trouble.STALLS: _stall,
             Trouble.HANG: _hang,
             Trouble.STUCK: lambda self: None,
-            Trouble.RESET: lambda self: self._end(Ending.GUEST),
+            Trouble.RESET: lambda self: self._end(DomainEnd.GUEST),
             Trouble.POWER_OFF: _power_off,
             Trouble.NETWORK_LOST: _lose_network,
             Trouble.CONNECTION_BROKEN: _break_connection,
-            Trouble.QEMU_DIED: lambda self: self._end(Ending.QEMU),
-            Trouble.QEMU_KILLED: lambda self: self._end(Ending.OUTSIDE),
+            Trouble.QEMU_DIED: lambda self: self._end(DomainEnd.QEMU),
+            Trouble.QEMU_KILLED: lambda self: self._end(DomainEnd.OUTSIDE),
             Trouble.HOST_FULL: _pause,
             Trouble.HOST_STANDS_STILL: _stand_still,
         }
@@ -240,7 +240,7 @@ class Computer:
         return [0, 0, 0, 0, round(self.up_s * 1e9)]
 
     def destroy(self) -> None:
-        self._end(self.ending or Ending.OUTSIDE)
+        self._end(self.ending or DomainEnd.OUTSIDE)
 
 
 class FakeLink:
@@ -291,7 +291,7 @@ class FakeLink:
         script = self.computer.script
         own = bytes.fromhex(script.build_id)
         note = struct.pack("<III", len(_GNU), len(own), _NT_GNU_BUILD_ID) + _GNU + own
-        return {"uname -r": f"{script.release}\n", running._NOTES: note.hex(" ")}
+        return {"uname -r": f"{script.release}\n", machine._NOTES: note.hex(" ")}
 
     def put(self, text: str, remote: str) -> None:
         self._reach(self._deadline(f"the copy to {remote} in the guest", _COPY_S))

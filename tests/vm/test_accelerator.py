@@ -14,9 +14,9 @@ from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
 from bisector.vm import accelerator, probes
+from bisector.vm.accelerator import choose_accelerator
 from bisector.vm.definition import DomainSpec
-from bisector.vm.hypervisor import LibvirtHypervisor, open_hypervisor
-from bisector.vm.probes import choose_accelerator
+from bisector.vm.driver import LibvirtHypervisor, open_hypervisor
 from tests.vm.domains import spec_of
 from tests.vm.tiny_kernel import End, tiny_kernel
 
@@ -58,13 +58,13 @@ Mocked = Callable[..., Boots]
 
 
 @pytest.fixture
-def mocked(monkeypatch: pytest.MonkeyPatch) -> Mocked:
+def mocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mocked:
     """Puts :class:`Boots` in the place of real ones; the distribution has no kernel that this user may read."""
-    monkeypatch.setattr(probes, "_distribution_kernel", lambda: None)
+    monkeypatch.setattr(accelerator, "_BOOT", tmp_path / "boot")
 
     def put(*good: Accelerator) -> Boots:
         boots = Boots(*good)
-        monkeypatch.setattr(probes, "_boots", boots)
+        monkeypatch.setattr(accelerator, "_boots", boots)
         return boots
 
     return put
@@ -104,8 +104,8 @@ def test_a_kernel_that_is_mute_under_kvm_is_no_judge_where_the_distribution_has_
     spec: DomainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = {Path("/boot/vmlinuz-6.1"): (KVM, TCG), spec.kernel: (TCG,)}
-    monkeypatch.setattr(probes, "_distribution_kernel", lambda: Path("/boot/vmlinuz-6.1"))
-    monkeypatch.setattr(probes, "_boots", lambda _hypervisor, judge, tried, _s: tried in good[judge.kernel])
+    monkeypatch.setattr(accelerator, "distribution_kernel", lambda: Path("/boot/vmlinuz-6.1"))
+    monkeypatch.setattr(accelerator, "_boots", lambda _hypervisor, judge, tried, _s: tried in good[judge.kernel])
     assert choose_accelerator(Accelerator.AUTO, Offering(kvm=True), spec, spec.console.parent / "memory") is KVM
 
 
@@ -215,7 +215,7 @@ def test_the_choice_boots_on_this_host(
     memory = place / "memory"
     chosen = choose_accelerator(Accelerator.AUTO, hypervisor, spec, memory, deadline_s=5.0)
     assert chosen is not None
-    assert probes._boots(hypervisor, spec, chosen, 15.0)
+    assert accelerator._boots(hypervisor, spec, chosen, 15.0)
     broken = replace(spec, kernel=tiny_kernel(place / "mute", "", End.SLEEP))
     assert choose_accelerator(Accelerator.AUTO, hypervisor, broken, memory) is chosen
     assert capfd.readouterr() == ("", "")
@@ -226,7 +226,7 @@ def test_the_choice_boots_on_this_host(
 def test_what_is_tried_under_kvm_runs_without(hypervisor: LibvirtHypervisor, place: Path) -> None:
     trial = place / "trial"
     trial.write_bytes(probes.kvm_trial())
-    assert probes._boots(hypervisor, replace(spec_of(place, End.SLEEP), kernel=trial), TCG, 15.0)
+    assert accelerator._boots(hypervisor, replace(spec_of(place, End.SLEEP), kernel=trial), TCG, 15.0)
 
 
 @pytest.mark.vm
@@ -234,4 +234,4 @@ def test_what_is_tried_under_kvm_runs_without(hypervisor: LibvirtHypervisor, pla
 def test_a_mute_kernel_does_not_boot(hypervisor: LibvirtHypervisor, place: Path, end: End) -> None:
     spec = spec_of(place, end)
     mute = replace(spec, kernel=tiny_kernel(place / "mute", "", end))
-    assert not probes._boots(hypervisor, mute, TCG, 2.0)
+    assert not accelerator._boots(hypervisor, mute, TCG, 2.0)

@@ -10,8 +10,7 @@ import pytest
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.vm.base import CONSOLE_CHUNK_BYTES
-from bisector.vm.console import Console, Watch
-from bisector.vm.domain import ConsoleFile
+from bisector.vm.console import Console, ConsoleFile, Watch
 
 MIB = 1 << 20
 

@@ -26,12 +26,11 @@ from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import InfraError
 from bisector.host.files import direct_io
 from bisector.storage.disks import Bus
-from bisector.vm import domain as domains
+from bisector.vm import driver as domains
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
 from bisector.vm.disks import delayed
-from bisector.vm.domain import LibvirtDomain
+from bisector.vm.driver import LibvirtDomain, LibvirtHypervisor, open_hypervisor
 from bisector.vm.embedded import guest_user
-from bisector.vm.hypervisor import LibvirtHypervisor, open_hypervisor
 from tests.libvirtd import libvirtd
 from tests.loopdevice import command
 from tests.vm.contract import DomainContract
@@ -334,7 +333,7 @@ import sys, time
 from dataclasses import replace
 from pathlib import Path
 from bisector.vm.base import Domain
-from bisector.vm.hypervisor import open_hypervisor
+from bisector.vm.driver import open_hypervisor
 from tests.vm.domains import spec_of, wait_for_words
 from tests.libvirtd import libvirtd
 from tests.loopdevice import command
@@ -353,7 +352,7 @@ REAPER = """
 import sys
 from pathlib import Path
 from bisector.vm.base import Domain
-from bisector.vm.hypervisor import open_hypervisor
+from bisector.vm.driver import open_hypervisor
 with open_hypervisor(sys.argv[1], Path(sys.argv[3]), Path(sys.argv[4])) as hypervisor:
     print(*hypervisor.reap(sys.argv[2]))
 """

@@ -14,8 +14,8 @@ import pytest
 from bisector.config import EMBEDDED
 from bisector.core.errors import UserError
 from bisector.vm import embedded as driver
+from bisector.vm.driver import open_hypervisor
 from bisector.vm.embedded import embedded_root, guest_pids, remove_if_idle, runs_guest
-from bisector.vm.hypervisor import open_hypervisor
 
 
 @pytest.mark.parametrize("uri", ["qemu+ssh://elsewhere/system", "qemu://elsewhere/system", "xen:///system", "nonsense"])

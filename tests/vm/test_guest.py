@@ -21,10 +21,9 @@ from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.process import run
-from bisector.vm import running
+from bisector.vm import machine
 from bisector.vm.base import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout, Link
-from bisector.vm.guest import Guest
-from bisector.vm.guest_output import Bounds, Life
+from bisector.vm.guest import Bounds, Guest, Life
 from bisector.vm.image import GuestImage
 from tests.vm import contract
 from tests.vm.contract import ConnectionContract
@@ -227,7 +226,7 @@ def test_a_connection_that_breaks_is_lost_and_not_made_again(server: SshServer, 
         lambda: guest.run("true"),
         lambda: guest.put("x", "/x"),
         lambda: guest.get("/x", tmp_path / "x"),
-        lambda: running.release(guest),
+        lambda: machine.running_release(guest),
     ):
         with pytest.raises(GuestLost):
             use()
@@ -328,7 +327,7 @@ def test_a_copy_on_a_full_disk_is_the_hosts_trouble(
     guest: Guest, server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int
 ) -> None:
     (server.files / "fio.json").write_bytes(bytes(size_bytes))
-    monkeypatch.setattr("bisector.vm.guest_output._made", lambda _path: os.open("/dev/full", os.O_WRONLY))
+    monkeypatch.setattr("bisector.vm.guest._made", lambda _path: os.open("/dev/full", os.O_WRONLY))
     with pytest.raises(InfraError, match="No space left on device") as caught:
         guest.get("/fio.json", tmp_path / "copy")
     assert not isinstance(caught.value, GuestError)

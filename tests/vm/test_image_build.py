@@ -18,9 +18,8 @@ from bisector.core.errors import InfraError, UserError
 from bisector.host.files import remove_abandoned
 from bisector.host.packages import install
 from bisector.host.process import CommandFailed, CommandMissing, run
-from bisector.vm import image_build
-from bisector.vm.image import GuestImage, find_image, recipe_key
-from bisector.vm.image_build import build_image, overlay
+from bisector.vm import image
+from bisector.vm.image import GuestImage, build_image, find_image, overlay, recipe_key
 
 RECIPE = Path(__file__).parent.parent.parent / "vm-images"
 
@@ -61,7 +60,7 @@ def mmdebstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
-    monkeypatch.setattr(image_build, "_BETWEEN_TRIES_S", (0.0,) * 2)
+    monkeypatch.setattr(image, "_BETWEEN_TRIES_S", (0.0,) * 2)
     return directory
 
 
@@ -93,7 +92,7 @@ def build(cache: Path) -> GuestImage:
 def test_what_a_killed_builder_unpacked_is_removed(mmdebstrap: Path, tmp_path: Path) -> None:
     """mmdebstrap's own directory is in a directory of bisector, which nobody holds any more."""
     script = (
-        "import sys; from pathlib import Path; from bisector.vm.image_build import build_image;"
+        "import sys; from pathlib import Path; from bisector.vm.image import build_image;"
         "build_image(Path(sys.argv[1]), Path(sys.argv[2]), None, print)"
     )
     temporary = tmp_path / "tmp"
@@ -274,9 +273,9 @@ def test_sums_are_written_by_whoever_holds_the_lock(tmp_path: Path, monkeypatch:
     for name in ("root.ext4", "id_ed25519"):
         (made / name).write_bytes(b"as it was")
     (made / "ssh_host_ed25519_key.pub").write_text("ssh-ed25519 AAAA bisector-guest\n")
-    monkeypatch.setattr(image_build, "_LOCK_S", 0.1)
+    monkeypatch.setattr(image, "_LOCK_S", 0.1)
     with (
-        image_build._lock(tmp_path / "cache" / f"{key}.lock"),
+        image._lock(tmp_path / "cache" / f"{key}.lock"),
         pytest.raises(InfraError, match="held by another build"),
     ):
         build(tmp_path / "cache")
@@ -324,7 +323,7 @@ def test_programs_that_are_missing_are_named_with_their_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(image_build, "_SUPERUSER_DIRECTORIES", ())
+    monkeypatch.setattr(image, "_SUPERUSER_DIRECTORIES", ())
     with pytest.raises(UserError, match="mmdebstrap, e2fsprogs") as caught:
         build(tmp_path / "cache")
     assert caught.value.hint == install("mmdebstrap", "e2fsprogs", "openssh-client", "util-linux")

@@ -13,7 +13,7 @@ from bisector.config import Accelerator, DiskSettings, options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.disks import BlockDevice
-from bisector.vm import probes
+from bisector.vm import accelerator
 from bisector.vm.console import Watch
 from bisector.vm.definition import domain_prefix
 from bisector.vm.disks import own_names
@@ -224,9 +224,9 @@ def test_a_run_that_began_under_kvm_measures_nothing_without_it(
 ) -> None:
     """Neither a moment in which libvirt says nothing, nor a kernel that is mute under KVM, decides of it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(probes, "_distribution_kernel", lambda: None)
+    monkeypatch.setattr(accelerator, "_BOOT", tmp_path / "boot")
     good = [KVM, TCG]
-    monkeypatch.setattr(probes, "_boots", lambda _hypervisor, _spec, tried, _within_s: tried in good)
+    monkeypatch.setattr(accelerator, "_boots", lambda _hypervisor, _spec, tried, _within_s: tried in good)
     spec, libvirt = spec_of(tmp_path, End.SLEEP), Offers()
 
     def process(began: Accelerator | None, run: str = "run") -> Accelerator | None:
@@ -237,7 +237,7 @@ def test_a_run_that_began_under_kvm_measures_nothing_without_it(
         return machines._accelerator(spec)
 
     assert process(None) is KVM
-    monkeypatch.setattr(probes, "_key", lambda _: "after the next boot")
+    monkeypatch.setattr(accelerator, "_key", lambda _: "after the next boot")
     good.remove(KVM)
     assert process(KVM) is KVM
     assert process(None, "another run") is TCG

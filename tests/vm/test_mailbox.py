@@ -12,7 +12,7 @@ import pytest
 from bisector.core.deadline import Clock, SystemClock
 from bisector.core.errors import InfraError
 from bisector.vm.base import GuestCopyFailed, GuestLost, GuestNonsense, GuestTimeout
-from bisector.vm.guest_output import Bounds
+from bisector.vm.guest import Bounds
 from bisector.vm.mailbox import BOX_BYTES, Mailbox, Wire, wire
 from tests.vm import contract
 from tests.vm.contract import LinkContract

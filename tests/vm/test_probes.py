@@ -15,7 +15,7 @@ from bisector.core.errors import Grade, UserError
 from bisector.host.load import host_facts
 from bisector.vm import accelerator, embedded, probes
 from bisector.vm.definition import DomainSpec
-from bisector.vm.hypervisor import LibvirtHypervisor
+from bisector.vm.driver import LibvirtHypervisor
 from tests.vm.test_accelerator import Offering
 
 KVM, TCG = Accelerator.KVM, Accelerator.TCG
@@ -24,7 +24,7 @@ KVM, TCG = Accelerator.KVM, Accelerator.TCG
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MachineSettings:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(probes, "_BOOT", tmp_path / "boot")
+    monkeypatch.setattr(accelerator, "_BOOT", tmp_path / "boot")
     return options.load(directory=tmp_path).settings.machine
 
 
@@ -176,7 +176,7 @@ def test_what_was_never_tried_is_tried_once_and_said(
         booted.append(spec.kernel)
         return wanted in good
 
-    monkeypatch.setattr(probes, "_boots", boots)
+    monkeypatch.setattr(accelerator, "_boots", boots)
     (tmp_path / "boot").mkdir()
     (tmp_path / "boot/vmlinuz-6.1").write_text("")
     notes: list[str] = []
@@ -191,10 +191,10 @@ def test_what_was_never_tried_is_tried_once_and_said(
 def test_the_answer_has_the_time_at_which_it_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = tmp_path / "memory"
     hypervisor = Offering(kvm=True)
-    assert probes._remembered(hypervisor, memory) is None
-    accelerator.remember(memory, probes._key(hypervisor), TCG)
+    assert accelerator.remembered(hypervisor, memory) is None
+    accelerator.remember(memory, accelerator._key(hypervisor), TCG)
     os.utime(memory, (1_500_000_000, 1_500_000_000))
-    assert probes._remembered(hypervisor, memory) == (TCG, datetime.fromtimestamp(1_500_000_000).astimezone())
+    assert accelerator.remembered(hypervisor, memory) == (TCG, datetime.fromtimestamp(1_500_000_000).astimezone())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user cannot become another one")
@@ -243,7 +243,7 @@ def test_by_the_hosts_clock_it_is_said_what_guests_run_under_and_what_counted_ti
     with_memory(8.0)
     if tried is not None:
         accelerator.remember(
-            resources.cache_home() / accelerator.ACCELERATOR_MEMORY, probes._key(Answering(kvm)), tried
+            resources.cache_home() / accelerator.ACCELERATOR_MEMORY, accelerator._key(Answering(kvm)), tried
         )
     row = probes.clock(machine, STORAGE, tmp_path)
     assert (row.state, says in row.what) == (Grade.INFO, True)

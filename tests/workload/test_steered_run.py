@@ -10,7 +10,7 @@ from bisector.analysis.early_stop import StopRule
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.figures import StopReason
 from bisector.host import process
-from bisector.vm.guest_output import Bounds
+from bisector.vm.guest import Bounds
 from bisector.workload.fio import output
 from bisector.workload.fio.run import MOST_STEERED_JOBS, steered_command
 from tests.guest_answers import FIO as GOOD

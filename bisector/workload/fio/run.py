@@ -39,7 +39,7 @@ _OF_INPUT = frozenset((0, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EN
 _MOST_WORDS = 4
 # A run of more processes is not steered. A status has 6.5 KB for each process (fio 3.33; 8 KB of one that reads and
 # writes, with percentiles of all latencies). A run has up to 90 of them, which stay in fio's output file and go through
-# the guest's standard error; for more than 64 MiB of either the kernel is at fault (bisector.vm.guest_output.Bounds).
+# the guest's standard error; for more than 64 MiB of either the kernel is at fault (bisector.vm.guest.Bounds).
 # With 40 processes a run that is never clear writes 24 to 29 MB.
 MOST_STEERED_JOBS = 40
 

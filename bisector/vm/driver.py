@@ -1,17 +1,19 @@
-"""A connection to libvirt: how it is made, and the guests that it starts, of which none is left running.
+"""The driver of guests: a connection to libvirt, and the guests that it starts, of which none is left running.
 
 Two kinds of hypervisor, one code. The *embedded* driver (``qemu:///embed``, the default) is libvirt's QEMU
 driver inside this process: no daemon, nothing to configure (https://libvirt.org/drvqemu.html,
 "Embedded driver"). Everything else is a URI of a libvirt daemon on this host, ``qemu:///system``.
 """
 
+import errno
 import functools
 import json
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,23 +26,153 @@ from bisector.config import EMBEDDED, Accelerator
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
 from bisector.host.packages import install
+from bisector.vm.console import ConsoleFile
 from bisector.vm.definition import DomainSpec, domain_xml
-from bisector.vm.domain import Ending, LibvirtDomain
 from bisector.vm.embedded import embedded_directory, guest_pids, guest_user, make_private, runs_guest
 
 _LOCAL_SCHEMES = ("qemu", "qemu+unix")
 _REAP_DEADLINE_S = 20.0
+_END_DEADLINE_S = 5.0
+_REASON_DEADLINE_S = 2.0
 _LOG_TAIL_LINES = 12
 _VIRT_TYPES = {Accelerator.KVM: "kvm", Accelerator.TCG: "qemu"}
 # libvirt's own, but that QEMU may become another user (qemu(1)); one who has no rights stays that.
 _FILTER = ("-sandbox", "on,obsolete=deny,elevateprivileges=allow,spawn=deny,resourcecontrol=deny")
 _RUN_WITH = 9_001_000  # the version of QEMU in which -runas was given another name
+_BLOCK_STATS = '{"execute": "query-blockstats"}'
+_GONE = (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID)
+
+
+class DomainEnd(StrEnum):
+    """How a domain came to its end."""
+
+    GUEST = "the guest ended by itself"
+    QEMU = "QEMU died"
+    OUTSIDE = "somebody ended QEMU"
+
+
 # virDomainEventStoppedDetailType
-_ENDINGS = {
-    libvirt.VIR_DOMAIN_EVENT_STOPPED_SHUTDOWN: Ending.GUEST,
-    libvirt.VIR_DOMAIN_EVENT_STOPPED_CRASHED: Ending.GUEST,
-    libvirt.VIR_DOMAIN_EVENT_STOPPED_FAILED: Ending.QEMU,
+_ENDS = {
+    libvirt.VIR_DOMAIN_EVENT_STOPPED_SHUTDOWN: DomainEnd.GUEST,
+    libvirt.VIR_DOMAIN_EVENT_STOPPED_CRASHED: DomainEnd.GUEST,
+    libvirt.VIR_DOMAIN_EVENT_STOPPED_FAILED: DomainEnd.QEMU,
 }
+
+
+class LibvirtDomain:
+    """A guest that was started; gone when its ``with`` block ends."""
+
+    def __init__(
+        self,
+        spec: DomainSpec,
+        handle: Any,
+        ending: Callable[[], DomainEnd | None],
+        qemu_log: Callable[[], tuple[str, ...]],
+        forget: Callable[["LibvirtDomain"], None],
+        *,
+        io_error: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.spec = spec
+        self._handle = handle
+        self._ending = ending
+        self._qemu_log = qemu_log
+        self._forget = forget
+        self._io_error = io_error
+        self._cpu_time_s = 0.0
+        self._console = ConsoleFile(spec.console)
+
+    def is_running(self) -> bool:
+        """Whether the guest is there; False means that it ended itself (panic, reset, power-off).
+
+        Raises :class:`InfraError` when its end, or its pause, is not the guest's doing.
+        """
+        if self._handle is None:
+            return False
+        try:
+            state, reason = self._handle.state()
+        except libvirt.libvirtError as error:
+            if error.get_error_code() not in _GONE:
+                raise InfraError(f"libvirt does not answer about {self.spec.name}: {error}") from error
+            state, reason = libvirt.VIR_DOMAIN_SHUTOFF, 0
+        if state in (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED):
+            self._check_nvme()
+            return True
+        if state == libvirt.VIR_DOMAIN_PAUSED:
+            of_a_disk = reason == libvirt.VIR_DOMAIN_PAUSED_IOERROR
+            why = f"an I/O error on the host, {self._why_paused()}" if of_a_disk else f"libvirt's reason {reason}"
+            raise InfraError(f"{self.spec.name} was paused: {why}", "; ".join(self._qemu_log()[-2:]))
+        return self._ended()
+
+    def _check_nvme(self) -> None:
+        """Raise :class:`InfraError` where I/O of a disk on NVMe failed on the host: no guest is paused for that."""
+        if not self.spec.on_nvme:
+            return
+        try:
+            told = json.loads(libvirt_qemu.qemuMonitorCommand(self._handle, _BLOCK_STATS, 0))["return"]
+        except libvirt.libvirtError:  # it has just ended
+            return
+        for one in told:
+            failed = sum(one["stats"].get(f"failed_{what}_operations", 0) for what in ("rd", "wr", "flush", "unmap"))
+            if failed and "nvme" in str(one.get("qdev")):
+                raise InfraError(
+                    f"{self.spec.name}: {failed} I/Os of a disk on nvme failed on the host (is its disk full?)",
+                    "; ".join(self._qemu_log()[-2:]) or "dmesg; df",
+                )
+
+    def cpu_time_s(self) -> float:
+        """CPU seconds of the host that the whole QEMU process has used; after its end the last known."""
+        if self._handle is not None:
+            with suppress(libvirt.libvirtError):
+                self._cpu_time_s = max(self._cpu_time_s, self._handle.info()[4] / 1e9)
+        return self._cpu_time_s
+
+    def read_console(self) -> str:
+        """What the guest has written to its console since the last call, at most :data:`CONSOLE_CHUNK_BYTES`.
+
+        Raises :class:`InfraError` when it cannot be read.
+        """
+        return self._console.read().decode("latin-1")  # bytes of a broken kernel; no sequence can be cut in two
+
+    def destroy(self) -> None:
+        """End the guest at once; idempotent. Raises :class:`InfraError` when it will not go."""
+        if self._handle is None:
+            return
+        self.cpu_time_s()
+        handle, self._handle = self._handle, None
+        try:
+            handle.destroy()
+        except libvirt.libvirtError as error:
+            if error.get_error_code() not in _GONE:
+                raise InfraError(f"{self.spec.name} cannot be ended: {error}") from error
+        finally:
+            self._console.close()
+        self._forget(self)  # at the end: refused or interrupted before it, close() tries again by name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.destroy()
+
+    def _why_paused(self) -> str:
+        """In QEMU's words; their event may lag behind the state, too."""
+        try:
+            told = Deadline("QEMU's reason", _REASON_DEADLINE_S).poll(self._io_error)
+        except DeadlineExpired:
+            return "without a reason"
+        return f"{told} (is its disk full?)" if os.strerror(errno.ENOSPC) in told else told
+
+    def _ended(self) -> bool:
+        """False for an end by the guest's own doing; the event with the cause may lag behind the state."""
+        try:
+            ending = Deadline(f"the cause of {self.spec.name}'s end", _END_DEADLINE_S).poll(self._ending)
+        except DeadlineExpired as error:
+            raise InfraError(f"{self.spec.name} vanished, libvirt does not say why") from error
+        if ending is not DomainEnd.GUEST:
+            raise InfraError(f"{self.spec.name}: {ending}", "; ".join(self._qemu_log()[-2:]))
+        return False
 
 
 class LibvirtHypervisor:
@@ -49,7 +181,7 @@ class LibvirtHypervisor:
     def __init__(self, connection: Any, embedded_root: Path | None) -> None:
         self._connection = connection
         self._embedded_root = embedded_root
-        self._endings: dict[str, Ending] = {}
+        self._endings: dict[str, DomainEnd] = {}
         self._io_errors: dict[str, str] = {}
         self._domains: list[LibvirtDomain] = []
         # Also of a guest that came up while Ctrl-C was pressed, and has no domain object yet.
@@ -85,7 +217,10 @@ class LibvirtHypervisor:
         """
         if self.embedded or urlsplit(self._connection.getURI()).path != "/system":
             return None
-        return os.getuid(), _kvm_group() or os.getgid()
+        group = 0
+        with suppress(OSError):
+            group = Path("/dev/kvm").stat().st_gid
+        return os.getuid(), group or os.getgid()
 
     @property
     def _becoming(self) -> tuple[str, ...]:
@@ -238,9 +373,9 @@ class LibvirtHypervisor:
     def _on_lifecycle(self, _connection: Any, handle: Any, event: int, detail: int, _opaque: Any) -> None:
         """Runs in the event thread; the first word about an end is the true one."""
         if event == libvirt.VIR_DOMAIN_EVENT_STOPPED:
-            self._endings.setdefault(handle.name(), _ENDINGS.get(detail, Ending.OUTSIDE))
+            self._endings.setdefault(handle.name(), _ENDS.get(detail, DomainEnd.OUTSIDE))
         elif (event, detail) == (libvirt.VIR_DOMAIN_EVENT_SHUTDOWN, libvirt.VIR_DOMAIN_EVENT_SHUTDOWN_HOST):
-            self._endings.setdefault(handle.name(), Ending.OUTSIDE)
+            self._endings.setdefault(handle.name(), DomainEnd.OUTSIDE)
 
     def _on_io_error(
         self, _connection: Any, handle: Any, _event: str, _seconds: int, _micros: int, details: str, _opaque: Any
@@ -297,24 +432,14 @@ def _embedded_connection(uri: str) -> Any:
 
 @functools.cache  # libvirt's event loop and error handler exist once in a process
 def _start_library() -> None:
-    libvirt.registerErrorHandler(_ignore_error, None)  # printed otherwise; the exception says the same
+    libvirt.registerErrorHandler(lambda *_: None, None)  # printed otherwise; the exception says the same
     libvirt.virEventRegisterDefaultImpl()
     threading.Thread(target=_run_events, name="libvirt-events", daemon=True).start()
-
-
-def _ignore_error(_opaque: Any, _error: Any) -> None:
-    return
 
 
 def _run_events() -> None:
     while True:
         libvirt.virEventRunDefaultImpl()
-
-
-def _kvm_group() -> int:
-    with suppress(OSError):
-        return Path("/dev/kvm").stat().st_gid
-    return 0
 
 
 def _version_text(number: int) -> str:
