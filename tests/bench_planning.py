@@ -12,8 +12,7 @@ from bisector.git.bisect import Bisect, Try
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
-from bisector.kernel.remade import Ends
-from bisector.kernel.sources import Sources
+from bisector.kernel.sources import Ends, Sources
 from tests.git.histories import build, subsystems
 
 COMMITS = 28_000

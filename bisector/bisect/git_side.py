@@ -26,7 +26,8 @@ from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees, changed_end
 from bisector.kernel.build import KernelBuilder
-from bisector.kernel.remade import Ends, set_anew
+from bisector.kernel.kconfig import set_anew
+from bisector.kernel.sources import Ends
 
 
 class Kin(Protocol):

@@ -26,7 +26,7 @@ from bisector.git.worktrees import remove_leftovers
 from bisector.host import locks
 from bisector.host.files import our_files, remove_whole, sha256_of
 from bisector.host.locks import Purpose
-from bisector.kernel import toolchain, travel
+from bisector.kernel import toolchain
 from bisector.kernel.cache import KernelCache
 
 _ARRIVING, _LEAVING = "arriving", "leaving"
@@ -98,7 +98,7 @@ class Stock:
     def kept(self, key: str) -> str:
         """The digest of what is loaded of the kernel of a key; empty when there is none."""
         with self._turn():
-            return travel.content(self.kernels, key)
+            return self.kernels.content(key)
 
     def keep(self, key: str, sha256: str) -> str:
         """Take in a kernel that has arrived; why it is of no use, or nothing."""
@@ -107,7 +107,7 @@ class Stock:
             try:
                 if why := _unlike(file, sha256):
                     return why
-                travel.unpack(self.kernels, key, file)
+                self.kernels.unpack(key, file)
             except InfraError as error:
                 return error.message
             finally:
@@ -117,12 +117,12 @@ class Stock:
     def seal(self, key: str) -> Sealed | None:
         """Make a kernel a file to be fetched, in place of the one before; None where there is none."""
         with self._turn():
-            if not travel.content(self.kernels, key):
+            if not self.kernels.content(key):
                 return None
             place = self.spool.transfers / _LEAVING
             remove_whole(place)
             place.mkdir(parents=True)
-            travel.pack(self.kernels, key, new := place / "new")
+            self.kernels.pack(key, new := place / "new")
             sealed = Sealed(sha256_of(new), new.stat().st_size)
             new.rename(place / sealed.sha256)
             return sealed

@@ -25,7 +25,6 @@ from bisector.executor.spec import Spec
 from bisector.git import packs
 from bisector.git.repository import Repository
 from bisector.host.files import our_files, scratch
-from bisector.kernel import travel
 from bisector.kernel.cache import KernelCache
 
 # Files: at the beginning all hosts are sent the same two commits, and a host whose connection was cut goes on with the
@@ -79,10 +78,10 @@ class Supplies:
         if isinstance(trial, Trial):
             keys = (trial.kernel.key,) if trial.kernel is not None else ()
         for key in keys:
-            if not travel.content(self.kernels, key) and (sealed := host.seal(key)) is not None:
+            if not self.kernels.content(key) and (sealed := host.seal(key)) is not None:
                 with scratch("kernel", self.place) as place:
                     receive(sealed, host, place / "kernel")
-                    travel.unpack(self.kernels, key, place / "kernel")
+                    self.kernels.unpack(key, place / "kernel")
                 return
 
     def _give_kernels(self, host: Receiver, keys: tuple[str, ...]) -> bool:
@@ -94,9 +93,9 @@ class Supplies:
         if not keys:
             return False
         first, there = keys[0], host.kept(keys[0])
-        if (here := travel.content(self.kernels, first)) in ("", there):
+        if (here := self.kernels.content(first)) in ("", there):
             return bool(there)
-        file = self._file((first, here), partial(travel.pack, self.kernels, first))
+        file = self._file((first, here), partial(self.kernels.pack, first))
         return not host.keep(first, send(file, host))
 
     def _known(self, host: Receiver, known: tuple[str, ...], sha: str, *, borrows: bool) -> tuple[str, ...]:

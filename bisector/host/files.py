@@ -116,7 +116,7 @@ def sha256_of(path: Path) -> str:
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Make or replace a file: a process that is killed meanwhile leaves the old one, or the new one, whole.
+    """Make or replace a file, durably: a kill or a power cut meanwhile leaves the old one, or the new one, whole.
 
     Nobody else can read it before it has its ``mode``. Raises ``OSError``.
     """
@@ -131,6 +131,16 @@ def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have a file's content, or a directory's names, on the disk; raises ``OSError``."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def text_of(data: bytes, path: Path) -> str:

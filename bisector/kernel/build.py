@@ -25,8 +25,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import discard, our_files, remove_whole
 from bisector.kernel import builddir, kconfig, probes, product, quirks, sources, toolchain
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays
-from bisector.kernel.cache import KernelCache
-from bisector.kernel.entries import CONFIG, DEFCONFIG, BuildFailure, Origin
+from bisector.kernel.cache import CONFIG, DEFCONFIG, BuildFailure, KernelCache, KernelOrigin
 from bisector.kernel.make import Make, surely_of_the_source
 from bisector.kernel.product import Product
 from bisector.kernel.quirk_table import QUIRKS
@@ -228,7 +227,7 @@ class KernelBuilder:
                 modules=made.modules,
                 build_s=make.deadline.elapsed_s,
             )
-        return self._cache.store(kernel, Origin(made.read, unknown, short))
+        return self._cache.store(kernel, KernelOrigin(made.read, unknown, short))
 
     def remade(self, kernel: Kernel, places: BuildPlaces) -> Remade:
         """Build what is checked out, and believe nothing that other builds made; no kernel is kept of it.

@@ -1,30 +1,85 @@
 """Built kernels, and failures to build, kept by what they were made from; the least recently used go first.
 
-One directory for each key, see :mod:`bisector.kernel.entries`. An entry appears and disappears by one
-rename, so any number of processes may share a cache without a lock.
+One directory for each key. An entry appears and disappears by one rename, so any number of processes may share a cache
+without a lock.
+
+A kept kernel goes between the caches of two machines as one file, a tar archive of its entry, and is then the same
+bytes everywhere. The file is the same for the same entry, so what has arrived of it is not sent again. What is unpacked
+is an entry like any other and is looked at as one: the record has digests of itself, of the image, the configuration
+and the modules, and the key, which says what the kernel was made from
+(:meth:`bisector.kernel.build.KernelBuilder.key`).
 """
 
 import errno
+import hashlib
+import json
 import os
+import re
 import shutil
+import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import UnionType
+from typing import Any
 
 from bisector.core.errors import InfraError
 from bisector.core.subject import Kernel
-from bisector.kernel import entries
-from bisector.kernel.entries import BuildFailure, Entry
+from bisector.core.trial import Fault, FaultKind, Stage
+from bisector.host.files import sha256_of, sync, write_whole
 from bisector.kernel.sources import Sources
 
+IMAGE, CONFIG, DEFCONFIG, MODULES = "bzImage", "kernel.config", "kernel.defconfig", "modules.ext4"
+_SOURCES, _UNKNOWN, _KERNEL = "sources.gz", "unknown-options.json", "kernel.json"
+_FAILURE, _LOG = "failure.json", "build.log"
+_CHECKED = "checked.json"  # of this machine alone: a kernel that goes to another one goes without
+# All that an entry of a kernel may have, and how large each may be: product.py has the reasons.
+_KERNEL_FILES: Mapping[str, int] = {
+    IMAGE: 1 << 30,
+    CONFIG: 16 << 20,
+    DEFCONFIG: 16 << 20,
+    MODULES: 18 << 30,
+    _SOURCES: 256 << 20,
+    _UNKNOWN: 16 << 20,
+    _KERNEL: 16 << 20,
+}
+_SCHEMA = 1
+_DIGEST = "sha256"
+_LONGEST_LOG_BYTES = 4 << 20
 _TEMPORARY = ".tmp-"
 _ABANDONED_AFTER_S = 24 * 3600.0
 # A kernel somebody found or stored this recently may be about to boot: it outlives the limit.
 _IN_USE_S = 2 * 3600.0
+# As a builder makes them; it comes over the network, and is the name of a directory.
+_KEY = re.compile(r"[0-9a-f]{32}-(?:[0-9a-f]{40}|[0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFailure:
+    """A source that does not build: the fault, and the log of the build that found it."""
+
+    key: str
+    fault: Fault
+    log: Path
+
+
+_Entry = Kernel | BuildFailure
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOrigin:
+    """What else is known of a kernel's build; None is what is not.
+
+    ``sources`` are what it read, ``unknown`` the options that it was asked for and its tree does not know, and
+    ``defconfig`` is its .config as ``make savedefconfig`` writes it.
+    """
+
+    sources: Sources | None = None
+    unknown: frozenset[str] | None = None
+    defconfig: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +112,61 @@ class KernelCache:
     def newest_image(self) -> Path | None:
         """The bootable image that was stored or found last, if any is kept."""
         with self._troubles():
-            images = list(self.root.glob(f"[!{_TEMPORARY[0]}]*/bzImage"))
+            images = list(self.root.glob(f"[!{_TEMPORARY[0]}]*/{IMAGE}"))
             return max(images, key=lambda image: image.parent.stat().st_mtime, default=None)
 
-    def store(self, kernel: Kernel, origin: entries.Origin | None = None) -> Kernel:
+    def store(self, kernel: Kernel, origin: KernelOrigin | None = None) -> Kernel:
         """Copy a kernel in and answer the kept one; when another process was first, its own.
 
         It takes the place of a failure of the same key, which it disproves.
         """
-        kept = self._store(kernel, Kernel, origin)
-        modules = kept / entries.MODULES if kernel.modules is not None else None
-        return replace(kernel, image=kept / entries.IMAGE, config=kept / entries.CONFIG, modules=modules)
+        with self._made() as new:
+            _write_origin(new, origin or KernelOrigin())
+            _write_kernel(new, kernel)
+            kept = self._publish(new, kernel.key, Kernel)
+        modules = kept / MODULES if kernel.modules is not None else None
+        return replace(kernel, image=kept / IMAGE, config=kept / CONFIG, modules=modules)
 
     def store_failure(self, failure: BuildFailure) -> None:
         """Keep a failure that is surely the source's, unless the key has a kernel or a failure already."""
-        self._store(failure, Kernel | BuildFailure)
-
-    def adopt(self, key: str, fill: Callable[[Path], None]) -> bool:
-        """Keep a kernel that another cache had, whose files ``fill`` writes into a directory; what the key had goes.
-
-        False, and nothing changes, where they make no whole kernel of this key.
-        """
         with self._made() as new:
-            fill(new)
-            entries.settle(new)
-            if not isinstance(entries.read(new, key), Kernel):
-                return False
+            _write_failure(new, failure)
+            self._publish(new, failure.key, Kernel | BuildFailure)
+
+    def content(self, key: str) -> str:
+        """The digest of what is loaded of the kernel of this key, which is undamaged; empty when there is none."""
+        kept = self.find(key) if _KEY.fullmatch(key) else None
+        return "" if kept is None else kept.content_sha256
+
+    def pack(self, key: str, file: Path) -> None:
+        """Write the kernel of a key into a file. Raises :class:`InfraError` when there is none, and ``OSError``."""
+        if not self.content(key):
+            raise InfraError(f"no kernel of the key {key} is kept")
+        with tarfile.open(file, "w:", format=tarfile.PAX_FORMAT) as archive:
+            for name in sorted(_KERNEL_FILES):
+                if (path := self.root / key / name).is_file():
+                    member = tarfile.TarInfo(name)
+                    member.size = path.stat().st_size
+                    with path.open("rb") as opened:
+                        archive.addfile(member, opened)
+
+    def unpack(self, key: str, file: Path) -> None:
+        """Keep the kernel of a file that arrived, in place of any other of its key.
+
+        Raises :class:`InfraError` for anything that is no whole kernel of that key, and ``OSError``.
+        """
+        if _KEY.fullmatch(key) is None:
+            raise InfraError(f"{key!r} is no key of a kernel")
+        with self._made() as new:
+            try:
+                with tarfile.open(file, "r:") as archive:
+                    for member in archive:
+                        _extract(archive, member, new)
+            except tarfile.TarError as error:
+                raise InfraError(f"the kernel {key} cannot be unpacked: {error}") from error
+            if not isinstance(read_entry(new, key), Kernel):
+                raise InfraError(f"what arrived is no whole kernel of the key {key}")
             self._publish(new, key, respected=())
-        return True
 
     def keys(self, prefix: str) -> tuple[str, ...]:
         """The keys that begin so, the last used first."""
@@ -98,36 +180,44 @@ class KernelCache:
     def kernels(self, prefix: str) -> frozenset[str]:
         """The keys of kernels that begin so: those of failures are left out."""
         with self._troubles():
-            return frozenset(path.parent.name for path in self.root.glob(f"{prefix}*/{entries.IMAGE}"))
+            return frozenset(path.parent.name for path in self.root.glob(f"{prefix}*/{IMAGE}"))
 
     def sources(self, key: str) -> Sources | None:
         """What the build of this key's kernel read; None when that is not known."""
-        with self._troubles():
-            return entries.read_sources(self.root / key)
+        with self._troubles(), suppress(FileNotFoundError, NotADirectoryError):
+            return Sources.unpacked((self.root / key / _SOURCES).read_bytes())
+        return None
 
     def unknown(self, key: str) -> frozenset[str] | None:
         """The options that this key's kernel was asked for and its tree does not know; None when that is not known."""
-        with self._troubles():
-            return entries.read_unknown(self.root / key)
+        with self._troubles(), suppress(FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+            return frozenset(map(str, json.loads((self.root / key / _UNKNOWN).read_text(encoding="utf-8"))))
+        return None
 
     def is_checked(self, kernel: Kernel) -> bool:
-        """Whether it is kept, and came of its sources once more when it was built apart from all others."""
-        with self._troubles():
-            return entries.read_checked(self.root / kernel.key) == kernel.content_sha256
+        """Whether it is kept, and came of its sources again when it was built apart from all others."""
+        with (
+            self._troubles(),
+            suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError),
+        ):
+            return bool(_read_record(self.root / kernel.key / _CHECKED)["content_sha256"] == kernel.content_sha256)
+        return False
 
     def mark_checked(self, kernel: Kernel) -> None:
         """Keep that it did, for as long as it is kept itself."""
         with self._troubles(), suppress(FileNotFoundError):
-            entries.write_checked(self.root / kernel.key, kernel.content_sha256)
+            record = {"schema": _SCHEMA, "content_sha256": kernel.content_sha256}
+            write_whole(self.root / kernel.key / _CHECKED, _record(record))
 
     def contents(self) -> tuple[KeptEntry, ...]:
         """Everything that is kept, the last used first; images are not read."""
         found = []
         for key in self.keys(""):
-            directory = self.root / key
+            directory, release = self.root / key, ""
+            with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+                release = str(json.loads((directory / _KERNEL).read_text(encoding="utf-8"))["kernel"]["release"])
             with self._troubles(), suppress(FileNotFoundError):  # another process dropped it this moment
-                used = directory.stat().st_mtime
-                found.append(KeptEntry(key, entries.release(directory), _size_bytes(directory), used))
+                found.append(KeptEntry(key, release, _size_bytes(directory), directory.stat().st_mtime))
         return tuple(found)
 
     def clear(self, *, spare_used: bool) -> int:
@@ -146,12 +236,12 @@ class KernelCache:
                     dropped += 1
         return dropped
 
-    def _kept(self, key: str) -> Entry | None:
+    def _kept(self, key: str) -> _Entry | None:
         directory = self.root / key
         with self._troubles():
             if not directory.exists():
                 return None
-            entry = entries.read(directory, key)
+            entry = read_entry(directory, key)
             if entry is None:
                 self._drop(directory)
                 return None
@@ -160,12 +250,6 @@ class KernelCache:
             except FileNotFoundError:  # another process dropped it this moment
                 return None
             return entry
-
-    def _store(self, entry: Entry, respected: type[Kernel] | UnionType, origin: entries.Origin | None = None) -> Path:
-        """Copy an entry in, unless one of a ``respected`` kind is there; its directory."""
-        with self._made() as new:
-            entries.write(new, entry, origin)
-            return self._publish(new, entry.key, respected)
 
     @contextmanager
     def _made(self) -> Iterator[Path]:
@@ -189,6 +273,10 @@ class KernelCache:
             ) from error
 
     def _publish(self, new: Path, key: str, respected: type[Kernel] | UnionType | tuple[()]) -> Path:
+        """Give an entry its place, unless one of a ``respected`` kind is there; its directory."""
+        for path in new.iterdir():
+            sync(path)  # a rename that outlives its data would be a damaged entry
+        new.chmod(0o755)
         directory = self.root / key
         while True:
             try:
@@ -207,9 +295,8 @@ class KernelCache:
         for left in self.root.glob(f"{_TEMPORARY}*"):
             if _age_s(left, now) > _ABANDONED_AFTER_S:
                 shutil.rmtree(left, ignore_errors=True)
-        by_age = sorted(self._entries(), key=lambda entry: _age_s(entry, now))
         total = 0
-        for entry in by_age:
+        for entry in sorted(self._entries(), key=lambda entry: _age_s(entry, now)):
             total += _size_bytes(entry)
             if total > self.limit_bytes and _age_s(entry, now) > _IN_USE_S:
                 self._drop(entry)
@@ -229,6 +316,98 @@ class KernelCache:
         with suppress(FileNotFoundError):
             entry.rename(grave)
         shutil.rmtree(grave, ignore_errors=True)
+
+
+def read_entry(directory: Path, key: str) -> _Entry | None:
+    """What the directory holds, or None for anything that a complete entry of this key is not."""
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        is_failure = (directory / _FAILURE).exists()
+        return _read_failure(directory, key) if is_failure else _read_kernel(directory, key)
+    return None
+
+
+def _write_origin(directory: Path, origin: KernelOrigin) -> None:
+    if origin.sources is not None:
+        (directory / _SOURCES).write_bytes(origin.sources.packed())
+    if origin.unknown is not None:
+        (directory / _UNKNOWN).write_text(json.dumps(sorted(origin.unknown)), encoding="utf-8")
+    if origin.defconfig is not None:
+        (directory / DEFCONFIG).write_bytes(origin.defconfig)
+
+
+def _write_kernel(directory: Path, kernel: Kernel) -> None:
+    facts = asdict(kernel)
+    places = _places(directory, modular=kernel.modules is not None)
+    for field, path in places.items():
+        shutil.copyfile(facts[field], path)
+        facts[field] = path.name
+    (directory / _KERNEL).write_bytes(_record({"schema": _SCHEMA, **_digests(places), "kernel": facts}))
+
+
+def _read_kernel(directory: Path, key: str) -> Kernel | None:
+    record = _read_record(directory / _KERNEL)
+    facts = record["kernel"]
+    places = _places(directory, modular=facts.get("modules") is not None)
+    if record["schema"] != _SCHEMA or not _digests(places).items() <= record.items():
+        return None
+    lists = {name: tuple(facts[name]) for name in ("quirks", "unmet")}
+    kernel = Kernel(**{**facts, **places, **lists, "cached": True, "build_s": 0.0})
+    return kernel if kernel.key == key else None
+
+
+def _places(directory: Path, *, modular: bool) -> dict[str, Path]:
+    """The files of a kernel by their field."""
+    places = {"image": directory / IMAGE, "config": directory / CONFIG}
+    return {**places, "modules": directory / MODULES} if modular else places
+
+
+def _digests(places: Mapping[str, Path]) -> dict[str, str]:
+    return {f"{field}_sha256": sha256_of(path) for field, path in places.items()}
+
+
+def _record(record: Mapping[str, Any]) -> bytes:
+    """A document with a digest of its own."""
+    return json.dumps({**record, _DIGEST: _record_sha256(record)}, indent=1).encode()
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """The document; raises ``ValueError`` where it is not what was written."""
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if record.pop(_DIGEST) != _record_sha256(record):
+        raise ValueError(f"{path} was changed since it was written")
+    return record
+
+
+def _record_sha256(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _write_failure(directory: Path, failure: BuildFailure) -> None:
+    log = failure.log.read_bytes()
+    if len(log) > _LONGEST_LOG_BYTES:  # make's last words are at the end, and the error itself is in the fault
+        log = b"[the beginning was not kept]\n" + log[-_LONGEST_LOG_BYTES:].partition(b"\n")[2]
+    (directory / _LOG).write_bytes(log)
+    record = {"key": failure.key, "log_sha256": sha256_of(directory / _LOG), "fault": asdict(failure.fault)}
+    (directory / _FAILURE).write_bytes(_record({"schema": _SCHEMA, **record}))
+
+
+def _read_failure(directory: Path, key: str) -> BuildFailure | None:
+    record = _read_record(directory / _FAILURE)
+    log = directory / _LOG
+    if record["schema"] != _SCHEMA or record["key"] != key or record["log_sha256"] != sha256_of(log):
+        return None
+    facts = record["fault"]
+    fault = Fault(Stage(facts["stage"]), FaultKind(facts["kind"]), facts["reason"], tuple(facts["tail"]), cached=True)
+    return BuildFailure(key, fault, log)
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, directory: Path) -> None:
+    """Write a file of the archive, if it is one of a kernel's and there was none of its name before."""
+    content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
+    if content is None or member.size > _KERNEL_FILES.get(member.name, -1):
+        raise InfraError(f"{member.name[:80]!r} is no file of a kernel")
+    with content, (directory / member.name).open("xb") as file:
+        shutil.copyfileobj(content, file)
 
 
 def _age_s(path: Path, now: float) -> float:

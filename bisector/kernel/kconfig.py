@@ -10,6 +10,7 @@ import difflib
 import gzip
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -24,6 +25,7 @@ NOT_SET = "n"
 EMPTY = '""'
 _QUOTED = 80
 MOST_BYTES = 16 << 20  # an allyesconfig of v6.12 has 0.5 MB
+_MOST_NAMED = 6
 _GZIP_MAGIC = b"\x1f\x8b"
 _NOT_SET = re.compile(r"# (CONFIG_\w+) is not set")
 _OPTION = re.compile(r"(CONFIG_\w+)=(.*)")
@@ -306,3 +308,41 @@ def _option(line: str) -> Options:
     option = _OPTION.fullmatch(line)
     value = _VALUE.fullmatch(option[2]) if option is not None else None
     return {option[1]: value[value.lastindex or 0]} if option is not None and value is not None else {}
+
+
+def set_anew(old: Path, new: Path) -> frozenset[str]:
+    """The options in which two .config files differ; none where one of them is not there any more."""
+    with suppress(OSError):
+        before, after = read_effective(old), read_effective(new)
+        both = before.keys() | after.keys()
+        return frozenset(name for name in both if before.get(name, NOT_SET) != after.get(name, NOT_SET))
+    return frozenset()
+
+
+def check_fragment(file: Path, unmet: Iterable[str], config: Path, without: Path | None) -> None:
+    """Raise :class:`UserError` for a fragment that does not have its way, or changes nothing.
+
+    Kconfig drops without a word what depends on something that is off, and the member of a choice of which another one
+    is set (Documentation/kbuild/kconfig-language.rst, "Menu dependencies"). A kernel that lacks what its fragment asks
+    for, or that is configured as without the fragment, would be measured for hours under a name that is not true.
+
+    ``unmet`` is what was asked for in all and not obtained in the effective configuration ``config``; ``without`` is
+    that without the fragment, where there is one.
+    """
+    asked = read_fragment(file).options
+    if dropped := [line for line in unmet if line.partition("=")[0] in asked]:
+        raise UserError(
+            f"{file.name} asks for {_listed(dropped)}, which Kconfig does not set",
+            f"`make menuconfig` shows with / what {dropped[0].partition('=')[0]} depends on, and what selects it;"
+            " put that into the fragment, too, or leave the option out",
+        )
+    if without is not None and not differences(*map(read_effective, (without, config))):
+        raise UserError(
+            f"{file.name} changes nothing: without it {_listed(lines(asked))} is so, too",
+            "a comparison needs two different kernels",
+        )
+
+
+def _listed(lines: Iterable[str]) -> str:
+    named = list(lines)
+    return ", ".join(named[:_MOST_NAMED]) + (" …" if named[_MOST_NAMED:] else "")

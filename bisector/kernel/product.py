@@ -14,7 +14,7 @@ from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import packages, process
 from bisector.host.files import remove_whole, sha256_of
-from bisector.kernel import entries, kconfig, signature, sources, toolchain
+from bisector.kernel import cache, kconfig, signature, sources, toolchain
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.make import Make
 
@@ -129,7 +129,7 @@ def found(places: BuildPlaces, obtained: kconfig.Options, installed: Path | None
         release=release,
         build_id=signature.build_id(build / _VMLINUX),
         content_sha256=_content(places, installed, release),
-        modules=pack_modules(installed, places.state / entries.MODULES) if installed is not None else None,
+        modules=pack_modules(installed, places.state / cache.MODULES) if installed is not None else None,
         read=sources.collected(build, places.source, obtained, deciding),
     )
 

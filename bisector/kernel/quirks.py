@@ -14,8 +14,7 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,11 +22,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from bisector.core.errors import InfraError
-from bisector.host.files import inside
+from bisector.host.files import inside, write_whole
 from bisector.kernel import sources
 
 _STAMPS = "edits.json"
-_NEW = ".bisector-new"
 _Stamps = dict[str, tuple[str, int]]
 
 
@@ -139,12 +137,16 @@ def apply_edits(edits: Iterable[Edit], source: Path, state: Path) -> None:
     """
     before, now = _read_stamps(state / _STAMPS), _Stamps()
     # What is not edited this time may be compiled in its own form, so that its old time means nothing.
-    _write_stamps(state / _STAMPS, {})
+    write_whole(state / _STAMPS, b"{}")
     for file, content in _edited(edits, source).items():
         sha256 = hashlib.sha256(content).hexdigest()
         known, mtime_ns = before.get(file, ("", 0))
-        now[file] = (sha256, _replace(inside(source, file), content, mtime_ns if known == sha256 else None))
-    _write_stamps(state / _STAMPS, now)
+        path = inside(source, file)
+        write_whole(path, content, stat.S_IMODE(path.stat().st_mode))
+        if known == sha256:
+            os.utime(path, ns=(mtime_ns, mtime_ns))
+        now[file] = (sha256, path.stat().st_mtime_ns)
+    write_whole(state / _STAMPS, json.dumps(now).encode())
 
 
 def _numbers(release: str) -> tuple[int, ...]:
@@ -162,27 +164,7 @@ def _edited(edits: Iterable[Edit], source: Path) -> dict[str, bytes]:
     return contents
 
 
-def _replace(path: Path, content: bytes, mtime_ns: int | None) -> int:
-    """Put a new file in the place of ``path`` in one step; its modification time."""
-    # Of a name that the tree has no link of.
-    descriptor, name = tempfile.mkstemp(suffix=_NEW, prefix=path.name, dir=path.parent)
-    os.close(descriptor)
-    new = Path(name)
-    new.write_bytes(content)
-    shutil.copymode(path, new)
-    if mtime_ns is not None:
-        os.utime(new, ns=(mtime_ns, mtime_ns))
-    new.replace(path)
-    return path.stat().st_mtime_ns
-
-
 def _read_stamps(path: Path) -> _Stamps:
     with suppress(FileNotFoundError, ValueError, TypeError):
         return {file: (str(sha256), int(time)) for file, (sha256, time) in json.loads(path.read_bytes()).items()}
     return {}
-
-
-def _write_stamps(path: Path, stamps: _Stamps) -> None:
-    new = path.with_name(path.name + _NEW)
-    new.write_text(json.dumps(stamps), encoding="utf-8")
-    new.replace(path)

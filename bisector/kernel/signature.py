@@ -13,6 +13,10 @@ pyelftools 0.33 is not used. A tree can put a thousand images of 90 sections eac
 headers take it 2.7 s, and 0.2 s here. It does not see that a section's content is cut short, raises
 OverflowError besides its own errors for one damaged vDSO in a hundred, and copies each inner image.
 What would be left here with it is half of the parser, for the checks and the limits.
+
+A comparison lasts for nights. Meanwhile the kernels that it measures may go from the cache, and what builds them may be
+upgraded: bisector with its quirks, or a tool that no version tells of. Figures of two kernels under one name would be
+taken for those of one, so a kernel that is built again has to be the one that was measured (:func:`as_measured`).
 """
 
 import errno
@@ -22,13 +26,14 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bisector.core.errors import InfraError
-from bisector.core.subject import build_id_in
-from bisector.kernel import sources, toolchain
+from bisector.core.errors import InfraError, UserError
+from bisector.core.subject import Kernel, build_id_in
+from bisector.kernel import kconfig, sources, toolchain
 
 _BOOT = Path("arch/x86/boot")
 # header.o has the payload's place and length as numbers, so it is told by its sources; piggy.o is the payload.
@@ -45,6 +50,7 @@ _LONGEST_NAME = 1000
 # All that is loaded of one file: a kernel's image has at most 1 GiB of addresses (KERNEL_IMAGE_SIZE, CONFIG_KASAN, in
 # arch/x86/include/asm/page_64_types.h). A sparse file may say that it has any number of bytes.
 _MOST_CONTENT_BYTES = 1 << 30
+_MOST_NAMED = 6  # of what has changed between two kernels
 
 
 def image_parts(build: Path, source: Path, release: str) -> dict[str, str]:
@@ -258,3 +264,43 @@ def _parse(data: bytes | mmap.mmap, start: int = 0, most_sections: int = 0xFFFF)
         return _Section(name, kind_, flags, address, start + offset, size_, link, info)
 
     return _File(data, kind == _RELOCATABLE, entry, tuple(map(section, rows)))
+
+
+_TOLD: tuple[tuple[str, Callable[[Kernel], str]], ...] = (
+    ("its compiler and linker", lambda kernel: kernel.toolchain),
+    ("its quirks", lambda kernel: ", ".join(kernel.quirks) or "none"),
+    ("its release", lambda kernel: kernel.release),
+)
+
+
+def as_measured(measured: Kernel | None, built: Kernel) -> Kernel:
+    """The kernel that was built; :class:`UserError` where it is another one than was measured, and what has changed.
+
+    ``config`` of the measured one may be gone; then no option of it is named.
+    """
+    if measured is not None and built.content_sha256 != measured.content_sha256:
+        raise UserError(
+            "the kernel that was measured is kept no more, and built once more it is another one:"
+            f" {'; '.join(_changes(measured, built))}",
+            "bring that back, or begin anew: `bisector report` ends with the command",
+        )
+    return built
+
+
+def _changes(measured: Kernel, built: Kernel) -> Iterator[str]:
+    told = [(what, of(measured), of(built)) for what, of in _TOLD]
+    told += _options(measured, built)
+    found = [f"{what} changed from {old} to {new}" for what, old, new in told if old != new]
+    yield from found[:_MOST_NAMED]
+    if found[_MOST_NAMED:]:
+        yield "and more"
+    if not found and measured.family != built.family:
+        yield "this bisector builds kernels, or tells them apart, in another way"
+    elif not found:
+        yield "though of the same sources, configuration, compiler and quirks, so another tool of the build has changed"
+
+
+def _options(measured: Kernel, built: Kernel) -> list[tuple[str, str, str]]:
+    with suppress(OSError):
+        return list(kconfig.differences(*(kconfig.read_effective(one.config) for one in (measured, built))))
+    return []

@@ -30,6 +30,14 @@ X and was never read in Y was never found there either.
 
 Not covered is what kbuild itself overlooks in a build directory that is kept: a header that begins to
 hide another one does not make it compile again.
+
+The same list says how much of a build make does again for a commit (:class:`Ends`): a target is compiled again when a
+file that it read has changed, or an option that it asked for. One target has read ``fork.c``, nearly all ``fs.h``.
+Whether a change of a Kconfig file sets an option anew nobody can tell without make. But the configurations of both ends
+of a range say in which options they differ, and each of these was set by one of the commits that touch Kconfig files:
+all of them alike have their part of it. A file that counts and that no compiler has read (a Makefile, one that is new)
+is taken for one target. Shares are added as logarithms: of two commits that each make half of everything again, and
+know nothing of each other, three quarters come.
 """
 
 import errno
@@ -40,10 +48,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from math import expm1, log1p
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from bisector.core.subject import Change
+from bisector.core.subject import Change, Mattering
 from bisector.host.files import inside
 
 # Any change to these counts; trees that differ in them need not be compared further.
@@ -110,6 +119,7 @@ _ASIDE_NAMES = frozenset(
     )
 )
 _MAKES = ("Kbuild", "Kconfig", "Makefile")
+_MOST = 0.99  # of all targets; of all the logarithm is infinite
 
 
 def content(source: Path, file: str | Path) -> bytes | None:
@@ -353,3 +363,49 @@ def _itself_and_target(path: str, real_directory: Callable[[str], str]) -> tuple
     directory, _, name = path.rpartition("/")
     real = f"{real_directory(directory)}/{name}"
     return (path, real, os.path.realpath(real)) if Path(real).is_symlink() else (path, real)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What the builds of both ends read, as far as that is known, and the options in which their kernels differ."""
+
+    reads: tuple[Sources, ...]
+    options: frozenset[str] = frozenset()
+
+    def mattering(self, commits: int, changes: Iterable[tuple[str, Change]]) -> Mattering:
+        """Which of so many commits change what counts for one of the builds, and what is made again for each."""
+
+        @cache  # most commits change files that others change, too
+        def work(change: Change) -> tuple[float, bool] | None:
+            counting = [read for read in self.reads if read.counts(change)]
+            if not counting:
+                return None
+            configures = PurePosixPath(change.path).name.startswith("Kconfig")
+            return max(_work(read, change.path, 1) for read in counting), configures
+
+        works: dict[str, float] = {}
+        configuring: set[str] = set()
+        for sha, change in changes:
+            if (found := work(change)) is not None:
+                works[sha] = works.get(sha, 0.0) + found[0]
+                if found[1]:
+                    configuring.add(sha)
+        for sha in configuring:
+            works[sha] += self._configured / len(configuring)
+        return Mattering(commits, frozenset(works), self._shares(works))
+
+    @property
+    def _configured(self) -> float:
+        """What is made again for all options together."""
+        return sum(max(_work(read, option, 0) for read in self.reads) for option in self.options)
+
+    def _shares(self, works: Mapping[str, float]) -> dict[str, float]:
+        """None where a build did not count: an earlier version kept it."""
+        known = all(read.targets for read in self.reads)
+        return {sha: -expm1(-work) for sha, work in works.items()} if known else {}
+
+
+def _work(read: Sources, name: str, otherwise: int) -> float:
+    """Of a file, or an option, by the number of targets that asked for it."""
+    share = read.readers.get(name, otherwise) / read.targets if read.targets else 0.0
+    return -log1p(-min(share, _MOST))

@@ -29,9 +29,9 @@ from bisector.host.process import run_here
 from bisector.kernel import image
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
-from bisector.kernel.entries import CONFIG, DEFCONFIG
-from bisector.kernel.on_top import check_changes
-from bisector.kernel.once_more import as_measured
+from bisector.kernel.cache import CONFIG, DEFCONFIG
+from bisector.kernel.kconfig import check_fragment
+from bisector.kernel.signature import as_measured
 from bisector.storage import layout
 from bisector.storage.layer import Phase
 from bisector.storage.layout import MountedStack
@@ -242,7 +242,7 @@ class _Course:
             kernel = self._settings.kernel
             *others, own = kernel.fragments
             without = self._kept(builder.with_settings(replace(kernel, fragments=tuple(others))))
-            check_changes(Path(own), unmet, self.logs / CONFIG, without.config if without is not None else None)
+            check_fragment(Path(own), unmet, self.logs / CONFIG, without.config if without is not None else None)
 
     def _measure(self, kernel: Kernel) -> None:
         seconds = self._settings.machine.trial_deadline_s

@@ -12,6 +12,7 @@ from bisector.config import Accelerator, MachineSettings, StorageSettings
 from bisector.core import resources
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
+from bisector.host.files import write_whole
 from bisector.host.load import available_memory_bytes, host_facts
 from bisector.vm.base import Domain, Hypervisor
 from bisector.vm.console import Console
@@ -76,9 +77,7 @@ def recall(memory: Path) -> dict[str, Accelerator]:
 def remember(memory: Path, key: str, accelerator: Accelerator) -> None:
     """Only the newest answer is kept: earlier ones belong to an earlier boot or another QEMU."""
     memory.parent.mkdir(parents=True, exist_ok=True)
-    draft = memory.with_name(f"{memory.name}.{os.getpid()}")
-    draft.write_text(json.dumps({key: accelerator.value}), encoding="utf-8")
-    draft.replace(memory)
+    write_whole(memory, json.dumps({key: accelerator.value}).encode())
 
 
 def choose_accelerator(

@@ -22,7 +22,7 @@ from typing import BinaryIO
 from bisector.config import MachineSettings
 from bisector.core.deadline import Deadline, DeadlineExpired, retried
 from bisector.core.errors import InfraError, UserError
-from bisector.host.files import abandoned, our_files, scratch
+from bisector.host.files import abandoned, our_files, scratch, sync, write_whole
 from bisector.host.packages import install, not_installed
 from bisector.host.process import CommandFailed, CommandMissing, CommandTimeout, Finished, run
 
@@ -37,6 +37,14 @@ HOST_KEY = "ssh_host_ed25519_key"
 SUMS = "sums"
 
 _CHUNK_BYTES = 1 << 20  # of a sum
+_SUPERUSER_DIRECTORIES = ("/usr/sbin", "/sbin")
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy")
+_LOCAL_S = 300.0
+_INSTALL_S = 900.0
+_LOCK_S = 1800.0
+_BETWEEN_TRIES_S = (2.0, 4.0)
+# What the recipe calls, and the Debian package that has it.
+_PROGRAMS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "ssh-keygen": "openssh-client", "unshare": "util-linux"}
 
 # QEMU's docs/interop/qcow2.txt
 _QCOW2_MAGIC = b"QFI\xfb"
@@ -187,10 +195,8 @@ def seal(directory: Path) -> None:
     """Write the sums of all files, and have all of it on the disk; raises :class:`OSError`."""
     files = sorted(path for path in directory.iterdir() if path.name != SUMS)
     lines = (f"{sum_of(path)}  {path.name}\n" for path in files)
-    made = directory / f"{SUMS}.new"
-    made.write_text("".join(lines), encoding="utf-8")
-    made.replace(directory / SUMS)
-    for path in (*files, directory / SUMS, directory):
+    write_whole(directory / SUMS, "".join(lines).encode())
+    for path in files:
         sync(path)
 
 
@@ -236,28 +242,7 @@ def _places(file: BinaryIO, size: int) -> Iterator[int]:
         place += _CHUNK_BYTES
 
 
-def sync(path: Path) -> None:
-    """Have a file's content, or a directory's names, on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-_SUPERUSER_DIRECTORIES = ("/usr/sbin", "/sbin")
-_PROXIES = ("http_proxy", "https_proxy", "no_proxy")
-_LOCAL_S = 300.0
-_INSTALL_S = 900.0
-_LOCK_S = 1800.0
-_BETWEEN_TRIES_S = (2.0, 4.0)
-# What the recipe calls, and the Debian package that has it.
-_PROGRAMS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "ssh-keygen": "openssh-client", "unshare": "util-linux"}
-
-Note = Callable[[str], None]
-
-
-def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note: Note) -> GuestImage:
+def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note: Callable[[str], None]) -> GuestImage:
     """The image of this recipe, built now if need be; another process that builds it is waited for.
 
     One that is damaged is built anew, once, and ``on_note`` is told why. Raises :class:`UserError` when this machine
@@ -397,7 +382,7 @@ class _Tools:
         return run(argv, deadline_s=deadline_s, env=self._environment, run_marker=self._run_marker)
 
 
-def _build(recipe: Path, work: Path, tools: _Tools, on_note: Note) -> None:
+def _build(recipe: Path, work: Path, tools: _Tools, on_note: Callable[[str], None]) -> None:
     for name, comment in ((CLIENT_KEY, "bisector"), (HOST_KEY, "bisector-guest")):
         tools.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", work / name)
     tar = work / "packages.tar"
@@ -411,7 +396,7 @@ def _build(recipe: Path, work: Path, tools: _Tools, on_note: Note) -> None:
     (work / HOST_KEY).unlink()  # the guest has it; outside only its public half is of use
 
 
-def _install(recipe: Path, tar: Path, tools: _Tools, on_note: Note) -> None:
+def _install(recipe: Path, tar: Path, tools: _Tools, on_note: Callable[[str], None]) -> None:
     """Have mmdebstrap make the tar; no mirror is named, so its own choice and its checks of signatures hold."""
     lines = (recipe / "packages").read_text(encoding="utf-8").splitlines()
     packages = [line.strip() for line in lines if line.strip() and not line.startswith("#")]

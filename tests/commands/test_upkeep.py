@@ -10,7 +10,7 @@ from bisector.core import resources
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
 from bisector.host import locks
-from bisector.kernel.entries import BuildFailure
+from bisector.kernel.cache import BuildFailure
 from tests.docs.json_schema import valid
 from tests.kernel.test_cache import LONG_AGO_S, age, kernel
 

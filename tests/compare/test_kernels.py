@@ -9,7 +9,7 @@ from bisector.core.errors import InfraError, TrialRefused, UserError
 from bisector.core.events import Note
 from bisector.core.subject import Compiler
 from bisector.core.trial import Artifact, Stage, Trial
-from bisector.kernel.once_more import as_measured
+from bisector.kernel.signature import as_measured
 from bisector.report.comparison_table import sentences
 from bisector.status.blocks import BlockState, result_of
 from bisector.trial.runner import TrialRequest

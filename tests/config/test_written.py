@@ -38,7 +38,7 @@ written = st.fixed_dictionaries(
         "machine.append": st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=9),
         "machine.memory": st.integers(256 * MIB, 1 << 50),
         "machine.trial_deadline": st.floats(2000, 1e9) | st.just("auto"),
-        "storage.ssd.path": paths.map("/dev/{}".format),
+        "storage.ssd.path": st.sampled_from(["/", "/dev", "."]),
         "storage.hdd.path": st.just("."),
         "storage.ssd.iops_limit": st.integers(0, 1 << 62),
         "storage.hdd.bandwidth_limit": st.integers(0, 1 << 62),

@@ -172,7 +172,7 @@ def test_a_kernel_that_is_on_both_sides_does_not_travel(
     one = host(tmp_path, "bench1")
     kernel = stored(one.kernels, tmp_path, "the same")
     stored(supplies.kernels, tmp_path, "the same")
-    monkeypatch.setattr("bisector.kernel.travel.pack", lambda *words: pytest.fail("it travels"))
+    monkeypatch.setattr(KernelCache, "pack", lambda *words: pytest.fail("it travels"))
     supplies.give(one, spec(supplies.repository.resolve("main"), KEY))
     supplies.take(one, measured(kernel), ())
     assert not sources(one)

@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 import time
@@ -11,9 +10,7 @@ import pytest
 from bisector.core.errors import InfraError
 from bisector.core.subject import Kernel
 from bisector.core.trial import Fault, FaultKind, Stage
-from bisector.kernel import entries
-from bisector.kernel.cache import KernelCache
-from bisector.kernel.entries import BuildFailure
+from bisector.kernel.cache import BuildFailure, KernelCache
 
 LONG_AGO_S = 3 * 24 * 3600
 
@@ -141,18 +138,6 @@ def test_one_bit_of_a_file_is_enough(cache: KernelCache, tmp_path: Path, name: s
     path.write_bytes(content)
     assert cache.find("k1") is None
     assert list(cache.root.iterdir()) == []
-
-
-def test_what_was_kept_before_there_were_modules_and_digests_of_facts_is_found(
-    cache: KernelCache, tmp_path: Path
-) -> None:
-    stored = cache.store(kernel(tmp_path, "k1"))
-    record = stored.image.with_name("kernel.json")
-    document = json.loads(record.read_text())
-    del document["kernel"]["modules"]
-    document = {"schema": 1, "image_sha256": document["image_sha256"], "kernel": document["kernel"]}
-    record.write_text(json.dumps(document))
-    assert cache.find("k1") == replace(stored, cached=True, build_s=0.0)
 
 
 def test_an_entry_under_another_key_is_dropped(cache: KernelCache, tmp_path: Path) -> None:
@@ -341,7 +326,7 @@ def test_failures_count_and_go_as_kernels_do(tmp_path: Path) -> None:
 def test_a_log_without_measure_is_kept_from_its_end(
     cache: KernelCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entries, "_LONGEST_LOG_BYTES", 1000)
+    monkeypatch.setattr("bisector.kernel.cache._LONGEST_LOG_BYTES", 1000)
     cache.store_failure(failure(tmp_path, "k1", "".join(f"line {n}\n" for n in range(1000))))
     found = cache.find_failure("k1")
     assert found is not None

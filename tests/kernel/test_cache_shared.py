@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.subject import Kernel
-from bisector.kernel import entries
-from bisector.kernel.cache import KernelCache
+from bisector.kernel.cache import KernelCache, KernelOrigin, read_entry
 from bisector.kernel.sources import Sources
 from tests.kernel.test_cache import LONG_AGO_S, age, kernel
 
@@ -53,7 +52,7 @@ def store(work: Path, writer: str, number: int) -> Kernel:
     """Each writer builds in a place of its own, and what it builds depends on the key alone."""
     place = work / writer
     place.mkdir(exist_ok=True)
-    return cache(work).store(kernel(place, f"k{number}", 30_000), entries.Origin(READ, frozenset(), b"CONFIG_A=y\n"))
+    return cache(work).store(kernel(place, f"k{number}", 30_000), KernelOrigin(READ, frozenset(), b"CONFIG_A=y\n"))
 
 
 def be_busy(work: Path, writer: str) -> None:
@@ -79,7 +78,7 @@ def start(work: Path, writer: str, last_step: int = 0) -> "subprocess.Popen[str]
 def broken(work: Path) -> list[str]:
     """The keys whose entries are not whole."""
     kept = [path for path in (work / "cache").glob("*") if not path.name.startswith(".tmp-")]
-    return [path.name for path in kept if entries.read(path, path.name) is None]
+    return [path.name for path in kept if read_entry(path, path.name) is None]
 
 
 def leftovers(work: Path) -> list[Path]:

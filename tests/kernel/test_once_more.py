@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.errors import UserError
 from bisector.core.subject import Kernel
-from bisector.kernel.once_more import as_measured
+from bisector.kernel.signature import as_measured
 from tests import examples
 
 MEASURED = replace(examples.kernel(quirks=("gelf",)), config=Path("/gone/kernel.config"), key="a1-7777")

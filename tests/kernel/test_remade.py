@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bisector.core.subject import Change
-from bisector.kernel.remade import Ends, set_anew
-from bisector.kernel.sources import Sources
+from bisector.kernel.kconfig import set_anew
+from bisector.kernel.sources import Ends, Sources
 
 FILES = frozenset(("init/main.c", "fs/dcache.c", "include/linux/fs.h", "include/linux/dcache.h", "fs/Kconfig"))
 READ = Sources(

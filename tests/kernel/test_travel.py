@@ -11,9 +11,7 @@ import pytest
 
 from bisector.core.errors import InfraError
 from bisector.core.subject import Kernel
-from bisector.kernel import travel
-from bisector.kernel.cache import KernelCache
-from bisector.kernel.entries import Origin
+from bisector.kernel.cache import KernelCache, KernelOrigin
 from bisector.kernel.sources import Sources
 from tests.kernel.test_cache import kernel, with_modules
 
@@ -33,8 +31,8 @@ def there(tmp_path: Path) -> KernelCache:
 
 
 def travelled(here: KernelCache, there: KernelCache, file: Path) -> Kernel:
-    travel.pack(here, KEY, file)
-    travel.unpack(there, KEY, file)
+    here.pack(KEY, file)
+    there.unpack(KEY, file)
     found = there.find(KEY)
     assert found is not None
     return found
@@ -48,14 +46,14 @@ def content(cache: KernelCache) -> dict[str, str]:
 def test_all_that_is_known_of_a_kernel_goes_with_it(
     here: KernelCache, there: KernelCache, tmp_path: Path, make: Callable[[Path, str], Kernel]
 ) -> None:
-    here.store(make(tmp_path, KEY), Origin(READ, frozenset({"CONFIG_B"}), b"CONFIG_A=y\n"))
+    here.store(make(tmp_path, KEY), KernelOrigin(READ, frozenset({"CONFIG_B"}), b"CONFIG_A=y\n"))
     found = travelled(here, there, tmp_path / "file")
     assert content(there) == content(here)
     assert there.sources(KEY) == READ
     assert there.unknown(KEY) == frozenset({"CONFIG_B"})
     assert found.image == there.root / KEY / "bzImage"
     assert (found.modules is None) == (make is kernel)
-    assert travel.content(there, KEY) == travel.content(here, KEY) == found.content_sha256
+    assert there.content(KEY) == here.content(KEY) == found.content_sha256
     assert [path.name for path in there.root.iterdir()] == [KEY]
 
 
@@ -64,7 +62,7 @@ def test_the_same_kernel_is_the_same_file(here: KernelCache, tmp_path: Path) -> 
     here.store(kernel(tmp_path, KEY))
     for name in ("one", "other"):
         here.find(KEY)
-        travel.pack(here, KEY, tmp_path / name)
+        here.pack(KEY, tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
@@ -78,9 +76,9 @@ def test_a_kernel_of_the_same_key_gives_way(here: KernelCache, there: KernelCach
 def test_what_is_not_kept_cannot_travel(here: KernelCache, tmp_path: Path) -> None:
     here.store(kernel(tmp_path, "k1"))
     for key in (KEY, "", "..", "../here", "k1"):
-        assert travel.content(here, key) == ""
+        assert here.content(key) == ""
         with pytest.raises(InfraError, match="no kernel of the key"):
-            travel.pack(here, key, tmp_path / "file")
+            here.pack(key, tmp_path / "file")
     assert here.keys("") == ("k1",)
 
 
@@ -123,11 +121,11 @@ def test_what_is_no_whole_kernel_is_not_kept(here: KernelCache, there: KernelCac
     here.store(kernel(tmp_path, KEY))
     members = {path.name: path.read_bytes() for path in (here.root / KEY).iterdir()}
     (tmp_path / "file").write_bytes(archived(members))
-    travel.unpack(there, KEY, tmp_path / "file")
+    there.unpack(KEY, tmp_path / "file")
     before = content(there)
     (tmp_path / "file").write_bytes(BAD[bad](members))
     with pytest.raises(InfraError):
-        travel.unpack(there, KEY, tmp_path / "file")
+        there.unpack(KEY, tmp_path / "file")
     assert content(there) == before
     assert [path.name for path in there.root.iterdir()] == [KEY]
     assert not list(tmp_path.rglob("x"))
@@ -146,7 +144,7 @@ def test_a_kernel_is_not_kept_under_another_key(
     here: KernelCache, there: KernelCache, tmp_path: Path, key: str, why: str
 ) -> None:
     here.store(kernel(tmp_path, KEY))
-    travel.pack(here, KEY, tmp_path / "file")
+    here.pack(KEY, tmp_path / "file")
     with pytest.raises(InfraError, match=why):
-        travel.unpack(there, key, tmp_path / "file")
+        there.unpack(key, tmp_path / "file")
     assert there.keys("") == ()
