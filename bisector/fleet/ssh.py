@@ -22,8 +22,8 @@ from bisector.core.printable import clean, clean_lines
 from bisector.fleet.home import FleetHome, make_private
 from bisector.fleet.hosts import PROGRAM, Host, add_command
 from bisector.host import packages, process
-from bisector.host.bounded import TooMuchOutput
 from bisector.host.files import our_files, write_whole
+from bisector.host.process import TooMuchOutput
 
 MOST_BYTES = 1 << 20
 _CONNECT_S = 15

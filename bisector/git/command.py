@@ -229,7 +229,11 @@ def _shield(index: Path | None) -> tuple[str, ...]:
 
     By their names: GitPython hands over all of the environment, and values would be seen in the list of processes.
     """
-    unset = tuple(f"--unset={name}" for name in os.environ if not _is_passed(name))
+    unset = tuple(
+        f"--unset={name}"
+        for name in os.environ
+        if not (name in _PASSED or name.startswith(_PASSED_KINDS) or name.lower().endswith("_proxy"))
+    )
     given = () if index is None else (f"GIT_INDEX_FILE={index}",)
     return ("env", *unset, *given) if unset or given else ()
 
@@ -249,7 +253,3 @@ def _given(stdin: str | bytes | Path) -> Iterator[BinaryIO]:
             file.write(stdin.encode() if isinstance(stdin, str) else stdin)
             file.seek(0)
             yield file
-
-
-def _is_passed(name: str) -> bool:
-    return name in _PASSED or name.startswith(_PASSED_KINDS) or name.lower().endswith("_proxy")

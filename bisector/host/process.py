@@ -2,11 +2,14 @@
 
 Commands are lists, never shell strings. Each child leads a process group, so that whatever ends it
 ends its own children too (make's compilers), and carries ``BISECTOR_RUN`` in its environment, so
-that children of a killed orchestrator are found and ended by the next one (:func:`reap`).
+that children of a killed orchestrator are found and ended by the next one (:func:`reap`). That looks at every process
+of the host, after each trial: what most of them do not have, the mark, is looked for first, and costs one file each.
+Whose they are and what they run is asked of those that have it.
 """
 
 import os
 import select
+import selectors
 import shlex
 import shutil
 import signal
@@ -14,14 +17,15 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError
 from bisector.core.shell import TIMED_OUT, CommandResult
-from bisector.host import bounded, proc
+from bisector.host.build_user import build_user
 
 Text = TypeVar("Text", str, bytes)
 RUN_MARKER = "BISECTOR_RUN"
@@ -29,6 +33,12 @@ RUN_HERE_DEADLINE_S = 30.0
 _GRACE_S = 2.0
 _GONE_S = 10.0  # SIGKILL to end: longer only in an uninterruptible sleep
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "CCACHE_DIR")
+_EXEC_S = 1.0  # that an execve(2) takes between two memories: microseconds, unless the host is short of CPUs
+_LOOK_AGAIN_S = 0.001
+# Fields of proc_pid_stat(5), counted from 0 at the state, which is the first behind the name.
+_VSIZE, _END_CODE, _ENV_START, _ENV_END = 20, 24, 47, 48
+_LOOK_EVERY_S = 0.2
+_CHUNK_BYTES = 65536
 
 
 class Child(Protocol[Text]):
@@ -93,6 +103,17 @@ class CommandTimeout(Exception):
 
     def __str__(self) -> str:
         return f"{shlex.join(self.argv)}: not finished after {self.seconds:g} s"
+
+
+class TooMuchOutput(Exception):
+    """More than anybody would write in good faith."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(most_bytes)
+        self.most_bytes = most_bytes
+
+    def __str__(self) -> str:
+        return f"more than {self.most_bytes >> 10:,} KiB of output"
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -166,7 +187,7 @@ def run_bounded(
 ) -> Finished:
     """Run a command whose output is not trusted to end.
 
-    Raises :class:`CommandMissing`, :class:`CommandTimeout`, :class:`bisector.host.bounded.TooMuchOutput`, and
+    Raises :class:`CommandMissing`, :class:`CommandTimeout`, :class:`bisector.host.process.TooMuchOutput`, and
     ``InterruptedError`` soon after it is ``stopped``, by another thread. Nothing of its group is left.
     """
     words, deadline = tuple(argv), Deadline(f"the end of {argv[0]}", deadline_s)
@@ -186,7 +207,7 @@ def run_bounded(
             raise CommandMissing(words[0]) from error
         pipes = [pipe for pipe in (child.stdout, child.stderr) if pipe is not None]
         try:
-            stdout, stderr = bounded.read_all(pipes, most_bytes, deadline, stopped)
+            stdout, stderr = _read_all(pipes, most_bytes, deadline, stopped)
             child.wait(deadline.remaining_s)
         except (DeadlineExpired, subprocess.TimeoutExpired) as error:
             raise CommandTimeout(words, deadline_s) from error
@@ -235,7 +256,7 @@ def to_its_end(
 def marked() -> dict[Path, tuple[int, ...]]:
     """The processes of this user that are marked, by the directory that they are marked with."""
     found: dict[Path, tuple[int, ...]] = {}
-    for pid in proc.pids():
+    for pid in pids():
         if (run_dir := _marked_with(pid)) is not None:
             found[run_dir] = (*found.get(run_dir, ()), pid)
     return found
@@ -250,7 +271,7 @@ def reap(run_dir: Path) -> int:
     """
     run_dir, ended = Path(os.path.realpath(run_dir)), set[int]()
     # Each round finds what those of the round before had started meanwhile.
-    while found := [pid for pid in proc.pids() if _marked_with(pid) == run_dir and pid != os.getpid()]:
+    while found := [pid for pid in pids() if _marked_with(pid) == run_dir and pid != os.getpid()]:
         for pid in found:
             if end(pid, lambda pid: _marked_with(pid) == run_dir):
                 ended.add(pid)
@@ -280,7 +301,7 @@ def end(pid: int, still: Callable[[int], bool]) -> bool:
 
 
 def _marked_with(pid: int) -> Path | None:
-    value = proc.value_of(pid, RUN_MARKER)
+    value = value_of(pid, RUN_MARKER)
     return None if value is None else Path(os.fsdecode(value))
 
 
@@ -306,3 +327,105 @@ def _end_group(child: Child[Any]) -> None:
 def _signal_group(child: Child[Any], signum: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):  # nobody is left; or somebody else, who changed user
         os.killpg(child.pid, signum)
+
+
+def _read_all(
+    streams: Sequence[IO[bytes]], most_bytes: int, deadline: Deadline, stopped: Callable[[], bool]
+) -> tuple[str, ...]:
+    """What each stream has, to its end; what is no UTF-8 is replaced.
+
+    Raises :class:`TooMuchOutput` when they have more than ``most_bytes`` together, ``DeadlineExpired``, and
+    ``InterruptedError`` once it is ``stopped``.
+    """
+    found = {stream.fileno(): bytearray() for stream in streams}
+    with selectors.DefaultSelector() as selector:
+        for descriptor in found:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            deadline.check()
+            if stopped():
+                raise InterruptedError
+            for key, _ in selector.select(min(_LOOK_EVERY_S, deadline.remaining_s)):
+                data = os.read(key.fd, _CHUNK_BYTES)
+                if not data:
+                    selector.unregister(key.fd)
+                found[key.fd] += data
+                if sum(map(len, found.values())) > most_bytes:
+                    raise TooMuchOutput(most_bytes)
+    return tuple(data.decode("utf-8", "replace") for data in found.values())
+
+
+def pids() -> Iterator[int]:
+    """The processes of this host, as far as they are shown to this one."""
+    with os.scandir("/proc") as entries:
+        yield from (int(entry.name) for entry in entries if entry.name.isdigit())
+
+
+def value_of(pid: int, name: str) -> bytes | None:
+    """What a variable was when a process of this user, or of the build's, began to run its program.
+
+    None where it was not set, for ssh's master, for somebody else's process, and for one that has ended. Root can
+    read the environment of every process, and whoever starts one chooses it.
+    """
+    try:
+        value = _variable(_environment(pid), name.encode())
+        if value is None or not _users(pid) <= _our_users() or _is_ssh_master(_read(pid, "cmdline")):
+            return None
+    except OSError:  # it ended meanwhile, or belongs to somebody else
+        return None
+    return value
+
+
+def _variable(environment: bytes, name: bytes) -> bytes | None:
+    # One search, since splitting each environment of a host would be most of the work.
+    _, found, rest = (b"\0" + environment).partition(b"\0" + name + b"=")
+    return rest.partition(b"\0")[0] if found else None
+
+
+def _environment(pid: int) -> bytes:
+    """The environment of a process, of its next program when it is on the way there.
+
+    Between the two memories of an execve(2) there is none: begin_new_exec() in fs/exec.c of the kernel has taken the
+    new one, and create_elf_tables() in fs/binfmt_elf.c has not yet said where it has the environment. What was opened
+    before reads as empty after it, too (environ_read() in fs/proc/base.c).
+    """
+
+    def probe() -> bytes | None:
+        environment = _read(pid, "environ")
+        return environment if environment or _has_none(pid) else None
+
+    try:
+        return Deadline(f"the program of process {pid}", _EXEC_S).poll(probe, _LOOK_AGAIN_S)
+    except DeadlineExpired:
+        return b""
+
+
+def _has_none(pid: int) -> bool:
+    """Whether it has no memory, as a thread of the kernel and a zombie, or was begun with an empty environment.
+
+    create_elf_tables() lets the environment end where it begins until it has counted it; load_elf_binary() says where
+    the code ends when that is done.
+    """
+    fields = _read(pid, "stat").rpartition(b") ")[2].split()
+    return fields[_VSIZE] == b"0" or (fields[_END_CODE] != b"0" and fields[_ENV_START] == fields[_ENV_END])
+
+
+def _users(pid: int) -> set[int]:
+    """The real, effective and saved user and that of file accesses (proc_pid_status(5)), which setuid programs mix."""
+    lines = _read(pid, "status").splitlines()
+    return {int(number) for line in lines if line.startswith(b"Uid:") for number in line.split()[1:]}
+
+
+def _our_users() -> set[int]:
+    builder = build_user()
+    return {os.geteuid(), *(() if builder is None else (builder.uid,))}
+
+
+def _is_ssh_master(title: bytes) -> bool:
+    """Whether it is ssh's master, by its title: "ssh: /home/anna/.ssh/master [mux]" (control_persist_detach())."""
+    return title.startswith(b"ssh: ") and title.rstrip(b"\0 ").endswith(b" [mux]")
+
+
+def _read(pid: int, name: str) -> bytes:
+    with FileIO(f"/proc/{pid}/{name}") as file:  # a path of pathlib's, and a buffer, would be a third of the sweep
+        return file.readall()

@@ -369,8 +369,4 @@ def _beside(directory: Path) -> Iterator[Path]:
 def _is_hidden(path: Path) -> bool:
     """Whether it is in none of the places that every command sees; never so a home or what homes are in."""
     seen = any(path.is_relative_to(Path("/", name)) for name in _SYSTEM)
-    return path.is_absolute() and path.parts[1:2] != () and not seen and not _is_above_home(path)
-
-
-def _is_above_home(path: Path) -> bool:
-    return Path.home().is_relative_to(path)
+    return path.is_absolute() and path.parts[1:2] != () and not seen and not Path.home().is_relative_to(path)

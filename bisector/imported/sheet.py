@@ -109,7 +109,7 @@ def entries(index: Path, terms: Terms, *, verdicts: Path | None = None, only: st
     if verdicts is not None:
         found = _with_verdicts(found, verdicts, terms)
     sets = list(dict.fromkeys(entry.name for entry in found))
-    return tuple(sorted(found, key=lambda entry: (sets.index(entry.name), _number(entry))))
+    return tuple(sorted(found, key=lambda entry: (sets.index(entry.name), (int(entry.order) if entry.order else 0))))
 
 
 def entry(files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: str, verdict_: Verdict | None) -> Entry:
@@ -138,10 +138,6 @@ def entry(files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: st
 def is_log(path: Path) -> bool:
     """Whether it is called as fio calls its logs."""
     return job_number(path.name) is not None
-
-
-def _number(entry: Entry) -> int:
-    return int(entry.order) if entry.order else 0
 
 
 def _rows(path: Path, *, required: str) -> Iterator[_Row]:

@@ -152,7 +152,9 @@ def unmet(asked: Mapping[str, str], obtained: Mapping[str, str]) -> tuple[str, .
     An option that is not there says what ``n`` and an empty string say.
     """
     return tuple(
-        f"{name}={value}" for name, value in asked.items() if not _same(value, obtained.get(name, _absent(value)))
+        f"{name}={value}"
+        for name, value in asked.items()
+        if not _same(value, obtained.get(name, (value if value == EMPTY else NOT_SET)))
     )
 
 
@@ -194,10 +196,6 @@ def symbols(source: Path) -> frozenset[str]:
     files = (entry.path for entry in files_below(source) if entry.name.startswith("Kconfig"))
     texts = (sources.text(source, path) or "" for path in files)
     return frozenset(f"CONFIG_{name}" for text in texts for name in _DEFINED.findall(text))
-
-
-def _absent(asked: str) -> str:
-    return asked if asked == EMPTY else NOT_SET
 
 
 def read_base(path: Path) -> str:
@@ -245,7 +243,9 @@ def read_fragments(directory: Path, names: Iterable[str]) -> tuple[Fragment, ...
 
     Raises :class:`UserError` for a fragment that does not exist, and names those that do.
     """
-    return tuple(_fragment(directory, name) for name in names)
+    return tuple(
+        read_fragment(Path(name).expanduser() if "/" in name else own_fragment(directory, name)) for name in names
+    )
 
 
 def read_fragment(path: Path) -> Fragment:
@@ -253,10 +253,6 @@ def read_fragment(path: Path) -> Fragment:
     text = _read(path, "configuration fragment")
     _check(path, text)
     return Fragment.read(text)
-
-
-def _fragment(directory: Path, name: str) -> Fragment:
-    return read_fragment(Path(name).expanduser() if "/" in name else own_fragment(directory, name))
 
 
 def own_fragment(directory: Path, name: str) -> Path:

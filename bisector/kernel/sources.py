@@ -307,7 +307,16 @@ def collected(build: Path, source: Path, obtained: Mapping[str, str], deciding: 
         readers.update(dict.fromkeys(_options(line), number))
     kinds = {kind for option, kind in _ALL_OF_A_KIND.items() if obtained.get(option, "n") in ("y", "m")}
     several = {name: number for name, number in readers.items() if number > 1}
-    return Sources(frozenset(files), frozenset(kinds), _compiled(lines), several) if _ALWAYS_READ in files else None
+    return (
+        Sources(
+            frozenset(files),
+            frozenset(kinds),
+            sum(number for line, number in lines.items() if line.startswith(_SOURCE)),
+            several,
+        )
+        if _ALWAYS_READ in files
+        else None
+    )
 
 
 def _lines_read(build: Path) -> Counter[bytes]:
@@ -320,11 +329,6 @@ def _lines_read(build: Path) -> Counter[bytes]:
     for path in command_files(build):
         lines.update(set(whole(path, _LONGEST_BYTES).split(b"\n")))
     return lines
-
-
-def _compiled(lines: Counter[bytes]) -> int:
-    """How many targets were made of one source each."""
-    return sum(number for line, number in lines.items() if line.startswith(_SOURCE))
 
 
 def _options(line: bytes) -> Iterator[str]:

@@ -170,13 +170,9 @@ def _scripted(repository: Repository, sha: str) -> Iterable[str]:
 def _lay_out(repository: Repository, sha: str, top: Path) -> None:
     """The directories of the tree, empty, and the few files; a checkout would be a gigabyte."""
     for directory in repository.ask("ls-tree", "-r", "-d", "--name-only", "-z", sha).stdout.split("\0"):
-        if directory and _inside(directory):
+        if directory and (not Path(directory).is_absolute() and ".." not in Path(directory).parts):
             (top / directory).mkdir(parents=True, exist_ok=True)
     for name in _FILES:
         blob = repository.ask("cat-file", "blob", f"{sha}:{name}", ok=(0, 128))
         if blob.status == 0:
             (top / name).write_text(blob.stdout, encoding="utf-8")
-
-
-def _inside(directory: str) -> bool:
-    return not Path(directory).is_absolute() and ".." not in Path(directory).parts

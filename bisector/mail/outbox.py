@@ -14,13 +14,13 @@ from email.utils import format_datetime
 from enum import StrEnum
 from pathlib import Path
 
-from bisector.analysis.verdicts import Judging
 from bisector.config import MailSettings, options
 from bisector.core.deadline import retried
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.verdict import Direction, State
-from bisector.mail import compose, recheck, smtp
+from bisector.host.files import inside, our_files, sha256_of, write_whole
+from bisector.mail import compose, smtp
 from bisector.mail.addresses import parse, sender_of
 from bisector.mail.compose import Told
 from bisector.mail.smtp import Login
@@ -161,15 +161,11 @@ class Post:
         """
         made = self.report()
         self._check_tells(made)
-        self._recheck()
+        self._check_artifacts()
         self._recorded(made)
         path = self.run.path / DRAFT
-        new = path.with_name(f"{DRAFT}.new")
-        try:
-            new.write_text(compose.render(made), encoding="utf-8")
-            new.replace(path)
-        except OSError as error:
-            raise InfraError(f"cannot write {path}: {error.strerror}", f"df {path.parent}") from error
+        with our_files(self.run.path):
+            write_whole(path, compose.render(made).encode())
         return path, made
 
     def _check_tells(self, made: Told) -> None:
@@ -254,17 +250,22 @@ class Post:
                 "--again sends it once more, with the same Message-ID",
             )
 
-    def _recheck(self) -> None:
-        if (plan := self.store.plan) is not None:
-            blocks = Blocks.of(plan, self.store)
-            for setup, one in enumerate(plan.setups):
-                trials = tuple((placed.n, placed.trial) for placed in blocks.placed if blocks.is_of(placed, setup))
-                recheck.check(self.run.path, Judging(one.settings, trials))
-            return
-        asked = self.store.bisection()
-        settings = options.from_json(asked.settings)
-        judging = Judging(settings, self.store.trials(), asked.old_sha, asked.new_sha)
-        recheck.check(self.run.path, judging, self.store.baselines())
+    def _check_artifacts(self) -> None:
+        """Raise :class:`InfraError` for a file of a trial that is not as it was when its figures were read."""
+        for n, trial in (*self.store.trials(), *self.store.baselines()):
+            for artifact in trial.artifacts:
+                path = self.run.path / artifact.path
+                try:
+                    if sha256_of(inside(self.run.path, artifact.path)) == artifact.sha256:
+                        continue
+                    why = f"{path} has been changed: its SHA-256 is not the recorded one"
+                except OSError as error:
+                    why = f"cannot read {path}: {error.strerror}"
+                raise InfraError(
+                    f"no letter is written, because a file of trial {n} of {trial.commit.short} does not bear it out: "
+                    f"{why}",
+                    "measure again: bisector start with another --run-dir",
+                )
 
     def _recorded(self, made: Told) -> Mail:
         """The letter of this report in the record; made there when it is a new one."""
@@ -294,7 +295,9 @@ class Post:
             date=format_datetime(datetime.now().astimezone()),
             to=self.delivery.to,
             cc=self.delivery.copies,
-            references=repeated.refs if repeated else _thread(thread),
+            references=repeated.refs
+            if repeated
+            else tuple(dict.fromkeys(one for mail in thread for one in (*mail.refs, mail.message_id))),
             subject=(repeated or thread[0]).subject if repeated or thread else "",
             follows=compose.follows(thread[-1].claim, claim) if thread else "",
             regzbot=self.delivery.regzbot,
@@ -352,11 +355,6 @@ def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:
         tell(Note(text))
     except BisectorError as error:
         tell(Note(f"no draft of a report by mail: {error}"))
-
-
-def _thread(before: Iterable[Mail]) -> tuple[str, ...]:
-    """The Message-IDs of a thread, the first one first, each once."""
-    return tuple(dict.fromkeys(one for mail in before for one in (*mail.refs, mail.message_id)))
 
 
 def _domain(name: str) -> str:

@@ -195,9 +195,9 @@ def seal(directory: Path) -> None:
     """Write the sums of all files, and have all of it on the disk; raises :class:`OSError`."""
     files = sorted(path for path in directory.iterdir() if path.name != SUMS)
     lines = (f"{sum_of(path)}  {path.name}\n" for path in files)
-    write_whole(directory / SUMS, "".join(lines).encode())
     for path in files:
         sync(path)
+    write_whole(directory / SUMS, "".join(lines).encode())
 
 
 def damage(directory: Path) -> str:

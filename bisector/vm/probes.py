@@ -168,7 +168,12 @@ def kvm(device: Path = KVM_DEVICE, cpuinfo: Path = _PROC_CPUINFO) -> Finding:
         flags = set(cpuinfo.read_text(encoding="utf-8", errors="replace").split())
         for flag, module in _KVM_MODULES.items():
             if flag in flags:
-                return Finding("kvm", Grade.WARN, f"there is no {device}, and the CPU has {flag}", _modprobe(module))
+                return Finding(
+                    "kvm",
+                    Grade.WARN,
+                    f"there is no {device}, and the CPU has {flag}",
+                    f"{'' if os.geteuid() == 0 else 'sudo '}modprobe {module}",
+                )
         return Finding("kvm", Grade.INFO, f"there is no {device}, and this CPU offers no virtualization")
     status = device.stat()
     group = _group(status.st_gid)
@@ -324,10 +329,6 @@ def _opened(machine: MachineSettings, scratch: Path) -> LibvirtHypervisor:
 def _spec(kernel: Path, scratch: Path) -> DomainSpec:
     name = f"bisector-doctor-{os.getpid()}"
     return DomainSpec(name, kernel, scratch / "console", free_port(), Accelerator.TCG)
-
-
-def _modprobe(module: str) -> str:
-    return f"{'' if os.geteuid() == 0 else 'sudo '}modprobe {module}"
 
 
 def _group(gid: int) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.deadline import Deadline
 from bisector.host import process
-from bisector.host.bounded import TooMuchOutput
+from bisector.host.process import TooMuchOutput
 
 
 def bounded(script: str, deadline_s: float = 10.0, stdin: str = "") -> process.Finished:

@@ -180,9 +180,9 @@ class Os:
             os.kill(os.getpid(), signal.SIGKILL)
         return self.real(*args, **kwargs)
 
-for name in ("replace", "write_bytes", "write_text"):
-    real = getattr(Path, name)
-    setattr(Path, name, lambda self, *args, real=real, **kwargs: Os(real)(self, *args, **kwargs))
+replace = Path.replace
+Path.replace = lambda self, target: Os(replace)(self, target)
+os.fsync = Os(os.fsync)
 quirks.apply_edits((EDIT, OTHER), Path(sys.argv[1]), Path(sys.argv[2]))
 sys.exit(0)
 """

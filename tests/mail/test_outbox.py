@@ -1,7 +1,7 @@
 """Each report once, whatever happens on the way; and in its thread when a later one says more."""
 
 import email
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from email import policy
@@ -104,7 +104,7 @@ def test_end_of_a_bisection_leaves_a_draft_or_says_why_not(record: RecordedRun, 
         outbox.leave_draft(record.run, store, told.append)
     (note,) = told
     assert isinstance(note, Note)
-    assert note.text.startswith("draft of" if sound else "no draft of a report by mail: the record cannot be confirmed")
+    assert note.text.startswith("draft of" if sound else "no draft of a report by mail: no letter is written")
     assert (record.run.path / DRAFT).exists() is sound
 
 
@@ -144,8 +144,8 @@ def test_a_draft_in_the_thread_of_the_answer_is_another_one(record: RecordedRun,
 
 
 def test_disk_that_takes_no_draft_is_said(record: RecordedRun) -> None:
-    (record.run.path / f"{DRAFT}.new").mkdir()
-    with opened(record.run) as post, pytest.raises(InfraError, match=f"cannot write .*{DRAFT}: Is a directory"):
+    (record.run.path / DRAFT).mkdir()
+    with opened(record.run) as post, pytest.raises(InfraError, match=f"{DRAFT}.*: Is a directory"):
         post.draft()
 
 
@@ -385,3 +385,14 @@ def test_regzbot_alone_is_nobody_to_send_to(tmp_path: Path, server: servers.Serv
     with pytest.raises(UserError, match="nobody to send to"):
         send(record, server, Delivery(regzbot=True))
     assert server.post.letters == []
+
+
+@pytest.mark.parametrize("broken", [Path.unlink, lambda path: path.write_text(path.read_text() + " ")])
+def test_no_letter_where_a_file_does_not_bear_out_the_record(
+    record: RecordedRun, broken: Callable[[Path], object]
+) -> None:
+    (path,) = record.run.path.glob("trials/0005-*/full/fio.json")
+    broken(path)
+    with opened(record.run) as post, pytest.raises(InfraError, match=r"a file of trial 5 of .*0005-.*/fio\.json"):
+        post.draft()
+    assert not (record.run.path / DRAFT).exists()

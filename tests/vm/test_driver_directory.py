@@ -38,13 +38,10 @@ def private(path: Path) -> Path:
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """The place where directories are made, and one where earlier versions made them."""
-    made = {"now": tmp_path / "var-tmp", "before": tmp_path / "user-1000"}
-    for path in made.values():
-        path.mkdir()
-    monkeypatch.setattr(driver, "PARENT", made["now"])
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(made["before"]))
+def place_of_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = tmp_path / "var-tmp"
+    made.mkdir()
+    monkeypatch.setattr(driver, "PARENT", made)
     return made
 
 
@@ -65,7 +62,7 @@ def test_embedded_directory_is_short_private_and_found_again(tmp_path: Path, mon
     assert not directory.exists()
 
 
-@pytest.mark.usefixtures("places")
+@pytest.mark.usefixtures("place_of_drivers")
 def test_one_process_has_one_embedded_directory(tmp_path: Path) -> None:
     first = embedded_root(tmp_path / "one")
     assert embedded_root(tmp_path / "two", first) == first
@@ -75,7 +72,7 @@ def test_one_process_has_one_embedded_directory(tmp_path: Path) -> None:
     assert not first.exists()
 
 
-@pytest.mark.usefixtures("places")
+@pytest.mark.usefixtures("place_of_drivers")
 def test_a_directory_that_another_process_holds_is_not_removed(tmp_path: Path) -> None:
     """A copied run directory has the same link; its process may be building, with no guest yet."""
     directory = embedded_root(tmp_path / "one")
@@ -93,7 +90,7 @@ def test_a_directory_that_another_process_holds_is_not_removed(tmp_path: Path) -
     assert not directory.exists()
 
 
-@pytest.mark.usefixtures("places")
+@pytest.mark.usefixtures("place_of_drivers")
 def test_a_directory_is_held_though_somebody_looks_at_it_in_that_moment(tmp_path: Path) -> None:
     """Who looks for guests that were left has it for itself meanwhile."""
     directory = embedded_root(tmp_path / "one")
@@ -121,7 +118,7 @@ def test_a_directory_is_held_though_somebody_looks_at_it_in_that_moment(tmp_path
     ],
 )
 def test_a_link_of_a_run_directory_from_elsewhere_is_not_followed(
-    tmp_path: Path, places: dict[str, Path], target: str
+    tmp_path: Path, place_of_drivers: Path, target: str
 ) -> None:
     private(tmp_path / "home")
     with suppress(FileExistsError):
@@ -132,14 +129,14 @@ def test_a_link_of_a_run_directory_from_elsewhere_is_not_followed(
     run_dir.mkdir()
     (run_dir / "libvirt").symlink_to(f"{tmp_path}/{target}")
     directory = embedded_root(run_dir)
-    assert directory.parent == places["now"]
+    assert directory.parent == place_of_drivers
     remove_if_idle(Path(f"{tmp_path}/{target}"))
     assert (tmp_path / target / "canary").exists()
 
 
-def test_what_has_no_marker_of_ours_is_not_removed(tmp_path: Path, places: dict[str, Path]) -> None:
+def test_what_has_no_marker_of_ours_is_not_removed(tmp_path: Path, place_of_drivers: Path) -> None:
     """Nor used, whatever its name: it is only looked at for guests that are left."""
-    strange = private(places["now"] / f"bisector-{os.getuid()}-0123456789")
+    strange = private(place_of_drivers / f"bisector-{os.getuid()}-0123456789")
     (strange / "canary").touch()
     (tmp_path / "run").mkdir()
     (tmp_path / "run/libvirt").symlink_to(strange)
@@ -148,30 +145,13 @@ def test_what_has_no_marker_of_ours_is_not_removed(tmp_path: Path, places: dict[
     assert (strange / "canary").exists()
 
 
-def test_a_directory_in_the_place_of_the_link_stays(tmp_path: Path, places: dict[str, Path]) -> None:
+def test_a_directory_in_the_place_of_the_link_stays(tmp_path: Path, place_of_drivers: Path) -> None:
     (tmp_path / "run/libvirt").mkdir(parents=True)
     with pytest.raises(UserError, match="is not a link"):
         embedded_root(tmp_path / "run")
 
 
-def test_guests_of_an_earlier_version_are_found(
-    tmp_path: Path, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its directory is taken as long as they run, and left for one that lasts when they do not."""
-    old = private(places["before"] / f"bisector-{os.getuid()}-0123456789")
-    (old / "run/qemu").mkdir(parents=True)
-    (old / "run/qemu/bisector-x.pid").write_text(str(os.getpid()))
-    run_dir = tmp_path / "run"
-    run_dir.mkdir()
-    (run_dir / "libvirt").symlink_to(old)
-    with monkeypatch.context() as running:
-        running.setattr(driver, "runs_guest", lambda pid, name: True)
-        assert embedded_root(run_dir) == old
-        assert old in driver.directories()
-    assert embedded_root(run_dir).parent == places["now"]
-
-
-def test_a_directory_that_was_cleaned_up_is_made_anew(tmp_path: Path, places: dict[str, Path]) -> None:
+def test_a_directory_that_was_cleaned_up_is_made_anew(tmp_path: Path, place_of_drivers: Path) -> None:
     directory = embedded_root(tmp_path / "run")
     shutil.rmtree(directory)
     driver.make_private(directory)
@@ -188,7 +168,7 @@ def test_the_embedded_driver_is_opened_again_and_again(place: Path, cache: Path)
             assert opened.qemu_version
 
 
-@pytest.mark.usefixtures("places")
+@pytest.mark.usefixtures("place_of_drivers")
 def test_embedded_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     embedded_root(tmp_path).chmod(0o755)
     with pytest.raises(UserError, match="private"):
