@@ -105,8 +105,6 @@ def confirmation(report: Report) -> str:
     if belief.effect is not None:
         effect = f"{belief.effect.text(view.objective)}: {belief.effect.raw(view.objective)}"
         clocks = f" Its effect: {clean(effect)}.{clocks}"
-    if belief.second is not None:
-        clocks += f" Another step: {clean(belief.second.text(view.objective))}."
     return f"{made or 'It was not confirmed by reverting it, or adding it.'} {_against(belief)}{clocks}"
 
 

@@ -295,8 +295,6 @@ def _host_clock(view: BisectionView, width: int) -> list[Line]:
 
 def _other_step(view: BisectionView, width: int) -> list[Line]:
     """That there is another one, and the command that looks for it, with the readings already there."""
-    if view.belief is not None and view.belief.second is not None:
-        return _labelled("another step", _sentences(view.belief.second.text(view.objective), width), width, Role.WEAK)
     if not view.next_step_command:
         return []
     at = view.objective.text(view.other_steps[0])

@@ -29,7 +29,6 @@ from bisector.search.decision import Answer, Decision, Ending, Try, Undo
 from bisector.search.fit import Fit, fit
 from bisector.search.posterior import Posterior
 from bisector.search.readings import Kernel
-from bisector.search.second import SecondStep, second_step
 from bisector.search.step import believe, decide_from
 from bisector.search.verified import SuspectEffect, effect_of
 from bisector.status.evidence import Case
@@ -136,12 +135,6 @@ class Standing:
     def effect(self) -> SuspectEffect | None:
         """How large the change is, if the likeliest commit made it; None where no figures count."""
         return effect_of(self.case.problem, self.case.facts, self.belief.best, self.belief.levels)
-
-    @property
-    def second_step(self) -> SecondStep | None:
-        """Another commit's, where readings show one beside a commit that is named."""
-        is_named = isinstance(self.decision, Answer) and self.decision.ending is Ending.FOUND
-        return second_step(self.case.facts, self.belief) if is_named else None
 
     @cached_property
     def probability_new(self) -> dict[str, float]:

@@ -20,7 +20,6 @@ from bisector.status.view import (
     InfraFaultView,
     LevelView,
     OptionChange,
-    SecondStepView,
 )
 
 Schema: TypeAlias = Annotated[Literal[2], SCHEMA]
@@ -233,9 +232,6 @@ class Status(Record, frozen=True, kw_only=True):
     confirmed: Annotated[tuple[Kind, ...] | None, "how the likeliest commit was confirmed; may be empty"] = None
     effect: Annotated[
         EffectView | None, "how large the change of the likeliest commit is; `null` before both its sides were read"
-    ] = None
-    second_step: Annotated[
-        SecondStepView | None, "a smaller step beside the answer, of another commit, where readings show one"
     ] = None
     no_change: Annotated[bool | None, "whether it is known that nothing in the range made the ends differ"] = None
     no_change_probability: Annotated[float | None, "that nothing in the range made the ends differ"] = None

@@ -149,7 +149,6 @@ def _belief(belief: BeliefView | None) -> dict[str, Any]:
         "without_suspects": LikelyCommit(sha=other.commit.sha, probability=other.probability),
         "confirmed": belief.confirmed,
         "effect": belief.effect,
-        "second_step": belief.second,
         "no_change": belief.no_change,
         "no_change_probability": belief.nothing,
         "trials_left": belief.trials_left,

@@ -34,7 +34,6 @@ from bisector.status.view import (
     InfraFaultView,
     LevelView,
     Likely,
-    SecondStepView,
     TrialView,
 )
 from bisector.store.rows import BisectionRow, StateRow
@@ -246,7 +245,6 @@ def _as_view(repository: Repository, standing: Standing, suspects: tuple[str, ..
         effect=_effect(repository, standing),
         no_change=standing.no_change,
         nothing=standing.belief.nothing,
-        second=_second(repository, standing),
     )
 
 
@@ -266,18 +264,6 @@ def _effect(repository: Repository, standing: Standing) -> EffectView | None:
     of = standing.case.judging.objective
     rows = (tuple(of.value_of(one.score) for one in row if one.score is not None) for row in found.readings)
     return EffectView(without, Factor(math.exp(sign * found.mean), interval), *rows)
-
-
-def _second(repository: Repository, standing: Standing) -> SecondStepView | None:
-    """A step beside the answer's, once there is one."""
-    if (found := standing.second_step) is None:
-        return None
-    (commit,) = repository.commits([standing.case.ground.shas[found.commit]])
-    sign = standing.case.judging.objective.better.sign
-    low, high = sorted(math.exp(sign * (found.mean + one)) for one in (-found.half_width, found.half_width))
-    return SecondStepView(
-        commit.sha, commit.subject, len(found.commits), Factor(math.exp(sign * found.mean), (low, high))
-    )
 
 
 def _range(repository: Repository, asked: BisectionRow) -> Range:

@@ -82,28 +82,13 @@ class EffectView:
 
 
 @dataclass(frozen=True, slots=True)
-class SecondStepView:
-    """Another commit of the range that made a step, by what readings of kernels on either side of the answer show."""
-
-    sha: Annotated[str, "the likeliest commit"]
-    subject: Annotated[str, "its subject"]
-    commits: Annotated[int, "number of commits that come into question"]
-    factor: Annotated[Factor, "how many times the value of kernels without it that of kernels with it is"]
-
-    def text(self, objective: Objective) -> str:
-        """``read.iops is 1.06 times (95 %: 1.04 to 1.08) what it was, at or near 1a2b3c ("…"), one of 5 commits``."""
-        what = f"{objective.label} is {self.factor.text} what it was"
-        return f'{what}, at or near {self.sha[:12]} ("{self.subject}"), one of {units.plural(self.commits, "commit")}'
-
-
-@dataclass(frozen=True, slots=True)
 class BeliefView:
     """What all readings together say: the fewest commits that have 99 % of the probability, likeliest first.
 
     ``confirmed`` says by which changed ends the likeliest was, ``without_suspects`` what it would be otherwise;
     ``probability_new`` gives for each commit, by its hash, how likely its kernel is on the new side. ``effect`` is
-    that of the likeliest, as far as both its sides were read, ``second`` is a smaller step beside it, ``nothing``
-    the probability that nothing in the range made the ends differ, which with ``no_change`` is known.
+    that of the likeliest, as far as both its sides were read, ``nothing`` the probability that nothing in
+    the range made the ends differ, which with ``no_change`` is known.
     """
 
     likely: tuple[Likely, ...]
@@ -118,7 +103,6 @@ class BeliefView:
     effect: EffectView | None = None
     no_change: bool = False
     nothing: float = 0.0
-    second: SecondStepView | None = None
 
     @property
     def best(self) -> Likely:

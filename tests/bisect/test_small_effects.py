@@ -1,6 +1,5 @@
 """Changes of some per cent: from ends that are told apart in turn to an answer whose effect is shown."""
 
-import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -61,23 +60,6 @@ def test_where_the_commit_before_is_the_old_end_that_is_read_in_turn(tmp_path: P
     assert belief is not None
     assert belief.effect is not None
     assert belief.effect.without == f"its parent {at.shas['c0'][:12]}"
-
-
-def test_a_second_smaller_step_is_told(tmp_path: Path) -> None:
-    at = lab_of(tmp_path, histories.linear(64), "c0", "c63", settings=DEFAULTS)
-    steps = ((40, 1.2), (34, 1.03))
-    made = engine(at, 0.0, 0.001, "c40")
-    figures = {
-        sha: 1000.0 * math.prod(by for first, by in steps if int(name[1:]) >= first) for name, sha in at.shas.items()
-    }
-    outcome = at.bisect(replace(made, iops=figures))
-    assert at.found(outcome) == "c40"
-    belief = at.view(outcome).belief
-    assert belief is not None
-    assert belief.second is not None
-    low, high = belief.second.factor.interval or (0.0, 0.0)
-    assert 1.01 < low < 1.03 < high < 1.05
-    assert belief.second.commits < 12
 
 
 def test_what_its_own_readings_do_not_show_is_not_named(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from bisector.status.view import (
     InfraFaultView,
     Likely,
     OptionChange,
-    SecondStepView,
     TrialView,
 )
 from tests.examples import STARTED_AT, cache, cell, run, trial
@@ -131,7 +130,6 @@ BELIEF = BeliefView(
     trials_left=0,
     probability_new={COMMITS[3].sha: 0.9999, COMMITS[2].sha: 0.001},
     effect=EffectView(f"its parent {COMMITS[2].short}", Factor(1.98, (1.9, 2.06)), (998.0, 1002.0), (1975.0, 1990.0)),
-    second=SecondStepView(COMMITS[1].sha, COMMITS[1].subject, 1, Factor(1.06, (1.04, 1.08))),
 )
 
 

@@ -101,15 +101,6 @@ def test_an_answer_by_both_clocks_says_how_the_second_is_gone_on_with() -> None:
     assert view.resume_command not in as_text((*answer_lines(done, 90),))
 
 
-def test_a_second_smaller_step_is_told_beside_the_answer() -> None:
-    view = examples.believed()
-    said = " ".join(as_text(answer_lines(view, 90)).split())
-    step = "read.iops of the worst job is 1.060 times (95 %: 1.040 to 1.080) what it was, at or near"
-    assert f"another step {step}" in said
-    mail = " ".join(RENDERERS[Format.MAIL](documents.document(view)).split())
-    assert f"Another step: {step}" in mail
-
-
 def test_that_nothing_changed_names_no_commit() -> None:
     report = documents.no_change()
     answer = " ".join(as_text(answer_lines(examples.no_change(), 100)).split())
