@@ -2,7 +2,7 @@
 
 A document is a :class:`Record`; the objects in it are records and dataclasses. A field's type is what its key holds,
 and what it means, with the unit, stands beside the type: ``Annotated[float, "seconds of the build"]``. The schemas in
-docs/schema/ and the tables of docs/json.md are generated from these, and tests hold what commands print to them.
+docs/schema/ are generated from these, and tests hold what commands print to them.
 Objects that documents of several rooms have stand here, too.
 """
 

@@ -103,14 +103,9 @@ def _metrics() -> Iterator[str]:
     return _table(("metric", "unit", "better", "live", "what it is"), rows)
 
 
-def _document(name: str) -> Iterator[str]:
-    return _table(("key", "value", ""), json_schema.rows(name))
-
-
-def _objects() -> Iterator[str]:
-    for name, meaning, rows in json_schema.objects():
-        yield from ("", f"### {name}", "", meaning, "")
-        yield from _table(("key", "value", ""), rows)
+def _documents() -> Iterator[str]:
+    rows = ((f"`{json_schema.command(name)}`", json_schema.file_name(name)) for name in json_schema.DOCUMENTS)
+    yield from _table(("command", "schema"), ((command, f"[{file}](schema/{file})") for command, file in rows))
 
 
 def _demonstration(*wanted: str) -> Iterator[str]:
@@ -152,8 +147,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "exit codes": _exit_codes,
     "settings": _settings,
     "metrics": _metrics,
-    **{f"json {name}": partial(_document, name) for name in json_schema.DOCUMENTS},
-    "json objects": _objects,
+    "json documents": _documents,
     "demonstration": partial(_demonstration, "n", "1", "2", "10", "13", "answer"),
     "demonstration ends": partial(_demonstration, "n", "1", "2", "threshold"),
     "demonstration trials": partial(_demonstration, "n", "3", "4"),
@@ -183,10 +177,7 @@ def pages() -> tuple[Path, ...]:
 
 def schemas() -> Mapping[Path, str]:
     """The schema of each document, by its file."""
-    return {
-        SCHEMAS / f"{name.replace(' --', ' ').replace(' ', '-')}.json": json_schema.text(name)
-        for name in json_schema.DOCUMENTS
-    }
+    return {SCHEMAS / json_schema.file_name(name): json_schema.text(name) for name in json_schema.DOCUMENTS}
 
 
 def main() -> None:

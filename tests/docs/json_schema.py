@@ -1,4 +1,4 @@
-"""JSON schemas of what the commands print (docs/schema/), and the tables of docs/json.md, from the records of both.
+"""JSON schemas of what the commands print (docs/schema/), from the records that they print.
 
 msgspec makes the schema of the types. To it is added what stands beside each type; and that each key is there, whatever
 default the record has, unless it may be absent.
@@ -165,62 +165,11 @@ def _without_room(part: Schema) -> Schema:
     return {**part, "additionalProperties": False} if "properties" in part else part
 
 
+def file_name(name: str) -> str:
+    """The name of a document's file in docs/schema/."""
+    return f"{name.replace(' --', ' ').replace(' ', '-')}.json"
+
+
 def text(name: str) -> str:
     """The schema as it is in docs/schema/."""
     return json.dumps(schema(name), indent=2) + "\n"
-
-
-def rows(name: str) -> Iterator[tuple[str, str, str]]:
-    """Of each key of a document: the key, what it holds, and what it means."""
-    whole = schema(name)
-    return _rows(whole, whole["$defs"])
-
-
-def objects() -> Iterator[tuple[str, str, Iterator[tuple[str, str, str]]]]:
-    """Each object that is in a document: its name, what it is, and its rows."""
-    found = definitions(DOCUMENTS.values())
-    tops = {record.__name__ for record in DOCUMENTS.values()}
-    for name, part in found.items():
-        if name not in tops and "properties" in part:
-            yield name, part["description"], _rows(part, found)
-
-
-def _rows(part: Schema, found: Mapping[str, Schema]) -> Iterator[tuple[str, str, str]]:
-    for key, value in part["properties"].items():
-        kind = _kind(value, found) + ("" if key in part["required"] else "; may be absent")
-        yield f"`{key}`", kind, value["description"]
-
-
-def _kind(value: Schema, found: Mapping[str, Schema]) -> str:
-    """What a key holds, in words."""
-    match value:
-        case {"$ref": str(reference)}:
-            name = reference.removeprefix(_REFERENCE)
-            words = _link(name) if "properties" in found[name] else _kind(found[name], found)
-        case {"anyOf": list(kinds)}:
-            words = " or ".join(_kind(one, found) for one in kinds)
-        case {"enum": list(values)}:
-            words = ", ".join(f"`{one}`" for one in values)
-        case {"prefixItems": list(items)}:
-            words = f"[{', '.join(_kind(one, found) for one in items)}]"
-        case {"type": "array", "items": dict(items)}:
-            words = f"list of {_plural(_kind(items, found))}"
-        case {"type": "object", "additionalProperties": dict(inner)}:
-            words = f"object of {_plural(_kind(inner, found))}"
-        case {"type": str(name)}:
-            words = "`null`" if name == "null" else name
-        case _:
-            raise NotImplementedError(value)
-    return words
-
-
-def _link(record: str) -> str:
-    """To the section of an object, or of the document that it is by itself."""
-    for name, document in DOCUMENTS.items():
-        if document.__name__ == record:
-            return f"[{command(name)}](#{command(name).replace(' ', '-')})"
-    return f"[{record}](#{record.lower()})"
-
-
-def _plural(words: str) -> str:
-    return f"{words}s" if words.isalpha() else words

@@ -50,6 +50,7 @@ NOT_RUN = {
     "bisector fleet status": "logs in on other machines; tests/fleet/test_status.py has one",
     "bisector fleet drain": "the same",
     "bisector fleet release": "the same",
+    "jq": "is not on every machine that measures",
     "wipefs": "overwrites a disk",
     "git clone URL": "URL stands for where the project is",
     "make": "each is a run of its own; the Makefile has it",

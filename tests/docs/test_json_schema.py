@@ -94,24 +94,6 @@ def test_a_document_and_its_schema() -> None:
     assert "additionalProperties" not in whole
 
 
-@pytest.mark.usefixtures("outer")
-def test_rows_of_the_page() -> None:
-    assert list(json_schema.rows("outer")) == [
-        ("`from`", "integer", "a number"),
-        ("`path`", "string", "a path"),
-        ("`inner`", "list of [Inner](#inner)", "objects"),
-        ("`named`", "object of numbers", "by name"),
-        ("`extra`", "string; may be absent", "only sometimes"),
-    ]
-    ((name, meaning, rows),) = json_schema.objects()
-    assert (name, meaning) == ("Inner", "An inner object, with `code` in its words.")
-    assert [kind for _, kind, _ in rows] == [
-        "`checkout`, `config`, `build`, `boot`, `storage`, `workload`, `done`",
-        "number or `null`",
-        "list of [string, number]",
-    ]
-
-
 INNER: dict[str, Any] = {"stage": "build", "seconds": None, "pairs": []}
 GOOD: dict[str, Any] = {"from": 1, "path": "/x", "inner": [INNER], "named": {}}
 BAD = {
@@ -138,6 +120,6 @@ def test_what_the_schema_refuses(why: str) -> None:
         json_schema.valid("outer", json.dumps(BAD[why]))
 
 
-def test_records_of_one_name_would_have_one_heading() -> None:
+def test_a_schema_has_one_definition_for_each_name() -> None:
     names = [record.__name__ for record in json_schema.within(json_schema.DOCUMENTS.values())]
     assert len(names) == len(set(names))
