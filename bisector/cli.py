@@ -20,7 +20,7 @@ EXIT_CODES: Mapping[int, str] = {
     1: "the ends do not differ, or not as expected",
     2: "invalid input or configuration",
     3: "narrowed to a set of commits, or nothing in the range changed",
-    4: "trouble of the tool, its host or the network; go on with: bisector resume",
+    4: "infrastructure error of the host, the network or bisector; go on with: bisector resume",
     5: "the comparison has an outcome that --fail-on names",
     70: "a bug in bisector, with a traceback; what was measured is kept; go on with: bisector resume",
     130: "interrupted; go on with: bisector resume",

@@ -91,7 +91,7 @@ def ask_control(facts: Facts, due: Due) -> Submit:
     return replace(submit, about=due.trials)
 
 
-# What presents as ours
+# Failures that look like infrastructure errors
 
 
 def _asked_for(facts: Facts, attempts: Sequence[Attempt]) -> Stage | None:

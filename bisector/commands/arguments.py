@@ -134,7 +134,7 @@ def known_run(given: Path) -> Path:
 def add_metric(verb: argparse.ArgumentParser) -> None:
     """``--metric`` and ``--over``: look at the runs on record again."""
     verb.add_argument(
-        "--metric", metavar="NAME", help="what the runs say by another metric than decided, such as read.clat.p99"
+        "--metric", metavar="NAME", help="judge the recorded runs by this metric instead, such as read.clat.p99"
     )
     verb.add_argument("--over", metavar="worst|sum|mean|JOB", help="with --metric: over jobs (default: worst)")
 

@@ -82,10 +82,7 @@ examples:
   bisector next-step --run-dir RUN --to DIR  of another run; the new one is kept in DIR
 The new run takes over all trials of the old one, and measures only what is missing.
 """
-_SKIP_HELP = (
-    "leave out this commit between the ends, or the commits of A..B, say because they stop the run; it is recorded;"
-    " repeatable"
-)
+_SKIP_HELP = "skip REV, or each commit of A..B, for example one that always fails; recorded; repeatable"
 _TEST_EXAMPLES = """\
 examples:
   bisector test v6.1                         measure one commit
@@ -101,8 +98,8 @@ examples:
 For each disk it boots the kernel of the run's new end and runs the workload once; a baseline that
 is on record is only shown.
 """
-_BUDGET_HELP = "begin no trial that ends after so long: 6h; then the answer is as narrow as it is"
-_MORE_HELP = "begin no trial, or block, that ends after so long from now on, whatever the budget was: 3h"
+_BUDGET_HELP = "measure for so long (6h); no trial starts that would end later, and the answer may be a set of commits"
+_MORE_HELP = "measure for so much longer (3h); no trial or block starts that would end later"
 _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}
 _UNTESTABLE = 3
 

@@ -280,8 +280,7 @@ def as_measured(measured: Kernel | None, built: Kernel) -> Kernel:
     """
     if measured is not None and built.content_sha256 != measured.content_sha256:
         raise UserError(
-            "the kernel that was measured is kept no more, and built once more it is another one:"
-            f" {'; '.join(_changes(measured, built))}",
+            f"the measured kernel is no longer cached, and a rebuild differs: {'; '.join(_changes(measured, built))}",
             "bring that back, or begin anew: `bisector report` ends with the command",
         )
     return built

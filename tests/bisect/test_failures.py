@@ -139,7 +139,7 @@ def test_killed_at_a_control_it_is_asked_then_and_nothing_is_measured_twice(by_g
     assert [one.trials for one in controls(by_git)] == [one.trials for one in controls(unbroken)]
 
 
-# What presents as ours
+# Failures that look like infrastructure errors
 
 
 def test_a_commit_that_breaks_the_network_is_skipped(line: Lab) -> None:

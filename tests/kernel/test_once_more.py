@@ -16,7 +16,7 @@ MEASURED = replace(examples.kernel(quirks=("gelf",)), config=Path("/gone/kernel.
 def refused(measured: Kernel, now: Kernel) -> str:
     with pytest.raises(UserError) as caught:
         as_measured(measured, replace(now, content_sha256="d" * 64))
-    return caught.value.message.partition("it is another one: ")[2]
+    return caught.value.message.partition("a rebuild differs: ")[2]
 
 
 def test_one_of_equal_content_is_the_same_however_it_was_made() -> None:
