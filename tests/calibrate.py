@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 
 from bisector.core.verdict import Strategy
-from bisector.search.decision import Ending
 from bisector.search.graph import RangeGraph
-from bisector.search.simulate.durations import WHOLE_FILLS
 from bisector.search.simulate.runs import Result, Summary, search_for, simulate
-from bisector.search.simulate.world import Conditions
+from bisector.search.simulate.world import WHOLE_FILLS, Conditions
+from bisector.search.step import Ending
 from tests.search.graphs import kernel_like, recorded
 
 CLAIM_TOLERANCE = 0.02

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bisector.core.metric import Better
-from bisector.search.student import p_value, quantile
+from bisector.search.difference import p_value, quantile
 
 Floats = npt.NDArray[np.float64]
 

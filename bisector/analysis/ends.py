@@ -2,7 +2,7 @@
 
 Readings are scores (:mod:`bisector.core.objective`), so that equal differences are equal factors. Ends whose first
 readings are a factor of 2 apart are told apart by these; all others are read in turn by
-:mod:`bisector.search.apart`.
+:mod:`bisector.search.difference`.
 """
 
 import math
@@ -14,7 +14,7 @@ from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.kinds import percent_text
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, Terms, Verdict
-from bisector.search.apart import Difference, InTurn, Rule, Told, pairs_to_tell, told
+from bisector.search.difference import Difference, InTurn, Rule, Told, pairs_to_tell, told
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from bisector.analysis.ends import times_text
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import Run
 from bisector.core.objective import WORST, Objective, available
-from bisector.search.apart import Difference, difference
-from bisector.search.student import p_value
+from bisector.search.difference import Difference, difference, p_value
 
 # Of all metrics that were looked at none is named by chance more often than so (Holm 1979).
 _BEYOND_DOUBT = 1e-3

@@ -26,7 +26,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bisector.search.student import quantile
+from bisector.search.difference import quantile
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 # Seconds of a job's own time, and what it had done by then; both grow.

@@ -41,7 +41,7 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.core.trial import Fill, Trial, difference
 from bisector.core.verdict import Direction, Terms, Verdict
-from bisector.search.apart import Rule
+from bisector.search.difference import Rule
 
 
 def host_of(trial: Trial) -> str:

@@ -34,11 +34,10 @@ from bisector.core.units import plural, share
 from bisector.core.verdict import State, Verdict
 from bisector.git.bisect import MergeBaseIsNew
 from bisector.git.trees import CannotBeHad
-from bisector.search.decision import Answer, Ending, Hold, Try, Undo
+from bisector.search.alternatives import NOTHING_CHANGED
+from bisector.search.effect import SuspectEffect
 from bisector.search.likelihood import Key
-from bisector.search.nothing import NOTHING_CHANGED
-from bisector.search.step import figures_tell, pointless
-from bisector.search.verified import SuspectEffect
+from bisector.search.step import Answer, Ending, Hold, Try, Undo, figures_tell, pointless
 from bisector.status.conclusion import Standing, outside_paths
 from bisector.trial.runner import TrialRequest
 

@@ -17,8 +17,8 @@ from bisector.core.kinds import percent_text
 from bisector.core.subject import Commit, Subject
 from bisector.core.units import share
 from bisector.core.verdict import Verdict
-from bisector.search.apart import difference, pairs_to_tell
-from bisector.search.calibration import end_to_read
+from bisector.search.choice import end_to_read
+from bisector.search.difference import difference, pairs_to_tell
 
 # Two are compared; where each build makes another kernel, and none is kept, no two can be.
 _MOST_WITH_ONE_SEED = 3

@@ -29,9 +29,8 @@ from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
 from bisector.search.noise import Noise, Rates
 from bisector.search.simulate import runs as simulation
-from bisector.search.simulate.durations import WHOLE_FILLS, Durations, usual_durations
 from bisector.search.simulate.runs import Summary, search_for
-from bisector.search.simulate.world import Conditions
+from bisector.search.simulate.world import WHOLE_FILLS, Conditions, Durations, usual_durations
 
 _EXAMPLES = """\
 examples:

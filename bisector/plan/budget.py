@@ -5,9 +5,8 @@ from typing import Annotated
 
 from bisector.core import units
 from bisector.core.json_document import Record
-from bisector.search.simulate.durations import Durations
 from bisector.search.simulate.runs import Result, Summary, simulate_from
-from bisector.search.simulate.world import Conditions
+from bisector.search.simulate.world import Conditions, Durations
 from bisector.search.step import believe
 from bisector.status.evidence import Case
 

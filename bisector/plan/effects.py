@@ -5,10 +5,9 @@ from typing import Annotated
 
 from bisector.core.json_document import Record
 from bisector.core.kinds import percent_text
-from bisector.search.apart import pairs_to_tell
-from bisector.search.decision import Rules
-from bisector.search.limits import error_rate, expected_runs
-from bisector.search.noise import Noise
+from bisector.search.difference import pairs_to_tell
+from bisector.search.noise import Noise, error_rate, expected_runs
+from bisector.search.step import Rules
 
 _EFFECTS, _EFFECTS_COUNTED = (0.05, 0.10, 0.20), (0.001, 0.01, 0.05)
 
@@ -31,7 +30,7 @@ class Detectable(Record, frozen=True, kw_only=True):
 def effects_of(commits: int, spread: float, noise: Noise, *, counted: bool) -> tuple[Detectable, ...]:
     """Those of usual sizes among so many commits, for readings with this standard deviation in natural log units.
 
-    A search takes no fewer trials than the channel's bound (:func:`bisector.search.limits.expected_runs`).
+    A search takes no fewer trials than the channel's bound (:func:`bisector.search.noise.expected_runs`).
     """
     return tuple(_effect(one, commits, spread, noise) for one in (_EFFECTS_COUNTED if counted else _EFFECTS))
 

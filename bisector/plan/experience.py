@@ -13,8 +13,8 @@ from bisector.core.figures import StopReason
 from bisector.core.subject import Kernel
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Verdict
+from bisector.search.alternatives import NOTHING_CHANGED
 from bisector.search.noise import Earlier
-from bisector.search.nothing import NOTHING_CHANGED
 from bisector.store.rows import StateRow
 from bisector.store.run_files import kernel_inputs
 from bisector.store.rundir import RunDirectory

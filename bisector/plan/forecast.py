@@ -14,7 +14,7 @@ from bisector.plan.budget import Reach
 from bisector.plan.effects import Detectable, effects_of
 from bisector.plan.experience import Experience
 from bisector.plan.inputs import Asked, Inputs, Quantity, inputs_of
-from bisector.search.apart import Rule
+from bisector.search.difference import Rule
 from bisector.search.levels import OF_COUNTED, OF_HOSTS
 from bisector.search.noise import Earlier, Rates
 from bisector.search.simulate.runs import Result, Summary, search_for, simulate

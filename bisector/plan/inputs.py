@@ -15,11 +15,9 @@ from bisector.core.json_document import Record
 from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
-from bisector.search.decision import Rules
 from bisector.search.graph import RangeGraph
-from bisector.search.limits import least_factor
-from bisector.search.noise import Earlier, Noise
-from bisector.search.simulate.durations import (
+from bisector.search.noise import Earlier, Noise, least_factor
+from bisector.search.simulate.world import (
     ALIKE_MIN,
     APART_MIN,
     BUILD_LEAST_MIN,
@@ -27,6 +25,7 @@ from bisector.search.simulate.durations import (
     RUN_MIN,
     Durations,
 )
+from bisector.search.step import Rules
 
 _MIN_S = 60.0
 # Of the smallest configuration, measured on two cores: a file that changed, and everything.

@@ -3,21 +3,98 @@
 A trial of commit q asks whether the first new commit is among q's ancestors, which has the probability m(q). What its
 noisy answer tells is the entropy of the answer less the entropy that the noise alone would have; bisecting the
 posterior by that is optimal up to constants (Burnashev and Zigangirov 1974; Waeber, Frazier, Henderson 2013). Without
-noise and skips it is git's own midpoint.
+noise and skips it is git's own midpoint. While other readings are under way, it is the mean of that over all that they
+may show: so k trials are chosen that tell most together, and not the k that each tell most (Ben-Or and Hassidim 2008;
+Pallone, Frazier and Henderson, "Multisection").
 
-A commit is named once whole runs of it and of its parents, and an end with it undone, have been seen.
+A commit is named once whole runs of it and of its parents, and an end with it undone, have been seen. Before a search
+an end is read again where the levels lie close, or spread: each of its readings tells of its level for sure, which no
+reading of a commit does.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
+from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
-from bisector.search.outcomes import Outcomes
+from bisector.search.likelihood import Key
 from bisector.search.posterior import Chances, Evidence, Posterior
-from bisector.search.readings import OLD_END, Facts, Kernel, as_mask
+from bisector.search.readings import OLD_END, Facts, Kernel, as_mask, new_under
+
+# Outcomes that are less likely than this are left out, and all but the likeliest so many.
+_UNLIKELY = 4e-3
+_MOST_OUTCOMES = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes:
+    """A row for each outcome: its ``probability``, and by how much it makes each class of commits likelier.
+
+    A class are the commits under which the same kernels in flight are new. ``p`` is the probability of each commit now,
+    ``of`` its class.
+    """
+
+    p: Floats
+    of: Numbers
+    probability: Floats
+    factor: Floats
+
+    @classmethod
+    def expected(cls, graph: RangeGraph, belief: Posterior, in_flight: Sequence[Key]) -> Self:
+        """All outcomes that are likely enough; with nothing in flight it is one, which tells nothing."""
+        if not in_flight:
+            return cls(belief.p, np.zeros(len(graph), dtype=np.intp), np.ones(1), np.ones((1, 1)))
+        of, has = _classes(graph, in_flight)
+        share: Floats = np.bincount(of, weights=belief.p, minlength=len(has)).astype(np.float64)
+        joint: Floats = share[None, :]
+        for (commit, kernel), is_new in zip(in_flight, has.T, strict=True):
+            chances = belief.chances(commit, kernel)
+            new = np.where(is_new, 1 - chances.looks_old, chances.looks_new)
+            joint = _likely(np.concatenate((joint * new, joint * (1 - new))))
+        total = joint.sum(axis=1)
+        # Of a class that has next to nothing the factor does not matter
+        factor = np.divide(joint, share * total[:, None], out=np.ones_like(joint), where=share > 0)
+        return cls(belief.p, of, total / total.sum(), factor)
+
+    def new(self, graph: RangeGraph) -> Floats:
+        """How likely each commit's kernel is new: a row for each outcome, a column for each commit."""
+        by_class = np.stack([graph.mass(np.where(self.of == one, self.p, 0.0)) for one in range(self.factor.shape[1])])
+        return np.clip(self.factor @ by_class, 0.0, 1.0)
+
+    def kernel_new(self, graph: RangeGraph, commit: int, kernel: Kernel) -> Floats:
+        """How likely one kernel is new, for each outcome.
+
+        Of an end without a commit, or with it, by that commit alone: a sum over the others would tell commits apart
+        that are as likely, by how it is rounded.
+        """
+        if kernel is Kernel.COMMIT:
+            had = graph.ancestors(commit)
+            return np.clip(self.factor @ np.bincount(self.of[had], self.p[had], self.factor.shape[1]), 0.0, 1.0)
+        p: Floats = np.clip(self.p[commit] * self.factor[:, self.of[commit]], 0.0, 1.0)
+        return 1 - p if kernel is Kernel.REVERTED else p
+
+
+def _classes(graph: RangeGraph, in_flight: Sequence[Key]) -> tuple[Numbers, Mask]:
+    """The class of each commit, and which of the kernels in flight are new in each class."""
+    every, code = np.arange(len(graph)), np.zeros(len(graph), dtype=np.int64)
+    for place, (commit, kernel) in enumerate(in_flight):
+        code |= new_under(graph, commit, kernel, every).astype(np.int64) << place
+    classes, of = np.unique(code, return_inverse=True)
+    has: Mask = (classes[:, None] >> np.arange(len(in_flight)) & 1).astype(np.bool_)
+    return of, has
+
+
+def _likely(joint: Floats) -> Floats:
+    """The rows of the likeliest outcomes."""
+    total = joint.sum(axis=1)
+    order = np.argsort(-total, kind="stable")[:_MOST_OUTCOMES]
+    likely: Floats = joint[order[total[order] >= min(_UNLIKELY, float(total.max()))]]
+    return likely
+
 
 # A commit beside one that does not work may not work either: whatever broke it lasts some commits. How many is a guess
 # that goes with the runs of 30 commits in simulate/world.py.
@@ -309,3 +386,20 @@ def _stood_for(problem: Problem, whole: frozenset[int], commit: int) -> bool:
     if not wanted.any():
         return True
     return any(np.array_equal(wanted, problem.graph.ancestors(other) & problem.relevant) for other in whole)
+
+
+# An end is read again while more than this share of the figures is expected on the wrong side of the line, and at most
+# so often in all: levels that really overlap do not come apart by knowing them.
+_OVERLAP = 0.03
+_MOST_READINGS_OF_AN_END = 4
+
+
+def end_to_read(graph: RangeGraph, facts: Facts, belief: Posterior) -> Verdict | None:
+    """The side whose end is to be read again; None when the search can begin, or has begun."""
+    ends = {Verdict.OLD: (OLD_END, Kernel.COMMIT), Verdict.NEW: (graph.tip, Kernel.COMMIT)}
+    counts = {side: sum(one.of == end for one in facts.readings) for side, end in ends.items()}
+    begun = sum(counts.values()) < len(facts.readings)
+    if begun or not belief.levels or belief.overlap <= _OVERLAP:
+        return None
+    fewest = min(counts, key=counts.__getitem__)
+    return fewest if counts[fewest] < _MOST_READINGS_OF_AN_END else None

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, Numbers
-from bisector.search.levels import OF_HOSTS, Expected, beyond
+from bisector.search.levels import OF_HOSTS, Expected, Particles, beyond
 from bisector.search.noise import NOTHING, Rates
-from bisector.search.particles import Particles
 from bisector.search.readings import Kernel, Reading
 
 # A picked commit may lack what it builds upon, so that it does nothing although it is the one, in each run of it.

@@ -1,11 +1,14 @@
 """Which commit is the first new one, given all facts so far: a probability for each commit of the range.
 
-It is conditional on there being one such commit; :mod:`bisector.search.fit` says whether the readings can be of one
-change at all.
+It is conditional on there being one such commit; :mod:`bisector.search.alternatives` says whether the readings can
+be of one change at all.
 
 A kernel is new if and only if the first new commit is among those that it has. Commits that are among the same measured
 kernels have the same likelihood and are a *class*: the sum over classes and cases of the noise is exact. The posterior
 is made anew from the facts each time, so their order, and whether they were replayed, makes no difference.
+
+The levels of a host are learnt from its own figures and the verdicts of others, wherever the change is, at the usual
+rates: these move where the levels may lie but little, and are one case instead of the many that the posterior sums.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bisector.search.at_one_rate import AtOneRate
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
-from bisector.search.levels import Levels
+from bisector.search.levels import Expected, Levels, Particles
 from bisector.search.likelihood import (
     PICK_IN_VAIN,
     Cases,
@@ -23,16 +25,95 @@ from bisector.search.likelihood import (
     Key,
     Pair,
     Record,
+    Scale,
     Sides,
     Weighing,
     hardened,
     raw,
+    shown_by,
     stuck,
     summed,
 )
 from bisector.search.noise import Noise, Rates
-from bisector.search.particles import Particles
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading, new_under
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtOneRate:
+    """All readings, with the figures of one host alone, the classes of commits, and a single case of the rates.
+
+    ``has`` is whether a class makes a kernel new, ``log_class`` what each class has beforehand.
+    """
+
+    record: Record
+    has: Mask
+    log_class: Floats
+    rates: Rates
+    scale: Scale
+    host: str = ""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The first scores of both ends."""
+        return self.scale.ends
+
+    @property
+    def expected(self) -> Expected:
+        """What is known of levels before any figure."""
+        return self.scale.expected
+
+    @property
+    def scores(self) -> Floats:
+        """The logarithm of each figure."""
+        return self.record.scores
+
+    @property
+    def hours(self) -> Floats:
+        """When each was read."""
+        return self.record.hours
+
+    @property
+    def certain(self) -> Mask:
+        """For each figure whether its kernel is of the same side in all classes."""
+        same_in_all: Mask = np.logical_or(self.has.all(axis=0), ~self.has.any(axis=0))
+        return same_in_all[self.record.of]
+
+    def shares(self, levels: Levels) -> Pair:
+        """For each figure the probability that it lies on the old level, and on the new one; the rest is stray."""
+        particles = Particles.known(levels)
+        is_new = self._shows_new(particles)[self.record.of]
+        f_old, f_new = (side.density(self.scores, self.hours)[0] for side in (particles.old, particles.new))
+        stray_old, stray_new = self.scale.line.stray(self.scores)
+        a, b = float(self.rates.old_as_new[0]), float(self.rates.new_as_old[0])
+        by_old = (1 - is_new) / shown_by(f_old, f_new, stray_old, a)
+        by_new = is_new / shown_by(f_new, f_old, stray_new, b)
+        return (by_old * (1 - a) + by_new * b) * f_old, (by_new * (1 - b) + by_old * a) * f_new
+
+    def log_likelihood(self, particles: Particles) -> Floats:
+        """Of all readings, for each of some possible pairs of levels."""
+        log = self._by_class(raw(self.record, self._cases(particles)))
+        top = log.max(axis=0)
+        found: Floats = top + np.log(np.exp(log - top).sum(axis=0))
+        return found
+
+    def _shows_new(self, particles: Particles) -> Floats:
+        """For each kernel the probability that its runs are those of a new one, under the levels that are given."""
+        sides = raw(self.record, self._cases(particles))
+        log = self._by_class(sides)[:, 0]
+        by_class = np.exp(log - log.max())
+        is_new = (by_class / by_class.sum()) @ self.has
+        if_old, if_new = (one[:, 0] for one in stuck(sides.old, sides.new, self.rates.sticky))
+        found: Floats = (1 - sides.in_vain[:, 0]) * is_new * (1 - if_new) + (1 - is_new) * if_old
+        return found
+
+    def _by_class(self, sides: Sides) -> Floats:
+        old, new = hardened(sides.old, sides.new, self.rates.sticky)
+        return summed(self.has, self.log_class, old, new)
+
+    def _cases(self, particles: Particles) -> Cases:
+        now = self.record.now.get(self.host, 0.0)
+        return Cases(self.rates, {self.host: HostLevels(particles, self.scale.line, now)})
+
 
 # A commit that cannot change the kernel that is measured: next to nothing, as the analysis of what is built may err.
 IRRELEVANT_WEIGHT = 1e-4
@@ -102,7 +183,7 @@ class Posterior:
     those of the old end with a commit. ``noise`` are the rates as far as they are learnt, ``levels`` the likeliest
     ones of each host (none without figures of both ends), and ``overlap`` is the share of the figures that are expected
     on the wrong side of the line for where their levels lie. All of them are given one change; ``nothing`` is the
-    probability that there was none (:mod:`bisector.search.nothing`).
+    probability that there was none (:mod:`bisector.search.alternatives`).
     """
 
     p: Floats

@@ -24,13 +24,12 @@ from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.repository import Repository
 from bisector.host.files import inside
 from bisector.kernel import kconfig
+from bisector.search.alternatives import Fit, fit
 from bisector.search.choice import missing_whole_runs, prospects, undo_options
-from bisector.search.decision import Answer, Decision, Ending, Try, Undo
-from bisector.search.fit import Fit, fit
+from bisector.search.effect import SuspectEffect, effect_of
 from bisector.search.posterior import Posterior
 from bisector.search.readings import Kernel
-from bisector.search.step import believe, decide_from
-from bisector.search.verified import SuspectEffect, effect_of
+from bisector.search.step import Answer, Decision, Ending, Try, Undo, believe, decide_from
 from bisector.status.evidence import Case
 from bisector.status.view import ConfigChanges, OptionChange
 from bisector.store.rows import BisectionRow

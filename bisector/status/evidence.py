@@ -19,13 +19,13 @@ from bisector.core.verdict import Direction, Verdict
 from bisector.git.ranges import Ground
 from bisector.search.building import UNKNOWN_SHARE, Build, expected_builds
 from bisector.search.choice import Costs, Problem
-from bisector.search.decision import Search
 from bisector.search.graph import Floats, Mask
 from bisector.search.levels import OF_COUNTED, OF_HOSTS
 from bisector.search.likelihood import Line, Scale, Weighing
 from bisector.search.noise import Earlier, Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading, as_mask
+from bisector.search.step import Search
 from bisector.status.costs import costs_of
 
 # A commit between two with equal kernels: no evidence makes up for this, short of hashes that collide.

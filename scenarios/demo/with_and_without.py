@@ -20,7 +20,7 @@ from bisector.core.errors import InfraError
 from bisector.core.resources import cache_home
 from bisector.fleet import hosts
 from bisector.git.repository import Repository
-from bisector.search.student import quantile
+from bisector.search.difference import quantile
 from bisector.store.rundir import RunDirectory, state_home
 from scenarios.demo import history
 from scenarios.demo.fleet import NAMES, Bench

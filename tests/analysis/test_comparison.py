@@ -25,7 +25,7 @@ from bisector.analysis.comparison import (
     walsh_median,
 )
 from bisector.core.metric import Better
-from bisector.search.student import p_value, quantile, within
+from bisector.search.difference import p_value, quantile, within
 
 # Fisher, The Design of Experiments, 1935: Darwin's maize, crossed less self-fertilised, in eighths of an inch.
 DARWIN = np.array([49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48], dtype=np.float64)

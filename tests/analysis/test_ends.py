@@ -19,7 +19,7 @@ from bisector.analysis.ends import (
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, Terms, Verdict
-from bisector.search.apart import Difference, InTurn, Rule, difference, pairs_to_tell
+from bisector.search.difference import Difference, InTurn, Rule, difference, pairs_to_tell
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
 IOPS, LATENCY = Objective(), Objective("read.clat.p50")

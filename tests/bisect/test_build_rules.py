@@ -30,9 +30,9 @@ from bisector.core.trial import Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished
 from bisector.git.ranges import Ground
-from bisector.search.decision import Answer, Hold
-from bisector.search.decision import Ending as Ends
-from bisector.search.fit import Fit
+from bisector.search.alternatives import Fit
+from bisector.search.step import Answer, Hold
+from bisector.search.step import Ending as Ends
 from bisector.status.conclusion import Standing
 from bisector.store.facts import BuildTry, Ended, Ending, InFlight, Submitted, Work
 from tests import fakes

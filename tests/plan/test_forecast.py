@@ -17,8 +17,8 @@ from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.plan.experience import experience
+from bisector.search.alternatives import NOTHING_CHANGED
 from bisector.search.noise import Earlier
-from bisector.search.nothing import NOTHING_CHANGED
 from bisector.store.rows import BisectionRow
 from bisector.store.run_files import keep_inputs
 from bisector.store.rundir import Index, IndexEntry

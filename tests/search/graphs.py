@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import read_graph
 from bisector.search.choice import Problem
-from bisector.search.decision import Hold, Search, Try, Undo
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import Facts, Kernel, Reading
+from bisector.search.step import Hold, Search, Try, Undo
 
 RECORDED = Path(__file__).parent.parent / "data" / "graphs" / "merge-graph-14565.txt.gz"
 QUIET = Search(Weighing(Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))))

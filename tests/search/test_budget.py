@@ -9,15 +9,13 @@ import pytest
 
 from bisector.core.verdict import Strategy
 from bisector.search.choice import Costs, Problem
-from bisector.search.decision import Answer, Ending, Hold, Search, Try
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.posterior import prior
 from bisector.search.readings import Facts
-from bisector.search.simulate.durations import Durations
 from bisector.search.simulate.runs import Result, Summary, search_for, simulate, simulate_from
-from bisector.search.simulate.world import Conditions, World
-from bisector.search.step import decide
+from bisector.search.simulate.world import Conditions, Durations, World
+from bisector.search.step import Answer, Ending, Hold, Search, Try, decide
 
 
 def chain(count: int) -> RangeGraph:

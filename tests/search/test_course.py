@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from bisector.core.verdict import Strategy
-from bisector.search.decision import Search, Try, Undo
 from bisector.search.readings import Facts, Kernel
-from bisector.search.simulate import course as course_module
-from bisector.search.simulate.course import Course
-from bisector.search.simulate.runs import Summary, search_for, simulate
+from bisector.search.simulate import runs as course_module
+from bisector.search.simulate.runs import Course, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions, World
-from bisector.search.step import decide_from
+from bisector.search.step import Search, Try, Undo, decide_from
 from tests.search.graphs import kernel_like, plain
 
 GRAPH = kernel_like(500)

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
 from bisector.search.graph import RangeGraph
-from bisector.search.levels import Level, Levels
+from bisector.search.levels import Level, Levels, Particles
 from bisector.search.likelihood import Cases, HostLevels, Line, Record, Scale, Sides, Weighing, hardened, raw, stuck
 from bisector.search.noise import Earlier, Noise, Rates
-from bisector.search.particles import Particles
 from bisector.search.posterior import Posterior, posterior, prior
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading
 from tests.analysis.test_recorded_bisect import VERDICTS, measured

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from bisector.core.verdict import Strategy
-from bisector.search.limits import error_rate, expected_runs, least_factor
-from bisector.search.noise import Noise, Rates
+from bisector.search.noise import Noise, Rates, error_rate, expected_runs, least_factor
 from bisector.search.simulate.runs import Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
 from tests.search.graphs import kernel_like

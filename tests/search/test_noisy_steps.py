@@ -6,12 +6,11 @@ import pytest
 
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs
-from bisector.search.decision import Answer, Ending, Rules, Search, Try, Undo
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Earlier, Noise, Rates
 from bisector.search.readings import Facts, Kernel, Reading
-from bisector.search.step import believe, decide
+from bisector.search.step import Answer, Ending, Rules, Search, Try, Undo, believe, decide
 from tests.search.graphs import LINE, QUIET, plain
 
 SIDES = (Verdict.OLD, Verdict.NEW)

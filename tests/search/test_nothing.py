@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 
 from bisector.core.verdict import Strategy, Verdict
-from bisector.search.decision import Answer, Decision, Ending, Rules, Search, Try
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Line, Scale, Weighing
 from bisector.search.noise import NOTHING, Earlier, Noise, Rates
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading
 from bisector.search.simulate.runs import Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
-from bisector.search.step import believe, decide
+from bisector.search.step import Answer, Decision, Ending, Rules, Search, Try, believe, decide
 from tests.search.graphs import LINE, kernel_like, plain
 
 TIP, CULPRIT = 199, 100

@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bisector.core.verdict import Verdict
-from bisector.search.choice import Costs, kernel_gain_bits, prospects
-from bisector.search.decision import Answer, Hold, Search, Try, Undo
+from bisector.search.choice import Costs, Outcomes, kernel_gain_bits, prospects
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Key, Weighing
 from bisector.search.noise import Noise, Rates
-from bisector.search.outcomes import Outcomes
 from bisector.search.posterior import Posterior, posterior, prior
 from bisector.search.readings import Facts, Kernel, Reading, new_under
-from bisector.search.step import believe, decide, pointless
+from bisector.search.step import Answer, Hold, Search, Try, Undo, believe, decide, pointless
 from tests.search.graphs import LINE, QUIET, graphs, kernel_like, plain
 
 NOISE = Noise(0.1, 0.2, 0.05)

@@ -7,12 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from bisector.core.verdict import Verdict
-from bisector.search.at_one_rate import AtOneRate
 from bisector.search.graph import Floats, Mask
-from bisector.search.levels import OF_HOSTS, Expected, Levels, Side, beyond
+from bisector.search.levels import OF_HOSTS, Expected, Levels, Particles, Side, beyond
 from bisector.search.likelihood import Cases, HostLevels, Line, Pair, Record, Scale
 from bisector.search.noise import Noise, Rates
-from bisector.search.particles import Particles
+from bisector.search.posterior import AtOneRate
 from bisector.search.readings import OLD_END, Kernel, Reading
 
 QUIET = Rates.known(Noise(1e-4, 1e-4, 1e-4))

@@ -8,7 +8,6 @@ import pytest
 
 from bisector.core.verdict import Strategy, Verdict
 from bisector.search.choice import Costs, prospects, skip_probability
-from bisector.search.decision import Ending
 from bisector.search.graph import Floats, RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Noise, Rates
@@ -16,6 +15,7 @@ from bisector.search.posterior import SUSPECT_WEIGHT, posterior, prior
 from bisector.search.readings import Facts, Kernel, Reading, as_mask
 from bisector.search.simulate.runs import Result, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
+from bisector.search.step import Ending
 from tests.search.graphs import kernel_like, recorded
 
 SEED = 20_170_714

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs, Problem
-from bisector.search.decision import Answer, Decision, Ending, Rules, Search, Try, Undo
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Line, Scale, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading
-from bisector.search.step import believe, decide
+from bisector.search.step import Answer, Decision, Ending, Rules, Search, Try, Undo, believe, decide
 from tests.search.graphs import LINE, QUIET, graphs, kernel_like, oracle, plain, recorded, truth
 
 PATIENT = Rules(least_bits=0.001, max_undone=40)

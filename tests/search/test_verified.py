@@ -6,13 +6,12 @@ from dataclasses import replace
 import pytest
 
 from bisector.core.verdict import Verdict
-from bisector.search.decision import Answer, Ending, Rules, Search, Try, Undo
+from bisector.search.effect import SuspectEffect, effect_of
 from bisector.search.levels import Level, Levels
 from bisector.search.likelihood import Key, Line, Scale, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading
-from bisector.search.step import decide
-from bisector.search.verified import SuspectEffect, effect_of
+from bisector.search.step import Answer, Ending, Rules, Search, Try, Undo, decide
 from tests.search.graphs import LINE, plain
 
 TIP, SUSPECT = 199, 100

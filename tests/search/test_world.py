@@ -14,8 +14,9 @@ from bisector.search.choice import Costs
 from bisector.search.graph import RangeGraph
 from bisector.search.levels import Side
 from bisector.search.readings import OLD_END, Kernel
-from bisector.search.simulate.durations import (
+from bisector.search.simulate.world import (
     ALIKE_MIN,
+    ALL_APART_COMMITS,
     APART_MIN,
     CACHED_SHARE,
     CLEAR_MIN,
@@ -24,12 +25,14 @@ from bisector.search.simulate.durations import (
     RUN_MIN,
     SETUP_MIN,
     SHORT_FILL_MIN,
+    SUSPECT_SHARE,
     WHOLE_FILLS,
     WHOLE_RUN_MIN,
+    Conditions,
     Durations,
+    World,
     usual_durations,
 )
-from bisector.search.simulate.world import ALL_APART_COMMITS, SUSPECT_SHARE, Conditions, World
 from bisector.storage.dmcache import SETTLING
 from tests.search.graphs import recorded
 

@@ -14,10 +14,10 @@ from bisector.core.subject import Commit, Kind, NotChanged
 from bisector.core.trial import Fill, Timings, Trial
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import Ground
-from bisector.search.decision import Try
 from bisector.search.graph import RangeGraph
 from bisector.search.noise import Earlier
 from bisector.search.readings import OLD_END, Kernel
+from bisector.search.step import Try
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
 from bisector.storage.filling import FILLED

@@ -9,7 +9,7 @@ import pytest
 from bisector.analysis.ends import Ends, EndsAreTheSame, told_apart
 from bisector.core.objective import Objective
 from bisector.core.verdict import Terms
-from bisector.search.apart import Rule
+from bisector.search.difference import Rule
 from scenarios.histories.draw import Drawn, draw
 from scenarios.histories.make import Histories, Made, Planted
 from scenarios.histories.pool import load

@@ -16,12 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from bisector.search.apart import CONFIDENCE, LARGE
 from bisector.search.choice import Problem, undo_options
+from bisector.search.difference import CONFIDENCE, LARGE, quantile
 from bisector.search.levels import Levels
 from bisector.search.likelihood import Key
 from bisector.search.readings import OLD_END, Facts, Kernel, Reading
-from bisector.search.student import quantile
 
 _SHARE = 0.5  # of what the ends differ by, which the interval excludes
 
