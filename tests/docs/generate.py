@@ -166,6 +166,11 @@ def generated(page: str) -> str:
     return _PLACE.sub(lambda found: f"{found[1]}{_text(PARTS[found[2]]())}{found[3]}", page)
 
 
+def without_parts(page: str) -> str:
+    """The page as a person wrote it."""
+    return _PLACE.sub("", page)
+
+
 def _text(lines: Iterable[str]) -> str:
     return "\n" + "\n".join(lines).strip("\n") + "\n\n"
 

@@ -70,3 +70,9 @@ def test_stale_page_is_noticed() -> None:
 def test_every_storage_layer_has_its_section() -> None:
     page = (generate.DOCS / "stacks.md").read_text(encoding="utf-8")
     assert {f"## {name}" for name in LAYERS} <= set(page.splitlines())
+
+
+def test_pages_are_short() -> None:
+    """In words outside of their generated parts; a page that grows has to say less elsewhere."""
+    written = (generate.without_parts(path.read_text(encoding="utf-8")) for path in generate.DOCS.glob("*.md"))
+    assert sum(len(page.split()) for page in written) <= 31_800
