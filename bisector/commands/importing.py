@@ -131,7 +131,9 @@ def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
     new = trials.unknown(found, known)
     told = [(f"trial {n} of {run.path}", trial) for n, trial in recorded]
     trials.check_verdicts([*told, *((one.where, one.trial) for one in new)])
-    _record(run, store, new)
+    # Copies of the files, then all trials in one transaction; what a killed import left is removed.
+    remove_unfinished(run.path, store.artifacts())
+    store.add_trials(_kept(run, new, store.next_n))
     return _show(arguments, run, store, new, len(found) - len(new))
 
 
@@ -212,12 +214,6 @@ def _end(rev: str, flag: str, found: Sequence[Found], place: Path | None) -> str
     if sha not in names:
         raise UserError(f"{flag} {rev}: no trial is of this commit", f"trials are of {', '.join(names[:_LISTED])}, …")
     return sha
-
-
-def _record(run: RunDirectory, store: Store, found: Sequence[Found]) -> None:
-    """Copies of the files, then all trials in one transaction; what a killed import left is removed."""
-    remove_unfinished(run.path, store.artifacts())
-    store.add_trials(_kept(run, found, store.next_n))
 
 
 def _kept(run: RunDirectory, found: Sequence[Found], first: int) -> list[Trial]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from bisector.commands.arguments import Verbs, add_json, add_run, add_verb, run_directory, write_json
 from bisector.commands.output import note, write
-from bisector.config import Settings, options
+from bisector.config import options
 from bisector.core import resources, units
 from bisector.core.json_document import SCHEMA, Record
 from bisector.core.subject import Kernel
@@ -210,7 +210,21 @@ def _reset(run: RunDirectory) -> None:
             store.set_state(State.STOPPED, "reset")
         _tell_hosts(run, store)
     if asked.repository is not None and not by_others:  # an import has nothing outside its record
-        _remove_all(run, asked.repository, options.from_json(asked.settings))
+        # The guests, worktrees, disks and the build of a run.
+        repository = asked.repository
+        settings = options.from_json(asked.settings)
+        with open_hypervisor(settings.machine.connect, run.path) as hypervisor:
+            hypervisor.reap(domain_prefix(run.path))
+        if repository.is_dir():
+            with Repository.open(repository) as opened:
+                remove_leftovers(opened, run.path)
+                release(opened, run.path)
+        else:
+            note(f"bisector: {repository} is gone, and what was registered there with it")
+        disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
+        with our_files(run.path):
+            for leftover in (run.path / "build", run.path / "worktrees", *run.path.glob("*.qcow2"), *disks):
+                remove_whole(leftover)  # of a link what it leads to is the person's, who made it
 
 
 def _tell_hosts(run: RunDirectory, store: Store) -> None:
@@ -221,19 +235,3 @@ def _tell_hosts(run: RunDirectory, store: Store) -> None:
 
     for told in tell_hosts(run, store, file, lambda text: note(f"bisector: {text}")):
         write(f"{told}\n")
-
-
-def _remove_all(run: RunDirectory, repository: Path, settings: Settings) -> None:
-    """The guests, worktrees, disks and the build of a run."""
-    with open_hypervisor(settings.machine.connect, run.path) as hypervisor:
-        hypervisor.reap(domain_prefix(run.path))
-    if repository.is_dir():
-        with Repository.open(repository) as opened:
-            remove_leftovers(opened, run.path)
-            release(opened, run.path)
-    else:
-        note(f"bisector: {repository} is gone, and what was registered there with it")
-    disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
-    with our_files(run.path):
-        for leftover in (run.path / "build", run.path / "worktrees", *run.path.glob("*.qcow2"), *disks):
-            remove_whole(leftover)  # of a link what it leads to is the person's, who made it

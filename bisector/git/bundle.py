@@ -53,7 +53,10 @@ def is_made(file: Path) -> bool:
 def _made(repository: Repository, clone: Clone, cache: Path) -> Path:
     tree = _tree(repository, clone)
     _check_all_there(repository, tree)
-    files_bytes = _files_bytes(repository, tree)
+    # What its files take on a disk, checked out.
+    words = (line.split("\t")[0].split() for line in repository.ask("ls-tree", "-r", "-l", tree).lines)
+    sizes = (int(found[3]) for found in words if found[3].isdecimal())  # a submodule has none
+    files_bytes = sum(-(-one // _BLOCK_BYTES) * _BLOCK_BYTES for one in sizes)
     bundle = cache / f"{tree}.bundle"
     with our_files(cache):
         cache.mkdir(parents=True, exist_ok=True)
@@ -98,13 +101,6 @@ def _check_all_there(repository: Repository, tree: str) -> None:
     if any(line.startswith("?") for line in repository.ask(*words).lines):
         message = f"{repository.top} is a partial clone, and lacks files of the tree that is to be cloned"
         raise UserError(message, f"name a full clone with {_KEY}.repository")
-
-
-def _files_bytes(repository: Repository, tree: str) -> int:
-    """What its files take on a disk, checked out."""
-    words = (line.split("\t")[0].split() for line in repository.ask("ls-tree", "-r", "-l", tree).lines)
-    sizes = (int(found[3]) for found in words if found[3].isdecimal())  # a submodule has none
-    return sum(-(-one // _BLOCK_BYTES) * _BLOCK_BYTES for one in sizes)
 
 
 def _make(repository: Repository, tree: str, place: Path) -> Path:

@@ -67,8 +67,15 @@ class Mirror:
                 remove_whole(place)
             self.git("init", "--quiet", "--bare", "--template=", os.fspath(new), at=new.parent)
             new.rename(self.path)
-        self._borrow(objects)
-        self._tidy()
+        alternates = self.path / "objects" / "info" / "alternates"
+        content = b"" if objects is None else os.fsencode(objects) + b"\n"
+        if content != (alternates.read_bytes() if alternates.exists() else b""):
+            alternates.parent.mkdir(exist_ok=True)
+            write_whole(alternates, content)
+        # Remove what a git that was killed here has left.
+        names = ("objects/pack/tmp_*", f"{_SENT}/**/*.lock", "packed-refs.lock", "shallow.lock", "gc.pid*")
+        for left in (path for name in names for path in self.path.glob(name)):
+            left.unlink(missing_ok=True)
 
     def has(self, sha: str) -> bool:
         """Whether a commit is here with all its files, the borrowed ones included."""
@@ -87,7 +94,11 @@ class Mirror:
         used = self._used(run)
         used.parent.mkdir(exist_ok=True)
         used.touch()
-        self._cut_off(sha)
+        # Have git look for no parent of a commit, which may not be here.
+        shallow = self.path / "shallow"
+        known = shallow.read_text(encoding="ascii").split() if shallow.exists() else []
+        if sha not in known:
+            write_whole(shallow, "".join(f"{one}\n" for one in (*known, sha)).encode())
         self._ask("update-ref", f"{_of(run)}/{sha}", sha)
 
     def take(self, pack: Path) -> None:
@@ -122,26 +133,6 @@ class Mirror:
         """Forget what no run keeps, once there are many packs; nothing else may read meanwhile (git-gc(1))."""
         if len(list((self.path / "objects" / "pack").glob("*.pack"))) > _MOST_PACKS:
             self._ask("gc", "--quiet", "--prune=now", deadline_s=_COLLECT_S)
-
-    def _borrow(self, objects: Path | None) -> None:
-        alternates = self.path / "objects" / "info" / "alternates"
-        content = b"" if objects is None else os.fsencode(objects) + b"\n"
-        if content != (alternates.read_bytes() if alternates.exists() else b""):
-            alternates.parent.mkdir(exist_ok=True)
-            write_whole(alternates, content)
-
-    def _tidy(self) -> None:
-        """Remove what a git that was killed here has left."""
-        names = ("objects/pack/tmp_*", f"{_SENT}/**/*.lock", "packed-refs.lock", "shallow.lock", "gc.pid*")
-        for left in (path for name in names for path in self.path.glob(name)):
-            left.unlink(missing_ok=True)
-
-    def _cut_off(self, sha: str) -> None:
-        """Have git look for no parent of a commit, which may not be here."""
-        shallow = self.path / "shallow"
-        known = shallow.read_text(encoding="ascii").split() if shallow.exists() else []
-        if sha not in known:
-            write_whole(shallow, "".join(f"{one}\n" for one in (*known, sha)).encode())
 
     def _references(self, below: str) -> tuple[str, ...]:
         return self._ask("for-each-ref", "--format=%(refname)", f"{below}/").lines

@@ -60,7 +60,18 @@ def check_range(repository: Repository, wanted: Range) -> RangeFacts:
             f"bisector start {new.short} {old.short}",
         )
     _check_complete(repository, wanted)
-    candidates = _candidates(repository, wanted)
+    words = wanted.limits(wanted.new.sha, (wanted.old.sha,))
+    # The commits exist, so it is the path limit that git can refuse here (pathspec magic, a path outside).
+    answer = repository.ask("rev-list", *words, ok=None if wanted.paths else (0,))
+    limit = " ".join(wanted.paths)
+    if answer.status != 0:
+        raise UserError(f"git does not accept the path limit {limit!r}", "paths are from here, as for git")
+    if not answer.lines:
+        raise UserError(
+            f"no commit between {wanted.old.short} and {wanted.new.short} touches {limit}",
+            "paths are from the current directory, as for git; leave the limit out to search the whole range",
+        )
+    candidates = answer.lines
     old_is_ancestor = old.sha in bases
     steps = expected_steps(candidates, new.sha) + (0 if old_is_ancestor else len(bases))
     return RangeFacts(repository.commits(bases), old_is_ancestor, len(candidates), steps)
@@ -196,21 +207,6 @@ def _touching(repository: Repository, wanted: Range, paths: Sequence[str]) -> tu
     first_parent = ("--first-parent",) if wanted.first_parent else ("--no-merges",)
     words = (*first_parent, "--full-history", wanted.new.sha, "--not", wanted.old.sha, "--", *paths)
     return repository.ask("rev-list", *words).lines
-
-
-def _candidates(repository: Repository, wanted: Range) -> tuple[str, ...]:
-    words = wanted.limits(wanted.new.sha, (wanted.old.sha,))
-    # The commits exist, so it is the path limit that git can refuse here (pathspec magic, a path outside).
-    answer = repository.ask("rev-list", *words, ok=None if wanted.paths else (0,))
-    limit = " ".join(wanted.paths)
-    if answer.status != 0:
-        raise UserError(f"git does not accept the path limit {limit!r}", "paths are from here, as for git")
-    if not answer.lines:
-        raise UserError(
-            f"no commit between {wanted.old.short} and {wanted.new.short} touches {limit}",
-            "paths are from the current directory, as for git; leave the limit out to search the whole range",
-        )
-    return answer.lines
 
 
 def _check_complete(repository: Repository, wanted: Range) -> None:

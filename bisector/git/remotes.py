@@ -72,12 +72,18 @@ class Branch:
         Raises :class:`UserError` when there is no such branch, :class:`InfraError` when the remote does not
         answer, after several attempts.
         """
-        self._remove_locks()
+        # Remove the locks that a killed fetch left on the references of this branch.
+        for lock in (self.repository.common_dir / self._references).rglob("*.lock"):
+            lock.unlink(missing_ok=True)
         specs = [f"+refs/heads/{self.branch}:{self._references}/tip"]
         specs += [f"+refs/tags/*:{self._references}/tags/*"] if tags else []
         words = ("fetch", *_ONLY_WHAT_IS_NAMED, "--", self.remote, *specs)
         retried(lambda: self._attempt(words), InfraError, _BETWEEN_ATTEMPTS_S)
-        self._note_source()
+        # Where the branch is from, as a blob beside its tip: for reports, which say whose tree a commit is of.
+        url = self.repository.ask("config", "--get", f"remote.{self.remote}.url", ok=(0, 1)).stdout.strip()
+        told = "\n".join((self.remote if url else "origin", without_secrets(url or self.remote), self.branch))
+        blob = self.repository.ask("hash-object", "-w", "--stdin", stdin=told).stdout.strip()
+        self.repository.ask("update-ref", f"{self._references}/{_SOURCE}", blob)
         return self.repository.resolve(f"{self._references}/tip")
 
     def _attempt(self, words: tuple[str, ...]) -> None:
@@ -85,13 +91,6 @@ class Branch:
         if self.repository.git(*words, at=top, ok=None, deadline_s=_FETCH_S).status != 0:
             self.remote_tip()  # says what is wrong, where it is the remote or the branch
             raise InfraError(f"git could not fetch {self.branch} from {self.shown}", f"git -C {top} fetch {self.shown}")
-
-    def _note_source(self) -> None:
-        """Where the branch is from, as a blob beside its tip: for reports, which say whose tree a commit is of."""
-        url = self.repository.ask("config", "--get", f"remote.{self.remote}.url", ok=(0, 1)).stdout.strip()
-        told = "\n".join((self.remote if url else "origin", without_secrets(url or self.remote), self.branch))
-        blob = self.repository.ask("hash-object", "-w", "--stdin", stdin=told).stdout.strip()
-        self.repository.ask("update-ref", f"{self._references}/{_SOURCE}", blob)
 
     def remote_tip(self) -> str:
         """The hash of the branch's tip at the remote, nothing fetched. Raises as :meth:`fetch`, without attempts."""
@@ -122,11 +121,6 @@ class Branch:
         """Hold commits (by a word each) that a rebased branch would leave to git's garbage collection."""
         for word, sha in commits.items():
             self.repository.ask("update-ref", f"{self._references}/{word}", sha)
-
-    def _remove_locks(self) -> None:
-        """Remove the locks that a killed fetch left on the references of this branch."""
-        for lock in (self.repository.common_dir / self._references).rglob("*.lock"):
-            lock.unlink(missing_ok=True)
 
 
 def origin(repository: Repository, sha: str, job: str = "") -> tuple[str, str, str]:

@@ -137,7 +137,18 @@ class ContentionMeter:
 
     def stop(self) -> Contention:
         """What the host did since the beginning; may be asked more than once."""
-        seen = _difference(self._begin, self._read())
+        start, end = self._begin, self._read()
+        wall_s = max(end.wall_s - start.wall_s, 1e-3)
+        busy_s = end.cpu.busy_s - start.cpu.busy_s
+        total_s = max(end.cpu.total_s - start.cpu.total_s, 1.0 / _TICKS_PER_S)
+        pressure_s = 0.0
+        if start.pressure_s is not None and end.pressure_s is not None:
+            pressure_s = end.pressure_s - start.pressure_s
+        seen = Contention(
+            other_busy_cores=max(0.0, busy_s - (end.ours_s - start.ours_s)) / wall_s,
+            steal_share=max(0.0, end.cpu.steal_s - start.cpu.steal_s) / total_s,
+            psi_some_share=max(0.0, pressure_s) / wall_s,
+        )
         if self._mib_s_before is None:
             return seen
         return replace(seen, mib_s_before=self._mib_s_before, mib_s_after=core_mib_s())
@@ -151,20 +162,6 @@ class ContentionMeter:
             _cpu_pressure_s(self._proc),
             own_s + self._guest_cpu_time_s(),
         )
-
-
-def _difference(start: _Reading, end: _Reading) -> Contention:
-    wall_s = max(end.wall_s - start.wall_s, 1e-3)
-    busy_s = end.cpu.busy_s - start.cpu.busy_s
-    total_s = max(end.cpu.total_s - start.cpu.total_s, 1.0 / _TICKS_PER_S)
-    pressure_s = 0.0
-    if start.pressure_s is not None and end.pressure_s is not None:
-        pressure_s = end.pressure_s - start.pressure_s
-    return Contention(
-        other_busy_cores=max(0.0, busy_s - (end.ours_s - start.ours_s)) / wall_s,
-        steal_share=max(0.0, end.cpu.steal_s - start.cpu.steal_s) / total_s,
-        psi_some_share=max(0.0, pressure_s) / wall_s,
-    )
 
 
 def parse_cpu_times(proc_stat: str) -> CpuTimes:

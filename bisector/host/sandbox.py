@@ -295,18 +295,14 @@ def check(*words: str) -> None:
         status = f"what makes it ended with status {error.finished.exit_status}"
         raise _none(error.finished.stderr.strip() or status) from error
     for word, there in zip(words, printed.splitlines(), strict=True):
-        here = _file_of(word)
+        # What a word of a command is for us: a program, or a script that another program reads.
+        here = shutil.which(word) or (word if "/" in word and Path(word).is_file() else None)
         # A directory of PATH may end in a slash, which the shell keeps.
         if here is not None and (not there or os.path.normpath(here) != os.path.normpath(there)):
             raise UserError(
                 f"{here} cannot be run in the sandbox, where {word} is {there or 'not found'}",
                 f"let every user run it (ls -ld {Path(here).parent} {here}), or take {Path(here).parent} out of PATH",
             )
-
-
-def _file_of(word: str) -> str | None:
-    """What a word of a command is for us: a program, or a script that another program reads."""
-    return shutil.which(word) or (word if "/" in word and Path(word).is_file() else None)
 
 
 def _none(why: str) -> UserError:

@@ -109,7 +109,7 @@ def entries(index: Path, terms: Terms, *, verdicts: Path | None = None, only: st
     if verdicts is not None:
         found = _with_verdicts(found, verdicts, terms)
     sets = list(dict.fromkeys(entry.name for entry in found))
-    return tuple(sorted(found, key=lambda entry: (sets.index(entry.name), (int(entry.order) if entry.order else 0))))
+    return tuple(sorted(found, key=lambda entry: (sets.index(entry.name), int(entry.order or 0))))
 
 
 def entry(files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: str, verdict_: Verdict | None) -> Entry:

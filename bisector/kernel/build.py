@@ -324,7 +324,9 @@ class KernelBuilder:
         """Make for this source tree with all the help it needs, and which quirks that is."""
         applied = quirks.applying(places.source, QUIRKS)
         quirks.apply_edits((edit for quirk in applied for edit in quirk.edits), places.source, places.state)
-        chosen = self._toolchain()
+        # The compiler as it is at this moment: a system may be upgraded while a bisection lasts for days.
+        chosen = toolchain.detect(self._compiler.command)
+        toolchain.check_unchanged((self._compiler,), (replace(self._compiler, identity=chosen.identity),))
         variables = {**_PINNED_VARIABLES, "CC": chosen.cc, "HOSTCC": chosen.host_cc}
         variables |= {name: value for quirk in applied for name, value in quirk.variables}
         environment = self._ccache(places) if chosen.cached else {}
@@ -341,12 +343,6 @@ class KernelBuilder:
     @cached_property
     def _first(self) -> Compiler:
         return self.compilers()[0]
-
-    def _toolchain(self) -> toolchain.Toolchain:
-        """The compiler as it is at this moment: a system may be upgraded while a bisection lasts for days."""
-        found = toolchain.detect(self._compiler.command)
-        toolchain.check_unchanged((self._compiler,), (replace(self._compiler, identity=found.identity),))
-        return found
 
     @property
     def _jobs(self) -> int:

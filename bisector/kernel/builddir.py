@@ -163,7 +163,9 @@ def make_fit(places: BuildPlaces) -> None:
     if why is not None:
         begin_anew(places, why)
     elif unfinished:
-        _remove_newer(places.build, marker.stat().st_mtime_ns)
+        since_ns = marker.stat().st_mtime_ns
+        for path in [path for path, mtime_ns in _dates(places.build) if mtime_ns >= since_ns]:
+            Path(path).unlink()
 
 
 def begin_anew(places: BuildPlaces, why: str) -> None:
@@ -257,11 +259,6 @@ def _date_now(source: Path) -> None:
     """Sources that were checked out by a clock that was ahead would be compiled in every build, with a warning."""
     for path in list(_from_the_future(source)):
         os.utime(path, follow_symlinks=False)
-
-
-def _remove_newer(build: Path, since_ns: int) -> None:
-    for path in [path for path, mtime_ns in _dates(build) if mtime_ns >= since_ns]:
-        Path(path).unlink()
 
 
 def _dates(directory: Path) -> Iterator[tuple[str, int]]:

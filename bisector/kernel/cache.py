@@ -122,7 +122,12 @@ class KernelCache:
         """
         with self._made() as new:
             _write_origin(new, origin or KernelOrigin())
-            _write_kernel(new, kernel)
+            facts = asdict(kernel)
+            places = _places(new, modular=kernel.modules is not None)
+            for field, path in places.items():
+                shutil.copyfile(facts[field], path)
+                facts[field] = path.name
+            (new / _KERNEL).write_bytes(_record({"schema": _SCHEMA, **_digests(places), "kernel": facts}))
             kept = self._publish(new, kernel.key, Kernel)
         modules = kept / MODULES if kernel.modules is not None else None
         return replace(kernel, image=kept / IMAGE, config=kept / CONFIG, modules=modules)
@@ -130,7 +135,12 @@ class KernelCache:
     def store_failure(self, failure: BuildFailure) -> None:
         """Keep a failure that is surely the source's, unless the key has a kernel or a failure already."""
         with self._made() as new:
-            _write_failure(new, failure)
+            log = failure.log.read_bytes()
+            if len(log) > _LONGEST_LOG_BYTES:  # make's last words are at the end, and the error itself is in the fault
+                log = b"[the beginning was not kept]\n" + log[-_LONGEST_LOG_BYTES:].partition(b"\n")[2]
+            (new / _LOG).write_bytes(log)
+            record = {"key": failure.key, "log_sha256": sha256_of(new / _LOG), "fault": asdict(failure.fault)}
+            (new / _FAILURE).write_bytes(_record({"schema": _SCHEMA, **record}))
             self._publish(new, failure.key, Kernel | BuildFailure)
 
     def content(self, key: str) -> str:
@@ -261,7 +271,17 @@ class KernelCache:
                 yield new
             finally:
                 shutil.rmtree(new, ignore_errors=True)
-            self._sweep()
+            # Drop what killed processes left and, above the limit, the least recently used.
+            now = time.time()
+            self._let_age(now)
+            for left in self.root.glob(f"{_TEMPORARY}*"):
+                if _age_s(left, now) > _ABANDONED_AFTER_S:
+                    shutil.rmtree(left, ignore_errors=True)
+            total = 0
+            for entry in sorted(self._entries(), key=lambda entry: _age_s(entry, now)):
+                total += _size_bytes(entry)
+                if total > self.limit_bytes and _age_s(entry, now) > _IN_USE_S:
+                    self._drop(entry)
 
     @contextmanager
     def _troubles(self) -> Iterator[None]:
@@ -287,19 +307,6 @@ class KernelCache:
             if isinstance(self._kept(key), respected):
                 return directory
             self._drop(directory)
-
-    def _sweep(self) -> None:
-        """Drop what killed processes left and, above the limit, the least recently used."""
-        now = time.time()
-        self._let_age(now)
-        for left in self.root.glob(f"{_TEMPORARY}*"):
-            if _age_s(left, now) > _ABANDONED_AFTER_S:
-                shutil.rmtree(left, ignore_errors=True)
-        total = 0
-        for entry in sorted(self._entries(), key=lambda entry: _age_s(entry, now)):
-            total += _size_bytes(entry)
-            if total > self.limit_bytes and _age_s(entry, now) > _IN_USE_S:
-                self._drop(entry)
 
     def _let_age(self, now: float) -> None:
         """Date what is of the future at this moment: by a clock that was ahead it would be in use for ever."""
@@ -333,15 +340,6 @@ def _write_origin(directory: Path, origin: KernelOrigin) -> None:
         (directory / _UNKNOWN).write_text(json.dumps(sorted(origin.unknown)), encoding="utf-8")
     if origin.defconfig is not None:
         (directory / DEFCONFIG).write_bytes(origin.defconfig)
-
-
-def _write_kernel(directory: Path, kernel: Kernel) -> None:
-    facts = asdict(kernel)
-    places = _places(directory, modular=kernel.modules is not None)
-    for field, path in places.items():
-        shutil.copyfile(facts[field], path)
-        facts[field] = path.name
-    (directory / _KERNEL).write_bytes(_record({"schema": _SCHEMA, **_digests(places), "kernel": facts}))
 
 
 def _read_kernel(directory: Path, key: str) -> Kernel | None:
@@ -380,15 +378,6 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 def _record_sha256(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-def _write_failure(directory: Path, failure: BuildFailure) -> None:
-    log = failure.log.read_bytes()
-    if len(log) > _LONGEST_LOG_BYTES:  # make's last words are at the end, and the error itself is in the fault
-        log = b"[the beginning was not kept]\n" + log[-_LONGEST_LOG_BYTES:].partition(b"\n")[2]
-    (directory / _LOG).write_bytes(log)
-    record = {"key": failure.key, "log_sha256": sha256_of(directory / _LOG), "fault": asdict(failure.fault)}
-    (directory / _FAILURE).write_bytes(_record({"schema": _SCHEMA, **record}))
 
 
 def _read_failure(directory: Path, key: str) -> BuildFailure | None:

@@ -154,7 +154,7 @@ def unmet(asked: Mapping[str, str], obtained: Mapping[str, str]) -> tuple[str, .
     return tuple(
         f"{name}={value}"
         for name, value in asked.items()
-        if not _same(value, obtained.get(name, (value if value == EMPTY else NOT_SET)))
+        if not _same(value, obtained.get(name, value if value == EMPTY else NOT_SET))
     )
 
 

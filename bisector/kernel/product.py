@@ -123,7 +123,10 @@ def found(places: BuildPlaces, obtained: kconfig.Options, installed: Path | None
     Raises :class:`KernelFault`, ``OSError``, and :class:`bisector.core.errors.InfraError` without mke2fs.
     """
     build = places.build
-    release = _release(build)
+    # What ``uname -r`` will print; it names a directory of modules, so it is no path and has no odd letters.
+    release = sources.whole(build / _RELEASE, _MOST_BYTES[_RELEASE]).decode("ascii", errors="replace").strip()
+    if not _PLAIN_RELEASE.fullmatch(release):
+        raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, f"the tree calls its release {release[:_QUOTED]!r}")
     return Product(
         obtained=obtained,
         release=release,
@@ -138,14 +141,6 @@ def _content(places: BuildPlaces, installed: Path | None, release: str) -> str:
     """What is loaded, at boot and later: a changed module is a changed kernel, whoever loads it."""
     loaded_later = modules_parts(installed, release) if installed is not None else {}
     return signature.combined({**signature.image_parts(places.build, places.source, release), **loaded_later})
-
-
-def _release(build: Path) -> str:
-    """What ``uname -r`` will print; it names a directory of modules, so it is no path and has no odd letters."""
-    text = sources.whole(build / _RELEASE, _MOST_BYTES[_RELEASE]).decode("ascii", errors="replace").strip()
-    if not _PLAIN_RELEASE.fullmatch(text):
-        raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, f"the tree calls its release {text[:_QUOTED]!r}")
-    return text
 
 
 def _check_size(what: str, size_bytes: int, most_bytes: int) -> None:

@@ -155,7 +155,9 @@ def detect(compiler: str) -> Toolchain:
     host programs are always compiled by gcc, they are no part of the kernel.
     Raises :class:`UserError` when it is not there or cannot compile.
     """
-    _require_architecture()
+    machine = platform.machine()
+    if machine != HOST_ARCHITECTURE:
+        raise UserError(f"kernels are built for {HOST_ARCHITECTURE} on {HOST_ARCHITECTURE}; this host is {machine}")
     chosen = compiler or _COMPILER
     words = chosen.split()
     # Options in the command make other code; ccache before it does not.
@@ -262,12 +264,6 @@ def _version(name: str) -> tuple[int, ...]:
 
 def _for(options: Mapping[str, str], table: dict[str, tuple[str, str]]) -> Iterable[tuple[str, str]]:
     return (need for option, need in table.items() if options.get(option) == "y")
-
-
-def _require_architecture() -> None:
-    machine = platform.machine()
-    if machine != HOST_ARCHITECTURE:
-        raise UserError(f"kernels are built for {HOST_ARCHITECTURE} on {HOST_ARCHITECTURE}; this host is {machine}")
 
 
 def _first_line(argv: list[str], chosen: str) -> str:

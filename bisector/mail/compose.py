@@ -113,19 +113,17 @@ def message(report: Told, *, eight_bit: bool = True) -> EmailMessage:
         letter["References"] = " ".join(envelope.references)
     letter.set_content(body(report, envelope), charset="utf-8", cte="8bit" if eight_bit else "quoted-printable")
     if attached := envelope.defconfig or envelope.config:
-        _attach(letter, clean_lines(attached), "defconfig" if envelope.defconfig else "config")
+        # The configuration behind the text, in seven bits: as text that can be quoted, or packed, where it is large.
+        config = clean_lines(attached)
+        stem = "defconfig" if envelope.defconfig else "config"
+        if len(config) > _ATTACHED_AS_TEXT_BYTES:
+            packed = gzip.compress(config.encode(), mtime=0)
+            letter.add_attachment(packed, "application", "gzip", filename=f"{stem}.gz")
+        else:
+            cte = None if config.isascii() else "quoted-printable"
+            letter.add_attachment(config, charset="utf-8", cte=cte, filename=f"{stem}.txt")
         letter["Content-Transfer-Encoding"] = "8bit" if eight_bit else "7bit"
     return letter
-
-
-def _attach(letter: EmailMessage, config: str, stem: str) -> None:
-    """The configuration behind the text, in seven bits: as text that can be quoted, or packed, where it is large."""
-    if len(config) > _ATTACHED_AS_TEXT_BYTES:
-        packed = gzip.compress(config.encode(), mtime=0)
-        letter.add_attachment(packed, "application", "gzip", filename=f"{stem}.gz")
-    else:
-        cte = None if config.isascii() else "quoted-printable"
-        letter.add_attachment(config, charset="utf-8", cte=cte, filename=f"{stem}.txt")
 
 
 def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:

@@ -150,7 +150,12 @@ class Post:
         else:
             made = reporting.report(self.run, self.store)
         if self.delivery.regzbot:
-            _check_regression(made)
+            if isinstance(made, ComparisonReport):
+                raise UserError(
+                    "regzbot tracks regressions by their commits, and this is a comparison", "leave out --regzbot"
+                )
+            if made.bisection.direction is Direction.IMPROVEMENT:
+                raise UserError("regzbot tracks regressions, and this is an improvement", "leave out --regzbot")
         return replace(made, envelope=self._envelope(made))
 
     def draft(self) -> tuple[Path, Told]:
@@ -211,7 +216,17 @@ class Post:
         _, made = self.draft()
         mail = self._recorded(made)
         if not self.delivery.again:
-            self._refuse_twice(mail)
+            if mail.uncertain:
+                at = mail.events[-1].at
+                raise UserError(
+                    f"this report may have been sent {at}: the attempt has no end on record", _uncertain_hint(mail)
+                )
+            if mail.sent:
+                event = next(event for event in mail.events if event.outcome is Outcome.SENT)
+                raise UserError(
+                    f"this report was sent {event.at} to {', '.join(event.recipients)}, as {mail.message_id}",
+                    "--again sends it once more, with the same Message-ID",
+                )
         return self._transmit(mail, made, login, recipients)
 
     def _transmit(self, mail: Mail, made: Told, login: Login | None, recipients: tuple[str, ...]) -> str:
@@ -235,20 +250,6 @@ class Post:
             return said
 
         return retried(attempt, smtp.NotNow, _BETWEEN_ATTEMPTS_S)
-
-    def _refuse_twice(self, mail: Mail) -> None:
-        """Raise for what was sent, and for what nobody knows of."""
-        if mail.uncertain:
-            at = mail.events[-1].at
-            raise UserError(
-                f"this report may have been sent {at}: the attempt has no end on record", _uncertain_hint(mail)
-            )
-        if mail.sent:
-            event = next(event for event in mail.events if event.outcome is Outcome.SENT)
-            raise UserError(
-                f"this report was sent {event.at} to {', '.join(event.recipients)}, as {mail.message_id}",
-                "--again sends it once more, with the same Message-ID",
-            )
 
     def _check_artifacts(self) -> None:
         """Raise :class:`InfraError` for a file of a trial that is not as it was when its figures were read."""
@@ -331,14 +332,6 @@ class Post:
         local = hashlib.sha256("\0".join(words).encode()).hexdigest()[:24]
         drafted = next((mail.message_id for mail in letters if mail.message_id.startswith(f"<{local}@")), "")
         return drafted or f"<{local}@{_domain(parse([sender])[0].domain)}>"
-
-
-def _check_regression(made: Told) -> None:
-    """Raise :class:`UserError` for what regzbot does not track."""
-    if isinstance(made, ComparisonReport):
-        raise UserError("regzbot tracks regressions by their commits, and this is a comparison", "leave out --regzbot")
-    if made.bisection.direction is Direction.IMPROVEMENT:
-        raise UserError("regzbot tracks regressions, and this is an improvement", "leave out --regzbot")
 
 
 def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:

@@ -150,7 +150,11 @@ def _translated(server: MailSettings) -> Iterator[None]:
         hint = "mail.host has to be the name in its certificate; mail.security: starttls (587) or tls (465)"
         raise Refused(f"no encrypted connection to {where}: {error.reason or error}", hint) from error
     except smtplib.SMTPAuthenticationError as error:
-        _check_login(error, where)
+        if error.smtp_code < _PERMANENT:
+            raise NotNow(f"{where} takes no login now: {_text(_bytes(error.smtp_error))}") from error
+        raise Refused(
+            f"{where} does not take the login ({error.smtp_code})", "mail.login_file, or the environment's"
+        ) from (error)
     except smtplib.SMTPResponseException as error:
         _check(error.smtp_code, _bytes(error.smtp_error), f"the connection to {where}")
         raise
@@ -158,14 +162,6 @@ def _translated(server: MailSettings) -> Iterator[None]:
         raise Refused(f"{where}: {error}", "a login needs mail.security = starttls or tls") from error
     except (smtplib.SMTPException, OSError) as error:
         raise NotNow(f"no mail server answers at {where}: {error}", "mail.host and mail.port name it") from error
-
-
-def _check_login(error: smtplib.SMTPAuthenticationError, where: str) -> None:
-    if error.smtp_code < _PERMANENT:
-        raise NotNow(f"{where} takes no login now: {_text(_bytes(error.smtp_error))}") from error
-    raise Refused(
-        f"{where} does not take the login ({error.smtp_code})", "mail.login_file, or the environment's"
-    ) from (error)
 
 
 def _check(code: int, answer: bytes, what: str) -> None:

@@ -146,9 +146,22 @@ class VirtualMachine:
 
     def _connected(self, deadline: Deadline) -> Link:
         if self._wire is not None:
-            return self._by_wire(self._wire, deadline)
+            # The mailbox of a guest, once it has told that it is there.
+            wire = self._wire
+            while wire.told() is None:
+                self._watch()
+                if deadline.expired:
+                    raise self._watch.silent()
+                self._clock.sleep(0.02)
+            return Mailbox(wire, self._watch, clock=self._clock)
         if self._settings.image is None:
-            self._wait_until_ready(deadline)
+            # Poll the console: user networking accepts a connection long before sshd listens.
+            silence_s = self._settings.silence_deadline_s
+            while not self._watch.console.ready:
+                self._watch()
+                if deadline.expired or self._watch.silence_s > silence_s:
+                    raise self._watch.silent()
+                self._clock.sleep(0.02)
             return self._login("SSH to the guest", _LOGIN_S)
         while True:  # a person's own image says nothing on the console when it is ready
             self._watch()
@@ -158,24 +171,6 @@ class VirtualMachine:
                 if deadline.expired:
                     raise self._watch.silent() from None
                 self._clock.sleep(0.5)
-
-    def _wait_until_ready(self, deadline: Deadline) -> None:
-        """Poll the console: user networking accepts a connection long before sshd listens."""
-        silence_s = self._settings.silence_deadline_s
-        while not self._watch.console.ready:
-            self._watch()
-            if deadline.expired or self._watch.silence_s > silence_s:
-                raise self._watch.silent()
-            self._clock.sleep(0.02)
-
-    def _by_wire(self, wire: Wire, deadline: Deadline) -> Link:
-        """The mailbox of a guest, once it has told that it is there."""
-        while wire.told() is None:
-            self._watch()
-            if deadline.expired:
-                raise self._watch.silent()
-            self._clock.sleep(0.02)
-        return Mailbox(wire, self._watch, clock=self._clock)
 
     def _login(self, what: str, seconds: float) -> Link:
         return self._log_in(self._spec.ssh_port, self._image, self.deadline(what, seconds), self._watch)
@@ -207,20 +202,17 @@ class VirtualMachine:
         except GuestNonsense as error:  # it answers: no host and no network makes a file endless
             raise KernelFault(stage, FaultKind.COMMAND_FAILED, str(error), self._watch.console.tail()) from error
         except GuestError as error:
-            self._look_for_last_words()
+            # A panic may reach the console a moment after the connection broke.
+            deadline = self.deadline("last words", _LAST_WORDS_S)
+            while not deadline.expired:
+                self._watch()
+                self._clock.sleep(0.1)
             if self._answers():
                 if isinstance(error, GuestTimeout):  # the kernel talks, what was started never ends
                     raise KernelFault(stage, FaultKind.HANG, str(error), self._watch.console.tail()) from error
             elif self._watch.silence_s > self._settings.silence_deadline_s:
                 raise self._watch.silent() from error
             raise
-
-    def _look_for_last_words(self) -> None:
-        """A panic may reach the console a moment after the connection broke."""
-        deadline = self.deadline("last words", _LAST_WORDS_S)
-        while not deadline.expired:
-            self._watch()
-            self._clock.sleep(0.1)
 
     def _answers(self) -> bool:
         """Whether the guest takes a new connection, or has given a sign of life: then its kernel is alive."""
