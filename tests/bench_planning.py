@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect, Try
+from bisector.git.bisect import Bisect, CommitToTry
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
-from bisector.kernel.sources import Ends, Sources
+from bisector.kernel.sources import BuildEnds, Sources
 from tests.git.histories import build, subsystems
 
 COMMITS = 28_000
@@ -51,14 +51,14 @@ def main() -> None:
                 read = Sources(frozenset(("init/main.c", *(f"files/b/{number}" for number in range(3)))))
                 walk = Trees(repository).along(wanted)
                 assert walk is not None
-                relevance = Ends((read,)).mattering(*walk).relevance
+                relevance = BuildEnds((read,)).mattering(*walk).relevance
             planning_s = time.monotonic() - before
             say(f"{'planning, all of it':<40}{planning_s:7.2f} s   (goal: {GOAL_S:g} s)")
-            assert isinstance(step, Try)
+            assert isinstance(step, CommitToTry)
             with timed("a verdict, and the next commit"):
                 bisect.tell(step.commit.sha, Verdict.OLD)
                 step = bisect.next()
-            assert isinstance(step, Try)
+            assert isinstance(step, CommitToTry)
             with timed("a skip, and the next commit"):
                 bisect.tell(step.commit.sha, Verdict.SKIP)
                 bisect.next()

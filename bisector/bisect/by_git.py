@@ -11,8 +11,7 @@ from bisector.core.errors import InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Subject
 from bisector.core.verdict import State, Verdict
-from bisector.git.bisect import Contradiction, Found, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths
-from bisector.git.bisect import Try as Midpoint
+from bisector.git.bisect import CommitToTry, Contradiction, FirstNew, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths
 from bisector.status.conclusion import outside_paths
 
 
@@ -31,9 +30,9 @@ def by_git(facts: Facts) -> Instruction:
     if facts.heard.git is None or facts.heard.git.shown != show:
         return show
     match facts.heard.git.says:
-        case Midpoint(commit=commit, candidates_left=left, steps_left=steps) as tried:
+        case CommitToTry(commit=commit, candidates_left=left, steps_left=steps) as tried:
             return measure(facts, Subject(commit), "merge base" if tried.is_merge_base else "", Outlook(left, steps))
-        case Found(commit=commit):
+        case FirstNew(commit=commit):
             return _whole_run(facts, commit) or _found(facts, commit)
         case OnlySkippedLeft(candidates=left, skipped=skipped):
             parents = facts.answer(ParentsOf(tuple(commit.sha for commit in left)))

@@ -22,7 +22,7 @@ from bisector.core.trial import Control, Trial
 from bisector.executor.base import Failed, Finished
 from bisector.git.bisect import Contradiction
 from bisector.git.bisect import Step as Proposal
-from bisector.git.ranges import Ground, Range
+from bisector.git.ranges import Range, SearchRange
 from bisector.search.noise import Earlier
 from bisector.search.readings import Facts as Readings
 from bisector.status.conclusion import Standing
@@ -76,7 +76,7 @@ class Task:
     run_dir: Path
     skips: tuple[str, ...] = ()
     bases: tuple[str, ...] = ()
-    ground: Ground | None = None
+    ground: SearchRange | None = None
     forgiven: int = 0
     aim: Aim = Aim.ANSWER
     crew: Crew = field(default_factory=Crew)

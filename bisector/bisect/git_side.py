@@ -21,13 +21,13 @@ from bisector.bisect.instructions import (
 )
 from bisector.core.subject import Commit, Compiler, Kernel, Mattering
 from bisector.core.verdict import Verdict
-from bisector.git.bisect import Bisect, Contradiction, Step, Try
+from bisector.git.bisect import Bisect, CommitToTry, Contradiction, Step
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees, changed_end
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.kconfig import set_anew
-from bisector.kernel.sources import Ends
+from bisector.kernel.sources import BuildEnds
 
 
 class Kin(Protocol):
@@ -81,7 +81,7 @@ class Kinship:
         """
         reads = tuple(read for kernel in (old, new) if (read := self.builder.read_by(kernel.key)) is not None)
         walk = self.trees.along(wanted) if reads else None
-        return Ends(reads, set_anew(old.config, new.config)).mattering(*walk) if walk is not None else None
+        return BuildEnds(reads, set_anew(old.config, new.config)).mattering(*walk) if walk is not None else None
 
     def kept(self, wanted: Range, compilers: Sequence[Compiler]) -> frozenset[str]:
         """The hashes of the commits of the range of which a kernel is kept that one of these compilers made."""
@@ -155,6 +155,6 @@ class GitSide:
 
     def _proposed(self, verdicts: dict[str, Verdict]) -> Step:
         """What git makes of it; a commit that it proposes and that has a verdict already is told of."""
-        while isinstance(says := self.bisect.next(), Try) and says.commit.sha in verdicts:
+        while isinstance(says := self.bisect.next(), CommitToTry) and says.commit.sha in verdicts:
             self.bisect.tell(says.commit.sha, verdicts[says.commit.sha])
         return says

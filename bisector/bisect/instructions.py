@@ -12,7 +12,7 @@ from bisector.core.events import Event
 from bisector.core.subject import Commit, Compiler, Kernel, Kind, Mattering
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.executor.base import Failed, Finished, Request
-from bisector.git.trees import CannotBeHad, Changed
+from bisector.git.trees import CannotBeHad, ChangedCommit
 from bisector.search.readings import Facts as Readings
 from bisector.store.facts import Fact
 
@@ -182,7 +182,7 @@ class KeptKernels(Question[frozenset[str]]):
 
 
 @dataclass(frozen=True)
-class ChangedEnd(Question[Changed | CannotBeHad]):
+class ChangedEnd(Question[ChangedCommit | CannotBeHad]):
     """An end without a commit, or with it."""
 
     kind: Kind

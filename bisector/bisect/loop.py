@@ -46,7 +46,7 @@ from bisector.executor.base import (
     Request,
     of_its_job,
 )
-from bisector.git.ranges import Ground
+from bisector.git.ranges import SearchRange
 from bisector.store.database import Moment
 from bisector.store.facts import Ended, Submitted, Work
 from bisector.store.rundir import GIT_LOG
@@ -260,7 +260,7 @@ def task_of(git: GitSide, store: Store, settings: Settings, skips: tuple[str, ..
         run_dir=store.path.parent,
         skips=skips,
         bases=git.bisect.bases,
-        ground=Ground.of(git.repository, git.wanted, settings.bisect.suspects) if weighs else None,
+        ground=SearchRange.of(git.repository, git.wanted, settings.bisect.suspects) if weighs else None,
         forgiven=trials[-1][0] if trials else 0,
         aim=aim,
     )

@@ -15,8 +15,8 @@ from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.git.bisect import check_terms
 from bisector.git.repository import Repository
 from bisector.imported import sheet, trials
-from bisector.imported.sheet import COLUMNS, Entry
-from bisector.imported.trials import Found
+from bisector.imported.sheet import COLUMNS, ImportEntry
+from bisector.imported.trials import ImportedTrial
 from bisector.report.summary import answer_lines
 from bisector.report.terminal import as_text
 from bisector.status import from_record
@@ -157,7 +157,7 @@ def _terms(arguments: argparse.Namespace, settings: Settings) -> Terms | None:
     raise unknown[0]
 
 
-def _found(arguments: argparse.Namespace, place: Path | None, terms: Terms) -> tuple[Found, ...]:
+def _found(arguments: argparse.Namespace, place: Path | None, terms: Terms) -> tuple[ImportedTrial, ...]:
     """The trials that are told of."""
     entries = _entries(arguments, terms)
     if place is None:
@@ -166,7 +166,7 @@ def _found(arguments: argparse.Namespace, place: Path | None, terms: Terms) -> t
         return trials.find(entries, repository)
 
 
-def _entries(arguments: argparse.Namespace, terms: Terms) -> tuple[Entry, ...]:
+def _entries(arguments: argparse.Namespace, terms: Terms) -> tuple[ImportEntry, ...]:
     """By the index, or by the flags; the two do not go together."""
     one_by_one = {name: getattr(arguments, name) for name in ("files", "commit", "kernel", "run", "verdict")}
     of_an_index = {"--only-set": arguments.only_set, "--verdicts": arguments.verdicts}
@@ -190,7 +190,7 @@ def _entries(arguments: argparse.Namespace, terms: Terms) -> tuple[Entry, ...]:
     )
 
 
-def _asked(arguments: argparse.Namespace, found: Sequence[Found], settings: Settings) -> BisectionRow:
+def _asked(arguments: argparse.Namespace, found: Sequence[ImportedTrial], settings: Settings) -> BisectionRow:
     trials.check_verdicts((one.where, one.trial) for one in found)
     repository = None if arguments.repo is None else _top(arguments.repo)
     return BisectionRow.of(
@@ -201,7 +201,7 @@ def _asked(arguments: argparse.Namespace, found: Sequence[Found], settings: Sett
     )
 
 
-def _end(rev: str, flag: str, found: Sequence[Found], place: Path | None) -> str:
+def _end(rev: str, flag: str, found: Sequence[ImportedTrial], place: Path | None) -> str:
     """The hash, or the name, of an end that was given; an end without figures tells no threshold."""
     if not rev:
         return ""
@@ -216,12 +216,14 @@ def _end(rev: str, flag: str, found: Sequence[Found], place: Path | None) -> str
     return sha
 
 
-def _kept(run: RunDirectory, found: Sequence[Found], first: int) -> list[Trial]:
+def _kept(run: RunDirectory, found: Sequence[ImportedTrial], first: int) -> list[Trial]:
     """The trials with copies of their files in the run directory."""
     return [trials.keep(one, n, run.path) for n, one in enumerate(found, first)]
 
 
-def _show(arguments: argparse.Namespace, run: RunDirectory, store: Store, new: Sequence[Found], known: int) -> int:
+def _show(
+    arguments: argparse.Namespace, run: RunDirectory, store: Store, new: Sequence[ImportedTrial], known: int
+) -> int:
     view = from_record.view(run, store)
     if not arguments.quiet:
         baselines = sum(one.trial.setup.is_told for one in new)

@@ -130,7 +130,7 @@ class _Workshop:
             checks.check_build(settings, run.path)
             process.reap(run.path)
             with (
-                locks.measuring(run.path, note, locks.Purpose.BUILD),
+                locks.measuring(run.path, note, locks.TurnPurpose.BUILD),
                 locks.using_caches(resources.cache_home()),
                 Repository.open(repository.top, run_marker=run.path) as marked,
                 SourceTree(marked, run.path) as source,

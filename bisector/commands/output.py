@@ -12,13 +12,13 @@ from bisector.core.errors import Finding, InfraError, UserError
 from bisector.core.guest_time import GuestTime
 from bisector.core.printable import clean, clean_lines
 from bisector.host import locks
-from bisector.host.locks import Purpose
+from bisector.host.locks import TurnPurpose
 from bisector.report.terminal import silence
 
 _DISTURBED = {
-    Purpose.BUILD: ("a build", "it slower"),
-    Purpose.MEASUREMENT: ("a measurement", "its runs weak"),
-    Purpose.UNKNOWN: ("a build or a measurement", "it slower, or its runs weak"),
+    TurnPurpose.BUILD: ("a build", "it slower"),
+    TurnPurpose.MEASUREMENT: ("a measurement", "its runs weak"),
+    TurnPurpose.UNKNOWN: ("a build or a measurement", "it slower, or its runs weak"),
 }
 
 

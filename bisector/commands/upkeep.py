@@ -107,7 +107,7 @@ def add(verbs: Verbs) -> None:
 def image(arguments: argparse.Namespace) -> int:
     """Build the guest image now, so that a night without network can begin."""
     home = resources.cache_home()
-    with locks.using_caches(home), locks.measuring(home / "images", note, locks.Purpose.BUILD):
+    with locks.using_caches(home), locks.measuring(home / "images", note, locks.TurnPurpose.BUILD):
         built = build_image(resources.vm_images(), home / "images", None, lambda text: write(f"{text}\n"))
     write(f"{built.root}\n")
     return 0

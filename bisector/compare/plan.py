@@ -11,7 +11,7 @@ from bisector.config import Settings
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.subject import Commit, Kind, Subject
-from bisector.doctor.tree import Need, lacking, needs, required, undefined, unsupported
+from bisector.doctor.tree import NeededOption, lacking, needs, required, undefined, unsupported
 from bisector.git.patches import with_commit, with_file
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
@@ -173,7 +173,7 @@ def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Planne
     """The cells of trees without what the stack needs, found before anything is built."""
 
     @cache
-    def missing(commit: Commit, needed: tuple[Need, ...], features: tuple[tuple[str, Feature], ...]) -> str:
+    def missing(commit: Commit, needed: tuple[NeededOption, ...], features: tuple[tuple[str, Feature], ...]) -> str:
         options = (one.option for one in lacking(repository, commit, needed))
         later = (f"{one.since.version} ({one.what})" for _, one in unsupported(repository, commit, features))
         return ", ".join((*options, *later))
@@ -189,7 +189,7 @@ def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Planne
                 yield Absent(setup, place, f"needs {off}, which is off in it")
 
 
-def _switched_off(arm: Arm, needed: Iterable[Need]) -> str:
+def _switched_off(arm: Arm, needed: Iterable[NeededOption]) -> str:
     """Those of the needed options that an arm's own fragment switches off."""
     if not arm.subject.fragment or arm.file is None:
         return ""

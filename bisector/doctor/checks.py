@@ -39,7 +39,7 @@ _IMAGE_BYTES = 1 << 30
 _LAYERS_BYTES = 4 << 20  # what layers write beside the data: labels and superblocks
 
 
-class Need(Enum):
+class NeededFor(Enum):
     """What needs it: nothing, a run, or a kernel build and therefore a run, too."""
 
     NOTHING = 0
@@ -48,7 +48,7 @@ class Need(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckContext:
     """The settings and the run directory to check for; ``scratch`` is a directory for trying things out."""
 
     settings: Settings
@@ -66,8 +66,8 @@ class Probe:
     """
 
     name: str
-    need: Need
-    look: Callable[[Asked], Finding | Iterable[Finding]]
+    need: NeededFor
+    look: Callable[[CheckContext], Finding | Iterable[Finding]]
     warns: bool = False
     of_setup: bool = False
 
@@ -77,20 +77,20 @@ def check_configuration(settings: KernelSettings) -> Mapping[str, str]:
     return kernel_builder(settings).wanted
 
 
-def _configuration(asked: Asked) -> Finding:
+def _configuration(asked: CheckContext) -> Finding:
     options = check_configuration(asked.settings.kernel)
     base = asked.settings.kernel.base_config or "everything off"
     names = ", ".join(asked.settings.kernel.fragments)
     return Finding("kernel config", Grade.OK, f"{base}, then {names}: {len(options)} options asked for")
 
 
-def _programs(asked: Asked) -> Iterator[Finding]:
+def _programs(asked: CheckContext) -> Iterator[Finding]:
     options = _options(asked)
     yield from kernel.programs(options)
     yield from kernel.headers(options)
 
 
-def _sandbox(asked: Asked) -> Finding:
+def _sandbox(asked: CheckContext) -> Finding:
     settings = asked.settings.kernel
     return kernel.confinement(settings.sandbox, (*_compiling(settings), *toolchain.programs(_options(asked))))
 
@@ -102,13 +102,13 @@ def _compiling(settings: KernelSettings) -> Iterator[str]:
             yield from toolchain.detect(command).cc.split()
 
 
-def _options(asked: Asked) -> Mapping[str, str]:
+def _options(asked: CheckContext) -> Mapping[str, str]:
     with suppress(UserError):  # a configuration that will not do has a row of its own
         return check_configuration(asked.settings.kernel)
     return {}
 
 
-def _leftovers(asked: Asked) -> Finding:
+def _leftovers(asked: CheckContext) -> Finding:
     done: list[str] = []
     end_leftovers(asked.run_dir, done.append)
     remove_abandoned(files.nearest(asked.run_dir))
@@ -117,7 +117,7 @@ def _leftovers(asked: Asked) -> Finding:
     )
 
 
-def _job(asked: Asked) -> Iterator[Finding]:
+def _job(asked: CheckContext) -> Iterator[Finding]:
     workload = asked.settings.workload
     name = f"{workload.kind} job"
     try:
@@ -137,11 +137,11 @@ def check_workload(settings: Settings) -> Iterator[Finding]:
         yield Finding(f"{workload.kind} job", Grade.WARN, what, remedy)
 
 
-def _room(asked: Asked) -> Finding:
+def _room(asked: CheckContext) -> Finding:
     return Finding("disk room", Grade.OK, check_room(asked.settings, asked.run_dir))
 
 
-def _disks(asked: Asked) -> Iterator[Finding]:
+def _disks(asked: CheckContext) -> Iterator[Finding]:
     """A row for each disk of the stack, and one for a further disk that only the file of settings names.
 
     A misspelled table of the file is such a disk, too. Those that are always there may be left alone. Settings of the
@@ -164,44 +164,44 @@ def _disks(asked: Asked) -> Iterator[Finding]:
 # Read as a table, so laid out as one; the order is that of the rows.
 # fmt: off
 PROBES: tuple[Probe, ...] = (
-    Probe("leftovers", Need.NOTHING, _leftovers),
-    Probe("git", Need.RUN, lambda asked: history.git(asked.scratch)),
-    Probe("compiler", Need.BUILD, lambda asked: kernel.compilers(asked.settings.kernel.compilers)),
-    Probe("kernel config", Need.BUILD, _configuration),
-    Probe("build tools", Need.BUILD, _programs),
-    Probe("sandbox", Need.BUILD, _sandbox, warns=True),
-    Probe("old kernels", Need.NOTHING, lambda asked: kernel.old_kernels(asked.settings.kernel.compilers)),
-    Probe("ccache", Need.NOTHING, lambda asked: kernel.ccache(
+    Probe("leftovers", NeededFor.NOTHING, _leftovers),
+    Probe("git", NeededFor.RUN, lambda asked: history.git(asked.scratch)),
+    Probe("compiler", NeededFor.BUILD, lambda asked: kernel.compilers(asked.settings.kernel.compilers)),
+    Probe("kernel config", NeededFor.BUILD, _configuration),
+    Probe("build tools", NeededFor.BUILD, _programs),
+    Probe("sandbox", NeededFor.BUILD, _sandbox, warns=True),
+    Probe("old kernels", NeededFor.NOTHING, lambda asked: kernel.old_kernels(asked.settings.kernel.compilers)),
+    Probe("ccache", NeededFor.NOTHING, lambda asked: kernel.ccache(
         asked.settings.kernel.compilers, asked.settings.kernel.sandbox)),
-    Probe("libvirt", Need.RUN, lambda asked: machine.libvirt(asked.settings.machine, asked.scratch)),
-    Probe("qemu", Need.RUN, lambda asked: machine.qemu(asked.settings.machine, asked.scratch)),
-    Probe("qemu-img", Need.RUN, lambda asked: machine.qemu_img()),
-    Probe("kvm", Need.NOTHING, lambda asked: machine.kvm()),
-    Probe("accelerator", Need.NOTHING, lambda asked: machine.accelerator(
+    Probe("libvirt", NeededFor.RUN, lambda asked: machine.libvirt(asked.settings.machine, asked.scratch)),
+    Probe("qemu", NeededFor.RUN, lambda asked: machine.qemu(asked.settings.machine, asked.scratch)),
+    Probe("qemu-img", NeededFor.RUN, lambda asked: machine.qemu_img()),
+    Probe("kvm", NeededFor.NOTHING, lambda asked: machine.kvm()),
+    Probe("accelerator", NeededFor.NOTHING, lambda asked: machine.accelerator(
         asked.settings.machine, asked.scratch, kept_kernels().newest_image(), asked.note)),
-    Probe("guest clock", Need.NOTHING, lambda asked: machine.clock(
+    Probe("guest clock", NeededFor.NOTHING, lambda asked: machine.clock(
         asked.settings.machine, asked.settings.storage, asked.scratch)),
-    Probe("guest image", Need.RUN, lambda asked: machine.guest_image(asked.settings.machine), warns=True),
-    Probe("user namespaces", Need.RUN, lambda asked: machine.namespaces(asked.settings.machine)),
-    Probe("run directory", Need.RUN, lambda asked: files.directory(
+    Probe("guest image", NeededFor.RUN, lambda asked: machine.guest_image(asked.settings.machine), warns=True),
+    Probe("user namespaces", NeededFor.RUN, lambda asked: machine.namespaces(asked.settings.machine)),
+    Probe("run directory", NeededFor.RUN, lambda asked: files.directory(
         "run directory", asked.run_dir, of_record=True), warns=True),
-    Probe("cache directory", Need.RUN, lambda asked: files.directory(
+    Probe("cache directory", NeededFor.RUN, lambda asked: files.directory(
         "cache directory", resources.cache_home()), warns=True),
-    Probe("libvirt's reach", Need.RUN, lambda asked: machine.reach(
+    Probe("libvirt's reach", NeededFor.RUN, lambda asked: machine.reach(
         asked.settings.machine, asked.scratch, asked.run_dir)),
-    Probe("disk room", Need.RUN, _room, of_setup=True),
-    Probe("disks", Need.RUN, _disks, of_setup=True),
-    Probe("workload", Need.RUN, _job, of_setup=True),
-    Probe("host load", Need.NOTHING, lambda asked: load.contention(asked.settings.contention)),
-    Probe("mail", Need.NOTHING, lambda asked: server_finding(asked.settings.mail)),
-    Probe("git send-email", Need.NOTHING, lambda asked: history.mail(Path.home())),
+    Probe("disk room", NeededFor.RUN, _room, of_setup=True),
+    Probe("disks", NeededFor.RUN, _disks, of_setup=True),
+    Probe("workload", NeededFor.RUN, _job, of_setup=True),
+    Probe("host load", NeededFor.NOTHING, lambda asked: load.contention(asked.settings.contention)),
+    Probe("mail", NeededFor.NOTHING, lambda asked: server_finding(asked.settings.mail)),
+    Probe("git send-email", NeededFor.NOTHING, lambda asked: history.mail(Path.home())),
 )
 # fmt: on
 
 
 def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
     """Raise :class:`UserError` with everything that would stop the run; ``warn`` gets what weakens its evidence."""
-    _refuse(settings, run_dir, [probe for probe in PROBES if probe.need in (Need.BUILD, Need.RUN)], warn)
+    _refuse(settings, run_dir, [probe for probe in PROBES if probe.need in (NeededFor.BUILD, NeededFor.RUN)], warn)
 
 
 def check_setup(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
@@ -225,7 +225,7 @@ def warn_again(settings: Settings, run_dir: Path, warn: Callable[[Finding], None
 
 def check_build(settings: Settings, run_dir: Path) -> None:
     """Raise :class:`UserError` with everything that would stop a build, which needs no guest."""
-    _refuse(settings, run_dir, [probe for probe in PROBES if probe.need is Need.BUILD], lambda _: None)
+    _refuse(settings, run_dir, [probe for probe in PROBES if probe.need is NeededFor.BUILD], lambda _: None)
     _check_build_room(settings.kernel, run_dir)
 
 
@@ -257,7 +257,7 @@ def examine(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> I
                 yield Finding(probe.name, _worst(probe), what)
 
 
-def _findings(probe: Probe, asked: Asked) -> tuple[Finding, ...]:
+def _findings(probe: Probe, asked: CheckContext) -> tuple[Finding, ...]:
     try:
         seen = probe.look(asked)
         return (seen,) if isinstance(seen, Finding) else tuple(seen)
@@ -267,13 +267,13 @@ def _findings(probe: Probe, asked: Asked) -> tuple[Finding, ...]:
 
 
 def _worst(probe: Probe) -> Grade:
-    return Grade.WARN if probe.need is Need.NOTHING else Grade.MISSING
+    return Grade.WARN if probe.need is NeededFor.NOTHING else Grade.MISSING
 
 
 @contextmanager
-def _asked(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> Iterator[Asked]:
+def _asked(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> Iterator[CheckContext]:
     with scratch("probe", mode=0o755) as place:  # a daemon's QEMU runs as another user
-        yield Asked(settings, run_dir, place, note)
+        yield CheckContext(settings, run_dir, place, note)
 
 
 def check_room(settings: Settings, run_dir: Path) -> str:

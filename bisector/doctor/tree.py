@@ -29,7 +29,7 @@ _MAKEFILE = r"^(VERSION|PATCHLEVEL) *= *[0-9]{1,4} *$"
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class NeededOption:
     """An option, as ``CONFIG_X``, and the name of the layer that does not work without it."""
 
     option: str
@@ -67,7 +67,7 @@ def check_tree(
             )
 
 
-def lacking(repository: Repository, commit: Commit, needed: Sequence[Need]) -> tuple[Need, ...]:
+def lacking(repository: Repository, commit: Commit, needed: Sequence[NeededOption]) -> tuple[NeededOption, ...]:
     """The options of a stack's layers that the commit's tree does not have at all.
 
     Nothing of a partial clone, whose files are not there to be read.
@@ -101,17 +101,17 @@ def trees_have(path: Path, *revisions: str) -> Callable[[Since], bool]:
     return answer
 
 
-def needs(stack: Stack, values: Values) -> tuple[Need, ...]:
+def needs(stack: Stack, values: Values) -> tuple[NeededOption, ...]:
     """What the layers need, from the disks upwards, each option once.
 
     What a fragment marks as optional, or switches off, is not needed.
     """
-    found: dict[str, Need] = {}
+    found: dict[str, NeededOption] = {}
     for node in stack.nodes:
         names = LAYERS[node.name].fragments_for(node.own(values))
         for fragment in read_fragments(resources.kconfigs(), names):
             for option in required(fragment):
-                found.setdefault(option, Need(option, node.name))
+                found.setdefault(option, NeededOption(option, node.name))
     return tuple(found.values())
 
 

@@ -28,7 +28,7 @@ from bisector.core.subject import Compiler
 from bisector.executor.base import Job, News, Progress, cancelled, ended
 from bisector.executor.local import LocalExecutor, end_all_of
 from bisector.host.load import host_id
-from bisector.host.locks import Purpose
+from bisector.host.locks import TurnPurpose
 from bisector.vm.accelerator import room_for_counted
 
 _JOIN_S = 0.5
@@ -54,7 +54,7 @@ class SharedTurn:
     come to theirs.
     """
 
-    take: Callable[[Purpose], AbstractContextManager[None]]
+    take: Callable[[TurnPurpose], AbstractContextManager[None]]
     longest_s: float = 600.0
     _free: threading.Condition = field(default_factory=threading.Condition, init=False)
     _taken: ExitStack = field(default_factory=ExitStack, init=False)
@@ -62,7 +62,7 @@ class SharedTurn:
     _sharers: int = field(default=0, init=False)
 
     @contextmanager
-    def __call__(self, purpose: Purpose) -> Iterator[None]:
+    def __call__(self, purpose: TurnPurpose) -> Iterator[None]:
         """Have a part in it; raises what taking it raises."""
         with self._free:
             while self._until is not None and self._until.expired:

@@ -28,7 +28,7 @@ from bisector.executor.engine import Engine
 from bisector.executor.spec import Key, Spec
 from bisector.executor.spool import Entry
 from bisector.host import detached
-from bisector.host.detached import KEPT_FILE, Identity
+from bisector.host.detached import KEPT_FILE, ProcessIdentity
 from bisector.host.load import host_id
 from bisector.host.locks import Held, held
 from bisector.store.facts import now
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     """``ENTRY ENGINE REPOSITORY``: the directory in the spool, ``module:function``, the mirror."""
     entry, engine, repository = _entry(Path(argv[0])), _engine(argv[1]), Path(argv[2])
     os.set_inheritable(KEPT_FILE, False)
-    entry.sign(Identity.of(os.getpid()))
+    entry.sign(ProcessIdentity.of(os.getpid()))
     signal.signal(signal.SIGTERM, _end)
     spec = entry.spec()
     deadline = _bounded(spec)

@@ -18,7 +18,7 @@ from bisector.core import json_document
 from bisector.core.json_document import Record
 from bisector.core.printable import clean
 from bisector.executor.spool import Spool, is_locked, sync
-from bisector.host.detached import Identity
+from bisector.host.detached import ProcessIdentity
 from bisector.host.files import our_files, write_whole
 from bisector.store.facts import now
 
@@ -57,9 +57,9 @@ class Duty(Record, frozen=True, kw_only=True):
     link_since: str
 
     @property
-    def process(self) -> Identity:
+    def process(self) -> ProcessIdentity:
         """The worker, for good."""
-        return Identity(self.pid, self.started, self.boot_id)
+        return ProcessIdentity(self.pid, self.started, self.boot_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from bisector.git.source_tree import SourceTree
 from bisector.host import locks, process
 from bisector.host.files import our_files, remove_abandoned, remove_whole
 from bisector.host.load import host_id, quiet_turn
-from bisector.host.locks import Held, Purpose, held, holder_of
+from bisector.host.locks import Held, TurnPurpose, held, holder_of
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.store.run_files import collect, trial_directory
@@ -59,7 +59,7 @@ class LocalExecutor:
     """
 
     bench: Bench
-    turn: Callable[[Purpose], AbstractContextManager[None]] | None = None
+    turn: Callable[[TurnPurpose], AbstractContextManager[None]] | None = None
     _jobs: deque[Job] = field(default_factory=deque, init=False)
     _cancelled: set[int] = field(default_factory=set, init=False)
 
@@ -118,7 +118,7 @@ class LocalExecutor:
         """
         run_dir, settings = self.bench.run_dir, request.settings or self.bench.settings
         again = request.again and not settings.machine.is_counted  # which sees nothing of the host
-        with self._alone(Purpose.MEASUREMENT, again=again), _as_attempt(run_dir):
+        with self._alone(TurnPurpose.MEASUREMENT, again=again), _as_attempt(run_dir):
             logs = trial_directory(run_dir, request.n, request.commit)
             try:
                 trial = run_trial(self.bench, request, logs)
@@ -138,7 +138,7 @@ class LocalExecutor:
         """
         commit, through = request.commit, request.through
         logs = self._logs("controls", f"{through}-{commit.short}")
-        with self._alone(Purpose.MEASUREMENT), _as_attempt(self.bench.run_dir):
+        with self._alone(TurnPurpose.MEASUREMENT), _as_attempt(self.bench.run_dir):
             fault = try_control(self.bench, commit, request.compilers, through, logs)
             if fault is not None and fault.kind.of_compiling:
                 for path in self.bench.build_dir.iterdir():  # it may be a link to a faster disk
@@ -151,19 +151,19 @@ class LocalExecutor:
         once_more = "once-more-" if request.measured is not None else ""
         logs = self._logs("compilers", f"{once_more}{_file_name(compiler.command)}-{subject.short}")
         built = TrialRequest(0, Cell(subject, self.bench.settings.setup), {}, (compiler,), settings=request.settings)
-        with self._alone(Purpose.BUILD), _as_attempt(self.bench.run_dir):
+        with self._alone(TurnPurpose.BUILD), _as_attempt(self.bench.run_dir):
             if request.measured is not None:
                 return remake(self.bench, built, request.measured, logs)
             return try_build(self.bench, built, logs)
 
     @contextmanager
-    def _alone(self, purpose: Purpose, *, again: bool = False) -> Iterator[None]:
+    def _alone(self, purpose: TurnPurpose, *, again: bool = False) -> Iterator[None]:
         limits, turn = self.bench.settings.contention, partial(self.turn or self.own_turn, purpose)
         with quiet_turn(limits, turn, _others_turn, self._note) if again else turn():
             yield
 
     @contextmanager
-    def own_turn(self, purpose: Purpose) -> Iterator[None]:
+    def own_turn(self, purpose: TurnPurpose) -> Iterator[None]:
         """A turn on this host, in which nothing else of this tool builds or measures."""
         with locks.measuring(self.bench.run_dir, self._note, purpose):
             end_leftovers(self.bench.run_dir, self._note)
@@ -228,7 +228,7 @@ def local_executor(
         stack.enter_context(locks.using_caches(resources.cache_home()))
         end_leftovers(run_dir, note)
         # An image may have to be built, and libvirt tries what QEMU can do.
-        with locks.measuring(run_dir, note, Purpose.BUILD):
+        with locks.measuring(run_dir, note, TurnPurpose.BUILD):
             image = guest_image(settings.machine, run_dir, note)
             machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, note))
         source = stack.enter_context(SourceTree(repository, run_dir, keep=keep_sources))

@@ -25,7 +25,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Event, StageStarted
 from bisector.executor.base import Failed, Finished
 from bisector.executor.spec import Key, Spec
-from bisector.host.detached import Identity
+from bisector.host.detached import ProcessIdentity
 from bisector.host.files import remove_whole
 from bisector.store.rundir import state_home
 
@@ -141,16 +141,16 @@ class Entry:
                 f"two coordinators may use one run directory, or a copy of it: {self.path}",
             )
 
-    def sign(self, runner: Identity) -> None:
+    def sign(self, runner: ProcessIdentity) -> None:
         """Write which process does it: after a power failure there is none."""
         _write(self.path / _RUNNER, pickle.dumps(runner), lasts=False)
 
-    def runner(self) -> Identity | None:
+    def runner(self) -> ProcessIdentity | None:
         """The process that does it, or did; None before it has signed."""
         if not (self.path / _RUNNER).exists():
             return None
         found = self._read(_RUNNER)
-        if not isinstance(found, Identity):
+        if not isinstance(found, ProcessIdentity):
             raise self._unreadable(_RUNNER, "it names no process")
         return found
 

@@ -25,7 +25,7 @@ from bisector.git.repository import Repository
 from bisector.git.worktrees import remove_leftovers
 from bisector.host import locks
 from bisector.host.files import our_files, remove_whole, sha256_of
-from bisector.host.locks import Purpose
+from bisector.host.locks import TurnPurpose
 from bisector.kernel import toolchain
 from bisector.kernel.cache import KernelCache
 
@@ -158,7 +158,7 @@ class Stock:
     @contextmanager
     def _turn(self) -> Iterator[Mirror]:
         path = self.spool.sources
-        with self._lock, our_files(path), locks.measuring(self.spool.home, self.tell, Purpose.BUILD):
+        with self._lock, our_files(path), locks.measuring(self.spool.home, self.tell, TurnPurpose.BUILD):
             yield Mirror(path, self.borrowed)
 
     def _file(self, sha256: str, place: str = _ARRIVING) -> Path:

@@ -26,7 +26,7 @@ from bisector.executor.places import Places
 from bisector.executor.spec import Key, Spec
 from bisector.executor.spool import Entry, Spool
 from bisector.host import detached
-from bisector.host.detached import Identity
+from bisector.host.detached import ProcessIdentity
 from bisector.host.files import our_files
 from bisector.host.load import host_id
 from bisector.host.locks import Held, held
@@ -270,10 +270,10 @@ class _Stream:
                 self.tell(one)
 
 
-def _signed(entry: Entry) -> Identity | None:
+def _signed(entry: Entry) -> ProcessIdentity | None:
     """The process of a job; None when it died before it had signed."""
 
-    def probe() -> tuple[Identity | None] | None:
+    def probe() -> tuple[ProcessIdentity | None] | None:
         runs, found = entry.runs, entry.runner()
         return (found,) if found is not None or not runs else None
 

@@ -15,10 +15,10 @@ from typing import Self
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.command import Answer
+from bisector.git.command import GitAnswer
 from bisector.git.ranges import Range, expected_steps
 from bisector.git.repository import Repository
-from bisector.git.worktrees import Purpose, Worktree
+from bisector.git.worktrees import Worktree, WorktreePurpose
 from bisector.host.files import scratch
 
 Told = tuple[str, Verdict]
@@ -34,7 +34,7 @@ _SUBCOMMANDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class CommitToTry:
     """A commit to try; ``candidates_left`` may be the first new one, and ``steps_left`` trials are to be expected."""
 
     commit: Commit
@@ -44,7 +44,7 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FirstNew:
     """The first new commit."""
 
     commit: Commit
@@ -74,7 +74,7 @@ class OutsidePaths:
     candidates: tuple[Commit, ...]
 
 
-Step = Try | Found | OnlySkippedLeft | MergeBaseIsNew | OutsidePaths
+Step = CommitToTry | FirstNew | OnlySkippedLeft | MergeBaseIsNew | OutsidePaths
 
 
 class Contradiction(Exception):
@@ -173,12 +173,12 @@ class Bisect:
             return OnlySkippedLeft(commits(left), commits(sha for sha in left if sha in self._skips))
         bases = self._untried_bases()
         if left == (self._new,) and not bases:
-            return Found(commits(left)[0])
+            return FirstNew(commits(left)[0])
         if not self._proposed:
             # git around 2.31 did not go on after a skip when the terms were not its own.
             raise InfraError(f"git {self._repository.git.version} proposes no commit that is still to be tried")
         steps = expected_steps(left, self._new) + len(bases)
-        return Try(commits([self._proposed])[0], len(left), steps, self._proposed in bases)
+        return CommitToTry(commits([self._proposed])[0], len(left), steps, self._proposed in bases)
 
     @property
     def bases(self) -> tuple[str, ...]:
@@ -270,7 +270,7 @@ class Bisect:
         """
         if self._worktree is not None and self._is_replayed():
             return
-        self._worktree = Worktree.add(self._repository, self._run_dir, Purpose.BISECT, self._range.old.sha)
+        self._worktree = Worktree.add(self._repository, self._run_dir, WorktreePurpose.BISECT, self._range.old.sha)
         if not self._is_replayed():
             raise InfraError(f"git {self._repository.git.version} does not hold what it was told of the bisection")
 
@@ -284,10 +284,10 @@ class Bisect:
             raise RuntimeError("start() comes first")
         return self._worktree
 
-    def _bisect(self, *words: str) -> Answer:
+    def _bisect(self, *words: str) -> GitAnswer:
         return self._home.git("bisect", *words, ok=None)
 
-    def _replay(self) -> Answer:
+    def _replay(self) -> GitAnswer:
         """``git bisect start`` and all verdicts by one command: it searches once, not after each verdict.
 
         The ends are told after the start: git 2.39 stops replaying when ``start`` with both ends asks

@@ -112,7 +112,7 @@ _PASSED_KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GitAnswer:
     """How a git command ended and what it said."""
 
     status: int
@@ -134,7 +134,7 @@ class Answer:
         return next((line for line in reversed(lines) if line.startswith(_OF_ERRORS)), lines[-1]) or "no message"
 
 
-class Door:
+class GitRunner:
     """Runs git commands; it never changes directory and takes nothing from the environment it is in."""
 
     def __init__(self, run_marker: Path | None = None) -> None:
@@ -154,7 +154,7 @@ class Door:
         umask: int = -1,
         index: Path | None = None,
         into: Path | None = None,
-    ) -> Answer:
+    ) -> GitAnswer:
         """Run ``git words`` in directory ``at``; ``where`` are options such as ``--git-dir``, -1 this process's umask.
 
         ``stdin`` is text, or a file to read; ``index`` a file in place of the index (git(1), "GIT_INDEX_FILE");
@@ -168,7 +168,7 @@ class Door:
             status, stdout, stderr = self._run([*command, *words], stdin, deadline_s, umask, fetches)
         except CommandTimeout as error:
             raise InfraError(str(DeadlineExpired(f"the end of git {words[0]}", error.seconds))) from error
-        answer = Answer(status, stdout, stderr)
+        answer = GitAnswer(status, stdout, stderr)
         if ok is not None and status not in ok:
             raise InfraError(f"git {words[0]} failed with status {status}: {answer.complaint}")
         return answer

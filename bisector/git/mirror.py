@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bisector.core.errors import UserError
-from bisector.git.command import Answer, Door, enclosing_repository
+from bisector.git.command import GitAnswer, GitRunner, enclosing_repository
 from bisector.git.repository import REFERENCES
 from bisector.host import process
 from bisector.host.files import remove_whole, write_whole
@@ -48,10 +48,10 @@ class Mirror:
 
     path: Path
     borrowed: Path | None = None
-    git: Door = field(init=False)
+    git: GitRunner = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "git", Door(self.path))
+        object.__setattr__(self, "git", GitRunner(self.path))
 
     def prepare(self) -> None:
         """Make it, where it is missing or damaged. Raises :class:`UserError` for nothing to borrow from.
@@ -146,7 +146,7 @@ class Mirror:
 
     def _ask(
         self, *words: str, ok: tuple[int, ...] | None = (0,), stdin: str | Path = "", deadline_s: float = 600.0
-    ) -> Answer:
+    ) -> GitAnswer:
         """Here and nowhere else: git would look for a repository in the directories above."""
         where = (f"--git-dir={self.path}", *_ON_DISK)
         return self.git(*words, at=self.path.parent, where=where, ok=ok, stdin=stdin, deadline_s=deadline_s)
@@ -160,7 +160,7 @@ def objects_of(path: Path) -> Path:
     found = enclosing_repository(path) if path.is_dir() else None
     if found is not None:
         where = (f"--git-dir={found[0]}",)
-        answer = Door()("rev-parse", "--git-path", "objects", at=path, where=where, ok=None)
+        answer = GitRunner()("rev-parse", "--git-path", "objects", at=path, where=where, ok=None)
         objects = path / answer.stdout.strip()
         if answer.status == 0 and objects.is_dir():
             return objects.resolve()

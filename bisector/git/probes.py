@@ -4,8 +4,8 @@ from pathlib import Path
 
 from bisector.core.errors import Finding, Grade, InfraError
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect, Try
-from bisector.git.command import Door
+from bisector.git.bisect import Bisect, CommitToTry
+from bisector.git.command import GitRunner
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.host.packages import install
@@ -20,7 +20,7 @@ def git(scratch: Path) -> Finding:
     git 2.31 did not know them there: 4cd66e7d6b42 ("bisect--helper: use BISECT_TERMS in 'bisect skip'
     command") (in v2.32). Raises :class:`bisector.core.errors.UserError` when git is not installed.
     """
-    door = Door()
+    door = GitRunner()
     try:
         works = _goes_on_after_skip(door, scratch / "git")
         trouble = "" if works else "`git bisect skip` ends the search"
@@ -36,7 +36,7 @@ def git(scratch: Path) -> Finding:
 
 def mail(directory: Path) -> Finding:
     """Whether `git send-email` is set up; the server alone is told, never a password."""
-    door = Door()
+    door = GitRunner()
     answer = door("config", "--get", "sendemail.smtpserver", at=directory, ok=None)
     door.close()
     server = answer.stdout.strip()
@@ -44,7 +44,7 @@ def mail(directory: Path) -> Finding:
     return Finding("git send-email", Grade.INFO, state)
 
 
-def _goes_on_after_skip(door: Door, directory: Path) -> bool:
+def _goes_on_after_skip(door: GitRunner, directory: Path) -> bool:
     """Bisect a tiny history as a run does, and skip the first commit that is proposed."""
     directory.mkdir()
     door("init", "--quiet", "--template=", "--", "linux", at=directory)
@@ -55,11 +55,11 @@ def _goes_on_after_skip(door: Door, directory: Path) -> bool:
         with Bisect(repository, directory / "run", wanted, _TERMS) as bisect:
             bisect.start()
             first = bisect.next()
-            if not isinstance(first, Try):
+            if not isinstance(first, CommitToTry):
                 return False
             bisect.tell(first.commit.sha, Verdict.SKIP)
             second = bisect.next()
-            return isinstance(second, Try) and second.commit != first.commit
+            return isinstance(second, CommitToTry) and second.commit != first.commit
 
 
 def _commit(number: int) -> str:

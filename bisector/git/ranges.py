@@ -129,7 +129,7 @@ def graph_of_range(repository: Repository, wanted: Range) -> tuple[RangeGraph, t
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ground:
+class SearchRange:
     """A range as a graph, and the hashes of its commits by number.
 
     ``suspects`` are the commits that touch the suspected paths. ``outside`` tells that the new end
@@ -143,7 +143,7 @@ class Ground:
     outside: bool = False
 
     @classmethod
-    def of(cls, repository: Repository, wanted: Range, suspects: Sequence[str]) -> "Ground":
+    def of(cls, repository: Repository, wanted: Range, suspects: Sequence[str]) -> "SearchRange":
         """Of a range that was checked, under the suspicion of some paths (none: of nobody)."""
         graph, shas = graph_of_range(repository, wanted)
         numbers = {sha: number for number, sha in enumerate(shas)}

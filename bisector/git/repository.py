@@ -17,7 +17,7 @@ from typing import Self
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
-from bisector.git.command import Answer, Door, enclosing_repository
+from bisector.git.command import GitAnswer, GitRunner, enclosing_repository
 
 # Below here are all references of bisector. Not refs/bisector: each `git bisect start` and `reset` removes all that
 # begin with refs/bisect, whatever follows (bisect_clean_state() in git's bisect.c; tried with 2.39).
@@ -41,7 +41,7 @@ class Repository:
     opened by.
     """
 
-    def __init__(self, door: Door, top: Path, common_dir: Path, shallow: bool, prefix: str = "") -> None:
+    def __init__(self, door: GitRunner, top: Path, common_dir: Path, shallow: bool, prefix: str = "") -> None:
         self.git = door
         self.top = top
         self.common_dir = common_dir
@@ -67,7 +67,7 @@ class Repository:
             raise UserError(f"{path} cannot be looked at: {error.strerror}", _WHERE) from error
         if not is_there:
             raise UserError(f"{path} is not a directory", _WHERE)
-        door = Door(run_marker)
+        door = GitRunner(run_marker)
         always = ("--absolute-git-dir", "--git-common-dir", "--is-shallow-repository", "--show-prefix")
         # The last word fails where there is no checkout, after the others were answered.
         answer = door("rev-parse", *always, "--show-toplevel", at=path, ok=None)
@@ -88,7 +88,7 @@ class Repository:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def ask(self, *words: str, ok: tuple[int, ...] | None = (0,), stdin: str = "") -> Answer:
+    def ask(self, *words: str, ok: tuple[int, ...] | None = (0,), stdin: str = "") -> GitAnswer:
         """A git command that reads, in the repository."""
         try:
             return self.git(*words, at=self.top, ok=ok, stdin=stdin)
@@ -238,7 +238,7 @@ def _read(line: str) -> _Known:
     return _Known(Commit(sha, tree, subject, committed_at), tuple(parents.split()))
 
 
-def _refusal(door: Door, path: Path, answer: Answer) -> UserError | InfraError:
+def _refusal(door: GitRunner, path: Path, answer: GitAnswer) -> UserError | InfraError:
     """Why git does not answer in ``path``: nothing there, an owner it does not trust, or damage."""
     found = enclosing_repository(path)
     if found is None:

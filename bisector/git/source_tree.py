@@ -14,10 +14,10 @@ from typing import Self
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
-from bisector.git.command import Answer
+from bisector.git.command import GitAnswer
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
-from bisector.git.worktrees import Purpose, Worktree, remove_leftovers
+from bisector.git.worktrees import Worktree, WorktreePurpose, remove_leftovers
 from bisector.host import build_user
 
 _ROOM_BYTES = 64 << 20
@@ -67,7 +67,7 @@ class SourceTree:
     @property
     def path(self) -> Path:
         """Where the sources are."""
-        return Purpose.SOURCE.path(self._run_dir)
+        return WorktreePurpose.SOURCE.path(self._run_dir)
 
     def checkout(self, commit: Commit, deadline_s: float = 1800.0) -> Path:
         """Make the tree exactly that of ``commit``, without any other file; its path.
@@ -84,13 +84,13 @@ class SourceTree:
                 return left.path
             if not self._may_be_damaged(left):
                 raise self._failure(commit, answer)
-        added = Worktree.add(self._repository, self._run_dir, Purpose.SOURCE, commit.sha)
+        added = Worktree.add(self._repository, self._run_dir, WorktreePurpose.SOURCE, commit.sha)
         answer = self._check_out(added, commit, deadline_s)
         if answer.status != 0:
             raise self._failure(commit, answer)
         return added.path
 
-    def _check_out(self, worktree: Worktree, commit: Commit, deadline_s: float) -> Answer:
+    def _check_out(self, worktree: Worktree, commit: Commit, deadline_s: float) -> GitAnswer:
         words = ("checkout", "--quiet", "--force", "--detach", commit.sha, "--")
         settings = worktree.git(*_SETTINGS, ok=None)
         if settings.status not in (0, 1):  # a damaged worktree answers nothing
@@ -115,16 +115,16 @@ class SourceTree:
 
     def remove(self) -> None:
         """Remove the sources and their registration."""
-        remove_leftovers(self._repository, self._run_dir, Purpose.SOURCE)
+        remove_leftovers(self._repository, self._run_dir, WorktreePurpose.SOURCE)
 
     def _existing(self) -> Worktree | None:
-        return Worktree.existing(self._repository, self._run_dir, Purpose.SOURCE)
+        return Worktree.existing(self._repository, self._run_dir, WorktreePurpose.SOURCE)
 
     def _is_full(self) -> bool:
         place = next(place for place in (self.path, *self.path.parents) if place.exists())
         return shutil.disk_usage(place).free < _ROOM_BYTES
 
-    def _failure(self, commit: Commit, answer: Answer) -> InfraError:
+    def _failure(self, commit: Commit, answer: GitAnswer) -> InfraError:
         if self._is_full():
             return InfraError(f"no room for the sources of {commit.short} in {self.path}")
         if self._repository.partial:

@@ -119,7 +119,7 @@ _LAST_S = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedCommit:
     """An end without a commit, or with it, as a commit of its own."""
 
     commit: Commit
@@ -134,7 +134,7 @@ class CannotBeHad:
 
 def changed_end(
     repository: Repository, kind: Kind, commit: Commit, end: Commit, *, first_parent: bool = False
-) -> Changed | CannotBeHad:
+) -> ChangedCommit | CannotBeHad:
     """``end`` with ``commit`` taken out (REVERTED) or added (PICKED).
 
     With ``first_parent`` a merge stands for all that it brought. Raises :class:`InfraError` when git fails
@@ -153,7 +153,7 @@ def changed_end(
     if tree == end.tree:
         what = "has nothing of it any more" if kind is Kind.REVERTED else "has all of it already"
         return CannotBeHad(f"{end.short} {what}")
-    return Changed(_made(repository, kind, commit, end, tree))
+    return ChangedCommit(_made(repository, kind, commit, end, tree))
 
 
 def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str | CannotBeHad:

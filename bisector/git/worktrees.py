@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from bisector.core.errors import InfraError
-from bisector.git.command import DEADLINE_S, Answer
+from bisector.git.command import DEADLINE_S, GitAnswer
 from bisector.git.repository import REFERENCES, Repository
 from bisector.host import build_user
 from bisector.host.files import discard, remove_whole
@@ -31,7 +31,7 @@ from bisector.host.files import discard, remove_whole
 _NAMESPACE = f"{REFERENCES}/runs"
 
 
-class Purpose(StrEnum):
+class WorktreePurpose(StrEnum):
     """What a worktree is for; part of its name."""
 
     BISECT = "bisect"
@@ -51,7 +51,7 @@ class Worktree:
     admin: Path
 
     @classmethod
-    def add(cls, repository: Repository, run_dir: Path, purpose: Purpose, at: str) -> Self:
+    def add(cls, repository: Repository, run_dir: Path, purpose: WorktreePurpose, at: str) -> Self:
         """Register an empty worktree with a detached HEAD; what was left of an earlier one goes."""
         remove_leftovers(repository, run_dir, purpose)
         path, staging = purpose.path(run_dir), _staging(run_dir, purpose)
@@ -65,7 +65,7 @@ class Worktree:
         return added
 
     @classmethod
-    def existing(cls, repository: Repository, run_dir: Path, purpose: Purpose) -> Self | None:
+    def existing(cls, repository: Repository, run_dir: Path, purpose: WorktreePurpose) -> Self | None:
         """The whole worktree that an earlier process of this run left, if there is one."""
         path = purpose.path(run_dir)
         for admin in _registered(repository):
@@ -80,7 +80,7 @@ class Worktree:
         ok: tuple[int, ...] | None = (0,),
         deadline_s: float = DEADLINE_S,
         umask: int = -1,
-    ) -> Answer:
+    ) -> GitAnswer:
         """A git command in this worktree; ``options`` are those of git itself."""
         where = (f"--git-dir={self.admin}", f"--work-tree={self.path}", *options)
         return self.repository.git(*words, at=self.path, where=where, ok=ok, deadline_s=deadline_s, umask=umask)
@@ -95,13 +95,13 @@ class Worktree:
         _remove(self.repository, self.path, self.admin)
 
 
-def remove_leftovers(repository: Repository, run_dir: Path, *purposes: Purpose) -> tuple[Path, ...]:
+def remove_leftovers(repository: Repository, run_dir: Path, *purposes: WorktreePurpose) -> tuple[Path, ...]:
     """Remove this run's worktrees (all, or of the purposes given); the paths that were removed.
 
     Not ``git worktree prune``: that would also forget a worktree of the user's on a disk that is not mounted.
     """
     removed = []
-    for purpose in purposes or tuple(Purpose):
+    for purpose in purposes or tuple(WorktreePurpose):
         path, staging = purpose.path(run_dir), _staging(run_dir, purpose)
         admins = [admin for admin in _registered(repository) if _is_of(admin, path, staging)]
         for admin in admins:
@@ -146,7 +146,7 @@ def _change(repository: Repository, run_dir: Path, commands: Sequence[str]) -> N
         raise
 
 
-def _staging(run_dir: Path, purpose: Purpose) -> Path:
+def _staging(run_dir: Path, purpose: WorktreePurpose) -> Path:
     """Where git is told to make it: the name, which git registers it by and keeps, tells runs apart."""
     return run_dir.resolve() / "worktrees" / f"bisector-{purpose}-{_digest(run_dir)}"
 

@@ -39,7 +39,7 @@ def machine_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """One process, for good: ``started`` is in clock ticks since the boot."""
 
     pid: int
@@ -121,7 +121,7 @@ def ended_within(pidfd: int, seconds: float) -> bool:
     return True
 
 
-def end_group(leader: Identity, grace_s: float) -> bool:
+def end_group(leader: ProcessIdentity, grace_s: float) -> bool:
     """SIGTERM to a leader and its group, ``grace_s``, then SIGKILL; False when the leader was gone.
 
     Nobody of the group is left when this returns; raises :class:`InfraError` for one that does not go.

@@ -108,7 +108,7 @@ class CpuTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _LoadReading:
     wall_s: float
     cpu: CpuTimes
     pressure_s: float | None
@@ -153,10 +153,10 @@ class ContentionMeter:
             return seen
         return replace(seen, mib_s_before=self._mib_s_before, mib_s_after=core_mib_s())
 
-    def _read(self) -> _Reading:
+    def _read(self) -> _LoadReading:
         times = os.times()
         own_s = times.user + times.system + times.children_user + times.children_system
-        return _Reading(
+        return _LoadReading(
             time.monotonic(),
             parse_cpu_times((self._proc / "stat").read_text(encoding="ascii")),
             _cpu_pressure_s(self._proc),

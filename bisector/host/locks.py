@@ -111,7 +111,7 @@ def _written_holder(file: TextIO) -> Holder:
     return Holder(0, "")
 
 
-class Purpose(StrEnum):
+class TurnPurpose(StrEnum):
     """What a turn is for; UNKNOWN where its holder has not written it."""
 
     BUILD = "build"
@@ -129,14 +129,16 @@ class Measurer:
     pid: int = 0
     run_dir: str = ""
     since: str = ""
-    purpose: Purpose = Purpose.UNKNOWN
+    purpose: TurnPurpose = TurnPurpose.UNKNOWN
 
     def __str__(self) -> str:
         return f"run {self.run_dir}, process {self.pid}" if self.pid else "another process"
 
 
 @contextmanager
-def measuring(run_dir: Path, tell: Callable[[str], None], purpose: Purpose = Purpose.MEASUREMENT) -> Iterator[None]:
+def measuring(
+    run_dir: Path, tell: Callable[[str], None], purpose: TurnPurpose = TurnPurpose.MEASUREMENT
+) -> Iterator[None]:
     """Be the only one on this host that builds or measures; wait until that is so, and tell each hour for whom.
 
     The lock is on two files: one in the user's cache, and :data:`SHARED_TURN`, where this user may write it. Ctrl-C
@@ -243,7 +245,7 @@ def _shared_file() -> int | None:
     return None
 
 
-def _sign(file: int, run_dir: Path, purpose: Purpose) -> None:
+def _sign(file: int, run_dir: Path, purpose: TurnPurpose) -> None:
     """Write who holds it, where that is allowed; a second name of the file may be anything's, and is left alone."""
     if os.fstat(file).st_nlink != 1:
         return
@@ -279,9 +281,9 @@ def _lives(pid: int) -> bool:
     return pid > 0
 
 
-def _purpose(written: object) -> Purpose:
+def _purpose(written: object) -> TurnPurpose:
     """Another version of bisector may have written none."""
-    return next((one for one in Purpose if one == written), Purpose.UNKNOWN)
+    return next((one for one in TurnPurpose if one == written), TurnPurpose.UNKNOWN)
 
 
 @contextmanager

@@ -60,7 +60,7 @@ class Child(Protocol[Text]):
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedCommand:
     """A command that ended by itself."""
 
     argv: tuple[str, ...]
@@ -83,7 +83,7 @@ class CommandMissing(Exception):
 class CommandFailed(Exception):
     """A checked command ended with a non-zero status; the caller says who is to blame."""
 
-    def __init__(self, finished: Finished) -> None:
+    def __init__(self, finished: FinishedCommand) -> None:
         super().__init__(finished)
         self.finished = finished
 
@@ -138,7 +138,7 @@ def run(
     check: bool = True,
     run_marker: Path | None = None,
     within: Sequence[str] = (),
-) -> Finished:
+) -> FinishedCommand:
     """Run a command to its end.
 
     With ``log`` standard output and error go to that file (appended), else both are returned. ``within`` is a
@@ -170,7 +170,7 @@ def run(
                 raise
             raise CommandMissing(started[0]) from error
         stdout, stderr = to_its_end(child, words, deadline_s, stdin)
-    finished = Finished(words, child.returncode, stdout or "", stderr or "")
+    finished = FinishedCommand(words, child.returncode, stdout or "", stderr or "")
     if check and finished.exit_status != 0:
         raise CommandFailed(finished)
     return finished
@@ -184,7 +184,7 @@ def run_bounded(
     stdin: str = "",
     env: Mapping[str, str] | None = None,
     stopped: Callable[[], bool] = lambda: False,
-) -> Finished:
+) -> FinishedCommand:
     """Run a command whose output is not trusted to end.
 
     Raises :class:`CommandMissing`, :class:`CommandTimeout`, :class:`bisector.host.process.TooMuchOutput`, and
@@ -216,7 +216,7 @@ def run_bounded(
             child.wait(_GONE_S)
             for pipe in pipes:
                 pipe.close()
-    return Finished(words, child.returncode, stdout, stderr)
+    return FinishedCommand(words, child.returncode, stdout, stderr)
 
 
 def run_here(command: Sequence[str], variables: Mapping[str, str]) -> CommandResult | None:

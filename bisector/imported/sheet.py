@@ -40,7 +40,7 @@ _OF_A_TRIAL = ("commit", "commit_date", "kernel", "verdict")
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedFigure:
     """A figure that the index says to be in a file; None what it does not say."""
 
     where: str
@@ -56,11 +56,11 @@ class File:
     path: Path
     run: str
     where: str
-    expected: tuple[Expected, ...] = ()
+    expected: tuple[ExpectedFigure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ImportEntry:
     """A trial as its index tells it; ``where`` is its first row. Empty is what is not told."""
 
     where: str
@@ -93,7 +93,9 @@ class UnknownWord(UserError):
     """A verdict is none of the words for the two sides."""
 
 
-def entries(index: Path, terms: Terms, *, verdicts: Path | None = None, only: str | None = None) -> tuple[Entry, ...]:
+def entries(
+    index: Path, terms: Terms, *, verdicts: Path | None = None, only: str | None = None
+) -> tuple[ImportEntry, ...]:
     """The trials of an index in the order of their numbers, or of its lines.
 
     ``verdicts`` is a table with a verdict for each trial, by number, commit or kernel; ``only`` takes one set.
@@ -112,7 +114,9 @@ def entries(index: Path, terms: Terms, *, verdicts: Path | None = None, only: st
     return tuple(sorted(found, key=lambda entry: (sets.index(entry.name), int(entry.order or 0))))
 
 
-def entry(files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: str, verdict_: Verdict | None) -> Entry:
+def entry(
+    files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: str, verdict_: Verdict | None
+) -> ImportEntry:
     """One trial, of files named one by one; raises :class:`UserError`.
 
     An IOPS log is of the run of the output before it. Without names, several runs are called like their files, and so
@@ -132,7 +136,7 @@ def entry(files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: st
     named: list[File] = []
     for path in files:
         named.append(File(path, named[-1].run if is_log(path) else next(names), str(path)))
-    return Entry(str(files[0]), commit, "", kernel, verdict_, tuple(named))
+    return ImportEntry(str(files[0]), commit, "", kernel, verdict_, tuple(named))
 
 
 def is_log(path: Path) -> bool:
@@ -187,7 +191,7 @@ def _key(row: _Row) -> tuple[str, ...]:
     return (row["set"], own, row[own])
 
 
-def _entry(rows: Sequence[_Row], directory: Path, terms: Terms) -> Entry:
+def _entry(rows: Sequence[_Row], directory: Path, terms: Terms) -> ImportEntry:
     first = rows[0]
     for row in rows:
         for name in _OF_A_TRIAL:
@@ -197,7 +201,7 @@ def _entry(rows: Sequence[_Row], directory: Path, terms: Terms) -> Entry:
     outputs = {file.run for file in files if not is_log(file.path)}
     unnamed = len(outputs) == 1 and outputs.isdisjoint(DISKS) and not any(row["run"] for row in rows)
     called = first["kernel"] or (outputs.pop() if len(outputs) == 1 and not first["commit"] else "")
-    return Entry(
+    return ImportEntry(
         where=first.where,
         commit=first["commit"],
         commit_date=_date(first),
@@ -244,13 +248,13 @@ def _below(directory: Path, name: str, where: str) -> Path:
     return path
 
 
-def _expected(row: _Row) -> Expected:
+def _expected(row: _Row) -> ExpectedFigure:
     try:
         iops = float(row["iops"]) if row["iops"] else None
         runtime_ms = int(row["runtime_ms"]) if row["runtime_ms"] else None
     except ValueError as error:
         raise UserError(f"{row.where}: iops or runtime_ms is not a number: {error}") from error
-    return Expected(row.where, row["direction"], iops, runtime_ms)
+    return ExpectedFigure(row.where, row["direction"], iops, runtime_ms)
 
 
 def _date(row: _Row) -> str:
@@ -281,7 +285,7 @@ def verdict(word: str, terms: Terms, where: str) -> Verdict | None:
     return known.get(word)
 
 
-def _with_verdicts(found: Iterable[Entry], path: Path, terms: Terms) -> list[Entry]:
+def _with_verdicts(found: Iterable[ImportEntry], path: Path, terms: Terms) -> list[ImportEntry]:
     """The trials with the verdicts of another table, each of which has to be of one of them."""
     told = {_key(row)[1:]: row for row in _verdict_rows(path)}
     used = set()

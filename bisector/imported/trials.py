@@ -14,7 +14,7 @@ from bisector.core.trial import Origin, Stage, Timings, Trial
 from bisector.core.verdict import Verdict
 from bisector.git.repository import Repository
 from bisector.host.files import bounded_content, text_of
-from bisector.imported.sheet import Entry, Expected, File, is_log
+from bisector.imported.sheet import ExpectedFigure, File, ImportEntry, is_log
 from bisector.storage.disks import DISKS
 from bisector.store.run_files import collect, file_name, trial_directory
 from bisector.workload.fio import text
@@ -41,7 +41,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ImportedTrial:
     """A trial with the files that it was read from, by the names that they get beside the record."""
 
     trial: Trial
@@ -49,7 +49,7 @@ class Found:
     where: str
 
 
-def find(entries: Sequence[Entry], repository: Repository | None) -> tuple[Found, ...]:
+def find(entries: Sequence[ImportEntry], repository: Repository | None) -> tuple[ImportedTrial, ...]:
     """Read every file and make the trials; commits are those of ``repository``, else as they are called.
 
     Raises :class:`UserError` with the file and line of what cannot be used.
@@ -60,13 +60,13 @@ def find(entries: Sequence[Entry], repository: Repository | None) -> tuple[Found
     return found
 
 
-def _commits(entries: Sequence[Entry], repository: Repository | None) -> tuple[Commit, ...]:
+def _commits(entries: Sequence[ImportEntry], repository: Repository | None) -> tuple[Commit, ...]:
     """Kernels whose commits are not told are told apart by their names, so that no two of them are one."""
     nameless = iter(told_apart([entry.label for entry in entries if not entry.commit]))
     return tuple(_commit(entry, entry.commit or next(nameless), repository) for entry in entries)
 
 
-def _commit(entry: Entry, name: str, repository: Repository | None) -> Commit:
+def _commit(entry: ImportEntry, name: str, repository: Repository | None) -> Commit:
     if repository is None or not entry.commit:
         return Commit(name, "", entry.kernel or name, entry.commit_date)
     try:
@@ -75,7 +75,7 @@ def _commit(entry: Entry, name: str, repository: Repository | None) -> Commit:
         raise UserError(f"{entry.where}: {error}", error.hint) from error
 
 
-def _told(entry: Entry, commit: Commit) -> Iterator[Found]:
+def _told(entry: ImportEntry, commit: Commit) -> Iterator[ImportedTrial]:
     """The trial of an entry, if it has runs of one, and its baselines."""
     of_trial = tuple(file for file in entry.files if file.run not in DISKS)
     if of_trial:
@@ -87,7 +87,7 @@ def _told(entry: Entry, commit: Commit) -> Iterator[Found]:
             yield _trial(replace(entry, files=files, verdict=None), Cell(Subject(commit), Setup(name)))
 
 
-def _trial(entry: Entry, cell: Cell) -> Found:
+def _trial(entry: ImportEntry, cell: Cell) -> ImportedTrial:
     runs: list[Run] = []
     files: dict[str, Read] = {}
     tools: dict[str, None] = {}
@@ -115,7 +115,7 @@ def _trial(entry: Entry, cell: Cell) -> Found:
         artifacts=(),
         origin=Origin(" and ".join(filter(None, tools)), entry.kernel, entry.verdict),
     )
-    return Found(trial, files, entry.where)
+    return ImportedTrial(trial, files, entry.where)
 
 
 def _read(file: File) -> Read:
@@ -208,7 +208,7 @@ def _check_expected(file: File, jobs: Sequence[JobFigures]) -> None:
                 raise UserError(f"{expected.where}: {name} is {said}, and {known} in {file.path}")
 
 
-def _pairs(expected: Expected, job: JobFigures) -> Iterator[tuple[str, object, object]]:
+def _pairs(expected: ExpectedFigure, job: JobFigures) -> Iterator[tuple[str, object, object]]:
     yield "direction", expected.direction or job.direction, job.direction
     iops = job.iops_mean if expected.iops is None else expected.iops
     # An index may have rounded, or have the figure of fio's JSON.
@@ -216,14 +216,14 @@ def _pairs(expected: Expected, job: JobFigures) -> Iterator[tuple[str, object, o
     yield "runtime_ms", job.runtime_ms if expected.runtime_ms is None else expected.runtime_ms, job.runtime_ms
 
 
-def _check_judged(entry: Entry, run: Run) -> None:
+def _check_judged(entry: ImportEntry, run: Run) -> None:
     """A job that stood still must not pass for a slow one."""
     for job in run.jobs:
         if job.direction == "read" and not job.iops_mean > 0:
             raise UserError(f"{entry.where}: job {job.name} of the {run.name} run has no IOPS: that is no measurement")
 
 
-def _check_files(found: Iterable[Found]) -> None:
+def _check_files(found: Iterable[ImportedTrial]) -> None:
     seen: dict[str, Path] = {}
     for one in found:
         for read in one.files.values():
@@ -246,7 +246,7 @@ def check_verdicts(trials: Iterable[tuple[str, Trial]]) -> None:
             )
 
 
-def unknown(found: Iterable[Found], known: Mapping[str, str]) -> tuple[Found, ...]:
+def unknown(found: Iterable[ImportedTrial], known: Mapping[str, str]) -> tuple[ImportedTrial, ...]:
     """Those trials whose files are not on record yet; ``known`` has the SHA-256 of files and what they are of.
 
     Raises :class:`UserError` for one that is there in part.
@@ -265,7 +265,7 @@ def unknown(found: Iterable[Found], known: Mapping[str, str]) -> tuple[Found, ..
     return tuple(new)
 
 
-def keep(found: Found, n: int, run_dir: Path) -> Trial:
+def keep(found: ImportedTrial, n: int, run_dir: Path) -> Trial:
     """The trial with copies of its files as artifacts; they are on the disk when this returns."""
     directory = trial_directory(run_dir, n, found.trial.commit)
     for name, read in found.files.items():

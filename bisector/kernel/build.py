@@ -52,7 +52,7 @@ _PINNED_VARIABLES = {
 }
 
 
-class Trees(Protocol):
+class TreeChanges(Protocol):
     """What the builder has to know of git's trees, by their ids."""
 
     def changes(self, old: str, new: str) -> Sequence[Change] | None:
@@ -146,7 +146,7 @@ class KernelBuilder:
         """The git tree ids of which a kernel is kept."""
         return frozenset(key.removeprefix(self._family) for key in self._cache.kernels(self._family))
 
-    def find_alike(self, tree: str, trees: Trees) -> Kernel | None:
+    def find_alike(self, tree: str, trees: TreeChanges) -> Kernel | None:
         """The kept kernel that would come of a git tree id, too, because nothing that its build read differs."""
         kept = [key.removeprefix(self._family) for key in self._cache.keys(self._family)]
         near = trees.alike_at(tree, kept[:_MOST_ASKED], sources.ALIKE_AT)
@@ -195,7 +195,7 @@ class KernelBuilder:
             shutil.copyfile(failure.log, logs / BUILD_LOG)
             raise KernelFault(*astuple(failure.fault))
 
-    def build(self, tree: str, places: BuildPlaces, trees: Trees | None = None) -> Kernel:
+    def build(self, tree: str, places: BuildPlaces, trees: TreeChanges | None = None) -> Kernel:
         """Build what is checked out in ``places.source`` and keep it as the kernel of ``tree``.
 
         With ``trees`` the build directory is configured again only where what configures it has changed.
@@ -284,7 +284,7 @@ class KernelBuilder:
         missed = {line.partition("=")[0] for line in kconfig.unmet(self._asked, obtained)}
         return frozenset(missed - kconfig.symbols(source) if missed else ())
 
-    def _made(self, tree: str, make: Make, trees: Trees | None) -> Product:
+    def _made(self, tree: str, make: Make, trees: TreeChanges | None) -> Product:
         """What :meth:`_made_once` answers; a failure that may be the host's is seen twice before it is raised.
 
         The second time everything is compiled again, so that neither bad memory nor a damaged object, here or in
@@ -302,7 +302,7 @@ class KernelBuilder:
         environment = make.environment and self._ccache(make.places, anew=True)
         return self._made_once(replace(make, deadline=self._deadline(), environment=environment))
 
-    def _made_once(self, make: Make, tree: str = "", trees: Trees | None = None) -> Product:
+    def _made_once(self, make: Make, tree: str = "", trees: TreeChanges | None = None) -> Product:
         with builddir.building(make.places), blamed_on_make(make.places.build):
             if trees is not None and self._is_configured(make.places, tree, trees):
                 obtained = _configured(make.places)
@@ -351,7 +351,7 @@ class KernelBuilder:
     def _deadline(self, what: str = "kernel build") -> Deadline:
         return Deadline(what, self._settings.build_deadline_s)
 
-    def _is_configured(self, places: BuildPlaces, tree: str, trees: Trees) -> bool:
+    def _is_configured(self, places: BuildPlaces, tree: str, trees: TreeChanges) -> bool:
         """Whether make would write the ``.config`` that is there: nothing that it is made of has changed since.
 
         Asking takes hundredths of a second, and the makes 4 of the 12 s of a build that compiles one file of v6.1.

@@ -16,7 +16,7 @@ from bisector.host.build_user import build_user
 from bisector.host.packages import install
 from bisector.kernel import toolchain
 from bisector.kernel.quirk_table import QUIRKS
-from bisector.kernel.quirks import Evidence, unchanged_since
+from bisector.kernel.quirks import QuirkEvidence, unchanged_since
 from bisector.kernel.toolchain import sandboxed_ccache
 
 _DEADLINE_S = 10.0
@@ -136,7 +136,7 @@ def old_kernels(commands: Sequence[str]) -> Finding:
     # Host programs are compiled by the default one, whatever compiles the kernel.
     found = [toolchain.version(command) for command in ("gcc", *(one.command for one in _compilers(commands)))]
     newest = max(version for family, version in found if family == "gcc")
-    tried = sum(quirk.evidence is Evidence.TRIED for quirk in QUIRKS)
+    tried = sum(quirk.evidence is QuirkEvidence.TRIED for quirk in QUIRKS)
     what = (
         f"gcc {newest[0]} builds kernels from {unchanged_since(newest[0], QUIRKS)} on as they are; older"
         f" ones need some of {len(QUIRKS)} known quirks, {tried} of them tried and the others from the literature"

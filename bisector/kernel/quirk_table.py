@@ -9,7 +9,7 @@ kernel/timeconst.pl, went in v3.9. Newer warnings need none either: the kernel's
 without -Werror (CONFIG_WERROR stays off), and host programs with it have a row for each trouble.
 """
 
-from bisector.kernel.quirks import Cure, Edit, Evidence, Quirk, Sign
+from bisector.kernel.quirks import Cure, Edit, Quirk, QuirkEvidence, Sign
 
 _COMPILER = (
     Quirk(
@@ -18,7 +18,7 @@ _COMPILER = (
         variables=(("KAFLAGS", "-fno-PIE"), ("KCFLAGS", "-fno-PIE")),
         cure=Cure("8ae94224c9d7", "kbuild: add -fno-PIE", "v4.9"),
         symptom="gcc with --enable-default-pie (Debian's since 6): code model kernel does not support PIC mode",
-        evidence=Evidence.LITERATURE,
+        evidence=QuirkEvidence.LITERATURE,
         gcc=6,
     ),
     Quirk(
@@ -38,7 +38,7 @@ _COMPILER = (
             "gcc 7: undefined reference to `____ilog2_NaN'; with objtool: ignoring attribute 'noreturn' because it"
             " conflicts with attribute 'const' [-Werror=attributes]"
         ),
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
         gcc=7,
     ),
     Quirk(
@@ -56,7 +56,7 @@ _COMPILER = (
         symptom=(
             "gcc 10 with CONFIG_STACKPROTECTOR: panic, stack-protector: Kernel stack is corrupted in: start_secondary"
         ),
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
         gcc=10,
     ),
     # Which function ends in a jump is the compiler's choice: gcc 12's v4.19 boots without this one.
@@ -72,7 +72,7 @@ _COMPILER = (
         ),
         cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
         symptom="the same in start_kernel",
-        evidence=Evidence.LITERATURE,
+        evidence=QuirkEvidence.LITERATURE,
         gcc=10,
     ),
     Quirk(
@@ -87,7 +87,7 @@ _COMPILER = (
         ),
         cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
         symptom="the same in start_kernel, since v4.20",
-        evidence=Evidence.LITERATURE,
+        evidence=QuirkEvidence.LITERATURE,
         gcc=10,
     ),
     Quirk(
@@ -96,7 +96,7 @@ _COMPILER = (
         edits=(Edit("arch/x86/boot/compressed/pagetable.c", "\nunsigned long __force_order;\n", "\n"),),
         cure=Cure("df6d4f9db79c", "x86/boot/compressed: Don't declare __force_order in kaslr_64.c", "v5.6"),
         symptom="gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'",
-        evidence=Evidence.LITERATURE,
+        evidence=QuirkEvidence.LITERATURE,
         gcc=10,
     ),
     Quirk(
@@ -105,7 +105,7 @@ _COMPILER = (
         edits=(Edit("arch/x86/boot/compressed/kaslr_64.c", "\nunsigned long __force_order;\n", "\n"),),
         cure=Cure("df6d4f9db79c", "x86/boot/compressed: Don't declare __force_order in kaslr_64.c", "v5.6"),
         symptom="gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'",
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
         gcc=10,
     ),
     Quirk(
@@ -120,7 +120,7 @@ _COMPILER = (
         ),
         cure=Cure("29be86d7f9cb", "kbuild: add -fcf-protection=none when using retpoline flags", "v5.3"),
         symptom="gcc 9 with -fcf-protection by default (Ubuntu's): not compatible with -mindirect-branch",
-        evidence=Evidence.LITERATURE,
+        evidence=QuirkEvidence.LITERATURE,
         gcc=9,
     ),
     Quirk(
@@ -143,7 +143,7 @@ _COMPILER = (
             "gcc 15, whose default is C23: cannot use keyword 'false' as enumeration constant, in arch/x86/boot"
             " (tried with gcc 14 -std=gnu23)"
         ),
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
         gcc=15,
     ),
 )
@@ -158,7 +158,7 @@ _BINUTILS = (
             "binutils 2.31 made 4 KiB the default maximum page size of x86_64: the load segments are no longer"
             " 2 MiB-aligned and the kernel dies in early boot, before it can print"
         ),
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="plt32",
@@ -176,7 +176,7 @@ _BINUTILS = (
             "binutils 2.31: Unsupported relocation type: R_X86_64_PLT32 (4) with CONFIG_RANDOMIZE_BASE,"
             " and no module can be loaded"
         ),
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="objtool-no-symbols",
@@ -184,7 +184,7 @@ _BINUTILS = (
         edits=(Edit("tools/objtool/elf.c", 'WARN("missing symbol table");\n\t\treturn -1;', "return 0;"),),
         cure=Cure("1d489151e9f9", "objtool: Don't fail on missing symbol table", "v5.11"),
         symptom="binutils 2.36 leaves out unused section symbols: thunk_64.o: warning: objtool: missing symbol table",
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
     ),
 )
 
@@ -201,7 +201,7 @@ _MAKE = (
         ),
         cure=Cure("9564a8cf422d", "Kbuild: fix # escaping in .cmd files for future Make", "v4.17"),
         symptom="make 4.3: each command with a # in it counts as changed, so that every build compiles all",
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="boot-link-flip",
@@ -220,7 +220,7 @@ _MAKE = (
             "any make: two commands of one target take turns, arch/x86/boot/compressed/vmlinux is linked at every"
             " other build, and its .cmd file never tells the same as the last time"
         ),
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="make-number-sign-tools",
@@ -236,7 +236,7 @@ _MAKE = (
         ),
         cure=Cure("9feeb638cde0", "tools build: fix # escaping in .cmd files for future Make", "v4.18"),
         symptom="make 4.3 with objtool: .fixdep.o.cmd:1: *** missing separator.  Stop.",
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="objtool-libelf-probe",
@@ -244,7 +244,7 @@ _MAKE = (
         edits=(Edit("tools/objtool/Makefile", r"echo '\#include <libelf.h>'", r"printf '\043include <libelf.h>\n'"),),
         cure=Cure("9564a8cf422d", "Kbuild: fix # escaping in .cmd files for future Make", "v4.17"),
         symptom="make 4.3: orc_dump.c: error: 'elf_getshnum' is deprecated [-Werror=deprecated-declarations]",
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
     ),
 )
 
@@ -255,7 +255,7 @@ _HOST_PROGRAMS = (
         edits=(Edit("scripts/dtc/dtc-lexer.l", "\nYYLTYPE yylloc;\n", "\nextern YYLTYPE yylloc;\n"),),
         cure=Cure("e33a814e772c", "scripts/dtc: Remove redundant YYLOC global declaration", "v5.6"),
         symptom="gcc 10 as the host's compiler, with CONFIG_OF: multiple definition of `yylloc'",
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
         gcc=10,
     ),
     Quirk(
@@ -264,7 +264,7 @@ _HOST_PROGRAMS = (
         edits=(Edit("scripts/dtc/dtc-lexer.lex.c_shipped", "\nYYLTYPE yylloc;\n", "\nextern YYLTYPE yylloc;\n"),),
         cure=Cure("e33a814e772c", "scripts/dtc: Remove redundant YYLOC global declaration", "v5.6"),
         symptom="the same in trees that carry what flex made (up to v4.16)",
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
         gcc=10,
     ),
     Quirk(
@@ -276,7 +276,7 @@ _HOST_PROGRAMS = (
         ),
         cure=Cure("dfbd199a7cfe", "selinux: use kernel linux/socket.h for genheaders and mdp", "v5.2"),
         symptom="a newer glibc, with CONFIG_SECURITY_SELINUX: New address family defined, please update secclass_map",
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="libsubcmd-select",
@@ -291,7 +291,7 @@ _HOST_PROGRAMS = (
         ),
         cure=Cure("ad343a98e74e", "tools/lib/subcmd/pager.c: do not alias select() params", "v4.16"),
         symptom="gcc 8 with objtool: pager.c: error: passing argument 2 to restrict-qualified parameter",
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
         gcc=8,
     ),
     Quirk(
@@ -307,7 +307,7 @@ _HOST_PROGRAMS = (
         ),
         cure=Cure("6c4798d3f08b", "tools lib: Fix builds when glibc contains strlcpy()", "v5.6"),
         symptom="glibc 2.38 with objtool: error: redundant redeclaration of 'strlcpy' [-Werror=redundant-decls]",
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="libsubcmd-realloc",
@@ -323,7 +323,7 @@ _HOST_PROGRAMS = (
         ),
         cure=Cure("52a9dab6d892", "libsubcmd: Fix use-after-free for realloc(..., 0)", "v5.17"),
         symptom="gcc 12 with objtool: pointer may be used after 'realloc' [-Werror=use-after-free]",
-        evidence=Evidence.TRIED,
+        evidence=QuirkEvidence.TRIED,
         gcc=12,
     ),
 )

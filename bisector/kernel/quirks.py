@@ -29,7 +29,7 @@ _STAMPS = "edits.json"
 _Stamps = dict[str, tuple[str, int]]
 
 
-class Evidence(StrEnum):
+class QuirkEvidence(StrEnum):
     """Where a quirk's row comes from."""
 
     TRIED = "tried"
@@ -93,7 +93,7 @@ class Quirk:
     signs: tuple[Sign, ...]
     cure: Cure
     symptom: str
-    evidence: Evidence
+    evidence: QuirkEvidence
     variables: tuple[tuple[str, str], ...] = ()
     edits: tuple[Edit, ...] = ()
     gcc: int = 0

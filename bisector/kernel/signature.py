@@ -148,7 +148,7 @@ _CLASSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class _ElfSection:
     name: bytes
     kind: int
     flags: int
@@ -169,10 +169,10 @@ class _File:
     data: bytes | mmap.mmap
     relocatable: bool
     entry: int
-    sections: tuple[_Section, ...]
+    sections: tuple[_ElfSection, ...]
     path: Path = Path()
 
-    def contents(self, sections: Iterable[_Section]) -> Iterator[tuple[_Section, bytes]]:
+    def contents(self, sections: Iterable[_ElfSection]) -> Iterator[tuple[_ElfSection, bytes]]:
         """Sections with what is in the file of each; raises ``OSError`` when that is more than a kernel loads."""
         left = _MOST_CONTENT_BYTES
         for section in sections:
@@ -183,7 +183,7 @@ class _File:
             yield section, self.data[section.offset : section.offset + size]
 
 
-def _telling(file: _File) -> Iterator[_Section]:
+def _telling(file: _File) -> Iterator[_ElfSection]:
     """The sections that say what is loaded; where the linker has yet to come, also what it goes by."""
     loaded = {index for index, section in enumerate(file.sections) if section.loaded}
     strings = {section.link for section in file.sections if section.kind == _SYMBOLS}
@@ -195,7 +195,7 @@ def _telling(file: _File) -> Iterator[_Section]:
             yield section
 
 
-def _without_version(content: bytes, section: _Section, release: bytes) -> bytes:
+def _without_version(content: bytes, section: _ElfSection, release: bytes) -> bytes:
     if section.flags & _EXECUTABLE or not section.flags & _ALLOCATED:
         return content
     blank = b"\xfe" * len(release)  # no text has it
@@ -258,10 +258,10 @@ def _parse(data: bytes | mmap.mmap, start: int = 0, most_sections: int = 0xFFFF)
         return None
     words, end = start + rows[names][4], start + rows[names][4] + rows[names][5]
 
-    def section(row: tuple[int, ...]) -> _Section:
+    def section(row: tuple[int, ...]) -> _ElfSection:
         name = data[words + row[0] : min(words + row[0] + _LONGEST_NAME, end)].partition(b"\0")[0]
         kind_, flags, address, offset, size_, link, info = row[1:]
-        return _Section(name, kind_, flags, address, start + offset, size_, link, info)
+        return _ElfSection(name, kind_, flags, address, start + offset, size_, link, info)
 
     return _File(data, kind == _RELOCATABLE, entry, tuple(map(section, rows)))
 

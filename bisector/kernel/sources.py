@@ -31,13 +31,13 @@ X and was never read in Y was never found there either.
 Not covered is what kbuild itself overlooks in a build directory that is kept: a header that begins to
 hide another one does not make it compile again.
 
-The same list says how much of a build make does again for a commit (:class:`Ends`): a target is compiled again when a
-file that it read has changed, or an option that it asked for. One target has read ``fork.c``, nearly all ``fs.h``.
-Whether a change of a Kconfig file sets an option anew nobody can tell without make. But the configurations of both ends
-of a range say in which options they differ, and each of these was set by one of the commits that touch Kconfig files:
-all of them alike have their part of it. A file that counts and that no compiler has read (a Makefile, one that is new)
-is taken for one target. Shares are added as logarithms: of two commits that each make half of everything again, and
-know nothing of each other, three quarters come.
+The same list says how much of a build make does again for a commit (:class:`BuildEnds`): a target is compiled again
+when a file that it read has changed, or an option that it asked for. One target has read ``fork.c``, nearly all have
+read ``fs.h``. Whether a change of a Kconfig file sets an option anew nobody can tell without make. But the
+configurations of both ends of a range say in which options they differ, and each of these was set by one of the commits
+that touch Kconfig files: all of them alike have their part of it. A file that counts and that no compiler has read (a
+Makefile, one that is new) is taken for one target. Shares are added as logarithms: of two commits that each make half
+of everything again, and know nothing of each other, three quarters come.
 """
 
 import errno
@@ -370,7 +370,7 @@ def _itself_and_target(path: str, real_directory: Callable[[str], str]) -> tuple
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class BuildEnds:
     """What the builds of both ends read, as far as that is known, and the options in which their kernels differ."""
 
     reads: tuple[Sources, ...]

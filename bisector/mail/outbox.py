@@ -23,7 +23,7 @@ from bisector.host.files import inside, our_files, sha256_of, write_whole
 from bisector.mail import compose, smtp
 from bisector.mail.addresses import parse, sender_of
 from bisector.mail.compose import Told
-from bisector.mail.smtp import Login
+from bisector.mail.smtp import SmtpLogin
 from bisector.report import comparison_record, reporting
 from bisector.report.comparison import ComparisonReport
 from bisector.report.document import Envelope
@@ -41,7 +41,7 @@ _TELLING = (State.FOUND, State.NARROWED)
 _ID_DOMAIN_MOST = 36  # a header of one Message-ID has to fit into a line of 78, or it is folded to pieces
 
 
-class Outcome(StrEnum):
+class DeliveryOutcome(StrEnum):
     """What became of a letter: SENDING without a word after it is a process that was killed, or a lost answer."""
 
     SENDING = "sending"
@@ -55,7 +55,7 @@ class MailEvent:
     """An attempt, or its end; ``detail`` is the server's word."""
 
     at: str
-    outcome: Outcome
+    outcome: DeliveryOutcome
     recipients: tuple[str, ...]
     detail: str = ""
 
@@ -75,12 +75,12 @@ class Mail:
     @property
     def sent(self) -> bool:
         """Whether a server has taken it."""
-        return any(event.outcome is Outcome.SENT for event in self.events)
+        return any(event.outcome is DeliveryOutcome.SENT for event in self.events)
 
     @property
     def uncertain(self) -> bool:
         """Whether a server may have taken it, and nobody knows."""
-        return bool(self.events) and self.events[-1].outcome in (Outcome.SENDING, Outcome.UNKNOWN)
+        return bool(self.events) and self.events[-1].outcome in (DeliveryOutcome.SENDING, DeliveryOutcome.UNKNOWN)
 
 
 class Mails:
@@ -107,7 +107,7 @@ class Mails:
         with self._database.transaction():
             return self._database.insert("mails", row)
 
-    def note(self, number: int, outcome: Outcome, recipients: tuple[str, ...], detail: str = "") -> None:
+    def note(self, number: int, outcome: DeliveryOutcome, recipients: tuple[str, ...], detail: str = "") -> None:
         """Record what is tried with a letter, before it is, or what became of that."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with self._database.transaction():
@@ -200,7 +200,7 @@ class Post:
         envelope = self.report().envelope
         return envelope is not None and str(found["Message-ID"]).strip() == envelope.message_id
 
-    def send(self, login: Login | None) -> str:
+    def send(self, login: SmtpLogin | None) -> str:
         """Send what :meth:`draft` writes; the server's word. Never the same report twice.
 
         Raises :class:`UserError` where it was sent already, or may have been, or is refused for
@@ -222,31 +222,31 @@ class Post:
                     f"this report may have been sent {at}: the attempt has no end on record", _uncertain_hint(mail)
                 )
             if mail.sent:
-                event = next(event for event in mail.events if event.outcome is Outcome.SENT)
+                event = next(event for event in mail.events if event.outcome is DeliveryOutcome.SENT)
                 raise UserError(
                     f"this report was sent {event.at} to {', '.join(event.recipients)}, as {mail.message_id}",
                     "--again sends it once more, with the same Message-ID",
                 )
         return self._transmit(mail, made, login, recipients)
 
-    def _transmit(self, mail: Mail, made: Told, login: Login | None, recipients: tuple[str, ...]) -> str:
+    def _transmit(self, mail: Mail, made: Told, login: SmtpLogin | None, recipients: tuple[str, ...]) -> str:
         """The intention is recorded before each attempt: a kill leaves an open one behind, never none."""
         assert made.envelope is not None  # noqa: S101 - draft() gives it one
         sender = parse([made.envelope.sender])[0].addr_spec
         message, mails = compose.message(made), Mails(self.store.database)
 
         def attempt() -> str:
-            mails.note(mail.number, Outcome.SENDING, recipients)
+            mails.note(mail.number, DeliveryOutcome.SENDING, recipients)
             try:
                 said = smtp.send(self.mail, login, message, sender, recipients)
             except (smtp.NotNow, smtp.Refused) as error:
-                mails.note(mail.number, Outcome.REFUSED, recipients, str(error))
+                mails.note(mail.number, DeliveryOutcome.REFUSED, recipients, str(error))
                 raise
             except smtp.Uncertain as error:
-                mails.note(mail.number, Outcome.UNKNOWN, recipients, str(error))
+                mails.note(mail.number, DeliveryOutcome.UNKNOWN, recipients, str(error))
                 error.hint = _uncertain_hint(mail)
                 raise
-            mails.note(mail.number, Outcome.SENT, recipients, said)
+            mails.note(mail.number, DeliveryOutcome.SENT, recipients, said)
             return said
 
         return retried(attempt, smtp.NotNow, _BETWEEN_ATTEMPTS_S)

@@ -39,21 +39,21 @@ class Uncertain(InfraError):
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class SmtpLogin:
     """A name and a password, which is in no text that is made of this."""
 
     username: str
     password: str = field(repr=False)
 
 
-def find_login(file: Path | None, environment: Mapping[str, str] = os.environ) -> Login | None:
+def find_login(file: Path | None, environment: Mapping[str, str] = os.environ) -> SmtpLogin | None:
     """The environment's, else the file's, else none; raises :class:`UserError` for half a login or an open file."""
     username, password = environment.get(USERNAME, ""), environment.get(PASSWORD, "")
     if bool(username) is not bool(password):
         missing = PASSWORD if username else USERNAME
         raise UserError(f"{missing} is not set, and {USERNAME if password else PASSWORD} is set", "set both, or none")
     if username:
-        return Login(username, password)
+        return SmtpLogin(username, password)
     return _read(file) if file is not None else None
 
 
@@ -69,7 +69,7 @@ def server_finding(mail: MailSettings) -> Finding:
     return Finding("mail", Grade.OK, f"{mail.host}:{mail.port}, {mail.security}, {who}; sends nothing by itself")
 
 
-def _read(file: Path) -> Login:
+def _read(file: Path) -> SmtpLogin:
     try:
         mode = file.stat().st_mode
         text = file.read_text(encoding="utf-8")
@@ -81,11 +81,11 @@ def _read(file: Path) -> Login:
     values = {name.strip(): value.strip() for name, equals, value in parted if equals}
     if not (values.get("username") and values.get("password")):
         raise UserError(f"mail.login_file: {file} has no login", _FORM)
-    return Login(values["username"], values["password"])
+    return SmtpLogin(values["username"], values["password"])
 
 
 def send(
-    server: MailSettings, login: Login | None, letter: EmailMessage, sender: str, recipients: Sequence[str]
+    server: MailSettings, login: SmtpLogin | None, letter: EmailMessage, sender: str, recipients: Sequence[str]
 ) -> str:
     """Hand a letter over for all recipients or none; the server's answer. Raises as the module says.
 
@@ -111,7 +111,7 @@ def send(
 
 
 @contextmanager
-def _connected(server: MailSettings, login: Login | None) -> Iterator[smtplib.SMTP]:
+def _connected(server: MailSettings, login: SmtpLogin | None) -> Iterator[smtplib.SMTP]:
     with _translated(server):
         client = _connect(server)
     try:

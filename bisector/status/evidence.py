@@ -16,7 +16,7 @@ from bisector.analysis.verdicts import Judging, host_of
 from bisector.core.subject import Kind, NotChanged, Subject
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Verdict
-from bisector.git.ranges import Ground
+from bisector.git.ranges import SearchRange
 from bisector.search.building import UNKNOWN_SHARE, Build, expected_builds
 from bisector.search.choice import Costs, Problem
 from bisector.search.graph import Floats, Mask
@@ -61,7 +61,7 @@ class Known:
 class Case:
     """Everything known of a bisection whose ends are measured."""
 
-    ground: Ground
+    ground: SearchRange
     judging: Judging
     known: Known
 

@@ -19,7 +19,7 @@ from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
-from bisector.git.ranges import Ground, Range
+from bisector.git.ranges import Range, SearchRange
 from bisector.git.repository import Repository
 from bisector.search.readings import Kernel
 from bisector.status.conclusion import Standing, config_changes, ends_by_others, outcome_by_others, outside_paths
@@ -200,7 +200,7 @@ def believes(asked: BisectionRow, judging: Judging) -> bool:
 
 def case(repository: Repository, asked: BisectionRow, judging: Judging, store: Store) -> Case:
     """All that is known of a bisection, as the search weighs it."""
-    ground = Ground.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
+    ground = SearchRange.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
     bases = repository.merge_bases(asked.new_sha, asked.old_sha)
     known = Known(asked.skips, store.mattering(), store.not_changed(), bases, store.earlier(), again=store.again())
     return Case(ground, judging, known)

@@ -114,7 +114,7 @@ class GuestNonsense(GuestError):
     """The guest is there and sends what no sound one does: too much of it, or no answer to what was asked."""
 
 
-class Link(Shell, Protocol):
+class GuestLink(Shell, Protocol):
     """A root shell that is connected to one guest, and is never connected again."""
 
     def __enter__(self) -> Self: ...
@@ -124,10 +124,10 @@ class Link(Shell, Protocol):
     ) -> None: ...
 
 
-class Login(Protocol):
+class GuestLogin(Protocol):
     """Connects to a guest."""
 
-    def __call__(self, port: int, image: GuestImage, deadline: Deadline, watch: Callable[[], None]) -> Link:
+    def __call__(self, port: int, image: GuestImage, deadline: Deadline, watch: Callable[[], None]) -> GuestLink:
         """Log in as root on the loopback port; ``watch`` is called while the guest is waited for, then and later.
 
         Raises what ``watch`` raises, and :class:`GuestError`.

@@ -38,7 +38,7 @@ _BACKUP = re.compile(r"\.(\d{1,3})")
 _MOST_CHARACTERS = 64 << 20
 
 
-class Finding(StrEnum):
+class ConsoleFinding(StrEnum):
     """What one console line says."""
 
     BANNER = "kernel started"
@@ -55,35 +55,39 @@ class Finding(StrEnum):
         return _FAULTS.get(self)
 
 
-_FAULTS = {Finding.STALL: FaultKind.HANG, Finding.OOPS: FaultKind.OOPS, Finding.PANIC: FaultKind.PANIC}
+_FAULTS = {
+    ConsoleFinding.STALL: FaultKind.HANG,
+    ConsoleFinding.OOPS: FaultKind.OOPS,
+    ConsoleFinding.PANIC: FaultKind.PANIC,
+}
 
 # The first rule that matches decides. All of them start at the beginning of the message, so that a
 # user process that dies ("traps: fio[7] general protection fault ip:…") is not taken for an oops.
-_RULES: tuple[tuple[Finding, re.Pattern[str]], ...] = (
+_RULES: tuple[tuple[ConsoleFinding, re.Pattern[str]], ...] = (
     # init/version.c: linux_banner
-    (Finding.BANNER, re.compile(r"Linux version \d")),
+    (ConsoleFinding.BANNER, re.compile(r"Linux version \d")),
     # kernel/panic.c; with these three reasons the panic only ends what was reported before it
-    (Finding.STALL, re.compile(r"Kernel panic - not syncing: (softlockup|hung_task|RCU Stall|Hard LOCKUP)")),
-    (Finding.PANIC, re.compile(r"Kernel panic - not syncing")),
+    (ConsoleFinding.STALL, re.compile(r"Kernel panic - not syncing: (softlockup|hung_task|RCU Stall|Hard LOCKUP)")),
+    (ConsoleFinding.PANIC, re.compile(r"Kernel panic - not syncing")),
     # arch/x86/kernel/head_64.S, head64.c: before there is anything that could panic
-    (Finding.PANIC, re.compile(r"PANIC: (early exception|double fault)")),
+    (ConsoleFinding.PANIC, re.compile(r"PANIC: (early exception|double fault)")),
     # arch/x86/boot/compressed/error.c: the decompressor gave up
-    (Finding.PANIC, re.compile(r"-- System halted$")),
+    (ConsoleFinding.PANIC, re.compile(r"-- System halted$")),
     # kernel/watchdog.c, kernel/watchdog_hld.c, kernel/hung_task.c, kernel/workqueue.c, kernel/rcu/tree_stall.h
-    (Finding.STALL, re.compile(r"(watchdog: |NMI watchdog: )?BUG: (soft lockup|workqueue lockup)")),
-    (Finding.STALL, re.compile(r"(NMI watchdog: |watchdog: )?Watchdog detected hard LOCKUP")),
-    (Finding.STALL, re.compile(r"INFO: task .* blocked for more than \d+ seconds")),
-    (Finding.STALL, re.compile(r"(rcu: )?INFO: rcu\S* (self-)?detected (expedited )?stall")),
+    (ConsoleFinding.STALL, re.compile(r"(watchdog: |NMI watchdog: )?BUG: (soft lockup|workqueue lockup)")),
+    (ConsoleFinding.STALL, re.compile(r"(NMI watchdog: |watchdog: )?Watchdog detected hard LOCKUP")),
+    (ConsoleFinding.STALL, re.compile(r"INFO: task .* blocked for more than \d+ seconds")),
+    (ConsoleFinding.STALL, re.compile(r"(rcu: )?INFO: rcu\S* (self-)?detected (expedited )?stall")),
     # arch/x86/mm/fault.c: show_fault_oops(), its wording before and since v5.1
-    (Finding.OOPS, re.compile(r"BUG: (unable to handle|kernel NULL pointer dereference)")),
+    (ConsoleFinding.OOPS, re.compile(r"BUG: (unable to handle|kernel NULL pointer dereference)")),
     # lib/bug.c: report_bug()
-    (Finding.OOPS, re.compile(r"kernel BUG at ")),
+    (ConsoleFinding.OOPS, re.compile(r"kernel BUG at ")),
     # arch/x86/kernel/dumpstack.c: __die_header() counts every death, "general protection fault: 0000 [#1] SMP"
-    (Finding.OOPS, re.compile(r"[^\[]*: [0-9a-f]{4,16} \[#\d+\]")),
+    (ConsoleFinding.OOPS, re.compile(r"[^\[]*: [0-9a-f]{4,16} \[#\d+\]")),
     # kernel/panic.c: __warn(); other "BUG:" lines (scheduling while atomic, bad page state) let the kernel go on
-    (Finding.WARNING, re.compile(r"(WARNING: |BUG: )")),
+    (ConsoleFinding.WARNING, re.compile(r"(WARNING: |BUG: )")),
     # kernel/reboot.c
-    (Finding.SHUTDOWN, re.compile(r"reboot: (Restarting system|Power down|System halted)")),
+    (ConsoleFinding.SHUTDOWN, re.compile(r"reboot: (Restarting system|Power down|System halted)")),
 )
 
 # What is in each line that a rule can match: most lines have none of it, and one search is quicker than all rules.
@@ -108,7 +112,7 @@ _NOISE = re.compile(
 class Sighting:
     """A line that says something, without its timestamp."""
 
-    finding: Finding
+    finding: ConsoleFinding
     line: str
 
 
@@ -194,19 +198,19 @@ class Console:
 
     def _note(self, sighting: Sighting) -> None:
         match sighting.finding:
-            case Finding.BANNER:
+            case ConsoleFinding.BANNER:
                 self.banner = True
-            case Finding.READY:
+            case ConsoleFinding.READY:
                 self.ready = True
-            case Finding.WARNING:
+            case ConsoleFinding.WARNING:
                 self.warnings += 1
-            case Finding.STALL:
+            case ConsoleFinding.STALL:
                 self._stalls.append(sighting.line)
                 if sighting.line.startswith("Kernel panic"):
                     self._stalls.append(sighting.line)
-            case Finding.OOPS | Finding.PANIC:
+            case ConsoleFinding.OOPS | ConsoleFinding.PANIC:
                 self._fatal = self._fatal or sighting
-            case Finding.SHUTDOWN:
+            case ConsoleFinding.SHUTDOWN:
                 self._shutdown = sighting.line
 
 
@@ -220,9 +224,9 @@ def _judge(text: str) -> Sighting | None:
         return None
     message = _TIMESTAMP.sub("", text).strip()
     if READY_LINE in message:  # anywhere: the kernel may have spoken into the line
-        return Sighting(Finding.READY, message)
+        return Sighting(ConsoleFinding.READY, message)
     for finding, pattern in _RULES:
-        if pattern.match(message) or (finding is Finding.PANIC and pattern.search(message)):
+        if pattern.match(message) or (finding is ConsoleFinding.PANIC and pattern.search(message)):
             return Sighting(finding, message)
     return None
 

@@ -24,7 +24,7 @@ from bisector.core.deadline import Deadline, DeadlineExpired, retried
 from bisector.core.errors import InfraError, UserError
 from bisector.host.files import abandoned, our_files, scratch, sync, write_whole
 from bisector.host.packages import install, not_installed
-from bisector.host.process import CommandFailed, CommandMissing, CommandTimeout, Finished, run
+from bisector.host.process import CommandFailed, CommandMissing, CommandTimeout, FinishedCommand, run
 
 # Debian 12: its e2fsprogs 1.47.0 turns on no ext4 feature that a kernel of 2017 cannot mount. Later ones turn on
 # orphan_file, which such a kernel does not know (Documentation/filesystems/ext4/orphan.rst, new in v5.15).
@@ -364,11 +364,11 @@ class _Tools:
                 f"{install('uidmap')} && sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER",
             ) from error
 
-    def as_root(self, *argv: str | Path) -> Finished:
+    def as_root(self, *argv: str | Path) -> FinishedCommand:
         """Run as root, or as what is root inside a namespace and owns the subordinate ids too."""
         return self.run(*(() if self._superuser else ("unshare", "--map-auto", "--map-root-user")), *argv)
 
-    def run(self, *argv: str | Path, deadline_s: float = _LOCAL_S, package: str = "") -> Finished:
+    def run(self, *argv: str | Path, deadline_s: float = _LOCAL_S, package: str = "") -> FinishedCommand:
         """Run a program of this host; a missing one is :class:`UserError`, its failure :class:`InfraError`."""
         try:
             return self.run_raw(argv, deadline_s)
@@ -377,7 +377,7 @@ class _Tools:
         except (CommandFailed, CommandTimeout) as error:
             raise InfraError(str(error)) from error
 
-    def run_raw(self, argv: Sequence[str | Path], deadline_s: float) -> Finished:
+    def run_raw(self, argv: Sequence[str | Path], deadline_s: float) -> FinishedCommand:
         """Run a program; raises the errors of :mod:`bisector.host.process`."""
         return run(argv, deadline_s=deadline_s, env=self._environment, run_marker=self._run_marker)
 

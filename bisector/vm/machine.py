@@ -28,7 +28,16 @@ from bisector.host.detached import machine_id
 from bisector.host.files import our_files, remove_abandoned, scratch, write_whole
 from bisector.host.load import host_facts
 from bisector.vm.accelerator import ACCELERATOR_MEMORY, choose_accelerator
-from bisector.vm.base import Domain, GuestError, GuestLost, GuestNonsense, GuestTimeout, Hypervisor, Link, Login
+from bisector.vm.base import (
+    Domain,
+    GuestError,
+    GuestLink,
+    GuestLogin,
+    GuestLost,
+    GuestNonsense,
+    GuestTimeout,
+    Hypervisor,
+)
 from bisector.vm.console import Watch
 from bisector.vm.definition import Counted, DiskSpec, DomainSpec, command_line, domain_prefix, free_port
 from bisector.vm.disks import DiskUnavailable, attached, delayed, own_names, serving_s
@@ -98,10 +107,10 @@ class VirtualMachine:
         self._clock = AttentiveClock(bench.clock)
         self._stack = ExitStack()
         self._domain: Domain | None = None
-        self._guest: Link | None = None
+        self._guest: GuestLink | None = None
 
     @property
-    def guest(self) -> Link:
+    def guest(self) -> GuestLink:
         """The root shell."""
         if self._guest is None:
             raise RuntimeError("boot() comes first")
@@ -144,7 +153,7 @@ class VirtualMachine:
             self._watch.console.ready = True  # a person's own image need not say so
             self._check_kernel()
 
-    def _connected(self, deadline: Deadline) -> Link:
+    def _connected(self, deadline: Deadline) -> GuestLink:
         if self._wire is not None:
             # The mailbox of a guest, once it has told that it is there.
             wire = self._wire
@@ -172,7 +181,7 @@ class VirtualMachine:
                     raise self._watch.silent() from None
                 self._clock.sleep(0.5)
 
-    def _login(self, what: str, seconds: float) -> Link:
+    def _login(self, what: str, seconds: float) -> GuestLink:
         return self._log_in(self._spec.ssh_port, self._image, self.deadline(what, seconds), self._watch)
 
     def _check_kernel(self) -> None:
@@ -242,7 +251,7 @@ class VirtualMachines:
         connect: Callable[[], Hypervisor],
         on_note: Callable[[str], None],
         *,
-        log_in: Login = Guest.connect,
+        log_in: GuestLogin = Guest.connect,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.settings = settings

@@ -133,7 +133,7 @@ def _drain(pipe: int) -> None:
 
 
 class Mailbox:
-    """Implements :class:`bisector.vm.base.Link` on a guest that has told that it is there.
+    """Implements :class:`bisector.vm.base.GuestLink` on a guest that has told that it is there.
 
     ``watch`` is called about five times a second while the guest runs, and ends the wait by what it raises. Every
     method raises :class:`GuestTimeout` for a guest that did not tell anything in time, :class:`GuestLost` for one that

@@ -29,7 +29,7 @@ from bisector.core.subject import Commit
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished
-from bisector.git.ranges import Ground
+from bisector.git.ranges import SearchRange
 from bisector.search.alternatives import Fit
 from bisector.search.step import Answer, Hold
 from bisector.search.step import Ending as Ends
@@ -172,7 +172,7 @@ def test_at_the_end_of_a_budget_trials_are_waited_for_and_builds_are_not() -> No
 @pytest.mark.parametrize(("crew", "is_there"), [(CREW, False), (Crew(builders=frozenset({"builder"})), True)])
 def test_on_one_host_a_kernel_that_is_being_built_is_as_good_as_there(crew: Crew, *, is_there: bool) -> None:
     """Else it is under way for another host, and others tell more beside it."""
-    ground = cast("Ground", SimpleNamespace(numbers={INNER.sha: 5}))
+    ground = cast("SearchRange", SimpleNamespace(numbers={INNER.sha: 5}))
     there = known(in_flight=(at_work(3, Work.BUILD, INNER, "builder"),))
     heard = replace(HEARD, answers={**HEARD.answers, CommitsOf((INNER.sha,)): (INNER,)})
     there = replace(there, task=replace(GIT, crew=crew, ground=ground), heard=heard)

@@ -102,7 +102,7 @@ def test_history_that_is_gone_while_a_run_is_stopped(site: Site, monkeypatch: py
 def test_resume_tells_what_weakens_the_evidence(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def places(asked: checks.Asked) -> Finding:
+    def places(asked: checks.CheckContext) -> Finding:
         return Finding("run directory", Grade.WARN, f"{asked.run_dir} is on tmpfs")
 
     def go_on(*_: object) -> None:
@@ -110,7 +110,7 @@ def test_resume_tells_what_weakens_the_evidence(
         raise InfraError("that is all")
 
     interrupted_at(monkeypatch, site, "c5")
-    monkeypatch.setattr(checks, "PROBES", (checks.Probe("places", checks.Need.RUN, places, warns=True),))
+    monkeypatch.setattr(checks, "PROBES", (checks.Probe("places", checks.NeededFor.RUN, places, warns=True),))
     monkeypatch.setattr(session, "go_on", go_on)
     assert main(["resume", "--run-dir", str(site.home / "run")]) == 4
     assert "that is all" in capsys.readouterr().err

@@ -31,7 +31,7 @@ from bisector.core.subject import Relevance, Remade
 from bisector.core.trial import Control, Stage, Trial
 from bisector.core.verdict import State, Strategy, Terms, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Result
-from bisector.git.bisect import Contradiction, Found, Try
+from bisector.git.bisect import CommitToTry, Contradiction, FirstNew
 from bisector.git.ranges import Range
 from bisector.store.facts import Compilers, Ended, Ending, InFlight, KernelCheck, NumberedTrial, Submitted, Work
 from bisector.store.rows import InfraFaultRow
@@ -99,7 +99,7 @@ def arrived(known: Facts, *before: Attempt, now: Attempt) -> Record:
     return said
 
 
-def with_git(known: Facts, says: Try | Found | Contradiction, *verdicts: tuple[str, Verdict]) -> Facts:
+def with_git(known: Facts, says: CommitToTry | FirstNew | Contradiction, *verdicts: tuple[str, Verdict]) -> Facts:
     state = GitState(ShowGit(TERMS, (), verdicts, proposes=True), says)
     return replace(known, heard=replace(known.heard, git=state))
 
@@ -188,19 +188,19 @@ def test_what_is_no_trouble_that_passes_is_raised_at_once() -> None:
 
 def proposing() -> Facts:
     """git proposes a commit in the middle."""
-    return with_git(facts(*ENDS), Try(INNER, 8, 3, is_merge_base=False))
+    return with_git(facts(*ENDS), CommitToTry(INNER, 8, 3, is_merge_base=False))
 
 
 def test_git_is_shown_the_verdicts_and_then_followed() -> None:
     assert then(facts(*ENDS)) == ShowGit(TERMS, (), (), proposes=True)
     submit = submitted(proposing())
     assert (submit.request.commit, submit.may_stop_early) == (INNER, True)
-    shown = then(with_git(facts(*ENDS, fakes.trial(INNER)), Try(INNER, 8, 3, is_merge_base=False)))
+    shown = then(with_git(facts(*ENDS, fakes.trial(INNER)), CommitToTry(INNER, 8, 3, is_merge_base=False)))
     assert shown == ShowGit(TERMS, (), ((INNER.sha, Verdict.OLD),), proposes=True)
 
 
 def test_an_answer_of_gits_is_the_end() -> None:
-    known = with_git(facts(*ENDS, fakes.trial(INNER, fakes.FAST_IOPS)), Found(INNER), (INNER.sha, Verdict.NEW))
+    known = with_git(facts(*ENDS, fakes.trial(INNER, fakes.FAST_IOPS)), FirstNew(INNER), (INNER.sha, Verdict.NEW))
     assert then(known) == Ask(ParentsOf((INNER.sha,)))
 
 

@@ -113,7 +113,7 @@ def test_who_waits_for_a_build_is_told_so(world: World, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(KernelBuilder, "build", build)
     assert world.run("build", "good")[0] == 0
-    assert held_for == [locks.Purpose.BUILD]
+    assert held_for == [locks.TurnPurpose.BUILD]
 
 
 def test_build_into_a_directory_and_for_scripts(world: World) -> None:

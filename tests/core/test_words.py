@@ -78,7 +78,7 @@ EXAMPLES: dict[type[BaseException], tuple[object, ...]] = {
     errors.AttemptLost: ("lost", "", Stage.BUILD, "host"),
     deadline.DeadlineExpired: ("the ready line", 3.0),
     process.CommandMissing: ("make",),
-    process.CommandFailed: (process.Finished(("make",), 2, "", "error"),),
+    process.CommandFailed: (process.FinishedCommand(("make",), 2, "", "error"),),
     process.CommandTimeout: (("make",), 3.0),
 }
 

@@ -11,7 +11,7 @@ from bisector.cli import main
 from bisector.config import options
 from bisector.core.errors import Finding, Grade, InfraError
 from bisector.doctor import checks
-from bisector.doctor.checks import PROBES, Asked, Need, Probe
+from bisector.doctor.checks import PROBES, CheckContext, NeededFor, Probe
 from bisector.host.packages import install
 from bisector.kernel import toolchain
 from bisector.mail.smtp import server_finding
@@ -165,15 +165,17 @@ class Broken:
 
     error: Exception
 
-    def __call__(self, asked: Asked) -> Iterator[Finding]:
+    def __call__(self, asked: CheckContext) -> Iterator[Finding]:
         yield Finding("first", Grade.OK, "")
         raise self.error
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), InfraError("disk gone", "look at it")])
-@pytest.mark.parametrize(("need", "state"), [(Need.RUN, Grade.MISSING), (Need.NOTHING, Grade.WARN)])
-def test_a_broken_look_is_a_row_beside_the_others(machine: Machine, error: Exception, need: Need, state: Grade) -> None:
-    healthy = Probe("healthy", Need.RUN, lambda asked: Finding("healthy", Grade.OK, "well"))
+@pytest.mark.parametrize(("need", "state"), [(NeededFor.RUN, Grade.MISSING), (NeededFor.NOTHING, Grade.WARN)])
+def test_a_broken_look_is_a_row_beside_the_others(
+    machine: Machine, error: Exception, need: NeededFor, state: Grade
+) -> None:
+    healthy = Probe("healthy", NeededFor.RUN, lambda asked: Finding("healthy", Grade.OK, "well"))
     machine.patch.setattr(checks, "PROBES", (Probe("broken", need, Broken(error)), healthy))
     broken, well = checks.examine(machine.settings, machine.run_dir, lambda _: None)
     assert (broken.name, broken.state) == ("broken", state)
@@ -182,7 +184,7 @@ def test_a_broken_look_is_a_row_beside_the_others(machine: Machine, error: Excep
 
 
 def test_the_hosts_trouble_stays_the_hosts_when_a_run_starts(machine: Machine) -> None:
-    machine.patch.setattr(checks, "PROBES", (Probe("broken", Need.RUN, Broken(InfraError("disk gone"))),))
+    machine.patch.setattr(checks, "PROBES", (Probe("broken", NeededFor.RUN, Broken(InfraError("disk gone"))),))
     with pytest.raises(InfraError, match="disk gone"):
         checks.check(machine.settings, machine.run_dir, lambda _: None)
 
@@ -239,7 +241,10 @@ def test_settings_that_cannot_be_are_a_row(machine: Machine, capsys: pytest.Capt
 
 def test_start_is_told_what_only_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Finding("run directory", grade, str(grade)) for grade in (Grade.WARN, Grade.OK, Grade.INFO)]
-    probes = (Probe("places", Need.RUN, lambda asked: rows), Probe("mail", Need.NOTHING, lambda asked: rows[0]))
+    probes = (
+        Probe("places", NeededFor.RUN, lambda asked: rows),
+        Probe("mail", NeededFor.NOTHING, lambda asked: rows[0]),
+    )
     monkeypatch.setattr(checks, "PROBES", probes)
     told: list[Finding] = []
     checks.check(options.load().settings, tmp_path, told.append)
@@ -247,14 +252,14 @@ def test_start_is_told_what_only_warns(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_resume_is_told_what_warns_and_stopped_by_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(asked: Asked) -> Finding:
+    def broken(asked: CheckContext) -> Finding:
         raise InfraError("wipefs does not answer")
 
     rows = [Finding("run directory", grade, str(grade)) for grade in (Grade.MISSING, Grade.WARN, Grade.INFO)]
     probes = (
-        Probe("hdd disk", Need.RUN, broken, warns=True),
-        Probe("places", Need.RUN, lambda asked: rows, warns=True),
-        Probe("mail", Need.NOTHING, lambda asked: rows[1]),
+        Probe("hdd disk", NeededFor.RUN, broken, warns=True),
+        Probe("places", NeededFor.RUN, lambda asked: rows, warns=True),
+        Probe("mail", NeededFor.NOTHING, lambda asked: rows[1]),
     )
     monkeypatch.setattr(checks, "PROBES", probes)
     told: list[Finding] = []

@@ -7,7 +7,7 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import Grade, UserError
 from bisector.doctor import checks
-from bisector.doctor.checks import PROBES, Need
+from bisector.doctor.checks import PROBES, NeededFor
 from bisector.host.packages import install
 from tests.doctor.machine import (
     Machine,
@@ -80,7 +80,7 @@ def test_what_is_missing_is_a_row_and_refuses_a_start(
 
 
 def test_every_needed_probe_is_seen_to_find_something_missing() -> None:
-    assert {probe.name for probe in PROBES if probe.need is not Need.NOTHING} == {probe for probe, *_ in MISSING}
+    assert {probe.name for probe in PROBES if probe.need is not NeededFor.NOTHING} == {probe for probe, *_ in MISSING}
 
 
 def test_a_disk_with_a_latency_needs_what_adds_it(machine: Machine) -> None:

@@ -18,7 +18,7 @@ from bisector.executor.base import Failed, Finished, Job, Progress
 from bisector.executor.local import LocalExecutor
 from bisector.git.source_tree import SourceTree
 from bisector.host import locks
-from bisector.host.locks import Purpose
+from bisector.host.locks import TurnPurpose
 from bisector.kernel.build import KernelBuilder
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.vm.machine import VirtualMachines
@@ -123,7 +123,7 @@ def test_no_further_job_joins_a_turn_that_was_had_for_long() -> None:
     taken: list[str] = []
 
     @contextmanager
-    def take(purpose: Purpose) -> Iterator[None]:
+    def take(purpose: TurnPurpose) -> Iterator[None]:
         taken.append("taken")
         yield
         taken.append("given back")
@@ -131,10 +131,10 @@ def test_no_further_job_joins_a_turn_that_was_had_for_long() -> None:
     turn = SharedTurn(take, longest_s=0.0)
 
     def join() -> None:
-        with turn(Purpose.BUILD):
+        with turn(TurnPurpose.BUILD):
             pass
 
-    with turn(Purpose.MEASUREMENT):
+    with turn(TurnPurpose.MEASUREMENT):
         other = threading.Thread(target=join, daemon=True)
         other.start()
         other.join(0.1)

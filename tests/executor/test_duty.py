@@ -17,7 +17,7 @@ from bisector.executor.spec import Key
 from bisector.executor.spool import Spool, Standing
 from bisector.executor.standing import standing
 from bisector.executor.watch import Declined, Desk, Returned
-from bisector.host.detached import Identity
+from bisector.host.detached import ProcessIdentity
 from bisector.store.facts import Work
 from tests.executor import engines
 from tests.executor.bench import COMMIT
@@ -46,7 +46,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def duty(pid: int = 0) -> Duty:
-    own = Identity.of(pid or os.getpid())
+    own = ProcessIdentity.of(pid or os.getpid())
     return Duty(
         pid=own.pid,
         started=own.started,
@@ -177,7 +177,7 @@ def test_a_worker_that_is_stopped_is_shown_so(spool: Spool) -> None:
             assert worker is not None
             assert (worker.stopped, worker.link, worker.coordinator) == (False, Link.CONNECTED, "tls://desk:8786")
             os.kill(child, signal.SIGSTOP)
-            Deadline("a stopped process", 10).poll(lambda: Identity.of(child).stopped or None, 0.01)
+            Deadline("a stopped process", 10).poll(lambda: ProcessIdentity.of(child).stopped or None, 0.01)
             worker = standing(spool).worker
             assert worker is not None
             assert worker.stopped

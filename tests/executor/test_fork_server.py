@@ -18,7 +18,7 @@ from bisector.executor.spec import Key
 from bisector.executor.spool import Spool, Standing
 from bisector.executor.watch import Desk, Returned
 from bisector.host import process
-from bisector.host.detached import Identity, ended_within
+from bisector.host.detached import ProcessIdentity, ended_within
 from tests.executor import engines
 from tests.executor.engines import Does, let_go, plan, reached
 from tests.executor.test_watch import RUN, silent, spec
@@ -56,7 +56,7 @@ def done(desk: Desk, id_: int) -> Finished | Failed:
     return returned.news
 
 
-def runner(desk: Desk, id_: int) -> Identity:
+def runner(desk: Desk, id_: int) -> ProcessIdentity:
     found = desk.spool.entry(Key(RUN, id_)).runner()
     assert found is not None
     return found
@@ -70,18 +70,18 @@ def field(pid: int, number: int) -> int:
 PARENT, SESSION, THREADS = 4, 6, 20
 
 
-def servers() -> list[Identity]:
+def servers() -> list[ProcessIdentity]:
     """Those that this process has started, and that have not ended."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
             if fork_server.MODULE.encode() in words and field(int(entry.name), PARENT) == os.getpid():
-                found.append(Identity.of(int(entry.name)))
+                found.append(ProcessIdentity.of(int(entry.name)))
     return found
 
 
-def ready(desk: Desk, server: ForkServer, id_: int = 1) -> Identity:
+def ready(desk: Desk, server: ForkServer, id_: int = 1) -> ProcessIdentity:
     """Have a first job done, beside which the server loads; the server once it can be given jobs."""
     assert isinstance(done(desk, id_), Finished)
     Deadline("the server", WAIT_S).poll(lambda: server.is_ready or None)
@@ -89,17 +89,17 @@ def ready(desk: Desk, server: ForkServer, id_: int = 1) -> Identity:
     return found
 
 
-def children(parent: Identity) -> list[int]:
+def children(parent: ProcessIdentity) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()]
 
 
-def waiting(server: Identity) -> Identity:
+def waiting(server: ProcessIdentity) -> ProcessIdentity:
     """The process that is forked for the next job."""
     (found,) = Deadline("one process", WAIT_S).poll(lambda: one if len(one := children(server)) == 1 else None, 0.01)
-    return Identity.of(found)
+    return ProcessIdentity.of(found)
 
 
-def gone(process: Identity) -> None:
+def gone(process: ProcessIdentity) -> None:
     pidfd = process.open()
     if pidfd is not None:
         try:

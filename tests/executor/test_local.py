@@ -17,7 +17,7 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import load, locks
 from bisector.host.load import Load
-from bisector.host.locks import Purpose
+from bisector.host.locks import TurnPurpose
 from bisector.kernel.build import KernelBuilder
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.vm.machine import VirtualMachines
@@ -39,13 +39,13 @@ def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch)
         holder = locks.measurer()
         assert holder is not None
         assert str(holder).startswith(f"run {bench.run_dir}, process ")
-        assert holder.purpose is Purpose.MEASUREMENT
+        assert holder.purpose is TurnPurpose.MEASUREMENT
         return fakes.trial(request.commit)
 
     def built(*_: object) -> Fault | None:
         holder = locks.measurer()
         assert holder is not None
-        assert holder.purpose is Purpose.BUILD
+        assert holder.purpose is TurnPurpose.BUILD
         return None
 
     monkeypatch.setattr("bisector.executor.local.run_trial", measured)

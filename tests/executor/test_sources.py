@@ -32,7 +32,7 @@ from bisector.git import packs
 from bisector.git.mirror import Mirror
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
-from bisector.git.trees import Changed, changed_end
+from bisector.git.trees import ChangedCommit, changed_end
 from bisector.host import locks
 from bisector.host.process import run
 from bisector.kernel.cache import KernelCache
@@ -315,7 +315,7 @@ def test_a_host_without_a_clone_builds_any_commit_a_made_one_too(hosts: Fleet) -
     hosts.worker()
     executor = hosts.executor()
     made = changed_end(repository, Kind.REVERTED, commit(repository, 1), commit(repository))
-    assert isinstance(made, Changed)
+    assert isinstance(made, ChangedCommit)
     for id_, (wanted, text) in enumerate(((commit(repository), "one\n"), (made.commit, "zero\n")), 1):
         executor.submit(job(id_, wanted))
         assert isinstance(last_news(executor), Finished)

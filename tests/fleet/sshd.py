@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.core.deadline import Deadline
-from bisector.host.process import Finished, run
+from bisector.host.process import FinishedCommand, run
 
 # What it would be called in a person's own configuration.
 ALIAS = "bench1.example"
@@ -95,5 +95,5 @@ def made(place: Path) -> Sshd:
     return server
 
 
-def keygen(*words: str) -> Finished:
+def keygen(*words: str) -> FinishedCommand:
     return run(["ssh-keygen", *words], deadline_s=30)

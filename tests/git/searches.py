@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bisector.core.verdict import Verdict
-from bisector.git.bisect import Bisect, Found, Step, Try
+from bisector.git.bisect import Bisect, CommitToTry, FirstNew, Step
 from bisector.git.repository import Repository
 from tests.git.checks import assert_git_agrees
 from tests.git.histories import Node, ancestors
@@ -23,12 +23,12 @@ class Search:
 
     def run(self, verdict_of: Callable[[str], Verdict]) -> Step:
         """To the end, by an oracle."""
-        while isinstance(step := self.bisect.next(), Try):
+        while isinstance(step := self.bisect.next(), CommitToTry):
             name = self.names[step.commit.sha]
             self.tried.append(name)
             assert step.is_merge_base or step.commit.sha in self.bisect.candidates()
             assert self.bisect.tell(step.commit.sha, verdict_of(name))
-        if isinstance(step, Found):
+        if isinstance(step, FirstNew):
             assert_git_agrees(self.bisect, step)
         return step
 

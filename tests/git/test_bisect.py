@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect, Contradiction, Found, OnlySkippedLeft, OutsidePaths, Try
-from bisector.git.command import Answer
+from bisector.git.bisect import Bisect, CommitToTry, Contradiction, FirstNew, OnlySkippedLeft, OutsidePaths
+from bisector.git.command import GitAnswer
 from bisector.git.ranges import Range
 from bisector.host.files import is_scratch
 from tests.git.checks import assert_git_agrees, footprint
@@ -18,10 +18,10 @@ def test_line(begin: Begin) -> None:
     nodes = linear(12)
     search = begin(nodes, "c0", "c11")
     first = search.bisect.next()
-    assert isinstance(first, Try)
+    assert isinstance(first, CommitToTry)
     assert (first.candidates_left, first.steps_left, first.is_merge_base) == (11, 4, False)
     found = search.to("c7", nodes)
-    assert isinstance(found, Found)
+    assert isinstance(found, FirstNew)
     assert found.commit.subject == "c7"
     assert len(search.tried) <= 4
     assert search.bisect.candidates() == (search.shas["c7"],)
@@ -45,7 +45,7 @@ def test_what_git_is_told_goes_with_its_process(begin: Begin, monkeypatch: pytes
     """Its file is where the next process looks for what this one left, if this one is killed."""
     seen = []
 
-    def bisect(self: Bisect, *words: str) -> Answer:
+    def bisect(self: Bisect, *words: str) -> GitAnswer:
         seen.append(words[1])
         assert is_scratch(Path(words[1]).parent)
         return ask(self, *words)
@@ -62,7 +62,7 @@ def test_the_users_own_bisection_goes_on(begin: Begin, make: Make) -> None:
     top = search.repository.top
     git(top, "bisect", "start", "main~1", "main~7")
     before = footprint(search.repository), git(top, "bisect", "log")
-    assert isinstance(search.to("c3", nodes), Found)
+    assert isinstance(search.to("c3", nodes), FirstNew)
     with search.bisect:
         pass
     assert (footprint(search.repository), git(top, "bisect", "log")) != before  # our worktree was listed
@@ -87,14 +87,14 @@ def test_nothing_is_left_in_the_repository(make: Make, tmp_path: Path) -> None:
 def test_merge_from_an_old_base(begin: Begin) -> None:
     nodes = old_base_merge()
     step = begin(nodes, "c1", "c5").to("b2", nodes)
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert step.commit.subject == "b2"
 
 
 def test_octopus(begin: Begin) -> None:
     nodes = octopus()
     step = begin(nodes, "r", "t").to("d1", nodes)
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert step.commit.subject == "d1"
 
 
@@ -102,7 +102,7 @@ def test_first_parent(begin: Begin) -> None:
     nodes = old_base_merge()
     search = begin(nodes, "c1", "c5", first_parent=True)
     step = search.to("b2", nodes)
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert step.commit.subject == "m"
     assert not set(search.tried) & {"b1", "b2", "b3"}
 
@@ -111,7 +111,7 @@ def test_path_limit(begin: Begin) -> None:
     nodes = linear(9)
     search = begin(nodes, "c0", "c8", "files/c/3", "files/c/6", "files/c/7")
     step = search.to("c5", nodes)
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert step.commit.subject == "c5"
     assert set(search.tried) <= {"c2", "c5", "c6"}
 
@@ -128,14 +128,14 @@ def test_path_with_odd_characters_survives_the_replay(begin: Begin) -> None:
     search = begin(nodes, "c0", "end", "it's a $(path)")
     search.bisect.start(told=[(search.shas["odd"], NEW)])
     step = search.bisect.next()
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert step.commit.subject == "odd"
     assert_git_agrees(search.bisect, step)
 
 
 def test_old_end_right_below_the_new_one(begin: Begin) -> None:
     step = begin(linear(4), "c2", "c3").bisect.next()
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert step.commit.subject == "c3"
 
 
@@ -157,7 +157,7 @@ def test_known_bad_commits_are_skipped_from_the_start(begin: Begin) -> None:
         *(False, False, True, True, False)
     ]
     step = search.to("c7", nodes)
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert not {"c4", "c5"} & set(search.tried)
 
 
@@ -174,7 +174,7 @@ def test_git_is_not_told_what_it_cannot_hold(begin: Begin) -> None:
     assert tell(sha["c2"], OLD)
     assert not tell(sha["c0"], OLD)
     step = search.bisect.next()
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert step.commit.subject == "c3"
 
 
@@ -200,7 +200,7 @@ def test_everything_told_anew_is_the_same(begin: Begin) -> None:
     told = []
     for _ in range(3):
         step = search.bisect.next()
-        assert isinstance(step, Try)
+        assert isinstance(step, CommitToTry)
         name = step.commit.subject
         told.append((step.commit.sha, SKIP if name == "c9" else NEW if int(name[1:]) >= 13 else OLD))
         search.bisect.tell(*told[-1])
@@ -210,7 +210,7 @@ def test_everything_told_anew_is_the_same(begin: Begin) -> None:
     assert search.bisect.start([search.shas["c3"]], [*told, useless]) == ((search.shas["c3"], SKIP), *told)
     assert (search.bisect.next(), search.bisect.candidates()) == before[:2]
     assert without_comments(search.bisect.log())[1:] == without_comments(before[2])[1:]
-    assert isinstance(search.to("c13", nodes), Found)
+    assert isinstance(search.to("c13", nodes), FirstNew)
 
 
 def without_comments(log: str) -> list[str]:
@@ -232,7 +232,7 @@ def test_state_that_somebody_changed_is_built_again(begin: Begin, tmp_path: Path
     else:
         git(search.repository.top, "worktree", "remove", "--force", str(home))
     step = search.to("c5", nodes)
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert step.commit.subject == "c5"
     assert search.bisect.log().splitlines()[-1].startswith("# first fixed commit")
 
@@ -247,4 +247,4 @@ def test_hooks_and_settings_of_the_user_do_no_harm(begin: Begin, tmp_path: Path)
         ("core.pager", "x"),
     ):
         git(search.repository.top, "config", key, value)
-    assert isinstance(search.to("c2", nodes), Found)
+    assert isinstance(search.to("c2", nodes), FirstNew)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bisector.git.bisect import Found, MergeBaseIsNew, Try
+from bisector.git.bisect import CommitToTry, FirstNew, MergeBaseIsNew
 from tests.git.histories import criss_cross, git, stable_tags
 from tests.git.searches import NEW, OLD, Begin
 
@@ -21,10 +21,10 @@ def test_merge_base_is_tried_first(begin: Begin) -> None:
     nodes = stable_tags()
     search = begin(nodes, "s2", "n2")
     first = search.bisect.next()
-    assert isinstance(first, Try)
+    assert isinstance(first, CommitToTry)
     assert (first.commit.subject, first.is_merge_base) == ("c2", True)
     step = search.to("c4", nodes)
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert step.commit.subject == "c4"
 
 
@@ -42,7 +42,7 @@ def test_skipped_merge_base(begin: Begin) -> None:
     nodes = stable_tags()
     search = begin(nodes, "s2", "n2", skips=("c2",))
     step = search.to("c5", nodes)
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert "c2" not in search.tried
 
 
@@ -50,7 +50,7 @@ def test_two_merge_bases(begin: Begin) -> None:
     nodes = criss_cross()
     search = begin(nodes, "p", "q")
     step = search.to("y", nodes)
-    assert isinstance(step, Found)
+    assert isinstance(step, FirstNew)
     assert step.commit.subject == "y"
     assert {"a", "b"} <= set(search.tried)
 
@@ -58,7 +58,7 @@ def test_two_merge_bases(begin: Begin) -> None:
 def test_second_merge_base_that_is_new(begin: Begin) -> None:
     search = begin(criss_cross(), "p", "q")
     first = search.bisect.next()
-    assert isinstance(first, Try)
+    assert isinstance(first, CommitToTry)
     other = ({"a", "b"} - {first.commit.subject}).pop()
     for again in (False, True):
         if again:

@@ -16,7 +16,7 @@ from bisector.git import packs
 from bisector.git.mirror import Mirror, objects_of
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
-from bisector.git.trees import Changed, changed_end
+from bisector.git.trees import ChangedCommit, changed_end
 from bisector.host import process
 from tests.git.conftest import Make
 from tests.git.histories import KERNEL_TREE, Node, build, git, linear
@@ -100,7 +100,7 @@ def test_a_made_commit_is_sent_as_any_other(make: Make, mirror: Mirror, send: Se
     repository, names = make(NODES)
     one, end = (repository.resolve(names[name]) for name in ("c2", "c3"))
     made = changed_end(repository, Kind.REVERTED, one, end)
-    assert isinstance(made, Changed)
+    assert isinstance(made, ChangedCommit)
     send(repository, made.commit.sha)
     assert "two.c" not in checked_out(mirror, made.commit.sha, tmp_path / "run")
 

@@ -8,8 +8,8 @@ import pytest
 
 from bisector.core.errors import UserError
 from bisector.git.ranges import (
-    Ground,
     Range,
+    SearchRange,
     check_range,
     check_suspects,
     expected_steps,
@@ -272,10 +272,12 @@ def nodes(*touching: str) -> list[Node]:
     return [replace(one, files={MD: one.name}) if one.name in touching else one for one in old_base_merge()]
 
 
-def ground(make: Make, *suspects: str, touching: tuple[str, ...] = (), **limits: object) -> tuple[Ground, list[str]]:
+def ground(
+    make: Make, *suspects: str, touching: tuple[str, ...] = (), **limits: object
+) -> tuple[SearchRange, list[str]]:
     repository, names = make(nodes(*touching))
     old, new = repository.commits((names["c0"], names["c5"]))
-    made = Ground.of(repository, Range(old, new, **limits), suspects)  # type: ignore[arg-type] # Range's own fields
+    made = SearchRange.of(repository, Range(old, new, **limits), suspects)  # type: ignore[arg-type] # Range's own fields
     by_sha = {sha: name for name, sha in names.items()}
     return made, [by_sha[sha] for sha in made.shas]
 

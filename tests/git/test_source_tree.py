@@ -10,7 +10,7 @@ import pytest
 from bisector.core.errors import InfraError
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
-from bisector.git.worktrees import Purpose, Worktree
+from bisector.git.worktrees import Worktree, WorktreePurpose
 from bisector.host import build_user
 from tests.git.checks import footprint, tree_of, tree_on_disk
 from tests.git.conftest import Make
@@ -139,7 +139,7 @@ def test_an_object_that_is_gone_is_an_error_after_one_new_worktree(
     added: list[str] = []
     add = Worktree.add
 
-    def counted(repository: Repository, run_dir: Path, purpose: Purpose, at: str) -> Worktree:
+    def counted(repository: Repository, run_dir: Path, purpose: WorktreePurpose, at: str) -> Worktree:
         added.append(at)
         return add(repository, run_dir, purpose, at)
 

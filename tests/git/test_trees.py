@@ -8,7 +8,7 @@ import pytest
 from bisector.core.subject import Change, Commit, Kind
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
-from bisector.git.trees import CannotBeHad, Changed, Trees, changed_end
+from bisector.git.trees import CannotBeHad, ChangedCommit, Trees, changed_end
 from tests.git.checks import footprint
 from tests.git.conftest import Make
 from tests.git.histories import Node, chain, git, linear, old_base_merge, root
@@ -152,7 +152,7 @@ def test_only_the_commits_own_change_goes_or_comes(make: Make, kind: Kind) -> No
     old, commit, new = repository.commits([names["c2"], names["c3"], names["c7"]])
     end = new if kind is Kind.REVERTED else old
     made = changed_end(repository, kind, commit, end)
-    assert isinstance(made, Changed)
+    assert isinstance(made, ChangedCommit)
     assert (
         text_of(repository, made.commit)
         == {
@@ -204,7 +204,7 @@ def test_an_end_of_a_date_that_is_no_iso_8601(make: Make, date: str) -> None:
     odd = repository.ask(*words, stdin=f"{text}\n").stdout.strip()
     commit, end = repository.commits([names["c3"], odd])
     made = changed_end(repository, Kind.REVERTED, commit, end)
-    assert isinstance(made, Changed)
+    assert isinstance(made, ChangedCommit)
     assert text_of(repository, made.commit) == "one"
 
 
@@ -214,7 +214,7 @@ def test_a_merge_is_undone_only_where_first_parents_count(make: Make) -> None:
     assert changed_end(repository, Kind.REVERTED, merge, new) == CannotBeHad("it is a merge")
     assert changed_end(repository, Kind.REVERTED, root, new) == CannotBeHad("it has no parent")
     whole = changed_end(repository, Kind.REVERTED, merge, new, first_parent=True)
-    assert isinstance(whole, Changed)
+    assert isinstance(whole, ChangedCommit)
     files = git(repository.top, "ls-tree", "-r", "--name-only", whole.commit.sha)
     assert not [line for line in files.splitlines() if line.startswith("files/b/")]
 

@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.errors import InfraError
 from bisector.git.source_tree import SourceTree
-from bisector.git.worktrees import Purpose, Worktree, remove_leftovers
+from bisector.git.worktrees import Worktree, WorktreePurpose, remove_leftovers
 from tests.git.checks import footprint
 from tests.git.conftest import Make
 from tests.git.histories import git, linear
@@ -20,8 +20,8 @@ def test_leftovers_of_a_killed_run_go(make: Make, tmp_path: Path, damage: str) -
     (tmp_path / "users").rename(tmp_path / "unmounted")  # a worktree of the user's, not there at present
     before = footprint(repository)
     run_dir = tmp_path / "run"
-    worktree = Worktree.add(repository, run_dir, Purpose.SOURCE, names["c1"])
-    bisect = Worktree.add(repository, run_dir, Purpose.BISECT, names["c1"])
+    worktree = Worktree.add(repository, run_dir, WorktreePurpose.SOURCE, names["c1"])
+    bisect = Worktree.add(repository, run_dir, WorktreePurpose.BISECT, names["c1"])
     if damage == "no directory":
         (worktree.path / ".git").unlink()
         worktree.path.rmdir()
@@ -40,8 +40,8 @@ def test_leftovers_of_a_killed_run_go(make: Make, tmp_path: Path, damage: str) -
 
 def test_two_runs_do_not_meet(make: Make, tmp_path: Path) -> None:
     repository, names = make(linear(3))
-    one = Worktree.add(repository, tmp_path / "one", Purpose.SOURCE, names["c0"])
-    other = Worktree.add(repository, tmp_path / "other", Purpose.SOURCE, names["c0"])
+    one = Worktree.add(repository, tmp_path / "one", WorktreePurpose.SOURCE, names["c0"])
+    other = Worktree.add(repository, tmp_path / "other", WorktreePurpose.SOURCE, names["c0"])
     remove_leftovers(repository, tmp_path / "one")
     assert not one.path.exists()
     assert other.git("rev-parse", "HEAD").stdout.strip() == names["c0"]
@@ -51,7 +51,7 @@ def test_a_vanished_worktree_never_turns_git_on_the_checkout_around_it(make: Mak
     repository, names = make(linear(3), checkout=True)
     precious = repository.top / "precious.c"
     precious.write_text("not committed")
-    worktree = Worktree.add(repository, repository.top / "run", Purpose.SOURCE, names["c0"])
+    worktree = Worktree.add(repository, repository.top / "run", WorktreePurpose.SOURCE, names["c0"])
     (worktree.path / ".git").unlink()
     worktree.git("checkout", "--force", names["c1"])
     worktree.git("clean", "-ffdxq")

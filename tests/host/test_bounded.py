@@ -10,7 +10,7 @@ from bisector.host import process
 from bisector.host.process import TooMuchOutput
 
 
-def bounded(script: str, deadline_s: float = 10.0, stdin: str = "") -> process.Finished:
+def bounded(script: str, deadline_s: float = 10.0, stdin: str = "") -> process.FinishedCommand:
     return process.run_bounded(["sh", "-c", script], deadline_s=deadline_s, most_bytes=1000, stdin=stdin)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from bisector.core.deadline import Deadline
 from bisector.host import detached
-from bisector.host.detached import Identity
+from bisector.host.detached import ProcessIdentity
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def lock(tmp_path: Path) -> Iterator[int]:
         yield file.fileno()
 
 
-def start(script: str, tmp_path: Path, lock: int) -> Identity:
-    return Identity.of(detached.start((sys.executable, "-c", script), tmp_path / "log", lock, {"GIVEN": "yes"}))
+def start(script: str, tmp_path: Path, lock: int) -> ProcessIdentity:
+    return ProcessIdentity.of(detached.start((sys.executable, "-c", script), tmp_path / "log", lock, {"GIVEN": "yes"}))
 
 
 def free(tmp_path: Path) -> bool:
@@ -85,12 +85,12 @@ def test_a_group_that_hears_nothing_is_killed_with_its_children(tmp_path: Path, 
     )
     identity = start(script, tmp_path, lock)
     ready(tmp_path)
-    child = Identity.of(int((tmp_path / "log").read_text()))
+    child = ProcessIdentity.of(int((tmp_path / "log").read_text()))
     assert detached.end_group(identity, 0.1)
     Deadline("its end", 10).poll(lambda: True if _ended(child) else None)
 
 
-def _ended(child: Identity) -> bool:
+def _ended(child: ProcessIdentity) -> bool:
     """Gone, or a zombie that nobody is parent of in a container without an init."""
     try:
         return Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
@@ -99,7 +99,7 @@ def _ended(child: Identity) -> bool:
 
 
 def test_a_number_that_passed_to_another_process_is_not_its(tmp_path: Path) -> None:
-    me = Identity.of(os.getpid())
+    me = ProcessIdentity.of(os.getpid())
     assert me.lives
     for other in (replace(me, started=me.started + 1), replace(me, boot_id="another")):
         assert not other.lives
@@ -111,7 +111,7 @@ def test_a_process_that_is_gone_has_no_identity() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     with pytest.raises(ProcessLookupError):
-        Identity.of(child.pid)
+        ProcessIdentity.of(child.pid)
 
 
 def test_it_outlives_who_started_it(tmp_path: Path) -> None:
@@ -123,6 +123,6 @@ def test_it_outlives_who_started_it(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "log")], check=True, capture_output=True, text=True, timeout=30
     )
-    identity = Identity.of(int(done.stdout))
+    identity = ProcessIdentity.of(int(done.stdout))
     assert identity.lives
     os.kill(identity.pid, signal.SIGKILL)

@@ -17,7 +17,7 @@ from bisector.cli import main
 from bisector.core import resources
 from bisector.core.errors import InfraError
 from bisector.host import locks
-from bisector.host.locks import Measurer, Purpose, held, holder_of
+from bisector.host.locks import Measurer, TurnPurpose, held, holder_of
 from tests.docs.json_schema import valid
 
 
@@ -51,7 +51,7 @@ _HOLDER = """
     from bisector.host import locks
     locks.SHARED_TURN, own = Path(sys.argv[1]), Path(sys.argv[2])
     locks.own_turn = lambda: own
-    purpose = locks.Purpose(sys.argv[3])
+    purpose = locks.TurnPurpose(sys.argv[3])
     with locks.measuring(Path("/runs/first"), lambda text: print(text, flush=True), purpose):
         print("held", flush=True)
         time.sleep(600)
@@ -60,7 +60,7 @@ _HOLDER = """
 
 @contextmanager
 def held_elsewhere(
-    own: Path | None = None, purpose: Purpose = Purpose.MEASUREMENT
+    own: Path | None = None, purpose: TurnPurpose = TurnPurpose.MEASUREMENT
 ) -> Iterator["subprocess.Popen[str]"]:
     """Another process that measures, or builds; of another user, where ``own`` is another file."""
     paths = (str(locks.SHARED_TURN), str(own or locks.own_turn()))
@@ -275,23 +275,28 @@ def test_commands_that_take_the_cpu_tell_of_a_measurement(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("purpose", "said"),
     [
-        (Purpose.BUILD, "a build is under way on this host (run /runs/first, process {}): other work makes it slower"),
-        (Purpose.UNKNOWN, "a build or a measurement is under way on this host (run /runs/first, process {}): other work"
-         " makes it slower, or its runs weak"),
+        (TurnPurpose.BUILD, "a build is under way on this host ({}): other work makes it slower"),
+        (
+            TurnPurpose.UNKNOWN,
+            "a build or a measurement is under way on this host ({}): other work makes it slower, or its runs weak",
+        ),
     ],
-)  # fmt: skip
-def test_a_build_is_not_called_a_measurement(capsys: pytest.CaptureFixture[str], purpose: Purpose, said: str) -> None:
+)
+def test_a_build_is_not_called_a_measurement(
+    capsys: pytest.CaptureFixture[str], purpose: TurnPurpose, said: str
+) -> None:
     """`bisector kernel build` takes its turn, too."""
     with held_elsewhere(purpose=purpose) as first:
         assert main(["report", "--run-dir", "none"]) == 2
-        assert capsys.readouterr().err.splitlines()[0] == f"bisector: {said.format(first.pid)}"
+        (notice, *_) = capsys.readouterr().err.splitlines()
+        assert notice == f"bisector: {said}".format(f"run /runs/first, process {first.pid}")
 
 
 @pytest.mark.parametrize("more", ["", ', "purpose": "a nap"', ', "purpose": ["build"]'])
 def test_what_another_version_of_the_tool_holds_it_for_is_not_known(tmp_path: Path, more: str) -> None:
     with locks.measuring(tmp_path, silent):
         locks.own_turn().write_text(f'{{"pid": {os.getpid()}, "run_dir": "/", "since": "now"{more}}}')
-        assert locks.measurer() == Measurer(os.getpid(), "/", "now", Purpose.UNKNOWN)
+        assert locks.measurer() == Measurer(os.getpid(), "/", "now", TurnPurpose.UNKNOWN)
 
 
 USER = """

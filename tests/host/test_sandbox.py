@@ -36,7 +36,7 @@ def victim(tmp_path: Path) -> Iterator[Prey]:
         yield made
 
 
-def run(script: str, box: Sandbox | None = None, cwd: Path | None = None) -> process.Finished:
+def run(script: str, box: Sandbox | None = None, cwd: Path | None = None) -> process.FinishedCommand:
     within = (box or Sandbox()).words
     return process.run(["sh", "-c", script], deadline_s=20, within=within, check=False, cwd=cwd)
 

@@ -11,7 +11,7 @@ import pytest
 from bisector.config import Settings
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.subject import Kernel
-from bisector.vm.base import GuestLost, GuestTimeout, Link
+from bisector.vm.base import GuestLink, GuestLost, GuestTimeout
 from bisector.vm.definition import free_port
 from bisector.vm.guest import Guest
 from bisector.vm.image import GuestImage
@@ -49,7 +49,7 @@ def booted(kernel: Kernel, settings: Settings, tmp_path_factory: pytest.TempPath
 
 @dataclass
 class GuestCase:
-    link: Link
+    link: GuestLink
     booted: Booted
     watch: contract.Watch
     directory: str
@@ -75,10 +75,10 @@ class GuestCase:
         with suppress(GuestTimeout):
             self.link.run("kill -STOP $PPID", self.short_s)
 
-    def log_in_nowhere(self) -> AbstractContextManager[Link]:
+    def log_in_nowhere(self) -> AbstractContextManager[GuestLink]:
         return self._log_in(free_port(), self.booted.image)
 
-    def log_in_as_stranger(self) -> AbstractContextManager[Link]:
+    def log_in_as_stranger(self) -> AbstractContextManager[GuestLink]:
         image = self.booted.image
         return self._log_in(self.booted.port, GuestImage(image.root, self.stranger, image.host_public_key, image.key))
 

@@ -9,7 +9,7 @@ from bisector.config import KernelSettings
 from bisector.core.errors import KernelFault
 from bisector.core.subject import Kernel
 from bisector.kernel import toolchain
-from bisector.kernel.build import KernelBuilder, Trees
+from bisector.kernel.build import KernelBuilder, TreeChanges
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
 from tests.kernel.fake_tree import FRAGMENT, copy_to
@@ -42,7 +42,7 @@ class Bench:
     def places(self) -> BuildPlaces:
         return BuildPlaces(self.source, self.path / "build", self.path / "logs" / str(self.builds), self.path)
 
-    def build(self, tree: str | None = None, trees: Trees | None = None) -> Kernel:
+    def build(self, tree: str | None = None, trees: TreeChanges | None = None) -> Kernel:
         self.builds += 1
         return self.builder.build(tree or f"tree{self.builds}", self.places, trees)
 

@@ -15,7 +15,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.host import process
 from bisector.host.files import discard
 from bisector.kernel import make, toolchain
-from bisector.kernel.build import KernelBuilder, Trees
+from bisector.kernel.build import KernelBuilder, TreeChanges
 from bisector.kernel.make import Make
 from bisector.kernel.product import Product
 from tests.kernel.bench import SETTINGS, Bench, ccache_in, compiler_that, recalled, slow_compiler
@@ -314,7 +314,7 @@ def test_a_check_that_does_not_build_compiles_everything_before_that_is_believed
     bench = Bench(tmp_path / "run")
     kernel, once, made = bench.build(), KernelBuilder._made_once, list[str]()
 
-    def fails_first(self: KernelBuilder, make: Make, tree: str = "", trees: Trees | None = None) -> Product:
+    def fails_first(self: KernelBuilder, make: Make, tree: str = "", trees: TreeChanges | None = None) -> Product:
         made.append(make.environment.get("CCACHE_RECACHE", ""))
         if len(made) == 1:
             raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, "ld: dcache.o: file not recognized")

@@ -6,14 +6,14 @@ import pytest
 
 from bisector.kernel import quirks
 from bisector.kernel.quirk_table import QUIRKS
-from bisector.kernel.quirks import Edit, Evidence, Quirk, Sign
+from bisector.kernel.quirks import Edit, Quirk, QuirkEvidence, Sign
 from tests.kernel.quirk_examples import CURED, TROUBLED, Tree
 
 BY_NAME = {quirk.name: quirk for quirk in QUIRKS}
 TROUBLES = [
     pytest.param(name, tree, id=f"{name}-{of}") for name, trees in TROUBLED.items() for of, tree in trees.items()
 ]
-SOME = Quirk("some", (Sign("a"),), BY_NAME["plt32"].cure, "it does not link", Evidence.TRIED, (("LD", "ld.bfd"),))
+SOME = Quirk("some", (Sign("a"),), BY_NAME["plt32"].cure, "it does not link", QuirkEvidence.TRIED, (("LD", "ld.bfd"),))
 
 
 def written(path: Path, tree: Tree) -> Path:
@@ -99,9 +99,9 @@ def test_what_a_table_does_is_in_its_digest() -> None:
 
 
 def test_words_for_people_are_not() -> None:
-    assert quirks.digest((replace(SOME, symptom="said otherwise", evidence=Evidence.LITERATURE),)) == quirks.digest(
-        (SOME,)
-    )
+    assert quirks.digest(
+        (replace(SOME, symptom="said otherwise", evidence=QuirkEvidence.LITERATURE),)
+    ) == quirks.digest((SOME,))
 
 
 def test_every_file_that_decides_or_is_edited_is_named() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.subject import Change
 from bisector.kernel.kconfig import set_anew
-from bisector.kernel.sources import Ends, Sources
+from bisector.kernel.sources import BuildEnds, Sources
 
 FILES = frozenset(("init/main.c", "fs/dcache.c", "include/linux/fs.h", "include/linux/dcache.h", "fs/Kconfig"))
 READ = Sources(
@@ -15,10 +15,10 @@ READ = Sources(
 )
 
 
-ENDS = Ends((READ,))
+ENDS = BuildEnds((READ,))
 
 
-def again(*commits: Iterable[str], ends: Ends = ENDS) -> list[float]:
+def again(*commits: Iterable[str], ends: BuildEnds = ENDS) -> list[float]:
     """The shares of commits, each by the paths that it changes; those that do not count are -1."""
     changes = ((str(n), Change(path)) for n, paths in enumerate(commits) for path in paths)
     found = ends.mattering(len(commits), changes)
@@ -44,12 +44,12 @@ def test_the_share_of_a_commit(paths: list[str], share: float) -> None:
 
 def test_what_either_end_read_counts_and_the_larger_share() -> None:
     other = Sources(frozenset(("init/main.c", "mm/slab.c")), targets=10, readers={"include/linux/fs.h": 2})
-    ends = Ends((READ, other))
+    ends = BuildEnds((READ, other))
     assert again(["mm/slab.c"], ["include/linux/fs.h"], ends=ends) == [pytest.approx(0.1), pytest.approx(0.9)]
 
 
 def test_options_that_differ_are_spread_over_the_commits_that_touch_kconfig_files() -> None:
-    ends = Ends((READ,), frozenset(("CONFIG_X", "CONFIG_Y", "CONFIG_NOBODY_ASKS_FOR")))
+    ends = BuildEnds((READ,), frozenset(("CONFIG_X", "CONFIG_Y", "CONFIG_NOBODY_ASKS_FOR")))
     (alone,) = again(["fs/Kconfig"], ends=ends)
     assert alone == pytest.approx(1 - 0.99 * 0.6 * 0.9)
     first, second, source = again(["fs/Kconfig"], ["mm/Kconfig", "fs/Kconfig"], ["fs/dcache.c"], ends=ends)
@@ -60,11 +60,11 @@ def test_options_that_differ_are_spread_over_the_commits_that_touch_kconfig_file
 
 def test_a_header_that_everything_reads_is_nearly_everything() -> None:
     whole = Sources(FILES, targets=2, readers={"include/linux/fs.h": 2})
-    assert 0.98 < again(["include/linux/fs.h"], ends=Ends((whole,)))[0] < 1
+    assert 0.98 < again(["include/linux/fs.h"], ends=BuildEnds((whole,)))[0] < 1
 
 
 def test_of_a_build_that_did_not_count_only_what_matters_is_known() -> None:
-    found = Ends((READ, Sources(FILES))).mattering(1, [("0", Change("fs/dcache.c"))])
+    found = BuildEnds((READ, Sources(FILES))).mattering(1, [("0", Change("fs/dcache.c"))])
     assert (found.shas, found.again) == (frozenset(("0",)), {})
 
 

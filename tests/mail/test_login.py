@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import UserError
-from bisector.mail.smtp import PASSWORD, USERNAME, Login, find_login
+from bisector.mail.smtp import PASSWORD, USERNAME, SmtpLogin, find_login
 
 
 @pytest.fixture
@@ -18,11 +18,11 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_file(file: Path) -> None:
-    assert find_login(file, {}) == Login("me@example.org", "a=b c")
+    assert find_login(file, {}) == SmtpLogin("me@example.org", "a=b c")
 
 
 def test_environment_comes_first(file: Path) -> None:
-    assert find_login(file, {USERNAME: "you", PASSWORD: "word"}) == Login("you", "word")
+    assert find_login(file, {USERNAME: "you", PASSWORD: "word"}) == SmtpLogin("you", "word")
 
 
 def test_none() -> None:

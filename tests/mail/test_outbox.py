@@ -16,7 +16,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Event, Note
 from bisector.core.verdict import Direction, State
 from bisector.mail import compose, outbox, smtp
-from bisector.mail.outbox import DRAFT, Delivery, Mail, Mails, Outcome, Post
+from bisector.mail.outbox import DRAFT, Delivery, DeliveryOutcome, Mail, Mails, Post
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
@@ -66,7 +66,7 @@ def mails(record: RecordedRun) -> tuple[Mail, ...]:
         return Mails(store.database).all()
 
 
-def outcomes(record: RecordedRun) -> list[Outcome]:
+def outcomes(record: RecordedRun) -> list[DeliveryOutcome]:
     return [event.outcome for mail in mails(record) for event in mail.events]
 
 
@@ -180,7 +180,7 @@ def test_sent_once(record: RecordedRun, server: servers.Server) -> None:
         send(record, server, Delivery(to=("other@example.org",)))
     assert "--again" in caught.value.hint
     assert len(server.post.letters) == 1
-    assert outcomes(record) == [Outcome.SENDING, Outcome.SENT]
+    assert outcomes(record) == [DeliveryOutcome.SENDING, DeliveryOutcome.SENT]
 
 
 def test_again_means_again_with_the_same_message_id(record: RecordedRun, server: servers.Server) -> None:
@@ -196,7 +196,10 @@ def test_temporary_refusals_are_waited_out(record: RecordedRun, server: servers.
     server.post.to_letter = ["451 busy"]
     send(record, server)
     assert len(server.post.letters) == 1
-    assert outcomes(record) == [Outcome.SENDING, Outcome.REFUSED] * 3 + [Outcome.SENDING, Outcome.SENT]
+    assert outcomes(record) == [DeliveryOutcome.SENDING, DeliveryOutcome.REFUSED] * 3 + [
+        DeliveryOutcome.SENDING,
+        DeliveryOutcome.SENT,
+    ]
 
 
 def test_refusals_without_an_end_are_given_up_and_may_be_tried_later(
@@ -248,7 +251,7 @@ def test_kill_between_sending_and_noting(
     with pytest.raises(fakes.Killed):
         send(record, server)
     monkeypatch.undo()
-    assert outcomes(record) == [Outcome.SENDING]
+    assert outcomes(record) == [DeliveryOutcome.SENDING]
     with pytest.raises(UserError, match="may have been sent"):
         send(record, server)
     assert len(server.post.letters) == int(sent)

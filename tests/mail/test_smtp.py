@@ -12,11 +12,11 @@ import pytest
 
 from bisector.config import MailSettings, Security
 from bisector.mail import compose, smtp
-from bisector.mail.smtp import Login
+from bisector.mail.smtp import SmtpLogin
 from tests.mail.servers import PASSWORD, USERNAME, Post, certificate, serving
 from tests.report import documents
 
-LOGIN = Login(USERNAME, PASSWORD)
+LOGIN = SmtpLogin(USERNAME, PASSWORD)
 TO = ("author@example.com", "dm-devel@lists.example.org")
 
 
@@ -46,7 +46,7 @@ def settings(port: int, security: Security, host: str = "localhost") -> MailSett
     return MailSettings(host, port, security, None, None)
 
 
-def send(server: MailSettings, login: Login | None = None) -> str:
+def send(server: MailSettings, login: SmtpLogin | None = None) -> str:
     return smtp.send(server, login, compose.message(documents.found()), "tester@example.org", TO)
 
 
@@ -85,8 +85,8 @@ def test_server_without_starttls_gets_nothing(post: Post) -> None:
 
 def test_wrong_password_is_told_without_it(post: Post, trusted: Path) -> None:
     with serving(post, trusted, login=True) as server, pytest.raises(smtp.Refused, match="login") as caught:
-        send(settings(server.port, Security.STARTTLS), Login(USERNAME, "wrong word"))
-    assert "wrong word" not in f"{caught.value} {caught.value.hint} {Login('a', 'wrong word')!r}"
+        send(settings(server.port, Security.STARTTLS), SmtpLogin(USERNAME, "wrong word"))
+    assert "wrong word" not in f"{caught.value} {caught.value.hint} {SmtpLogin('a', 'wrong word')!r}"
 
 
 @pytest.mark.parametrize(

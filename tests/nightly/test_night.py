@@ -14,7 +14,7 @@ from bisector.core.errors import Finding, Grade
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.doctor import checks
-from bisector.git.command import Answer, Door
+from bisector.git.command import GitAnswer, GitRunner
 from bisector.report import reporting
 from bisector.status.blocks import Blocks, BlockState
 from bisector.status.host_clock import CONFIRMED
@@ -37,15 +37,15 @@ def test_first_night_measures_the_tip_once(world: World) -> None:
 
 def test_nothing_new_costs_one_fetch_and_one_trial(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    door = Door.__call__
+    door = GitRunner.__call__
 
-    def listening(self: Door, *words: str, **how: Any) -> Answer:
+    def listening(self: GitRunner, *words: str, **how: Any) -> GitAnswer:
         asked.append(words[0])
         return door(self, *words, **how)
 
     world.night()
     world.push("cache", "c5")
-    monkeypatch.setattr(Door, "__call__", listening)
+    monkeypatch.setattr(GitRunner, "__call__", listening)
     world.night()
     assert world.measured() == ["c2", "c5"]
     assert asked.count("fetch") == 1

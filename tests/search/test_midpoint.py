@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect, Found, OnlySkippedLeft, Try
+from bisector.git.bisect import Bisect, CommitToTry, FirstNew, OnlySkippedLeft
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
@@ -45,7 +45,7 @@ def test_every_step_is_the_one_that_git_takes(repository: Repository, shape: Ran
     facts = Facts()
     with Bisect(repository, Path(repository.top).parent / "run", wanted, Terms()) as bisect:
         bisect.start()
-        while isinstance(step := bisect.next(), Try):
+        while isinstance(step := bisect.next(), CommitToTry):
             ours = next_commit(graph, facts, names)
             assert isinstance(ours, Midpoint)
             assert names[ours.commit] == step.commit.sha
@@ -58,7 +58,7 @@ def test_every_step_is_the_one_that_git_takes(repository: Repository, shape: Ran
                 facts = facts.with_reading(Reading(ours.commit, Kernel.COMMIT, verdict))
     ours = next_commit(graph, facts, names)
     assert isinstance(ours, Left)
-    if isinstance(step, Found):
+    if isinstance(step, FirstNew):
         assert [names[commit] for commit in ours.candidates] == [step.commit.sha]
     else:
         assert isinstance(step, OnlySkippedLeft)

@@ -13,7 +13,7 @@ from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.subject import Commit, Kind, NotChanged
 from bisector.core.trial import Fill, Timings, Trial
 from bisector.core.verdict import Verdict
-from bisector.git.ranges import Ground
+from bisector.git.ranges import SearchRange
 from bisector.search.graph import RangeGraph
 from bisector.search.noise import Earlier
 from bisector.search.readings import OLD_END, Kernel
@@ -28,7 +28,7 @@ DEFAULTS = options.load(directory=Path("/")).settings
 COUNT = 10
 OLD = "old"
 SHAS = tuple(f"c{n}" for n in range(COUNT))
-GROUND = Ground(
+GROUND = SearchRange(
     RangeGraph.of([(), *((n,) for n in range(COUNT - 1))]),
     SHAS,
     {sha: n for n, sha in enumerate(SHAS)},
@@ -45,7 +45,7 @@ def case(
     *trials: Trial,
     known: Known | None = None,
     settings: Settings = DEFAULTS,
-    ground: Ground = GROUND,
+    ground: SearchRange = GROUND,
     ends: tuple[float, float] = (fakes.SLOW_IOPS, fakes.FAST_IOPS),
 ) -> Case:
     old, new = (trial(sha, least) for sha, least in zip((OLD, SHAS[-1]), ends, strict=True))

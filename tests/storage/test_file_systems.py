@@ -10,7 +10,7 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import BisectorError, Finding, Grade, InfraError, KernelFault, UserError
 from bisector.core.shell import FailedStep
-from bisector.doctor.checks import PROBES, Asked
+from bisector.doctor.checks import PROBES, CheckContext
 from bisector.storage import btrfs, ext4, xfs
 from bisector.storage.file_system import FileSystem, Shown, merged, mounted_with, not_mounted, words_of
 from bisector.storage.layer import Device, Extent, Files, Made, Site
@@ -385,7 +385,7 @@ def test_what_is_not_read_back_is_a_warning_before_the_first_hour(tmp_path: Path
     settings = options.load(flags, directory=tmp_path).settings
     (probe,) = (one for one in PROBES if one.name == "disks")
     assert probe.of_setup
-    found = probe.look(Asked(settings, tmp_path, tmp_path, lambda _: None))
+    found = probe.look(CheckContext(settings, tmp_path, tmp_path, lambda _: None))
     assert not isinstance(found, Finding)
     (warning,) = (one for one in found if one.state is Grade.WARN)
     assert "kernels do not show journal_ioprio=3" in warning.what

@@ -22,7 +22,7 @@ from bisector.core.figures import JobFigures, Run
 from bisector.core.subject import Compiler, Kind, Mattering, NotChanged, Relevance
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Taken, Trial
 from bisector.core.verdict import State
-from bisector.mail.outbox import Mail, Mails, Outcome
+from bisector.mail.outbox import DeliveryOutcome, Mail, Mails
 from bisector.search.noise import Earlier
 from bisector.store import schema
 from bisector.store.database import DATABASE
@@ -389,9 +389,9 @@ def test_letters_come_back_with_what_became_of_them(store: Store) -> None:
     first, second = (Mail("2026-01-01T00:00:00+00:00", f"<{n}@x>", "found a", f"s{n}", ("<0@x>",)) for n in (1, 2))
     numbers = [mails.add(mail) for mail in (first, second)]
     assert (mails.all()[0].sent, mails.all()[0].uncertain) == (False, False)
-    told = ((Outcome.SENDING, True, False), (Outcome.REFUSED, False, False), (Outcome.SENDING, True, False),
-            (Outcome.UNKNOWN, True, False), (Outcome.SENDING, True, False), (Outcome.SENT, False, True),
-            (Outcome.SENDING, True, True))  # fmt: skip
+    sending, sent_ = (DeliveryOutcome.SENDING, True, False), (DeliveryOutcome.SENT, False, True)
+    refused, unknown = (DeliveryOutcome.REFUSED, False, False), (DeliveryOutcome.UNKNOWN, True, False)
+    told = (sending, refused, sending, unknown, sending, sent_, (DeliveryOutcome.SENDING, True, True))
     for outcome, uncertain, sent in told:
         mails.note(numbers[1], outcome, ("a@x", "b@x"), "said \udce9")
         mail = mails.all()[1]

@@ -22,7 +22,7 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host.files import remove_whole
 from bisector.kernel import toolchain
-from bisector.kernel.build import KernelBuilder, Trees
+from bisector.kernel.build import KernelBuilder, TreeChanges
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
 from bisector.trial.runner import Bench, TrialRequest, _Course
@@ -123,7 +123,7 @@ def test_a_try_that_is_not_done_in_time_is_made_twice(
         [KernelFault(Stage.BUILD, FaultKind.BUILD_TIMEOUT, "not done after 1 s")] * late,
     )
 
-    def slow(builder: KernelBuilder, tree: str, places: BuildPlaces, trees: Trees) -> Kernel:
+    def slow(builder: KernelBuilder, tree: str, places: BuildPlaces, trees: TreeChanges) -> Kernel:
         if faults:
             raise faults.pop()
         return build(builder, tree, places, trees)

@@ -20,12 +20,12 @@ from bisector.vm import machine
 from bisector.vm.base import (
     Domain,
     GuestCopyFailed,
+    GuestLink,
     GuestLost,
     GuestNonsense,
     GuestRefused,
     GuestTimeout,
     Hypervisor,
-    Link,
 )
 from bisector.vm.definition import DomainSpec
 from tests.guestshell import Answer
@@ -63,7 +63,7 @@ class Watch:
 class LinkCase(Protocol):
     """A guest that is spoken to, and what happens to it."""
 
-    link: Link
+    link: GuestLink
     watch: Watch
     directory: str  # of the guest, empty
     release: str
@@ -86,10 +86,10 @@ class ConnectionCase(LinkCase, Protocol):
     def break_connection(self) -> None:
         """The other end is gone."""
 
-    def log_in_nowhere(self) -> AbstractContextManager[Link]:
+    def log_in_nowhere(self) -> AbstractContextManager[GuestLink]:
         """Connect to a port that nobody listens on."""
 
-    def log_in_as_stranger(self) -> AbstractContextManager[Link]:
+    def log_in_as_stranger(self) -> AbstractContextManager[GuestLink]:
         """Connect with another key."""
 
 

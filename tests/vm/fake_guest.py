@@ -244,7 +244,7 @@ class Computer:
 
 
 class FakeLink:
-    """A :class:`bisector.vm.base.Link` to a computer; its files are those below a directory here."""
+    """A :class:`bisector.vm.base.GuestLink` to a computer; its files are those below a directory here."""
 
     def __init__(self, computer: Computer, watch: Callable[[], None]) -> None:
         self.computer, self._watch = computer, watch

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.trial import FaultKind, Stage
-from bisector.vm.console import Console, Finding, judge
+from bisector.vm.console import Console, ConsoleFinding, judge
 
 DATA = Path(__file__).parent.parent / "data" / "console"
 
@@ -53,46 +53,52 @@ def test_pieces_say_the_same_as_the_whole(size: int) -> None:
     assert tuple(again) == seen
     assert pieces.fault(Stage.BOOT) == whole.fault(Stage.BOOT)
     assert [s.finding for s in seen] == [
-        Finding.BANNER,
-        Finding.READY,
-        Finding.OOPS,
-        Finding.OOPS,
-        Finding.PANIC,
+        ConsoleFinding.BANNER,
+        ConsoleFinding.READY,
+        ConsoleFinding.OOPS,
+        ConsoleFinding.OOPS,
+        ConsoleFinding.PANIC,
     ]
 
 
 @pytest.mark.parametrize(
     ("line", "finding"),
     [
-        ("[    5.7] bisector-guest: ready", Finding.READY),
-        ("[    5.7][    T1] bisector-guest: ready", Finding.READY),
-        ("PANIC: early exception 0x0e IP 10:ffffffff81 error 0 cr2 0x0", Finding.PANIC),
-        (" -- System halted", Finding.PANIC),
-        ("fio: 3 joKernel panic - not syncing: Fatal exception in interrupt", Finding.PANIC),
-        ("[ 9.1] general protection fault: 0000 [#1] SMP PTI", Finding.OOPS),
-        ("[ 9.1] general protection fault, probably for non-canonical address 0xdead: 0000 [#1] SMP", Finding.OOPS),
-        ("[ 9.1] Oops: general protection fault, kernel NULL pointer dereference 0x0: 0000 [#1] SMP", Finding.OOPS),
-        ("[ 9.1] invalid opcode: 0000 [#2] SMP", Finding.OOPS),
-        ("[ 9.1] divide error: 0000 [#1] SMP", Finding.OOPS),
-        ("[ 9.1] kernel BUG at drivers/md/dm-cache-target.c:1214!", Finding.OOPS),
-        ("[ 9.1] BUG: unable to handle kernel NULL pointer dereference at 0000000000000008", Finding.OOPS),
-        ("[ 9.1] BUG: unable to handle page fault for address: ffffc90000000000", Finding.OOPS),
-        ("[ 9.1] NMI watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [fio:77]", Finding.STALL),
-        ("[ 9.1] BUG: workqueue lockup - pool cpus=0 node=0 flags=0x0 nice=0 stuck for 33s!", Finding.STALL),
-        ("[ 9.1] INFO: rcu_sched detected stalls on CPUs/tasks:", Finding.STALL),
-        ("[ 9.1] rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 0-... }", Finding.STALL),
-        ("[ 9.1] NMI watchdog: Watchdog detected hard LOCKUP on cpu 1", Finding.STALL),
-        ("[ 9.1] Kernel panic - not syncing: softlockup: hung tasks", Finding.STALL),
-        ("[ 9.1] WARNING: CPU: 0 PID: 1 at fs/ext4/inode.c:123 ext4_foo+0x1/0x2", Finding.WARNING),
-        ("[ 9.1] BUG: sleeping function called from invalid context at mm/slab.h:1", Finding.WARNING),
-        ("[ 9.1] reboot: Power down", Finding.SHUTDOWN),
+        ("[    5.7] bisector-guest: ready", ConsoleFinding.READY),
+        ("[    5.7][    T1] bisector-guest: ready", ConsoleFinding.READY),
+        ("PANIC: early exception 0x0e IP 10:ffffffff81 error 0 cr2 0x0", ConsoleFinding.PANIC),
+        (" -- System halted", ConsoleFinding.PANIC),
+        ("fio: 3 joKernel panic - not syncing: Fatal exception in interrupt", ConsoleFinding.PANIC),
+        ("[ 9.1] general protection fault: 0000 [#1] SMP PTI", ConsoleFinding.OOPS),
+        (
+            "[ 9.1] general protection fault, probably for non-canonical address 0xdead: 0000 [#1] SMP",
+            ConsoleFinding.OOPS,
+        ),
+        (
+            "[ 9.1] Oops: general protection fault, kernel NULL pointer dereference 0x0: 0000 [#1] SMP",
+            ConsoleFinding.OOPS,
+        ),
+        ("[ 9.1] invalid opcode: 0000 [#2] SMP", ConsoleFinding.OOPS),
+        ("[ 9.1] divide error: 0000 [#1] SMP", ConsoleFinding.OOPS),
+        ("[ 9.1] kernel BUG at drivers/md/dm-cache-target.c:1214!", ConsoleFinding.OOPS),
+        ("[ 9.1] BUG: unable to handle kernel NULL pointer dereference at 0000000000000008", ConsoleFinding.OOPS),
+        ("[ 9.1] BUG: unable to handle page fault for address: ffffc90000000000", ConsoleFinding.OOPS),
+        ("[ 9.1] NMI watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [fio:77]", ConsoleFinding.STALL),
+        ("[ 9.1] BUG: workqueue lockup - pool cpus=0 node=0 flags=0x0 nice=0 stuck for 33s!", ConsoleFinding.STALL),
+        ("[ 9.1] INFO: rcu_sched detected stalls on CPUs/tasks:", ConsoleFinding.STALL),
+        ("[ 9.1] rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 0-... }", ConsoleFinding.STALL),
+        ("[ 9.1] NMI watchdog: Watchdog detected hard LOCKUP on cpu 1", ConsoleFinding.STALL),
+        ("[ 9.1] Kernel panic - not syncing: softlockup: hung tasks", ConsoleFinding.STALL),
+        ("[ 9.1] WARNING: CPU: 0 PID: 1 at fs/ext4/inode.c:123 ext4_foo+0x1/0x2", ConsoleFinding.WARNING),
+        ("[ 9.1] BUG: sleeping function called from invalid context at mm/slab.h:1", ConsoleFinding.WARNING),
+        ("[ 9.1] reboot: Power down", ConsoleFinding.SHUTDOWN),
         ("[ 9.1] traps: fio[12] general protection fault ip:401 sp:7f error:0 in fio[401000+7a000]", None),
         ("[ 9.1] traps: fio[12] general protection ip:401 sp:7f error:0 in fio[401000+7a000]", None),
         ("[ 9.1] Command line: root=/dev/vda oops=panic panic=-1", None),
         ("", None),
     ],
 )
-def test_lines(line: str, finding: Finding | None) -> None:
+def test_lines(line: str, finding: ConsoleFinding | None) -> None:
     sighting = judge(line)
     assert (sighting.finding if sighting else None) == finding
 
@@ -188,7 +194,7 @@ def test_unfinished_line_is_in_the_tail_but_not_judged() -> None:
     console = Console()
     assert console.feed("bisector-guest: rea") == ()
     assert console.tail() == ("bisector-guest: rea",)
-    assert console.feed("dy\r\n")[0].finding is Finding.READY
+    assert console.feed("dy\r\n")[0].finding is ConsoleFinding.READY
 
 
 def test_endless_line_is_cut() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bisector.config import Accelerator
 from bisector.core.deadline import Deadline
-from bisector.vm.base import Hypervisor, Link
+from bisector.vm.base import GuestLink, Hypervisor
 from bisector.vm.definition import DomainSpec
 from bisector.vm.image import GuestImage
 from tests.vm import contract
@@ -54,10 +54,10 @@ class FakeLinkCase:
     def fall_silent(self) -> None:
         self.link.computer.befall(Trouble.NETWORK_LOST)
 
-    def log_in_nowhere(self) -> AbstractContextManager[Link]:
+    def log_in_nowhere(self) -> AbstractContextManager[GuestLink]:
         return self._log_in(2223)
 
-    def log_in_as_stranger(self) -> AbstractContextManager[Link]:
+    def log_in_as_stranger(self) -> AbstractContextManager[GuestLink]:
         self.link.computer.script = replace(self.link.computer.script, refuses_keys=True)
         return self._log_in(2222)
 

@@ -22,7 +22,15 @@ from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.process import run
 from bisector.vm import machine
-from bisector.vm.base import GuestCopyFailed, GuestError, GuestLost, GuestNonsense, GuestRefused, GuestTimeout, Link
+from bisector.vm.base import (
+    GuestCopyFailed,
+    GuestError,
+    GuestLink,
+    GuestLost,
+    GuestNonsense,
+    GuestRefused,
+    GuestTimeout,
+)
 from bisector.vm.guest import Bounds, Guest, Life
 from bisector.vm.image import GuestImage
 from tests.vm import contract
@@ -93,11 +101,11 @@ class SshCase:
     def fall_silent(self) -> None:
         self.server.answer_exec = False
 
-    def log_in_nowhere(self) -> AbstractContextManager[Link]:
+    def log_in_nowhere(self) -> AbstractContextManager[GuestLink]:
         self.server.close()
         return connect(self.server, image(self.keys), self.watch)
 
-    def log_in_as_stranger(self) -> AbstractContextManager[Link]:
+    def log_in_as_stranger(self) -> AbstractContextManager[GuestLink]:
         return connect(self.server, image(self.keys, client="stranger"), self.watch)
 
 

@@ -28,7 +28,7 @@ from bisector.executor.duty import LOOK_SIGNAL, Duty, DutyFiles, Link
 from bisector.executor.spec import Key
 from bisector.executor.stock import Stock
 from bisector.executor.watch import Desk
-from bisector.host.detached import Identity, boot_id
+from bisector.host.detached import ProcessIdentity, boot_id
 from bisector.store.facts import now
 
 _HTTP = "127.0.0.1:0"
@@ -258,7 +258,7 @@ class HostWorker:
             self._look.clear()
 
     def _report(self, link: Link) -> None:
-        own = Identity.of(os.getpid())
+        own = ProcessIdentity.of(os.getpid())
         duty = Duty(
             pid=own.pid,
             started=own.started,
