@@ -217,7 +217,6 @@ def _end(rev: str, flag: str, found: Sequence[ImportedTrial], place: Path | None
 
 
 def _kept(run: RunDirectory, found: Sequence[ImportedTrial], first: int) -> list[Trial]:
-    """The trials with copies of their files in the run directory."""
     return [trials.keep(one, n, run.path) for n, one in enumerate(found, first)]
 
 

@@ -219,7 +219,6 @@ class Bisect:
 
     @property
     def _over(self) -> bool:
-        """Whether a merge base turned out to be new."""
         return self._new in self._bases
 
     def _note(self, sha: str, verdict: Verdict) -> None:

@@ -203,7 +203,6 @@ def _remove(repository: Repository, path: Path, admin: Path) -> None:
 
 
 def _references(run_dir: Path) -> str:
-    """Below which a run's references are."""
     return f"{_NAMESPACE}/{_digest(run_dir)}"
 
 

@@ -289,7 +289,6 @@ def _is_read_only(path: Path) -> bool:
 
 
 def _entry(number: int, sys: Path | None = None) -> Path:
-    """What sysfs has of the block device with this device number (``st_rdev``)."""
     return ((sys or _SYS) / _text_of(number)).resolve()
 
 

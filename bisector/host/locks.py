@@ -282,7 +282,6 @@ def _lives(pid: int) -> bool:
 
 
 def _purpose(written: object) -> TurnPurpose:
-    """Another version of bisector may have written none."""
     return next((one for one in TurnPurpose if one == written), TurnPurpose.UNKNOWN)
 
 

@@ -364,7 +364,6 @@ def _digests(places: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _record(record: Mapping[str, Any]) -> bytes:
-    """A document with a digest of its own."""
     return json.dumps({**record, _DIGEST: _record_sha256(record)}, indent=1).encode()
 
 

@@ -400,7 +400,6 @@ class BuildEnds:
 
     @property
     def _configured(self) -> float:
-        """What is made again for all options together."""
         return sum(max(_work(read, option, 0) for read in self.reads) for option in self.options)
 
     def _shares(self, works: Mapping[str, float]) -> dict[str, float]:

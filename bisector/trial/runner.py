@@ -299,12 +299,10 @@ class _Course:
 
     @property
     def _settings(self) -> Settings:
-        """What this trial is measured with."""
         return self.request.settings or self.bench.settings
 
     @property
     def _storage(self) -> StorageSettings:
-        """The settings with the stack of the cell."""
         return replace(self._settings.storage, stack=stack_of(self.request.cell.setup.stack))
 
     def _run_phase(self, machine: Machine, stack: MountedStack, phase: Phase, deadline: Deadline) -> None:

@@ -202,6 +202,8 @@ def seal(directory: Path) -> None:
 
 def damage(directory: Path) -> str:
     """What is wrong with the files, nothing if they are as they were sealed; raises :class:`OSError`."""
+    if not (directory / SUMS).is_file():
+        return f"{directory} has no sums of its files"
     for line in (directory / SUMS).read_text(encoding="utf-8", errors="replace").splitlines() or ["  sums"]:
         known, _, name = line.partition("  ")
         path = directory / Path(name).name
@@ -248,7 +250,7 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
     One that is damaged is built anew, once, and ``on_note`` is told why. Raises :class:`UserError` when this machine
     cannot build images as it is set up, and :class:`InfraError` when the packages do not arrive or the disk is full.
     """
-    if (found := find_image(recipe, cache_root)) and _is_as_sealed(found.root.parent):
+    if (found := find_image(recipe, cache_root)) and not _damage(found.root.parent):
         return found
     cache_root.mkdir(parents=True, exist_ok=True)
     key = recipe_key(recipe)
@@ -279,20 +281,9 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
     return GuestImage.kept_in(directory, key)
 
 
-def _is_as_sealed(directory: Path) -> bool:
-    """Whether a kept image has its sums and agrees with them; may be asked while others seal or replace it."""
-    with our_files(directory):
-        return (directory / SUMS).exists() and not damage(directory)
-
-
 def _damage(directory: Path) -> str:
-    """What is wrong with a kept image; one that an earlier version built, without sums, is taken as it is.
-
-    The caller holds the image's lock: sums are written here.
-    """
+    """What is wrong with a kept image, if it is there; may be asked while others seal or replace it."""
     with our_files(directory):
-        if (directory / ROOT).is_file() and not (directory / SUMS).exists():
-            seal(directory)
         return damage(directory) if directory.exists() else ""
 
 

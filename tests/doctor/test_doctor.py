@@ -111,11 +111,6 @@ def test_a_configuration_that_will_not_do_hides_no_other_row(machine: Machine) -
     assert {row.state for row in rows} == {Grade.OK}
 
 
-def test_namespaces_are_missing_once(machine: Machine) -> None:
-    ordinary_user_without_namespaces(machine)
-    assert machine.rows("guest image")[0].state is Grade.WARN
-
-
 def test_namespaces_are_not_needed_once_the_image_is_there(machine: Machine) -> None:
     ordinary_user_without_namespaces(machine)
     machine.patch.setattr(probes, "_built_image", lambda: image.GuestImage(Path(os.devnull), Path(), "", "key"))
@@ -218,12 +213,6 @@ def test_a_machine_that_lacks_something(machine: Machine, capsys: pytest.Capture
     assert head.startswith("2 missing, ")
     assert [line.strip() for line in commands] == [install("flex", "bc").replace("bc flex", "flex bc")]
     assert all(name in said for name in ("flex", "bc", "libvirt", "host load"))
-
-
-def test_only_what_somebody_has_given_is_called_ones_own(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("bisector.toml").write_text("[machine]\nmemory = '2GiB'\n")
-    first, *_ = valid("doctor", doctor(capsys, "--json")[1])["findings"]
-    assert first["what"] == "profile quick, and your own: machine.memory"
 
 
 def test_settings_that_cannot_be_are_a_row(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:

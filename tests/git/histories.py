@@ -69,12 +69,6 @@ def criss_cross() -> tuple[Node, ...]:
     return (*sides, Node("x", ("a", "b")), Node("y", ("b", "a")), Node("p", ("x",)), Node("q", ("y",)))
 
 
-def octopus() -> tuple[Node, ...]:
-    """``m`` merges three branches ``a``, ``b``, ``d`` of two commits each off ``r``; ``t`` is on top."""
-    arms = [node for arm in "abd" for node in chain(arm, 2, "r")]
-    return (root("r"), *arms, Node("m", ("a2", "b2", "d2")), Node("t", ("m",)))
-
-
 def subsystems(count: int, branch_length: int = 9) -> Iterator[Node]:
     """About ``count`` commits as a kernel's: branches off older commits, merged, some 6 % of them merges."""
     yield root("c0")

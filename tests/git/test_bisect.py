@@ -10,7 +10,7 @@ from bisector.git.ranges import Range
 from bisector.host.files import is_scratch
 from tests.git.checks import assert_git_agrees, footprint
 from tests.git.conftest import Make
-from tests.git.histories import Node, git, linear, octopus, old_base_merge
+from tests.git.histories import Node, git, linear, old_base_merge
 from tests.git.searches import NEW, OLD, SKIP, Begin
 
 
@@ -91,13 +91,6 @@ def test_merge_from_an_old_base(begin: Begin) -> None:
     assert step.commit.subject == "b2"
 
 
-def test_octopus(begin: Begin) -> None:
-    nodes = octopus()
-    step = begin(nodes, "r", "t").to("d1", nodes)
-    assert isinstance(step, FirstNew)
-    assert step.commit.subject == "d1"
-
-
 def test_first_parent(begin: Begin) -> None:
     nodes = old_base_merge()
     search = begin(nodes, "c1", "c5", first_parent=True)
@@ -105,15 +98,6 @@ def test_first_parent(begin: Begin) -> None:
     assert isinstance(step, FirstNew)
     assert step.commit.subject == "m"
     assert not set(search.tried) & {"b1", "b2", "b3"}
-
-
-def test_path_limit(begin: Begin) -> None:
-    nodes = linear(9)
-    search = begin(nodes, "c0", "c8", "files/c/3", "files/c/6", "files/c/7")
-    step = search.to("c5", nodes)
-    assert isinstance(step, FirstNew)
-    assert step.commit.subject == "c5"
-    assert set(search.tried) <= {"c2", "c5", "c6"}
 
 
 def test_path_limit_that_leaves_the_culprit_out(begin: Begin) -> None:
@@ -131,12 +115,6 @@ def test_path_with_odd_characters_survives_the_replay(begin: Begin) -> None:
     assert isinstance(step, FirstNew)
     assert step.commit.subject == "odd"
     assert_git_agrees(search.bisect, step)
-
-
-def test_old_end_right_below_the_new_one(begin: Begin) -> None:
-    step = begin(linear(4), "c2", "c3").bisect.next()
-    assert isinstance(step, FirstNew)
-    assert step.commit.subject == "c3"
 
 
 def test_only_skipped_left(begin: Begin) -> None:

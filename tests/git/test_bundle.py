@@ -87,14 +87,6 @@ def test_it_is_made_once_and_few_are_kept(make: Make, cache: Path) -> None:
     assert not [path for path in cache.iterdir() if path.suffix != ".bundle"]
 
 
-def test_a_bundle_that_is_there_is_left_alone(make: Make, tmp_path: Path) -> None:
-    repository, _ = make(NODES)
-    given = settings(bundle=tmp_path / "mine.bundle")
-    assert bundled(given, repository) == given
-    fio = options.load(directory=Path("/")).settings
-    assert bundled(fio, repository) == fio
-
-
 @pytest.mark.parametrize(
     ("own", "message"),
     [

@@ -118,14 +118,6 @@ def test_patch_that_does_not_apply_is_refused_with_file_and_line(make: Make, tmp
     assert f"patch failed: {FILE}:1" in said
 
 
-def test_patch_that_is_there_already_does_not_apply(make: Make, tmp_path: Path) -> None:
-    repository, names = make(HISTORY)
-    file = series(repository, names, tmp_path / "two.mbox")
-    (base,) = repository.commits([names["c2"]])
-    with pytest.raises(UserError, match="does not apply"):
-        with_file(repository, base, file)
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [

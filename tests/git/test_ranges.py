@@ -20,7 +20,7 @@ from bisector.git.ranges import (
 )
 from bisector.git.repository import Repository
 from tests.git.conftest import Make
-from tests.git.histories import Node, build, git, linear, octopus, old_base_merge, root, stable_tags
+from tests.git.histories import Node, build, git, linear, old_base_merge, root, stable_tags
 from tests.search.graphs import brute_ancestors
 
 
@@ -49,11 +49,6 @@ def test_merge_from_an_old_base(make: Make) -> None:
     assert whole.candidates == 8
     mainline = check_range(repository, between(repository, names["c1"], "main", first_parent=True))
     assert mainline.candidates == 5
-
-
-def test_octopus(make: Make) -> None:
-    repository, names = make(octopus())
-    assert check_range(repository, between(repository, names["r"], "main")).candidates == 8
 
 
 def test_ends_that_are_not_one_line_of_descent(make: Make) -> None:
@@ -114,11 +109,6 @@ def test_path_limit(make: Make) -> None:
         assert "does not accept the path limit" in error.message
 
 
-def test_same_commit(make: Make) -> None:
-    repository, names = make(linear(3))
-    assert "same commit" in refused(repository, between(repository, names["c2"], "main")).message
-
-
 def test_swapped_ends(make: Make) -> None:
     repository, names = make(linear(3))
     error = refused(repository, between(repository, "main", names["c0"]))
@@ -175,10 +165,6 @@ def test_expected_steps(count: int, trials: int) -> None:
     assert expected_steps([str(number) for number in range(count)], "0") == trials
 
 
-def test_a_path_limit_that_leaves_out_the_new_end_costs_a_trial() -> None:
-    assert expected_steps(["a"], "b") == 1
-
-
 def test_what_can_be_skipped_is_between_the_ends(make: Make) -> None:
     repository, names = make(linear(9))
     wanted = between(repository, names["c2"], names["c7"])
@@ -230,11 +216,6 @@ def test_what_is_no_graph(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(UserError, match=why):
         read_graph(tmp_path / "file")
-
-
-def test_a_graph_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
-        read_graph(tmp_path / "none")
 
 
 def test_the_graph_of_a_merge_of_an_old_branch(tmp_path: Path) -> None:
@@ -292,11 +273,6 @@ def test_suspects_are_who_touches_the_paths_on_any_branch_and_no_merge(make: Mak
 def test_a_first_parents_merge_is_suspected_for_what_it_brings(make: Make) -> None:
     made, names = ground(make, "drivers/md", touching=("b2", "m"), first_parent=True)
     assert {name for name, suspect in zip(names, made.suspects, strict=True) if suspect} == {"m"}
-
-
-def test_nobody_is_suspected_without_paths(make: Make) -> None:
-    made, _ = ground(make, touching=("b2",))
-    assert not made.suspects.any()
 
 
 def test_an_end_that_touches_none_of_the_paths_stands_for_all_that_do_not(make: Make) -> None:

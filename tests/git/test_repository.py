@@ -44,12 +44,6 @@ def test_opened_from_anywhere_in_it(make: Make, inside: str) -> None:
         assert again.resolve("HEAD").sha == names["c1"]
 
 
-def test_bare(make: Make) -> None:
-    repository, names = make(linear(2), bare=True)
-    assert repository.top == repository.common_dir
-    assert repository.resolve("main").sha == names["c1"]
-
-
 def test_linked_worktree_of_the_user(make: Make, tmp_path: Path) -> None:
     repository, names = make(linear(2))
     git(repository.top, "worktree", "add", "-q", "--detach", str(tmp_path / "other"), names["c0"])
@@ -345,32 +339,10 @@ def test_a_partial_clone_whose_remote_is_gone(make: Make, tmp_path: Path) -> Non
             partial.check_kernel_tree(commit)
 
 
-def test_expand(make: Make) -> None:
-    repository, names = make(linear(5))
-    assert repository.expand("main~1") == (names["c3"],)
-    assert set(repository.expand("main~3..main~1")) == {names["c2"], names["c3"]}
-    for expression in ("main~9..main", "none..main", "--all..main", "main~3..main~2..main", "main~1...main..."):
-        with pytest.raises(UserError):
-            repository.expand(expression)
-
-
 def test_kernel_tree(make: Make) -> None:
     repository, _ = make((*linear(2), Node("c2", (), files={"Makefile": "\n", "Kbuild": "\n"})))
     with pytest.raises(UserError, match="not a kernel tree: it has no Kconfig, arch/x86, init/Kconfig"):
         repository.check_kernel_tree(repository.resolve("main"))
-
-
-def test_kernel_tree_accepted(make: Make) -> None:
-    repository, _ = make(linear(2), checkout=True)
-    with Repository.open(repository.top / "drivers") as inside:
-        inside.check_kernel_tree(inside.resolve("main"))
-
-
-def test_partial_clone_is_seen(make: Make) -> None:
-    repository, _ = make(linear(2))
-    assert not repository.partial
-    git(repository.top, "config", "remote.origin.promisor", "true")
-    assert repository.partial
 
 
 EXT = {"protocol.ext.allow": "always"}

@@ -1,6 +1,5 @@
 """What git shows of a commit: author, trailers that lead somewhere, and its patch within bounds."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from bisector.git.repository import Repository
@@ -48,11 +47,3 @@ def test_of_a_large_patch_the_beginning_is_shown(tmp_path: Path) -> None:
     found = of(tmp_path / "other", many, long, name="b")
     assert found.cut
     assert sum(map(len, found.patch)) <= 65536
-
-
-def test_a_merge_has_no_patch_of_its_own(tmp_path: Path) -> None:
-    sides = (Node("a", ("r",), {"x.c": "1\n"}), Node("b", ("r",), {"y.c": "2\n"}))
-    merge = Node("m", ("a", "b"), {"y.c": "2\n"})
-    found = of(tmp_path / "linux", *sides, merge, name="m")
-    assert (found.stat, found.patch, found.cut) == ("", (), False)
-    assert found == replace(found, trailers=())

@@ -149,13 +149,6 @@ def test_an_object_that_is_gone_is_an_error_after_one_new_worktree(
     assert added == [names["c3"]]
 
 
-def test_bare_repository(make: Make, tmp_path: Path) -> None:
-    repository, _ = make(linear(2), bare=True)
-    with SourceTree(repository, tmp_path / "run") as tree:
-        assert (tree.checkout(repository.resolve("main")) / "Makefile").exists()
-    assert not (repository.common_dir / "worktrees").exists()
-
-
 def test_submodule_is_left_alone(make: Make, tmp_path: Path) -> None:
     modules = '[submodule "sub"]\n\tpath = sub\n\turl = /nowhere\n'
     repository, _ = make((*linear(2), Node("c2", ("c1",), files={".gitmodules": modules})))

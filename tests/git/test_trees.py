@@ -34,11 +34,6 @@ def test_a_renamed_file_is_gone_and_new(make: Make) -> None:
     assert set(changes or ()) == {Change("drivers/md/dm.c"), Change("drivers/md/dm-core.c", added=True)}
 
 
-def test_equal_trees_do_not_differ(make: Make) -> None:
-    repository, names = make(linear(1))
-    assert Trees(repository).changes(names["c0"], names["c0"]) == ()
-
-
 def test_a_tree_that_is_not_there_is_no_equal_tree(make: Make) -> None:
     repository, names = make(linear(1))
     assert Trees(repository).changes(names["c0"], NOWHERE) is None
@@ -122,11 +117,6 @@ def test_first_parents_and_paths_limit_the_range(make: Make) -> None:
         "c4",
         "c5",
     }
-
-
-def test_paths_limit_the_commits_and_not_their_files(make: Make) -> None:
-    nodes = (root("c0"), Node("c1", ("c0",), files={"x": "1\n"}), Node("c2", ("c1",), files={"x": "2\n", "y": "2\n"}))
-    assert changes_along(make, nodes, "c0", "c2", paths=("y",)) == {"c2": {"x", "y"}}
 
 
 FILE = "drivers/md/dm.c"

@@ -75,19 +75,6 @@ def test_what_is_given_is_given_whole_and_what_is_behind_a_link_is_not(tmp_path:
     assert theirs.stat().st_mode & 0o777 == 0o700
 
 
-def test_given_again_only_what_root_has_put_there_is_looked_at(tmp_path: Path) -> None:
-    (tmp_path / "deep").mkdir()
-    build_user.give(tmp_path)
-    for path in (tmp_path / "new", tmp_path / "deep/new"):
-        path.touch()
-    build_user.give(tmp_path)
-    uid, _ = numbers()
-    assert ((tmp_path / "new").stat().st_uid, (tmp_path / "deep/new").stat().st_uid) == (uid, 0)
-    build_user.take_back(tmp_path)
-    build_user.give(tmp_path)
-    assert (tmp_path / "deep/new").stat().st_uid == uid
-
-
 def test_a_file_is_lent_for_a_while(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with build_user.lent(log):

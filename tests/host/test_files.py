@@ -13,7 +13,7 @@ import pytest
 
 from bisector.core.errors import Grade, UserError
 from bisector.host import files
-from bisector.host.files import direct_io, disk_room_bytes, is_scratch, remove_abandoned, scratch
+from bisector.host.files import direct_io, is_scratch, remove_abandoned, scratch
 
 MOUNTINFO = """\
 22 28 0:20 / /proc rw,nosuid shared:5 - proc proc rw
@@ -103,17 +103,9 @@ def test_one_that_is_made_while_others_clean_up_is_there(tmp_path: Path) -> None
         cleaner.join()
 
 
-def test_room_of_a_directory_that_is_still_to_be_made(tmp_path: Path) -> None:
-    assert disk_room_bytes(tmp_path / "not" / "there") == pytest.approx(disk_room_bytes(tmp_path), rel=0.05)
-
-
 def test_direct_io_is_told_without_leaving_a_file(tmp_path: Path) -> None:
     assert direct_io(tmp_path) in (True, False)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_direct_io_of_nowhere(tmp_path: Path) -> None:
-    assert not direct_io(tmp_path / "missing")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from bisector.cli import main
 from bisector.core import resources
 from bisector.core.errors import InfraError
 from bisector.host import locks
-from bisector.host.locks import Measurer, TurnPurpose, held, holder_of
+from bisector.host.locks import TurnPurpose, held, holder_of
 from tests.docs.json_schema import valid
 
 
@@ -208,12 +208,6 @@ def test_a_strange_file_for_all_users_is_left_alone(tmp_path: Path, strange: str
         assert (file.read_text(), file.stat().st_mode & 0o777) == ("precious", _PRIVATE)
 
 
-def test_nothing_that_can_be_shared_is_no_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "SHARED_TURN", tmp_path / "no" / "such" / "directory" / "lock")
-    with locks.measuring(tmp_path, silent):
-        assert locks.measurer() is not None
-
-
 def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no directory")
     with pytest.raises(InfraError, match=r"own\.lock"), locks.measuring(tmp_path, silent):
@@ -290,13 +284,6 @@ def test_a_build_is_not_called_a_measurement(
         assert main(["report", "--run-dir", "none"]) == 2
         (notice, *_) = capsys.readouterr().err.splitlines()
         assert notice == f"bisector: {said}".format(f"run /runs/first, process {first.pid}")
-
-
-@pytest.mark.parametrize("more", ["", ', "purpose": "a nap"', ', "purpose": ["build"]'])
-def test_what_another_version_of_the_tool_holds_it_for_is_not_known(tmp_path: Path, more: str) -> None:
-    with locks.measuring(tmp_path, silent):
-        locks.own_turn().write_text(f'{{"pid": {os.getpid()}, "run_dir": "/", "since": "now"{more}}}')
-        assert locks.measurer() == Measurer(os.getpid(), "/", "now", TurnPurpose.UNKNOWN)
 
 
 USER = """

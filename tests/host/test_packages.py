@@ -30,11 +30,6 @@ def test_the_command_of_each_family(release: dict[str, str], command: str) -> No
     assert install("libelf-dev", "flex", "flex", family=family_of(release)) == command
 
 
-def test_a_name_that_is_debians_alone_is_said_to_be_one() -> None:
-    command = install("git", "mmdebstrap", family=family_of({"ID": "arch"}))
-    assert command == "pacman -S --needed git mmdebstrap  # Debian's name: mmdebstrap"
-
-
 def test_an_ordinary_user_needs_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert install("git", family=family_of({})) == "sudo apt install git"
@@ -44,11 +39,6 @@ def test_an_ordinary_user_needs_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_installations_are_merged_into_the_first() -> None:
     commands = ["apt install bc", "bisector image build", "apt install git bc", "bisector image build", "dnf install x"]
     assert merged(commands) == ("apt install bc git", "bisector image build", "dnf install x")
-
-
-def test_commands_that_do_more_are_left_alone() -> None:
-    commands = ["apt install uidmap && usermod --add-subuids 1-2 me", "apt install git", "pacman -S --needed x  # hm"]
-    assert merged(commands) == tuple(commands)
 
 
 def test_without_os_release_debians_names_are_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """What cannot be imported: a sentence with file and line, and nothing is recorded."""
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -270,13 +269,6 @@ def test_files_that_would_be_read_for_ever(desk: Desk, flags: list[str], file: s
     assert f"{file} is not a regular file" in desk.refuses(*flags, file)
 
 
-def test_a_link_to_a_file_below_the_index_is_followed(desk: Desk) -> None:
-    (desk.path / "deep").mkdir()
-    shutil.copy(SLOW[1], desk.path / "deep" / "x.txt")
-    (desk.path / "x.txt").symlink_to("deep/x.txt")
-    desk.imports(*index(desk, f"a,full,,{desk.path / 'x.txt'}"))
-
-
 @pytest.mark.rare
 def test_tables_that_are_too_large(desk: Desk) -> None:
     header, path = "commit,file\n", desk.path / "index.csv"
@@ -284,17 +276,3 @@ def test_tables_that_are_too_large(desk: Desk) -> None:
     assert "index.csv has more than 32 MiB" in desk.refuses("--index", path)
     path.write_text(header + "".join(f"a{n},x{n}.txt\n" for n in range(20_000)))
     assert "index.csv:2: there is no file" in desk.refuses("--index", path)
-
-
-@pytest.mark.parametrize("end", ["\r\n", "\r", "\n\n"])
-def test_tables_of_other_systems(desk: Desk, end: str) -> None:
-    shutil.copy(SLOW[1], desk.path / "x.txt")
-    (desk.path / "index.csv").write_bytes(f"\ufeffcommit,file{end}=cmd(),x.txt{end}".encode())
-    desk.imports("--index", desk.path / "index.csv")
-    assert "=cmd()" in desk.table()
-
-
-def test_a_run_that_began_before_there_were_years(desk: Desk) -> None:
-    text = (FIO / "partial-3.33.json").read_text().replace('"runtime" : 40001', f'"runtime" : {2**62}')
-    (desk.path / "x.json").write_text(text)
-    assert "began before there were years" in desk.refuses(*index(desk, "a,full,,x.json"))

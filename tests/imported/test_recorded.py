@@ -223,21 +223,6 @@ def test_the_tail_of_syncs_decides(desk: Desk) -> None:
     assert [run.jobs for run in desk.view.trials[0].trial.runs] == [read((OTHERS / "etcd.txt").read_bytes()).jobs]
 
 
-def test_there_is_nothing_to_resume(desk: Desk) -> None:
-    desk.imports(*BISECT, *ARTICLE)
-    assert main(["resume", "--run-dir", str(desk.run)]) == 2
-    assert "was imported; nothing can be measured in it" in desk.output.readouterr().err
-
-
-def test_reset_of_an_import_needs_no_hypervisor(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bisector.commands.upkeep.open_hypervisor", None)
-    desk.imports(*BISECT, *ARTICLE)
-    assert main(["reset", "--run-dir", str(desk.run)]) == 0
-    assert len(desk.view.trials) == 16
-    assert main(["reset", "--delete", "--run-dir", str(desk.run)]) == 0
-    assert not desk.run.exists()
-
-
 @pytest.mark.parametrize("form", ["text", "markdown", "json", "mail"])
 @pytest.mark.parametrize("words", [BISECT, INDEX], ids=["bisect", "all"])
 def test_a_report_says_nothing_of_how_we_would_have_measured(
@@ -265,11 +250,3 @@ def test_a_report_has_the_word_of_those_who_measured(desk: Desk) -> None:
     said = " ".join(desk.output.readouterr().out.split())
     assert "according to those who" in said
     assert re.search(r"fixed end \S+ [^=]*imported 20\d\d-", said)
-
-
-@pytest.mark.usefixtures("split_runs")
-def test_what_others_measured_counts_as_a_whole(desk: Desk) -> None:
-    """Its stack is not known, and its logs may not be there."""
-    desk.imports(*SLOW)
-    assert desk.view.objective.metric == "read.iops"
-    assert desk.view.trials[0].value is not None

@@ -1,6 +1,5 @@
 """The real code on a stand-in tree, with real make, compiler and linker: what a kernel is, and what is an equal one."""
 
-import os
 import re
 import shutil
 from dataclasses import replace
@@ -9,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core import resources
-from bisector.core.errors import KernelFault, UserError
-from bisector.core.subject import Compiler
+from bisector.core.errors import KernelFault
 from bisector.host import process
 from bisector.kernel import kconfig, toolchain
 from bisector.kernel.quirk_table import QUIRKS
@@ -49,19 +47,6 @@ def test_a_tree_that_makes_no_short_configuration(bench: Bench, made: str) -> No
 _CONF = "@python3 -IS $(srctree)/scripts/kconfig/conf.py $@ $(srctree)/Kconfig\n"
 
 
-@pytest.mark.parametrize(("asked", "seen"), [(None, "-j7"), (3, "-j3")])
-def test_as_many_compilers_as_the_host_that_builds_has_cpus(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, asked: int | None, seen: str
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(7)))
-    makefile = bench.source / "Makefile"
-    told = "sub-make:\n\t+@echo jobs $(filter -j%,$(MAKEFLAGS))\n"  # make 4.3 has the number in recipes alone
-    makefile.write_text(makefile.read_text().replace("sub-make:\n", told))
-    bench.settings = replace(SETTINGS, jobs=asked)
-    bench.build()
-    assert f"jobs {seen}\n" in (bench.places.logs / "build.log").read_text()
-
-
 def test_a_configuration_in_another_encoding(bench: Bench) -> None:
     edit(
         bench.source,
@@ -88,14 +73,6 @@ def test_the_source_tree_is_not_written_to(bench: Bench) -> None:
     assert sorted(bench.source.rglob("*")) == before
 
 
-def test_an_unchanged_tree_compiles_nothing(bench: Bench) -> None:
-    first = bench.build()
-    second = bench.build()
-    assert len(bench.made("CC")) == 0
-    assert bench.made("LD") == bench.made("SYNC") == []
-    assert first.content_sha256 == second.content_sha256
-
-
 def test_a_changed_file_is_the_only_one_compiled(bench: Bench) -> None:
     first = bench.build()
     assert len(bench.made()) == 6
@@ -116,32 +93,6 @@ def test_a_comment_or_documentation_makes_no_other_kernel(bench: Bench) -> None:
     third = bench.build()
     assert bench.made() == ["fs/dcache.o"]
     assert first.content_sha256 == second.content_sha256 == third.content_sha256
-
-
-def test_a_version_alone_makes_no_other_kernel(bench: Bench) -> None:
-    first = bench.build()
-    edit(bench.source, "Makefile", "PATCHLEVEL = 1", "PATCHLEVEL = 2")
-    second = bench.build()
-    assert (first.release, second.release) == ("6.1.0", "6.2.0")
-    assert first.build_id != second.build_id
-    assert first.content_sha256 == second.content_sha256
-
-
-def test_what_boots_the_kernel_is_part_of_it(bench: Bench) -> None:
-    first = bench.build()
-    edit(bench.source, "arch/x86/boot/main.c", "boot_heap_pages = 4", "boot_heap_pages = 5")
-    second = bench.build()
-    assert first.build_id == second.build_id
-    assert first.content_sha256 != second.content_sha256
-
-
-def test_another_build_directory_makes_the_same_kernel(bench: Bench) -> None:
-    first = bench.build()
-    (bench.path / "build").rename(bench.path / "build before")
-    second = bench.build()
-    assert len(bench.made()) == 6
-    assert first.content_sha256 == second.content_sha256
-    assert first.build_id == second.build_id
 
 
 def test_another_run_directory_compiles_nothing_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,13 +131,6 @@ def test_the_key_is_what_a_kernel_is_made_from(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr(toolchain, "detect", lambda compiler: toolchain.Toolchain("gcc", "gcc", "another gcc"))
     keys.add(bench.builder.key("tree"))
     assert len(keys) == 6
-
-
-def test_another_compiler_makes_another_key(bench: Bench) -> None:
-    builder = bench.builder
-    key = builder.key("tree")
-    assert builder.using(Compiler("gcc-11", "another gcc")).key("tree") != key
-    assert builder.key("tree") == key
 
 
 def test_ccache_changes_no_key(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,11 +197,6 @@ def test_what_a_stack_stands_on_is_missed_in_a_tree_that_calls_it_otherwise(benc
     assert bench.build().unmet == ("CONFIG_DM_CACHE_SMQ=y",)
 
 
-def test_without_a_base_only_what_is_asked_for_is_on(bench: Bench) -> None:
-    options = kconfig.parse(bench.build().config.read_text())
-    assert options["CONFIG_EXT4_FS"] == "n"
-
-
 def test_fragments_win_over_the_base_and_defaults_fill_the_rest(bench: Bench) -> None:
     base = bench.path / "base"
     base.write_text(
@@ -301,11 +240,3 @@ def test_an_edited_header_is_compiled_once(bench: Bench, monkeypatch: pytest.Mon
     monkeypatch.setattr("bisector.kernel.build.QUIRKS", ())
     bench.build()
     assert bench.made()
-
-
-def test_base_for_another_architecture(bench: Bench) -> None:
-    base = bench.path / "base"
-    base.write_text("CONFIG_ARM64=y\n")
-    bench.settings = replace(SETTINGS, base_config=base)
-    with pytest.raises(UserError, match="arm64"):
-        bench.build()

@@ -50,16 +50,6 @@ def test_a_build_error_is_known_in_the_next_run(bench: Bench) -> None:
     assert recalled(bench, "spoilt") is None
 
 
-def test_a_failure_that_a_build_disproves_is_forgotten(bench: Bench) -> None:
-    spoil(bench.source)
-    with pytest.raises(KernelFault):
-        bench.build("tree")
-    edit(bench.source, "fs/dcache.c", "nr_dentries = 0;", "nr_dentry = 0;")
-    bench.build("tree")
-    assert recalled(bench, "tree") is None
-    assert bench.builder.find("tree") is not None
-
-
 def test_a_failure_that_the_host_may_have_made_is_not_known_in_the_next_run(bench: Bench) -> None:
     """A compiler that finds an error, and has no room besides."""
     bench.settings = replace(
@@ -123,16 +113,6 @@ def test_a_compiler_that_always_crashes_is_believed_the_second_time(bench: Bench
     assert recalled(bench, "tree") is None
 
 
-def test_an_error_that_is_surely_the_sources_is_seen_once(bench: Bench) -> None:
-    calls = bench.path / "calls"
-    compiler = compiler_that(bench.path, f"status=$?; echo called >> {calls}; exit $status")
-    bench.settings = replace(SETTINGS, compilers=(compiler,), sandbox=False)
-    spoil(bench.source)
-    with pytest.raises(KernelFault, match="nr_dentries"):
-        bench.build("tree")
-    assert calls.read_text().splitlines() == ["called"]
-
-
 def test_what_ccache_has_is_not_believed_the_second_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, gcc: toolchain.Toolchain
 ) -> None:
@@ -161,14 +141,6 @@ def test_a_damaged_object_of_an_earlier_build_is_not_the_kernels_fault(bench: Be
     assert iops_of(second.image) == 4000
     set_iops(bench.source, 1002)
     assert bench.build("first again").content_sha256 == first.content_sha256
-
-
-def test_a_link_error_names_the_symbol(bench: Bench) -> None:
-    edit(bench.source, "init/main.c", "dcache_init();", "dcache_init(); dcache_exit();")
-    edit(bench.source, "include/linux/kernel.h", "void dm_init", "void dcache_exit(void);\nvoid dm_init")
-    with pytest.raises(KernelFault, match="undefined reference to `dcache_exit'"):
-        bench.build("unlinked")
-    assert recalled(bench, "unlinked") is None
 
 
 def test_a_kconfig_error_is_the_kernels_fault(bench: Bench) -> None:

@@ -12,7 +12,6 @@ from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.kernel import builddir
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, Moment, building, make_fit
-from tests.nested import nested
 
 MARKER, FINISHED = ".bisector/building", ".bisector/finished"
 HOUR_NS = 3600 * 10**9
@@ -127,13 +126,6 @@ def test_what_nobody_knows_of_is_not_left(places: BuildPlaces, text: str | None)
     assert (places.source / "scripts/Kbuild.include").exists()
 
 
-def test_a_killed_build_of_another_boot_is_no_better(places: BuildPlaces) -> None:
-    built(places)
-    replace(Moment.now(), boot="another").write(places.build / MARKER)
-    make_fit(places)
-    assert left(places) == []
-
-
 @pytest.mark.parametrize("fault", [None, KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1:1: error: no")])
 def test_a_clock_that_is_set_back_during_a_build_spoils_it(
     places: BuildPlaces, monkeypatch: pytest.MonkeyPatch, fault: KernelFault | None
@@ -177,14 +169,6 @@ def test_sources_of_the_future_are_dated_now_where_all_is_built_again(places: Bu
     make_fit(places)
     assert abs(ahead.stat().st_mtime_ns - time.time_ns()) < HOUR_NS // 2
     assert behind.stat().st_mtime_ns < time.time_ns() - HOUR_NS // 2
-
-
-def test_sources_may_lie_in_any_depth(places: BuildPlaces) -> None:
-    """A path of 4,096 letters, which git checks out, is one of 2,000 directories."""
-    (places.build / "vmlinux").touch()
-    with nested(places.source, 1500):
-        make_fit(places)
-    assert left(places) == []
 
 
 def test_the_moment_is_the_same_as_long_as_nobody_sets_the_clock() -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from bisector.core.errors import KernelFault
 from bisector.host.files import remove_whole
 from bisector.kernel.builddir import blamed_on_make, remove_strays
 from tests.nested import nest
-from tests.nobody import TOP, passed
 
 as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root needs no rights")
 
@@ -38,15 +36,6 @@ def test_directories_in_too_many_others_are_removed(build: Path) -> None:
     assert (build / "fs/dcache.o").read_text() == "object"
 
 
-def test_what_is_removed_whole_may_be_anything(build: Path) -> None:
-    nest(build / "fs", 1500)
-    (build / "link").symlink_to(build.parent / "source")
-    for name in ("fs", "link", "none"):
-        remove_whole(build / name)
-    assert list(build.iterdir()) == []
-    assert (build.parent / "source").is_dir()
-
-
 @as_ordinary_user
 def test_rights_that_a_rule_took_away_are_given_back(build: Path) -> None:
     (build / "fs/link").symlink_to("/etc/passwd")
@@ -63,12 +52,6 @@ def test_what_lacks_rights_is_removed_whole(build: Path) -> None:
     (build / "fs").chmod(0)
     remove_whole(build / "fs")
     assert not (build / "fs").exists()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests are of such a user")
-def test_so_it_is_for_an_ordinary_user() -> None:
-    with tempfile.TemporaryDirectory() as home:
-        assert passed(f"{TOP}/tests/kernel/test_builddir_strays.py", home=Path(home)) == 7
 
 
 @pytest.mark.parametrize(("number", "blamed"), [(errno.EISDIR, True), (errno.ENOSPC, False), (errno.EIO, False)])

@@ -103,13 +103,6 @@ def test_killed_at_any_step_of_a_store_it_leaves_a_whole_entry_or_none(tmp_path:
     assert leftovers(tmp_path) == []
 
 
-def test_the_steps_above_are_steps_of_a_store(tmp_path: Path) -> None:
-    with start(tmp_path, "unharmed", 1000) as process:
-        steps, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
-    assert int(steps) >= 12
-
-
 def test_writers_at_once_see_whole_entries_and_leave_nothing(tmp_path: Path) -> None:
     processes = [start(tmp_path, f"w{number}") for number in range(3)]
     results = [process.communicate(timeout=120) for process in processes]

@@ -78,14 +78,6 @@ def test_any_other_change_configures_again(bench: Bench, paths: Sequence[str] | 
     assert bench.made("CONF") == []
 
 
-def test_an_option_that_appears_is_there(bench: Bench) -> None:
-    edit(
-        bench.source, "drivers/md/Kconfig", "config DM_CACHE_SMQ", "config DM_NEW\n\tdef_bool y\n\nconfig DM_CACHE_SMQ"
-    )
-    kernel = bench.build("second", Told(["drivers/md/Kconfig"]))
-    assert "CONFIG_DM_NEW=y" in kernel.config.read_text()
-
-
 def test_another_configuration_configures_again(bench: Bench) -> None:
     bench.fragment("other", FRAGMENT + "CONFIG_SMP=y\n")
     bench.settings = replace(SETTINGS, fragments=("other",))
@@ -107,13 +99,6 @@ def test_a_configuration_that_make_has_blown_up_is_not_read(bench: Bench) -> Non
     assert bench.made("CONF") == _GOALS
 
 
-def test_a_directory_that_was_configured_for_something_else_is_configured_again(bench: Bench) -> None:
-    bench.builds += 1
-    bench.builder.configure(bench.places)
-    bench.build("second", Told())
-    assert bench.made("CONF") == _GOALS
-
-
 def test_a_build_that_fails_leaves_the_configuration(bench: Bench) -> None:
     right = (bench.source / "fs/dcache.c").read_text()
     spoil(bench.source)
@@ -124,13 +109,6 @@ def test_a_build_that_fails_leaves_the_configuration(bench: Bench) -> None:
     bench.build("third", told := Told(["fs/dcache.c"]))
     assert told.asked == ("second", "third")
     assert bench.made("CONF") == []
-
-
-def test_a_check_from_nothing_configures(bench: Bench) -> None:
-    kernel = bench.build("second", Told())
-    bench.builds += 1
-    assert bench.builder.remade(kernel, bench.places).contents == (kernel.content_sha256,)
-    assert bench.made("CONF") == _GOALS[:2]
 
 
 @pytest.mark.parametrize(

@@ -122,12 +122,6 @@ def test_a_link_inside_the_tree_is_followed(tree: Tree) -> None:
     assert is_clean(source)
 
 
-def test_several_edits_of_one_file(tree: Tree) -> None:
-    source = tree.checkout()
-    tree.apply(source, EDIT, Edit(EDIT.file, "mb();", "smp_mb();"))
-    assert (source / EDIT.file).read_text() == "\trest_init();\n\tsmp_mb();\n"
-
-
 def test_bytes_that_are_no_text_are_kept(tree: Tree) -> None:
     source = tree.checkout()
     (source / EDIT.file).write_bytes(b"/* \xe9\xff\r\n */\trest_init();\n")

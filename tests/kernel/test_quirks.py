@@ -98,31 +98,12 @@ def test_what_a_table_does_is_in_its_digest() -> None:
     assert len(digests) == len(other) + 2
 
 
-def test_words_for_people_are_not() -> None:
-    assert quirks.digest(
-        (replace(SOME, symptom="said otherwise", evidence=QuirkEvidence.LITERATURE),)
-    ) == quirks.digest((SOME,))
-
-
 def test_every_file_that_decides_or_is_edited_is_named() -> None:
     edited = replace(SOME, signs=(Sign("a"), Sign("b", lacks="x")), edits=(Edit("c", "old", "newer"),))
     assert quirks.files([SOME, edited]) == {"a", "b", "c"}
     assert quirks.files([]) == frozenset()
 
 
-@pytest.mark.parametrize(("gcc", "release"), [(5, "v5.11"), (11, "v5.11"), (12, "v5.17"), (14, "v5.17"), (15, "v6.14")])
-def test_the_first_kernel_that_needs_no_quirk(gcc: int, release: str) -> None:
-    assert quirks.unchanged_since(gcc, QUIRKS) == release
-
-
 def test_what_newer_tools_than_gcc_break_is_broken_with_any_gcc() -> None:
     of_other_tools = [BY_NAME[name] for name in ("max-page-size", "plt32", "no-pie")]
     assert quirks.unchanged_since(4, of_other_tools) == "v4.16"
-
-
-@pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: quirk.name)
-def test_a_row_says_the_same_to_people_and_to_the_table(quirk: Quirk) -> None:
-    if (said := re.match(r"gcc (\d+)", quirk.symptom)) is not None:
-        assert quirk.gcc == int(said[1])
-    else:
-        assert (quirk.gcc > 0) is quirk.symptom.startswith(("the same", "gcc with"))

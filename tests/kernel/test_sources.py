@@ -313,7 +313,3 @@ def test_packed_and_unpacked_it_is_the_same() -> None:
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"x" + data, lambda data: b""])
 def test_a_damaged_list_proves_nothing(damage: "type[bytes]") -> None:
     assert Sources.unpacked(damage(READ.packed())) is None
-
-
-def test_an_empty_list_proves_nothing() -> None:
-    assert Sources.unpacked(Sources(frozenset()).packed()) is None

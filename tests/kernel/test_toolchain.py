@@ -10,7 +10,6 @@ import pytest
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Compiler
 from bisector.host import process
-from bisector.host.packages import install
 from bisector.kernel import toolchain
 
 GCC = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40")
@@ -81,14 +80,6 @@ def test_identity_names_compiler_and_linker() -> None:
     assert os.linesep not in identity
 
 
-def test_options_in_the_command_are_part_of_the_identity_and_ccache_is_not() -> None:
-    """Another option makes another kernel: one that was kept without it is not taken for it."""
-    plain = toolchain.detect("gcc").identity
-    assert toolchain.detect("gcc -O1 -g").identity == plain.replace(", GNU ld", " -O1 -g, GNU ld")
-    if shutil.which("ccache"):
-        assert toolchain.detect("ccache gcc").identity == plain
-
-
 def stand_in(directory: Path, name: str, says: str, compiles: bool = True) -> Path:
     """A program that answers --version, and compiles or not."""
     body = 'exec /usr/bin/gcc "$@"' if compiles else "echo cc1: cannot find the back end >&2; exit 1"
@@ -139,19 +130,6 @@ def test_what_a_compiler_calls_itself(programs: Path) -> None:
     assert toolchain.version("other") == ("", ())
     with pytest.raises(UserError, match="compiler gcc-0"):
         toolchain.version("gcc-0")
-
-
-def test_no_compiler_at_all(programs: Path) -> None:
-    (programs / "gcc").unlink()
-    with pytest.raises(UserError, match="no C compiler works") as caught:
-        toolchain.installed()
-    assert caught.value.hint == install("gcc")
-
-
-def test_the_real_ones_of_this_host() -> None:
-    found = toolchain.installed()
-    assert found[0] == Compiler(found[0].command, toolchain.detect(found[0].command).identity)
-    assert len({one.command for one in found}) == len(found)
 
 
 ODD = "compiler_check = none\nsloppiness = include_file_mtime\nignore_options = -D*\nprefix_command = env\n"

@@ -4,7 +4,6 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,13 +63,6 @@ def test_the_same_kernel_is_the_same_file(here: KernelCache, tmp_path: Path) -> 
         here.find(KEY)
         here.pack(KEY, tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
-
-
-def test_a_kernel_of_the_same_key_gives_way(here: KernelCache, there: KernelCache, tmp_path: Path) -> None:
-    there.store(replace(kernel(tmp_path, KEY, 2000), content_sha256="other"))
-    here.store(kernel(tmp_path, KEY))
-    travelled(here, there, tmp_path / "file")
-    assert content(there) == content(here)
 
 
 def test_what_is_not_kept_cannot_travel(here: KernelCache, tmp_path: Path) -> None:

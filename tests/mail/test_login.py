@@ -25,10 +25,6 @@ def test_environment_comes_first(file: Path) -> None:
     assert find_login(file, {USERNAME: "you", PASSWORD: "word"}) == SmtpLogin("you", "word")
 
 
-def test_none() -> None:
-    assert find_login(None, {}) is None
-
-
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])
 def test_file_that_others_can_read_is_refused(file: Path, mode: int) -> None:
     file.chmod(mode)
@@ -43,11 +39,6 @@ def test_file_without_a_login(file: Path, text: str) -> None:
     with pytest.raises(UserError, match="has no login") as caught:
         find_login(file, {})
     assert "secret" not in str(caught.value)
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot read"):
-        find_login(tmp_path / "none", {})
 
 
 @pytest.mark.parametrize(("given", "missing"), [(USERNAME, PASSWORD), (PASSWORD, USERNAME)])

@@ -1,7 +1,7 @@
 """Each report once, whatever happens on the way; and in its thread when a later one says more."""
 
 import email
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from email import policy
@@ -120,16 +120,6 @@ def test_a_draft_that_was_edited_stays_until_the_answer_is_another_one(record: R
         correct(record)
         outbox.leave_draft(record.run, store, told.append)
         assert "Regards, Anna" not in draft.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("header", ["Message-ID: <>", "Message-ID: <a@[b", "Message-ID:", "Message-ID: \xff", ""])
-def test_a_draft_whose_message_id_was_cut_short_is_written_anew(record: RecordedRun, header: str) -> None:
-    draft = record.run.path / DRAFT
-    draft.write_text(f"{header}\nSubject: x\n\nx\n", encoding="latin-1")
-    with Store.open(record.run.database) as store:
-        outbox.leave_draft(record.run, store, lambda _: None)
-    with opened(record.run) as post:
-        assert post.is_drafted()
 
 
 def test_a_draft_in_the_thread_of_the_answer_is_another_one(record: RecordedRun, server: servers.Server) -> None:
@@ -381,21 +371,3 @@ def test_regzbot_reads_its_list_alone(tmp_path: Path, server: servers.Server, cc
     lists = [one for one in sent.rcpt_tos if one == "regressions@lists.linux.dev"]
     assert lists == ["regressions@lists.linux.dev"]
     assert str(letter["Cc"]).count(lists[0]) == 1
-
-
-def test_regzbot_alone_is_nobody_to_send_to(tmp_path: Path, server: servers.Server) -> None:
-    record = found(tmp_path, {"bisect.expect": Direction.REGRESSION.value})
-    with pytest.raises(UserError, match="nobody to send to"):
-        send(record, server, Delivery(regzbot=True))
-    assert server.post.letters == []
-
-
-@pytest.mark.parametrize("broken", [Path.unlink, lambda path: path.write_text(path.read_text() + " ")])
-def test_no_letter_where_a_file_does_not_bear_out_the_record(
-    record: RecordedRun, broken: Callable[[Path], object]
-) -> None:
-    (path,) = record.run.path.glob("trials/0005-*/full/fio.json")
-    broken(path)
-    with opened(record.run) as post, pytest.raises(InfraError, match=r"a file of trial 5 of .*0005-.*/fio\.json"):
-        post.draft()
-    assert not (record.run.path / DRAFT).exists()

@@ -1,7 +1,6 @@
 """One letter to a real server: encrypted, logged in, refused for now and for good, and cut off."""
 
 import email
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from email import policy
@@ -113,13 +112,6 @@ def test_cut_in_the_middle_of_a_letter_is_uncertain(plain: MailSettings, post: P
     post.cut_at = where
     with pytest.raises(smtp.Uncertain, match="before it said whether"):
         send(plain)
-
-
-def test_nobody_there_is_for_now() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and does not listen
-        with pytest.raises(smtp.NotNow, match="no mail server answers"):
-            send(settings(taken.getsockname()[1], Security.NONE))
 
 
 def test_server_of_seven_bits_gets_seven_bits(plain: MailSettings, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:

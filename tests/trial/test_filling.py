@@ -104,19 +104,9 @@ def test_no_round_begins_that_would_end_after_the_deadline(place: Place, pool: P
     assert runs(place, fill_deadline="100s") == ["empty", "empty@2", "full"]  # a run takes 43 s
 
 
-def test_without_time_there_is_one_run_as_there_was_before_there_was_a_deadline(place: Place, pool: Pool) -> None:
-    pool.after_runs = [20, 20]
-    assert runs(place, fill_deadline="0s") == ["empty", "full"]
-
-
 def test_a_cache_that_never_fills_is_not_waited_for(place: Place, pool: Pool) -> None:
     pool.after_runs = [30, 30, 30]
     assert runs(place) == ["empty", "empty@2", "full"]
-
-
-def test_more_rounds_can_be_asked_for(place: Place, pool: Pool) -> None:
-    pool.after_runs = [100, 100, 100, 100]
-    assert runs(place, fill_rounds="3") == ["empty", "empty@2", "empty@3", "full"]
 
 
 def test_a_cache_that_fills_itself_does_so_once_and_how_long_that_took_is_noted(place: Place, pool: Pool) -> None:

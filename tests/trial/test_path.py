@@ -149,16 +149,6 @@ def test_a_layer_from_outside_has_its_trials(place: Place) -> None:
     assert (trial.fault.stage, trial.fault.reason) == (Stage.STORAGE, "warm: exit 1: warm: too cold")
 
 
-def test_the_guest_has_the_settings_disks_and_a_root_of_its_own(place: Place) -> None:
-    place.measure(given={"storage.ssd.size": "128MiB"})
-    (computer,) = place.hypervisor.computers
-    spec = computer.spec
-    assert spec.root is not None
-    assert (spec.root.name, spec.root.parent.parent) == ("root.qcow2", place.run_dir)
-    assert [disk.serial for disk in spec.disks] == ["ssd", "hdd"]
-    assert computer.sizes == {"ssd": 128 << 20, "hdd": 1 << 30}
-
-
 def test_files_of_the_first_run_are_kept_and_only_the_judged_run_may_stop_early(place: Place) -> None:
     place.measure(replace(REQUEST, stop=RULE))
     empty, full = (command for command in place.commands if FIO_RUNS in command)
@@ -336,16 +326,6 @@ def test_guests_that_are_not_what_was_started(place: Place, script: Script, kind
     ends(place, Stage.BOOT, kind, words)
 
 
-def test_where_another_kernel_may_come_from_is_told(place: Place) -> None:
-    """A damaged cache, a wrong argument of QEMU, another guest on the port: none of them is the commit's."""
-    place.play(Script(SOUND, release="4.19.0"))
-    with pytest.raises(AttemptFailed) as caught:
-        place.measure()
-    (computer,) = place.hypervisor.computers
-    assert f"{examples.kernel().image}" in caught.value.hint
-    assert f"{computer.spec.ssh_port}" in caught.value.hint
-
-
 def test_a_kernel_that_hides_its_build_id_is_the_one_that_was_built(place: Place) -> None:
     place.play(Script(SOUND, build_id=""))
     assert place.measure().fault is None
@@ -360,12 +340,6 @@ def test_an_image_of_a_persons_own_says_nothing_when_it_is_ready(
     trial = place.measure(given=place.own_image())
     assert (trial.fault and trial.fault.kind) == kind
     assert trial.timings.boot_s == pytest.approx(ready_s or 120.0, abs=1.0)
-
-
-def test_a_guest_that_does_not_start(place: Place) -> None:
-    place.hypervisor.does_not_start = "Could not set up host forwarding rule"
-    trial = ends(place, Stage.BOOT, OURS, "Could not set up host forwarding rule")
-    assert [one.name for one in trial.artifacts] == ["host.json", "kernel.config"]
 
 
 # A guest whose programs fail

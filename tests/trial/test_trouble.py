@@ -104,12 +104,6 @@ def test_a_file_of_ours_that_cannot_be_written_is_no_bug(tmp_path: Path, config:
     assert caught.value.hint
 
 
-def test_a_trial_directory_on_a_full_disk_is_an_attempt_that_failed(tmp_path: Path, config: Path) -> None:
-    (tmp_path / "trials").write_text("in the way", encoding="utf-8")
-    with pytest.raises(AttemptFailed, match="cannot make"):
-        fakes.measured(engine(tmp_path, config), REQUEST)
-
-
 def test_files_that_cannot_be_kept_are_an_attempt_that_failed(tmp_path: Path, config: Path) -> None:
     def removed() -> None:
         (tmp_path / "trials/0003-000000000000/console.log").unlink()
@@ -119,12 +113,6 @@ def test_files_that_cannot_be_kept_are_an_attempt_that_failed(tmp_path: Path, co
     with pytest.raises(AttemptFailed, match="/dev/full: No space left") as caught:
         fakes.measured(engine(tmp_path, config, removed), REQUEST)
     assert "df -h" in caught.value.hint
-
-
-def test_an_error_that_names_no_file_is_of_the_directory(tmp_path: Path) -> None:
-    with pytest.raises(InfraError, match=f"^{tmp_path}: Read-only file system$") as caught, our_files(tmp_path):
-        raise OSError(errno.EROFS, "Read-only file system")
-    assert f"findmnt -T {tmp_path}" in caught.value.hint
 
 
 def test_a_real_full_disk(tmp_path: Path) -> None:

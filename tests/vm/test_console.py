@@ -103,13 +103,6 @@ def test_lines(line: str, finding: ConsoleFinding | None) -> None:
     assert (sighting.finding if sighting else None) == finding
 
 
-def test_warnings_are_counted_and_harmless() -> None:
-    console = Console()
-    console.feed("[ 1.0] WARNING: CPU: 0 PID: 1 at fs/inode.c:1 foo+0x1/0x2\n[ 1.0] Modules linked in:\n")
-    assert console.warnings == 1
-    assert console.fault(Stage.BOOT) is None
-
-
 def test_one_stall_is_a_suspicion_and_two_are_a_hang() -> None:
     line = "[   26.0] watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [fio:77]\n"
     console = Console()
@@ -146,10 +139,6 @@ def test_why_a_guest_is_gone(name: str, kind: FaultKind, words: str) -> None:
     assert words in fault.reason
 
 
-def test_gone_before_the_first_word() -> None:
-    assert "before its kernel said anything" in Console().fault_when_gone(Stage.BOOT).reason
-
-
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
@@ -164,11 +153,6 @@ def test_why_a_guest_is_silent(name: str, kind: FaultKind, words: str) -> None:
     assert words in fault.reason
 
 
-def test_silent_from_the_start() -> None:
-    fault = Console().fault_when_silent(Stage.BOOT, 30.0)
-    assert (fault.kind, fault.reason, fault.tail) == (FaultKind.HANG, "the kernel said nothing within 30 s", ())
-
-
 def test_tail_has_no_noise_and_no_control_characters() -> None:
     text = (DATA / "firmware-noise.log").read_bytes().decode("latin-1")
     assert "iPXE" in text
@@ -179,15 +163,6 @@ def test_tail_has_no_noise_and_no_control_characters() -> None:
     assert everything.startswith("Decompressing Linux...")
     assert "\x1b" not in everything
     assert "\r" not in everything
-
-
-def test_tail_of_an_oops_keeps_the_trace_and_drops_the_registers() -> None:
-    tail = console_of("oops-then-panic").tail(60)
-    text = "\n".join(tail)
-    assert "RIP: 0010:0x10" in text
-    assert "do_syscall_64" in text
-    assert "RAX:" not in text
-    assert tail[-1].endswith("Kernel panic - not syncing: Fatal exception")
 
 
 def test_unfinished_line_is_in_the_tail_but_not_judged() -> None:

@@ -56,15 +56,6 @@ def all_of(file: ConsoleFile) -> str:
     return text
 
 
-def test_it_is_read_as_it_grows(log: Virtlogd, file: ConsoleFile) -> None:
-    assert file.read() == b""
-    log.write("one\n")
-    assert file.read() == b"one\n"
-    assert file.read() == b""
-    log.write("two\n")
-    assert file.read() == b"two\n"
-
-
 def test_what_was_written_before_a_rotation_is_read(log: Virtlogd, file: ConsoleFile) -> None:
     log.write("one\n")
     assert file.read() == b"one\n"
@@ -83,16 +74,6 @@ def test_a_new_file_that_is_longer_than_what_was_read(log: Virtlogd, file: Conso
     log.rotate()
     log.write("z" * 500)
     assert all_of(file) == "y" * before + "z" * 500
-
-
-def test_several_rotations_between_two_readings(log: Virtlogd, file: ConsoleFile) -> None:
-    log.write("0")
-    assert file.read() == b"0"
-    for n in "123":
-        log.write(n)
-        log.rotate()
-    log.write("4")
-    assert all_of(file) == "1234"
 
 
 def test_more_rotations_than_there_are_backups(log: Virtlogd, file: ConsoleFile) -> None:
@@ -162,13 +143,6 @@ def test_it_is_read_in_pieces_and_kept_in_short(log: Virtlogd, file: ConsoleFile
     assert b"\n[bisector left out 25165835 bytes here]\n" in text
 
 
-def test_a_short_console_is_left_as_it_is(log: Virtlogd, file: ConsoleFile) -> None:
-    log.write("x" * 1000)
-    file.read()
-    file.close()
-    assert log.path.read_text() == "x" * 1000
-
-
 # -- a console without an end ------------------------------------------------------------------------------------------
 
 
@@ -213,13 +187,6 @@ def test_the_last_words_of_a_talkative_guest_are_read(log: Virtlogd, file: Conso
     with pytest.raises(KernelFault) as caught:
         watch()
     assert caught.value.kind is FaultKind.PANIC
-
-
-def test_a_backlog_is_read_at_once(log: Virtlogd, file: ConsoleFile) -> None:
-    log.write(f"{'x' * 99}\n" * 50_000 + "bisector-guest: ready\n")
-    watch = Watch(Domain(file), 60.0)  # type: ignore[arg-type] # as above
-    watch()
-    assert watch.console.ready
 
 
 def test_the_bound_of_a_console_is_of_all_that_was_read() -> None:

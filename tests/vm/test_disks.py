@@ -51,14 +51,6 @@ def test_sectors_that_a_bus_does_not_have(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_trouble_of_the_trial_is_not_the_disks(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ConnectionResetError),
-        attached("hdd", DiskSettings(None, SIZE_BYTES, 0, 0), tmp_path, "x-"),
-    ):
-        raise ConnectionResetError
-
-
 def test_a_disk_that_cannot_be_made(tmp_path: Path) -> None:
     gone = DiskSettings(None, SIZE_BYTES, 0, 0)
     with (

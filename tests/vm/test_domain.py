@@ -21,7 +21,7 @@ import libvirt
 import libvirt_qemu
 import pytest
 
-from bisector.config import EMBEDDED, Accelerator
+from bisector.config import EMBEDDED
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import InfraError
 from bisector.host.files import direct_io
@@ -383,9 +383,3 @@ def test_a_killed_orchestrator_leaves_nothing_for_good(
         assert reaper.stdout.split() == [name]
         assert not directory.exists()
     assert reaper.stderr == ""
-
-
-@pytest.mark.vm
-def test_qemu_is_asked_for_its_version(hypervisor: LibvirtHypervisor) -> None:
-    assert hypervisor.qemu_version.count(".") == 2
-    assert hypervisor.offers(Accelerator.TCG)

@@ -18,10 +18,8 @@ import pytest
 from paramiko.pipe import PosixPipe
 
 from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
-from bisector.core.errors import InfraError, KernelFault
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.errors import InfraError
 from bisector.host.process import run
-from bisector.vm import machine
 from bisector.vm.base import (
     GuestCopyFailed,
     GuestError,
@@ -126,24 +124,6 @@ def test_a_command_that_reads_standard_input_sees_its_end(guest: Guest) -> None:
     assert guest.run("cat; echo end", 20).stdout == "end\n"
 
 
-def test_bytes_that_are_no_text_do_not_stop_the_reading(guest: Guest) -> None:
-    assert guest.run(r"printf 'a\377b'").stdout == "a\ufffdb"
-
-
-def test_lines_of_standard_error_come_while_the_command_runs(guest: Guest, tmp_path: Path) -> None:
-    go_on = tmp_path / "go on"
-    lines: list[str] = []
-
-    def on_line(line: str) -> None:
-        lines.append(line)
-        go_on.touch()  # the command ends only after its first line was handed over
-
-    command = f"printf 'one\\n' >&2; while ! [ -e '{go_on}' ]; do sleep 0.01; done; printf 'two\\rthree\\r\\nrest' >&2"
-    result = guest.stream(command, on_line, 20)
-    assert [line for line in lines if line] == ["one", "two", "three", "rest"]
-    assert result.stderr == "one\ntwo\rthree\r\nrest"
-
-
 def test_another_host_key_is_refused(server: SshServer, keys: Path) -> None:
     with pytest.raises(GuestRefused):
         connect(server, image(keys, host="stranger"))
@@ -161,26 +141,9 @@ def test_a_pinned_key_that_is_none(server: SshServer, keys: Path) -> None:
         connect(server, GuestImage(Path("root.ext4"), keys / "client", "ssh-ed25519 AAAA", "test"))
 
 
-def test_a_private_key_that_is_gone_is_no_copy(server: SshServer, keys: Path) -> None:
-    with pytest.raises(GuestLost):
-        connect(server, image(keys, client="gone"))
-
-
 def test_a_port_that_says_nothing_is_given_up_at_the_deadline(keys: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises((GuestTimeout, GuestLost)):
         Guest.connect(silent.getsockname()[1], image(keys), Deadline("SSH", 0.3))
-
-
-class _Panics:
-    """A watcher that sees a panic at its n-th look."""
-
-    def __init__(self) -> None:
-        self.looks_left = 1_000_000
-
-    def __call__(self) -> None:
-        self.looks_left -= 1
-        if self.looks_left < 0:
-            raise KernelFault(Stage.WORKLOAD, FaultKind.PANIC, "Kernel panic - not syncing")
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -215,35 +178,6 @@ def test_a_process_that_was_stopped_has_not_listened() -> None:
     clock.sleep(1.0)
     with pytest.raises(GuestLost):
         life.check(0)
-
-
-@pytest.mark.parametrize("answers", [True, False], ids=["while it runs", "before it starts"])
-def test_a_panic_ends_the_wait(server: SshServer, keys: Path, answers: bool) -> None:
-    watch = _Panics()
-    with connect(server, image(keys), watch) as guest:
-        server.answer_exec = answers
-        watch.looks_left = 2
-        with pytest.raises(KernelFault):
-            guest.run("sleep 60", 60)
-
-
-def test_a_connection_that_breaks_is_lost_and_not_made_again(server: SshServer, guest: Guest, tmp_path: Path) -> None:
-    with pytest.raises(GuestLost):
-        guest.stream("echo now >&2; sleep 60", lambda line: server.vanish(), 20)
-    for use in (
-        lambda: guest.run("true"),
-        lambda: guest.put("x", "/x"),
-        lambda: guest.get("/x", tmp_path / "x"),
-        lambda: machine.running_release(guest),
-    ):
-        with pytest.raises(GuestLost):
-            use()
-    assert server.connections == 1
-
-
-def test_closing_twice(guest: Guest) -> None:
-    guest.close()
-    guest.close()
 
 
 def test_the_users_own_ssh_configuration_is_ignored(
@@ -312,22 +246,6 @@ def test_a_file_that_is_longer_than_it_says(
     with pytest.raises(GuestNonsense, match="more than 100,000 bytes"):
         bounded.get("/fio.json", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
-
-
-@pytest.mark.parametrize("there", ["file", "link", "dangling link"])
-def test_a_copy_replaces_nothing(guest: Guest, server: SshServer, tmp_path: Path, there: str) -> None:
-    (server.files / "note").write_text("of the guest")
-    precious, copy = tmp_path / "precious", tmp_path / "copy"
-    if there != "dangling link":
-        precious.write_text("precious")
-    if there == "file":
-        precious.rename(copy)
-    else:
-        copy.symlink_to(precious)
-    with pytest.raises(InfraError, match="cannot make"):
-        guest.get("/note", copy)
-    assert there == "dangling link" or copy.read_text() == "precious"
-    assert not precious.exists() or precious.read_text() == "precious"
 
 
 @pytest.mark.parametrize("size_bytes", [100, 1_000_000], ids=["at its end", "in the middle"])

@@ -167,14 +167,6 @@ def test_an_image_is_built_once(mmdebstrap: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("namespaces")
-def test_nothing_else_is_kept(mmdebstrap: Path, tmp_path: Path) -> None:
-    image = build(tmp_path / "cache")
-    kept = sorted(path.name for path in image.root.parent.iterdir())
-    assert kept == ["id_ed25519", "id_ed25519.pub", "root.ext4", "ssh_host_ed25519_key.pub", "sums"]
-    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [image.key, f"{image.key}.lock"]
-
-
-@pytest.mark.usefixtures("namespaces")
 def test_what_a_killed_builder_left_is_removed(mmdebstrap: Path, tmp_path: Path) -> None:
     left = tmp_path / "cache" / f"{recipe_key(RECIPE)}.new-abc"
     (left / "root.ext4.tree").mkdir(parents=True)
@@ -263,36 +255,6 @@ def test_an_image_that_was_damaged_is_built_anew(mmdebstrap: Path, tmp_path: Pat
     assert build_image(RECIPE, tmp_path / "cache", None, notes.append) == again
     assert calls(mmdebstrap) == 2
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [image.key, f"{image.key}.lock"]
-
-
-def test_sums_are_written_by_whoever_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process may be taking the image away at that moment, to build it anew."""
-    key = recipe_key(RECIPE)
-    made = tmp_path / "cache" / key
-    made.mkdir(parents=True)
-    for name in ("root.ext4", "id_ed25519"):
-        (made / name).write_bytes(b"as it was")
-    (made / "ssh_host_ed25519_key.pub").write_text("ssh-ed25519 AAAA bisector-guest\n")
-    monkeypatch.setattr(image, "_LOCK_S", 0.1)
-    with (
-        image._lock(tmp_path / "cache" / f"{key}.lock"),
-        pytest.raises(InfraError, match="held by another build"),
-    ):
-        build(tmp_path / "cache")
-    assert not (made / "sums").exists()
-    assert build(tmp_path / "cache").root == made / "root.ext4"
-    assert (made / "sums").exists()
-
-
-@pytest.mark.usefixtures("namespaces")
-def test_an_image_of_an_earlier_version_gets_its_sums(mmdebstrap: Path, tmp_path: Path) -> None:
-    image = build(tmp_path / "cache")
-    (image.root.parent / "sums").unlink()
-    assert build(tmp_path / "cache") == image
-    assert calls(mmdebstrap) == 1
-    flip(image.root)
-    build(tmp_path / "cache")
-    assert calls(mmdebstrap) == 2
 
 
 @pytest.mark.usefixtures("namespaces")

@@ -15,7 +15,6 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.host.disks import BlockDevice
 from bisector.vm import accelerator
 from bisector.vm.console import Watch
-from bisector.vm.definition import domain_prefix
 from bisector.vm.disks import own_names
 from bisector.vm.machine import VirtualMachine, VirtualMachines
 from tests import examples
@@ -62,12 +61,6 @@ def test_last_words_of_a_guest_that_is_gone_are_read(clock: list[float]) -> None
     assert caught.value.kind is FaultKind.PANIC
 
 
-def test_guest_that_is_gone_without_a_word(clock: list[float]) -> None:
-    with pytest.raises(KernelFault) as caught:
-        watch(Domain(["Linux version 6.1\n"], running=False), clock)()
-    assert caught.value.kind is FaultKind.EXITED
-
-
 def test_stopped_pulse_is_a_hang_and_silence_without_a_pulse_is_not(clock: list[float]) -> None:
     alive, without = (
         watch(Domain([f"bisector-guest: ready\n{text}"]), clock) for text in ("[ 12.0] bisector-guest: alive\n", "")
@@ -107,11 +100,6 @@ def test_a_counted_guest_is_silent_by_its_own_time(
     cpu_s[0] += 61.0
     with pytest.raises(KernelFault, match="61 s"):
         machine._watch()
-
-
-def test_domains_of_two_runs_are_told_apart(tmp_path: Path) -> None:
-    assert domain_prefix(tmp_path / "a") != domain_prefix(tmp_path / "b")
-    assert domain_prefix(tmp_path / "a") == domain_prefix(tmp_path / "b" / ".." / "a")
 
 
 def test_a_disk_that_a_run_had_before_is_the_hosts_trouble_when_it_is_in_use(

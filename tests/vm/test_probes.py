@@ -95,11 +95,6 @@ def note(_text: str) -> None:
     raise AssertionError("nothing takes long here")
 
 
-def test_an_accelerator_of_the_persons_choice_is_not_tried(tmp_path: Path, machine: MachineSettings) -> None:
-    row = probes.accelerator(replace(machine, accelerator=TCG), tmp_path, None, note)
-    assert (row.state, row.what.startswith("tcg, set by machine.accelerator")) == (Grade.INFO, True)
-
-
 def test_kvm_that_is_not_offered_is_a_warning(tmp_path: Path, machine: MachineSettings, offered: Offered) -> None:
     offered(False)
     row = probes.accelerator(machine, tmp_path, tmp_path / "kernel", note)
@@ -143,12 +138,6 @@ def test_whom_a_guest_runs_as_is_told(
     monkeypatch.setattr(embedded, "_can_become", lambda _: True)
     row = probes.qemu(replace(machine, connect=connect), Path("/"))
     assert (row.state, row.what.rpartition("; ")[2].partition(":")[0]) == told
-
-
-def test_without_a_kernel_nothing_can_be_tried(tmp_path: Path, machine: MachineSettings, offered: Offered) -> None:
-    offered(True)
-    row = probes.accelerator(machine, tmp_path, None, note)
-    assert (row.state, "not known" in row.what) == (Grade.INFO, True)
 
 
 @pytest.mark.parametrize(
