@@ -3,7 +3,7 @@
 import pytest
 
 from bisector.core.errors import KernelFault
-from bisector.trial.rounds import uptime_s
+from bisector.trial.runner import uptime_s
 from tests.guestshell import Answer, FakeShell
 
 
