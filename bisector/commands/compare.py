@@ -93,7 +93,7 @@ def add(verbs: Verbs) -> None:
         "--budget",
         type=duration,
         metavar="DURATION",
-        help="begin no block that ends after so long: 4h; `bisector resume --budget` gives it more time",
+        help="measure for at most this long (4h); no block starts that would end later; resume --budget adds time",
     )
     verb.add_argument(
         "--placebo", action="store_true", help="measure the first one a second time, as if it were another"

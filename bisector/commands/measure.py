@@ -98,8 +98,10 @@ examples:
 For each disk it boots the kernel of the run's new end and runs the workload once; a baseline that
 is on record is only shown.
 """
-_BUDGET_HELP = "measure for so long (6h); no trial starts that would end later, and the answer may be a set of commits"
-_MORE_HELP = "measure for so much longer (3h); no trial or block starts that would end later"
+_BUDGET_HELP = (
+    "measure for at most this long (6h); no trial starts that would end later, and the answer may be a set of commits"
+)
+_MORE_HELP = "measure for this much longer (3h); no trial or block starts that would end later"
 _EXIT_CODES = {State.FOUND: 0, State.NARROWED: 3}
 _UNTESTABLE = 3
 
