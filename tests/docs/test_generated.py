@@ -76,3 +76,13 @@ def test_pages_are_short() -> None:
     """In words outside of their generated parts; a page that grows has to say less elsewhere."""
     written = (generate.without_parts(path.read_text(encoding="utf-8")) for path in generate.DOCS.glob("*.md"))
     assert sum(len(page.split()) for page in written) <= 31_800
+
+
+def test_architecture_names_files_that_exist() -> None:
+    page = (generate.DOCS.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:\w+/)+\w+\.\w+)`", page))
+    assert named
+    missing = {
+        one for one in named if not any((generate.DOCS.parent / room / one).exists() for room in ("", "bisector"))
+    }
+    assert not missing
