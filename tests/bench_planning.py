@@ -12,7 +12,7 @@ from bisector.git.bisect import Bisect, CommitToTry
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
-from bisector.kernel.sources import BuildEnds, Sources
+from bisector.kernel.sources import Sources, mattering
 from tests.git.histories import build, subsystems
 
 COMMITS = 28_000
@@ -51,7 +51,7 @@ def main() -> None:
                 read = Sources(frozenset(("init/main.c", *(f"files/b/{number}" for number in range(3)))))
                 walk = Trees(repository).along(wanted)
                 assert walk is not None
-                relevance = BuildEnds((read,)).mattering(*walk).relevance
+                relevance = mattering((read,), *walk).relevance
             planning_s = time.monotonic() - before
             say(f"{'planning, all of it':<40}{planning_s:7.2f} s   (goal: {GOAL_S:g} s)")
             assert isinstance(step, CommitToTry)

@@ -113,7 +113,6 @@ class Recorded:
     not_changed: tuple[NotChanged, ...]
     budget: Budget | None = None
     spent_s: float = 0.0
-    again: Mapping[str, float] = field(default_factory=dict)
     earlier: Earlier = field(default_factory=Earlier)
     built: frozenset[str] = frozenset()
     kernel_checks: tuple[KernelCheck, ...] = ()
@@ -136,7 +135,6 @@ class Recorded:
             store.not_changed(),
             next(reversed(store.budgets()), None),
             store.spent_s(),
-            store.again(),
             store.earlier(),
             _built(store),
             store.kernel_checks(),
@@ -189,7 +187,6 @@ class Recorded:
                 self.earlier,
                 left_s=self.left_s,
                 kept=kept,
-                again=self.again,
                 in_flight=in_flight,
                 host=host,
             )

@@ -26,8 +26,7 @@ from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees, changed_end
 from bisector.kernel.build import KernelBuilder
-from bisector.kernel.kconfig import set_anew
-from bisector.kernel.sources import BuildEnds
+from bisector.kernel.sources import mattering
 
 
 class Kin(Protocol):
@@ -81,7 +80,7 @@ class Kinship:
         """
         reads = tuple(read for kernel in (old, new) if (read := self.builder.read_by(kernel.key)) is not None)
         walk = self.trees.along(wanted) if reads else None
-        return BuildEnds(reads, set_anew(old.config, new.config)).mattering(*walk) if walk is not None else None
+        return mattering(reads, *walk) if walk is not None else None
 
     def kept(self, wanted: Range, compilers: Sequence[Compiler]) -> frozenset[str]:
         """The hashes of the commits of the range of which a kernel is kept that one of these compilers made."""

@@ -4,8 +4,7 @@ A subject is a commit, or an end of a range without a commit or with it; a kerne
 is a cell, and one measurement of it on one host a trial. Plain data that pickles, like all facts.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -66,14 +65,10 @@ class Relevance:
 
 @dataclass(frozen=True, slots=True)
 class Mattering:
-    """The size of a range, and the hashes of its commits that touch what the builds of its ends were made of.
-
-    ``again`` has the share of a build that make does again for such a commit, where that can be told.
-    """
+    """The size of a range, and the hashes of its commits that touch what the builds of its ends were made of."""
 
     commits: int
     shas: frozenset[str]
-    again: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def relevance(self) -> Relevance:

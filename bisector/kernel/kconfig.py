@@ -10,7 +10,6 @@ import difflib
 import gzip
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -304,15 +303,6 @@ def _option(line: str) -> Options:
     option = _OPTION.fullmatch(line)
     value = _VALUE.fullmatch(option[2]) if option is not None else None
     return {option[1]: value[value.lastindex or 0]} if option is not None and value is not None else {}
-
-
-def set_anew(old: Path, new: Path) -> frozenset[str]:
-    """The options in which two .config files differ; none where one of them is not there any more."""
-    with suppress(OSError):
-        before, after = read_effective(old), read_effective(new)
-        both = before.keys() | after.keys()
-        return frozenset(name for name in both if before.get(name, NOT_SET) != after.get(name, NOT_SET))
-    return frozenset()
 
 
 def check_fragment(file: Path, unmet: Iterable[str], config: Path, without: Path | None) -> None:

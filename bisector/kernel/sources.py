@@ -31,24 +31,15 @@ X and was never read in Y was never found there either.
 Not covered is what kbuild itself overlooks in a build directory that is kept: a header that begins to
 hide another one does not make it compile again.
 
-The same list says how much of a build make does again for a commit (:class:`BuildEnds`): a target is compiled again
-when a file that it read has changed, or an option that it asked for. One target has read ``fork.c``, nearly all have
-read ``fs.h``. Whether a change of a Kconfig file sets an option anew nobody can tell without make. But the
-configurations of both ends of a range say in which options they differ, and each of these was set by one of the commits
-that touch Kconfig files: all of them alike have their part of it. A file that counts and that no compiler has read (a
-Makefile, one that is new) is taken for one target. Shares are added as logarithms: of two commits that each make half
-of everything again, and know nothing of each other, three quarters come.
 """
 
 import errno
 import gzip
 import os
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
-from math import expm1, log1p
 from pathlib import Path, PurePosixPath
 from typing import Self
 
@@ -64,7 +55,6 @@ _NONE = frozenset(
 _COMMANDS = (b"cmd_", b"savedcmd_")
 _SOURCE = b"source_"
 _ASKED = b"    $(wildcard include/config/"
-_TARGETS = ""  # the name under which the number of targets is kept
 _IS = b" := "
 _LONGEST_BYTES = 16 << 20  # a file of Kbuild's own, of which the longest is the linker's command
 # A build that did not say so of this one said nothing.
@@ -119,7 +109,6 @@ _ASIDE_NAMES = frozenset(
     )
 )
 _MAKES = ("Kbuild", "Kconfig", "Makefile")
-_MOST = 0.99  # of all targets; of all the logarithm is infinite
 
 
 def content(source: Path, file: str | Path) -> bytes | None:
@@ -182,15 +171,11 @@ def recipe(command_file: Path) -> Recipe:
 class Sources:
     """The files that a build read: relative to the top of the tree, ``./`` in the build directory, or absolute.
 
-    ``whole_kinds`` are suffixes all of whose files count. ``targets`` is how many targets were compiled, 0 where nobody
-    counted them, and ``readers`` how many of them have read a file, or asked for an option (``CONFIG_X``), if more than
-    one did.
+    ``whole_kinds`` are suffixes all of whose files count.
     """
 
     files: frozenset[str]
     whole_kinds: frozenset[str] = frozenset()
-    targets: int = 0
-    readers: Mapping[str, int] = field(default_factory=dict)
 
     def counts(self, change: Change) -> bool:
         """Whether what was built may differ by this change; when in doubt it does."""
@@ -245,8 +230,7 @@ class Sources:
 
     def packed(self) -> bytes:
         """As a small file; :meth:`unpacked` is the way back."""
-        counts = (f"{number}\t{name}" for name, number in sorted({**self.readers, _TARGETS: self.targets}.items()))
-        lines = (" ".join(sorted(self.whole_kinds)), *sorted(self.files), *counts)
+        lines = (" ".join(sorted(self.whole_kinds)), *sorted(self.files))
         return gzip.compress("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mtime=0)
 
     @classmethod
@@ -254,13 +238,10 @@ class Sources:
         """None for what is no whole list."""
         try:
             kinds, *lines = gzip.decompress(data).decode(errors="surrogateescape").splitlines()
-            files = frozenset(line for line in lines if "\t" not in line)
-            counted = (line.split("\t", 1) for line in lines if "\t" in line)
-            readers = {name: int(number) for number, name in counted}
+            files = frozenset(lines)
         except (OSError, EOFError, zlib.error, ValueError):
             return None
-        targets = readers.pop(_TARGETS, 0)
-        return cls(files, frozenset(kinds.split()), targets, readers) if _ALWAYS_READ in files else None
+        return cls(files, frozenset(kinds.split())) if _ALWAYS_READ in files else None
 
 
 def may_configure(change: Change) -> bool:
@@ -295,47 +276,21 @@ def collected(build: Path, source: Path, obtained: Mapping[str, str], deciding: 
     ``obtained`` is its configuration, ``deciding`` are files (relative to the top) that we looked at
     to decide how to build, whether they are there or not. Raises ``OSError``.
     """
-    lines = _lines_read(build)
     real_directory = cache(os.path.realpath)  # a hundred of them hold thousands of files
-    readers: Counter[str] = Counter()
-    for line, number in lines.items():
-        for named in _files((line,)):
-            names = _itself_and_target(os.path.normpath(build / named), real_directory)
-            readers.update(dict.fromkeys((_told(name, build, source) for name in names), number))
-    files = readers.keys() | {os.path.normpath(file) for file in _kconfig_files(build / _KCONFIG_FILES)} | set(deciding)
-    for line, number in lines.items():
-        readers.update(dict.fromkeys(_options(line), number))
+    files = {os.path.normpath(file) for file in _kconfig_files(build / _KCONFIG_FILES)} | set(deciding)
+    for named in _files(_lines_read(build)):
+        names = _itself_and_target(os.path.normpath(build / named), real_directory)
+        files.update(_told(name, build, source) for name in names)
     kinds = {kind for option, kind in _ALL_OF_A_KIND.items() if obtained.get(option, "n") in ("y", "m")}
-    several = {name: number for name, number in readers.items() if number > 1}
-    return (
-        Sources(
-            frozenset(files),
-            frozenset(kinds),
-            sum(number for line, number in lines.items() if line.startswith(_SOURCE)),
-            several,
-        )
-        if _ALWAYS_READ in files
-        else None
-    )
+    return Sources(frozenset(files), frozenset(kinds)) if _ALWAYS_READ in files else None
 
 
-def _lines_read(build: Path) -> Counter[bytes]:
-    """In how many ``.cmd`` files of a build each line is; raises ``OSError``.
+def _lines_read(build: Path) -> frozenset[bytes]:
+    """The lines of all ``.cmd`` files of a build; raises ``OSError``.
 
-    Of the two thousand files of a small kernel's build nearly all lines are the same ones, so they are counted before
-    they are looked at.
+    Of the two thousand files of a small kernel's build nearly all lines are the same ones, so each is looked at once.
     """
-    lines: Counter[bytes] = Counter()
-    for path in command_files(build):
-        lines.update(set(whole(path, _LONGEST_BYTES).split(b"\n")))
-    return lines
-
-
-def _options(line: bytes) -> Iterator[str]:
-    """The option that a target asked for; before v5.12 it was a header's name, as in ``include/config/blk/dev.h``."""
-    if line.startswith(_ASKED):
-        name = os.fsdecode(line[len(_ASKED) :]).partition(")")[0].removesuffix(".h")
-        yield f"CONFIG_{name.replace('/', '_').upper()}"
+    return frozenset(line for path in command_files(build) for line in whole(path, _LONGEST_BYTES).split(b"\n"))
 
 
 def _files(lines: Iterable[bytes]) -> Iterator[str]:
@@ -369,46 +324,7 @@ def _itself_and_target(path: str, real_directory: Callable[[str], str]) -> tuple
     return (path, real, os.path.realpath(real)) if Path(real).is_symlink() else (path, real)
 
 
-@dataclass(frozen=True, slots=True)
-class BuildEnds:
-    """What the builds of both ends read, as far as that is known, and the options in which their kernels differ."""
-
-    reads: tuple[Sources, ...]
-    options: frozenset[str] = frozenset()
-
-    def mattering(self, commits: int, changes: Iterable[tuple[str, Change]]) -> Mattering:
-        """Which of so many commits change what counts for one of the builds, and what is made again for each."""
-
-        @cache  # most commits change files that others change, too
-        def work(change: Change) -> tuple[float, bool] | None:
-            counting = [read for read in self.reads if read.counts(change)]
-            if not counting:
-                return None
-            configures = PurePosixPath(change.path).name.startswith("Kconfig")
-            return max(_work(read, change.path, 1) for read in counting), configures
-
-        works: dict[str, float] = {}
-        configuring: set[str] = set()
-        for sha, change in changes:
-            if (found := work(change)) is not None:
-                works[sha] = works.get(sha, 0.0) + found[0]
-                if found[1]:
-                    configuring.add(sha)
-        for sha in configuring:
-            works[sha] += self._configured / len(configuring)
-        return Mattering(commits, frozenset(works), self._shares(works))
-
-    @property
-    def _configured(self) -> float:
-        return sum(max(_work(read, option, 0) for read in self.reads) for option in self.options)
-
-    def _shares(self, works: Mapping[str, float]) -> dict[str, float]:
-        """None where a build did not count: an earlier version kept it."""
-        known = all(read.targets for read in self.reads)
-        return {sha: -expm1(-work) for sha, work in works.items()} if known else {}
-
-
-def _work(read: Sources, name: str, otherwise: int) -> float:
-    """Of a file, or an option, by the number of targets that asked for it."""
-    share = read.readers.get(name, otherwise) / read.targets if read.targets else 0.0
-    return -log1p(-min(share, _MOST))
+def mattering(reads: Sequence[Sources], commits: int, changes: Iterable[tuple[str, Change]]) -> Mattering:
+    """Which of so many commits change what counts for one of the builds, by what these read."""
+    counts = cache(lambda change: any(read.counts(change) for read in reads))  # most files are changed by several
+    return Mattering(commits, frozenset(sha for sha, change in changes if counts(change)))

@@ -118,7 +118,7 @@ class Costs:
 
     ``builds_min`` are those of each commit, where they are known to differ; else, and of an end without a commit or
     with it, a build takes ``build_min``. No trial has taken more than ``spare`` times what is expected of it, its build
-    aside.
+    aside, and no build more than ``build_spare`` times the mean.
     """
 
     build_min: float = 6.0
@@ -130,6 +130,7 @@ class Costs:
     skip_min: float = 8.0
     skip_share: float = 0.03
     spare: float = 1.0
+    build_spare: float = 1.0
 
     def builds(self, count: int) -> Floats:
         """Minutes of a build of each of so many commits."""
@@ -142,7 +143,7 @@ class Costs:
     def longest(self, build_min: float, *, whole: bool) -> float:
         """Minutes of a trial with such a build, if it takes as much longer than others as any did so far."""
         runs_min = self.whole_run_min if whole else max(self.old_run_min, self.new_run_min)
-        return build_min + self.spare * (self.setup_min + runs_min)
+        return self.build_spare * build_min + self.spare * (self.setup_min + runs_min)
 
     @property
     def of_whole_runs(self) -> "Costs":
@@ -214,7 +215,7 @@ def prospects(graph: RangeGraph, belief: Posterior, facts: Facts, costs: Costs) 
     worth = gain / ((1 - skip) * run + skip * costs.skip_min)
     under_way = (commit for commit, kernel in facts.in_flight if kernel is Kernel.COMMIT)
     worth[as_mask(len(graph), facts.closed.union(under_way))] = -np.inf
-    return Prospects(outcomes, sound, gain, worth, builds + costs.longest(0.0, whole=False))
+    return Prospects(outcomes, sound, gain, worth, costs.build_spare * builds + costs.longest(0.0, whole=False))
 
 
 def pays_both_ways(commits: float, saved: float, trial: float, left: float = math.inf) -> bool:

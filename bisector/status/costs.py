@@ -27,6 +27,7 @@ def costs_of(judging: Judging) -> Costs:
     usual = replace(
         default,
         build_min=_minutes(builds, default.build_min),
+        build_spare=max(builds) * len(builds) / math.fsum(builds) if builds else 1.0,
         setup_min=_minutes([_beside_s(t.timings) for t, _ in sound], default.setup_min),
         old_run_min=_minutes(_runs_s(early, sound, Verdict.OLD), default.old_run_min),
         new_run_min=_minutes(_runs_s(early, sound, Verdict.NEW), default.new_run_min),

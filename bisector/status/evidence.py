@@ -6,18 +6,17 @@ them, and cannot be apart, so that no commit between them is the first new one.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from bisector.analysis.judgement import Measured, Untestable
 from bisector.analysis.verdicts import Judging, host_of
-from bisector.core.subject import Kind, NotChanged, Subject
+from bisector.core.subject import NotChanged, Subject
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Verdict
 from bisector.git.ranges import SearchRange
-from bisector.search.building import UNKNOWN_SHARE, Build, expected_builds
 from bisector.search.choice import Costs, Problem
 from bisector.search.graph import Floats, Mask
 from bisector.search.levels import OF_COUNTED, OF_HOSTS
@@ -40,9 +39,8 @@ class Known:
 
     ``skips`` are the hashes a person knows to be untestable, ``mattering`` those that can change the kernel (None:
     not known), ``bases`` those that both ends have. ``earlier`` is what comparable runs on this host read. It may
-    still be measured for ``left_s``. ``kept`` are the hashes of commits whose kernels are kept from earlier runs;
-    ``again`` has the share of a build that make does again for a commit, by its hash, where that is known. What is
-    ``in_flight`` is being measured; the next trial is for ``host``, if one is named.
+    still be measured for ``left_s``. ``kept`` are the hashes of commits whose kernels are kept from earlier runs.
+    What is ``in_flight`` is being measured; the next trial is for ``host``, if one is named.
     """
 
     skips: tuple[str, ...] = ()
@@ -52,7 +50,6 @@ class Known:
     earlier: Earlier | None = None
     left_s: float = math.inf
     kept: frozenset[str] = frozenset()
-    again: Mapping[str, float] = field(default_factory=dict)
     in_flight: tuple[Subject, ...] = ()
     host: str = ""
 
@@ -122,41 +119,17 @@ class Case:
 
     @property
     def _costs(self) -> Costs:
-        """Minutes as they were measured here, those of a build by the way from the tree that was built last."""
-        usual, graph = costs_of(self.judging), self.ground.graph
-        expected = expected_builds(graph, self._again, tuple(self._builds()))
-        builds_min = np.full(len(graph), usual.build_min) if expected is None else expected
-        ends_min = float(builds_min[graph.tip])  # an end without a commit is as far away as the end
+        """Minutes as they were measured here; a kernel that is there takes no build."""
+        usual = costs_of(self.judging)
+        builds_min = np.full(len(self.ground.graph), usual.build_min)
         builds_min[[self.ground.numbers[sha] for sha in self._built if sha in self.ground.numbers]] = 0.0
-        return replace(usual, build_min=ends_min, builds_min=builds_min)
+        return replace(usual, builds_min=builds_min)
 
     @property
     def _built(self) -> frozenset[str]:
         """The commits whose kernels need no build."""
         made = (trial.commit.sha for _, trial in self.judging.trials if trial.kernel is not None)
         return self.known.kept | frozenset(made)
-
-    def _builds(self) -> Iterator[Build]:
-        """What make was run for, in order, where the next trial is to be."""
-        for _, trial in (self.judging.on(self.known.host) if self.known.host else self.judging).trials:
-            if trial.timings.build_s and trial.kernel is not None and not (trial.kernel.cached or trial.same_sources):
-                yield Build(self._has(trial.subject), trial.timings.build_s / _MIN_S, trial.kernel.family)
-
-    @property
-    def _again(self) -> Floats:
-        """The share of a build that each commit makes again."""
-        relevant, numbers = self._relevant, self.ground.numbers
-        again = np.full(len(numbers), UNKNOWN_SHARE) if relevant is None else np.where(relevant, UNKNOWN_SHARE, 0.0)
-        known = {numbers[sha]: share for sha, share in self.known.again.items() if sha in numbers}
-        again[list(known)] = list(known.values())
-        return again
-
-    def _has(self, subject: Subject) -> Mask:
-        """Which commits of the range a kernel has, but for the one that was taken out of an end, or added."""
-        number = self.ground.numbers.get(subject.commit.sha)
-        if number is not None:
-            return self.ground.graph.ancestors(number)
-        return np.full(len(self.ground.graph), subject.kind is Kind.REVERTED)
 
     # Which commits are one.
 

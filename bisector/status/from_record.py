@@ -202,7 +202,7 @@ def case(repository: Repository, asked: BisectionRow, judging: Judging, store: S
     """All that is known of a bisection, as the search weighs it."""
     ground = SearchRange.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
     bases = repository.merge_bases(asked.new_sha, asked.old_sha)
-    known = Known(asked.skips, store.mattering(), store.not_changed(), bases, store.earlier(), again=store.again())
+    known = Known(asked.skips, store.mattering(), store.not_changed(), bases, store.earlier())
     return Case(ground, judging, known)
 
 

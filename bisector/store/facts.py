@@ -215,7 +215,7 @@ def _add_compilers(database: Database, one: Compilers) -> int:
 
 def _add_mattering(database: Database, mattering: Mattering) -> int:
     for sha in sorted(mattering.shas):
-        database.insert("mattering", {"sha": sha, "again": mattering.again.get(sha)})
+        database.insert("mattering", {"sha": sha})
     return database.insert("relevance", {"id": 1, **columns(mattering.relevance)})
 
 

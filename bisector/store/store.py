@@ -358,11 +358,6 @@ class Store:
         counted = relevance is not None and relevance.can_matter == len(rows)
         return frozenset(row["sha"] for row in rows) if counted else None
 
-    def again(self) -> dict[str, float]:
-        """The share of a build that make does again for a commit, by its hash, where that is known."""
-        rows = self.database.select("mattering") if self.database.has("mattering") else []
-        return {row["sha"]: row["again"] for row in rows if row.get("again") is not None}
-
     def not_changed(self) -> tuple[NotChanged, ...]:
         """Every such end, oldest first."""
         rows = self.database.select("not_changed", "id") if self.database.has("not_changed") else []

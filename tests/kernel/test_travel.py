@@ -15,7 +15,7 @@ from bisector.kernel.sources import Sources
 from tests.kernel.test_cache import kernel, with_modules
 
 KEY = f"{'a' * 32}-{'b' * 40}"
-READ = Sources(frozenset({"kernel/fork.c", "init/main.c"}), frozenset({".S"}), 7, {"kernel/fork.c": 3})
+READ = Sources(frozenset({"kernel/fork.c", "init/main.c"}), frozenset({".S"}))
 Members = dict[str, bytes]
 
 

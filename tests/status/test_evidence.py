@@ -192,7 +192,7 @@ def test_what_can_matter_and_who_is_suspected_weigh() -> None:
 
 def test_minutes_are_those_of_this_machine() -> None:
     costs = case(trial("c4")).search.costs
-    assert 0.5 * 47 / 60 < costs.build_min < 47 / 60  # of less than everything, and a build of nothing was not seen
+    assert costs.build_min == pytest.approx(47 / 60)
     assert costs.setup_min == pytest.approx((146.4 - 47 - 84) / 60)
     assert costs.whole_run_min == pytest.approx(84 / 60)
 
@@ -218,21 +218,9 @@ def test_a_build_takes_less_the_nearer_its_tree_is_and_nothing_for_a_kernel_that
     builds_min = Case(GROUND, judging, Known(kept=frozenset(("c6",)))).search.costs.builds_min
     assert builds_min is not None
     assert [commit for commit in range(COUNT) if builds_min[commit] == 0] == [1, 2, 6, 9]
-    assert builds_min[3] < builds_min[5] < builds_min[8] < 280 / 60
     unknown = Case(GROUND, judging, Known()).search.costs.builds_min
     assert unknown is not None
     assert unknown[6] > 0
-
-
-def test_a_build_takes_more_behind_a_commit_that_makes_more_again() -> None:
-    whole = case(replace(trial("c2"), timings=Timings(20.0, 5.0, 5.0, 80.0, 115.0)))
-    (first, old), *others = whole.judging.trials
-    long = replace(old, timings=Timings(280.0, 5.0, 5.0, 80.0, 375.0))
-    again = dict.fromkeys(SHAS, 0.001) | {SHAS[6]: 0.8}
-    judging = replace(whole.judging, trials=((first, long), *others))
-    builds_min = Case(GROUND, judging, Known(again=again)).search.costs.builds_min
-    assert builds_min is not None
-    assert builds_min[8] > 3 * builds_min[5]
 
 
 def test_a_kernel_that_needs_no_build_is_measured_before_one_that_tells_as_much() -> None:

@@ -151,9 +151,8 @@ def test_rows_of_no_trial_are_refused(store: Store) -> None:
 def test_how_much_can_matter_is_kept(store: Store) -> None:
     assert store.relevance() is None
     assert store.mattering() is None
-    store.add(Mattering(14_565, frozenset(("a" * 40, "b" * 40)), {"a" * 40: 0.25}))
+    store.add(Mattering(14_565, frozenset(("a" * 40, "b" * 40))))
     assert store.relevance() == Relevance(14_565, 2)
-    assert store.again() == {"a" * 40: 0.25}
     assert store.mattering() == frozenset(("a" * 40, "b" * 40))
     store.database.connection.execute("DELETE FROM mattering")  # as an earlier version left it
     assert store.mattering() is None

@@ -12,7 +12,6 @@ from typing import TypeVar
 import numpy as np
 
 from bisector.core.verdict import Strategy, Verdict
-from bisector.search.building import Builds
 from bisector.search.choice import Costs, Problem, end_to_read
 from bisector.search.difference import Told
 from bisector.search.graph import Mask, RangeGraph
@@ -34,7 +33,7 @@ class _Flight:
 
     step: Try | Undo
     reading: Reading | None
-    before: tuple[Builds, Mask | None]
+    before: tuple[tuple[Mask, ...], tuple[float, ...]]
     built_min: float
 
     def landed(self, facts: Facts) -> Facts:
@@ -75,7 +74,7 @@ class Course:
             if isinstance(step, Hold):
                 host.wait(min(self.hosts[other].minutes for other in self._flights))
             else:
-                before = host.builds, host.tree
+                before = host.trees, host.builds_min
                 reading = self._measured(step)
                 self._flights[number] = _Flight(step, reading, before, host.built_min)
 
@@ -111,7 +110,7 @@ class Course:
         """The host is idle at once; a kernel that is not built yet is none."""
         host, flight = self.hosts[number], self._flights.pop(number)
         if minutes < flight.built_min:
-            host.builds, host.tree = flight.before
+            host.trees, host.builds_min = flight.before
             self.world.forget(*flight.step.of)
         host.minutes = minutes
 

@@ -13,7 +13,6 @@ from typing import Self
 import numpy as np
 
 from bisector.core.verdict import Verdict
-from bisector.search.building import UNKNOWN_SHARE, Build, Builds, nearest_trees, share_of_both
 from bisector.search.choice import Costs, pays_both_ways
 from bisector.search.difference import LARGE, InTurn, Rule, Told, told
 from bisector.search.graph import Floats, Mask, RangeGraph
@@ -105,15 +104,15 @@ def usual_durations(commits: float, left_min: float = math.inf) -> Durations:
 class Host:
     """A host that has measured both ends by whole runs.
 
-    ``minutes`` is its clock, of which it was idle for ``waited_min``. ``tree`` are the commits of the tree that it
-    built last, None before its first build, ``built_min`` when that was done, and ``ahead_min`` what it has done of its
-    next build already. ``whole`` are the sides that whole runs of commits showed on it. All its figures are the
-    exponential of ``offset`` times as large as those of the first host; ``ends`` are the first readings of both ends,
-    and ``line`` is between them.
+    ``minutes`` is its clock, of which it was idle for ``waited_min``. ``trees`` are the commits of each tree that it
+    built, ``builds_min`` what that took, ``built_min`` when the last was done, and ``ahead_min`` what it has done
+    of its next build already. ``whole`` are the sides that whole runs of commits showed on it. All its figures are
+    the exponential of ``offset`` times as large as those of the first host; ``ends`` are the first readings of both
+    ends, and ``line`` is between them.
     """
 
-    builds: Builds
-    tree: Mask | None
+    trees: tuple[Mask, ...]
+    builds_min: tuple[float, ...]
     whole: dict[int, Verdict]
     minutes: float = 0.0
     waited_min: float = 0.0
@@ -136,17 +135,15 @@ class Host:
         return [(one.commit != OLD_END, one.score) for one in self.ends if one.score is not None]
 
     @classmethod
-    def first(cls, graph: RangeGraph, builds: Builds, build_min: float) -> Self:
+    def first(cls, graph: RangeGraph, build_min: float) -> Self:
         """That which built both ends, the new one last."""
         has_all = graph.ancestors(graph.tip)
-        for has in (~has_all, has_all):
-            builds = builds.after(Build(has, build_min))
-        return cls(builds, has_all, _ends(graph))
+        return cls((~has_all, has_all), (build_min, build_min), _ends(graph))
 
     @classmethod
-    def further(cls, graph: RangeGraph, builds: Builds, idle_min: float, name: str) -> Self:
+    def further(cls, graph: RangeGraph, idle_min: float, name: str) -> Self:
         """One that was given the kernels of both ends, and began its first build while others built these."""
-        return cls(builds, None, _ends(graph), ahead_min=idle_min, name=name)
+        return cls((), (), _ends(graph), ahead_min=idle_min, name=name)
 
     def wait(self, until_min: float) -> None:
         """Be idle until then."""
@@ -164,6 +161,7 @@ def _ends(graph: RangeGraph) -> dict[int, Verdict]:
 # built once is built again sooner.
 ALL_APART_COMMITS = 14_565
 BUILD_GROWTH = 0.25
+_LEAST_SHARE = 0.01  # to be divided by
 SUSPECT_SHARE = 0.03
 # Half of the untestable commits are in runs, broken until somebody fixes it, half of them alone.
 SKIP_RUN_COMMITS = 30.0
@@ -275,7 +273,7 @@ class World:
         self.culprits = tuple(self._drawn() for _ in range(1 + rates.second_step))
         self.relevant = rng.random(count) < rates.relevant
         self.relevant[list(self.culprits)] = True
-        self.here = Host.first(self.graph, self._no_builds(), rates.durations.build_most_min)
+        self.here = Host.first(self.graph, rates.durations.build_most_min)
         self.suspects = None
         if rates.suspects is not None:
             self.suspects = rng.random(count) < SUSPECT_SHARE
@@ -307,7 +305,7 @@ class World:
         first = self.here
         for number in range(1, self.conditions.hosts):
             idle_min = 0.0 if number == 1 else self.conditions.durations.build_most_min
-            self.here = host = Host.further(self.graph, self._no_builds(), idle_min, str(number + 1))
+            self.here = host = Host.further(self.graph, idle_min, str(number + 1))
             if self.conditions.levels is not None:
                 host.offset = float(self.rng.normal(0.0, _HOSTS_APART))
                 host.ends = self._first_ends()
@@ -322,9 +320,6 @@ class World:
     def forget(self, commit: int, kernel: Kernel) -> None:
         """A build that was broken off."""
         self._built.discard((commit, kernel))
-
-    def _no_builds(self) -> Builds:
-        return Builds.none(self.graph, np.where(self.relevant, UNKNOWN_SHARE, 0.0))
 
     def is_right(self, commit: int) -> bool:
         """Whether a commit is the first new one: its kernel is, and those of its parents are not."""
@@ -360,13 +355,12 @@ class World:
         return self.conditions.budget_min - self.minutes
 
     def costs(self, usual: Costs) -> Costs:
-        """The same with what the next build takes, were it of each commit; a kernel that was built needs none."""
-        builds_min = self.here.builds.expected() if usual.builds_min is None else usual.builds_min
-        if builds_min is None:
-            return usual
-        ends_min, builds_min = float(builds_min[self.graph.tip]), builds_min.copy()
+        """The same with what builds took on this host so far; a kernel that was built needs none."""
+        build_min = fmean(self.here.builds_min) if self.here.builds_min else usual.build_min
+        builds_min = np.full(len(self.graph), build_min)
         builds_min[[commit for commit, kernel in self._built if kernel is Kernel.COMMIT]] = 0.0
-        return replace(usual, build_min=ends_min, builds_min=builds_min)
+        spare = max(self.here.builds_min, default=build_min) / build_min
+        return replace(usual, build_min=build_min, builds_min=builds_min, build_spare=spare)
 
     def measure(self, commit: int, *, whole: bool, beside: Sequence[int] = ()) -> Reading | None:
         """The reading of a run of a commit; None when it cannot be tested.
@@ -502,12 +496,9 @@ class World:
         self._built.add((commit, kernel))
         has, durations, here = self.graph.ancestors(tree), self.conditions.durations, self.here
         made = compiled = 1.0
-        if here.tree is not None:
-            made = self._apart(has ^ here.tree)
-            apart = tuple(nearest_trees(has, (one.has for one in here.builds.made), self._apart))
-            each = [self._apart(commits) for commits in apart]
-            common = self._apart(apart[0] & apart[-1])
-            compiled = min(made, float(share_of_both(each[0], each[-1], common)))
+        if here.trees:
+            made = self._apart(has ^ here.trees[-1])
+            compiled = min(made, self._compiled(has, here.trees))
         work = compiled + durations.cached_share * (made - compiled)
         took_min = durations.build_least_min + (durations.build_most_min - durations.build_least_min) * work
         if self.conditions.guests > 1:
@@ -515,7 +506,19 @@ class World:
         here.minutes += max(0.0, took_min - here.ahead_min)
         here.ahead_min, here.built_min = 0.0, here.minutes
         self._guests_built_min = here.built_min
-        here.builds, here.tree = here.builds.after(Build(has, took_min)), has
+        here.trees, here.builds_min = (*here.trees, has), (*here.builds_min, took_min)
+
+    def _compiled(self, has: Mask, trees: Sequence[Mask]) -> float:
+        """The share of a build that ccache does not have: of what differs from each tree that was built before.
+
+        Of the nearest tree of older commits alone, and of the nearest other one, both have what a commit makes again in
+        common with the other as far as their commits are the same; else what they make again is independent.
+        """
+        sides = [[tree ^ has for tree in trees if bool((tree & ~has).any()) is newer] for newer in (False, True)]
+        nearest = [min(side, key=self._apart) for side in sides if side]
+        one, other = self._apart(nearest[0]), self._apart(nearest[-1])
+        common = self._apart(nearest[0] & nearest[-1])
+        return common + (one - common) * (other - common) / max(1 - common, _LEAST_SHARE)
 
     def _apart(self, commits: Mask) -> float:
         """The share of a build that such commits make again."""
