@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bisector.core.errors import BisectorError, UserError
-from bisector.store.database import DATABASE
+from bisector.store.log import DATABASE
 
 INTERRUPTED = 130
 _ENDED_BY_SIGNAL = 128

@@ -22,7 +22,7 @@ from bisector.executor.remote import RemoteExecutor
 from bisector.executor.spec import Key, Spec
 from bisector.executor.watch import Returned
 from bisector.fleet.versions import compared
-from bisector.store.facts import now
+from bisector.store.log import now
 from bisector.trial.runner import TrialRequest
 from tests import examples, fakes
 from tests.executor import engines, fleet

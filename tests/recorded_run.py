@@ -12,7 +12,7 @@ from bisector.core.subject import Commit
 from bisector.core.trial import Artifact, Fault, Trial
 from bisector.core.verdict import Direction, State, Terms
 from bisector.git.repository import Repository
-from bisector.store.rows import BisectionRow
+from bisector.store.facts import RunHeader
 from bisector.store.run_files import keep_inputs
 from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
@@ -59,11 +59,10 @@ class RecordedRun:
     def _settings(self) -> Settings:
         return keep_inputs(options.load(self.flags, directory=self.path).settings, self.run.path)
 
-    def _row(self) -> BisectionRow:
+    def _row(self) -> RunHeader:
         old, new = self.nodes[0].name, self.nodes[-1].name
-        terms, direction = self.settings.bisect.terms or Terms("", ""), self.settings.bisect.expected
-        return BisectionRow(
-            self.repository, old, self.shas[old], new, self.shas[new], terms.old, terms.new, direction, (), False, (),
+        return RunHeader(
+            self.repository, old, self.shas[old], new, self.shas[new], (), False, (),
             options.to_json(self.settings), "0.1.0", "2026-03-01T10:00:00+00:00",
         )  # fmt: skip
 

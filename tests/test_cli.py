@@ -20,7 +20,7 @@ from bisector.cli import main
 from bisector.commands import catalogue, comparison, measure, settings
 from bisector.config import options
 from bisector.core import errors, resources
-from bisector.store import schema
+from bisector.store import log
 from bisector.store.rundir import state_home
 from tests.git import histories
 from tests.git.histories import Node
@@ -193,8 +193,8 @@ def test_run_directory_of_a_newer_schema(world: World, tmp_path: Path) -> None:
     newer = tmp_path / "newer"
     newer.mkdir()
     with closing(sqlite3.connect(newer / "record.sqlite")) as connection:
-        connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+        connection.execute(f"PRAGMA application_id = {log.APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {log.VERSION + 1}")
     assert "a newer bisector" in world.refuses("status", "--run-dir", newer)
 
 

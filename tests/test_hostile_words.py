@@ -18,7 +18,7 @@ from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.core.verdict import State
 from bisector.mail import compose, smtp
 from bisector.report.document import Envelope
-from bisector.store.rows import InfraFaultRow
+from bisector.store.facts import InfraFault
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
 from tests.docs.json_schema import valid
@@ -69,7 +69,7 @@ def hostile(path: Path) -> RecordedRun:
                more={"console.log": f"Linux version 6.1\n{said}\n"})  # fmt: skip
     record.add("c3", (4006.0, 7363.0), more={"notes.txt": EVIL, "host.json": json.dumps({**HOST, f"k{EVIL}": said})})
     with Store.open(record.run.database) as store:
-        store.add(InfraFaultRow("2026-03-01T10:00:00+00:00", record.shas["c3"], Stage.BOOT, EVIL, said))
+        store.add(InfraFault("2026-03-01T10:00:00+00:00", record.shas["c3"], Stage.BOOT, EVIL, said))
     log = record.run.path / GIT_LOG
     log.write_text("".join(f"# bad: [{sha}] dm: {EVIL} {LONG}\n" for sha in record.shas.values()) + log.read_text())
     return record

@@ -56,14 +56,14 @@ OWNERS = {
     "paramiko": {"bisector.vm.guest"},
     "tomlkit": {"bisector.fleet.edit_hosts"},
     "tenacity": {"bisector.core.deadline"},
-    "sqlite3": {"bisector.store.database"},
+    "sqlite3": {"bisector.store.log"},
     "rich": {
         "bisector.report.display",
         "bisector.commands.show",
         "bisector.commands.doctor",
         "bisector.commands.plan",
     },
-    "msgspec": {"bisector.core.json_document"},
+    "msgspec": {"bisector.core.json_document", "bisector.store.log"},
     "jinja2": {"bisector.nightly.timer", "bisector.report.as_html"},
     # The door, what all pictures have in common, and the pictures that the door has no room for.
     "matplotlib": {

@@ -15,8 +15,7 @@ from bisector.core.events import BuildEnded, BuildStarted, Event, Note, OnHost
 from bisector.core.subject import Commit
 from bisector.core.trial import Fault
 from bisector.executor.base import BuildRequest, Failed
-from bisector.store.facts import BuildTry, Ended, Ending, Fact
-from bisector.store.rows import InfraFaultRow
+from bisector.store.facts import BuildTry, Ended, Ending, Fact, InfraFault
 
 
 def is_awaited(facts: Facts, sha: str) -> bool:
@@ -71,7 +70,7 @@ def recorded(attempt: Attempt, request: BuildRequest) -> Record:
 def _failed(attempt: Attempt, commit: Commit, news: Failed, told: tuple[Event, ...]) -> Record:
     error, row = news.error, tuple[Fact, ...]()
     if isinstance(error, AttemptFailed):
-        row = (InfraFaultRow(news.at, commit.sha, error.stage, error.host, str(error)),)
+        row = (InfraFault(news.at, commit.sha, error.stage, error.host, str(error)),)
     ending = Ending.SILENT if isinstance(error, AttemptLost) else Ending.FAILED
     told = (*told, Note(f"{commit.short} was not built on {news.host}: {error}"))
     return Record((*row, Ended(attempt.id, ending)), attempt, over=True, tell=told)

@@ -18,8 +18,7 @@ from bisector.core.events import Note, Planned
 from bisector.core.subject import Commit
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.executor.base import ControlRequest, Failed, Finished
-from bisector.store.facts import Ended, Ending
-from bisector.store.rows import InfraFaultRow
+from bisector.store.facts import Ended, Ending, InfraFault
 from bisector.trial.runner import TrialRequest
 
 _WHAT_CHANGED = (
@@ -71,9 +70,9 @@ def again_in(wait_s: float, error: BisectorError) -> Note:
     return Note(f"not the kernel's fault, trying again in {wait_s:.0f} s: {error}")
 
 
-def fault_row(at: str, sha: str, error: AttemptFailed) -> InfraFaultRow:
+def fault_row(at: str, sha: str, error: AttemptFailed) -> InfraFault:
     """An attempt that failed, for the record."""
-    return InfraFaultRow(at, sha, error.stage, error.host, str(error))
+    return InfraFault(at, sha, error.stage, error.host, str(error))
 
 
 def _has_failed(attempt: Attempt) -> bool:

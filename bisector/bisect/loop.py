@@ -47,7 +47,6 @@ from bisector.executor.base import (
     of_its_job,
 )
 from bisector.git.ranges import SearchRange
-from bisector.store.database import Moment
 from bisector.store.facts import Ended, Submitted, Work
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
@@ -70,7 +69,7 @@ class Bisection:
     _since_s: dict[int, float] = field(default_factory=dict, init=False)
     _places: Places = field(init=False)
     _delayed: dict[int, tuple[Deadline, Job]] = field(default_factory=dict, init=False)
-    _recorded: tuple[Moment, Recorded] | None = field(default=None, init=False)
+    _recorded: tuple[int, Recorded] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         crew = self.task.crew
@@ -116,7 +115,7 @@ class Bisection:
         return [host for host in self.executor.idle if host not in waiting]
 
     def _facts(self) -> Facts:
-        moment = self.store.database.moment
+        moment = self.store.moment
         if self._recorded is None or self._recorded[0] != moment:
             self._recorded = moment, Recorded.of(self.task, self.store)
         now_s = time.monotonic()

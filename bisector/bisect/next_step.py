@@ -10,7 +10,7 @@ from bisector.core.errors import UserError
 from bisector.core.verdict import State, Verdict
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
-from bisector.store.rows import BisectionRow
+from bisector.store.facts import RunHeader
 from bisector.store.rundir import RunDirectory, state_of
 from bisector.store.store import Store
 
@@ -54,7 +54,7 @@ def _where(judging: Judging) -> str:
     return f"they lie at {shown}" if shown else "nothing was measured soundly"
 
 
-def _ends(repository: Repository, asked: BisectionRow, judging: Judging) -> tuple[str, str]:
+def _ends(repository: Repository, asked: RunHeader, judging: Judging) -> tuple[str, str]:
     """The hashes of the commits between which the other step is, of those that have a verdict by its line.
 
     Of the new ones that leaves the fewest commits between it and all old ones, then of its old ancestors the nearest.

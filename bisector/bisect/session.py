@@ -40,8 +40,8 @@ from bisector.plan.experience import Experience, experience
 from bisector.plan.inputs import noise_of, spread_of
 from bisector.status import from_record
 from bisector.store.comparison import Budget
-from bisector.store.facts import Compilers, Fact, now
-from bisector.store.rows import BisectionRow, StateRow
+from bisector.store.facts import Compilers, Fact, RunHeader, StateChange
+from bisector.store.log import now
 from bisector.store.run_files import adopt, keep_inputs, remove_unfinished
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
@@ -121,7 +121,7 @@ def _known_before(asked: Asked, known: Experience) -> Iterator[Fact]:
         yield Compilers(asked.inherited.compilers)
 
 
-def _recorded(run: RunDirectory, row: BisectionRow, inherited: Inherited | None, facts: Iterable[Fact]) -> Store:
+def _recorded(run: RunDirectory, row: RunHeader, inherited: Inherited | None, facts: Iterable[Fact]) -> Store:
     """The store of a new run, with what it takes over from another one."""
     if inherited is None:
         return Store.create(run.database, row, facts=facts)
@@ -178,8 +178,8 @@ def gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
         raise
 
 
-def _row(asked: Asked, repository: Path, wanted: Range, skips: tuple[str, ...], settings: Settings) -> BisectionRow:
-    return BisectionRow.of(
+def _row(asked: Asked, repository: Path, wanted: Range, skips: tuple[str, ...], settings: Settings) -> RunHeader:
+    return RunHeader.of(
         settings,
         repository,
         old=(asked.old, wanted.old.sha),
@@ -190,7 +190,7 @@ def _row(asked: Asked, repository: Path, wanted: Range, skips: tuple[str, ...], 
     )
 
 
-def searched(run: RunDirectory, store: Store) -> tuple[BisectionRow, Path]:
+def searched(run: RunDirectory, store: Store) -> tuple[RunHeader, Path]:
     """What is searched in a run, and the repository; raises :class:`UserError` for a run in which nothing is."""
     asked = store.bisection()
     if store.by_others or asked.repository is None:
@@ -234,7 +234,7 @@ def give_time(store: Store, budget_s: float) -> None:
 
     The state is recorded along with it, so that the next process goes on, whatever becomes of this one.
     """
-    more = StateRow(now(), State.STOPPED, f"given {units.duration(budget_s)} more", os.getpid())
+    more = StateChange(now(), State.STOPPED, f"given {units.duration(budget_s)} more", os.getpid())
     store.add(Budget(budget_s, store.spent_s()), more)
 
 
@@ -251,7 +251,7 @@ def skip(store: Store, expressions: Iterable[str]) -> None:
         store.add_skips([sha for one in expressions for sha in to_skip(repository, wanted, one)])
 
 
-def _range(repository: Repository, asked: BisectionRow) -> Range:
+def _range(repository: Repository, asked: RunHeader) -> Range:
     old, new = repository.resolve(asked.old_sha), repository.resolve(asked.new_sha)
     return Range(old, new, asked.first_parent, asked.paths)
 

@@ -19,8 +19,8 @@ from bisector.core.trial import Trial
 from bisector.executor.base import Executor, Failed, Finished, Job, Progress, of_its_job
 from bisector.git.repository import Repository
 from bisector.status.view import TrialView
-from bisector.store.facts import Ended, Ending, Fact, NumberedTrial, Submitted, Work, now
-from bisector.store.rows import BisectionRow, InfraFaultRow
+from bisector.store.facts import Ended, Ending, Fact, InfraFault, NumberedTrial, RunHeader, Submitted, Work
+from bisector.store.log import now
 from bisector.store.run_files import compared, fingerprint
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -48,7 +48,7 @@ class Single:
         submitted to other hosts something may come (:func:`heard`).
         """
         if not run.database.exists():
-            with Store.create(run.database, BisectionRow.of(settings, repository.top)) as store:
+            with Store.create(run.database, RunHeader.of(settings, repository.top)) as store:
                 yield cls(run, store, repository.top, settings)
             return
         with Store.open(run.database) as store:
@@ -188,7 +188,7 @@ class Attempts:
 
     store: Store
     executor: Executor
-    record: Callable[[InfraFaultRow], None]
+    record: Callable[[InfraFault], None]
     tell: Listener
     pause: Callable[[float], None]
     policy: RetryPolicy

@@ -20,7 +20,7 @@ from bisector.imported.trials import ImportedTrial
 from bisector.report.summary import answer_lines
 from bisector.report.terminal import as_text
 from bisector.status import from_record
-from bisector.store.rows import BisectionRow
+from bisector.store.facts import RunHeader
 from bisector.store.run_files import remove_unfinished
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
@@ -190,10 +190,10 @@ def _entries(arguments: argparse.Namespace, terms: Terms) -> tuple[ImportEntry, 
     )
 
 
-def _asked(arguments: argparse.Namespace, found: Sequence[ImportedTrial], settings: Settings) -> BisectionRow:
+def _asked(arguments: argparse.Namespace, found: Sequence[ImportedTrial], settings: Settings) -> RunHeader:
     trials.check_verdicts((one.where, one.trial) for one in found)
     repository = None if arguments.repo is None else _top(arguments.repo)
-    return BisectionRow.of(
+    return RunHeader.of(
         settings,
         repository,
         old=(arguments.old, _end(arguments.old, "--old", found, repository)),

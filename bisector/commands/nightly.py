@@ -25,7 +25,8 @@ from bisector.nightly.timer import Timer, check_for_root
 from bisector.report.display import display_for
 from bisector.report.drawing import Picture, draw
 from bisector.report.terminal import as_text
-from bisector.store.nights import HISTORY, Event, Night, NightRecord, Trouble, nights_home
+from bisector.store.log import DATABASE
+from bisector.store.nights import Event, Night, NightRecord, Trouble, nights_home
 
 _EXAMPLES = """\
 examples:
@@ -101,7 +102,7 @@ def _night(wanted: Plan, hosts: Path | None, notice: Notice, *, json: bool, quie
     postman = ByMail(home / "letters")
     with night.only_one(home), ExitStack() as stack:
         try:
-            record = stack.enter_context(NightRecord.open(home / HISTORY))
+            record = stack.enter_context(NightRecord.open(home / DATABASE))
         except BisectorError as error:
             if said := night.tell_of_no_night(wanted, postman, home, error):
                 note(said)
@@ -136,7 +137,7 @@ def _intent_text(intent: Intent) -> str:
 
 def _read() -> tuple[tuple[Event, ...], tuple[Night, ...]]:
     """All there is, also while a night lasts; nothing before the first one."""
-    path = nights_home() / HISTORY
+    path = nights_home() / DATABASE
     if not path.exists():
         return (), ()
     with NightRecord.open(path, readonly=True) as record:

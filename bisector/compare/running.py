@@ -30,8 +30,7 @@ from bisector.status.blocks import BUILT_IN, Blocks, BlockState, Earlier, judged
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.progress import left_s
 from bisector.store.comparison import Placed, Plan
-from bisector.store.facts import BuildTry, Compilers, Ended, Ending, NumberedTrial, Submitted, Work
-from bisector.store.rows import InfraFaultRow
+from bisector.store.facts import BuildTry, Compilers, Ended, Ending, InfraFault, NumberedTrial, Submitted, Work
 from bisector.store.run_files import TRIALS
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -347,7 +346,7 @@ class Comparison:
     def _files(self, pattern: str) -> Iterable[Path]:
         return self.store.path.parent.glob(pattern)
 
-    def _ended(self, *facts: Ended | BuildTry | NumberedTrial | InfraFaultRow) -> None:
+    def _ended(self, *facts: Ended | BuildTry | NumberedTrial | InfraFault) -> None:
         """Put on record what a submission came to; whoever has done it may forget it then."""
         self.store.add(*facts)
         for fact in facts:

@@ -22,7 +22,7 @@ from bisector.host.files import discard, remove_abandoned
 from bisector.status.blocks import Blocks
 from bisector.status.progress import left_s
 from bisector.store.comparison import Plan, PlannedSetup
-from bisector.store.rows import BisectionRow
+from bisector.store.facts import RunHeader
 from bisector.store.run_files import keep_files, keep_inputs
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
@@ -60,7 +60,7 @@ def begun(
         keep_files(asked.patch_files, run.path)
         files = keep_files((one.file for one in plan.arms), run.path)
         arms = tuple(replace(one, file=file) for one, file in zip(plan.arms, files, strict=True))
-        row = BisectionRow.of(kept[0].settings, repository.top)
+        row = RunHeader.of(kept[0].settings, repository.top)
         with Store.create(run.database, row, plan=Plan(arms, kept, plan.extent, plan.absent)) as store:
             if listed:
                 Index().add(IndexEntry(str(run.path), str(repository.top), first, last, row.created_at))

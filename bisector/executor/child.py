@@ -31,7 +31,7 @@ from bisector.host import detached
 from bisector.host.detached import KEPT_FILE, ProcessIdentity
 from bisector.host.load import host_id
 from bisector.host.locks import Held, held
-from bisector.store.facts import now
+from bisector.store.log import now
 from bisector.store.rundir import LOCK
 
 MODULE = __name__

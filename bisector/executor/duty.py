@@ -20,7 +20,7 @@ from bisector.core.printable import clean
 from bisector.executor.spool import Spool, is_locked, sync
 from bisector.host.detached import ProcessIdentity
 from bisector.host.files import our_files, write_whole
-from bisector.store.facts import now
+from bisector.store.log import now
 
 LOOK_SIGNAL = signal.SIGUSR1
 _WORKER, _DRAINED = "worker", "drained"

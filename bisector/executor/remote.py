@@ -37,7 +37,7 @@ from bisector.executor.hosts import (
 from bisector.executor.open_jobs import CONNECT, OpenJob, difference, why_given_up
 from bisector.executor.spec import Key, Spec, on_disks
 from bisector.executor.watch import Returned
-from bisector.store.facts import now
+from bisector.store.log import now
 
 PATIENCE_S = 300.0  # a switch, or a host, may be started anew
 NO_HOST_S = 3600.0  # while no host is there at all

@@ -30,7 +30,7 @@ from bisector.host.detached import ProcessIdentity
 from bisector.host.files import our_files
 from bisector.host.load import host_id
 from bisector.host.locks import Held, held
-from bisector.store.facts import now
+from bisector.store.log import now
 from bisector.store.rundir import LOCK
 
 LOOK_S = 1.0  # a bench is to be quiet: its watcher wakes once a second

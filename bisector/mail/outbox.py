@@ -8,7 +8,7 @@ happened when something may have.
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from email import message_from_bytes
 from email.utils import format_datetime
 from enum import StrEnum
@@ -29,8 +29,7 @@ from bisector.report.comparison import ComparisonReport
 from bisector.report.document import Envelope
 from bisector.status.blocks import Blocks
 from bisector.status.conclusion import CONFIG_ARTIFACT, DEFCONFIG_ARTIFACT
-from bisector.store.database import Database
-from bisector.store.rows import build, columns
+from bisector.store.log import Log, now
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
@@ -52,8 +51,9 @@ class DeliveryOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MailEvent:
-    """An attempt, or its end; ``detail`` is the server's word."""
+    """An attempt to send the mail of this number, or its end; ``detail`` is the server's word."""
 
+    mail: int
     at: str
     outcome: DeliveryOutcome
     recipients: tuple[str, ...]
@@ -86,34 +86,25 @@ class Mail:
 class Mails:
     """The letters of one record."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, log: Log) -> None:
+        self._log = log
 
     def all(self) -> tuple[Mail, ...]:
-        """Every letter, oldest first; none in a record of an older version that is only read."""
-        if not self._database.has("mails"):
-            return ()
-        with self._database.snapshot():
-            rows = self._database.select("mails", "id")
-            events = self._database.grouped("mail_events", "mail")
+        """Every letter, oldest first."""
+        self._log.refresh()
+        events = [entry.fact for entry in self._log.of(MailEvent)]
         return tuple(
-            build(Mail, row, number=row["id"], events=tuple(build(MailEvent, one) for one in events[row["id"]]))
-            for row in rows
+            replace(one.fact, number=one.id, events=tuple(event for event in events if event.mail == one.id))
+            for one in self._log.of(Mail)
         )
 
     def add(self, mail: Mail) -> int:
         """Record a letter that was made; its number."""
-        row = {name: value for name, value in columns(mail).items() if name != "number"}
-        with self._database.transaction():
-            return self._database.insert("mails", row)
+        return self._log.add(mail)
 
     def note(self, number: int, outcome: DeliveryOutcome, recipients: tuple[str, ...], detail: str = "") -> None:
         """Record what is tried with a letter, before it is, or what became of that."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        with self._database.transaction():
-            self._database.insert(
-                "mail_events", {"mail": number, **columns(MailEvent(now, outcome, recipients, detail))}
-            )
+        self._log.add(MailEvent(number, now(), outcome, recipients, detail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +224,7 @@ class Post:
         """The intention is recorded before each attempt: a kill leaves an open one behind, never none."""
         assert made.envelope is not None  # noqa: S101 - draft() gives it one
         sender = parse([made.envelope.sender])[0].addr_spec
-        message, mails = compose.message(made), Mails(self.store.database)
+        message, mails = compose.message(made), Mails(self.store.log)
 
         def attempt() -> str:
             mails.note(mail.number, DeliveryOutcome.SENDING, recipients)
@@ -272,12 +263,11 @@ class Post:
         """The letter of this report in the record; made there when it is a new one."""
         envelope, claim = made.envelope, compose.claim_of(made)
         assert envelope is not None  # noqa: S101 - report() gives it one
-        mails = Mails(self.store.database)
+        mails = Mails(self.store.log)
         known = [mail for mail in mails.all() if mail.message_id == envelope.message_id]
         if known:
             return known[-1]
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        mail = Mail(now, envelope.message_id, claim, compose.subject(made), envelope.references)
+        mail = Mail(now(), envelope.message_id, claim, compose.subject(made), envelope.references)
         return replace(mail, number=mails.add(mail))
 
     def _envelope(self, made: Told) -> Envelope:
@@ -285,7 +275,7 @@ class Post:
         # Anywhere will do where the record has no repository: who we are is mostly said for all of them.
         sender = sender_of(self.mail, self.store.bisection().repository or Path())
         claim = compose.claim_of(made)
-        letters = Mails(self.store.database).all()
+        letters = Mails(self.store.log).all()
         sent = tuple(mail for mail in letters if mail.sent or mail.uncertain)
         repeated = sent[-1] if sent and sent[-1].claim == claim else None
         earlier = sent[:-1] if repeated else sent
@@ -320,7 +310,7 @@ class Post:
         if other is None:
             return ()
         with Store.open(other.database, readonly=True) as store:
-            sent = tuple(mail for mail in Mails(store.database).all() if mail.sent)
+            sent = tuple(mail for mail in Mails(store.log).all() if mail.sent)
         if not sent:
             raise UserError(f"no report of {other.path} was sent, so nothing can follow it", "leave out --follows")
         return sent

@@ -75,7 +75,7 @@ class ByMail:
         mail = job.measuring.mail
         if job.report is Send.DRAFT:
             return f"draft {outbox.Post(run, store, mail).draft()[0]}"
-        if any(one.sent for one in Mails(store.database).all()):
+        if any(one.sent for one in Mails(store.log).all()):
             return "sent before this night was killed, or by hand"
         said = outbox.Post(run, store, mail, outbox.Delivery(to=job.to)).send(smtp.find_login(mail.login_file))
         return f"sent to {', '.join(job.to)}: {said}"

@@ -85,9 +85,9 @@ def run(plan: Plan, means: Means) -> tuple[int, Ending]:
         ending = Ending.OUT_OF_TIME
         means.tell(Note(f"the {plan.budget_hours:g} h of this night are over; the next one goes on from here"))
     except (KeyboardInterrupt, Interrupted) as error:
-        means.record.end(n, Ending.INTERRUPTED)
+        means.record.end(Ending.INTERRUPTED)
         raise Interrupted("interrupted; the next night goes on from here") from error
-    means.record.end(n, ending)
+    means.record.end(ending)
     return n, ending
 
 

@@ -50,7 +50,7 @@ class Turn:
 
         Raises :class:`InfraError` only where the history itself cannot be written.
         """
-        self._add(Begun())
+        self._add(Begun(self.job.name))
         if isinstance(failed := caught(self._work, self._files), Failed):
             self._trouble(failed)
         else:
@@ -256,7 +256,7 @@ class Turn:
         return replay(event for event in self.means.record.events() if event.job == self.job.name)
 
     def _add(self, fact: Fact) -> None:
-        self.means.record.add(self.night, self.job.name, fact)
+        self.means.record.add(fact)
 
     @property
     def _tell(self) -> Listener:

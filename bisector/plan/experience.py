@@ -15,7 +15,7 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import State, Verdict
 from bisector.search.alternatives import NOTHING_CHANGED
 from bisector.search.noise import Earlier
-from bisector.store.rows import StateRow
+from bisector.store.facts import StateChange
 from bisector.store.run_files import kernel_inputs
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -133,7 +133,7 @@ class _Collected:
             self.scores[sha] += scores
         self.earlier = _more(self.earlier, judging, [trial for _, trial in own])
 
-    def add_outcome(self, ours: Settings, theirs: Settings, state: StateRow | None) -> None:
+    def add_outcome(self, ours: Settings, theirs: Settings, state: StateChange | None) -> None:
         """Whether a search like this one ended with a commit, or with none since nothing had changed."""
         alike = kernel_inputs(ours.kernel) == kernel_inputs(theirs.kernel)
         if state is None or not alike or _measured_with(ours) != _measured_with(theirs):

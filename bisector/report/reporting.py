@@ -33,7 +33,7 @@ from bisector.report.document import Asked, Host, Origin, Report, Row, Workload
 from bisector.status import from_record
 from bisector.status.view import BisectionView, TrialView
 from bisector.store.comparison import Budget
-from bisector.store.rows import BisectionRow
+from bisector.store.facts import RunHeader
 from bisector.store.run_files import INPUTS
 from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
@@ -77,7 +77,7 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
 
 
 def _of_history(
-    asked: BisectionRow, view: BisectionView, job: str
+    asked: RunHeader, view: BisectionView, job: str
 ) -> tuple[dict[str, int], tuple[Commit, ...], Origin, ShownCommit | None]:
     """What only git knows: each commit's place, the answer's parents, where it all comes from, the answer itself."""
     first = view.first_fixed
@@ -95,7 +95,7 @@ def _without_command(view: BisectionView) -> Asked:
     return Asked(view.old.short, view.new.short, (), (), first_parent=False, command="")
 
 
-def _places(repository: Repository, asked: BisectionRow, view: BisectionView) -> dict[str, int]:
+def _places(repository: Repository, asked: RunHeader, view: BisectionView) -> dict[str, int]:
     """How many commits from the old end each one of the range is, parents before children."""
     words = ("rev-list", "--topo-order", "--reverse", *(("--first-parent",) if asked.first_parent else ()))
     old, new = view.old.sha, view.new.sha
@@ -230,12 +230,12 @@ def _eras(trials: Iterable[Trial]) -> Iterator[tuple[str, str]]:
         yield "era", "; ".join(told)
 
 
-def _asked_here(row: BisectionRow, settings: Settings, budget: Budget | None = None) -> Asked:
+def _asked_here(row: RunHeader, settings: Settings, budget: Budget | None = None) -> Asked:
     """What was typed, as far as it is on record, and the command."""
     return Asked(row.old_rev, row.new_rev, row.paths, row.skips, row.first_parent, command(row, settings, budget))
 
 
-def command(row: BisectionRow, settings: Settings, budget: Budget | None = None) -> str:
+def command(row: RunHeader, settings: Settings, budget: Budget | None = None) -> str:
     """``bisector start OLD NEW`` with its flags; the names of files are without their directories.
 
     It has all the time that was given in the end.

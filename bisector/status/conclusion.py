@@ -32,7 +32,7 @@ from bisector.search.readings import Kernel
 from bisector.search.step import Answer, Decision, Ending, Try, Undo, believe, decide_from
 from bisector.status.evidence import Case
 from bisector.status.view import ConfigChanges, OptionChange
-from bisector.store.rows import BisectionRow
+from bisector.store.facts import RunHeader
 
 CONFIG_ARTIFACT = "kernel.config"
 DEFCONFIG_ARTIFACT = "kernel.defconfig"
@@ -222,7 +222,7 @@ def _effective(run_dir: Path, file: str | None) -> kconfig.Options | None:
         return None
 
 
-def ends_by_others(asked: BisectionRow, trials: tuple[Numbered, ...]) -> tuple[str, str]:
+def ends_by_others(asked: RunHeader, trials: tuple[Numbered, ...]) -> tuple[str, str]:
     """The hashes of the old and the new end: as they were given, else the first of each side by its people's words.
 
     One whose commit is known comes first; empty where nobody said anything.
@@ -235,7 +235,7 @@ def ends_by_others(asked: BisectionRow, trials: tuple[Numbered, ...]) -> tuple[s
     return found[0], found[1]
 
 
-def outcome_by_others(asked: BisectionRow, judging: Judging) -> tuple[State, str, tuple[Commit, ...]]:
+def outcome_by_others(asked: RunHeader, judging: Judging) -> tuple[State, str, tuple[Commit, ...]]:
     """How it stands, a sentence, and what the first new commit can be by the verdicts that bisector derived."""
     terms = judging.terms
     if asked.repository is None:

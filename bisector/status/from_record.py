@@ -36,7 +36,7 @@ from bisector.status.view import (
     Likely,
     TrialView,
 )
-from bisector.store.rows import BisectionRow, StateRow
+from bisector.store.facts import RunHeader, StateChange
 from bisector.store.rundir import GIT_LOG, RunDirectory, state_of
 from bisector.store.store import Store
 
@@ -132,7 +132,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     )
 
 
-def _budget(store: Store, last: StateRow | None) -> BudgetView | None:
+def _budget(store: Store, last: StateChange | None) -> BudgetView | None:
     """The budget that counts; None without one."""
     budget = next(reversed(store.budgets()), None)
     if budget is None:
@@ -165,7 +165,7 @@ def _measured(trials: Sequence[Numbered]) -> str:
     return f"{plural(len(trials), 'trial')} of {commits}"
 
 
-def _ended_at(state: State, last: StateRow | None) -> str | None:
+def _ended_at(state: State, last: StateChange | None) -> str | None:
     return last.at if last is not None and state is not State.RUNNING else None
 
 
@@ -192,13 +192,13 @@ def _more_steps(others: Sequence[float], objective: Objective) -> str:
     return f"; the readings lie on more than two levels, so there is another step, at {lines}"
 
 
-def believes(asked: BisectionRow, judging: Judging) -> bool:
+def believes(asked: RunHeader, judging: Judging) -> bool:
     """Whether readings are weighed, and there is something to weigh: both ends are measured."""
     measured = judging.sound(asked.old_sha) and judging.sound(asked.new_sha)
     return judging.settings.bisect.strategy is Strategy.BAYES and bool(measured) and asked.repository is not None
 
 
-def case(repository: Repository, asked: BisectionRow, judging: Judging, store: Store) -> Case:
+def case(repository: Repository, asked: RunHeader, judging: Judging, store: Store) -> Case:
     """All that is known of a bisection, as the search weighs it."""
     ground = SearchRange.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
     bases = repository.merge_bases(asked.new_sha, asked.old_sha)
@@ -216,7 +216,7 @@ def case_of(store: Store) -> Case | None:
         return case(repository, asked, judging, store)
 
 
-def _belief(asked: BisectionRow, judging: Judging, store: Store) -> BeliefView | None:
+def _belief(asked: RunHeader, judging: Judging, store: Store) -> BeliefView | None:
     """What all readings say; None by git, before both ends are measured, and when the repository is gone."""
     if not believes(asked, judging) or asked.repository is None:
         return None
@@ -266,13 +266,13 @@ def _effect(repository: Repository, standing: Standing) -> EffectView | None:
     return EffectView(without, Factor(math.exp(sign * found.mean), interval), *rows)
 
 
-def _range(repository: Repository, asked: BisectionRow) -> Range:
+def _range(repository: Repository, asked: RunHeader) -> Range:
     old_end, new_end = repository.commits((asked.old_sha, asked.new_sha))
     return Range(old_end, new_end, asked.first_parent, asked.paths)
 
 
 def _candidates(
-    asked: BisectionRow, judging: Judging, belief: BeliefView | None, state: State, message: str
+    asked: RunHeader, judging: Judging, belief: BeliefView | None, state: State, message: str
 ) -> tuple[Commit, ...]:
     """What the first new commit can still be; nothing when the repository is gone."""
     if belief is None:
@@ -285,7 +285,7 @@ def _candidates(
     return likely
 
 
-def _as_git_lists(asked: BisectionRow, judging: Judging, *, narrowed: bool) -> tuple[Commit, ...]:
+def _as_git_lists(asked: RunHeader, judging: Judging, *, narrowed: bool) -> tuple[Commit, ...]:
     if asked.repository is None:
         return ()
     new, olds = asked.new_sha, [asked.old_sha]
@@ -305,7 +305,7 @@ def _as_git_lists(asked: BisectionRow, judging: Judging, *, narrowed: bool) -> t
         return ()
 
 
-def _commit(asked: BisectionRow, sha: str, judging: Judging) -> Commit:
+def _commit(asked: RunHeader, sha: str, judging: Judging) -> Commit:
     """An end of the range: from its trial, else from the repository, else its hash alone."""
     for _, trial in judging.trials:
         if trial.commit.sha == sha:

@@ -26,8 +26,8 @@ class TimeSpent:
             return None
         took = [one.timings for one in trials]
         return cls(
-            total_s=times.of_processes_s(store.database),
-            build_s=times.of_builds_s(store.database) + math.fsum(one.build_s for one in took),
+            total_s=times.of_processes_s(store.log),
+            build_s=times.of_builds_s(store.log) + math.fsum(one.build_s for one in took),
             boot_s=math.fsum(one.boot_s for one in took),
             storage_s=math.fsum(one.storage_s for one in took),
             workload_s=math.fsum(one.workload_s for one in took),

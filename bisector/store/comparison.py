@@ -4,16 +4,14 @@ An arm is a subject under a name, a setup a storage stack and a workload. A bloc
 once, in a random order and with one seed of the workload. :mod:`bisector.status.blocks` says what comes of them.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from bisector.config import Settings, options
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Setup, Subject
 from bisector.core.trial import Trial
-from bisector.store.database import Database
-from bisector.store.rows import build, columns
 from bisector.store.run_files import found_input, recorded_input, with_inputs
 
 
@@ -160,61 +158,25 @@ class Block:
     arms: tuple[int, ...]
 
 
-def insert(database: Database, plan: Plan) -> None:
-    """Add a plan, inside a transaction."""
-    database.insert("comparison", {"id": 1, **columns(plan.extent)})
-    run_dir = database.path.parent
-    for n, arm in enumerate(plan.arms):
-        file = arm.file and Path(recorded_input(str(arm.file), run_dir))
-        database.insert("arms", {"n": n, **columns(replace(arm, file=file)), **_columns_of(arm.subject)})
-    for n, one in enumerate(plan.setups):
-        settings = with_inputs(options.to_json(one.settings), recorded_input, run_dir)
-        database.insert("setups", {"n": n, "settings": settings})
-    for absent in plan.absent:
-        database.insert("absent", columns(absent))
+@dataclass(frozen=True, slots=True)
+class PlannedComparison:
+    """A plan as it is on record: settings as JSON, and files of the run directory as named from there."""
 
+    arms: tuple[Arm, ...]
+    settings: tuple[str, ...]
+    extent: Extent
+    absent: tuple[Absent, ...]
 
-def _columns_of(subject: Subject) -> dict[str, str | int | float | None]:
-    # A commit has a subject, too: its first line.
-    return {f"commit_{name}": value for name, value in columns(subject.commit).items()} | columns(subject)
+    @classmethod
+    def of(cls, plan: Plan, run_dir: Path) -> Self:
+        """The record of a plan in a run directory."""
+        arms = (replace(arm, file=arm.file and Path(recorded_input(str(arm.file), run_dir))) for arm in plan.arms)
+        settings = (with_inputs(options.to_json(one.settings), recorded_input, run_dir) for one in plan.setups)
+        return cls(tuple(arms), tuple(settings), plan.extent, plan.absent)
 
-
-def plan_in(database: Database) -> Plan | None:
-    """The plan of a comparison; None in the record of anything else."""
-    rows = database.select("comparison") if database.has("comparison") else []
-    if not rows:
-        return None
-    return Plan(
-        tuple(_arms(database)),
-        tuple(
-            PlannedSetup(options.from_json(with_inputs(row["settings"], found_input, database.path.parent)))
-            for row in database.select("setups", "n")
-        ),
-        build(Extent, rows[0]),
-        tuple(build(Absent, row) for row in database.select("absent")),
-    )
-
-
-def _arms(database: Database) -> Iterator[Arm]:
-    for row in database.select("arms", "n"):
-        of_commit = {name.removeprefix("commit_"): row[name] for name in row if name.startswith("commit_")}
-        arm = build(Arm, row, subject=build(Subject, row, commit=build(Commit, of_commit)))
-        yield replace(arm, file=arm.file and Path(found_input(str(arm.file), database.path.parent)))
-
-
-def blocks_in(database: Database) -> tuple[Block, ...]:
-    """Every block that was begun, oldest first."""
-    rows = database.select("blocks", "n") if database.has("blocks") else []
-    return tuple(build(Block, row) for row in rows)
-
-
-def budgets_in(database: Database) -> tuple[Budget, ...]:
-    """Every budget that was given after the beginning, oldest first; the last one holds."""
-    rows = database.select("budgets", "id") if database.has("budgets") else []
-    return tuple(build(Budget, row) for row in rows)
-
-
-def places_in(database: Database) -> dict[int, Place]:
-    """Where trials belong, by their numbers."""
-    rows = database.select("placed", "trial") if database.has("placed") else []
-    return {row["trial"]: build(Place, row) for row in rows}
+    def plan(self, run_dir: Path) -> Plan:
+        """The plan in this directory, which may have been moved since."""
+        arms = (replace(arm, file=arm.file and Path(found_input(str(arm.file), run_dir))) for arm in self.arms)
+        texts = (with_inputs(text, found_input, run_dir) for text in self.settings)
+        setups = (PlannedSetup(options.from_json(text)) for text in texts)
+        return Plan(tuple(arms), tuple(setups), self.extent, self.absent)

@@ -1,25 +1,21 @@
-"""The history of every night: one SQLite file, to which events are only ever added."""
+"""The history of every night: a log of facts like that of a run."""
 
+import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, get_args
 
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, State
-from bisector.store.database import DATABASE, Database
-from bisector.store.facts import named
-from bisector.store.night_schema import NIGHTS
-from bisector.store.rows import InfraFaultRow, Value, build, columns
+from bisector.store.facts import InfraFault
+from bisector.store.log import DATABASE, Log, LogEntry
 from bisector.store.rundir import state_home
 from bisector.store.store import Store
-
-HISTORY = "history.sqlite"
 
 
 class Ending(StrEnum):
@@ -48,8 +44,27 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class NightBegun:
+    """A night began, with the jobs of a file, in a process."""
+
+    config: str
+    budget_s: float
+    tool_version: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class NightEnded:
+    """The night that began last is over."""
+
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
 class Begun:
-    """A job's turn came."""
+    """A job's turn came: what follows is of it, until the next one's turn or night."""
+
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,22 +172,8 @@ class Letter:
     outcome: str
 
 
-Fact: TypeAlias = Begun | Done | Tip | Measurement | BisectionBegun | Concluded | Trouble | Letter | InfraFaultRow
-
-# The table of each kind of event; those without facts of their own have none.
-_TABLES: Mapping[type[Fact], str] = {
-    Tip: "tips",
-    Measurement: "measurements",
-    BisectionBegun: "bisections",
-    Concluded: "conclusions",
-    Trouble: "troubles",
-    Letter: "letters",
-    InfraFaultRow: "infra_faults",
-}
-# Columns that are not called as the fields: see the schema.
-_FIELDS = {"threshold_iops": "threshold", "least_iops": "value", "new_iops": "new_value"}
-_COLUMNS = {field: column for column, field in _FIELDS.items()}
-_KINDS: Mapping[str, type[Fact]] = {kind.__name__: kind for kind in (Begun, Done, *_TABLES)}
+Fact: TypeAlias = Begun | Done | Tip | Measurement | BisectionBegun | Concluded | Trouble | Letter | InfraFault
+_KINDS: tuple[type, ...] = (NightBegun, NightEnded, *get_args(Fact))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,74 +208,70 @@ def nights_home() -> Path:
 class NightRecord:
     """The open history; a context manager. One process writes, others may read meanwhile."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, log: Log) -> None:
+        self._log = log
         self._stores: dict[Path, Store | None] = {}
 
     @classmethod
     def open(cls, path: Path, readonly: bool = False) -> Self:
-        """The history of a file, made when it is not there (but not for reading). Raises as :class:`Database`."""
+        """The history of a file, made when it is not there (but not for reading). Raises as :class:`Log`."""
         if not readonly and not path.exists():
-            with Database.create(path, NIGHTS):
-                pass
-        return cls(Database.open(path, readonly, NIGHTS))
+            return cls(Log.create(path))
+        return cls(Log.open(path, readonly))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._database.close()
+        self._log.close()
         for store in filter(None, self._stores.values()):
             store.close()
 
     def begin(self, config: Path, budget_s: float) -> int:
         """A new night; its number."""
-        with self._database.transaction():
-            return self._database.insert(
-                "nights",
-                {
-                    "started_at": _now(),
-                    "config": str(config),
-                    "budget_s": budget_s,
-                    "tool_version": version("bisector"),
-                    "pid": os.getpid(),
-                },
-            )
+        self._log.add(NightBegun(str(config), budget_s, version("bisector"), os.getpid()))
+        return len(self.nights())
 
-    def end(self, night: int, ending: Ending) -> None:
+    def end(self, ending: Ending) -> None:
         """The night is over."""
-        with self._database.transaction():
-            self._database.insert("night_ends", {"night": night, "at": _now(), "ending": str(ending)})
+        self._log.add(NightEnded(ending))
 
-    def add(self, night: int, job: str, fact: Fact) -> None:
-        """Record a fact, all of it or nothing."""
-        with self._database.transaction():
-            row: dict[str, Value] = {"night": night, "job": job, "at": _now(), "kind": type(fact).__name__}
-            event = self._database.insert("events", row)
-            if table := _TABLES.get(type(fact)):
-                self._database.insert(table, {"event": event, **named(columns(fact), _COLUMNS)})
+    def add(self, fact: Fact) -> None:
+        """Record a fact of the night, and the job, that began last."""
+        self._log.add(fact)
 
     def nights(self) -> tuple[Night, ...]:
         """Every night, oldest first."""
-        with self._database.snapshot():
-            rows = self._database.select("nights", "n")
-            ends = {row["night"]: row for row in self._database.select("night_ends")}
-        return tuple(_night(row, ends.get(row["n"])) for row in rows)
+        self._log.refresh()
+        begun, ended = self._log.of(NightBegun), self._log.of(NightEnded)
+        nights = []
+        for n, one in enumerate(begun, 1):
+            until = begun[n].id if n < len(begun) else math.inf
+            end = next((each for each in ended if one.id < each.id < until), None)
+            how = (end.at, end.fact.ending) if end is not None else (None, None)
+            nights.append(Night(n, one.at, one.fact.config, one.fact.budget_s, one.fact.pid, *how))
+        return tuple(nights)
 
     def events(self) -> tuple[Event, ...]:
         """Every event, oldest first."""
-        with self._database.snapshot():
-            rows = self._database.select("events", "id")
-            facts = {table: self._by_event(table) for table in _TABLES.values()}
-            figures = self._database.grouped("figures", "event")
-        events = []
-        for row in rows:
-            kind = _KINDS[row["kind"]]
-            own = facts[_TABLES[kind]][row["id"]] if kind in _TABLES else {}
-            fact = build(kind, own)
+        self._log.refresh()
+        entries: list[LogEntry[Any]] = []
+        for kind in _KINDS:
+            entries += self._log.of(kind)
+        night, job, events = 0, "", []
+        for entry in sorted(entries, key=attrgetter("id")):
+            match entry.fact:
+                case NightBegun():
+                    night, job = night + 1, ""
+                    continue
+                case NightEnded():
+                    continue
+                case Begun(job=job):
+                    pass
+            fact = entry.fact
             if isinstance(fact, Measurement):
-                fact = replace(fact, figures=self._figures(fact) or tuple(map(_figure, figures[row["id"]])))
-            events.append(Event(row["id"], row["night"], row["job"], row["at"], fact))
+                fact = replace(fact, figures=self._figures(fact))
+            events.append(Event(entry.id, night, job, entry.at, fact))
         return tuple(events)
 
     def _figures(self, measured: Measurement) -> tuple[Figure, ...]:
@@ -292,20 +289,3 @@ class NightRecord:
             path = run_dir / DATABASE
             self._stores[run_dir] = Store.open(path, readonly=True) if path.is_file() else None
         return self._stores[run_dir]
-
-    def _by_event(self, table: str) -> dict[int, dict[str, Any]]:
-        return {row["event"]: named(row, _FIELDS) for row in self._database.select(table, "event")}
-
-
-def _figure(row: Mapping[str, Any]) -> Figure:
-    """A row of the first schema has IOPS in a direction, and no metric."""
-    return Figure(row["run"], row["name"], row.get("metric") or f"{row['direction']}.iops", row["iops_mean"])
-
-
-def _night(row: Mapping[str, Any], end: Mapping[str, Any] | None) -> Night:
-    ended = {"ended_at": end["at"], "ending": Ending(end["ending"])} if end else {}
-    return build(Night, row, **ended)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

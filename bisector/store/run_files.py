@@ -81,10 +81,8 @@ def recorded_input(name: str, run_dir: Path) -> str:
 
 
 def found_input(name: str, run_dir: Path) -> str:
-    """Where a recorded input is now; older records name it by where the run directory was when they were made."""
-    before, marked, below = name.rpartition(f"{INPUTS}/")
-    kept = run_dir / INPUTS / below
-    return str(kept) if marked and (not before or (before.startswith("/") and kept.is_file())) else name
+    """Where a recorded input is now."""
+    return str(run_dir / name) if name.startswith(f"{INPUTS}/") else name
 
 
 def with_inputs(settings: str, named: Callable[[str, Path], str], run_dir: Path) -> str:

@@ -16,7 +16,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.core.verdict import State
 from bisector.host.files import is_scratch, our_files
 from bisector.host.locks import Held, Holder, held, holder_of
-from bisector.store.database import DATABASE, UNFINISHED
+from bisector.store.log import DATABASE, UNFINISHED
 from bisector.store.run_files import INPUTS, TRIALS
 
 # The store knows what the search makes of earlier runs, and so its numpy, which takes long to load; most of what is

@@ -15,7 +15,7 @@ from typing import Any
 
 from bisector.core.errors import UserError
 from bisector.core.resources import cache_home
-from bisector.store.database import DATABASE
+from bisector.store.log import DATABASE
 from bisector.store.rundir import state_home
 from scenarios.demo import compare, history
 from scenarios.demo.history import NEW_TAG, OLD_TAG, History

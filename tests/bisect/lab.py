@@ -12,14 +12,14 @@ from bisector.config import Settings, options
 from bisector.core.events import Event
 from bisector.core.subject import Kind, Mattering
 from bisector.core.trial import Trial
-from bisector.core.verdict import Direction, State, Strategy, Terms
+from bisector.core.verdict import State, Strategy, Terms
 from bisector.executor.base import Executor
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.status import from_record
 from bisector.status.view import BisectionView
-from bisector.store.rows import BisectionRow
+from bisector.store.facts import RunHeader
 from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
 from tests import fakes
@@ -89,9 +89,9 @@ class Lab:
         database = self.path / "record.sqlite"
         if database.exists():
             return Store.open(database)
-        row = BisectionRow(
-            self.path / "linux", self.old, self.shas[self.old], self.new, self.shas[self.new], "broken", "fixed",
-            Direction.IMPROVEMENT, self.paths, self.settings.bisect.first_parent, (), options.to_json(self.settings),
+        row = RunHeader(
+            self.path / "linux", self.old, self.shas[self.old], self.new, self.shas[self.new],
+            self.paths, self.settings.bisect.first_parent, (), options.to_json(self.settings),
             "0", "2026-01-01T00:00:00Z",
         )  # fmt: skip
         return Store.create(database, row)

@@ -12,8 +12,7 @@ from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Event, Note
 from bisector.core.trial import Artifact, Trial
 from bisector.executor.base import Failed, Finished, of_its_job
-from bisector.store.facts import Ending
-from bisector.store.rows import BisectionRow, InfraFaultRow
+from bisector.store.facts import Ended, Ending, InfraFault, RunHeader, Submitted
 from bisector.store.run_files import TRIALS
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -29,7 +28,7 @@ class Log:
     """What was recorded, told and waited for."""
 
     store: Store
-    faults: list[InfraFaultRow] = field(default_factory=list)
+    faults: list[InfraFault] = field(default_factory=list)
     told: list[Event] = field(default_factory=list)
     waited_s: list[float] = field(default_factory=list)
 
@@ -42,7 +41,7 @@ class Log:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    row = BisectionRow.of(options.load({}, directory=tmp_path).settings, tmp_path)
+    row = RunHeader.of(options.load({}, directory=tmp_path).settings, tmp_path)
     with Store.create(tmp_path / "record.sqlite", row) as store:
         yield Log(store)
 
@@ -113,10 +112,10 @@ def test_each_attempt_is_on_record_and_forgotten_once_it_is(log: Log) -> None:
     log.trial(executor)
     assert log.trial(executor).host == fakes.HOST
     assert [(n, trial.commit) for n, trial in log.store.trials()] == [(1, REQUEST.commit), (2, REQUEST.commit)]
-    assert executor.acknowledged == [1, 2, 3]
-    endings = [row["ending"] for row in log.store.database.select("ended")]
+    assert executor.acknowledged == [one.submission for one in log.store.facts(Ended)]
+    endings = [one.ending for one in log.store.facts(Ended)]
     assert endings == [Ending.FAILED, Ending.DONE, Ending.DONE]
-    assert {row["host"] for row in log.store.database.select("submitted")} == {fakes.HOST}
+    assert {one.host for one in log.store.facts(Submitted)} == {fakes.HOST}
     assert [one.message for one in log.store.infra_faults()] == ["the network went away"]
 
 
@@ -125,11 +124,11 @@ def test_what_comes_late_of_another_job_is_on_record_under_its_own_number(log: L
     executor = fakes.FakeExecutor(lambda sha: True, loses={REQUEST.commit.sha: 1})
     log.trial(executor)
     (silent,) = log.store.silent()
-    assert (silent.id, silent.submitted.n) == (1, 1)
+    assert silent.submitted.n == 1
     log.trial(executor)
     assert [n for n, _ in log.store.trials()] == [1, 2, 3]
     assert not log.store.silent()
-    assert executor.acknowledged.count(1) == 2
+    assert executor.acknowledged.count(silent.id) == 2
 
 
 def test_what_is_interrupted_stays_under_way(log: Log) -> None:
@@ -148,7 +147,7 @@ def test_what_is_interrupted_stays_under_way(log: Log) -> None:
     with pytest.raises(KeyboardInterrupt):
         log.trial(executor)
     assert not cancelled
-    assert [one.id for one in log.store.in_flight()] == [1]
+    assert [one.submitted.n for one in log.store.in_flight()] == [1]
 
 
 def test_what_comes_back_in_time_costs_nothing_more(log: Log) -> None:

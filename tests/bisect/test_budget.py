@@ -34,7 +34,7 @@ BY = {Strategy.GIT: BY_GIT, Strategy.BAYES: DEFAULTS}
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("bisector.store.facts.since_boot_s", made.since_boot_s)
+    monkeypatch.setattr("bisector.store.log.since_boot_s", made.since_boot_s)
     real = fakes.FakeExecutor.measure
 
     def measure(self: fakes.FakeExecutor, request: TrialRequest) -> Trial:

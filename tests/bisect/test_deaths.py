@@ -20,12 +20,11 @@ from bisector.bisect.loop import Bisection, task_of
 from bisector.config import Settings, options
 from bisector.core.subject import Mattering, NotChanged
 from bisector.core.trial import Control
-from bisector.core.verdict import Direction, Strategy, Terms
+from bisector.core.verdict import Strategy, Terms
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
-from bisector.store.facts import BuildTry, Compilers, Ended, Fact, NumberedTrial, Submitted
-from bisector.store.rows import BisectionRow, InfraFaultRow
+from bisector.store.facts import BuildTry, Compilers, Ended, Fact, InfraFault, NumberedTrial, RunHeader, Submitted
 from bisector.store.store import Store
 from tests import fakes
 from tests.bisect.lab import FAR_IOPS
@@ -106,7 +105,7 @@ class World:
     task: Task
     git: Remembered
     shas: Mapping[str, str]
-    row: BisectionRow
+    row: RunHeader
     unbroken: Unbroken = field(init=False)
 
     def executor(self) -> fakes.FakeExecutor:
@@ -128,7 +127,7 @@ class World:
         """One process's life to the answer, with the facts that it added; or to its death."""
         path = run_dir / "record.sqlite"
         with Mortal.open(path) if path.exists() else Mortal.create(path, self.row) as store:
-            store.database.connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug
+            store.log.connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug
             store.added, store.dies_at, store.before = [], dies_at, before
             trials = store.trials()
             task = replace(self.task, run_dir=run_dir, forgiven=trials[-1][0] if trials else 0)
@@ -140,7 +139,7 @@ class World:
 def world_of(story: Story, path: Path) -> Iterator[World]:
     shas = histories.build(path / "linux", NODES)
     settings: Settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=story.strategy))
-    row = BisectionRow(path / "linux", OLD, shas[OLD], NEW, shas[NEW], "broken", "fixed", Direction.IMPROVEMENT, (),
+    row = RunHeader(path / "linux", OLD, shas[OLD], NEW, shas[NEW], (),
                        False, (), options.to_json(settings), "0", "2026-01-01T00:00:00Z")  # fmt: skip
     mattering = Mattering(len(NODES) - 1, frozenset(set(shas.values()) - {shas["c2"]}))
     with Repository.open(path / "linux") as repository:
@@ -175,7 +174,7 @@ def test_the_unbroken_run_has_every_kind_of_fact(worlds: Worlds, name: str) -> N
     unbroken = world.unbroken
     kinds = {kind for facts in unbroken.added for kind in facts}
     wanted = {Submitted, Ended, NumberedTrial, Control, BuildTry, Compilers, Mattering}
-    wanted |= {InfraFaultRow} if world.story.infra else set()
+    wanted |= {InfraFault} if world.story.infra else set()
     wanted |= {NotChanged} if world.story.strategy is Strategy.BAYES else set()
     assert kinds == wanted
     assert world.shas[CULPRIT] in {commit.sha for commit in unbroken.done.candidates}

@@ -20,7 +20,7 @@ from bisector.core.events import Listener
 from bisector.core.json_document import text as json_text
 from bisector.core.subject import Commit, Kind
 from bisector.core.trial import Artifact, Trial
-from bisector.core.verdict import Direction, State
+from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.report.summary import footer_lines
 from bisector.report.terminal import as_text
@@ -29,8 +29,7 @@ from bisector.status import document_of, from_record
 from bisector.status.evidence import is_on_an_ends_level
 from bisector.status.view import BisectionView
 from bisector.storage.stack import lone_disk
-from bisector.store.facts import Compilers
-from bisector.store.rows import BisectionRow
+from bisector.store.facts import Compilers, RunHeader
 from bisector.store.run_files import collect, trial_directory
 from bisector.store.rundir import Index, IndexEntry, RunDirectory
 from bisector.store.store import Store
@@ -85,9 +84,9 @@ class Site:
     def first_run(self, state: State = State.FOUND) -> RunDirectory:
         run = RunDirectory(self.home / "first")
         run.path.mkdir()
-        row = BisectionRow(
-            self.home / "linux", self.old, self.shas[self.old], self.new, self.shas[self.new], "broken", "fixed",
-            Direction.IMPROVEMENT, (), False, (), options.to_json(self.settings), "0", "2026-01-01T00:00:00Z",
+        row = RunHeader(
+            self.home / "linux", self.old, self.shas[self.old], self.new, self.shas[self.new],
+            (), False, (), options.to_json(self.settings), "0", "2026-01-01T00:00:00Z",
         )  # fmt: skip
         with Store.create(run.database, row) as store:
             for n, (name, iops) in enumerate(self.readings.items(), 1):

@@ -18,7 +18,7 @@ from bisector.analysis.verdicts import host_of
 from bisector.config.options import CONFIG_FILE
 from bisector.core.deadline import Deadline
 from bisector.executor.spool import Spool
-from bisector.store.facts import Ending
+from bisector.store.facts import Ended, Ending
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests.executor import engines, fleet
@@ -209,7 +209,7 @@ def go_on(place: Place) -> None:
 def check_built_once(place: Place) -> None:
     """But for what was broken off while it was built."""
     with Store.open(place.run.database, readonly=True) as store:
-        broken_off = {row["submission"] for row in store.database.select("ended") if row["ending"] == Ending.CANCELLED}
+        broken_off = {one.submission for one in store.facts(Ended) if one.ending is Ending.CANCELLED}
     built = [engines.builds(place.spool(name)) for name in ("bench1", "bench2", "builder")]
     shas = Counter(sha for one in built for id_, sha in one.items() if id_ not in broken_off)
     assert {place.shas["c0"], place.shas[f"c{COUNT - 1}"], place.shas[CULPRIT]} <= set(shas)

@@ -16,8 +16,7 @@ from bisector.core.verdict import State, Strategy
 from bisector.doctor import checks
 from bisector.git.repository import Repository
 from bisector.mail.outbox import DRAFT
-from bisector.store.facts import Fact
-from bisector.store.rows import StateRow
+from bisector.store.facts import Fact, StateChange
 from bisector.store.store import Store
 from tests import fakes, recorded_run
 from tests.bisect.site import DEFAULTS, RUNS, Site, interrupted_at
@@ -193,7 +192,7 @@ def test_killed_at_a_state_it_goes_on_and_measures_nothing_twice(
     add = Store.add
 
     def dying(store: Store, *facts: Fact) -> int:
-        dies = any(isinstance(fact, StateRow) and fact.state is entered for fact in facts)
+        dies = any(isinstance(fact, StateChange) and fact.state is entered for fact in facts)
         if dies and before:
             raise fakes.Killed
         first = add(store, *facts)

@@ -12,7 +12,7 @@ from bisector.core.events import Note
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import Direction, State
 from bisector.executor.base import Failed, Finished, Job, News
-from bisector.store.facts import Ending
+from bisector.store.facts import Ended, Ending
 from tests import fakes
 from tests.bisect.crew import Fleet
 from tests.bisect.lab import DEFAULTS, Lab, lab_of
@@ -54,10 +54,10 @@ def test_three_hosts_find_it_in_whatever_order_their_trials_end(line: Lab, seed:
     with line._store() as store:
         assert not store.in_flight()
         numbers = [n for n, _ in store.trials()]
-        ended = store.database.select("ended", "submission")
+        ended = store.facts(Ended)
     assert numbers == sorted(set(numbers))
-    assert sorted(fleet.acknowledged) == [row["submission"] for row in ended]
-    assert {row["ending"] for row in ended} <= {Ending.DONE, Ending.CANCELLED}
+    assert sorted(fleet.acknowledged) == sorted(one.submission for one in ended)
+    assert {one.ending for one in ended} <= {Ending.DONE, Ending.CANCELLED}
 
 
 def test_a_host_that_is_eight_times_as_fast_is_judged_by_its_own_ends(line: Lab) -> None:
@@ -175,7 +175,7 @@ def test_a_trial_that_comes_late_counts_under_its_own_number(line: Lab) -> None:
     with line._store() as store:
         trials = store.trials()
         assert not store.silent()
-        ended = {row["submission"]: row["ending"] for row in store.database.select("ended")}
+        ended = {one.submission: one.ending for one in store.facts(Ended)}
     assert ended[fleet.late.id] == Ending.SILENT
     assert isinstance(fleet.late, Finished)
     assert isinstance(fleet.late.result, Trial)

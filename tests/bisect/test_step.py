@@ -33,8 +33,17 @@ from bisector.core.verdict import State, Strategy, Terms, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Result
 from bisector.git.bisect import CommitToTry, Contradiction, FirstNew
 from bisector.git.ranges import Range
-from bisector.store.facts import Compilers, Ended, Ending, InFlight, KernelCheck, NumberedTrial, Submitted, Work
-from bisector.store.rows import InfraFaultRow
+from bisector.store.facts import (
+    Compilers,
+    Ended,
+    Ending,
+    InFlight,
+    InfraFault,
+    KernelCheck,
+    NumberedTrial,
+    Submitted,
+    Work,
+)
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.examples import cell, commit
@@ -166,7 +175,7 @@ def test_the_first_end_is_told_again_when_there_is_a_line() -> None:
 
 def test_trouble_with_an_end_is_waited_out_and_then_given_up() -> None:
     attempts = [failed(submitted(facts()), LOST)]
-    assert [type(one) for one in arrived(facts(), now=attempts[0]).facts] == [InfraFaultRow, Ended]
+    assert [type(one) for one in arrived(facts(), now=attempts[0]).facts] == [InfraFault, Ended]
     waits_s = []
     for _ in range(3):
         again = submitted(after(facts(), attempts))
@@ -227,7 +236,7 @@ def test_a_sound_end_is_asked_after_two_attempts_and_before_the_third_is_believe
     third = submitted(after(known, [*attempts, answer]))
     assert (third.request.commit, third.wait_s) == (INNER, 0.0)
     row, blamed, ended = arrived(known, *attempts, answer, now=failed(third, LOST, 4)).facts
-    assert isinstance(row, InfraFaultRow)
+    assert isinstance(row, InfraFault)
     assert isinstance(blamed, NumberedTrial)
     assert (blamed.n, blamed.vouched_by, ended) == (3, 1, Ended(4, Ending.FAILED))
     assert blamed.trial.fault is not None

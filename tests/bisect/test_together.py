@@ -43,7 +43,7 @@ class Host(Filler):
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     settles_quickly(monkeypatch)
     made = Clock()
-    monkeypatch.setattr("bisector.store.facts.since_boot_s", made.since_boot_s)
+    monkeypatch.setattr("bisector.store.log.since_boot_s", made.since_boot_s)
     return made
 
 

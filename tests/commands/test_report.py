@@ -91,7 +91,7 @@ def test_each_format_of_each_state(
     assert run(record, "report", "--format", form) == 0
     assert record.shas["c2"][:12] in capsys.readouterr().out
     with Store.open(record.run.database) as store:
-        assert Mails(store.database).all() == ()
+        assert Mails(store.log).all() == ()
 
 
 def test_facts_that_only_files_and_git_know(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bisector.cli import main
 from bisector.core.verdict import State
-from bisector.store.database import DATABASE
+from bisector.store.log import DATABASE
 from bisector.store.rundir import Index, IndexEntry
 from tests import recorded_run
 from tests.docs.json_schema import valid

@@ -7,7 +7,7 @@ from bisector.core.errors import AttemptFailed, InfraError, UserError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Compiler
 from bisector.core.trial import Stage
-from bisector.store.facts import BuildTry, Work
+from bisector.store.facts import BuildTry, Submitted, Work
 from bisector.store.store import Store
 from tests import fakes
 from tests.compare.desk import Desk
@@ -19,7 +19,7 @@ def test_each_kernel_is_built_once_and_first(desk: Desk) -> None:
     assert desk.bench.tried == [("gcc", desk.shas["c0"]), ("gcc", desk.shas["c3"])]
     with Store.open(desk.place / "run" / "record.sqlite") as store:
         assert store.build_tries() == tuple(BuildTry(fakes.GCC, desk.shas[name], "") for name in ("c0", "c3"))
-        kinds = [row["work"] for row in store.database.select("submitted", "id")]
+        kinds = [one.work for one in store.facts(Submitted)]
         assert kinds == [Work.BUILD, Work.BUILD, *[Work.TRIAL] * 12]
     assert all(request.compilers == (fakes.GCC,) for request in desk.bench.requests)
 

@@ -15,8 +15,7 @@ from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, BlockState
 from bisector.store.comparison import Block, Extent, Placed, Plan
-from bisector.store.facts import BuildTry, Compilers, Ended, Fact, NumberedTrial, Submitted
-from bisector.store.rows import BisectionRow, InfraFaultRow
+from bisector.store.facts import BuildTry, Compilers, Ended, Fact, InfraFault, NumberedTrial, RunHeader, Submitted
 from tests import fakes
 from tests.compare import planted
 from tests.compare.desk import settings
@@ -32,7 +31,7 @@ class World:
 
     plan: Plan
     shas: dict[str, str]
-    row: BisectionRow
+    row: RunHeader
     done: Done
     requests: int
     added: list[tuple[type[Fact], ...]]
@@ -54,7 +53,7 @@ def bench(shas: dict[str, str]) -> planted.Bench:
 
 def life(
     plan: Plan,
-    row: BisectionRow,
+    row: RunHeader,
     path: Path,
     executor: planted.Bench,
     dies_at: int | None = None,
@@ -63,7 +62,7 @@ def life(
 ) -> tuple[Done, list[tuple[type[Fact], ...]]]:
     """One process's life to the end, with the facts that it added; or to its death."""
     with Mortal.open(path) if path.exists() else Mortal.create(path, row, plan=plan) as store:
-        store.database.connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug
+        store.log.connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug
         store.added, store.dies_at = [], None
         store.set_state(State.RUNNING)
         store.added, store.dies_at, store.before = [], dies_at, before
@@ -79,7 +78,7 @@ def _unbroken(place: Path) -> Iterator[World]:
     asked = Asked(place / "linux", (shas["c0"], shas["c2"]), setups, Extent(7, 2), placebo=True, fragments=own)
     with Repository.open(place / "linux") as repository:
         plan = planned(repository, asked)
-    row = BisectionRow.of(plan.setups[0].settings, place / "linux")
+    row = RunHeader.of(plan.setups[0].settings, place / "linux")
     executor = bench(shas)
     done, added = life(plan, row, place / "unbroken.sqlite", executor)
     with Mortal.open(place / "unbroken.sqlite") as store:
@@ -94,7 +93,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def test_the_unbroken_run_has_every_kind_of_fact(world: World) -> None:
     kinds = {kind for facts in world.added for kind in facts}
-    assert kinds == {Submitted, Ended, NumberedTrial, Block, BuildTry, Compilers, InfraFaultRow}
+    assert kinds == {Submitted, Ended, NumberedTrial, Block, BuildTry, Compilers, InfraFault}
     assert len(world.added) == TIMES
     blocks = Blocks(world.plan, world.blocks, world.placed)
     assert [blocks.count(state) for state in BlockState] == [0, 4, 1, 1, 0]
@@ -133,13 +132,13 @@ def hopeless(shas: dict[str, str]) -> planted.Bench:
 
 
 @pytest.fixture(scope="module")
-def without(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, str], BisectionRow]:
+def without(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, str], RunHeader]:
     place = tmp_path_factory.mktemp("without")
     shas = histories.build(place / "linux", histories.linear(4))
     asked = Asked(place / "linux", tuple(shas[f"c{n}"] for n in range(4)), (settings("hdd"),), Extent(7, 2))
     with Repository.open(place / "linux") as repository:
         plan = planned(repository, asked)
-    row = BisectionRow.of(plan.setups[0].settings, place / "linux")
+    row = RunHeader.of(plan.setups[0].settings, place / "linux")
     _, added = life(plan, row, place / "unbroken.sqlite", hopeless(shas))
     assert len(added) == GIVEN_UP_TIMES
     return plan, shas, row
@@ -148,7 +147,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, s
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("dies_at", moments(GIVEN_UP_TIMES))
 def test_what_was_given_up_is_tried_once_more_by_the_next_process_and_no_oftener(
-    without: tuple[Plan, dict[str, str], BisectionRow], tmp_path: Path, dies_at: int, before: bool
+    without: tuple[Plan, dict[str, str], RunHeader], tmp_path: Path, dies_at: int, before: bool
 ) -> None:
     plan, shas, row = without
     path, executor = tmp_path / "record.sqlite", hopeless(shas)

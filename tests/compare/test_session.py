@@ -12,7 +12,7 @@ from bisector.core.objective import MetricAbsent
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.status.blocks import BlockState
-from bisector.store.facts import Ending, Submitted, Work
+from bisector.store.facts import Ended, Ending, Submitted, Work
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import examples, fakes
@@ -98,7 +98,7 @@ def test_trouble_of_the_host_is_tried_again_and_is_no_trial(desk: Desk) -> None:
     assert blocks.count(BlockState.DONE) == len(blocks.blocks) == 2
     with Store.open(desk.place / "run" / "record.sqlite") as store:
         assert [one.message for one in store.infra_faults()] == ["the network went away"] * 2
-        endings = [row["ending"] for row in store.database.select("ended")]
+        endings = [one.ending for one in store.facts(Ended)]
         assert endings.count(Ending.FAILED) == 2
 
 

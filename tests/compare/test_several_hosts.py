@@ -22,7 +22,7 @@ from bisector.executor.base import BuildRequest, Failed, Finished, Job, News
 from bisector.git.repository import Repository
 from bisector.status.blocks import BlockState, result_of
 from bisector.store.comparison import Extent
-from bisector.store.facts import Ending
+from bisector.store.facts import Ended, Ending
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -336,7 +336,7 @@ def test_a_trial_that_comes_late_counts_under_its_own_number(room: Room) -> None
     assert fleet.acknowledged.count(fleet.late.id) == 2
     with Store.open(room.desk.place / "run" / "record.sqlite", readonly=True) as store:
         assert not store.silent()
-        ended = {row["submission"]: row["ending"] for row in store.database.select("ended")}
+        ended = {one.submission: one.ending for one in store.facts(Ended)}
         placed = store.placed()
     assert ended[fleet.late.id] == Ending.SILENT
     assert len({one.place for one in placed}) == len(placed)

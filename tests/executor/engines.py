@@ -35,7 +35,7 @@ from bisector.host import process
 from bisector.host.load import host_id
 from bisector.kernel.cache import KernelCache
 from bisector.storage import layout
-from bisector.store.facts import now
+from bisector.store.log import now
 from bisector.store.run_files import collect, trial_directory
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio.fio import Fio

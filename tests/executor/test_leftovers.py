@@ -11,7 +11,7 @@ import pytest
 from bisector.executor.local import end_leftovers
 from bisector.host import process
 from bisector.host.locks import held
-from bisector.store.database import DATABASE
+from bisector.store.log import DATABASE
 from bisector.store.rundir import LOCK, Index, IndexEntry, single_commit_home
 from bisector.vm import embedded
 from bisector.vm.definition import domain_prefix

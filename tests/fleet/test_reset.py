@@ -83,10 +83,11 @@ def spool(there: Path) -> Iterator[Spool]:
 def measured_on(run: RunDirectory, *names: str) -> str:
     """Have the record say that work was submitted to these hosts; the key of the run."""
     with closing(sqlite3.connect(run.database)) as database, database:
-        database.execute("UPDATE submitted SET host = ?", names[:1])
+        body = "json_set(body, '$.host', ?)"
+        database.execute(f"UPDATE facts SET body = {body} WHERE kind = 'Submitted'", names[:1])
         for name in names[1:]:
-            columns = "SELECT at, ?, work, sha FROM submitted LIMIT 1"
-            database.execute(f"INSERT INTO submitted (at, host, work, sha) {columns}", (name,))
+            columns = f"SELECT at, kind, {body} FROM facts WHERE kind = 'Submitted' LIMIT 1"
+            database.execute(f"INSERT INTO facts (at, kind, body) {columns}", (name,))
     with Store.open(run.database, readonly=True) as store:
         assert store.hosts() == {*names}
         return run_key(run.path, store.bisection().created_at)

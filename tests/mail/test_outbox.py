@@ -63,7 +63,7 @@ def send(record: RecordedRun, server: servers.Server, delivery: Delivery = TO) -
 
 def mails(record: RecordedRun) -> tuple[Mail, ...]:
     with Store.open(record.run.database) as store:
-        return Mails(store.database).all()
+        return Mails(store.log).all()
 
 
 def outcomes(record: RecordedRun) -> list[DeliveryOutcome]:

@@ -23,7 +23,8 @@ from bisector.nightly import night, plan
 from bisector.nightly.means import Means
 from bisector.nightly.plan import Job
 from bisector.nightly.replay import Story, replay
-from bisector.store.nights import HISTORY, Ending, Event, Fact, NightRecord, nights_home
+from bisector.store.log import DATABASE
+from bisector.store.nights import Begun, Ending, Event, Fact, NightRecord, nights_home
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
@@ -82,11 +83,14 @@ class Record(NightRecord):
     """A history whose process is killed when it is about to record a fact of this kind for this job."""
 
     dies: tuple[str, type[Fact]] | None = None
+    job = ""
 
-    def add(self, night: int, job: str, fact: Fact) -> None:
-        if (job, type(fact)) == self.dies:
+    def add(self, fact: Fact) -> None:
+        if isinstance(fact, Begun):
+            self.job = fact.job
+        if (self.job, type(fact)) == self.dies:
             raise fakes.Killed
-        super().add(night, job, fact)
+        super().add(fact)
 
 
 @dataclass
@@ -153,7 +157,7 @@ class World:
 
     def night(self, dies: tuple[str, type[Fact]] | None = None) -> Ending:
         """One process's night, or its death."""
-        with night.only_one(nights_home()), Record.open(nights_home() / HISTORY) as record:
+        with night.only_one(nights_home()), Record.open(nights_home() / DATABASE) as record:
             record.dies = dies
             means = Means(record, self.letters, self._tell, nights_home(), self.equip, self.hosts)
             return night.run(plan.load(self.config()), means)[1]
@@ -175,7 +179,7 @@ class World:
         yield Equipment(self.fleet, fakes.FakeKin(repository), fakes.at_once, adopted, crew)
 
     def events(self) -> tuple[Event, ...]:
-        with NightRecord.open(nights_home() / HISTORY, readonly=True) as record:
+        with NightRecord.open(nights_home() / DATABASE, readonly=True) as record:
             return record.events()
 
     def story(self, job: str = "cache") -> Story:

@@ -8,7 +8,8 @@ import pytest
 
 from bisector.cli import main
 from bisector.host import systemd
-from bisector.store.nights import HISTORY, Concluded, nights_home
+from bisector.store.log import DATABASE
+from bisector.store.nights import Concluded, nights_home
 from tests import fakes
 from tests.docs.json_schema import valid
 from tests.nightly.conftest import World
@@ -76,7 +77,7 @@ def test_night_that_cannot_begin_is_told_once(console: Console) -> None:
         return [path.name for path in (nights_home() / "letters").glob("*")]
 
     console.nightly()
-    history = nights_home() / HISTORY
+    history = nights_home() / DATABASE
     sound = history.read_bytes()
     history.write_bytes(b"no database" * 100)
     console.nightly(code=4)

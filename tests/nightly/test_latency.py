@@ -16,6 +16,7 @@ from bisector.nightly.plan import conditions, load
 from bisector.nightly.replay import classify
 from bisector.report.nights import Mark, Nights, Seen
 from bisector.report.terminal import as_text
+from bisector.store.log import DATABASE
 from bisector.store.nights import Event, Measurement, Night, NightRecord, nights_home
 from bisector.trial.runner import TrialRequest
 from tests import fakes
@@ -49,7 +50,7 @@ def world(world: World) -> World:
 
 
 def shown(world: World) -> tuple[list[str], Nights, list[Night]]:
-    with NightRecord.open(nights_home() / "history.sqlite", readonly=True) as record:
+    with NightRecord.open(nights_home() / DATABASE, readonly=True) as record:
         known = list(record.nights())
     found = trends(world.events())
     return [as_text([line]).rstrip() for line in trend_lines(found, known, 100)], nights_plot(found, known), known

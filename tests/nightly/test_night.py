@@ -18,7 +18,7 @@ from bisector.git.command import GitAnswer, GitRunner
 from bisector.report import reporting
 from bisector.status.blocks import Blocks, BlockState
 from bisector.status.host_clock import CONFIRMED
-from bisector.store.database import DATABASE
+from bisector.store.log import DATABASE
 from bisector.store.nights import Ending, Measurement
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store

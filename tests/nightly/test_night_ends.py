@@ -13,8 +13,8 @@ from bisector.core.trial import Trial
 from bisector.nightly import night
 from bisector.nightly.replay import Class
 from bisector.nightly.trouble import NightOver, until
+from bisector.store.log import DATABASE
 from bisector.store.nights import (
-    HISTORY,
     Begun,
     BisectionBegun,
     Concluded,
@@ -182,7 +182,7 @@ def test_interruption_is_recorded(world: World, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(world.engines["cache"], "measure", interrupted)
     with pytest.raises(Interrupted):
         world.night()
-    with NightRecord.open(nights_home() / HISTORY, readonly=True) as record:
+    with NightRecord.open(nights_home() / DATABASE, readonly=True) as record:
         assert [one.ending for one in record.nights()] == [Ending.INTERRUPTED]
 
 

@@ -12,7 +12,8 @@ import pytest
 from bisector.core.deadline import Deadline
 from bisector.executor.spool import Spool
 from bisector.nightly.replay import Class, Story, replay
-from bisector.store.nights import HISTORY, Measurement, NightRecord
+from bisector.store.log import DATABASE
+from bisector.store.nights import Measurement, NightRecord
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests.bisect.test_on_hosts import COUNT, CULPRIT, Place, place  # noqa: F401 - place is a fixture
@@ -52,7 +53,7 @@ class Nights:
         return said
 
     def story(self) -> Story:
-        with NightRecord.open(self.place.home / "state" / "bisector" / "nightly" / HISTORY, readonly=True) as record:
+        with NightRecord.open(self.place.home / "state" / "bisector" / "nightly" / DATABASE, readonly=True) as record:
             return replay(record.events())
 
     def hosts_of_tips(self) -> list[str]:

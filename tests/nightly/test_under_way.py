@@ -4,6 +4,7 @@ import pytest
 
 from bisector.core.errors import Interrupted
 from bisector.executor.base import News
+from bisector.store.facts import Submitted
 from bisector.store.nights import Measurement
 from bisector.store.store import Store
 from tests.bisect.crew import Fleet
@@ -30,9 +31,19 @@ def measured(world: World) -> list[tuple[str, str, int, int | None]]:
     return [(world.name_of(one.sha), one.host, one.trials, one.n) for one in found]
 
 
-def trials(world: World) -> list[tuple[int, str, str]]:
+def store_of(world: World) -> Store:
     (directory,) = {event.fact.run_dir for event in world.events() if isinstance(event.fact, Measurement)}
-    with Store.open(directory / "record.sqlite", readonly=True) as store:
+    return Store.open(directory / "record.sqlite", readonly=True)
+
+
+def submissions(world: World) -> list[int]:
+    with store_of(world) as store:
+        store.log.refresh()
+        return [entry.id for entry in store.log.of(Submitted)]
+
+
+def trials(world: World) -> list[tuple[int, str, str]]:
+    with store_of(world) as store:
         assert not store.in_flight()
         return [(n, world.name_of(trial.commit.sha), trial.host) for n, trial in store.trials()]
 
@@ -43,7 +54,7 @@ def test_it_is_heard_and_counts(world: World) -> None:
     world.night()
     assert measured(world) == [("c2", "one", 1, 1)]
     assert trials(world) == [(1, "c2", "one")]
-    assert (fleet.benches["one"].measured, fleet.acknowledged) == ([world.shas["c2"]], [1])
+    assert (fleet.benches["one"].measured, fleet.acknowledged) == ([world.shas["c2"]], submissions(world))
 
 
 def test_it_is_on_record_when_the_branch_has_moved_on(world: World) -> None:
@@ -53,7 +64,7 @@ def test_it_is_on_record_when_the_branch_has_moved_on(world: World) -> None:
     world.night()
     assert measured(world) == [("c3", "one", 1, 2)]
     assert trials(world) == [(1, "c2", "one"), (2, "c3", "one")]
-    assert fleet.acknowledged == [1, 2]
+    assert fleet.acknowledged == submissions(world)
 
 
 def test_it_does_not_count_on_another_host(world: World) -> None:
@@ -74,4 +85,4 @@ def test_it_is_lost_where_the_next_night_measures_here(world: World) -> None:
     world.hosts = None
     world.night()
     assert [(name, n) for name, _, _, n in measured(world)] == [("c2", 1)]
-    assert world.engines["cache"].acknowledged == [2]
+    assert world.engines["cache"].acknowledged == submissions(world)[1:]

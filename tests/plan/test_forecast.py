@@ -12,14 +12,14 @@ from bisector.config import Settings, options
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.subject import Commit
 from bisector.core.trial import Fill, Timings, Trial
-from bisector.core.verdict import Direction, State
+from bisector.core.verdict import State
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.plan.experience import experience
 from bisector.search.alternatives import NOTHING_CHANGED
 from bisector.search.noise import Earlier
-from bisector.store.rows import BisectionRow
+from bisector.store.facts import RunHeader
 from bisector.store.run_files import keep_inputs
 from bisector.store.rundir import Index, IndexEntry
 from bisector.store.store import Store
@@ -54,9 +54,9 @@ class Place:
         """A run on record, in the index."""
         where = self.home / name
         where.mkdir()
-        row = BisectionRow(
-            self.home / "linux", "c0", self.shas["c0"], "c16", self.shas["c16"], "broken", "fixed",
-            Direction.IMPROVEMENT, (), False, (), options.to_json(settings), "0", "2026-01-01T00:00:00Z",
+        row = RunHeader(
+            self.home / "linux", "c0", self.shas["c0"], "c16", self.shas["c16"],
+            (), False, (), options.to_json(settings), "0", "2026-01-01T00:00:00Z",
         )  # fmt: skip
         with Store.create(where / "record.sqlite", row) as store:
             for trial in trials:

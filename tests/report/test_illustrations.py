@@ -127,11 +127,17 @@ def test_files_of_the_reader_are_not_published(tmp_path: Path, form: str, by: st
     run.end()
     if by == "path":
         with Store.open(run.run.database) as store:
-            store.database.connection.execute("UPDATE artifacts SET path = ?", (str(secret),))
             asked = store.bisection().settings
             job = json.loads(asked) | {"workload.job": str(secret)}
             assert job.keys() == json.loads(asked).keys()
-            store.database.connection.execute("UPDATE bisection SET settings = ?", (json.dumps(job),))
+            change = store.log.connection.execute
+            for named in {artifact.path for artifact in store.artifacts()}:
+                change("UPDATE facts SET body = replace(body, ?, ?)", (f'"path":"{named}"', f'"path":"{secret}"'))
+            change(
+                "UPDATE facts SET body = json_set(body, '$.settings', ?) WHERE kind = 'RunHeader'", (json.dumps(job),)
+            )
+        with Store.open(run.run.database) as store:
+            assert {artifact.path for artifact in store.artifacts()} == {str(secret)}
     files = [path for path in run.run.path.rglob("*") if path.is_file() and path != run.run.database]
     assert len(files) > 8
     for path in files if by == "link" else [run.run.path / "bisect.log"]:

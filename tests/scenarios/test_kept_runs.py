@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import UserError
-from bisector.store.database import DATABASE
+from bisector.store.log import DATABASE
 from scenarios.kept_runs import INTERRUPTED, Clock, Desk, Run
 from tests import stub_bisector
 from tests.stub_bisector import in_place

@@ -8,7 +8,7 @@ import pytest
 from bisector.core.trial import Timings
 from bisector.status.time_spent import TimeSpent
 from bisector.store import times
-from bisector.store.database import DATABASE
+from bisector.store.log import DATABASE
 from bisector.store.store import Store
 from tests.examples import commit, trial
 from tests.store import examples

@@ -6,21 +6,18 @@ from pathlib import Path
 from bisector.core.figures import CpuUse, DiskFigures, Latency, LatencyKind
 from bisector.core.subject import Cell, Setup, Subject
 from bisector.core.trial import DiskQueue, Fault, FaultKind, Origin, Stage, Timings, Trial
-from bisector.core.verdict import Direction, Verdict
-from bisector.store.rows import BisectionRow
+from bisector.core.verdict import Verdict
+from bisector.store.facts import RunHeader
 from tests.examples import EARLY, cache, commit, kernel, run, trial
 
 
-def bisection() -> BisectionRow:
-    return BisectionRow(
+def bisection() -> RunHeader:
+    return RunHeader(
         repository=Path("/src/linux"),
         old_rev="v4.11",
         old_sha="a" * 40,
         new_rev="v4.13-rc1",
         new_sha="b" * 40,
-        term_old="broken",
-        term_new="fixed",
-        direction=Direction.IMPROVEMENT,
         paths=("drivers/md", "fs/ext4"),
         first_parent=True,
         skips=("c" * 40,),
@@ -71,7 +68,7 @@ def stopped(number: int) -> Trial:
 
 
 def faulty(number: int) -> Trial:
-    tail = ("Kernel panic - not syncing", '  "quoted", \ud800 half a pair', "")
+    tail = ("Kernel panic - not syncing", '  "quoted", half a word', "")
     fault = Fault(Stage.BOOT, FaultKind.PANIC, "Kernel panic - not syncing: VFS", tail)
     return replace(trial(commit(number), fault=fault, timings=Timings(1.0)), artifacts=())
 

@@ -9,9 +9,8 @@ import pytest
 from bisector.config import Settings, options
 from bisector.core.subject import Cell, Kind, Setup, Subject
 from bisector.store.comparison import Absent, Arm, Block, Budget, Extent, Place, Placed, Plan, PlannedSetup
-from bisector.store.database import DATABASE
-from bisector.store.facts import Ended, Ending, InFlight, NumberedTrial, Submitted, Work
-from bisector.store.rows import BisectionRow
+from bisector.store.facts import Ended, Ending, InFlight, NumberedTrial, RunHeader, Submitted, Work
+from bisector.store.log import DATABASE
 from bisector.store.store import Store
 from tests.examples import commit, run, trial
 from tests.store import examples
@@ -36,8 +35,8 @@ PLAN = Plan(
 )
 
 
-def row() -> BisectionRow:
-    return BisectionRow.of(PLAN.setups[0].settings, Path("/src/linux"))
+def row() -> RunHeader:
+    return RunHeader.of(PLAN.setups[0].settings, Path("/src/linux"))
 
 
 def test_a_plan_comes_back(tmp_path: Path) -> None:
@@ -113,10 +112,10 @@ def test_time_is_spent_between_a_submission_and_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: Ending, spent_s: float
 ) -> None:
     with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
-        monkeypatch.setattr("bisector.store.facts.since_boot_s", lambda: 1000.0)
+        monkeypatch.setattr("bisector.store.log.since_boot_s", lambda: 1000.0)
         id_ = store.add(Submitted(Work.TRIAL, commit(1).sha, 1))
         assert store.spent_s() == 0.0
-        monkeypatch.setattr("bisector.store.facts.since_boot_s", lambda: 1090.0)
+        monkeypatch.setattr("bisector.store.log.since_boot_s", lambda: 1090.0)
         store.add(Ended(id_, ending))
         assert store.spent_s() == spent_s
 
@@ -128,8 +127,8 @@ def test_what_several_hosts_spend_is_the_time_of_the_one_that_works_most(
     work = (("a", 1000, 90), ("b", 1000, 60), ("b", 1060, 50), ("", 1000, 5))
     with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
         for n, (host, begin, seconds) in enumerate(work, 1):
-            monkeypatch.setattr("bisector.store.facts.since_boot_s", partial(float, begin))
+            monkeypatch.setattr("bisector.store.log.since_boot_s", partial(float, begin))
             id_ = store.add(Submitted(Work.TRIAL, commit(1).sha, n, host=host))
-            monkeypatch.setattr("bisector.store.facts.since_boot_s", partial(float, begin + seconds))
+            monkeypatch.setattr("bisector.store.log.since_boot_s", partial(float, begin + seconds))
             store.add(Ended(id_, Ending.DONE))
         assert store.spent_s() == 60 + 50 + 5

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError
-from bisector.store.database import DATABASE
+from bisector.store.log import DATABASE
 from bisector.store.rundir import Index, IndexEntry
 
 

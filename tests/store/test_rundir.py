@@ -11,7 +11,7 @@ import pytest
 
 from bisector.core.errors import UserError
 from bisector.core.verdict import State
-from bisector.store.database import DATABASE
+from bisector.store.log import DATABASE
 from bisector.store.rundir import LOCK, RunDirectory, run_name, state_home, state_of
 from bisector.store.store import Store
 from tests.store import examples

@@ -9,16 +9,15 @@ import pytest
 
 from bisector.core.verdict import State
 from bisector.store import times
-from bisector.store.database import DATABASE
-from bisector.store.facts import Ended, Ending, Fact, Submitted, Work
-from bisector.store.rows import StateRow
+from bisector.store.facts import Ended, Ending, Fact, StateChange, Submitted, Work
+from bisector.store.log import DATABASE
 from bisector.store.store import Store
 from tests.examples import commit
 from tests.store import examples
 
 START = datetime.fromisoformat("2026-03-01T10:00:00+00:00")
 TRIAL, BUILD = Submitted(Work.TRIAL, commit(1).sha, 1), Submitted(Work.BUILD, commit(1).sha)
-Record = Callable[..., None]
+Record = Callable[..., int]
 
 
 @pytest.fixture
@@ -29,83 +28,84 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def record(store: Store, monkeypatch: pytest.MonkeyPatch) -> Record:
-    """Adds facts, or a state, at a second of the record; the wall clock may be ``wrong_s`` ahead of it."""
+    """Adds facts, or a state, at a second of the record, its wall clock ``wrong_s`` ahead; the last one's number."""
 
     def add(
         at_s: float, *facts: Fact, state: State | None = None, pid: int = 1, wrong_s: float = 0.0, boot: str = "a"
-    ) -> None:
+    ) -> int:
         at = (START + timedelta(seconds=at_s + wrong_s)).isoformat()
-        monkeypatch.setattr("bisector.store.facts.now", lambda: at)
-        monkeypatch.setattr("bisector.store.facts.since_boot_s", lambda: 5000.0 + at_s)
-        monkeypatch.setattr("bisector.store.facts.boot_id", lambda: boot)
-        store.add(*facts, *([StateRow(at, state, "", pid)] if state is not None else []))
+        monkeypatch.setattr("bisector.store.log.now", lambda: at)
+        monkeypatch.setattr("bisector.store.log.since_boot_s", lambda: 5000.0 + at_s)
+        monkeypatch.setattr("bisector.store.log.boot_id", lambda: boot)
+        added = (*facts, *([StateChange(at, state, "", pid)] if state is not None else []))
+        return store.add(*added) + len(added) - 1
 
     return add
 
 
 def test_pauses_between_processes_are_none_of_it(store: Store, record: Record) -> None:
-    assert times.of_processes_s(store.database) == 0.0
+    assert times.of_processes_s(store.log) == 0.0
     record(0, state=State.RUNNING)
-    record(10, TRIAL)
-    record(70, Ended(1, Ending.DONE))
+    trial = record(10, TRIAL)
+    record(70, Ended(trial, Ending.DONE))
     record(75, state=State.STOPPED)
-    assert times.of_processes_s(store.database) == 75.0
+    assert times.of_processes_s(store.log) == 75.0
     record(1000, state=State.RUNNING, pid=2)
     record(1030, state=State.MEASURED, pid=2)
-    assert times.of_processes_s(store.database) == 105.0
+    assert times.of_processes_s(store.log) == 105.0
 
 
 def test_a_killed_process_counts_up_to_its_last_fact(store: Store, record: Record) -> None:
     record(0, state=State.RUNNING)
-    record(10, TRIAL)
-    record(70, Ended(1, Ending.DONE), TRIAL)
+    trial = record(10, TRIAL)
+    second = record(70, Ended(trial, Ending.DONE), TRIAL)
     record(500, state=State.STOPPED, pid=9)  # another one says so, long after
-    assert times.of_processes_s(store.database) == 70.0
+    assert times.of_processes_s(store.log) == 70.0
     record(1000, state=State.RUNNING, pid=2)
-    record(1001, Ended(2, Ending.LOST))
+    record(1001, Ended(second, Ending.LOST))
     record(1060, state=State.MEASURED, pid=2)
-    assert times.of_processes_s(store.database) == 130.0
+    assert times.of_processes_s(store.log) == 130.0
 
 
 def test_builds_are_from_submission_to_end(store: Store, record: Record) -> None:
-    record(0, BUILD)
-    record(100, Ended(1, Ending.DONE), BUILD)
-    record(150, Ended(2, Ending.LOST), TRIAL)
-    record(400, Ended(3, Ending.DONE), BUILD)
-    assert times.of_builds_s(store.database) == 100.0
+    build = record(0, BUILD)
+    lost = record(100, Ended(build, Ending.DONE), BUILD)
+    trial = record(150, Ended(lost, Ending.LOST), TRIAL)
+    record(400, Ended(trial, Ending.DONE), BUILD)
+    assert times.of_builds_s(store.log) == 100.0
 
 
 @pytest.mark.parametrize("wrong_s", [86_400.0, -86_400.0])
 def test_a_clock_that_is_set_spends_no_budget(store: Store, record: Record, wrong_s: float) -> None:
     record(0, state=State.RUNNING)
-    record(10, TRIAL)
-    record(50, Ended(1, Ending.DONE), BUILD, wrong_s=wrong_s)
-    record(70, Ended(2, Ending.DONE))  # it was set right again
-    assert (times.of_work_s(store.database), times.of_builds_s(store.database)) == (60.0, 20.0)
-    assert times.of_processes_s(store.database) == 70.0  # killed
+    trial = record(10, TRIAL)
+    build = record(50, Ended(trial, Ending.DONE), BUILD, wrong_s=wrong_s)
+    record(70, Ended(build, Ending.DONE))  # it was set right again
+    assert (times.of_work_s(store.log), times.of_builds_s(store.log)) == (60.0, 20.0)
+    assert times.of_processes_s(store.log) == 70.0  # killed
     record(100, state=State.RUNNING, pid=2, wrong_s=wrong_s)
     record(130, state=State.MEASURED, pid=2)
-    assert times.of_processes_s(store.database) == 100.0
+    assert times.of_processes_s(store.log) == 100.0
 
 
 @pytest.mark.parametrize(("wrong_s", "spent_s"), [(5.0, 45.0), (-86_400.0, 0.0)])
 def test_across_a_boot_there_is_only_the_wall_clock(
     store: Store, record: Record, wrong_s: float, spent_s: float
 ) -> None:
-    record(10, TRIAL)
-    record(50, Ended(1, Ending.DONE), wrong_s=wrong_s, boot="b")
-    assert times.of_work_s(store.database) == spent_s
+    trial = record(10, TRIAL)
+    record(50, Ended(trial, Ending.DONE), wrong_s=wrong_s, boot="b")
+    assert times.of_work_s(store.log) == spent_s
 
 
 def test_seconds_of_several_jobs_of_a_host_at_a_time_count_once(store: Store, record: Record) -> None:
     here, there = (replace(TRIAL, host=host) for host in ("one", "two"))
-    record(0, here)  # 1
-    record(10, here)  # 2, within the first
-    record(15, there)  # 3
-    record(20, Ended(2, Ending.DONE))
-    record(30, here)  # 4, longer than the first
-    record(50, Ended(1, Ending.DONE))
-    record(70, Ended(4, Ending.DONE), Ended(3, Ending.DONE))
-    record(80, here)  # 5, alone
-    record(85, Ended(5, Ending.DONE))
-    assert times.of_work_s(store.database) == 75.0
+    first = record(0, here)
+    within = record(10, here)
+    other = record(15, there)
+    record(20, Ended(within, Ending.DONE))
+    longer = record(30, here)
+    record(50, Ended(first, Ending.DONE))
+    record(70, Ended(longer, Ending.DONE), Ended(other, Ending.DONE))
+    alone = record(80, here)
+    record(85, Ended(alone, Ending.DONE))
+    assert times.of_work_s(store.log) == 75.0

@@ -39,7 +39,7 @@ from bisector.executor.hosts import (
 from bisector.executor.spec import Key, Spec
 from bisector.executor.supply import Supplies
 from bisector.executor.watch import Declined, Returned
-from bisector.store.facts import now
+from bisector.store.log import now
 
 _START_S = 60.0
 _STOP_S = 60.0

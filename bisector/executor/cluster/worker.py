@@ -29,7 +29,7 @@ from bisector.executor.spec import Key
 from bisector.executor.stock import Stock
 from bisector.executor.watch import Desk
 from bisector.host.detached import ProcessIdentity, boot_id
-from bisector.store.facts import now
+from bisector.store.log import now
 
 _HTTP = "127.0.0.1:0"
 _PROBE_S = 10.0
