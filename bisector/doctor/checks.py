@@ -226,7 +226,7 @@ def warn_again(settings: Settings, run_dir: Path, warn: Callable[[Finding], None
 def check_build(settings: Settings, run_dir: Path) -> None:
     """Raise :class:`UserError` with everything that would stop a build, which needs no guest."""
     _refuse(settings, run_dir, [probe for probe in PROBES if probe.need is NeededFor.BUILD], lambda _: None)
-    _check_build_room(settings.kernel, run_dir)
+    _compared([(run_dir, _build_bytes(settings.kernel))])
 
 
 def _refuse(settings: Settings, run_dir: Path, probes: Iterable[Probe], warn: Callable[[Finding], None]) -> None:
@@ -280,11 +280,6 @@ def check_room(settings: Settings, run_dir: Path) -> str:
     """How much is free and needed, on each file system that is written; raises :class:`UserError` for too little."""
     images = [(resources.cache_home(), _IMAGE_BYTES)] if settings.machine.image is None else []
     return _compared([(run_dir, _build_bytes(settings.kernel)), *images, *_disk_files(settings, run_dir)])
-
-
-def _check_build_room(settings: KernelSettings, run_dir: Path) -> str:
-    """Compare what a build alone needs with what is free; raises :class:`UserError` for too little."""
-    return _compared([(run_dir, _build_bytes(settings))])
 
 
 def _build_bytes(settings: KernelSettings) -> int:

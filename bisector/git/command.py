@@ -162,7 +162,8 @@ class GitRunner:
         status not in ``ok`` (None: any will do) and for a command that does not end in time.
         """
         fetches = words[0] in _OF_REMOTES or (words[0] in _OF_FILES and not self._names_programs(at, where))
-        command = [*_shield(index), *_redirection(into), "git", "-C", os.fspath(at), *where]
+        redirected = () if into is None else ("sh", "-c", 'exec "$@" >"$0"', os.fspath(into))
+        command = [*_shield(index), *redirected, "git", "-C", os.fspath(at), *where]
         command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
         try:
             status, stdout, stderr = self._run([*command, *words], stdin, deadline_s, umask, fetches)
@@ -236,11 +237,6 @@ def _shield(index: Path | None) -> tuple[str, ...]:
     )
     given = () if index is None else (f"GIT_INDEX_FILE={index}",)
     return ("env", *unset, *given) if unset or given else ()
-
-
-def _redirection(into: Path | None) -> tuple[str, ...]:
-    """Before git: what sends its output to a file. GitPython reads it into memory, where a pack is too large."""
-    return () if into is None else ("sh", "-c", 'exec "$@" >"$0"', os.fspath(into))
 
 
 @contextmanager

@@ -59,7 +59,10 @@ def check_range(repository: Repository, wanted: Range) -> RangeFacts:
             f"the ends are swapped: {new.short}, given as the new one, is an ancestor of {old.short}",
             f"bisector start {new.short} {old.short}",
         )
-    _check_complete(repository, wanted)
+    # What came before a commit that lacks its parents would never be tried.
+    boundary = repository.shallow_boundary()
+    if boundary and boundary.intersection(repository.ask("rev-list", wanted.new.sha, f"^{wanted.old.sha}").lines):
+        raise _too_shallow(wanted)
     words = wanted.limits(wanted.new.sha, (wanted.old.sha,))
     # The commits exist, so it is the path limit that git can refuse here (pathspec magic, a path outside).
     answer = repository.ask("rev-list", *words, ok=None if wanted.paths else (0,))
@@ -207,13 +210,6 @@ def _touching(repository: Repository, wanted: Range, paths: Sequence[str]) -> tu
     first_parent = ("--first-parent",) if wanted.first_parent else ("--no-merges",)
     words = (*first_parent, "--full-history", wanted.new.sha, "--not", wanted.old.sha, "--", *paths)
     return repository.ask("rev-list", *words).lines
-
-
-def _check_complete(repository: Repository, wanted: Range) -> None:
-    """Raise when a commit of the range lacks its parents: what came before it would never be tried."""
-    boundary = repository.shallow_boundary()
-    if boundary and boundary.intersection(repository.ask("rev-list", wanted.new.sha, f"^{wanted.old.sha}").lines):
-        raise _too_shallow(wanted)
 
 
 def _no_common_history(repository: Repository, wanted: Range) -> UserError:

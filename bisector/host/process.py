@@ -246,7 +246,13 @@ def to_its_end(
         raise CommandTimeout(tuple(argv), deadline_s) from error
     finally:
         if child.returncode is None:
-            _end_group(child)
+            # To the whole process group: a child may end and leave a stubborn one of its own.
+            _signal_group(child, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                child.communicate(timeout=_GRACE_S)
+            _signal_group(child, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                child.communicate(timeout=_GRACE_S)
         else:
             # What the command left running has had its time. A group's number is not given away while it has members,
             # and without any the kernel gives each other number away before it comes back to this one.
@@ -312,16 +318,6 @@ def _output(log: Path | None) -> Iterator[int | None]:
         return
     with log.open("ab") as file:
         yield file.fileno()
-
-
-def _end_group(child: Child[Any]) -> None:
-    """SIGTERM, a moment, SIGKILL, to the whole process group: a child may end and leave a stubborn one of its own."""
-    _signal_group(child, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        child.communicate(timeout=_GRACE_S)
-    _signal_group(child, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        child.communicate(timeout=_GRACE_S)
 
 
 def _signal_group(child: Child[Any], signum: signal.Signals) -> None:

@@ -97,7 +97,13 @@ def _trial(entry: ImportEntry, cell: Cell) -> ImportedTrial:
         if len(told) != 1:
             raise UserError(f"{of_run[0].where}: the {run} run has {len(told)} outputs of fio, and not one", _HOW_RUNS)
         file, output = told[0]
-        _check_expected(file, output.jobs)
+        jobs = output.jobs
+        if file.expected and len(file.expected) != len(jobs):
+            raise UserError(f"{file.where}: {file.path} has {len(jobs)} figures, and the index {len(file.expected)}")
+        for expected, job in zip(file.expected, jobs, strict=False):
+            for name, said, known in _pairs(expected, job):
+                if said != known:
+                    raise UserError(f"{expected.where}: {name} is {said}, and {known} in {file.path}")
         runs.append(_run(run, output))
         tools[output.version] = None
         _add(files, run, read, of_run)
@@ -196,16 +202,6 @@ def _run(name: str, output: Output) -> Run:
         clock_drift_s=None,
         disks=output.disks,
     )
-
-
-def _check_expected(file: File, jobs: Sequence[JobFigures]) -> None:
-    """What the index says of a file is in it."""
-    if file.expected and len(file.expected) != len(jobs):
-        raise UserError(f"{file.where}: {file.path} has {len(jobs)} figures, and the index {len(file.expected)}")
-    for expected, job in zip(file.expected, jobs, strict=False):
-        for name, said, known in _pairs(expected, job):
-            if said != known:
-                raise UserError(f"{expected.where}: {name} is {said}, and {known} in {file.path}")
 
 
 def _pairs(expected: ExpectedFigure, job: JobFigures) -> Iterator[tuple[str, object, object]]:

@@ -389,7 +389,11 @@ class KernelBuilder:
         if not new.is_file():
             raise KernelFault(Stage.CONFIG, FaultKind.CONFIG_ERROR, "make olddefconfig ended well and made no .config")
         kconfig.read_effective(new)  # before it takes the place of one that can be read
-        if not _same(new, current):
+        if not (
+            current.is_file()
+            and current.stat().st_size == new.stat().st_size
+            and current.read_bytes() == new.read_bytes()
+        ):
             remove_whole(current)
             new.replace(current)
         return _configured(make.places)
@@ -437,11 +441,6 @@ def _short_config(make: Make) -> bytes | None:
             place.write_bytes(short)
         return short
     return None
-
-
-def _same(file: Path, other: Path) -> bool:
-    """Whether the other is such a file, too; it may be a larger one than can be read."""
-    return other.is_file() and other.stat().st_size == file.stat().st_size and other.read_bytes() == file.read_bytes()
 
 
 def _require_tools(options: kconfig.Options) -> None:

@@ -208,7 +208,13 @@ def remove_strays(build: Path, source: Path) -> tuple[str, ...]:
     that their names are too long go, too; what is left can be read and written by its owner. Raises ``OSError``.
     """
     inside = (build, source)
-    return tuple(_removed(entry) for entry in _odd(build) if not _is_kept(entry, inside))
+    return tuple(
+        _removed(entry)
+        for entry in _odd(build)
+        if not (
+            entry.is_symlink() and any(Path(os.path.realpath(entry.path)).is_relative_to(place) for place in inside)
+        )
+    )
 
 
 @contextmanager
@@ -295,10 +301,6 @@ def _let_us(path: os.PathLike[str], mode: int, rights: int) -> None:
     """Let the owner do that: a rule may take it from a directory. Nothing else is at work there meanwhile."""
     if mode & rights != rights:
         Path(path).chmod(stat.S_IMODE(mode) | rights)
-
-
-def _is_kept(entry: os.DirEntry[str], inside: tuple[Path, ...]) -> bool:
-    return entry.is_symlink() and any(Path(os.path.realpath(entry.path)).is_relative_to(place) for place in inside)
 
 
 def _removed(entry: os.DirEntry[str]) -> str:

@@ -284,15 +284,10 @@ def _compiles(words: list[str]) -> str | None:
         source.write_text("int empty;\n", encoding="utf-8")
         argv = [*words, "-c", str(source), "-o", str(source.with_suffix(".o"))]
         try:
-            process.run(argv, deadline_s=_DEADLINE_S, env=_empty_cache(directory))
+            process.run(argv, deadline_s=_DEADLINE_S, env={**_NO_CCACHE_SETTINGS, CCACHE_DIR: str(directory / _CCACHE)})
         except (process.CommandMissing, process.CommandFailed) as error:
             return str(error)
     return None
-
-
-def _empty_cache(directory: Path) -> dict[str, str]:
-    """The variables for a trial of ccache itself, which keeps what it has to below ``directory``."""
-    return {**_NO_CCACHE_SETTINGS, CCACHE_DIR: str(directory / _CCACHE)}
 
 
 def _ccache_setting(key: str) -> str:

@@ -147,7 +147,14 @@ def _scripted(repository: Repository, sha: str) -> Iterable[str]:
         top = made.resolve() / "tree"
         top.mkdir()
         try:
-            _lay_out(repository, sha, top)
+            # The directories of the tree, empty, and the few files; a checkout would be a gigabyte.
+            for directory in repository.ask("ls-tree", "-r", "-d", "--name-only", "-z", sha).stdout.split("\0"):
+                if directory and not Path(directory).is_absolute() and ".." not in Path(directory).parts:
+                    (top / directory).mkdir(parents=True, exist_ok=True)
+            for name in _FILES:
+                blob = repository.ask("cat-file", "blob", f"{sha}:{name}", ok=(0, 128))
+                if blob.status == 0:
+                    (top / name).write_text(blob.stdout, encoding="utf-8")
             patch = repository.ask("format-patch", "-1", "--stdout", "--no-signature", sha).stdout
         except BisectorError as error:
             raise _NotAsked(f"no maintainers proposed: {error}") from error
@@ -165,14 +172,3 @@ def _scripted(repository: Repository, sha: str) -> Iterable[str]:
         except (process.CommandFailed, process.CommandTimeout) as error:
             raise _NotAsked(f"no maintainers proposed: {error}") from error
         return said.stdout.splitlines()
-
-
-def _lay_out(repository: Repository, sha: str, top: Path) -> None:
-    """The directories of the tree, empty, and the few files; a checkout would be a gigabyte."""
-    for directory in repository.ask("ls-tree", "-r", "-d", "--name-only", "-z", sha).stdout.split("\0"):
-        if directory and (not Path(directory).is_absolute() and ".." not in Path(directory).parts):
-            (top / directory).mkdir(parents=True, exist_ok=True)
-    for name in _FILES:
-        blob = repository.ask("cat-file", "blob", f"{sha}:{name}", ok=(0, 128))
-        if blob.status == 0:
-            (top / name).write_text(blob.stdout, encoding="utf-8")

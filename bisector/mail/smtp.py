@@ -98,7 +98,10 @@ def send(
             for recipient in recipients:
                 _check(*client.rcpt(recipient), f"the recipient {recipient}")
         if not eight_bit:
-            letter = _without_eight_bit(letter)
+            body = letter.get_body(("plain",)) or letter
+            body.set_content(body.get_content(), charset="utf-8", cte="quoted-printable")
+            if body is not letter:  # what is attached has seven bits anyway
+                letter.replace_header("Content-Transfer-Encoding", "7bit")
         try:
             code, answer = client.data(letter.as_bytes(policy=letter.policy.clone(linesep=_CRLF)))
         except smtplib.SMTPDataError as error:  # refused before a byte of it was sent
@@ -172,14 +175,6 @@ def _check(code: int, answer: bytes, what: str) -> None:
     if _TEMPORARY <= code < _PERMANENT:
         raise NotNow(said)
     raise Refused(said, "the letter was sent to none of its recipients")
-
-
-def _without_eight_bit(letter: EmailMessage) -> EmailMessage:
-    body = letter.get_body(("plain",)) or letter
-    body.set_content(body.get_content(), charset="utf-8", cte="quoted-printable")
-    if body is not letter:  # what is attached has seven bits anyway
-        letter.replace_header("Content-Transfer-Encoding", "7bit")
-    return letter
 
 
 def _text(answer: bytes) -> str:

@@ -223,7 +223,11 @@ class Guest:
         stdout, stderr, arrived = StreamedText(), StreamedText(on_line), threading.Event()
         for buffer in (channel.in_buffer, channel.in_stderr_buffer):
             buffer.set_event(arrived)  # paramiko's thread may write to the channel's own pipe while close() closes it
-        life = self._life(command)
+        transport = self._connection.client.get_transport()
+        ask = partial(transport.global_request, "keepalive@openssh.com", wait=True)
+        life = Life(
+            lambda: self._worker.submit(ask), self._bounds.silence_s, self._bounds.answer_s, command, self._clock.now_s
+        )
         try:
             while not self._finished(channel):
                 self._rest(channel, arrived, deadline)
@@ -298,13 +302,6 @@ class Guest:
         if not self._connection.is_connected:
             raise EOFError
         return self._connection
-
-    def _life(self, command: str) -> Life:
-        transport = self._connection.client.get_transport()
-        ask = partial(transport.global_request, "keepalive@openssh.com", wait=True)
-        return Life(
-            lambda: self._worker.submit(ask), self._bounds.silence_s, self._bounds.answer_s, command, self._clock.now_s
-        )
 
     def _start(self, command: str) -> paramiko.Channel:
         channel: paramiko.Channel = self._live().create_session()

@@ -287,16 +287,14 @@ class VirtualMachines:
         """Connect again after a daemon's restart; raises :class:`InfraError` while there is none."""
         with self._connecting:
             if not self._hypervisor.is_alive:
-                self._connect_again()
-
-    def _connect_again(self) -> None:
-        self._on_note("the connection to libvirt is lost; it is opened again")
-        with suppress(BisectorError):  # its guests are out of reach by it: the new one finds them by their names
-            self._hypervisor.close()
-        try:
-            self._hypervisor = self._connect()
-        except UserError as error:  # it was there when the run began
-            raise InfraError(error.message, error.hint) from error
+                self._on_note("the connection to libvirt is lost; it is opened again")
+                # Its guests are out of reach by it: the new one finds them by their names.
+                with suppress(BisectorError):
+                    self._hypervisor.close()
+                try:
+                    self._hypervisor = self._connect()
+                except UserError as error:  # it was there when the run began
+                    raise InfraError(error.message, error.hint) from error
 
     def __enter__(self) -> Self:
         return self
