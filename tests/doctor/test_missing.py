@@ -1,13 +1,15 @@
 """What a machine can lack: each is a row with its remedy, and refuses a start."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from bisector.config import options
 from bisector.core.errors import Grade, UserError
 from bisector.doctor import checks
-from bisector.doctor.checks import PROBES, NeededFor
+from bisector.doctor.checks import PROBES, NeededFor, check_room
 from bisector.host.packages import install
 from tests.doctor.machine import (
     Machine,
@@ -28,6 +30,7 @@ from tests.doctor.machine import (
     trusted_keys,
     without,
 )
+from tests.loopdevice import command
 
 # Probe, row, what is taken away, the remedy.
 MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
@@ -129,3 +132,42 @@ def test_one_more_stack_and_workload_of_a_run_is_refused_for_what_it_needs(
     take_away(machine)
     with pytest.raises(UserError):
         checks.check_setup(machine.settings, machine.run_dir, lambda _: None)
+
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def set_to(free_bytes: int) -> None:
+        monkeypatch.setattr("bisector.doctor.checks.disk_room_bytes", lambda path: free_bytes)
+
+    return set_to
+
+
+def test_room_is_asked_of_the_file_system_that_has_the_disk(tmp_path: Path) -> None:
+    """A real one, too small: sparse as the disk is, a trial writes to it."""
+    if os.getuid() != 0:
+        pytest.skip("mounting needs root")
+    small = tmp_path / "small"
+    small.mkdir()
+    command("mount", "-t", "tmpfs", "-o", "size=64M", "none", small)
+    try:
+        settings = options.load({"storage.hdd.path": str(small)}).settings
+        with pytest.raises(UserError, match=f"{small} has 64 MiB free"):
+            check_room(settings, tmp_path)
+    finally:
+        command("umount", small)
+
+
+def test_large_profile_needs_what_it_writes_and_not_what_its_disks_could_hold(
+    tmp_path: Path, room: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # kernels are kept on the same file system as the disks
+    settings = options.load({"profile": "article"}).settings
+    assert sum(disk.size_bytes for disk in settings.storage.disks.values()) == 55 * GIB
+    room(20 * GIB)
+    check_room(settings, tmp_path)
+    room(10 * GIB)
+    with pytest.raises(UserError, match=r"10 GiB free; .* up to 1[78]\.\d GiB there"):
+        check_room(settings, tmp_path)

@@ -3,14 +3,24 @@ from pathlib import Path
 
 import pytest
 
+from bisector.core.errors import UserError
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect, CommitToTry, Contradiction, FirstNew, OnlySkippedLeft, OutsidePaths
+from bisector.git.bisect import (
+    Bisect,
+    CommitToTry,
+    Contradiction,
+    FirstNew,
+    MergeBaseIsNew,
+    OnlySkippedLeft,
+    OutsidePaths,
+    check_terms,
+)
 from bisector.git.command import GitAnswer
 from bisector.git.ranges import Range
 from bisector.host.files import is_scratch
 from tests.git.checks import assert_git_agrees, footprint
 from tests.git.conftest import Make
-from tests.git.histories import Node, git, linear, old_base_merge
+from tests.git.histories import Node, criss_cross, git, linear, old_base_merge, stable_tags
 from tests.git.searches import NEW, OLD, SKIP, Begin
 
 
@@ -226,3 +236,93 @@ def test_hooks_and_settings_of_the_user_do_no_harm(begin: Begin, tmp_path: Path)
     ):
         git(search.repository.top, "config", key, value)
     assert isinstance(search.to("c2", nodes), FirstNew)
+
+
+def test_log_of_a_tried_merge_base_can_be_replayed(begin: Begin, tmp_path: Path) -> None:
+    nodes = stable_tags()
+    search = begin(nodes, "s2", "n2")
+    search.to("c4", nodes)
+    (tmp_path / "log").write_text(search.bisect.log())
+    git(search.repository.top, "worktree", "add", "-q", "--detach", str(tmp_path / "again"))
+    said = git(tmp_path / "again", "bisect", "replay", str(tmp_path / "log"))
+    assert f"{search.shas['c4']} is the first fixed commit" in said
+
+
+def test_merge_base_is_tried_first(begin: Begin) -> None:
+    nodes = stable_tags()
+    search = begin(nodes, "s2", "n2")
+    first = search.bisect.next()
+    assert isinstance(first, CommitToTry)
+    assert (first.commit.subject, first.is_merge_base) == ("c2", True)
+    step = search.to("c4", nodes)
+    assert isinstance(step, FirstNew)
+    assert step.commit.subject == "c4"
+
+
+def test_merge_base_that_is_new(begin: Begin) -> None:
+    search = begin(stable_tags(), "s2", "n2")
+    step = search.run(lambda _: NEW)
+    assert isinstance(step, MergeBaseIsNew)
+    assert (step.merge_base.subject, step.old.subject, step.new.subject) == ("c2", "s2", "n2")
+    assert search.bisect.tell(search.shas["c4"], OLD) is False
+    search.bisect.start(told=[(search.shas["c2"], NEW)])
+    assert search.bisect.next() == step
+
+
+def test_skipped_merge_base(begin: Begin) -> None:
+    nodes = stable_tags()
+    search = begin(nodes, "s2", "n2", skips=("c2",))
+    step = search.to("c5", nodes)
+    assert isinstance(step, FirstNew)
+    assert "c2" not in search.tried
+
+
+def test_two_merge_bases(begin: Begin) -> None:
+    nodes = criss_cross()
+    search = begin(nodes, "p", "q")
+    step = search.to("y", nodes)
+    assert isinstance(step, FirstNew)
+    assert step.commit.subject == "y"
+    assert {"a", "b"} <= set(search.tried)
+
+
+def test_second_merge_base_that_is_new(begin: Begin) -> None:
+    search = begin(criss_cross(), "p", "q")
+    first = search.bisect.next()
+    assert isinstance(first, CommitToTry)
+    other = ({"a", "b"} - {first.commit.subject}).pop()
+    for again in (False, True):
+        if again:
+            search.bisect.start(told=[(search.shas[other], NEW)])
+        else:
+            search.bisect.tell(search.shas[other], NEW)
+        step = search.bisect.next()
+        assert isinstance(step, MergeBaseIsNew)
+        assert step.merge_base.subject == other
+
+
+@pytest.mark.parametrize("terms", [Terms(), Terms("good", "bad"), Terms("old", "new"), Terms("slow-er", "schneller_ö")])
+def test_words_that_git_takes(terms: Terms) -> None:
+    check_terms(terms)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("slow", "slow"),
+        ("skip", "fixed"),
+        ("broken", "visualize"),
+        ("bad", "good"),
+        ("new", "old"),
+        ("weak", "fixed"),
+        ("", "fixed"),
+        ("-x", "fixed"),
+        ("a b", "fixed"),
+        ("a/b", "fixed"),
+        ("a.lock", "fixed"),
+        ("broken", "1st"),
+    ],
+)
+def test_words_that_git_does_not_take(old: str, new: str) -> None:
+    with pytest.raises(UserError):
+        check_terms(Terms(old, new))

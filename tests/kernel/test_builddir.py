@@ -1,5 +1,6 @@
 """What is left in a build directory, and what of it the next build finds."""
 
+import errno
 import os
 import time
 from contextlib import nullcontext
@@ -10,8 +11,10 @@ import pytest
 
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
+from bisector.host.files import remove_whole
 from bisector.kernel import builddir
-from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, Moment, building, make_fit
+from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, Moment, blamed_on_make, building, make_fit, remove_strays
+from tests.nested import nest
 
 MARKER, FINISHED = ".bisector/building", ".bisector/finished"
 HOUR_NS = 3600 * 10**9
@@ -176,3 +179,55 @@ def test_the_moment_is_the_same_as_long_as_nobody_sets_the_clock() -> None:
     time.sleep(0.05)
     assert one.why_unfit(Moment.now()) is None
     assert Moment.now().why_unfit(one) is None
+
+
+as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root needs no rights")
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    (tmp_path / "source").mkdir()
+    made = tmp_path / "build"
+    (made / "fs").mkdir(parents=True)
+    (made / "fs/dcache.o").write_text("object")
+    return made
+
+
+def removed(build: Path) -> tuple[str, ...]:
+    return remove_strays(build, build.parent / "source")
+
+
+def test_directories_in_too_many_others_are_removed(build: Path) -> None:
+    nest(build, 2000)
+    (stray,) = removed(build)
+    assert stray.endswith("/deep/deep, a directory in too many others")
+    assert removed(build) == ()
+    assert max(len(str(path)) for path in build.rglob("*")) < len(str(build)) + 1000
+    assert (build / "fs/dcache.o").read_text() == "object"
+
+
+@as_ordinary_user
+def test_rights_that_a_rule_took_away_are_given_back(build: Path) -> None:
+    (build / "fs/link").symlink_to("/etc/passwd")
+    for path in (build / "fs/dcache.o", build / "fs", build):
+        path.chmod(0)
+    assert len(removed(build)) == 1
+    assert (build / "fs/dcache.o").read_text() == "object"
+
+
+@as_ordinary_user
+def test_what_lacks_rights_is_removed_whole(build: Path) -> None:
+    (build / "fs/below").mkdir()
+    (build / "fs/below").chmod(0)
+    (build / "fs").chmod(0)
+    remove_whole(build / "fs")
+    assert not (build / "fs").exists()
+
+
+@pytest.mark.parametrize(("number", "blamed"), [(errno.EISDIR, True), (errno.ENOSPC, False), (errno.EIO, False)])
+def test_a_full_or_bad_disk_is_not_makes_fault(build: Path, number: int, blamed: bool) -> None:
+    error = OSError(number, os.strerror(number), str(build / "vmlinux"))
+    with pytest.raises(KernelFault if blamed else OSError), blamed_on_make(build):
+        raise error
+    with pytest.raises(OSError, match=os.strerror(number)), blamed_on_make(build):
+        raise OSError(number, os.strerror(number), str(build.parent / "logs"))

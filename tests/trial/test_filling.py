@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.early_stop import StopRule
+from bisector.core.errors import KernelFault
 from bisector.core.figures import StopReason
 from bisector.core.shell import Shell, Step
 from bisector.core.trial import Fill, Stage
@@ -18,10 +19,10 @@ from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.filling import Settling
 from bisector.storage.layer import Counters, Layer, Made, Phase, Site
-from bisector.trial.runner import TrialRequest
+from bisector.trial.runner import TrialRequest, uptime_s
 from bisector.workload.fio import output
 from tests.guest_answers import FIO_FILES, FIO_RUNS, listed
-from tests.guestshell import Answer
+from tests.guestshell import Answer, FakeShell
 from tests.trial.place import RAN, REQUEST, Place, sound_but
 
 RULE = StopRule(1_363.0, 40.0, 20.5)
@@ -256,3 +257,13 @@ def test_other_fills_are_not_looked_at(
     assert not trial.filled_short
     assert place.commands.count("look at the pool") == 4  # before and after each run
     assert not any("--status-interval" in command for command in place.commands)
+
+
+def test_seconds_since_the_guest_was_booted() -> None:
+    assert uptime_s(FakeShell({"/proc/uptime": Answer("12.34\n")})) == 12.34
+
+
+@pytest.mark.parametrize("told", ["soon\n", "\n"])
+def test_a_guest_that_does_not_know(told: str) -> None:
+    with pytest.raises(KernelFault, match="/proc/uptime says"):
+        uptime_s(FakeShell({"/proc/uptime": Answer(told)}))

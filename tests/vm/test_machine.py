@@ -13,11 +13,13 @@ from bisector.config import Accelerator, DiskSettings, options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.disks import BlockDevice
-from bisector.vm import accelerator
+from bisector.vm import accelerator, machine
+from bisector.vm.base import GuestError, GuestNonsense
 from bisector.vm.console import Watch
 from bisector.vm.disks import own_names
 from bisector.vm.machine import VirtualMachine, VirtualMachines
 from tests import examples
+from tests.guestshell import Answer, FakeShell
 from tests.vm.domains import spec_of
 from tests.vm.tiny_kernel import End
 
@@ -265,3 +267,19 @@ def test_a_connection_that_was_lost_is_opened_again(tmp_path: Path) -> None:
     assert id(machines._hypervisor) == id(opened[1])
     assert len(opened) == 2
     assert "is lost" in notes[0]
+
+
+def test_the_build_id_is_among_the_notes() -> None:
+    notes = " 04 00 00 00 02 00 00 00 03 00 00 00 47 4e 55 00\n ab cd\n"
+    assert machine.running_build_id(FakeShell({"/sys/kernel/notes": Answer(notes)})) == "abcd"
+    assert machine.running_build_id(FakeShell()) == ""  # of a kernel that has none
+
+
+def test_a_build_id_that_is_none() -> None:
+    with pytest.raises(GuestNonsense, match="no bytes in hex: 'no hex'"):
+        machine.running_build_id(FakeShell({"/sys/kernel/notes": Answer("no hex\n")}))
+
+
+def test_a_question_that_fails_says_so() -> None:
+    with pytest.raises(GuestError, match="`uname -r` in the guest: exit status 3: no such question"):
+        machine.running_release(FakeShell({"uname": Answer(stderr="no such question\n", exit_status=3)}))
