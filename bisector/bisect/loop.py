@@ -47,6 +47,7 @@ from bisector.executor.base import (
     of_its_job,
 )
 from bisector.git.ranges import SearchRange
+from bisector.host.files import write_whole
 from bisector.store.facts import Ended, Submitted, Work
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
@@ -223,9 +224,7 @@ class Bisection:
         """What git was told is written down beside the record, too."""
         self._tell(show.tell)
         state = self.git.show(show)
-        new = self.task.run_dir / f"{GIT_LOG}.new"
-        new.write_text(self.git.log(), encoding="utf-8")
-        new.replace(self.task.run_dir / GIT_LOG)
+        write_whole(self.task.run_dir / GIT_LOG, self.git.log().encode())
         self._heard = replace(self._heard, git=state)
 
     def _answer(self, question: Question[object]) -> object:

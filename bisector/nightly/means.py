@@ -25,7 +25,7 @@ from bisector.doctor import checks
 from bisector.fleet.hosts import Hosts
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
-from bisector.host.files import discard, our_files
+from bisector.host.files import discard, our_files, write_whole
 from bisector.mail import compose, outbox, smtp
 from bisector.mail.addresses import parse
 from bisector.mail.outbox import Mails
@@ -95,11 +95,9 @@ class ByMail:
 
     def _keep(self, name: str, made: EmailMessage) -> Path:
         path = self.directory / name
-        new = path.with_name(f"{name}.new")
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            new.write_bytes(made.as_bytes())
-            new.replace(path)
+            write_whole(path, made.as_bytes())
         except OSError as error:
             raise InfraError(f"cannot write {path}: {error.strerror}", f"ls -ld {self.directory}") from error
         return path

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.verdict import State
-from bisector.host.files import is_scratch, our_files
+from bisector.host.files import is_scratch, our_files, write_whole
 from bisector.host.locks import Held, Holder, held, holder_of
 from bisector.store.log import DATABASE, UNFINISHED
 from bisector.store.run_files import INPUTS, TRIALS
@@ -214,12 +214,8 @@ class Index:
             with self._locked():
                 number = 1 + max((one.number for one in self._all()), default=0)
                 others = [one for one in self.entries() if one.run_dir != entry.run_dir]
-                new = self.path.with_suffix(".new")
-                with new.open("w", encoding="utf-8") as file:
-                    json.dump([asdict(one) for one in (*others, replace(entry, number=number))], file, indent=1)
-                    file.flush()
-                    os.fsync(file.fileno())
-                new.replace(self.path)
+                runs = [asdict(one) for one in (*others, replace(entry, number=number))]
+                write_whole(self.path, json.dumps(runs, indent=1).encode())
         except OSError as error:
             raise InfraError(f"cannot write {self.path}: {error.strerror}", f"ls -ld {self.path.parent}") from error
 
