@@ -1,6 +1,6 @@
 """The search itself is git's: a real ``git bisect`` in a worktree of its own, without a checkout.
 
-Its state mirrors our facts and is never their store: ``refs/bisect/NEW`` remembers only the last
+Its state mirrors the facts of a run and is never their store: ``refs/bisect/NEW`` remembers only the last
 commit told, and a contradiction is refused after the refs have changed. So what cannot be told is
 found out beforehand, by ancestry, and after a kill everything is told anew.
 """
@@ -207,7 +207,7 @@ class Bisect:
         log = self._home.admin / "BISECT_LOG"
         return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
 
-    # What we know, as git should.
+    # The verdicts, as git should have them.
 
     def _forget(self) -> None:
         self._told: list[Told] = []
@@ -304,7 +304,7 @@ class Bisect:
             return self._bisect("replay", str(log))
 
     def _holds(self) -> bool:
-        """Whether git's state is what we noted, under the terms we gave; what it proposes is noted."""
+        """Whether git's state is what was noted, under the terms that were given; what it proposes is noted."""
         refs, head = self._refs_and_head()
         expected = {f"refs/bisect/{self.terms.new}": self._new}
         expected |= {f"refs/bisect/{self.terms.old}-{sha}": sha for sha in self._olds}

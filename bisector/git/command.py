@@ -19,21 +19,21 @@ from bisector.core.errors import InfraError
 from bisector.host.packages import not_installed
 from bisector.host.process import RUN_MARKER, CommandTimeout, mark, to_its_end
 
-# GitPython looks for git when it is imported, and ImportError is no sentence for a person: we look when we need it.
+# GitPython looks for git when it is imported, and ImportError is no sentence for a person: git is looked for later.
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 import git
 
 DEADLINE_S = 600.0
 
-# What a person's configuration must not do to our commands (git-config(1)).
+# What a person's configuration must not do to these commands (git-config(1)).
 _CONFIGURATION = (
     "protocol.ext.allow=never",  # the address of such a remote is a command
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.alternateRefsCommand=true",  # true(1), which names no reference: they only save a fetch some bytes
     "log.showSignature=false",  # nor is gpg.program run
-    "core.sparseCheckout=false",  # `git worktree add` copies a sparse checkout's patterns into ours
+    "core.sparseCheckout=false",  # `git worktree add` copies a sparse checkout's patterns
     # A checkout has the files of its tree, whatever a person's own attributes, line ends and file system are like;
     # git-init(1) notes the last three of the file system that the person's checkout is on.
     "core.attributesFile=/dev/null",
@@ -186,7 +186,7 @@ class GitRunner:
         with _given(stdin) as file:
             # Not GitPython's kill_after_timeout: its timer outlives an exception raised meanwhile (Ctrl-C) and
             # holds the interpreter until it fires. Not its cwd either: it falls back to the directory the
-            # person is in when ours is gone, hence -C. A session of its own: Ctrl-C is for us alone.
+            # person is in when this one is gone, hence -C. A session of its own: Ctrl-C is for this process alone.
             process = self._git.execute(
                 command, as_process=True, istream=file, env=environment, start_new_session=True, umask=umask
             )

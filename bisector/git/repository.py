@@ -1,4 +1,4 @@
-"""The user's repository, read only but for linked worktrees of our own.
+"""The user's repository, read only but for linked worktrees of this tool.
 
 What went wrong is found out by further questions to git and the file system, never by reading git's
 messages, which change.

@@ -1,4 +1,4 @@
-"""Files and directories: trouble with our own, names that stay inside, temporary ones, removal, file systems.
+"""Files and directories: errors of the tool's own, names that stay inside, temporary ones, removal, file systems.
 
 Trouble with a file of this tool is the host's (:func:`our_files`). A record may have been made by somebody else, so
 what it names has to be a file of its run (:func:`inside`). A file that a person names may be anything, and is read
@@ -60,7 +60,7 @@ _NO_RECORD = ("nfs", "nfs4")
 
 @contextmanager
 def our_files(directory: Path) -> Iterator[None]:
-    """Raise :class:`InfraError` for an :class:`OSError` of a file that is ours to read or write.
+    """Raise :class:`InfraError` for an :class:`OSError` of a file that belongs to this tool.
 
     ``directory`` stands for a path that the error does not name.
     """
@@ -165,7 +165,7 @@ def scratch(purpose: str, parent: Path | None = None, mode: int = 0o700) -> Iter
     """A new directory below ``parent`` (the system's for temporary files) for the time of the block.
 
     ``purpose`` is a word for people who find it. The directory is locked (flock(2)) as long as it is used, and the
-    kernel lets go of the lock whatever way the process ends: one that is named like ours, is this user's and is not
+    kernel lets go of the lock whatever way the process ends: one that is named so, is this user's and is not
     locked belongs to nobody. Raises ``OSError``.
     """
     path, lock = _made(purpose, parent)

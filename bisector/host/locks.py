@@ -92,7 +92,7 @@ def _open_itself(path: str, flags: int) -> int:
 
 
 def _try_lock(file: TextIO | int, how: int = fcntl.LOCK_EX) -> bool | None:
-    """True when the lock is ours now, None when somebody else has it."""
+    """True when this process has the lock now, None when somebody else has it."""
     with suppress(BlockingIOError):
         fcntl.flock(file, how | fcntl.LOCK_NB)
         return True
@@ -188,7 +188,10 @@ def _take(file: int, tell: Callable[[str], None]) -> None:
 
 
 def _holder_or_lock(file: int) -> Measurer | None:
-    """Who holds it; None when the lock is ours. A holder whose turn has just begun has a moment to write its name."""
+    """Who holds it; None when this process has it.
+
+    A holder whose turn has just begun has a moment to write its name.
+    """
 
     def probe() -> tuple[Measurer | None] | None:
         if _try_lock(file):

@@ -22,7 +22,7 @@ _SAME = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Distributions with one package manager; ``names`` are those we know, by Debian's."""
+    """Distributions with one package manager; ``names`` are those that are known, by Debian's."""
 
     command: str
     names: Mapping[str, str]
@@ -47,7 +47,7 @@ _FAMILIES: Mapping[str, Family] = {
 def install(*packages: str, family: Family | None = None) -> str:
     """The command that installs packages, given by Debian's names.
 
-    Where we do not know what another distribution calls one, the command ends in a comment that says so.
+    Where it is not known what another distribution calls one, the command ends in a comment that says so.
     """
     family = family or _family()
     wanted = sorted(set(packages))
@@ -73,7 +73,7 @@ def merged(commands: Iterable[str]) -> tuple[str, ...]:
 
 
 def family_of(release: Mapping[str, str]) -> Family:
-    """The family by ``ID`` and ``ID_LIKE`` of os-release(5); Debian's for one that we do not know."""
+    """The family by ``ID`` and ``ID_LIKE`` of os-release(5); Debian's for one that is not known."""
     likes: Sequence[str] = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
     # "opensuse-leap" is also like "suse opensuse".
     return next((_FAMILIES[like] for like in likes if like in _FAMILIES), _DEBIAN)

@@ -273,7 +273,7 @@ def _is_compiled_only(path: PurePosixPath) -> bool:
 def collected(build: Path, source: Path, obtained: Mapping[str, str], deciding: Iterable[str] = ()) -> Sources | None:
     """What the build in ``build`` read, both paths without symbolic links; None when it does not say.
 
-    ``obtained`` is its configuration, ``deciding`` are files (relative to the top) that we looked at
+    ``obtained`` is its configuration, ``deciding`` are files (relative to the top) that were looked at
     to decide how to build, whether they are there or not. Raises ``OSError``.
     """
     real_directory = cache(os.path.realpath)  # a hundred of them hold thousands of files

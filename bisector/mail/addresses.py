@@ -78,7 +78,7 @@ def _address(name: str, spec: str) -> Address:
 
 
 def sender_of(mail: MailSettings, directory: Path) -> str:
-    """``mail.from``, else who git says in a directory that we are, else who the system says."""
+    """``mail.from``, else the author by git's configuration in a directory, else the user of the system."""
     if mail.sender:
         try:
             return str(parse([mail.sender])[0])

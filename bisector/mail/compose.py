@@ -127,7 +127,7 @@ def message(report: Told, *, eight_bit: bool = True) -> EmailMessage:
 
 
 def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
-    """A few lines of our own, about what failed; the same form as a report's."""
+    """A few lines about what failed; the same form as a report's."""
     letter = EmailMessage(policy=_POLICY)
     letter["From"] = parse([envelope.sender])
     if envelope.to:

@@ -272,7 +272,7 @@ class Post:
 
     def _envelope(self, made: Told) -> Envelope:
         """A new letter in the thread of those sent before it, or again the one sent last, if it said the same."""
-        # Anywhere will do where the record has no repository: who we are is mostly said for all of them.
+        # Anywhere will do where the record has no repository: the sender is mostly configured for all of them.
         sender = sender_of(self.mail, self.store.bisection().repository or Path())
         claim = compose.claim_of(made)
         letters = Mails(self.store.log).all()

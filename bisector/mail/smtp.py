@@ -1,4 +1,4 @@
-"""The mail server: who we are to it, and one letter handed over; the only module that knows ``smtplib``.
+"""The mail server: the login to it, and one letter handed over; the only module that knows ``smtplib``.
 
 What a refusal means is told by its type: :class:`NotNow` (RFC 5321, 4.2.1: a 4yz reply, or no
 connection; nothing was taken, ask again), :class:`Refused` (5yz; nothing was taken, and never will

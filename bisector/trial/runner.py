@@ -1,7 +1,7 @@
 """The path of one cell on one host: build, boot, lay out, run the workload; facts come back.
 
-Nothing is decided here. A fault of the kernel ends the path and is one of the facts; a fault of
-ours is raised as :class:`bisector.core.errors.AttemptFailed`, so that it never becomes one.
+Nothing is decided here. A fault of the kernel ends the path and is one of the facts; an
+infrastructure error is raised as :class:`bisector.core.errors.AttemptFailed`, so that it never becomes one.
 """
 
 import json

@@ -2,5 +2,5 @@
 
 import os
 
-# The embedded driver logs to our standard error otherwise; libvirt reads this once, when it is loaded.
+# The embedded driver logs to the standard error of this process otherwise; libvirt reads this once, when it is loaded.
 os.environ.setdefault("LIBVIRT_LOG_OUTPUTS", "4:file:/dev/null")

@@ -68,7 +68,7 @@ def counted_bytes(machine: MachineSettings, storage: StorageSettings) -> int:
 
 def recall(memory: Path) -> dict[str, Accelerator]:
     """What was found out by booting, and where."""
-    with suppress(OSError, ValueError, AttributeError):  # absent, or not ours: the probe is repeated
+    with suppress(OSError, ValueError, AttributeError):  # absent, or damaged: the probe is repeated
         stored = json.loads(memory.read_text(encoding="utf-8"))
         return {str(key): Accelerator(value) for key, value in stored.items()}
     return {}

@@ -66,7 +66,7 @@ class Hypervisor(Protocol):
 
     @property
     def run_as(self) -> tuple[int, int] | None:
-        """User and group that QEMU is to have; None where it has ours anyway."""
+        """User and group that QEMU is to have; None where it has those of this process anyway."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class GuestLost(GuestError):
 
 
 class GuestRefused(GuestError):
-    """The guest is there and refuses our key, or shows a host key that is not the pinned one."""
+    """The guest is there and refuses the key of the image, or shows a host key that is not the pinned one."""
 
 
 class GuestTimeout(GuestError):

@@ -287,7 +287,7 @@ def _devices(domain: ET.Element, spec: DomainSpec) -> None:
         _modules_disk(devices, spec, f"vd{chr(ord('b') + len(told))}")
     ET.SubElement(devices, "controller", type="usb", model="none")
     serial = ET.SubElement(devices, "serial", type="file")
-    # append: with a daemon, virtlogd would otherwise replace our file by one that only root can read
+    # append: with a daemon, virtlogd would otherwise replace the file by one that only root can read
     ET.SubElement(serial, "source", path=str(spec.console), append="on")
     ET.SubElement(serial, "target", type="isa-serial", port="0")
     ET.SubElement(devices, "memballoon", model="none")

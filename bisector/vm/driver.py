@@ -210,10 +210,10 @@ class LibvirtHypervisor:
 
     @property
     def run_as(self) -> tuple[int, int] | None:
-        """User and group that a daemon's QEMU is to have; None where it has ours anyway.
+        """User and group that a daemon's QEMU is to have; None where it has those of this process anyway.
 
         A system daemon's QEMU is a user of its own, who cannot enter an ordinary home directory. So it is
-        told to be us, with the group that may open /dev/kvm: that of the daemon's own user.
+        told to be this process's user, with the group that may open /dev/kvm: that of the daemon's own user.
         """
         if self.embedded or urlsplit(self._connection.getURI()).path != "/system":
             return None

@@ -264,7 +264,7 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
         if directory.exists():
             on_note(f"guest image: {wrong or f'{directory} is not whole'}; it is built anew")
             directory.rename(cache_root / f"{key}.new-damaged")
-        for stale in cache_root.glob(f"{key}.new-*"):  # of a builder that was killed: we hold the lock
+        for stale in cache_root.glob(f"{key}.new-*"):  # of a killed builder: this process holds the lock
             tools.as_root("rm", "-rf", stale)
         for stale in abandoned():
             tools.as_root("rm", "-rf", stale)

@@ -80,7 +80,7 @@ _PING_S = 15.0
 
 
 def guest_image(machine: MachineSettings, run_marker: Path | None, on_note: Callable[[str], None]) -> GuestImage:
-    """The image of the settings: a person's own, or that of our recipe, built when it is not there yet."""
+    """The image of the settings: a person's own, or that of the recipe, built when it is not there yet."""
     if machine.image is not None:
         return own_image(machine)
     return build_image(resources.vm_images(), resources.cache_home() / "images", run_marker, on_note)
@@ -137,10 +137,10 @@ class VirtualMachine:
         }
 
     def boot(self) -> None:
-        """Start, wait for the guest's own word, log in, and check that it is our kernel that runs.
+        """Start, wait for the guest's own word, log in, and check that the kernel that was built runs.
 
         Raises :class:`KernelFault` for a panic, a hang or silence, and :class:`InfraError` for another kernel: which
-        one is started is decided by our cache, QEMU's arguments and the port, never by the commit.
+        one is started is decided by the cache, QEMU's arguments and the port, never by the commit.
         """
         self._domain = self._stack.enter_context(self._hypervisor.start(self._spec))
         pulse = self._settings.image is None  # by the init of the built image
@@ -195,7 +195,7 @@ class VirtualMachine:
 
     @contextmanager
     def blamed(self, stage: Stage) -> Iterator[None]:
-        """Sort out a guest that did not answer: a dead or stuck kernel is one, a lost connection is ours.
+        """Sort out a guest that did not answer: a dead or stuck kernel is one, a lost connection is infrastructure.
 
         The first is raised as :class:`KernelFault`, the second as the :class:`GuestError` it is. Whether the kernel
         under test lost the connection nobody can see from here: a kernel that is known to be good tells
