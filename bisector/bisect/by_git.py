@@ -11,7 +11,14 @@ from bisector.core.errors import InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Subject
 from bisector.core.verdict import State, Verdict
-from bisector.git.bisect import CommitToTry, Contradiction, FirstNew, MergeBaseIsNew, OnlySkippedLeft, OutsidePaths
+from bisector.git.bisect import (
+    CommitToTry,
+    Contradiction,
+    FirstNewCommit,
+    MergeBaseIsNew,
+    OnlySkippedLeft,
+    OutsidePaths,
+)
 from bisector.status.conclusion import outside_paths
 
 
@@ -32,7 +39,7 @@ def by_git(facts: Facts) -> Instruction:
     match facts.heard.git.says:
         case CommitToTry(commit=commit, candidates_left=left, steps_left=steps) as tried:
             return measure(facts, Subject(commit), "merge base" if tried.is_merge_base else "", Outlook(left, steps))
-        case FirstNew(commit=commit):
+        case FirstNewCommit(commit=commit):
             return _whole_run(facts, commit) or _found(facts, commit)
         case OnlySkippedLeft(candidates=left, skipped=skipped):
             parents = facts.answer(ParentsOf(tuple(commit.sha for commit in left)))

@@ -44,7 +44,7 @@ class CommitToTry:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstNew:
+class FirstNewCommit:
     """The first new commit."""
 
     commit: Commit
@@ -74,7 +74,7 @@ class OutsidePaths:
     candidates: tuple[Commit, ...]
 
 
-Step = CommitToTry | FirstNew | OnlySkippedLeft | MergeBaseIsNew | OutsidePaths
+Step = CommitToTry | FirstNewCommit | OnlySkippedLeft | MergeBaseIsNew | OutsidePaths
 
 
 class Contradiction(Exception):
@@ -173,7 +173,7 @@ class Bisect:
             return OnlySkippedLeft(commits(left), commits(sha for sha in left if sha in self._skips))
         bases = self._untried_bases()
         if left == (self._new,) and not bases:
-            return FirstNew(commits(left)[0])
+            return FirstNewCommit(commits(left)[0])
         if not self._proposed:
             # git around 2.31 did not go on after a skip when the terms were not its own.
             raise InfraError(f"git {self._repository.git.version} proposes no commit that is still to be tried")

@@ -31,7 +31,7 @@ from bisector.core.subject import Relevance, Remade
 from bisector.core.trial import Control, Stage, Trial
 from bisector.core.verdict import State, Strategy, Terms, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Result
-from bisector.git.bisect import CommitToTry, Contradiction, FirstNew
+from bisector.git.bisect import CommitToTry, Contradiction, FirstNewCommit
 from bisector.git.ranges import Range
 from bisector.store.facts import (
     Compilers,
@@ -108,7 +108,7 @@ def arrived(known: Facts, *before: Attempt, now: Attempt) -> Record:
     return said
 
 
-def with_git(known: Facts, says: CommitToTry | FirstNew | Contradiction, *verdicts: tuple[str, Verdict]) -> Facts:
+def with_git(known: Facts, says: CommitToTry | FirstNewCommit | Contradiction, *verdicts: tuple[str, Verdict]) -> Facts:
     state = GitState(ShowGit(TERMS, (), verdicts, proposes=True), says)
     return replace(known, heard=replace(known.heard, git=state))
 
@@ -209,7 +209,7 @@ def test_git_is_shown_the_verdicts_and_then_followed() -> None:
 
 
 def test_an_answer_of_gits_is_the_end() -> None:
-    known = with_git(facts(*ENDS, fakes.trial(INNER, fakes.FAST_IOPS)), FirstNew(INNER), (INNER.sha, Verdict.NEW))
+    known = with_git(facts(*ENDS, fakes.trial(INNER, fakes.FAST_IOPS)), FirstNewCommit(INNER), (INNER.sha, Verdict.NEW))
     assert then(known) == Ask(ParentsOf((INNER.sha,)))
 
 

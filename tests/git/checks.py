@@ -4,7 +4,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from bisector.git.bisect import Bisect, FirstNew
+from bisector.git.bisect import Bisect, FirstNewCommit
 from bisector.git.repository import Repository
 from tests.git.histories import git
 
@@ -41,6 +41,6 @@ def tree_of(repository: Repository, rev: str) -> set[str]:
     return set(git(repository.top, "ls-tree", "-r", rev).split("\n"))
 
 
-def assert_git_agrees(bisect: Bisect, found: FirstNew) -> None:
+def assert_git_agrees(bisect: Bisect, found: FirstNewCommit) -> None:
     last = bisect.log().splitlines()[-1]
     assert re.fullmatch(rf"# first \w+ commit: \[{found.commit.sha}\] {re.escape(found.commit.subject)}", last)

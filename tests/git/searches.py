@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bisector.core.verdict import Verdict
-from bisector.git.bisect import Bisect, CommitToTry, FirstNew, Step
+from bisector.git.bisect import Bisect, CommitToTry, FirstNewCommit, Step
 from bisector.git.repository import Repository
 from tests.git.checks import assert_git_agrees
 from tests.git.histories import Node, ancestors
@@ -28,7 +28,7 @@ class Search:
             self.tried.append(name)
             assert step.is_merge_base or step.commit.sha in self.bisect.candidates()
             assert self.bisect.tell(step.commit.sha, verdict_of(name))
-        if isinstance(step, FirstNew):
+        if isinstance(step, FirstNewCommit):
             assert_git_agrees(self.bisect, step)
         return step
 

@@ -9,7 +9,7 @@ from bisector.git.bisect import (
     Bisect,
     CommitToTry,
     Contradiction,
-    FirstNew,
+    FirstNewCommit,
     MergeBaseIsNew,
     OnlySkippedLeft,
     OutsidePaths,
@@ -31,7 +31,7 @@ def test_line(begin: Begin) -> None:
     assert isinstance(first, CommitToTry)
     assert (first.candidates_left, first.steps_left, first.is_merge_base) == (11, 4, False)
     found = search.to("c7", nodes)
-    assert isinstance(found, FirstNew)
+    assert isinstance(found, FirstNewCommit)
     assert found.commit.subject == "c7"
     assert len(search.tried) <= 4
     assert search.bisect.candidates() == (search.shas["c7"],)
@@ -72,7 +72,7 @@ def test_the_users_own_bisection_goes_on(begin: Begin, make: Make) -> None:
     top = search.repository.top
     git(top, "bisect", "start", "main~1", "main~7")
     before = footprint(search.repository), git(top, "bisect", "log")
-    assert isinstance(search.to("c3", nodes), FirstNew)
+    assert isinstance(search.to("c3", nodes), FirstNewCommit)
     with search.bisect:
         pass
     assert (footprint(search.repository), git(top, "bisect", "log")) != before  # our worktree was listed
@@ -97,7 +97,7 @@ def test_nothing_is_left_in_the_repository(make: Make, tmp_path: Path) -> None:
 def test_merge_from_an_old_base(begin: Begin) -> None:
     nodes = old_base_merge()
     step = begin(nodes, "c1", "c5").to("b2", nodes)
-    assert isinstance(step, FirstNew)
+    assert isinstance(step, FirstNewCommit)
     assert step.commit.subject == "b2"
 
 
@@ -105,7 +105,7 @@ def test_first_parent(begin: Begin) -> None:
     nodes = old_base_merge()
     search = begin(nodes, "c1", "c5", first_parent=True)
     step = search.to("b2", nodes)
-    assert isinstance(step, FirstNew)
+    assert isinstance(step, FirstNewCommit)
     assert step.commit.subject == "m"
     assert not set(search.tried) & {"b1", "b2", "b3"}
 
@@ -122,7 +122,7 @@ def test_path_with_odd_characters_survives_the_replay(begin: Begin) -> None:
     search = begin(nodes, "c0", "end", "it's a $(path)")
     search.bisect.start(told=[(search.shas["odd"], NEW)])
     step = search.bisect.next()
-    assert isinstance(step, FirstNew)
+    assert isinstance(step, FirstNewCommit)
     assert step.commit.subject == "odd"
     assert_git_agrees(search.bisect, step)
 
@@ -145,7 +145,7 @@ def test_known_bad_commits_are_skipped_from_the_start(begin: Begin) -> None:
         *(False, False, True, True, False)
     ]
     step = search.to("c7", nodes)
-    assert isinstance(step, FirstNew)
+    assert isinstance(step, FirstNewCommit)
     assert not {"c4", "c5"} & set(search.tried)
 
 
@@ -162,7 +162,7 @@ def test_git_is_not_told_what_it_cannot_hold(begin: Begin) -> None:
     assert tell(sha["c2"], OLD)
     assert not tell(sha["c0"], OLD)
     step = search.bisect.next()
-    assert isinstance(step, FirstNew)
+    assert isinstance(step, FirstNewCommit)
     assert step.commit.subject == "c3"
 
 
@@ -198,7 +198,7 @@ def test_everything_told_anew_is_the_same(begin: Begin) -> None:
     assert search.bisect.start([search.shas["c3"]], [*told, useless]) == ((search.shas["c3"], SKIP), *told)
     assert (search.bisect.next(), search.bisect.candidates()) == before[:2]
     assert without_comments(search.bisect.log())[1:] == without_comments(before[2])[1:]
-    assert isinstance(search.to("c13", nodes), FirstNew)
+    assert isinstance(search.to("c13", nodes), FirstNewCommit)
 
 
 def without_comments(log: str) -> list[str]:
@@ -220,7 +220,7 @@ def test_state_that_somebody_changed_is_built_again(begin: Begin, tmp_path: Path
     else:
         git(search.repository.top, "worktree", "remove", "--force", str(home))
     step = search.to("c5", nodes)
-    assert isinstance(step, FirstNew)
+    assert isinstance(step, FirstNewCommit)
     assert step.commit.subject == "c5"
     assert search.bisect.log().splitlines()[-1].startswith("# first fixed commit")
 
@@ -235,7 +235,7 @@ def test_hooks_and_settings_of_the_user_do_no_harm(begin: Begin, tmp_path: Path)
         ("core.pager", "x"),
     ):
         git(search.repository.top, "config", key, value)
-    assert isinstance(search.to("c2", nodes), FirstNew)
+    assert isinstance(search.to("c2", nodes), FirstNewCommit)
 
 
 def test_log_of_a_tried_merge_base_can_be_replayed(begin: Begin, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_merge_base_is_tried_first(begin: Begin) -> None:
     assert isinstance(first, CommitToTry)
     assert (first.commit.subject, first.is_merge_base) == ("c2", True)
     step = search.to("c4", nodes)
-    assert isinstance(step, FirstNew)
+    assert isinstance(step, FirstNewCommit)
     assert step.commit.subject == "c4"
 
 
@@ -273,7 +273,7 @@ def test_skipped_merge_base(begin: Begin) -> None:
     nodes = stable_tags()
     search = begin(nodes, "s2", "n2", skips=("c2",))
     step = search.to("c5", nodes)
-    assert isinstance(step, FirstNew)
+    assert isinstance(step, FirstNewCommit)
     assert "c2" not in search.tried
 
 
@@ -281,7 +281,7 @@ def test_two_merge_bases(begin: Begin) -> None:
     nodes = criss_cross()
     search = begin(nodes, "p", "q")
     step = search.to("y", nodes)
-    assert isinstance(step, FirstNew)
+    assert isinstance(step, FirstNewCommit)
     assert step.commit.subject == "y"
     assert {"a", "b"} <= set(search.tried)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect, CommitToTry, FirstNew, OnlySkippedLeft
+from bisector.git.bisect import Bisect, CommitToTry, FirstNewCommit, OnlySkippedLeft
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
@@ -58,7 +58,7 @@ def test_every_step_is_the_one_that_git_takes(repository: Repository, shape: Ran
                 facts = facts.with_reading(Reading(ours.commit, Kernel.COMMIT, verdict))
     ours = next_commit(graph, facts, names)
     assert isinstance(ours, Left)
-    if isinstance(step, FirstNew):
+    if isinstance(step, FirstNewCommit):
         assert [names[commit] for commit in ours.candidates] == [step.commit.sha]
     else:
         assert isinstance(step, OnlySkippedLeft)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.bisect import Bisect, CommitToTry, FirstNew, OnlySkippedLeft, Step
+from bisector.git.bisect import Bisect, CommitToTry, FirstNewCommit, OnlySkippedLeft, Step
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from tests.git.checks import assert_git_agrees
@@ -52,7 +52,7 @@ def search(repository: Repository, nodes: tuple[Node, ...], culprit: str, skippe
             name = names[step.commit.sha]
             truth = Verdict.NEW if culprit in known[name] else Verdict.OLD
             bisect.tell(step.commit.sha, Verdict.SKIP if name in skipped else truth)
-        if isinstance(step, FirstNew):
+        if isinstance(step, FirstNewCommit):
             assert_git_agrees(bisect, step)
     return step
 
@@ -62,7 +62,7 @@ def search(repository: Repository, nodes: tuple[Node, ...], culprit: str, skippe
 def test_the_culprit_is_found(repository: Repository, nodes: tuple[Node, ...], data: st.DataObject) -> None:
     culprit = data.draw(st.sampled_from([node.name for node in nodes[1:]]), "culprit")
     step = search(repository, nodes, culprit, frozenset())
-    assert isinstance(step, FirstNew)
+    assert isinstance(step, FirstNewCommit)
     assert step.commit.subject == culprit
 
 
@@ -73,7 +73,7 @@ def test_skips_never_make_a_wrong_answer(repository: Repository, nodes: tuple[No
     culprit = data.draw(st.sampled_from(inner), "culprit")
     skipped = data.draw(st.frozensets(st.sampled_from(inner)), "skipped")
     step = search(repository, nodes, culprit, skipped - {"tip"})
-    if isinstance(step, FirstNew):
+    if isinstance(step, FirstNewCommit):
         assert step.commit.subject == culprit
     else:
         assert isinstance(step, OnlySkippedLeft)
