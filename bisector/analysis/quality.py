@@ -1,18 +1,139 @@
-"""What makes a trial too weak to conclude from; the limits are the caller's."""
+"""What makes a trial too weak to conclude from; the limits are the caller's; pure.
+
+A processor changes its clock by a factor of two for heat, for a power limit, or as another machine on the same chip
+takes its share, and /proc/stat shows nothing of it: seen with nothing else at work, the same kernel did half as many
+I/Os two minutes later. So a fixed piece of work is timed around each run.
+
+A host may stay at another speed for good. Once two sound trials in a row were at one other speed, that is the host's:
+what was measured before counts only as far as it was at this speed, too, and the ends are read again.
+
+A percentile is as sure as the I/Os beyond it are many: of 300 I/Os three lie beyond p99, and one slow one more moves it
+anywhere between them. :data:`LEAST_BEYOND` of them take 1,000 I/Os for p99, and 10,000 for p99.9.
+"""
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
 from itertools import chain
+from statistics import fmean, median
 
-from bisector.analysis.speed import Speed, why_unlike
+from bisector.analysis.judgement import why_unscored
+from bisector.config import Settings
 from bisector.core.figures import LatencyKind, Run, run_words
+from bisector.core.objective import OVER, Objective
 from bisector.core.trial import Trial
 from bisector.core.units import plural
 from bisector.storage.filling import FILL
 from bisector.storage.stack import Stack
-from bisector.workload.counts import INTERRUPTS
+from bisector.workload.base import INTERRUPTS
 from bisector.workload.repetitions import PREPARED
+
+_SETTLED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What the speed of a run is held against, and of when that is; since trial ``since`` the host is at it."""
+
+    mib_s: float
+    when: str
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AtSpeed:
+    """A sound trial by its number, whether it is of an end, and its speed."""
+
+    n: int
+    of_end: bool
+    mib_s: float
+
+
+def speed_of(trial: Trial, max_change: float) -> float | None:
+    """The median speed of a trial's runs; None where they had several, and where nobody looked."""
+    found = [fmean(both) for run in trial.runs if (both := _readings(run))]
+    return median(found) if found and all(is_alike(one, median(found), max_change) for one in found) else None
+
+
+def host_speed(trials: Iterable[AtSpeed], max_change: float) -> Speed | None:
+    """The speed of one host: the median of those of its ends, or what it has settled at since; None before any end."""
+    at, apart, since = list[float](), list[AtSpeed](), 0
+    for one in trials:
+        if not at and one.of_end:
+            at, since = [one.mib_s], one.n
+        elif at and is_alike(one.mib_s, median(at), max_change):
+            at, apart = [*at, *([one.mib_s] if one.of_end else [])], []
+        elif at:
+            together = all(is_alike(one.mib_s, other.mib_s, max_change) for other in apart)
+            apart = [*(apart if together else []), one]
+            if len(apart) == _SETTLED:
+                at, apart, since = [each.mib_s for each in apart], [], apart[0].n
+    return Speed(median(at), "when the ends were read", since) if at else None
+
+
+def why_unlike(run: Run, speed: Speed | None, max_change: float) -> str:
+    """Why a run's figures may be those of another speed of the host's cores, in a sentence; else empty."""
+    both = _readings(run)
+    if not both:
+        return ""
+    if not is_alike(both[1], both[0], max_change):
+        return f"the host's cores ran at {both[1] / both[0]:.0%} of the speed after the run that they had before it"
+    if speed is None or is_alike(fmean(both), speed.mib_s, max_change):
+        return ""
+    return f"the host's cores ran at {fmean(both) / speed.mib_s:.0%} of the speed they had {speed.when}"
+
+
+def is_alike(one: float, other: float, max_change: float) -> bool:
+    """Whether a speed differs from another one by no more than a share of that."""
+    return abs(one - other) <= max_change * other
+
+
+def _readings(run: Run) -> tuple[float, float] | None:
+    seen = run.contention
+    if seen is None or seen.mib_s_before is None or seen.mib_s_after is None:
+        return None
+    return seen.mib_s_before, seen.mib_s_after
+
+
+LEAST_BEYOND = 10
+_PERCENTILE = re.compile(r".*\.p(?P<percent>\d{1,3}(?:\.\d{1,12})?)")
+_WHOLE = Decimal(100)
+
+
+def thin_tail(objective: Objective, runs: Iterable[Run]) -> str:
+    """What is to be known of a percentile that decides, of the job with the fewest I/Os; empty where they suffice."""
+    if (share := _share_beyond(objective.metric)) is None:
+        return ""
+    jobs = [
+        (job.total_ios, job.name)
+        for run in runs
+        for job in run.jobs
+        if job.direction == objective.io_direction and objective.over in (job.name, *OVER) and job.total_ios
+    ]
+    needed = math.ceil(LEAST_BEYOND / share)
+    ios, name = min(jobs, default=(needed, ""))
+    if ios >= needed:
+        return ""
+    beyond = int(ios * share)
+    of_them = f"about {beyond} of them lie" if beyond > 1 else "one of them lies" if beyond else "none of them lies"
+    return (
+        f"{objective.metric} of {ios:,} I/Os of job {name}: {of_them} beyond it, which is chance; {LEAST_BEYOND} take "
+        f"{needed:,} I/Os"
+    )
+
+
+def _share_beyond(metric: str) -> Decimal | None:
+    """The share of I/Os on the thinner side of a percentile; None for what is none, and where nothing is beyond it."""
+    found = _PERCENTILE.fullmatch(metric)
+    if found is None:
+        return None
+    percent = Decimal(found["percent"])
+    thinner = min(percent, _WHOLE - percent) / _WHOLE
+    return thinner if thinner > 0 else None
+
 
 # Below this an I/O that took long, or a run that ended late, says nothing. On the hard disk of the recorded bisect of
 # 2017 the longest of all I/Os took 1.7 s, and no run of 15 min ended more than 0.2 s late; in emulation, 0.6 s.
@@ -199,3 +320,39 @@ def _aside_s(run: Run) -> float:
 
 def _counted(run: Run, counter: str) -> float:
     return dict(run.counters).get(counter, 0.0)
+
+
+@dataclass(frozen=True)
+class Soundness:
+    """Under the settings of one run, on a host that had this ``speed`` when the ends were read, if they were."""
+
+    settings: Settings
+    speed: Speed | None = None
+
+    def disturbances(self, trial: Trial) -> tuple[str, ...]:
+        """The weaknesses of how a trial was measured, whatever it measured."""
+        limits, runtime_s = self.settings.contention, float(self.settings.workload.runtime_s)
+        held = Limits(
+            limits.max_other_cores, limits.max_steal_share, runtime_s, limits.max_speed_change, speed=self.speed
+        )
+        return weaknesses(trial, held, self.settings.storage.stack, self.settings.bisect.objective.io_direction)
+
+    def weaknesses(self, trial: Trial) -> tuple[str, ...]:
+        """Those, and that it has no score."""
+        found = self.disturbances(trial)
+        if found or trial.origin is not None or trial.fault is not None or not trial.runs:
+            return found
+        return tuple(filter(None, (self.unscored(trial),)))
+
+    @cached_property
+    def _reasons(self) -> dict[int, str]:
+        return {}
+
+    def unscored(self, trial: Trial) -> str:
+        """Why a trial has no score; empty when it has one. It is asked of each trial with every conclusion.
+
+        What others measured may lack the metric, and so may any run that is looked at again by another one.
+        """
+        if id(trial) not in self._reasons:
+            self._reasons[id(trial)] = why_unscored(trial, self.settings.bisect.objective)
+        return self._reasons[id(trial)]

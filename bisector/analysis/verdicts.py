@@ -1,5 +1,10 @@
 """All facts of a bisection to all its verdicts: pure, and replayed after every trial.
 
+A guest whose time is counted does the same again with the same kernel and seed, to the last bit (qemu(1), ``-icount``).
+That is shown once on each host in each run: every file that came out of the guest has the same content, the console
+with its time stamps included. Where that is so, a second trial tells nothing, and readings differ by what another seed
+makes of it: a little shift of its time and its pages.
+
 The loop decides by it and ``status`` shows it, so both always agree. Figures of two hosts are never compared: each has
 a line and levels of its own, by which its trials are judged, and what they say is put together. A host that has changed
 (:class:`bisector.core.trial.Era`) is another one.
@@ -13,7 +18,6 @@ from functools import cached_property
 
 from bisector.analysis import short_fill
 from bisector.analysis.early_stop import holds
-from bisector.analysis.ends import Ends, EndsAreTheSame, Threshold, from_scores, given, told_apart
 from bisector.analysis.judgement import (
     Again,
     Evidence,
@@ -29,12 +33,20 @@ from bisector.analysis.judgement import (
     settle,
     unclear,
 )
-from bisector.analysis.levels import Level, levels, other_gaps
-from bisector.analysis.other_metrics import differing
-from bisector.analysis.same_again import SameAgain, repeats
+from bisector.analysis.quality import AtSpeed, Soundness, Speed, host_speed, speed_of
 from bisector.analysis.short_fill import BothWays, ShortFill
-from bisector.analysis.soundness import Soundness
-from bisector.analysis.speed import AtSpeed, Speed, host_speed, speed_of
+from bisector.analysis.threshold import (
+    Ends,
+    EndsAreTheSame,
+    Level,
+    Threshold,
+    differing,
+    from_scores,
+    given,
+    levels,
+    other_gaps,
+    told_apart,
+)
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.objective import Objective
@@ -42,6 +54,52 @@ from bisector.core.subject import Commit
 from bisector.core.trial import Fill, Trial, difference
 from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.search.difference import Rule
+
+_OF_HOST = frozenset(("host.json", "build.log"))
+
+
+@dataclass(frozen=True, slots=True)
+class SameAgain:
+    """Two trials, by their numbers, that should be the same; ``unlike`` are the files that differ."""
+
+    first: int
+    again: int
+    unlike: tuple[str, ...]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether they are."""
+        return not self.unlike
+
+    @property
+    def sentence(self) -> str:
+        """What was seen, for a person."""
+        both = f"trials {self.first} and {self.again}, of one kernel with the same seed,"
+        if self.is_exact:
+            return f"{both} are the same to the last bit: counted time is exact here"
+        return f"{both} differ in {', '.join(self.unlike)}: counted time is not exact here, and readings count as noisy"
+
+
+def repeats(trials: Iterable[Numbered]) -> Iterator[SameAgain]:
+    """Each whole trial in counted time, of those that are given, that an earlier one should be equal to."""
+    seen: dict[tuple[object, ...], Numbered] = {}
+    for n, trial in trials:
+        if not trial.is_counted or not trial.is_whole or trial.kernel is None:
+            continue
+        key = (trial.kernel.content_sha256, trial.guest_seed, trial.setup, trial.era, trial.fill)
+        if key not in seen:
+            seen[key] = n, trial
+            continue
+        first_n, first = seen[key]
+        yield SameAgain(first_n, n, _unlike(first, trial))
+
+
+def _unlike(first: Trial, again: Trial) -> tuple[str, ...]:
+    one, other = (
+        {artifact.name: artifact.sha256 for artifact in trial.artifacts if artifact.name not in _OF_HOST}
+        for trial in (first, again)
+    )
+    return tuple(name for name in one | other if one.get(name) != other.get(name))
 
 
 def host_of(trial: Trial) -> str:

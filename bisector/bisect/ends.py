@@ -4,7 +4,7 @@ import hashlib
 from statistics import fmean
 
 from bisector.analysis.judgement import Untestable
-from bisector.analysis.levels import are_far_apart
+from bisector.analysis.threshold import are_far_apart
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import builds
 from bisector.bisect.budget import ends_in_time

@@ -5,7 +5,7 @@ That takes two trials more. They are made where so many trials are to be expecte
 
 from statistics import fmean
 
-from bisector.analysis.settled import is_tried, why_never
+from bisector.analysis.short_fill import is_tried, why_never
 from bisector.bisect.budget import ends_in_time
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Outlook, Submit, Tell

@@ -35,8 +35,8 @@ from bisector.host import process
 from bisector.host.files import discard, our_files, remove_abandoned
 from bisector.host.load import host_id
 from bisector.mail import outbox
-from bisector.plan.effects import effects_of, effects_text
 from bisector.plan.experience import Experience, experience
+from bisector.plan.forecast import effects_of, effects_text
 from bisector.plan.inputs import noise_of, spread_of
 from bisector.status import from_record
 from bisector.store.comparison import Budget

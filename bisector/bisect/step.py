@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bisector.analysis.judgement import Measured, after_a_row, before_an_answer, judged_run
-from bisector.analysis.tail import thin_tail
+from bisector.analysis.quality import thin_tail
 from bisector.analysis.verdicts import changes_of_hosts
 from bisector.bisect import baselines, builds
 from bisector.bisect.budget import in_time

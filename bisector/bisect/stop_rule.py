@@ -12,11 +12,19 @@ from pathlib import Path
 
 import numpy as np
 
-from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, deciding_rates, guard_s
+from bisector.analysis.early_stop import (
+    Alike,
+    Counterpart,
+    Floats,
+    StopRule,
+    batch_s,
+    became_fast_s,
+    deciding_rates,
+    guard_s,
+)
 from bisector.analysis.judgement import Measured, judged_run
-from bisector.analysis.levels import are_far_apart
-from bisector.analysis.paired import Alike, Counterpart
 from bisector.analysis.short_fill import most_moved
+from bisector.analysis.threshold import are_far_apart
 from bisector.analysis.verdicts import Judging
 from bisector.core.figures import JobFigures, Run
 from bisector.core.metric import Unit, is_of_split

@@ -6,7 +6,7 @@ from itertools import count
 
 from bisector.analysis import kernels
 from bisector.analysis.judgement import Again, Measured
-from bisector.analysis.settled import rule_for
+from bisector.analysis.short_fill import rule_for
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Outlook, Submit, Tell
 from bisector.core.events import Note, Planned

@@ -46,7 +46,7 @@ from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host import process
 from bisector.host.files import discard
-from bisector.plan.budget import reach_from
+from bisector.plan.forecast import reach_from
 from bisector.report.display import display_for
 from bisector.report.figures import baseline_facts
 from bisector.status import document_of, from_record

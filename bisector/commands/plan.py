@@ -31,8 +31,7 @@ from bisector.config.option_table import rows
 from bisector.doctor.checks import check_configuration, check_workload
 from bisector.fleet import hosts
 from bisector.fleet.hosts import Role
-from bisector.plan.forecast import Forecast
-from bisector.plan.forecast_lines import forecast_lines
+from bisector.plan.forecast import Forecast, forecast_lines
 from bisector.report.display import display_for, print_lines
 from bisector.report.terminal import as_text
 from bisector.status import from_record

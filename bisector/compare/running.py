@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bisector.analysis.tail import thin_tail
+from bisector.analysis.quality import thin_tail
 from bisector.analysis.verdicts import Judging
 from bisector.bisect.equipment import Equipment, Places
 from bisector.bisect.failures import again_in, fault_row

@@ -26,7 +26,7 @@ from bisector.storage.disks import Bus
 from bisector.storage.layer import OF_CACHES, Extent, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack, unknown_disk
-from bisector.workload.counts import INSTRUCTIONS
+from bisector.workload.base import INSTRUCTIONS
 
 _MIB = 1 << 20
 # What the guest needs beside a RAM disk: its programs and the kernel's own memory. It is the least machine.memory.

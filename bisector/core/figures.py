@@ -55,7 +55,7 @@ class JobFigures:
     """One fio job in one direction, as fio reported it (fio HOWTO, "Interpreting the output").
 
     None is what was not reported: old versions of fio have no deviation of the IOPS, and a job can be told to
-    compute no percentiles. The steady part is that of :mod:`bisector.workload.fio.steady`.
+    compute no percentiles. The steady part is that of :mod:`bisector.workload.fio.logs`.
     """
 
     name: Annotated[str, "name of the job"]

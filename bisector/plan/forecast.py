@@ -1,26 +1,128 @@
-"""What a bisection of a range would take: the search on the range's own graph, at this machine's times and noise."""
+"""What a bisection would take, and what it reaches in the hours there are: simulated searches on the range's own graph.
 
-from collections.abc import Iterator
+They are at this machine's times and noise; and what changes of some sizes take at the noise that is on record.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import isfinite
+from math import expm1, isfinite
 from typing import Annotated, Literal
 
+from bisector.core import units
 from bisector.core.guest_time import GuestTime
 from bisector.core.json_document import SCHEMA, NamedCommit, Record
 from bisector.core.kinds import percent_text
 from bisector.core.subject import Relevance
 from bisector.core.verdict import Strategy
-from bisector.plan.budget import Reach
-from bisector.plan.effects import Detectable, effects_of
 from bisector.plan.experience import Experience
 from bisector.plan.inputs import Asked, Inputs, Quantity, inputs_of
-from bisector.search.difference import Rule
+from bisector.report.terminal import Line, Role, Span, left, wrapped
+from bisector.search.difference import Rule, pairs_to_tell
 from bisector.search.levels import OF_COUNTED, OF_HOSTS
-from bisector.search.noise import Earlier, Rates
-from bisector.search.simulate.runs import Result, Summary, search_for, simulate
-from bisector.search.simulate.world import Conditions
+from bisector.search.noise import Earlier, Noise, Rates, error_rate, expected_runs
+from bisector.search.simulate.runs import Result, Summary, search_for, simulate, simulate_from
+from bisector.search.simulate.world import Conditions, Durations
+from bisector.search.step import Rules, believe
+from bisector.status.evidence import Case
+
+_EFFECTS, _EFFECTS_COUNTED = (0.05, 0.10, 0.20), (0.001, 0.01, 0.05)
+
+
+class Detectable(Record, frozen=True, kw_only=True):
+    """What a change of one size takes."""
+
+    effect: Annotated[float, "the change of the value, as a share"]
+    pairs: Annotated[int | None, "readings of each end that tell nine of ten such changes; `null` for none that do"]
+    trials: Annotated[float | None, "trials of the search at least, both ends aside; `null` for none that do"]
+
+    @property
+    def text(self) -> str:
+        """For a person: ``10%: 18 pairs of the ends and 45 trials``."""
+        if self.pairs is None or self.trials is None:
+            return f"{percent_text(self.effect)}: cannot be told"
+        return f"{percent_text(self.effect)}: {self.pairs} pairs of the ends and {self.trials:.0f} trials"
+
+
+def effects_of(commits: int, spread: float, noise: Noise, *, counted: bool) -> tuple[Detectable, ...]:
+    """Those of usual sizes among so many commits, for readings with this standard deviation in natural log units.
+
+    A search takes no fewer trials than the channel's bound (:func:`bisector.search.noise.expected_runs`).
+    """
+    return tuple(_effect(one, commits, spread, noise) for one in (_EFFECTS_COUNTED if counted else _EFFECTS))
+
+
+def _effect(effect: float, commits: int, spread: float, noise: Noise) -> Detectable:
+    trials = expected_runs(commits, error_rate(1 + effect, spread, noise), 1 - Rules().target)
+    return Detectable(effect=effect, pairs=pairs_to_tell(spread, effect), trials=None if math.isinf(trials) else trials)
+
+
+def effects_text(effects: tuple[Detectable, ...]) -> str:
+    """All of them, for a person."""
+    return f"of {'; of '.join(one.text for one in effects)} at least"
+
 
 _MIN_S = 60.0
+_SEARCHES = 30
+
+
+class Reach(Record, frozen=True, kw_only=True):
+    """What the searches of a forecast reach within a budget."""
+
+    budget_s: Annotated[float, "seconds of measuring that there are"]
+    searches: Annotated[int, "number of simulated searches"]
+    named: Annotated[int, "how many of them name a commit in that time"]
+    named_right: Annotated[float, "share of these that name the right one; 0 if there are none"]
+    candidates: Annotated[float, "median number of commits that the others are left with; 0 if there are none"]
+
+    @classmethod
+    def of(cls, results: Iterable[Result], budget_s: float) -> "Reach":
+        """What came of searches that had so much time."""
+        found = tuple(results)
+        summary = Summary.of(found)
+        return cls(
+            budget_s=budget_s,
+            searches=len(found),
+            named=round(summary.named_rate * len(found)),
+            named_right=summary.named_right_rate,
+            candidates=summary.left_median,
+        )
+
+    @property
+    def sentence(self) -> str:
+        """For a person."""
+        budget = units.duration(self.budget_s)
+        named = f"{self.named} of {self.searches} simulated searches name a commit in {budget}"
+        if self.named == self.searches:
+            return named
+        which = "the others" if self.named else "they"
+        return f"{named}; {which} narrow it down to {units.plural(round(self.candidates), 'commit')} (median)"
+
+
+def reach_from(case: Case, budget_s: float) -> Reach:
+    """What is reached from where a search stands, by what its trials have taken so far."""
+    costs, misleads = case.search.costs, believe(case.problem, case.facts, case.search).fresh
+    conditions = Conditions(
+        old_as_new=misleads.looks_new,
+        new_as_old=misleads.looks_old,
+        skip=costs.skip_share,
+        durations=Durations(
+            build_least_min=costs.build_min,
+            build_most_min=costs.build_min,
+            setup_min=costs.setup_min,
+            whole_run_min=costs.whole_run_min,
+            early_old_min=costs.old_run_min,
+            early_new_min=costs.new_run_min,
+            unclear_min=costs.whole_run_min,
+            apart_min=costs.whole_run_min,
+            both_ways_min=0.0,
+        ),
+        budget_min=budget_s / _MIN_S,
+    )
+    results = simulate_from(case.problem, case.facts, conditions, case.search, seed=1, trials=_SEARCHES)
+    return Reach.of(results, budget_s)
+
+
 _HOPELESS_BELOW = 0.5
 _CLOSE = 1.05
 # Less than this share of the time is within what two simulations of the same differ by.
@@ -248,3 +350,74 @@ def _baselines_s(asked: Asked, inputs: Inputs) -> float:
     stack = asked.settings.storage.stack
     run_s = inputs.runs_s.value / len(stack.phases)
     return len(stack.baselines) * (inputs.setup_s.value + run_s) if asked.settings.bisect.baselines else 0.0
+
+
+_LABEL_WIDTH = 15
+_SELDOM = 0.5  # a mean that is no number of times
+
+
+def forecast_lines(expected: Forecast, width: int) -> Iterator[Line]:
+    """The paragraph for a person: what it would take, from which figures, and what speaks against it."""
+    for label, text, role in _rows(expected):
+        for number, line in enumerate(wrapped(text.split(), width - _LABEL_WIDTH)):
+            yield Span(left(label if number == 0 else "", _LABEL_WIDTH), Role.HEAD), Span(line, role)
+
+
+def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
+    can = (
+        f"{one.can_matter:,} can matter to this kernel"
+        if one.can_matter is not None
+        else "how many can matter to this kernel is known once both ends are built"
+    )
+    yield "range", f"{units.plural(one.commits, 'commit')}, {can}", Role.PLAIN
+    yield (
+        "trials",
+        f"{one.trials:.0f}, nine of ten searches at most {one.trials_p90:.0f}; both ends included",
+        Role.PLAIN,
+    )
+    hours = f"{units.duration(one.hours * 3600)}, nine of ten at most {units.duration(one.hours_p90 * 3600)}"
+    at_a_time = f", {one.guests} guests at a time" if one.guests > 1 else ""
+    yield "time", f"{hours}{at_a_time}", Role.STRONG
+    if one.shared is not None:
+        shared = one.shared
+        each = f"{units.duration(shared.hours * 3600)} on the clock, each host measures both ends"
+        yield f"{shared.hosts} hosts", f"{each}; one host: {units.duration(shared.hours_alone * 3600)}", Role.STRONG
+    if one.reach is not None:
+        yield "budget", one.reach.sentence, Role.STRONG
+    right = f"{one.first_answer_right:.0%} of the answers right, {one.claimed:.1%} claimed"
+    yield "confidence", f"{right} ({one.searches} simulated searches by {one.strategy}, seed {one.seed})", Role.PLAIN
+    builds = f"{units.duration(one.build_least_s.value)} to {units.duration(one.build_most_s.value)}"
+    yield "a build", f"{builds} ({one.build_most_s.source})", _role(one.build_most_s)
+    before = f"{units.duration(one.setup_s.value)} ({one.setup_s.source})"
+    yield "before runs", before, _role(one.setup_s)
+    yield "the files", one.files, Role.PLAIN
+    yield "the runs", f"{units.duration(one.runs_s.value)} ({one.runs_s.source})", _role(one.runs_s)
+    if one.early_new_s.value < one.runs_s.value:
+        early = f"{units.duration(one.early_old_s.value)} on the old side, {units.duration(one.early_new_s.value)}"
+        yield "stopped early", f"{early} on the new one ({one.early_new_s.source})", _role(one.early_new_s)
+    if one.fill_s is not None:
+        filling = f"{units.duration(one.fill_s.value)} until a cache is settled ({one.fill_s.source})"
+        yield "filling", f"{filling}; both ends are measured both ways", _role(one.fill_s)
+    yield "noise", f"{expm1(one.spread.value):.1%} ({one.spread.source})", _role(one.spread)
+    wrong = f"{one.wrong_runs.value:.1%} of the better side's look like the worse side's ({one.wrong_runs.source})"
+    yield "wrong runs", wrong, _role(one.wrong_runs)
+    yield "the ends", f"{apart(one.factor.value)} times apart ({one.factor.source}){_again(one)}", _role(one.factor)
+    yield "changes", effects_text(one.effects), Role.PLAIN
+    if one.clock_note is not None:
+        yield "clock", one.clock_note, Role.PLAIN
+    found = f"what is at least {apart(one.least_factor)} times apart" if one.least_factor is not None else "nothing"
+    yield "findable", found, Role.PLAIN
+    for warning in one.warnings:
+        yield "warning", warning, Role.WORSE if one.hopeless else Role.WEAK
+
+
+def _again(one: Forecast) -> str:
+    """How often the ends are read again before the search, where that is to be expected."""
+    if one.ends_again < _SELDOM:
+        return ""
+    times = units.plural(round(one.ends_again), "time")
+    return f"; so near that they are read {times} more before the search, to tell them apart"
+
+
+def _role(quantity: Quantity) -> Role:
+    return Role.PLAIN if quantity.measured else Role.WEAK

@@ -6,8 +6,8 @@ from math import exp, inf
 from statistics import fmean, median
 from typing import Annotated, TypeAlias
 
-from bisector.analysis.levels import LEAST_FACTOR
-from bisector.analysis.settled import is_tried, rule_for
+from bisector.analysis.short_fill import is_tried, rule_for
+from bisector.analysis.threshold import LEAST_FACTOR
 from bisector.config import Settings
 from bisector.core import units
 from bisector.core.guest_time import BY_THE_HOST

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bisector.analysis.judgement import judged_run
-from bisector.analysis.tail import thin_tail
+from bisector.analysis.quality import thin_tail
 from bisector.core import units
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import Run, StopReason

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bisector.analysis.levels import levels
+from bisector.analysis.threshold import levels
 from bisector.core.objective import SUM, Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Kind

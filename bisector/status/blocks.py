@@ -19,7 +19,7 @@ from operator import attrgetter
 
 from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
 from bisector.analysis.judgement import judged_run, why_unscored
-from bisector.analysis.speed import Speed, speed_of, why_unlike
+from bisector.analysis.quality import Speed, speed_of, why_unlike
 from bisector.analysis.verdicts import Judging, host_of
 from bisector.core import units
 from bisector.core.subject import Compiler

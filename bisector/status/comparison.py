@@ -23,7 +23,7 @@ from bisector.analysis.comparison import (
     geometric_mean,
 )
 from bisector.analysis.judgement import judged_run
-from bisector.analysis.tail import thin_tail
+from bisector.analysis.quality import thin_tail
 from bisector.core.figures import Run
 from bisector.core.metric import Better, named
 from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective, available

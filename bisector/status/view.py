@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from bisector.analysis.levels import Level
+from bisector.analysis.threshold import Level
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
 from bisector.core.objective import Objective

@@ -22,8 +22,8 @@ round, and nothing to compare it with: what the rounds were like is over. What i
 A phase ends without that, too: at its deadline, and when a round brought nothing into a cache that is not full. Each
 round is a run on record, so both can be seen there.
 
-A round goes its whole length. Where that is longer than the cache needs, :mod:`bisector.analysis.settled` tells when it
-may end: there the layer says by :class:`Settling` how long its policy takes to look at a full cache.
+A round goes its whole length. Where that is longer than the cache needs, :mod:`bisector.analysis.short_fill` tells when
+it may end: there the layer says by :class:`Settling` how long its policy takes to look at a full cache.
 """
 
 from collections.abc import Iterator, Sequence

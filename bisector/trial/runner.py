@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from bisector.analysis.early_stop import StopRule
-from bisector.analysis.settled import FillRule, Look, rule_for
+from bisector.analysis.short_fill import FillRule, Look, rule_for
 from bisector.config import Settings, StorageSettings
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError

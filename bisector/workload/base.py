@@ -1,10 +1,21 @@
 """A workload: what runs on a mounted stack, once in each of its phases, and what its runs measure.
 
+Interrupts of a guest's devices, and what its CPUs were busy with, are read in the guest right before and after a
+command runs. Where instructions are counted each takes the same time, and a CPU that is idle executes none: so the time
+in which it was not is their number. A kernel with NO_HZ measures how long a CPU was idle, by the clock and without
+interrupts (tick_nohz_start_idle() in kernel/time/tick-sched.c), and /proc/timer_list has that in nanoseconds. Of a CPU
+that is idle just then it has not been added yet, so that the figure is right for a guest of one CPU alone, which is the
+one that reads. In /proc/stat are the shares of user mode and kernel (proc_stat(5)), which the kernel itself samples at
+each tick (CONFIG_TICK_CPU_ACCOUNTING).
+
+A guest whose clock stands still must not pass for a fast one.
+
 A workload is one file of this room (fio's is a folder) that has an object of a class derived from :class:`Workload`,
 and one line in :mod:`bisector.workload.workloads`. One of another package is given to
 :func:`bisector.workload.workloads.register`.
 """
 
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,18 +25,124 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from bisector.core.deadline import Deadline
-from bisector.core.errors import UserError
+from bisector.core.errors import KernelFault, UserError
 from bisector.core.events import LiveSample
 from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
 from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric, short
 from bisector.core.objective import OVER, Objective
 from bisector.core.shell import CommandResult, Shell
+from bisector.core.trial import FaultKind, Stage
 from bisector.storage.layer import OF_CACHES, Feature, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import Readings
-from bisector.workload.clocks import READ_CLOCK, Clocks
-from bisector.workload.counts import between
+
+# Those with a number are of devices, of which the timer of the PC is the guest's own; an NMI has none. What the kernel
+# itself writes to the serial port needs no interrupt (serial8250_console_write() polls), and what is typed there does.
+INTERRUPTS = "interrupts"
+KERNEL, INSTRUCTIONS = "io.kernel", "io.instructions"
+PER_IO = (KERNEL, INSTRUCTIONS)
+_MARK = "@count "
+_WANTED = r"now at |cpu  | *(NMI|[0-9]+):| *\.(idle|iowait)_sleeptime"
+# Shell text; what is read last may have left its line without an end.
+_FILES = "/proc/interrupts /proc/stat /proc/timer_list"
+READ_COUNTS = f"printf '\\n' >&2; sed -nE 's/^({_WANTED})/{_MARK}&/p' {_FILES} >&2 2>/dev/null"
+_INTERRUPTS = re.compile(r" *(?:NMI|\d{1,6}):((?: +\d{1,20})+)(?: (.*))?", re.ASCII)
+_TIMER = "timer"
+_NOW = re.compile(r"now at (\d{1,18}) nsecs", re.ASCII)
+_IDLE = re.compile(r" *\.(?:idle|iowait)_sleeptime *: (\d{1,18}) nsecs", re.ASCII)
+_SHARES = re.compile(r"cpu +\d{1,18} \d{1,18} (\d{1,18}) \d{1,18} \d{1,18} (\d{1,18}) (\d{1,18})(?: .*)?", re.ASCII)
+_SHARE_NS = 10_000_000  # USER_HZ is 100 (include/asm-generic/param.h)
+_PER_CPU = 2  # lines of a CPU's idle time: one of them while I/O was waited for
+MOST_LINES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """One reading, of what is there; ``busy_ns`` is None where it would not be exact."""
+
+    interrupts: int | None
+    kernel_ns: int | None
+    busy_ns: int | None
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> "Counts":
+        """What the lines say that begin with the mark."""
+        told = [line.removeprefix(_MARK) for line in lines]
+        devices = [found for line in told if (found := _INTERRUPTS.fullmatch(line))]
+        own = [sum(map(int, found[1].split())) for found in devices if (found[2] or "").split()[-1:] != [_TIMER]]
+        shares = _first(_SHARES, told)
+        now, idle = _first(_NOW, told), [int(found[1]) for line in told if (found := _IDLE.fullmatch(line))]
+        return cls(
+            interrupts=sum(own) if devices else None,
+            kernel_ns=None if shares is None else sum(map(int, shares.groups())) * _SHARE_NS,
+            busy_ns=int(now[1]) - sum(idle) if now is not None and len(idle) == _PER_CPU else None,
+        )
+
+
+def is_count(line: str) -> bool:
+    """Whether a line of standard error is of a reading."""
+    return line.startswith(_MARK)
+
+
+def between(before: Counts, after: Counts, ios: int, instruction_ns: int) -> Iterator[tuple[str, float]]:
+    """Values of metrics between two readings, of ``ios`` I/Os; without ``instruction_ns`` none are counted."""
+    if before.interrupts is not None and after.interrupts is not None:
+        yield INTERRUPTS, float(after.interrupts - before.interrupts)
+    if not ios:
+        return
+    if before.kernel_ns is not None and after.kernel_ns is not None:
+        yield KERNEL, (after.kernel_ns - before.kernel_ns) / ios
+    if instruction_ns and before.busy_ns is not None and after.busy_ns is not None:
+        yield INSTRUCTIONS, (after.busy_ns - before.busy_ns) / instruction_ns / ios
+
+
+def _first(pattern: re.Pattern[str], lines: Iterable[str]) -> re.Match[str] | None:
+    return next((found for line in lines if (found := pattern.fullmatch(line))), None)
+
+
+_UPTIME = "@uptime "
+# Shell text that prints the guest's counts and then its clock (/proc/uptime, proc_uptime(5)), each on a line of its own
+# of standard error.
+READ_CLOCK = f'{READ_COUNTS}; read -r up rest < /proc/uptime; printf "\\n{_UPTIME}%s\\n" "$up" >&2'
+_SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
+_READINGS = 2
+
+
+@dataclass(slots=True)
+class Clocks:
+    """The guest's clock and the host's, read before and after what is measured; see :data:`READ_CLOCK`."""
+
+    read: list[tuple[float, float]] = field(default_factory=list)
+    _counts: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+
+    def hear(self, line: str) -> bool:
+        """Whether a line of standard error is of a reading."""
+        if is_count(line):
+            if len(self.read) < _READINGS and len(lines := self._counts[len(self.read)]) < MOST_LINES:
+                lines.append(line)
+            return True
+        if not line.startswith(_UPTIME):
+            return False
+        seconds = line.removeprefix(_UPTIME)
+        if _SECONDS.fullmatch(seconds) and len(self.read) <= _READINGS:
+            self.read.append((time.monotonic(), float(seconds)))
+        return True
+
+    @property
+    def counts(self) -> tuple[Counts, Counts]:
+        """What the guest's kernel had counted before, and afterwards."""
+        before, after = map(Counts.of, self._counts)
+        return before, after
+
+    def host_and_guest_s(self, tail: tuple[str, ...]) -> tuple[float, float]:
+        """Elapsed time by either clock; raises :class:`KernelFault`, with the last lines of the workload."""
+        if len(self.read) != _READINGS:
+            reason = f"the guest's clock was read {len(self.read)} times around the workload, and not {_READINGS}"
+            raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tail)
+        (host_start, guest_start), (host_end, guest_end) = self.read
+        return host_end - host_start, guest_end - guest_start
+
 
 # The values of a workload's own settings, by the fields of its rows.
 Own: TypeAlias = Mapping[str, Any]

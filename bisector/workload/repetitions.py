@@ -26,8 +26,7 @@ from bisector.core.errors import BisectorError, KernelFault, UserError
 from bisector.core.printable import clean
 from bisector.core.shell import CommandResult, FailedStep, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
-from bisector.workload.base import RunSite, Watched, watched
-from bisector.workload.clocks import READ_CLOCK
+from bisector.workload.base import READ_CLOCK, RunSite, Watched, watched
 
 # The guest's, where nobody else is. The first is in memory, the second on its own disk, which is not under test.
 OUTPUTS = "/tmp/bisector"  # noqa: S108 -- see above

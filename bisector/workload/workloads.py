@@ -6,7 +6,7 @@ from types import MappingProxyType
 from bisector.core import metric
 from bisector.core.kinds import Option
 from bisector.workload.base import Workload
-from bisector.workload.command.command import COMMAND
+from bisector.workload.command import COMMAND
 from bisector.workload.fio.fio import FIO
 from bisector.workload.gitgrep import GITGREP
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from bisector.analysis.ends import (
+from bisector.analysis.threshold import (
     Ends,
     EndsAreTheSame,
     Threshold,

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bisector.analysis.early_stop import Floats, StopRule, batch_s
-from bisector.analysis.paired import Alike, Counterpart, Course
+from bisector.analysis.early_stop import Alike, Counterpart, Course, Floats, StopRule, batch_s
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.workload.base import Progress
 from tests.analysis.early_stops import LENGTHS_S, LINE, World, concave, stop_of

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bisector.analysis import quality
-from bisector.analysis.quality import Limits
-from bisector.analysis.speed import Speed
+from bisector.analysis.quality import Limits, Speed
 from bisector.core.figures import EarlyStop, Latency, LatencyKind, Run, StopReason, round_name
 from bisector.core.trial import Era, Fault, FaultKind, Origin, Stage, Timings, Trial, difference
 from bisector.storage.stack import stack_of

@@ -4,9 +4,9 @@ import csv
 
 import pytest
 
-from bisector.analysis.ends import Ends, from_scores
 from bisector.analysis.judgement import classify, score
 from bisector.analysis.quality import Limits, weaknesses
+from bisector.analysis.threshold import Ends, from_scores
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Terms

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.analysis.same_again import repeats
-from bisector.analysis.verdicts import Judging
+from bisector.analysis.verdicts import Judging, repeats
 from bisector.config import options
 from bisector.core.trial import Artifact, Era, Trial
 from tests import examples, fakes

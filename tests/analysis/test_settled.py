@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisector.analysis.settled import FillRule, Look, is_tried, rule_for, why_never
+from bisector.analysis.short_fill import FillRule, Look, is_tried, rule_for, why_never
 from bisector.config import options
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.storage.dmcache import SETTLING

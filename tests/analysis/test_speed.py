@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.analysis.speed import AtSpeed, host_speed, speed_of
+from bisector.analysis.quality import AtSpeed, host_speed, speed_of
 from tests.analysis.recorded import job, run, trial
 from tests.fakes import at_speed
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.analysis.tail import thin_tail
+from bisector.analysis.quality import thin_tail
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
 from tests.examples import run

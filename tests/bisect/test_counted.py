@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bisector.analysis.levels import LEAST_FACTOR
+from bisector.analysis.threshold import LEAST_FACTOR
 from bisector.bisect.facts import Crew
 from bisector.config import options
 from bisector.core.errors import EndsDoNotReproduce

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.analysis.ends import EndsAreTheSame
+from bisector.analysis.threshold import EndsAreTheSame
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note, Planned, TrialJudged

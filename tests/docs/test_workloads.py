@@ -10,7 +10,7 @@ from bisector.commands.arguments import given_settings
 from bisector.config import options
 from bisector.core import resources
 from bisector.host.process import run_here
-from bisector.workload.command.figures import read_figure
+from bisector.workload.command import read_figure
 from bisector.workload.fio.fio import FIO
 from bisector.workload.workloads import WORKLOADS
 from tests.docs.generate import DOCS

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.analysis.early_stop import StopRule, batch_s
-from bisector.analysis.paired import Alike, Counterpart
+from bisector.analysis.early_stop import Alike, Counterpart, StopRule, batch_s
 from bisector.bisect.stop_rule import Curves
 from bisector.config import Settings, options
 from bisector.core.figures import StopReason

@@ -24,7 +24,7 @@ from bisector.host.process import run_here
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.vm.machine import VirtualMachines, guest_image
 from bisector.workload.base import RunSite
-from bisector.workload.fio import known
+from bisector.workload.fio import job_file
 from scenarios.demo.history import History
 from tests.in_vms.conftest import SHORT, Tool
 
@@ -77,7 +77,7 @@ def load(given: dict[str, Any] | None = None) -> Settings:
 
 
 def test_job_files_are_held_against_the_fio_that_is_there(mounted: Mounted) -> None:
-    assert mounted.guest.run("fio --version").stdout.strip() == known.VERSION
+    assert mounted.guest.run("fio --version").stdout.strip() == job_file.VERSION
 
 
 @pytest.mark.parametrize("job", sorted(path.stem for path in resources.jobs().iterdir()))

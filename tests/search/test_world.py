@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisector.analysis.settled import FillRule, is_tried
+from bisector.analysis.short_fill import FillRule, is_tried
 from bisector.config import options
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs
@@ -194,7 +194,7 @@ def test_the_first_commit_of_a_range_is_held_against_the_old_end() -> None:
 
 
 def test_short_fills_are_tried_where_they_pay() -> None:
-    """As in bisector.analysis.settled, of which the minutes are."""
+    """As in bisector.analysis.short_fill, of which the minutes are."""
     rule = FillRule(SETTLING, RUN_MIN * 60)
     assert (rule.expected_s, rule.most_saved_s) == (SHORT_FILL_MIN * 60, MOST_SAVED_MIN * 60)
     settings = options.load({"workload.runtime": "15min"}, directory=Path("/")).settings

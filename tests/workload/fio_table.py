@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bisector.workload.fio import known
+from bisector.workload.fio import job_file
 
 _NUMBERS = ("integer value", "boolean value", "empty or boolean", "string with time", "string with possible", "(null)")
 
@@ -50,7 +50,7 @@ def _option(name: str) -> str:
 
 def table() -> Iterator[str]:
     """Its lines."""
-    yield f"# What {known.VERSION} of the guest image takes in a job file. Written by tests/workload/fio_table.py."
+    yield f"# What {job_file.VERSION} of the guest image takes in a job file. Written by tests/workload/fio_table.py."
     yield from sorted(map(_option, _names(_asked("--cmdhelp=all"))))
     for engine in sorted(_names(_asked("--enghelp").partition("\n")[2])):
         own = [] if "no options" in (told := _asked(f"--enghelp={engine}")) else sorted(_names(told))
@@ -58,4 +58,4 @@ def table() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    Path(known.TABLE).write_text("".join(f"{line}\n" for line in table()), encoding="utf-8")
+    Path(job_file.TABLE).write_text("".join(f"{line}\n" for line in table()), encoding="utf-8")

@@ -18,7 +18,7 @@ from bisector.host.process import run_here
 from bisector.nightly.plan import conditions
 from bisector.store.run_files import fingerprint, keep_inputs
 from bisector.workload.base import RunSite
-from bisector.workload.command.command import COMMAND
+from bisector.workload.command import COMMAND
 from bisector.workload.repetitions import State
 from tests.workload.test_repetitions import MNT, Place, Stack, place
 

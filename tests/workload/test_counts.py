@@ -2,8 +2,7 @@
 
 import pytest
 
-from bisector.workload.clocks import Clocks
-from bisector.workload.counts import Counts, between
+from bisector.workload.base import Clocks, Counts, between
 
 TIMERS = """\
 @count now at {now} nsecs

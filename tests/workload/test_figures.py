@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
 from bisector.host.process import run_here
-from bisector.workload.command.figures import figures_kind, matched_apart, metric_called, read_figure
+from bisector.workload.command import figures_kind, matched_apart, metric_called, read_figure
 from bisector.workload.repetitions import Unusable
 
 

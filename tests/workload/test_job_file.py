@@ -7,8 +7,8 @@ import pytest
 
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
+from bisector.workload.fio.checks import Objection, objections, unfit_for_device, unfit_for_files
 from bisector.workload.fio.job_file import deciding, jobs, lacks, own_seeds, seeded
-from bisector.workload.fio.refused import Objection, objections, unfit_for_device, unfit_for_files
 
 TIMED = "time_based\nruntime=${RUNTIME}\n"
 GOOD = (

@@ -9,9 +9,9 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.doctor.checks import check_workload
-from bisector.workload.fio import known
+from bisector.workload.fio import job_file
+from bisector.workload.fio.checks import objections, untaken
 from bisector.workload.fio.job_file import jobs
-from bisector.workload.fio.refused import objections, untaken
 from tests.workload.test_job_file import GOOD, TIMED
 
 OTHERS = Path(__file__).parent.parent / "data" / "jobs"
@@ -193,9 +193,9 @@ def test_the_table_is_of_the_fio_that_the_image_has() -> None:
     """Names of options and engines, where this machine has that fio; a run in a guest sees the rest."""
     asked = [subprocess.run(["fio", flag], capture_output=True, text=True, check=True).stdout for flag in
              ("--version", "--cmdhelp=all", "--enghelp")]  # fmt: skip
-    if asked[0].strip() != known.VERSION:
+    if asked[0].strip() != job_file.VERSION:
         pytest.skip(f"this machine has {asked[0].strip()}")
     names, engines = ({line.split(":")[0].strip() for line in text.splitlines() if line.strip()} for text in asked[1:])
-    table = [line.split() for line in known.TABLE.read_text(encoding="utf-8").splitlines()[1:]]
+    table = [line.split() for line in job_file.TABLE.read_text(encoding="utf-8").splitlines()[1:]]
     assert {first.rstrip("?").split(",")[0] for first, *_ in table if first != "engine"} == names
     assert {words[0] for first, *words in table if first == "engine"} == engines - {"Available IO engines"}

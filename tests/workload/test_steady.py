@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bisector.core.figures import JobFigures
-from bisector.workload.fio.logs import parse_log
-from bisector.workload.fio.steady import with_steady_parts
+from bisector.workload.fio.logs import parse_log, with_steady_parts
 from tests.examples import job
 
 DATA = Path(__file__).parent.parent / "data" / "fio"

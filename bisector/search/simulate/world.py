@@ -25,7 +25,7 @@ SETUP_MIN = 3.0  # boot, storage stack, files
 RUN_MIN = 15.0
 WHOLE_RUN_MIN = 2 * RUN_MIN  # the first fills the cache, the second counts
 # When a run of 15 min that fills an lvmcache is expected to end, and how much shorter it is at most: expected_s and
-# most_saved_s of FillRule in bisector.analysis.settled.
+# most_saved_s of FillRule in bisector.analysis.short_fill.
 SHORT_FILL_MIN = 3.0
 MOST_SAVED_MIN = 13.0
 # The run that counts is stopped as soon as the class is clear: by the rule in use a fixed kernel's after 4.4 to 8.4 min

@@ -13,12 +13,10 @@ from bisector.core.metric import SETTLED_AFTER, SYNCS
 from bisector.core.objective import Objective
 from bisector.core.units import plural, size_text
 from bisector.storage.layer import Feature, Files, Since
-from bisector.workload.base import Deciding, Locally, Own, RunSite, Workload
-from bisector.workload.counts import PER_IO
-from bisector.workload.fio import job_file, refused
-from bisector.workload.fio.amounts import laid_out
-from bisector.workload.fio.left_files import FILE_NAMES, MOST_FILES, may_be_called
-from bisector.workload.fio.run import FioSettings, run_once
+from bisector.workload.base import PER_IO, Deciding, Locally, Own, RunSite, Workload
+from bisector.workload.fio import checks, job_file
+from bisector.workload.fio.checks import laid_out
+from bisector.workload.fio.run import FILE_NAMES, MOST_FILES, FioSettings, may_be_called, run_once
 
 _MIB = 1 << 20
 _USUAL_BYTES = {"quick": 32 << 20, "article": 2 << 30}
@@ -149,7 +147,7 @@ class Fio(Workload):
     def problems(self, own: Own) -> Iterator[Problem]:
         """A job file that cannot be read, or starts no job, or whose jobs cannot be on any stack."""
         try:
-            found = refused.told(refused.objections(job_file.read(own["job"])))
+            found = checks.told(checks.objections(job_file.read(own["job"])))
             if found is None:
                 job_file.processes(job_file.read(own["job"]))
         except (UserError, job_file.NumberUnread) as error:
@@ -160,19 +158,19 @@ class Fio(Workload):
     def problems_of_length(self, own: Own, objective: Objective) -> Iterator[Problem]:
         """Jobs that do not last as long as a run is said to."""
         text, variables = job_file.read(own["job"]), dict(self.variables(own))
-        yield from _problems(("workload.job",), refused.lasting(text, objective, variables))
+        yield from _problems(("workload.job",), checks.lasting(text, objective, variables))
 
     def problems_on_built_image(self, own: Own) -> Iterator[Problem]:
         """Options, values and engines that the fio of Debian 12 does not have."""
-        yield from _problems(("workload.job",), refused.untaken(job_file.read(own["job"]), dict(self.variables(own))))
+        yield from _problems(("workload.job",), checks.untaken(job_file.read(own["job"]), dict(self.variables(own))))
 
     def problems_on_device(self, own: Own, runs: int) -> Iterator[Problem]:
         """A job file that works with files, or on the same place of the device in each run."""
-        yield from _problems(_BOTH, refused.unfit_for_device(job_file.read(own["job"]), runs))
+        yield from _problems(_BOTH, checks.unfit_for_device(job_file.read(own["job"]), runs))
 
     def problems_on_files(self, own: Own) -> Iterator[Problem]:
         """A job file for a device alone, or one that tells no size."""
-        yield from _problems(_BOTH, refused.unfit_for_files(job_file.read(own["job"])))
+        yield from _problems(_BOTH, checks.unfit_for_files(job_file.read(own["job"])))
 
     def check(self, own: Own, objective: Objective, locally: Locally) -> None:
         """What makes fio's figures say something else than they are read for.
@@ -184,7 +182,7 @@ class Fio(Workload):
             self.check_named(own, objective)
         text = job_file.read(settings.job)
         lacks = partial(job_file.lacks, objective=objective)
-        unfit = refused.told(refused.objections(text)) or job_file.counted(settings.job, lacks, text)
+        unfit = checks.told(checks.objections(text)) or job_file.counted(settings.job, lacks, text)
         unfit = unfit or job_file.unlogged(text, objective)
         if unfit is not None:
             why, advice = unfit
@@ -195,8 +193,8 @@ class Fio(Workload):
 _BOTH = ("workload.job", "storage.stack")
 
 
-def _problems(keys: tuple[str, ...], found: Iterable[refused.Objection]) -> Iterator[Problem]:
-    if (said := refused.told(found)) is not None:
+def _problems(keys: tuple[str, ...], found: Iterable[checks.Objection]) -> Iterator[Problem]:
+    if (said := checks.told(found)) is not None:
         yield Problem(keys, *said)
 
 
@@ -206,7 +204,7 @@ def _jobs(own: Own) -> tuple[job_file.Job, ...]:
 
 
 def _check_logs(job: Path, text: str) -> None:
-    """What :mod:`bisector.workload.fio.left_files` would not fetch after hours, and blame on the kernel."""
+    """What :mod:`bisector.workload.fio.run` would not fetch after hours, and blame on the kernel."""
     names = job_file.counted(job, job_file.log_names, text)
     if len(names) >= MOST_FILES:  # fio.json is one, too
         raise UserError(

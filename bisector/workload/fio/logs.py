@@ -1,13 +1,32 @@
-"""fio's IOPS logs as time series. fio(1), "Log file formats", says what is in a log."""
+"""fio's IOPS logs as time series. fio(1), "Log file formats", says what is in a log.
+
+A run is split into its settling and its steady part, by fio's IOPS logs; one rule for every kernel; pure.
+
+The run is cut into twentieths, or into intervals of its log where those are longer. Each job's settling ends where MSER
+cuts it off: where the squared standard error that the rest of the run has as a mean is least, the sum of its squared
+deviations over the square of its length (White, Simulation 69(6), 1997; White, Cobb and Spratt, Winter Simulation
+Conference 2000, with means of batches as here). That minimum is flat where a run was steady all the time, so of all
+cuts whose figure is not worse by more than its standard error the first one counts, as Breiman et al. choose a tree
+(1984). The jobs of a direction share caches and disks, so that all of them are steady when the last one is.
+
+The rest is a steady part where its halves differ by no more than a fifth of their mean, which is the excursion that
+SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24, allows in a steady state. It is a third of the
+run at least. MSER is usually trusted for half of a run, lest a few quiet values at the end are taken for a steady
+state; but kernels that fill a small cache became fast up to 26 s after the start of a run of 40 s. What is quiet for
+less than a third of a run, as a disk that stalls, is still not taken for one.
+"""
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from bisector.core.figures import JobFigures
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -105,3 +124,104 @@ def _row(number: int, line: str) -> tuple[float, float, int, int]:
 
 def _unreadable(number: int, line: str) -> LogUnreadable:
     return LogUnreadable(f"line {number} is not one of an fio log: {line.strip()[:_QUOTED]!r}")
+
+
+_PIECES = 20
+_LEAST_PIECES = 7
+_MOST_APART = 0.2
+# A log of means lacks the last interval at most. One without log_avg_msec has a line of 1 for each I/O, and is off by
+# the number of I/Os in a millisecond.
+_AGREES = 0.5
+# 6 s of 40 and 2 min 15 s of 15 min: about as long as a run has been above the threshold when it is stopped for that
+# (bisector.analysis.early_stop).
+_PIECES_OF_STOPPED = 3
+
+
+def with_steady_parts(
+    jobs: Sequence[JobFigures], logs: Mapping[int, str], runtime_s: float, *, stopped: bool = False
+) -> tuple[JobFigures, ...]:
+    """The figures of the jobs of a run that was to last ``runtime_s``, and what its ``logs`` say of its steady part.
+
+    ``logs`` are texts by the numbers of their jobs, which fio gives in the order of the job file. A direction in which
+    one of the jobs has no log that agrees with its figures gets nothing. Of a run that was ``stopped`` early, since its
+    side was clear, the end counts, and nobody knows since when it was steady.
+    """
+    names = list(dict.fromkeys(job.name for job in jobs))
+    found: dict[tuple[str, str], JobFigures] = {}
+    for direction in dict.fromkeys(job.direction for job in jobs):
+        alike = [job for job in jobs if job.direction == direction]
+        logged = [_series(job, logs.get(names.index(job.name) + 1, "")) for job in alike]
+        known = [series for series in logged if series is not None]
+        if len(known) == len(alike):
+            split = _at_end if stopped else _split
+            found |= {(one.name, one.direction): one for one in split(alike, known, _piece_ms(known, runtime_s))}
+    return tuple(found.get((job.name, job.direction), job) for job in jobs)
+
+
+def settling(iops: Floats) -> int:
+    """How many pieces of a job's run, which has a third of a whole one's or more, are its settling."""
+    lengths = np.arange(iops.size, _LEAST_PIECES - 1, -1)
+    error = np.array([iops[-length:].var() / length for length in lengths])
+    best = int(np.argmin(error))
+    # Of n values the variance is known to a share of the square root of 2/(n - 1).
+    bearable = error[best] * (1 + math.sqrt(2 / (lengths[best] - 1)))
+    return int(np.argmax(error <= bearable))
+
+
+def holds_still(iops: Floats) -> bool:
+    """Whether the halves of the rest of a run are alike."""
+    half = iops.size // 2
+    first, last = float(iops[:half].mean()), float(iops[-half:].mean())
+    return abs(first - last) <= _MOST_APART * (first + last) / 2
+
+
+def _split(jobs: Sequence[JobFigures], logged: Sequence[Series], piece_ms: float) -> Iterator[JobFigures]:
+    """Each job from the moment on at which the last one was steady; without such a moment it settled to its end.
+
+    The first piece of the steady part has to be over before a run can be called steady, so the time to it is never 0.
+    """
+    ends_ms = [_end_ms(job, series, piece_ms) for job, series in zip(jobs, logged, strict=True)]
+    whole_ms = min(ends_ms) // piece_ms * piece_ms
+    pieces = [resample(series, piece_ms, whole_ms) for series in logged]
+    if whole_ms >= _LEAST_PIECES * piece_ms:
+        cut = max(map(settling, pieces))
+        if all(holds_still(iops[cut:]) for iops in pieces):
+            after_s = (cut + 1) * piece_ms / 1000
+            for job, series, end_ms in zip(jobs, logged, ends_ms, strict=True):
+                yield replace(job, steady_iops=_mean(series, cut * piece_ms, end_ms), settled_after_s=after_s)
+            return
+    yield from (replace(job, settled_after_s=job.runtime_ms / 1000) for job in jobs)
+
+
+def _at_end(jobs: Sequence[JobFigures], logged: Sequence[Series], piece_ms: float) -> Iterator[JobFigures]:
+    for job, series in zip(jobs, logged, strict=True):
+        end_ms = _end_ms(job, series, piece_ms)
+        yield replace(job, steady_iops=_mean(series, max(end_ms - _PIECES_OF_STOPPED * piece_ms, 0.0), end_ms))
+
+
+def _series(job: JobFigures, text: str) -> Series | None:
+    """None where the log tells nothing, or something else than fio's figure."""
+    try:
+        series = from_its_start(parse_log(text, job.direction), job.runtime_ms)
+    except LogUnreadable:
+        return None
+    if not series.end_ms.size or not series.end_ms[-1] > 0:
+        return None
+    logged = _mean(series, 0.0, float(series.end_ms[-1]))
+    return series if math.isclose(logged, job.iops_mean, rel_tol=_AGREES) else None
+
+
+def _piece_ms(logged: Sequence[Series], runtime_s: float) -> float:
+    intervals_ms = (float(np.median(series.end_ms - series.start_ms)) for series in logged)
+    return max(runtime_s * 1000 / _PIECES, *intervals_ms)
+
+
+def _end_ms(job: JobFigures, series: Series, piece_ms: float) -> float:
+    """Of the log, which lacks the last interval; where a job's I/O had stopped long before, that of the job."""
+    logged_ms = float(series.end_ms[-1])
+    return logged_ms if job.runtime_ms - logged_ms < piece_ms else float(job.runtime_ms)
+
+
+def _mean(series: Series, from_ms: float, until_ms: float) -> float:
+    shifted = Series(series.start_ms - from_ms, series.end_ms - from_ms, series.iops)
+    return float(resample(shifted, until_ms - from_ms, until_ms - from_ms)[0])

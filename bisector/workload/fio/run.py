@@ -1,12 +1,17 @@
 """One fio run on a mounted stack in the guest, everything that says what it is worth, and its end once that is clear.
 
+The guest says how the files are called that fio leaves and how large they are, and is not trusted: no name leads out of
+a directory, and all of it is bounded. Logs may be large without any fault (without log_avg_msec each I/O is a line, so
+that the fastest kernel has the largest), so one that is too large is left out.
+
 fio is listened to while it runs, and is interrupted in its own way, as Ctrl-C does, once its own status shows the side.
 """
 
 import errno
 import os
+import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -18,11 +23,76 @@ from bisector.core.figures import EarlyStop, JobFigures, Run, phase_name, run_wo
 from bisector.core.metric import Unit
 from bisector.core.shell import CommandResult, FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
-from bisector.workload.base import OnSample, Progress, RunSite, StopCondition, watched
-from bisector.workload.clocks import READ_CLOCK
+from bisector.workload.base import READ_CLOCK, OnSample, Progress, RunSite, StopCondition, watched
 from bisector.workload.fio import job_file, output
-from bisector.workload.fio.amounts import spans
-from bisector.workload.fio.left_files import LISTING, fetch_files, listed_files
+from bisector.workload.fio.checks import spans
+
+MOST_FILES = 256
+# What :func:`listed_files` reads, of the current directory. Hidden files are ours.
+LISTING = "stat -c '%s %n' -- *"
+_LEFT_OUT = "left-out.txt"
+
+# fio names its logs after the job, or as write_iops_log says. Nothing here is a path, or hidden.
+_FILE_NAME = re.compile(r"[\w+(][\w.+ :,=@#%()\[\]-]*")
+FILE_NAMES = "letters, digits, spaces and _.+:,=@#%()[]-, the first one of which is a letter, a digit or one of _+("
+_LONGEST_NAME_BYTES = 200
+_LISTED = re.compile(r"(\d{1,20}) (.*)", re.ASCII)
+_MOST_BYTES = 256 << 20
+_MOST_LOG_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LeftFile:
+    """A file by its name, with its size as the guest tells it."""
+
+    name: str
+    size_bytes: int
+
+
+def may_be_called(name: str) -> bool:
+    """Whether a file of this name is fetched."""
+    return _FILE_NAME.fullmatch(name) is not None and len(name.encode()) <= _LONGEST_NAME_BYTES
+
+
+def listed_files(text: str, ours: str) -> tuple[LeftFile, ...]:
+    """What :data:`LISTING` printed, but for the file ``ours``; raises :class:`KernelFault`."""
+    files = tuple(dict.fromkeys(one for one in _files(text) if one.name != ours))
+    if len(files) > MOST_FILES:
+        raise _left_too_much(f"{len(files):,} files, and at most {MOST_FILES} are fetched")
+    return files
+
+
+def fetch_files(shell: Shell, directory: str, files: Sequence[LeftFile], needed: str, logs: Path) -> None:
+    """Copy them from the guest's directory into ``logs``, which has none of them yet, ``needed`` before all others.
+
+    Of the others those that are too large, or too large together, are left out; :data:`_LEFT_OUT` beside names them.
+    """
+    room_bytes = _MOST_BYTES
+    left_out = []
+    for file in sorted(files, key=lambda one: one.name != needed):
+        if file.name != needed and file.size_bytes > min(_MOST_LOG_BYTES, room_bytes):
+            left_out.append(f"{file.name}: {file.size_bytes:,} bytes\n")
+            continue
+        shell.get(f"{directory}/{file.name}", logs / file.name)
+        room_bytes -= (logs / file.name).stat().st_size
+    if left_out:
+        why = f"Not fetched: a log of more than {_MOST_LOG_BYTES >> 20} MiB, and all beyond {_MOST_BYTES >> 20} MiB."
+        with (logs / _LEFT_OUT).open("a", encoding="utf-8") as note:
+            note.writelines((f"{why} log_avg_msec=500 in the job makes logs small.\n", *left_out))
+
+
+def _files(text: str) -> Iterator[LeftFile]:
+    for line in filter(None, text.split("\n")):
+        found = _LISTED.fullmatch(line)
+        if found is None or not may_be_called(found[2]):
+            called = found[2] if found else line
+            raise _left_too_much(f"a file called {called[:_LONGEST_NAME_BYTES]!r}, which is no name of a log")
+        yield LeftFile(found[2], int(found[1]))
+
+
+def _left_too_much(what: str) -> KernelFault:
+    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, f"fio left {what}")
+
 
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"
@@ -179,10 +249,10 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     stopped = watch.early_stop if ran.finished.exit_status else None
     if job_file.logs_means(job):
         # NumPy takes most of a second to load, and whoever reads the settings comes by here.
-        from bisector.workload.fio import logs, steady  # noqa: PLC0415
+        from bisector.workload.fio import logs  # noqa: PLC0415
 
         texts = logs.read_logs(site.logs)
-        jobs = steady.with_steady_parts(jobs, texts, settings.runtime_s, stopped=stopped is not None)
+        jobs = logs.with_steady_parts(jobs, texts, settings.runtime_s, stopped=stopped is not None)
     return ran.run(jobs, stopped=stopped, tail=tuple(watch.tail))
 
 

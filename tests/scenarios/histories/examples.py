@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bisector.analysis.ends import Ends, EndsAreTheSame, told_apart
+from bisector.analysis.threshold import Ends, EndsAreTheSame, told_apart
 from bisector.core.objective import Objective
 from bisector.core.verdict import Terms
 from bisector.search.difference import Rule

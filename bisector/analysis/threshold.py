@@ -1,0 +1,331 @@
+"""On which levels the readings lie, whether the two ends differ, and where the line between their sides is; pure.
+
+Readings are scores (:mod:`bisector.core.objective`): noise grows with the value, and so is the same at every level on
+their logarithmic scale. Readings are on two levels when nothing lies between them but a gap: at least a factor of 2,
+and wide against the spread of the readings that lie together. A level counts when some kernel was read there and
+nowhere else, so that a run that went astray once makes none. The line is the middle of the gap that is next to the new
+end's level: what is neither as the old end nor as the new one does not have the change yet that made the new end what
+it is. Between ends that are closer than a factor of 2 it is the middle of their means.
+
+Ends whose first readings are a factor of 2 apart are told apart by these; all others are read in turn by
+:mod:`bisector.search.difference`.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean
+
+from bisector.analysis.comparison import holm
+from bisector.core.errors import EndsDoNotReproduce, InfraError, UserError
+from bisector.core.figures import Run
+from bisector.core.kinds import percent_text
+from bisector.core.objective import WORST, Objective, available
+from bisector.core.verdict import Direction, Terms, Verdict
+from bisector.search.difference import Difference, InTurn, Rule, Told, difference, p_value, pairs_to_tell, told
+
+# The least factor between two levels, and the least gap in standard deviations within levels. Of 1,000 draws of 20 to
+# 40 readings on two levels at most 1 shows a third one when noise is normal (up to 0.3 in natural log units), and at
+# most 8 when it has heavy tails (Student's t with four degrees of freedom) of up to 0.1; at 0.2, 27.
+LEAST_FACTOR = 2.0
+LEAST_DEVIATIONS = 5.0
+_ROUNDING = 1e-9  # of scores: a factor that is exactly the least one is enough
+
+Scores = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Readings that lie together: the worst and the best score, and how many trials they are of."""
+
+    worst: float
+    best: float
+    trials: int
+
+    def __contains__(self, score: float) -> bool:
+        return self.worst <= score <= self.best
+
+    def middle_of_gap(self, other: "Level") -> float:
+        """The middle between the two scores between which there is nothing."""
+        worse, better = sorted((self, other), key=lambda level: level.worst)
+        return (worse.best + better.worst) / 2
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Reading:
+    score: float
+    kernel: str
+
+
+def levels(scores: Scores) -> tuple[Level, ...]:
+    """The levels of the readings of each kernel, the worst first; of whole runs only."""
+    clusters = _clusters(sorted(_Reading(score, kernel) for kernel, all_of in scores.items() for score in all_of))
+    return tuple(_level(cluster) for cluster in clusters if _counts(cluster, clusters))
+
+
+def are_far_apart(old: float, new: float) -> bool:
+    """Whether two scores are a factor of 2 apart, at least."""
+    return abs(new - old) >= math.log(LEAST_FACTOR) - _ROUNDING
+
+
+def line_between(old: float, new: float, scores: Scores) -> float:
+    """Where the new side begins, given the scores of the ends.
+
+    Where they are closer than a factor of 2 it is the middle between them; and while both are on one level all the
+    same, as far as it can be told, the middle of the widest gap between them.
+    """
+    if not are_far_apart(old, new):
+        return (old + new) / 2
+    found = levels(scores)
+    at_old, at_new = (_where(score, found) for score in (old, new))
+    if at_old is None or at_new is None or at_old == at_new:
+        return _widest_gap(old, new, scores)
+    beside = at_new + (1 if at_old > at_new else -1)
+    return found[at_new].middle_of_gap(found[beside])
+
+
+def other_gaps(line: float, old: float, new: float, found: Sequence[Level]) -> tuple[float, ...]:
+    """The middles of the gaps between the levels of the ends that the line is not in, the widest first."""
+    low, high = sorted((old, new))
+    gaps = [
+        (better.worst - worse.best, worse.middle_of_gap(better))
+        for worse, better in pairwise(found)
+        if low <= worse.best and better.worst <= high and not worse.best < line < better.worst
+    ]
+    return tuple(middle for _, middle in sorted(gaps, reverse=True))
+
+
+def _clusters(readings: Sequence[_Reading]) -> list[list[_Reading]]:
+    """Readings split where nothing is, then joined where the gap is not wide against the spread within."""
+    clusters: list[list[_Reading]] = []
+    for reading in readings:
+        if clusters and reading.score - clusters[-1][-1].score < math.log(LEAST_FACTOR):
+            clusters[-1].append(reading)
+        else:
+            clusters.append([reading])
+    while len(clusters) > 1:
+        gaps = [better[0].score - worse[-1].score for worse, better in pairwise(clusters)]
+        least = min(range(len(gaps)), key=gaps.__getitem__)
+        if gaps[least] >= LEAST_DEVIATIONS * _spread_within(clusters):
+            break
+        clusters[least : least + 2] = [clusters[least] + clusters[least + 1]]
+    return clusters
+
+
+def _spread_within(clusters: Sequence[Sequence[_Reading]]) -> float:
+    """The standard deviation within clusters, pooled; 0 when each has one reading."""
+    squares = 0.0
+    for cluster in clusters:
+        mean = math.fsum(one.score for one in cluster) / len(cluster)
+        squares += math.fsum((one.score - mean) ** 2 for one in cluster)
+    freedom = sum(map(len, clusters)) - len(clusters)
+    return math.sqrt(squares / freedom) if freedom else 0.0
+
+
+def _counts(cluster: Sequence[_Reading], clusters: Iterable[Sequence[_Reading]]) -> bool:
+    elsewhere = {one.kernel for other in clusters if other is not cluster for one in other}
+    return any(one.kernel not in elsewhere for one in cluster)
+
+
+def _level(cluster: Sequence[_Reading]) -> Level:
+    return Level(cluster[0].score, cluster[-1].score, len(cluster))
+
+
+def _where(score: float, found: Sequence[Level]) -> int | None:
+    return next((index for index, level in enumerate(found) if score in level), None)
+
+
+def _widest_gap(old: float, new: float, scores: Scores) -> float:
+    low, high = sorted((old, new))
+    between = sorted({low, high, *(score for all_of in scores.values() for score in all_of if low < score < high)})
+    worse, better = max(pairwise(between), key=lambda pair: pair[1] - pair[0])
+    return (worse + better) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The scores of the two ends, what was expected of them (None: either direction), and the words for them.
+
+    ``difference`` is that of their readings in turn, where it took some.
+    """
+
+    old: float
+    new: float
+    objective: Objective
+    expected: Direction | None
+    terms: Terms
+    difference: Difference | None = None
+
+    @property
+    def measured(self) -> str:
+        """Both values in the person's words."""
+        old, new = (self.objective.text(self.objective.value_of(score)) for score in (self.old, self.new))
+        of = "" if self.difference is None else f", means of {self.difference.pairs} readings of each"
+        return f"the {self.terms.old} end measured {old}, the {self.terms.new} end {new} ({self.objective.label}{of})"
+
+    @property
+    def gain(self) -> float:
+        """By what factor the ends differ as expected; below 1 it is the other direction."""
+        expected = self.expected or Direction.between(self.old, self.new)
+        return math.exp((self.new - self.old) * expected.sign)
+
+    @property
+    def swapped_hint(self) -> str:
+        """What to type when the two ends were named in the wrong order."""
+        other = {
+            Direction.IMPROVEMENT: "--expect regression looks for what made NEW worse",
+            Direction.REGRESSION: "--expect improvement looks for what made NEW better",
+        }
+        kept = f", or keep the order: {other[self.expected]}" if self.expected is not None else ""
+        return f"the ends look swapped: bisector start NEW OLD{kept}"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The score that separates the ends, and theirs; ``given`` when a person chose it."""
+
+    score: float
+    old: float
+    new: float
+    given: bool
+    difference: Difference | None = None
+
+    @property
+    def direction(self) -> Direction:
+        """Whether the new end is the better one."""
+        return Direction.between(self.old, self.new)
+
+    def sentence(self, objective: Objective) -> str:
+        """What was found, for a person: the direction of the change, both ends and their factor, the line."""
+        old, line, new = (objective.text(objective.value_of(one)) for one in (self.old, self.score, self.new))
+        origin = "as given" if self.given else "the middle of the gap between the ends"
+        article = {Direction.IMPROVEMENT: "an", Direction.REGRESSION: "a"}[self.direction]
+        told = "" if self.difference is None else f", {times_text(self.difference, objective)}"
+        return f"{article} {self.direction}: {objective.label} from {old} to {new}{told}; threshold {line}, {origin}"
+
+
+class EndsAreTheSame(EndsDoNotReproduce):
+    """Both ends differ by less than what is looked for, or by no more than noise."""
+
+
+class TooNoisy(EndsAreTheSame):
+    """Nobody knows whether they do: no number of readings tells that is worth it."""
+
+
+def told_apart(ends: Ends, readings: InTurn, rule: Rule) -> Ends | None:
+    """The ends by as many pairs of readings as tell them apart; None while it takes more.
+
+    Raises :class:`EndsAreTheSame` for those that are, :class:`TooNoisy` for those that no number of pairs tells that is
+    worth it.
+    """
+    if are_far_apart(ends.old, ends.new):
+        return ends
+    if (found := told(readings, rule)) is None:
+        return None
+    word, seen = found
+    old, new = ([score for is_new, score in readings if is_new is one][: seen.pairs] for one in (False, True))
+    ends = replace(ends, old=fmean(old), new=fmean(new), difference=seen)
+    match word:
+        case Told.DIFFER:
+            return ends
+        case Told.SAME:
+            interval = times_text(seen, ends.objective)
+            raise EndsAreTheSame(
+                f"{ends.measured}: the same within {percent_text(rule.least_effect)}, {interval}",
+                "choose a --metric that the two ends differ in, or a smaller --least-effect",
+            )
+        case Told.NOISY:
+            raise _too_noisy(ends, seen, rule)
+
+
+def _too_noisy(ends: Ends, seen: Difference, rule: Rule) -> TooNoisy:
+    needed = pairs_to_tell(seen.spread, rule.least_effect)
+    most = "more pairs than anybody has time for" if needed is None else f"about {needed} pairs"
+    return TooNoisy(
+        f"{ends.measured}: too noisy to tell on this host: {times_text(seen, ends.objective)}, and readings of one end"
+        f" spread by {math.expm1(seen.spread):.1%}: {most} tell a change of {percent_text(rule.least_effect)}",
+        "a longer --runtime has less noise; or look for larger changes alone with --least-effect",
+    )
+
+
+def times(seen: Difference, objective: Objective) -> tuple[float, float]:
+    """Between which factors the new end's value is to the old one's, 95 times of 100."""
+    sign, half = objective.better.sign, seen.half_width()
+    low, high = sorted(math.exp(sign * (seen.mean + one)) for one in (-half, half))
+    return low, high
+
+
+def times_text(seen: Difference, objective: Objective) -> str:
+    """The interval of the factor, for a person: ``0.88 to 0.93 times (95 %, 6 pairs)``."""
+    low, high = times(seen, objective)
+    digits = 2 if high - low >= 0.02 else 4  # noqa: PLR2004 - as many digits as tell both apart
+    return f"{low:.{digits}f} to {high:.{digits}f} times (95 %, {seen.pairs} pairs)"
+
+
+def from_scores(ends: Ends, scores: Scores) -> Threshold:
+    """The middle of the gap beside the new end's level, given the scores of each kernel.
+
+    Raises :class:`EndsDoNotReproduce` when the ends differ in another direction than expected, or not at all.
+    """
+    if ends.old == ends.new:
+        hint = "choose a --metric that the two ends differ in, or give a --threshold"
+        raise EndsDoNotReproduce(f"{ends.measured}: there is no difference to bisect", hint)
+    if ends.gain < 1:
+        times = f"{1 / ends.gain:.2f} times, in the other direction than expected"
+        raise EndsDoNotReproduce(f"{ends.measured}: {times}", ends.swapped_hint)
+    return Threshold(line_between(ends.old, ends.new, scores), ends.old, ends.new, False, ends.difference)
+
+
+def given(score: float, ends: Ends) -> Threshold:
+    """A person's threshold; raises :class:`EndsDoNotReproduce` unless each end is on its side of it."""
+    direction = ends.expected or Direction.between(ends.old, ends.new)
+    claims = ((ends.terms.old, ends.old, Verdict.OLD), (ends.terms.new, ends.new, Verdict.NEW))
+    wrong = [word for word, end, side in claims if direction.verdict(end > score) is not side]
+    if wrong:
+        line = ends.objective.text(ends.objective.value_of(score))
+        where = "both ends are on one side"
+        if ends.expected is not None:
+            where = f"the {' and the '.join(wrong)} end {'is' if len(wrong) == 1 else 'are'} on the wrong side"
+        raise EndsDoNotReproduce(
+            f"{ends.measured}: with a threshold of {line} {where}",
+            ends.swapped_hint if len(wrong) > 1 else "without --threshold it is found from the two ends",
+        )
+    return Threshold(score, ends.old, ends.new, True, ends.difference)
+
+
+# Of all metrics that were looked at none is named by chance more often than so (Holm 1979).
+_BEYOND_DOUBT = 1e-3
+
+
+def differing(runs: Sequence[tuple[bool, Run]], asked: Objective) -> str | None:
+    """What to choose instead, for a person: the metric that differs most surely; None where none does beyond doubt.
+
+    ``runs`` are those of both ends in the order of measuring, True for the new one.
+    """
+    found = list(_differences(runs, asked))
+    adjusted = holm([p_value(one.mean / one.error, one.freedom) for _, one in found])
+    sure = [(p, place) for place, p in enumerate(adjusted) if p <= _BEYOND_DOUBT]
+    if not sure:
+        return None
+    objective, seen = found[min(sure)[1]]
+    return (
+        f"by {objective.label} they differ: {times_text(seen, objective)}, the surest of {len(found)} metrics:"
+        f" --metric {objective.metric}"
+    )
+
+
+def _differences(runs: Sequence[tuple[bool, Run]], asked: Objective) -> Iterator[tuple[Objective, Difference]]:
+    """Of each metric that all runs have a value of; without any spread nothing is known of the noise."""
+    for name in available(runs[0][1]):
+        objective = replace(asked, metric=name)
+        if not objective.is_of_jobs:
+            objective = replace(objective, over=WORST)
+        if name == asked.metric:
+            continue
+        with suppress(UserError, InfraError):  # nothing of it is better, or there is no value, or none above zero
+            objective.check()
+            seen = difference([(is_new, objective.score(objective.value(run))) for is_new, run in runs])
+            if seen is not None and seen.error:
+                yield objective, seen

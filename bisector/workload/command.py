@@ -1,0 +1,405 @@
+"""Any command as a workload: it runs on the stack, several times, and is judged by its time or by what it prints.
+
+A figure is described in a setting, and found in what the command printed: ``tps=1/s,higher`` is a line ``tps=1500`` or
+``tps = 1.5 k/s``, ``p99=ms,lower,json:latency.p99`` a value in a JSON document (RFC 8259), ``tps=1/s,higher,regex:tps =
+([0-9.]+)`` what the group of a regular expression matches in a line. What is printed comes from the guest: it is
+bounded before, and whatever is not as described is refused.
+"""
+
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TypeAlias
+
+from bisector.core import kinds
+from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError, UserError
+from bisector.core.figures import Run, run_words
+from bisector.core.kinds import Kind, Option, Problem, Unfit
+from bisector.core.metric import Better, Unit, custom, short
+from bisector.core.objective import Objective
+from bisector.core.shell import TIMED_OUT, Step, run_steps
+from bisector.core.units import size_text
+from bisector.storage.layer import Files
+from bisector.workload import matching
+from bisector.workload.base import Deciding, Locally, Own, RunSite, Workload
+from bisector.workload.repetitions import (
+    CARRIED,
+    MOST_REPETITIONS,
+    SHARED,
+    Carried,
+    Repeated,
+    Repetition,
+    State,
+    Unusable,
+    carry,
+    figures,
+    kernel_fault,
+    prepare,
+    repeat,
+)
+
+EXAMPLE = "throughput=MiB/s,higher"
+_QUOTED = 60
+_NUMBER = r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
+_VALUE = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>\S{{0,20}})", re.ASCII)
+# Keys between points; one that has points itself is in quotes, as JSON has strings.
+_KEY = re.compile(r'"(?:[^"\\]|\\["\\/])+"|[^".]+')
+_PATH = re.compile(rf"(?:{_KEY.pattern})(?:\.(?:{_KEY.pattern}))*")
+_INDEX = re.compile(r"[0-9]{1,9}")
+_SPEC = re.compile(r"(?P<name>[^=]*)=(?P<unit>[^,]*),(?P<better>[^,]*)(?:,(?P<how>[^:,]*):(?P<where>.*))?")
+
+
+# What an expression matches in a text, see :func:`matched`.
+Matches: TypeAlias = Callable[[str, str], list[str]]
+
+
+class Source(StrEnum):
+    """Where a figure stands in what a command printed."""
+
+    LINE = "line"
+    JSON = "json"
+    REGEX = "regex"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: ``text`` describes it as a person wrote it, ``where`` is a path in JSON or a regular expression."""
+
+    text: str
+    name: str
+    typed_unit: str
+    better: Better
+    source: Source = Source.LINE
+    where: str = ""
+
+    @property
+    def metric(self) -> str:
+        """The name of its metric."""
+        return custom(self.name, Unit.of(self.typed_unit), self.better)
+
+    def value(self, output: str, matches: Matches = matching.matched) -> float:
+        """The figure in the unit of its metric; raises :class:`Unusable` where there is none, or more than one.
+
+        ``matches`` applies a person's expression.
+        """
+        if self.source is Source.REGEX:
+            read = self.number(self.only(matches(self.where, output)))
+            number, unit = float(read["number"]), read["unit"]
+        else:
+            number, unit = _READERS[self.source](self, output)
+        factor = Unit.of(self.typed_unit).factor(unit or self.typed_unit)
+        if factor is None:
+            raise Unusable(f"the figure {self.name} is printed in {unit}, and not in {self.typed_unit}", self._form)
+        if not math.isfinite(number * factor):
+            raise Unusable(f"the figure {self.name} is {number:g}", self._form)
+        return number * factor
+
+    @property
+    def _form(self) -> str:
+        return f"expected {_FORMS[self.source].format(name=self.name, unit=self.typed_unit, where=self.where)}"
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What its line matches."""
+        if self.source is Source.REGEX:
+            return re.compile(self.where)
+        return re.compile(rf"\s*{re.escape(self.name)}\s*=\s*(.*)")
+
+    def lacking(self) -> Unusable:
+        """It is not there."""
+        return Unusable(f"it ended well and printed no figure {self.name}", self._form)
+
+    def only(self, found: list[str]) -> str:
+        """The text of the one that there is."""
+        if not found:
+            raise self.lacking()
+        if len(found) > 1:
+            values = ", ".join(text.strip()[:_QUOTED] for text in found[:3])
+            raise Unusable(f"it printed the figure {self.name} {len(found)} times ({values})", self._form)
+        return found[0]
+
+    def number(self, text: str) -> re.Match[str]:
+        """A number, maybe with its unit."""
+        if (read := _VALUE.fullmatch(text.strip())) is None:
+            raise Unusable(f"the figure {self.name} is {text.strip()[:_QUOTED]!r}, which is no number", self._form)
+        return read
+
+
+def read_figure(text: str) -> Figure:
+    """A figure as a person describes it; raises :class:`UserError`."""
+    found = _SPEC.fullmatch(text.strip())
+    if found is None:
+        raise UserError(f"{text!r} describes no figure", f"expected NAME=UNIT,higher or lower, such as {EXAMPLE}")
+    better, how = found["better"].strip(), found["how"] or Source.LINE
+    if better not in tuple(Better):
+        raise UserError(f"{text!r}: which side is better, higher or lower?", f"such as {EXAMPLE}")
+    if how not in (Source.JSON, Source.REGEX) and found["how"] is not None:
+        raise UserError(f"{text!r}: a figure is found by json:PATH or regex:EXPRESSION, not by {how}")
+    figure = Figure(
+        text.strip(), found["name"].strip(), found["unit"].strip(), Better(better), Source(how), found["where"] or ""
+    )
+    _ = figure.metric
+    _check_where(figure)
+    return figure
+
+
+def _check_where(figure: Figure) -> None:
+    if figure.source is Source.JSON and not _PATH.fullmatch(figure.where):
+        raise UserError(
+            f"{figure.text!r}: {figure.where!r} is no path in JSON",
+            'such as json:latency.p99 or json:0.tps; a key with points in quotes: json:clat."99.000000"',
+        )
+    if figure.source is not Source.REGEX:
+        return
+    try:
+        groups = figure.pattern.groups
+    except re.error as error:
+        raise UserError(f"{figure.text!r}: {error}", "Python's re has the syntax of regular expressions") from error
+    if groups != 1:
+        raise UserError(
+            f"{figure.text!r}: {groups} groups, and the figure is what one group matches", "such as ([0-9.]+)"
+        )
+
+
+def figures_kind() -> Kind:
+    """A list of figures; raises :class:`UserError` for what describes none, and for two of one name."""
+
+    def read(raw: object, _base: Path | None) -> tuple[Figure, ...]:
+        texts = (raw,) if isinstance(raw, str) else raw
+        if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+            raise Unfit
+        found = tuple(map(read_figure, texts))
+        names = [one.name for one in found]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UserError(f"two figures are called {twice}", "give each a name of its own")
+        return found
+
+    def from_text(typed: str) -> object:
+        return [typed] if typed else []
+
+    return Kind(f'a list such as ["{EXAMPLE}"]', read, lambda found: [one.text for one in found], from_text)
+
+
+def metric_called(figures: tuple[Figure, ...], name: str) -> str | None:
+    """The whole name of the metric that people type as ``custom:NAME``; None where no figure is called so."""
+    return next((one.metric for one in figures if short(one.metric) == name), None)
+
+
+def _of_line(figure: Figure, output: str) -> tuple[float, str]:
+    lines = (figure.pattern.fullmatch(line[: matching.LONGEST_LINE]) for line in output.splitlines())
+    read = figure.number(figure.only([found[1] for found in lines if found]))
+    return float(read["number"]), read["unit"]
+
+
+def matched_apart(locally: Locally, directory: Path) -> Matches:
+    """:func:`matched` in a process of this host that is ended when it takes too long.
+
+    ``directory`` is where it gets its text. Raises :class:`UserError` then: it is the expression's fault, whatever the
+    commit printed.
+    """
+
+    def matches(expression: str, text: str) -> list[str]:
+        with NamedTemporaryFile("w", encoding="utf-8", newline="", dir=directory, suffix=".txt") as file:
+            file.write(text)
+            file.flush()
+            done = locally((sys.executable, "-I", os.fspath(matching.__file__), expression, file.name), {})
+        if done is None or done.exit_status not in (0, TIMED_OUT):
+            raise InfraError(f"python does not run here: {done.stderr.strip()[-_QUOTED:] if done else sys.executable}")
+        if done.exit_status == TIMED_OUT:
+            raise UserError(
+                f"the expression {expression!r} takes too long on what the command printed",
+                "one without repetitions inside of repetitions, such as (a+)+, and with few .*",
+            )
+        found: list[str] = json.loads(done.stdout)
+        return found
+
+    return matches
+
+
+def _of_json(figure: Figure, output: str) -> tuple[float, str]:
+    try:
+        value = json.loads(output)
+    except (ValueError, RecursionError) as error:
+        if not output.strip():
+            raise figure.lacking() from error
+        raise Unusable(f"what it printed is no JSON: {str(error)[:_QUOTED]}", figure._form) from error
+    for key in (json.loads(word) if word.startswith('"') else word for word in _KEY.findall(figure.where)):
+        if isinstance(value, list) and _INDEX.fullmatch(key) and int(key) < len(value):
+            value = value[int(key)]
+        elif isinstance(value, dict) and key in value:
+            value = value[key]
+        else:
+            raise figure.lacking()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        shown = json.dumps(value)[:_QUOTED]
+        raise Unusable(f"the figure {figure.name} is {shown}, which is no number", figure._form)
+    try:
+        return float(value), ""
+    except OverflowError as error:
+        raise Unusable(f"the figure {figure.name} is a number of too many digits", figure._form) from error
+
+
+_READERS = {Source.LINE: _of_line, Source.JSON: _of_json}
+_FORMS = {
+    Source.LINE: "one line such as '{name}=12.5 {unit}' on standard output",
+    Source.JSON: "one JSON document on standard output, with a number at {where}",
+    Source.REGEX: "one line on standard output that {where} matches, with a number in its group",
+}
+
+
+_LONGEST = 10_000
+_OF_GUESTS = ("/bin/", "/sbin/", "/usr/")  # programs that a guest may have itself
+_ASIDE = "/var/tmp/bisector-run"  # noqa: S108 -- the guest's own, where a stack without a file system has no directory
+
+
+class Command(Workload):
+    """A command of a person's own, with the files that it needs."""
+
+    name = "command"
+    chosen_by = "workload.command.line"
+    shared = SHARED
+    # fmt: off
+    options = (
+        Option("workload.command.line", "line", kinds.text("a command line for sh", empty=True), "",
+               "command that is measured, in a directory of the stack; chooses the workload command",
+               flag="--command", metavar="COMMAND"),
+        Option("workload.command.carry", "carry", kinds.files(), (),
+               "file that is carried into the guest; the command finds it in $CARRIED, and a program in its path",
+               flag="--carry", metavar="FILE", repeat=True),
+        Option("workload.command.setup", "setup", kinds.text("a command line for sh", empty=True), "",
+               "command that runs once before, in the same directory, and is not measured",
+               flag="--setup", metavar="COMMAND"),
+        Option("workload.command.figures", "figures", figures_kind(), (),
+               "figure that the command prints, as NAME=UNIT,higher or lower: a line NAME=VALUE; with ,json:PATH or "
+               ",regex:EXPRESSION behind it found so; its metric is custom:NAME, and the first one decides",
+               flag="--figure", metavar=EXAMPLE, repeat=True),
+        Option("workload.command.runs", "runs", kinds.integer(1), 3,
+               "how often a run repeats the command; the median counts", 5),
+        Option("workload.command.page_cache", "state", kinds.choice(State), "dropped",
+               "page cache before each repetition: dropped, filled by one more that does not count, or kept as it is"),
+        Option("workload.command.size", "size_bytes", kinds.size(0), 0,
+               "how much a run writes to the stack, bytes: to check that it fits, and fills a cache"),
+    )
+    # fmt: on
+
+    def label(self, own: Own) -> str:
+        """The command itself."""
+        line: str = own["line"]
+        return line
+
+    def recipe(self, own: Own) -> str:
+        """The command, and what comes before it."""
+        setup = f"{own['setup']}   # once, not measured\n" if own["setup"] else ""
+        return f"{setup}{own['line']}   # {own['runs']} times, page cache {own['state']}\n"
+
+    def deciding(self, own: Own) -> Deciding:
+        """The first figure that it prints; without one how long it takes."""
+        if own["figures"]:
+            return Deciding(Objective(own["figures"][0].metric), "first --figure")
+        return Deciding(Objective("elapsed"), "workload command")
+
+    def names(self, own: Own) -> tuple[str, ...]:
+        """What it takes, and what it prints."""
+        return (*super().names(own), *(one.metric for one in own["figures"]))
+
+    def full_name(self, own: Own, name: str) -> str:
+        """With unit and better side as the figure of the settings has them."""
+        return metric_called(own["figures"], name) or super().full_name(own, name)
+
+    def files(self, own: Own) -> Files:
+        """As much as a person says."""
+        size = own["size_bytes"]
+        sentence = f"workload.command.size is {size_text(size)}"
+        return Files(size, sentence, 0, ("workload.command.size",), setting="--set workload.command.size=")
+
+    def inputs(self, own: Own) -> Mapping[str, Path]:
+        """Each file that is carried in."""
+        return {f"carry.{n}": path for n, path in enumerate(own["carry"])}
+
+    def with_files(self, own: Own, files: Mapping[str, Path]) -> Own:
+        """The same order, other places."""
+        return {**own, "carry": tuple(files[name] for name in self.inputs(own))}
+
+    def unseeded(self, own: Own) -> tuple[str, ...]:
+        """Whether it reads the variable nobody knows from here."""
+        if "SEED" in own["line"] + own["setup"]:
+            return ()
+        return ("the command does not name $SEED, so it may draw other numbers in every run",)
+
+    def doubts(self, own: Own) -> Iterator[tuple[str, str]]:
+        """A program that is a file here, and that the guest has not, or not under this name."""
+        word = own["line"].split()[0]
+        if word.startswith(_OF_GUESTS) or not _is_file(word):
+            return
+        name = Path(word).name
+        if name not in (path.name for path in own["carry"]):
+            yield f"the guest has no {word}, unless it is carried in, or made by --setup", f"--carry {word}"
+        if "/" in word:
+            yield f"the guest finds what is carried in as {name}, and not as {word}", f"--command '{name} …'"
+
+    def problems(self, own: Own) -> Iterator[Problem]:
+        """No command, files that cannot be told apart in the guest."""
+        if not own["line"].strip():
+            yield Problem(("workload.command.line",), "the workload command runs no command", "--command COMMAND")
+        if len(own["line"]) > _LONGEST:
+            yield Problem(("workload.command.line",), "it is too long", "--carry a script, and run that")
+        if own["runs"] > MOST_REPETITIONS:
+            yield Problem(("workload.command.runs",), f"at most {MOST_REPETITIONS:,} repetitions are measured")
+        names = [path.name for path in own["carry"]]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            yield Problem(("workload.command.carry",), f"two files are called {twice}", "give one another name")
+
+    def problems_on_device(self, own: Own, runs: int) -> Iterator[Problem]:
+        """It has to say where on the device it reads and writes, and for several runs each in a place of its own."""
+        text, keys = own["line"] + own["setup"], ("workload.command.line", "storage.stack")
+        if "DEVICE" not in text:
+            sentence = "the stack has no file system, and the command does not name $DEVICE, which is the block device"
+            yield Problem(keys, sentence, "--stack …+ext4, or a command that works on $DEVICE")
+        elif runs > 1 and "OFFSET" not in text:
+            sentence = f"the command does not name $OFFSET, where each of the stack's {runs} runs has its own place"
+            yield Problem(keys, sentence, "it has workload.command.size bytes from there on")
+
+    def run(self, own: Own, site: RunSite) -> Run:
+        """Carry the files in, set up, repeat; see :mod:`bisector.workload.repetitions` for what is raised."""
+        deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
+        directory = f"{_ASIDE if site.stack.device else site.stack.mountpoint}/{site.name}"
+        prepare(site, deadline)
+        if own["carry"]:
+            carry(site, (Carried(path, f"{CARRIED}/{path.name}") for path in own["carry"]), deadline)
+        run_steps(site.shell, (Step(f"mkdir -p {directory}", kernel_fault),), deadline.remaining_s)
+        seed = {} if site.seed is None else {"SEED": f"{site.seed}"}
+        device = {"DEVICE": site.stack.device, "OFFSET": f"{site.offset_bytes}"} if site.stack.device else {}
+        variables = {"DIRECTORY": directory, "CARRIED": CARRIED, "RUN": site.name, **device, **seed}
+        if own["setup"]:
+            once = Repeated(
+                "the setup of the command", own["setup"], directory, 1, State.KEPT, variables, "setup", prepares=True
+            )
+            repeat(site, once, deadline)
+        measured = Repeated("the command", own["line"], directory, own["runs"], own["state"], variables)
+        ran, done = repeat(site, measured, deadline)
+
+        matches = matched_apart(site.locally, site.logs)
+
+        def read(one: Repetition) -> dict[str, float]:
+            return {figure.metric: figure.value(one.output, matches) for figure in own["figures"]}
+
+        return ran.run(values=figures(ran, done, read, "the command"))
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except (OSError, ValueError):  # a word that can be no path
+        return False
+
+
+COMMAND = Command()

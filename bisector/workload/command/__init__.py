@@ -1,1 +1,0 @@
-"""Any command as a workload, and the figures that it prints."""
