@@ -7,7 +7,6 @@ The real ones are :class:`bisector.vm.machine.VirtualMachines`, :class:`bisector
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from bisector.config import Accelerator, StorageSettings
@@ -46,9 +45,7 @@ class Domain(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 class Hypervisor(Protocol):
@@ -119,9 +116,7 @@ class GuestLink(Shell, Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 class GuestLogin(Protocol):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bisector.config import Accelerator, DiskSettings, MachineSettings, Settings, StorageSettings
@@ -299,9 +298,7 @@ class VirtualMachines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._hypervisor.close()
 
     def era(self, storage: StorageSettings) -> Era | None:

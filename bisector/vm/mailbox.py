@@ -18,7 +18,6 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bisector.core.deadline import AttentiveClock, Clock, Deadline
@@ -156,9 +155,7 @@ class Mailbox:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """The wire is its maker's to close."""
 
     def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
