@@ -40,13 +40,7 @@ _NOT_READY = 1
 
 def add(verbs: Verbs) -> None:
     """Register ``doctor``."""
-    verb = add_verb(
-        verbs,
-        "doctor",
-        doctor,
-        examples=_EXAMPLES,
-        disturbs=True,
-    )
+    verb = add_verb(verbs, "doctor", doctor, examples=_EXAMPLES, disturbs=True)
     add_run_dir(verb, "where a run will be kept (default: below $XDG_STATE_HOME)")
     verb.add_argument("--hosts", type=Path, metavar="FILE", help="look at the hosts of a fleet; docs/fleet.md")
     add_json(verb)

@@ -43,12 +43,7 @@ _SETTINGS = ("bisect.metric", "bisect.over", "bisect.threshold", "bisect.expect"
 
 def add(verbs: Verbs) -> None:
     """Register ``import``."""
-    verb = add_verb(
-        verbs,
-        "import",
-        import_,
-        examples=_EXAMPLES,
-    )
+    verb = add_verb(verbs, "import", import_, examples=_EXAMPLES)
     verb.add_argument(
         "files", metavar="FILE", nargs="*", type=Path, help="the files of one trial, in the order of its runs"
     )

@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
-from bisector.commands.arguments import (
-    Verbs,
-    add_json,
-    add_repo,
-    add_run_dir,
-    add_settings,
-    add_verb,
-    write_json,
-)
+from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_settings, add_verb, write_json
 from bisector.commands.catalogue import sentence
 from bisector.commands.effective import effective
 from bisector.commands.output import note, write, write_document

@@ -45,18 +45,10 @@ DEMANDS = (
     Demand("gcc", (8, 1), "v6.15", "a3e8fe814ad1", "x86/build: Raise the minimum GCC version to 8.1"),
     Demand("clang", (10, 0, 1), "v5.10", "1f7a44f63e6c", "compiler-clang: add build check for clang 10.0.1"),
     Demand(
-        "clang",
-        (11,),
-        "v5.17",
-        "df05c0e9496c",
-        "Documentation: Raise the minimum supported version of LLVM to 11.0.0",
+        "clang", (11,), "v5.17", "df05c0e9496c", "Documentation: Raise the minimum supported version of LLVM to 11.0.0"
     ),
     Demand(
-        "clang",
-        (13, 0, 1),
-        "v6.9",
-        "9c1b86f8ce04",
-        "kbuild: raise the minimum supported version of LLVM to 13.0.1",
+        "clang", (13, 0, 1), "v6.9", "9c1b86f8ce04", "kbuild: raise the minimum supported version of LLVM to 13.0.1"
     ),
     Demand("clang", (15,), "v6.15", "7861640aac52", "x86/build: Raise the minimum LLVM version to 15.0.0"),
     Demand(

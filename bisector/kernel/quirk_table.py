@@ -65,9 +65,7 @@ _COMPILER = (
         signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),
         edits=(
             Edit(
-                "init/main.c",
-                "we're now alive */\n\trest_init();\n}",
-                "we're now alive */\n\trest_init();\n\tmb();\n}",
+                "init/main.c", "we're now alive */\n\trest_init();\n}", "we're now alive */\n\trest_init();\n\tmb();\n}"
             ),
         ),
         cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
@@ -165,11 +163,7 @@ _BINUTILS = (
         signs=(Sign("arch/x86/tools/relocs.c", lacks="case R_X86_64_PLT32:"),),
         edits=tuple(
             Edit(file, "case R_X86_64_PC32:", "case R_X86_64_PC32:\n\tcase R_X86_64_PLT32:")
-            for file in (
-                "arch/x86/tools/relocs.c",
-                "arch/x86/kernel/module.c",
-                "arch/x86/kernel/machine_kexec_64.c",
-            )
+            for file in ("arch/x86/tools/relocs.c", "arch/x86/kernel/module.c", "arch/x86/kernel/machine_kexec_64.c")
         ),
         cure=Cure("b21ebf2fb4cd", "x86: Treat R_X86_64_PLT32 as R_X86_64_PC32", "v4.16"),
         symptom=(

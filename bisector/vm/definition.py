@@ -194,12 +194,7 @@ class DomainSpec:
 
 
 def command_line(
-    append: str = "",
-    own_init: bool = False,
-    of_storage: tuple[str, ...] = (),
-    *,
-    counted: bool = False,
-    seed: int = 0,
+    append: str = "", own_init: bool = False, of_storage: tuple[str, ...] = (), *, counted: bool = False, seed: int = 0
 ) -> tuple[str, ...]:
     """The kernel's arguments; the person's come last, and with most of them the last one counts.
 

@@ -175,12 +175,7 @@ class Guest:
 
     @classmethod
     def connect(
-        cls,
-        port: int,
-        image: GuestImage,
-        deadline: Deadline,
-        watch: Watch = lambda: None,
-        bounds: Bounds = _BOUNDS,
+        cls, port: int, image: GuestImage, deadline: Deadline, watch: Watch = lambda: None, bounds: Bounds = _BOUNDS
     ) -> Self:
         """Log in as root on the loopback port; to be called once the guest has said it is ready.
 

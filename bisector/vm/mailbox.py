@@ -140,11 +140,7 @@ class Mailbox:
     """
 
     def __init__(
-        self,
-        wire: Wire,
-        watch: Callable[[], None],
-        bounds: Bounds = _BOUNDS,
-        clock: Clock | None = None,
+        self, wire: Wire, watch: Callable[[], None], bounds: Bounds = _BOUNDS, clock: Clock | None = None
     ) -> None:
         self._wire = wire
         self._watch = watch

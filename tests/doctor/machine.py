@@ -16,18 +16,7 @@ from bisector.vm.driver import LibvirtHypervisor
 
 PROGRAMS = (
     *("git", "make", "flex", "bison", "bc", "perl", "ld", "objcopy", "readelf", "gcc", "as", "ccache"),
-    *(
-        "qemu-img",
-        "bwrap",
-        "setpriv",
-        "mmdebstrap",
-        "mke2fs",
-        "ssh-keygen",
-        "unshare",
-        "env",
-        "sh",
-        "true",
-    ),
+    *("qemu-img", "bwrap", "setpriv", "mmdebstrap", "mke2fs", "ssh-keygen", "unshare", "env", "sh", "true"),
 )
 
 

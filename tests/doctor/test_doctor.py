@@ -86,10 +86,7 @@ def test_a_start_is_refused_with_everything_at_once(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     ("take_away", "words"),
-    [
-        (without("ccache"), "not installed"),
-        (lambda machine: machine.program("ccache", "exit 1"), "does not compile"),
-    ],
+    [(without("ccache"), "not installed"), (lambda machine: machine.program("ccache", "exit 1"), "does not compile")],
 )
 def test_ccache_is_a_warning(machine: Machine, take_away: Callable[[Machine], None], words: str) -> None:
     assert machine.rows("ccache")[0].state is Grade.OK

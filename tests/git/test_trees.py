@@ -145,10 +145,7 @@ def test_only_the_commits_own_change_goes_or_comes(make: Make, kind: Kind) -> No
     assert isinstance(made, ChangedCommit)
     assert (
         text_of(repository, made.commit)
-        == {
-            Kind.REVERTED: (TOP + MIDDLE + "END\n").strip(),
-            Kind.PICKED: ("TOP\n" + MIDDLE + END).strip(),
-        }[kind]
+        == {Kind.REVERTED: (TOP + MIDDLE + "END\n").strip(), Kind.PICKED: ("TOP\n" + MIDDLE + END).strip()}[kind]
     )
     assert repository.parents(made.commit.sha) == (end.sha,)
     assert made.commit.subject == f'{"Revert" if kind is Kind.REVERTED else "Pick"} "c3"'

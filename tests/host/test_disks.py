@@ -110,11 +110,7 @@ def test_a_read_only_block_device_is_refused(file: Path) -> None:
 
 def test_a_disk_of_which_a_part_is_claimed_is_refused(device: Path) -> None:
     with partitions(device, 32 * MIB, 31 * MIB) as (first, second):
-        with (
-            BlockDevice.claimed(first),
-            pytest.raises(UserError, match="is in use"),
-            BlockDevice.claimed(device),
-        ):
+        with BlockDevice.claimed(first), pytest.raises(UserError, match="is in use"), BlockDevice.claimed(device):
             pytest.fail("it was claimed")
         with BlockDevice.claimed(first) as part, BlockDevice.claimed(second):
             part.check((part.own_name,))
@@ -174,11 +170,7 @@ def test_an_empty_disk_is_taken_again_and_again(disk: File) -> None:
     assert not any(margin[LABEL_AT + LABEL_BYTES :])
 
 
-@pytest.mark.parametrize(
-    "places",
-    [[], range(0, SIZE_BYTES, MIB)],
-    ids=["blank", "random"],
-)
+@pytest.mark.parametrize("places", [[], range(0, SIZE_BYTES, MIB)], ids=["blank", "random"])
 def test_a_disk_without_a_signature_is_refused_until_it_is_named(disk: File, places: Iterable[int]) -> None:
     """Encrypted ones look like that. Named once, its label is enough."""
     for place in places:

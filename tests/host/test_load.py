@@ -16,13 +16,7 @@ from bisector.config import ContentionSettings
 from bisector.core.errors import Grade, InfraError
 from bisector.core.figures import Contention
 from bisector.host import load
-from bisector.host.load import (
-    ContentionMeter,
-    Load,
-    look_around,
-    parse_cpu_times,
-    quiet_turn,
-)
+from bisector.host.load import ContentionMeter, Load, look_around, parse_cpu_times, quiet_turn
 
 
 class FakeProc:

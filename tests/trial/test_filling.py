@@ -90,7 +90,7 @@ def test_a_cache_that_fills_slowly_is_waited_for_on_the_same_files(place: Place,
     pool.after_runs = [40, 80, 97, 98, 98]
     assert runs(place) == ["empty", "empty@2", "empty@3", "empty@4", "full"]
     assert [detail for stage, detail in place.stages if stage is Stage.WORKLOAD] == [
-        *("empty run", "empty run, round 2", "empty run, round 3", "empty run, round 4", "full run"),
+        *("empty run", "empty run, round 2", "empty run, round 3", "empty run, round 4", "full run")
     ]
     commands = [command for command in place.commands if FIO_RUNS in command]
     assert ['ln "$file" /mnt/empty@' in one for one in commands] == [False, True, True, True, False]

@@ -76,9 +76,7 @@ def spec(tmp_path: Path) -> DomainSpec:
 
 
 @pytest.mark.parametrize(
-    ("good", "chosen", "tried"),
-    [((KVM, TCG), KVM, [KVM]), ((TCG,), TCG, [KVM, TCG])],
-    ids=["KVM works", "KVM hangs"],
+    ("good", "chosen", "tried"), [((KVM, TCG), KVM, [KVM]), ((TCG,), TCG, [KVM, TCG])], ids=["KVM works", "KVM hangs"]
 )
 def test_auto_asks_once(
     good: tuple[Accelerator, ...], chosen: Accelerator, tried: list[Accelerator], spec: DomainSpec, mocked: Mocked

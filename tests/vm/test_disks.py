@@ -53,10 +53,7 @@ def test_sectors_that_a_bus_does_not_have(
 
 def test_a_disk_that_cannot_be_made(tmp_path: Path) -> None:
     gone = DiskSettings(None, SIZE_BYTES, 0, 0)
-    with (
-        pytest.raises(InfraError, match="cannot make the hdd disk"),
-        attached("hdd", gone, tmp_path / "x", "x-"),
-    ):
+    with pytest.raises(InfraError, match="cannot make the hdd disk"), attached("hdd", gone, tmp_path / "x", "x-"):
         pytest.fail("it was made")
 
 
@@ -75,11 +72,7 @@ def an_ordinary_user() -> Iterator[None]:
 def test_a_directory_of_somebody_else(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     chosen = DiskSettings(str(tmp_path), SIZE_BYTES, 0, 0)
-    with (
-        an_ordinary_user(),
-        pytest.raises(UserError, match="is not writable"),
-        attached("hdd", chosen, tmp_path, "x-"),
-    ):
+    with an_ordinary_user(), pytest.raises(UserError, match="is not writable"), attached("hdd", chosen, tmp_path, "x-"):
         pytest.fail("it was made")
     assert list(tmp_path.iterdir()) == []
 
