@@ -68,7 +68,6 @@ def _windows(series: Floats, places: list[int]) -> Iterator[tuple[int, int, int]
 
 
 def _neighbours(series: Floats, places: list[int]) -> list[tuple[Floats, Floats]]:
-    """The levels before and after each place."""
     return [(series[start:place], series[place:end]) for place, start, end in _windows(series, places)]
 
 

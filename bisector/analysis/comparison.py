@@ -184,7 +184,6 @@ def contrast(one: Effect, other: Effect) -> Contrast | None:
 
 
 def _of_alpha(p: float, alpha: float) -> float:
-    """A p-value that is 5 % where it was ``alpha``."""
     return min(1.0, p * (ALPHA / alpha))
 
 

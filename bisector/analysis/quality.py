@@ -213,14 +213,13 @@ def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "rea
     return (
         *_of_run(judged, limits, stack, timed, direction),
         *stack.unsteady(trial.runs),
-        *chain.from_iterable(_of_earlier(run, limits, stack, timed, direction) for run in earlier),
+        *chain.from_iterable(
+            ((f"in the {run_words(run.name)} {why}" for why in _of_run(run, limits, stack, timed, direction)))
+            for run in earlier
+        ),
         *(_apart(trial, limits) if timed else ()),
         *(chain.from_iterable(map(_from_outside, trial.runs)) if trial.is_counted else ()),
     )
-
-
-def _of_earlier(run: Run, limits: Limits, stack: Stack, timed: bool, direction: str) -> Iterator[str]:
-    return (f"in the {run_words(run.name)} {why}" for why in _of_run(run, limits, stack, timed, direction))
 
 
 def _of_run(run: Run, limits: Limits, stack: Stack, timed: bool, direction: str) -> Iterator[str]:
@@ -286,7 +285,6 @@ def _time(run: Run, limits: Limits) -> Iterator[str]:
 
 
 def _from_outside(run: Run) -> Iterator[str]:
-    """What reached a guest that has all it needs in its memory; of older records nobody knows."""
     if interrupts := _counted(run, INTERRUPTS):
         yield f"{plural(int(interrupts), 'interrupt')} reached the guest from outside in the {run_words(run.name)}"
 
@@ -314,7 +312,6 @@ def _apart(trial: Trial, limits: Limits) -> Iterator[str]:
 
 
 def _aside_s(run: Run) -> float:
-    """How long it took to lay out the files of a run."""
     return run.aside_s + _counted(run, PREPARED)
 
 

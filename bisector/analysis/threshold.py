@@ -62,7 +62,9 @@ class _Reading:
 def levels(scores: Scores) -> tuple[Level, ...]:
     """The levels of the readings of each kernel, the worst first; of whole runs only."""
     clusters = _clusters(sorted(_Reading(score, kernel) for kernel, all_of in scores.items() for score in all_of))
-    return tuple(_level(cluster) for cluster in clusters if _counts(cluster, clusters))
+    return tuple(
+        (Level(cluster[0].score, cluster[-1].score, len(cluster))) for cluster in clusters if _counts(cluster, clusters)
+    )
 
 
 def are_far_apart(old: float, new: float) -> bool:
@@ -79,7 +81,9 @@ def line_between(old: float, new: float, scores: Scores) -> float:
     if not are_far_apart(old, new):
         return (old + new) / 2
     found = levels(scores)
-    at_old, at_new = (_where(score, found) for score in (old, new))
+    at_old, at_new = (
+        (next((index for index, level in enumerate(found) if score in level), None)) for score in (old, new)
+    )
     if at_old is None or at_new is None or at_old == at_new:
         return _widest_gap(old, new, scores)
     beside = at_new + (1 if at_old > at_new else -1)
@@ -127,14 +131,6 @@ def _spread_within(clusters: Sequence[Sequence[_Reading]]) -> float:
 def _counts(cluster: Sequence[_Reading], clusters: Iterable[Sequence[_Reading]]) -> bool:
     elsewhere = {one.kernel for other in clusters if other is not cluster for one in other}
     return any(one.kernel not in elsewhere for one in cluster)
-
-
-def _level(cluster: Sequence[_Reading]) -> Level:
-    return Level(cluster[0].score, cluster[-1].score, len(cluster))
-
-
-def _where(score: float, found: Sequence[Level]) -> int | None:
-    return next((index for index, level in enumerate(found) if score in level), None)
 
 
 def _widest_gap(old: float, new: float, scores: Scores) -> float:

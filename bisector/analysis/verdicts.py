@@ -172,7 +172,6 @@ class Judging:
         return next((one for one in hosts if len(hosts) == 1 or one.ends_line is not None), (*hosts, self)[0])
 
     def _home(self, trial: Trial) -> "Judging":
-        """The trials of the host that measured this one."""
         return self.hosts[host_of(trial)]
 
     @cached_property
@@ -207,7 +206,6 @@ class Judging:
 
     @cached_property
     def _told_nothing(self) -> frozenset[int]:
-        """The trials that are the same again, by their numbers."""
         return frozenset(one.again for one in self.same_again if one.is_exact)
 
     def is_sound(self, trial: Trial) -> bool:
@@ -279,7 +277,6 @@ class Judging:
         return BothWays.of(sha, tuple(self.scores.get(sha, ())), sound, len(tried), self.objective)
 
     def _is_set_aside(self, trial: Trial) -> bool:
-        """Whether the short fill of a trial's cache is not known to be harmless."""
         return trial.filled_short and not self._home(trial).short_fill.harmless
 
     @property
@@ -378,16 +375,16 @@ class Judging:
         """As :func:`told_apart`; where the ends are the same, it says by which other metric they are not."""
         readings = self.ends_in_turn
         try:
-            return told_apart(ends, [(is_new, self.score(trial)) for is_new, trial in readings], self._rule)
+            return told_apart(
+                ends,
+                [(is_new, self.score(trial)) for is_new, trial in readings],
+                (Rule(self.settings.bisect.least_effect, self.settings.bisect.most_pairs)),
+            )
         except EndsAreTheSame as error:
             runs = [(is_new, judged_run(trial)) for is_new, trial in readings]
             if (other := differing(runs, self.objective)) is None:
                 raise
             raise EndsAreTheSame(error.message, other) from error
-
-    @property
-    def _rule(self) -> Rule:
-        return Rule(self.settings.bisect.least_effect, self.settings.bisect.most_pairs)
 
     @cached_property
     def ends_in_turn(self) -> tuple[tuple[bool, Trial], ...]:

@@ -121,7 +121,11 @@ class _Collected:
         for _, trial in own:
             if trial.kernel is not None:
                 self.kernels[trial.commit.sha] = trial.kernel
-                self.builds_s += [trial.kernel.build_s] if _built(trial) else []
+                self.builds_s += (
+                    [trial.kernel.build_s]
+                    if (trial.kernel is not None and (not trial.kernel.cached) and (not trial.same_sources))
+                    else []
+                )
         if _measured_with(ours) != _measured_with(theirs):
             return
         for _, trial in _ran(own, tuple(phase.name for phase in theirs.storage.stack.phases)):
@@ -206,12 +210,7 @@ def _more(earlier: Earlier, judging: Judging, own: Sequence[Trial]) -> Earlier:
     )
 
 
-def _built(trial: Trial) -> bool:
-    return trial.kernel is not None and not trial.kernel.cached and not trial.same_sources
-
-
 def _ran(trials: Iterable[tuple[int, Trial]], runs: tuple[str, ...]) -> Iterator[tuple[int, Trial]]:
-    """The trials that took what one takes today; on a disk without a cache there were two runs once."""
     for n, one in trials:
         if one.fault is None and tuple(run.name for run in one.runs if not run.repeats) == runs:
             yield n, one

@@ -218,7 +218,9 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         within = replace(conditions, durations=durations, budget_min=left_s / _MIN_S)
         reach = Reach.of(_drawn(asked, within, known.earlier), asked.budget_s)
     ends = 2 * (1 + summary.both_ways_rate)
-    shared = _shared(asked, conditions, known.earlier) if _is_shared(asked) else None
+    shared = (
+        _shared(asked, conditions, known.earlier) if (asked.hosts > 1 and asked.strategy is Strategy.BAYES) else None
+    )
     return Forecast(
         old=NamedCommit.of(asked.wanted.old),
         new=NamedCommit.of(asked.wanted.new),
@@ -270,11 +272,6 @@ def _drawn(asked: Asked, conditions: Conditions, earlier: Earlier) -> tuple[Resu
     counted = asked.settings.machine.is_counted
     search = search_for(conditions, Rates.of_counted() if counted else Rates.unknown(earlier=earlier))
     return tuple(simulate(asked.graph, asked.strategy, conditions, search, seed=asked.seed, trials=asked.searches))
-
-
-def _is_shared(asked: Asked) -> bool:
-    """Whether several hosts are asked about; git tries one commit at a time, on whichever host."""
-    return asked.hosts > 1 and asked.strategy is Strategy.BAYES
 
 
 def _shared(asked: Asked, conditions: Conditions, earlier: Earlier) -> Shared:
@@ -333,7 +330,6 @@ def _named(inputs: Inputs) -> tuple[tuple[str, Quantity], ...]:
 
 
 def _refused(asked: Asked, inputs: Inputs) -> bool:
-    """Whether ``start`` would not go on from these ends."""
     return inputs.factor.measured and inputs.factor.value < 1 + asked.settings.bisect.least_effect
 
 

@@ -126,7 +126,6 @@ class Inputs:
         )
 
     def _both_ways_s(self, saved_s: float) -> float:
-        """What the trials of both ends with a short fill take, each so much shorter: they build nothing."""
         return 0.0 if self.fill_s is None else 2 * (self.trial_s(0.0) - self.saved_s - saved_s)
 
     def trial_s(self, build_s: float) -> float:
@@ -182,7 +181,6 @@ def inputs_of(asked: Asked, known: Experience, matter: int, left_s: float = inf)
 
 
 def _early(after_whole_fills: Sequence[float], after_short: Sequence[float], saved_s: float) -> Sequence[float]:
-    """Seconds of the runs of trials that were stopped early, with the fills that are to be expected."""
     return (after_short if saved_s else ()) or tuple(seconds - saved_s for seconds in after_whole_fills)
 
 

@@ -365,7 +365,6 @@ def borne_out(problem: Problem, belief: Posterior, commit: int) -> bool:
 
 
 def _fits(read: Evidence, commit: int, suspect: int) -> bool:
-    """Whether the readings of a suspect show it new, or those of a parent show that old."""
     return (read.new >= read.old) is (commit == suspect)
 
 

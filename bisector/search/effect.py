@@ -63,7 +63,6 @@ class SuspectEffect:
 
     @property
     def _along(self) -> float:
-        """In the direction in which the ends differ."""
         return self.mean * math.copysign(1.0, self.of_ends)
 
     @property

@@ -169,7 +169,7 @@ def expected_runs(commits: int, error: float, miss: float) -> float:
 
 def capacity(error: float) -> float:
     """The bits that one reading can tell at most."""
-    return 1 - _entropy(error)
+    return 1 - (-error * math.log2(error) - (1 - error) * math.log2(1 - error) if 0 < error < 1 else 0.0)
 
 
 def levels_apart(factor: float, spread: float) -> Levels:
@@ -198,7 +198,3 @@ def least_factor(commits: int, spread: float, noise: Noise, *, miss: float, runs
         middle = (near + far) / 2
         near, far = (middle, far) if too_close(middle) else (near, middle)
     return math.exp(far)
-
-
-def _entropy(p: float) -> float:
-    return -p * math.log2(p) - (1 - p) * math.log2(1 - p) if 0 < p < 1 else 0.0

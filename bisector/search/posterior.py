@@ -323,16 +323,20 @@ def _cases(readings: Sequence[Reading], record: Record, has: Mask, log_class: Fl
         return Cases(rates)
     usual = Rates.known(rates.mean(np.exp(rates.log_prior)))
     learnt = [
-        Particles.learn(AtOneRate(_seen_from(readings, host), has, log_class, usual, scale, host))
+        Particles.learn(
+            AtOneRate(
+                (Record.gather([one if one.host == host else replace(one, score=None) for one in readings])),
+                has,
+                log_class,
+                usual,
+                scale,
+                host,
+            )
+        )
         for host, scale in scales.items()
     ]
     together = zip(scales.items(), Particles.together(learnt), strict=True)
     return Cases(rates, {host: HostLevels(levels, scale.line, record.now[host]) for (host, scale), levels in together})
-
-
-def _seen_from(readings: Sequence[Reading], host: str) -> Record:
-    """The readings as one host has them: of the others' the verdicts alone."""
-    return Record.gather([one if one.host == host else replace(one, score=None) for one in readings])
 
 
 def _weights(log: Floats, axis: int | None = None) -> Floats:
@@ -340,12 +344,8 @@ def _weights(log: Floats, axis: int | None = None) -> Floats:
     return weights
 
 
-def _likely(weight: Floats) -> Numbers:
-    return np.argsort(-weight, kind="stable")[:_CASES]
-
-
 def _evidence(record: Record, cases: Cases, sides: Sides, by_case: Floats) -> dict[Key, Evidence]:
-    likely = _likely(by_case)
+    likely = np.argsort(-by_case, kind="stable")[:_CASES]
     weight = by_case[likely] / by_case[likely].sum()
     raw_old, raw_new, in_vain = (one[:, likely] for one in (sides.old, sides.new, sides.in_vain))
     stuck_old, stuck_new = stuck(raw_old, raw_new, cases.sticky[likely])

@@ -262,7 +262,6 @@ def _within(problem: Problem, facts: Facts, search: Search, belief: Posterior) -
 
 
 def _runs(facts: Facts) -> int:
-    """How many runs of kernels that are not the old end there were, and are under way."""
     return sum(one.commit != OLD_END for one in facts.readings) + len(facts.in_flight)
 
 
@@ -303,7 +302,6 @@ def _most_runs(problem: Problem, search: Search, belief: Posterior) -> float:
 
 
 def _error(belief: Posterior) -> float:
-    """How often a run of a commit that has none misleads, the mean of both sides."""
     return (belief.fresh.looks_new + belief.fresh.looks_old) / 2
 
 

@@ -79,7 +79,6 @@ class Course:
                 self._flights[number] = _Flight(step, reading, before, host.built_min)
 
     def _turn(self, number: int) -> tuple[float, bool]:
-        """Whose turn it is: the host that is done first, and of several one that has something to tell."""
         return self.hosts[number].minutes, number not in self._flights
 
     def _decided(self, *, told_more: bool) -> Answer | Hold | Try | Undo:

@@ -521,7 +521,6 @@ class World:
         return common + (one - common) * (other - common) / max(1 - common, _LEAST_SHARE)
 
     def _apart(self, commits: Mask) -> float:
-        """The share of a build that such commits make again."""
         return float(min(1.0, np.count_nonzero(commits) / ALL_APART_COMMITS) ** BUILD_GROWTH)
 
 

@@ -123,7 +123,6 @@ def _file_bytes(job: Job, count: int, variables: Mapping[str, str]) -> tuple[int
 
 
 def _bytes(job: Job, option: str, variables: Mapping[str, str]) -> int | None:
-    """The size that an option has, of a range the upper end."""
     return size_bytes(expanded(job.options.get(option, ""), variables).rpartition("-")[2])
 
 
@@ -276,7 +275,6 @@ def _is_for_device_alone(job: Job) -> bool:
 
 
 def _of(job: Job, option: str, why: str, advice: str) -> Objection:
-    """By the line of the option, or by that of the section."""
     return Objection(job.lines.get(option, job.head), why, advice)
 
 

@@ -199,7 +199,6 @@ def _problems(keys: tuple[str, ...], found: Iterable[checks.Objection]) -> Itera
 
 
 def _jobs(own: Own) -> tuple[job_file.Job, ...]:
-    """The jobs of the file; raises :class:`UserError`."""
     return job_file.jobs(job_file.read(own["job"]))
 
 

@@ -390,5 +390,4 @@ def _disk(disk: _Json) -> DiskFigures:
 
 
 def _time(timestamp: object) -> str:
-    """Seconds since the epoch as ISO 8601; empty where there are none."""
     return datetime.fromtimestamp(int(str(timestamp)), UTC).isoformat() if timestamp is not None else ""

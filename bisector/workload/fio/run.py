@@ -294,7 +294,6 @@ def steered_command(variables: str, argv: Sequence[str], json_file: str) -> str:
 
 
 def _interrupt(shell: Shell, directory: str) -> None:
-    """End the fio that :func:`steered_command` runs there, as Ctrl-C does. It may have ended meanwhile."""
     shell.run(f"kill -INT $(cat {directory}/{_PID})", _INTERRUPT_DEADLINE_S)
 
 
