@@ -63,7 +63,7 @@ OWNERS = {
         "bisector.commands.doctor",
         "bisector.commands.plan",
     },
-    "msgspec": {"bisector.core.json_document", "bisector.store.log"},
+    "msgspec": {"bisector.core.json_document", "bisector.core.setting", "bisector.store.log"},
     "jinja2": {"bisector.nightly.timer", "bisector.report.as_html"},
     # The door, what all pictures have in common, and the pictures that the door has no room for.
     "matplotlib": {

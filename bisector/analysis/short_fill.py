@@ -37,13 +37,13 @@ from statistics import fmean, median
 from typing import Self
 
 from bisector.analysis.judgement import score
-from bisector.config import FillMode, Settings
+from bisector.config import Settings
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.units import duration
 from bisector.search.choice import BOTH_ENDS, pays_both_ways
-from bisector.storage.filling import FILLED, FULL_PERCENT, STEADY_POINTS, Settling
+from bisector.storage.filling import FILLED, FULL_PERCENT, STEADY_POINTS, FillMode, Settling
 
 _SHARE_OF_RUN = 0.1
 _FIFTHS = 5

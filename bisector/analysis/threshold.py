@@ -21,8 +21,8 @@ from statistics import fmean
 from bisector.analysis.comparison import holm
 from bisector.core.errors import EndsDoNotReproduce, InfraError, UserError
 from bisector.core.figures import Run
-from bisector.core.kinds import percent_text
 from bisector.core.objective import WORST, Objective, available
+from bisector.core.units import percent_text
 from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.search.difference import Difference, InTurn, Rule, Told, difference, p_value, pairs_to_tell, told
 

@@ -13,9 +13,8 @@ from bisector.bisect.instructions import Outlook, Submit, Tell, Wait
 from bisector.bisect.submission import measure, once
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
-from bisector.core.kinds import percent_text
 from bisector.core.subject import Commit, Subject
-from bisector.core.units import share
+from bisector.core.units import percent_text, share
 from bisector.core.verdict import Verdict
 from bisector.search.choice import end_to_read
 from bisector.search.difference import difference, pairs_to_tell

@@ -10,11 +10,11 @@ from bisector.bisect.budget import ends_in_time
 from bisector.bisect.facts import Facts
 from bisector.bisect.instructions import Outlook, Submit, Tell
 from bisector.bisect.submission import measure
-from bisector.config import FillMode
 from bisector.core.events import Note
 from bisector.core.subject import Subject
 from bisector.core.trial import Fill
 from bisector.search.step import figures_tell
+from bisector.storage.filling import FillMode
 
 _TOLD = "short fill"
 

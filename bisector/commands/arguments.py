@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
@@ -11,15 +11,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from bisector.commands.catalogue import sentence
 from bisector.commands.output import write_document
-from bisector.config.disk_table import DISK_HELP, from_words
-from bisector.config.option_table import FRAGMENTS, rows
+from bisector.config.option_table import DISK_HELP, FRAGMENTS, are_among, from_words, rows
 from bisector.config.options import CONFIG_FILE, Given, shown
 from bisector.core import json_document, units
 from bisector.core.errors import UserError
 from bisector.core.json_document import Record
-from bisector.core.kinds import AUTO, Option
 from bisector.core.metric import named
 from bisector.core.objective import WORST, Objective
+from bisector.core.setting import AUTO, Option
 from bisector.store.rundir import Index, RunDirectory
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
@@ -175,7 +174,7 @@ def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None =
             action="store_true",
             help=f"the kernels have each --fragment and nothing else: not what {AUTO} stands for",
         )
-    if keys is None or "storage.hdd.size" in keys:
+    if keys is None or are_among(keys):
         group.add_argument("--disk", action="append", default=[], metavar="NAME=SIZE[,…]", help=DISK_HELP)
     group.add_argument(
         "--set",
@@ -198,40 +197,27 @@ def _help(option: Option) -> str:
 
 def given_settings(arguments: argparse.Namespace) -> dict[str, Given]:
     """What :func:`add_settings` collected, for :func:`bisector.config.options.load`; raises :class:`UserError`."""
-    given = dict(_flagged(vars(arguments)))
-    given |= _fragments(given.get(FRAGMENTS), only=getattr(arguments, "fragments_only", False))
-    for words in getattr(arguments, "disk", ()):  # not every command has it
-        for key, value in from_words(words).items():
-            if key in given:
-                raise UserError(f"{key} is given twice: by {given[key].origin} and by --disk", "leave one of them out")
-            given[key] = Given(value, "--disk")
-    for key, value in _assignments(arguments.set):
+    typed = vars(arguments)
+    flagged = ((option, typed.get(_SETTING + option.key)) for option in rows() if option.flag)
+    given = {option.key: Given(value, option.flag) for option, value in flagged if value is not None}
+    only, fragments = typed.get("fragments_only", False), given.get(FRAGMENTS)
+    if fragments is not None:
+        names = fragments.raw if isinstance(fragments.raw, list) else []
+        # Those of the command line come after what the guest needs, unless there are to be no others.
+        given[FRAGMENTS] = fragments if only or AUTO in names else replace(fragments, raw=[AUTO, *names])
+    elif only:
+        raise UserError("--fragments-only goes with --fragment", "--fragments-only --fragment NAME|FILE")
+    of_disks = ((key, value, "--disk") for words in typed.get("disk", ()) for key, value in from_words(words).items())
+    of_any = ((*_assignment(text), "--set") for text in arguments.set)
+    for key, value, flag in (*of_disks, *of_any):
         if key in given:
-            raise UserError(f"{key} is given twice: by {given[key].origin} and by --set", "leave one of them out")
-        given[key] = Given(value, "--set")
+            raise UserError(f"{key} is given twice: by {given[key].origin} and by {flag}", "leave one of them out")
+        given[key] = Given(value, flag)
     return given
 
 
-def _flagged(arguments: Mapping[str, object]) -> Iterator[tuple[str, Given]]:
-    for option in rows():
-        value = arguments.get(_SETTING + option.key) if option.flag else None
-        if value is not None:
-            yield option.key, Given(value, option.flag)
-
-
-def _fragments(given: Given | None, *, only: bool) -> dict[str, Given]:
-    """Those of the command line come after what the guest needs, unless there are to be no others."""
-    if given is None:
-        if only:
-            raise UserError("--fragments-only goes with --fragment", "--fragments-only --fragment NAME|FILE")
-        return {}
-    names = given.raw if isinstance(given.raw, list) else []
-    return {} if only or AUTO in names else {FRAGMENTS: replace(given, raw=[AUTO, *names])}
-
-
-def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"--set {text}: expected KEY=VALUE", "for example: --set machine.memory=2GiB")
-        yield key.strip(), value.strip()
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UserError(f"--set {text}: expected KEY=VALUE", "for example: --set machine.memory=2GiB")
+    return key.strip(), value.strip()

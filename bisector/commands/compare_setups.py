@@ -11,7 +11,7 @@ from bisector.commands.effective import effective
 from bisector.compare.plan import is_image
 from bisector.config import Settings
 from bisector.config.options import Given
-from bisector.core.kinds import Option
+from bisector.core.setting import Option
 from bisector.storage.stack import stack_of
 from bisector.workload.workloads import WORKLOADS, chooser
 

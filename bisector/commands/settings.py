@@ -92,7 +92,7 @@ def explained(rows: Sequence[Row], effective: Effective, defaults: Mapping[str, 
             ("default", options.shown(defaults[row.key]) if row.key in defaults else "the same"),
             ("flag", flags or f"--set {row.key}=VALUE"),
             ("meaning", row.help),
-            ("values", option.kind.expected),
+            ("values", option.expected),
         )
         yield from [""] if number else []
         yield row.key

@@ -19,7 +19,6 @@ from bisector.commands.arguments import (
     write_json,
 )
 from bisector.commands.output import write
-from bisector.config import FillMode
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.json_document import Record
@@ -31,6 +30,7 @@ from bisector.search.noise import Noise, Rates
 from bisector.search.simulate import runs as simulation
 from bisector.search.simulate.runs import Summary, search_for
 from bisector.search.simulate.world import WHOLE_FILLS, Conditions, Durations, usual_durations
+from bisector.storage.filling import FillMode
 
 _EXAMPLES = """\
 examples:

@@ -18,7 +18,7 @@ from bisector.compare.plan import Asked
 from bisector.config import COUNTED_FRAGMENT, ConfirmBy, GuestClock, Settings, options
 from bisector.core.errors import InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
-from bisector.core.kinds import AUTO
+from bisector.core.setting import AUTO
 from bisector.report.reporting import fragment_name
 from bisector.status import from_record
 from bisector.status.host_clock import HostClock

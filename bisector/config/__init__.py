@@ -1,25 +1,45 @@
 """Settings: ``bisector.toml`` and flags over a profile, checked before anything expensive.
 
-One table (:mod:`bisector.config.option_table`) holds every setting with its type, its value in each profile
-and its flag; the file, the command line and ``bisector settings`` are read from it.
+Each room, layer and workload has a frozen dataclass. Beside the type of a field stands its row of the option table
+(:class:`bisector.core.setting.Option`): key, value in each profile, flag, meaning. The file, the command line,
+``bisector settings`` and the record are read from these.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from bisector.config.forms import DISK_PLACE, FRAGMENT_NAMES, METRIC, TERMS, THRESHOLD, NotAuto
 from bisector.core.guest_time import BY_THE_HOST, GuestTime
 from bisector.core.objective import Objective
+from bisector.core.setting import (
+    AUTO,
+    Bandwidth,
+    Count,
+    Line,
+    Meta,
+    NonNegative,
+    Number,
+    Option,
+    Seconds,
+    Share,
+    Size,
+    Words,
+    options_of,
+)
 from bisector.core.subject import Setup
 from bisector.core.verdict import Direction, Strategy, Terms
 from bisector.storage.disks import Brd, Bus, GuestDisk, MemoryDisk, NullBlk
+from bisector.storage.filling import FillMode
 from bisector.storage.layer import Feature, Files, Since
-from bisector.storage.stack import Stack
+from bisector.storage.stack import STACK, Stack
 from bisector.workload.base import Workload
-from bisector.workload.workloads import WORKLOADS
+from bisector.workload.fio.fio import FIO
+from bisector.workload.workloads import NAME, WORKLOADS
 
+PROFILES = ("quick", "article")
 EMBEDDED = "qemu:///embed"
 
 
@@ -57,6 +77,19 @@ class Part(StrEnum):
     STEADY = "steady"
 
 
+class Security(StrEnum):
+    """How a connection to a mail server is encrypted; NONE is for a server on this host alone."""
+
+    STARTTLS = "starttls"
+    TLS = "tls"
+    NONE = "none"
+
+    @property
+    def usual_port(self) -> int:
+        """RFC 6409 (submission), RFC 8314 (submission over TLS), RFC 5321."""
+        return {Security.STARTTLS: 587, Security.TLS: 465, Security.NONE: 25}[self]
+
+
 # What "auto" puts below the stack's fragments: without a base .config the smallest kernel, over one what it lacks; then
 # what the guest needs.
 BARE_FRAGMENT = "tiny"
@@ -75,6 +108,8 @@ def usable_bytes(disk_bytes: int) -> int:
     return (disk_bytes - 2 * DISK_MARGIN_BYTES) // DISK_MARGIN_BYTES * DISK_MARGIN_BYTES
 
 
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class BisectSettings:
     """What is looked for and how it is judged.
@@ -83,21 +118,65 @@ class BisectSettings:
     Without ``terms`` and ``expect`` it is the measured ends that say in which direction the change is.
     """
 
-    metric: str
-    over: str
-    threshold: str | None
-    expect: Direction | None
-    terms: Terms | None
-    least_effect: float
-    most_pairs: int
-    first_parent: bool
-    strategy: Strategy
-    suspects: tuple[str, ...]
-    calibrate: int
-    max_repeats: int
-    baselines: bool
-    confirm_by: ConfirmBy = ConfirmBy.NONE
-    part: Part = Part.AUTO
+    metric: Annotated[str, METRIC, Option(
+        "bisect.metric", AUTO,
+        "metric that decides, such as read.clat.p99; docs/metrics.md lists all: read.iops, write.bw",
+        absent=(AUTO, "what the workload names, or read.iops, of the part that bisect.part says"),
+        flag="--metric", metavar="NAME", before="read.iops")]
+    part: Annotated[Part, Option(
+        "bisect.part", "auto",
+        "which part of a run the metric is of: all of it, or what is left when it has settled, as in "
+        "read.iops.steady; auto is as a metric that is given says, else steady where a cache is filled", "whole",
+        flag="--part", metavar="NAME", before="whole")]
+    over: Annotated[Line, Meta(description="worst, sum, mean or the name of a job"), Option(
+        "bisect.over", AUTO,
+        "what several jobs amount to: the worst of them, their sum or mean, or one job by its name",
+        absent=(AUTO, "what the workload names, or worst"), flag="--over",
+        metavar="worst|sum|mean|JOB", before="worst")]
+    threshold: Annotated[str | None, THRESHOLD, Option(
+        "bisect.threshold", AUTO,
+        'value between the two sides, in the unit of the metric; "ends" finds it from the two ends, '
+        f'and so does "{AUTO}" but for read.iops in the profile article, where it is 20000',
+        absent=("ends", "found from the two ends"), flag="--threshold", metavar="VALUE")]
+    expect: Annotated[Direction | None, Option(
+        "bisect.expect", "none", "refuse ends that differ in the other direction: improvement or regression",
+        absent=("none", "as the ends show"), flag="--expect", metavar="DIRECTION", short="--regression",
+        const="regression", formerly="bisect.direction")]
+    terms: Annotated[Terms | None, TERMS, Option(
+        "bisect.terms", AUTO, "words for the old side and the new one",
+        absent=(AUTO, "broken:fixed for an improvement, good:bad for a regression"), flag="--terms", metavar="OLD:NEW")]
+    least_effect: Annotated[Share, Option(
+        "bisect.least_effect", AUTO,
+        "the smallest change that is looked for: kernels that differ by less are the same, and nothing is bisected "
+        "between ends that are",
+        absent=(AUTO, "5%, or 0.05% where instructions are counted"), flag="--least-effect", metavar="5%")]
+    most_pairs: Annotated[int, Meta(ge=2), Option(
+        "bisect.most_pairs", 40,
+        "how often both ends are read in turn, at most, before they are too noisy to be told apart")]
+    first_parent: Annotated[bool, Option(
+        "bisect.first_parent", False, "follow only the first parent of merges", flag="--first-parent", const="true")]
+    strategy: Annotated[Strategy, Option(
+        "bisect.strategy", "bayes",
+        "what chooses the next commit; bayes weighs all readings and gives a probability, git believes each verdict",
+        flag="--strategy", metavar="NAME", before="git")]
+    suspects: Annotated[NotAuto, Meta(description='a list such as ["drivers/md"]'), Option(
+        "bisect.suspect", AUTO,
+        f'paths whose commits are likelier to be the answer; "{AUTO}" is the drivers of the stack, [] is none',
+        absent=(AUTO, "the drivers of the stack"), flag="--suspect", metavar="PATH", repeat=True)]
+    calibrate: Annotated[Count, Option(
+        "bisect.calibrate", 1, "how often to measure each end before the search, to learn the noise",
+        flag="--calibrate", metavar="N")]
+    max_repeats: Annotated[NonNegative, Option(
+        "bisect.max_repeats", 3, "how often to repeat a trial of weak evidence")]
+    baselines: Annotated[bool, Option(
+        "bisect.baselines", False,
+        "after the search, also measure each disk of the stack alone: one more boot and run for each",
+        flag="--baselines", const="true")]
+    confirm_by: Annotated[ConfirmBy, Option(
+        "bisect.confirm_by", "none",
+        "by which clock an answer of counted time is measured once more, the commit beside its parent, where its "
+        "effect is large enough to show there", flag="--confirm-by", metavar="host|none")]
+    # fmt: on
 
     @property
     def objective(self) -> Objective:
@@ -121,19 +200,42 @@ class BisectSettings:
         return self.expect or next((one for one in Direction if Terms.usual(one) == self.terms), None)
 
 
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class KernelSettings:
     """How a commit becomes a bootable image; in a sandbox unless somebody says otherwise."""
 
-    base_config: Path | None
-    fragments: tuple[str, ...]
-    compilers: tuple[str, ...]
-    jobs: int | None
-    build_deadline_s: float
-    sandbox: bool = True
-    recheck: bool = True
+    base_config: Annotated[Path | None, Option(
+        "kernel.base_config", "", "kernel .config to start from", absent=("", "none"),
+        flag="--base-config", metavar="FILE")]
+    fragments: Annotated[tuple[str, ...], FRAGMENT_NAMES, Option(
+        "kernel.fragments", (AUTO,),
+        f'configuration fragments, by name or path; the last one wins; "{AUTO}" is {BARE_FRAGMENT} '
+        f"({BASE_FRAGMENT} with a base) and those of the stack and its disks; the flag adds to {AUTO}",
+        flag="--fragment", metavar="NAME|FILE", repeat=True)]
+    compilers: Annotated[NotAuto, Meta(min_length=1, description="a command such as gcc-12, or a list of them"), Option(
+        "kernel.compiler", AUTO,
+        "C compiler of the kernels; auto is the first of this host that builds both ends; with several, each commit "
+        "gets the first that builds it",
+        absent=(AUTO, "the first that builds both ends"), none=(), flag="--compiler", metavar="COMMAND", repeat=True)]
+    jobs: Annotated[Count | None, Option(
+        "kernel.jobs", AUTO, "how many compilers run at a time", absent=(AUTO, "one for each CPU"),
+        flag="--jobs", metavar="N")]
+    build_deadline_s: Annotated[Seconds, Meta(ge=1), Option("kernel.build_deadline", "1h", "longest build, seconds")]
+    sandbox: Annotated[bool, Option(
+        "kernel.sandbox", True,
+        "run make in a sandbox, without network, home directory and other processes; --no-sandbox turns it off",
+        flag="--no-sandbox", const="false")]
+    recheck: Annotated[bool, Option(
+        "kernel.recheck", True,
+        "build the kernels that an answer rests on once more, apart from all others, before it is given")]
+    # fmt: on
 
 
+
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class MachineSettings:
     """The guest and the hypervisor.
@@ -141,20 +243,46 @@ class MachineSettings:
     So many ``guests`` measure at the same time; with None as many as the host has CPUs and memory for.
     """
 
-    connect: str
-    accelerator: Accelerator
-    vcpus: int
-    memory_bytes: int
-    image: Path | None
-    image_key: Path | None
-    image_host_key: Path | None
-    append: str
-    boot_deadline_s: float
-    silence_deadline_s: float
-    trial_deadline_s: float
-    clock: GuestClock = GuestClock.HOST
-    instruction_ns: int = 8
-    guests: int | None = None
+    connect: Annotated[Line, Meta(description="a libvirt URI such as qemu:///system"), Option(
+        "machine.connect", EMBEDDED, "libvirt URI; qemu:///embed runs its driver inside bisector, without a daemon",
+        flag="--connect", metavar="URI")]
+    accelerator: Annotated[Accelerator, Option(
+        "machine.accelerator", "auto", "how the guest's CPU runs; auto is KVM if a kernel boots under it",
+        flag="--accelerator", metavar="NAME")]
+    clock: Annotated[GuestClock, Option(
+        "machine.clock", "auto",
+        "what makes the guest's time pass: the host's clock, or under emulation the guest's own instructions, which "
+        "gives the same figures each time, and sees no caches, branch prediction or other CPUs; auto is the "
+        "instructions where guests are emulated and all that is given goes with it, else the host's",
+        flag="--clock", metavar="NAME", before="host")]
+    instruction_ns: Annotated[Count, Option(
+        "machine.instruction_ns", 8, "what an instruction takes where they are counted, in ns: 1, 2, 4, 8 and so on")]
+    guests: Annotated[Count | None, Option(
+        "machine.guests", AUTO, "how many guests measure at the same time",
+        absent=(AUTO, "one; where instructions are counted one for each CPU, if memory allows"), before=1)]
+    vcpus: Annotated[Count, Option(
+        "machine.vcpus", AUTO, "virtual CPUs of the guest",
+        absent=(AUTO, "2, or 1 where instructions are counted"), before=2)]
+    memory_bytes: Annotated[Size, Meta(ge=256 << 20), Option("machine.memory", "1GiB", "memory of the guest, bytes")]
+    image: Annotated[Path | None, Option(
+        "machine.image", "", "your own root file system for the guest", absent=("", "none"),
+        flag="--image", metavar="FILE")]
+    image_key: Annotated[Path | None, Option(
+        "machine.image_key", "", "private SSH key that logs in as root in your own image", absent=("", "none"),
+        flag="--image-key", metavar="FILE")]
+    image_host_key: Annotated[Path | None, Option(
+        "machine.image_host_key", "", "public SSH host key of your own image", absent=("", "none"),
+        flag="--image-host-key", metavar="FILE")]
+    append: Annotated[str, Meta(description="kernel parameters on one line"), Option(
+        "machine.append", "", "parameters added to the guest kernel's command line")]
+    boot_deadline_s: Annotated[Seconds, Meta(ge=1), Option(
+        "machine.boot_deadline", "2min", "longest time from start to login, seconds")]
+    silence_deadline_s: Annotated[Seconds, Meta(ge=1), Option(
+        "machine.silence_deadline", "1min", "longest silence of a guest that should answer, seconds")]
+    trial_deadline_s: Annotated[Seconds, Meta(ge=1), Option(
+        "machine.trial_deadline", AUTO, "longest trial after its build, seconds",
+        absent=(AUTO, "15min more than the runs"))]
+    # fmt: on
 
     @property
     def is_counted(self) -> bool:
@@ -172,6 +300,8 @@ class MachineSettings:
         return self.instruction_ns if self.is_counted else 0
 
 
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class DiskSettings:
     """One virtual disk.
@@ -181,12 +311,18 @@ class DiskSettings:
     ``latency_s`` is added to each request. ``guest`` is what the guest has of it.
     """
 
-    path: str | None
-    size_bytes: int
-    iops_limit: int
-    bytes_per_s_limit: int
-    latency_s: float = 0.0
+    path: Annotated[str | None, DISK_PLACE, Option(
+        "path", "",
+        "directory, or block device to be overwritten; a directory gets a sparse file",
+        absent=("", "a file in the run directory"))]
+    size_bytes: Annotated[Size, Meta(ge=1 << 20), Option("size", "", "size of a file made for it, bytes")]
+    iops_limit: Annotated[NonNegative, Option("iops_limit", 0, "limit in I/O operations/s, 0 for none", 0)]
+    bytes_per_s_limit: Annotated[Bandwidth, Option("bandwidth_limit", 0, "limit in bytes/s, 0 for none")]
+    latency_s: Annotated[Seconds, Meta(ge=0), Option(
+        "latency", AUTO, "time added to each read and write, whole milliseconds (on null_blk any), s",
+        before="0s")] = 0.0
     guest: GuestDisk = field(default_factory=GuestDisk)
+    # fmt: on
 
     def memory(self, number: int) -> MemoryDisk:
         """What the guest makes in its memory, where the disk is the guest's own, the one with this number."""
@@ -196,33 +332,36 @@ class DiskSettings:
         return NullBlk.of(self.size_bytes, self.latency_s, *limits)
 
 
-class FillMode(StrEnum):
-    """Whether runs that fill a cache may end once it is settled, where that was shown to be harmless.
-
-    AUTO shows it where that can save more than it costs, SHORT whatever it costs.
-    """
-
-    AUTO = "auto"
-    SHORT = "short"
-    WHOLE = "whole"
-
-
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """The storage stack under test, every disk by name, and the values of each layer's own settings.
+    """The storage stack under test, every disk by name, and each layer's own settings.
 
     ``overwrite`` are the disks, by their own names, whose content may go. A run that fills a cache is repeated
     ``fill_rounds`` times or more, until the cache is full and steady, but begins no later than would end by
     ``fill_deadline_s`` after the first one began. ``fill`` says whether it may end before its time.
     """
 
-    stack: Stack
+    stack: Annotated[Stack, STACK, Option(
+        "storage.stack", "lvmcache", "storage stack under test; layers on disks", flag="--stack", metavar="STACK")]
     disks: Mapping[str, DiskSettings]
-    layers: Mapping[str, Mapping[str, Any]]
-    overwrite: tuple[str, ...] = ()
-    fill_deadline_s: float = 0.0
-    fill_rounds: int = 1
-    fill: FillMode = FillMode.WHOLE
+    layers: Mapping[str, Any]
+    fill_deadline_s: Annotated[Seconds, Meta(ge=0), Option(
+        "storage.fill_deadline", AUTO,
+        "how long the run that fills a cache may be repeated until the cache is full and steady, seconds",
+        absent=(AUTO, "three runs more than storage.fill_rounds, and at least 5min"), before="0s")]
+    fill_rounds: Annotated[Count, Option(
+        "storage.fill_rounds", 1, "how often the run that fills a cache is made at least, up to 100 times")]
+    fill: Annotated[FillMode, Option(
+        "storage.fill", "auto",
+        "when the run that fills a cache ends in a search: short is once the cache is settled, if the ends measure "
+        "the same that way; auto is the same if it pays; whole is after its whole length", before="whole")]
+    overwrite: Annotated[Words, Meta(description='a list such as ["WD-WX11A1234567"]'), Option(
+        "storage.overwrite", (),
+        "block devices that may be overwritten, by serial number or by the name that a refusal shows",
+        flag="--overwrite", metavar="SERIAL", repeat=True)]
+    # fmt: on
 
     @property
     def used_disks(self) -> Mapping[str, DiskSettings]:
@@ -258,28 +397,33 @@ class StorageSettings:
                 yield f"disk {name} on null_blk", keeps
 
     @property
-    def used_layers(self) -> Mapping[str, Mapping[str, Any]]:
+    def used_layers(self) -> Mapping[str, Any]:
         """The settings of the layers that the stack is composed of."""
-        return {layer.name: self.layers.get(layer.name, {}) for layer in self.stack.layers}
+        return {layer.name: self.layers[layer.name] for layer in self.stack.layers}
 
 
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class WorkloadSettings:
-    """What runs on the stack, by its name, and the values of each workload's own settings."""
+    """What runs on the stack, by its name, and each workload's own settings."""
 
-    kind: str
-    own: Mapping[str, Mapping[str, Any]]
-    full_runs: bool
+    kind: Annotated[str, NAME, Option(
+        "workload.kind", FIO.name, "workload that runs on the stack", flag="--workload", metavar="NAME")]
+    own: Mapping[str, Any]
+    full_runs: Annotated[bool, Option(
+        "workload.full_runs", False, "never stop a run early", flag="--full-runs", const="true")]
+    # fmt: on
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> Workload[Any]:
         """The workload under test."""
         return WORKLOADS[self.kind]
 
     @property
-    def values(self) -> Mapping[str, Any]:
-        """The values of its own settings."""
-        return self.own.get(self.kind, {})
+    def values(self) -> Any:
+        """Its own settings."""
+        return self.own[self.kind]
 
     @property
     def text(self) -> str:
@@ -308,54 +452,71 @@ class WorkloadSettings:
         return self.workload.inputs(self.values)
 
     @property
-    def input_fields(self) -> frozenset[str]:
-        """The fields of the rows that name them."""
-        return frozenset(name.partition(".")[0] for name in self.inputs)
+    def rows_of_inputs(self) -> Mapping[str, Option]:
+        """The rows that name them, by field."""
+        named = {name.partition(".")[0] for name in self.inputs}
+        return {row.field: row for row in options_of(self.workload.settings) if row.field in named}
 
     def with_inputs(self, files: Mapping[str, Path]) -> "WorkloadSettings":
         """The same with other files."""
         return replace(self, own={**self.own, self.kind: self.workload.with_files(self.values, files)})
 
 
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class ContentionSettings:
     """From which foreign load on a run is no evidence, and how long a repeated trial waits for less."""
 
-    max_other_cores: float
-    max_steal_share: float
-    max_speed_change: float
-    patience_s: float
+    max_other_cores: Annotated[Number, Option(
+        "contention.max_other_cores", AUTO, "other load in cores above which a run is weak evidence",
+        absent=(AUTO, "an eighth of the host's, at least 0.5"))]
+    max_steal_share: Annotated[Number, Option(
+        "contention.max_steal_share", 0.1, "share of stolen CPU time above which a run is weak evidence")]
+    max_speed_change: Annotated[Number, Option(
+        "contention.max_speed_change", 0.15,
+        "share by which the speed of the host's cores may change, during a run and since the ends were read")]
+    patience_s: Annotated[Seconds, Meta(ge=0), Option(
+        "contention.patience", "6h",
+        "longest wait for a quiet host before a commit is measured again, seconds; 0 does not wait")]
+    # fmt: on
 
 
-class Security(StrEnum):
-    """How a connection to a mail server is encrypted; NONE is for a server on this host alone."""
 
-    STARTTLS = "starttls"
-    TLS = "tls"
-    NONE = "none"
-
-    @property
-    def usual_port(self) -> int:
-        """RFC 6409 (submission), RFC 8314 (submission over TLS), RFC 5321."""
-        return {Security.STARTTLS: 587, Security.TLS: 465, Security.NONE: 25}[self]
-
-
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class MailSettings:
     """Who a letter is from and which server takes it; without ``host`` nothing can be sent."""
 
-    host: str
-    port: int
-    security: Security
-    sender: str | None
-    login_file: Path | None
+    host: Annotated[str, Meta(description="the name of a mail server"), Option(
+        "mail.host", "", "mail server for `bisector mail --send`")]
+    port: Annotated[Count, Option(
+        "mail.port", AUTO, "port of the mail server", absent=(AUTO, "587, or 465 with tls"))]
+    security: Annotated[Security, Option(
+        "mail.security", "starttls", "encryption of the connection; none is for a server on this host")]
+    sender: Annotated[Annotated[Line, Meta(description="an address as Name <user@host>")] | None, Option(
+        "mail.from", AUTO, "sender of reports", absent=(AUTO, "git's user.name and user.email"))]
+    login_file: Annotated[Path | None, Option(
+        "mail.login_file", "",
+        "file of mode 600 with username=… and password=…; or BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD",
+        absent=("", "none"))]
+    # fmt: on
 
 
+
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class NotifySettings:
     """What a person has run when a long command has ended; nothing where it is empty."""
 
-    command: str
+    command: Annotated[str, Meta(description="a command line for sh"), Option(
+        "notify.command", "",
+        "command that runs once when a long one has ended by itself; it finds BISECTOR_EXIT_CODE, BISECTOR_RUN_DIR "
+        "and BISECTOR_ANSWER in its environment", flag="--notify", metavar="COMMAND")]
+    # fmt: on
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +553,9 @@ class RetryPolicy:
 class Settings:
     """Everything a bisection wants, complete and consistent."""
 
-    profile: str
+    profile: Annotated[Literal["quick", "article"], Option(
+        "profile", PROFILES[0], "the set of values that everything else starts from", PROFILES[1],
+        flag="--profile", metavar="NAME")]  # fmt: skip
     bisect: BisectSettings
     kernel: KernelSettings
     machine: MachineSettings

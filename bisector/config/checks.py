@@ -19,8 +19,8 @@ from bisector.config import (
 )
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.core.kinds import AUTO, Problem
 from bisector.core.metric import is_of_split, short
+from bisector.core.setting import AUTO, Problem, options_of
 from bisector.core.units import duration_text, size_text
 from bisector.storage.disks import Bus
 from bisector.storage.layer import OF_CACHES, Extent, Files
@@ -129,7 +129,7 @@ def _can_be_looked_at(settings: Settings) -> Iterator[Problem]:
 
 def _files(settings: Settings) -> Iterator[tuple[str, Path | None]]:
     """The files that settings name, with their keys."""
-    keys = {row.field: row.key for row in settings.workload.workload.options}
+    keys = {row.field: row.key for row in options_of(settings.workload.workload.settings)}
     yield from ((keys[name.partition(".")[0]], path) for name, path in settings.workload.inputs.items())
     yield "kernel.base_config", settings.kernel.base_config
     yield "machine.image", settings.machine.image

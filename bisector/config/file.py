@@ -1,19 +1,15 @@
-"""The text of ``bisector.toml``: read into dotted keys, searched for a key's line, written.
+"""The text of ``bisector.toml``: read into dotted keys, and written.
 
-tomlkit does not know the lines of its keys either, and its writer would have the nine lines of :func:`write` (6 ms
-for all settings, 0.1 ms here) and a :func:`literal` around it, for values on one line and values that TOML lacks.
+tomlkit's writer would have the nine lines of :func:`write` (6 ms for all settings, 0.1 ms here) and a :func:`literal`
+around it, for values on one line and values that TOML lacks.
 """
 
 import json
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bisector.core.errors import UserError
-
-_HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?")
-_ASSIGNMENT = re.compile(r"\s*([A-Za-z0-9_\-.\"' ]+?)\s*=")
 
 
 def read(path: Path) -> tuple[str, dict[str, object]]:
@@ -41,25 +37,6 @@ def flatten(table: Mapping[str, object], known: frozenset[str], prefix: str = ""
             yield from flatten(value, known, key + ".")
         else:
             yield key, value
-
-
-def line_of(text: str, key: str) -> int | None:
-    """The line (from 1) where a key that is in the file gets its value; None when it is well hidden."""
-    table = ""
-    best: tuple[int, int] | None = None
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := _HEADER.fullmatch(line):
-            table = _plain(header[1]) + "."
-        elif assignment := _ASSIGNMENT.match(line):
-            written = table + _plain(assignment[1])
-            # An inline table ("hdd = { size = … }") is found by the part of the key before it.
-            if (key == written or key.startswith(written + ".")) and (best is None or len(written) > best[0]):
-                best = (len(written), number)
-    return best[1] if best else None
-
-
-def _plain(dotted: str) -> str:
-    return re.sub(r"[\s\"']", "", dotted)
 
 
 def write(values: Mapping[str, object]) -> str:

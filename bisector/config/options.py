@@ -1,45 +1,195 @@
 """Effective settings: flags over ``bisector.toml`` over a person's own over a profile, with the origin of each value.
 
-What settings there are is in :mod:`bisector.config.option_table`, what cannot be combined in
-:mod:`bisector.config.checks`.
+:func:`build` fills in each "auto" that follows from other settings. What settings there are is in
+:mod:`bisector.config`, what cannot be combined in :mod:`bisector.config.checks`.
 """
 
 import difflib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, TypeVar
 
 from bisector.config import (
+    BARE_FRAGMENT,
+    BASE_FRAGMENT,
+    COUNTED_FRAGMENT,
+    GUEST_FRAGMENT,
     KEEPS_DATA,
+    PROFILES,
+    Accelerator,
+    BisectSettings,
+    ContentionSettings,
+    DiskSettings,
     GuestClock,
+    KernelSettings,
     MachineSettings,
+    MailSettings,
+    NotifySettings,
     Part,
     Settings,
     StorageSettings,
+    WorkloadSettings,
     checks,
-    disk_table,
     file,
 )
-from bisector.config.following import OF_LAYERS, OF_WORKLOADS, deciding, objective_of, resolved
-from bisector.config.option_table import PROFILES, by_key, rows
-from bisector.core import kinds, resources
+from bisector.config.option_table import by_key, further, objection, refuse_unused, rows_of
+from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.core.kinds import AUTO, Option, Problem
-from bisector.core.metric import is_of_split
-from bisector.core.objective import Objective
+from bisector.core.metric import is_of_split, is_short, of_steady_part
+from bisector.core.objective import WORST, Objective
+from bisector.core.setting import AUTO, Option, Problem, Unfit, options_of
 from bisector.core.subject import Setup
-from bisector.storage.disks import DISKS, Bus
+from bisector.storage.disks import DISKS, FURTHER, Bus, GuestDisk
 from bisector.storage.layer import Since
+from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack
 from bisector.workload.workloads import WORKLOADS
+
+# The value of each setting, by its key; None, or what else a word such as "auto" stands for, where one follows.
+Values: TypeAlias = Mapping[str, Any]
+T = TypeVar("T")
+
+_LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
+# For a cache that is not full, or not steady, after the rounds that were asked for.
+_LEAST_FILL_S, _FURTHER_ROUNDS = 300.0, 3
+_TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
+_ARTICLE_THRESHOLD = "20000"
+# Nine of ten regressions that a kernel test robot mailed were larger; in counted time readings of one kernel on a CPU
+# path differ by less than 0.01 %.
+_LEAST_EFFECT, _LEAST_EFFECT_COUNTED = 0.05, 0.0005
+
+
+def build(values: Values, stacks: Collection[Stack] = ()) -> Settings:
+    """All settings. What a run writes follows from the stack, and from the others that the same is measured on.
+
+    Raises :class:`bisector.core.errors.UserError` where a job file names what is no metric.
+    """
+    stack: Stack = values["storage.stack"]
+    workload = WORKLOADS[values["workload.kind"]]
+    counted = values["machine.clock"] is GuestClock.INSTRUCTIONS
+    layers: dict[str, Any] = {layer.name: _section(layer.settings, values) for layer in LAYERS.values()}
+    own: dict[str, Any] = {one.name: _section(one.settings, values) for one in WORKLOADS.values()}
+    fill_bytes = max(one.filled_by(layers) for one in (stack, *stacks))
+    own[workload.name] = mine = workload.sized(own[workload.name], values["profile"], fill_bytes)
+    disks = {name: _disk(name, values, counted=counted) for name in (*DISKS, *further(values))}
+    used = [disks[name].guest if name in disks else GuestDisk() for name in stack.disks]
+    objective = objective_of(values, mine, stacks)
+    runtime_s = workload.runtime_s(mine)
+    fill_deadline_s = values["storage.fill_deadline"]
+    if fill_deadline_s is None:  # long enough for the rounds that are asked for and some more, however long a run is
+        fill_deadline_s = max(_LEAST_FILL_S, (values["storage.fill_rounds"] + _FURTHER_ROUNDS) * runtime_s)
+    fill_s = fill_deadline_s if any(phase.fills for phase in stack.phases) else 0.0
+    usual_s = len(stack.phases) * runtime_s + fill_s + _TRIAL_SPARE_S
+    accelerator: Accelerator = values["machine.accelerator"]
+    suspects, other_cores = values["bisect.suspect"], values["contention.max_other_cores"]
+    return Settings(
+        profile=values["profile"],
+        bisect=_section(
+            BisectSettings,
+            values,
+            metric=objective.metric,
+            over=objective.over,
+            threshold=_threshold(values, objective),
+            suspects=_suspects(stack, used) if suspects is None else suspects,
+            least_effect=values["bisect.least_effect"] or (_LEAST_EFFECT_COUNTED if counted else _LEAST_EFFECT),
+        ),
+        kernel=_section(KernelSettings, values, fragments=_fragments(values, stack.fragments(layers), used, counted)),
+        machine=_section(
+            MachineSettings,
+            values,
+            accelerator=Accelerator.TCG if counted and accelerator is Accelerator.AUTO else accelerator,
+            clock=GuestClock.INSTRUCTIONS if counted else GuestClock.HOST,
+            guests=values["machine.guests"] or (None if counted else 1),
+            vcpus=values["machine.vcpus"] or (1 if counted else 2),
+            trial_deadline_s=values["machine.trial_deadline"] or usual_s,
+        ),
+        storage=_section(StorageSettings, values, disks=disks, layers=layers, fill_deadline_s=fill_deadline_s),
+        workload=_section(WorkloadSettings, values, own=own),
+        contention=_section(
+            ContentionSettings, values, max_other_cores=_usual_other_cores() if other_cores is None else other_cores
+        ),
+        mail=_section(MailSettings, values, port=values["mail.port"] or values["mail.security"].usual_port),
+        notify=_section(NotifySettings, values),
+    )
+
+
+def _section(settings: type[T], values: Values, rows: Iterable[Option] | None = None, **followed: object) -> T:
+    """The settings of a room, layer or workload: the values of its rows, but for those that followed from others."""
+    given = {row.field: values[row.key] for row in (options_of(settings) if rows is None else rows)}
+    return settings(**{**given, **followed})
+
+
+def _disk(name: str, values: Values, *, counted: bool) -> DiskSettings:
+    """A disk; on null_blk it has the usual latency of its own, on brd that in whole milliseconds, elsewhere none."""
+    of_host, of_guest = rows_of(name)
+    bus = values[f"storage.{name}.bus"] or (Bus.NULL_BLK if counted else Bus.VIRTIO)
+    latency_s, own_s = values[f"storage.{name}.latency"], DISKS.get(name, FURTHER).memory_latency_s
+    if latency_s is None:
+        latency_s = {Bus.NULL_BLK: own_s, Bus.BRD: round(own_s, 3)}.get(bus, 0.0)
+    guest = _section(GuestDisk, values, of_guest, bus=bus)
+    return _section(DiskSettings, values, of_host, latency_s=latency_s, guest=guest)
+
+
+def objective_of(values: Values, own: Any, stacks: Iterable[Stack] = ()) -> Objective:
+    """What decides: as it is given, else as the workload has it by its ``own`` settings.
+
+    Of the part of a run that counts, if the metric exists of that; of one part on all stacks that the same is measured
+    on. On a cache that was filled a run begins at the pace of the slow disk, whatever the kernel makes of it later.
+    """
+    workload = WORKLOADS[values["workload.kind"]]
+    metric, over, part = values["bisect.metric"], values["bisect.over"], values["bisect.part"]
+    if metric is None:
+        found = workload.deciding(own).objective
+        found = replace(found, over=over or found.over)
+    else:
+        found = Objective(workload.full_name(own, metric) if is_short(metric) else metric, over or WORST)
+    if part is Part.AUTO and metric is None and workload.are_split(own):
+        filled = any(phase.fills for stack in (values["storage.stack"], *stacks) for phase in stack.phases)
+        part = Part.STEADY if filled else Part.WHOLE
+    steady = of_steady_part(found.metric) if part is Part.STEADY else None
+    return found if steady is None else replace(found, metric=steady)
+
+
+def _threshold(values: Values, objective: Objective) -> str | None:
+    """The article's threshold holds for what the article measured."""
+    typed: str | None = values["bisect.threshold"]
+    if typed != AUTO:
+        return typed
+    return _ARTICLE_THRESHOLD if values["profile"] == "article" and objective == Objective() else None
+
+
+def _suspects(stack: Stack, disks: Iterable[GuestDisk]) -> tuple[str, ...]:
+    """Those of the stack; where the drivers of block devices are among them, those of the disks' buses, too."""
+    drivers = (driver for disk in disks for driver in disk.bus.drivers if "drivers/block" in stack.suspects)
+    return tuple(dict.fromkeys((*stack.suspects, *drivers)))
+
+
+def _fragments(values: Values, of_stack: Iterable[str], disks: Iterable[GuestDisk], counted: bool) -> tuple[str, ...]:
+    ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
+    of_disks = dict.fromkeys(fragment for disk in disks for fragment in disk.fragments)
+    auto = (ground, GUEST_FRAGMENT, *([COUNTED_FRAGMENT] if counted else []), *of_disks, *of_stack)
+    return tuple(one for name in values["kernel.fragments"] for one in (auto if name == AUTO else (name,)))
+
+
+def _usual_other_cores() -> float:
+    """A large host always has other work somewhere, which takes no core from the guest; a small one must be quiet.
+
+    On 4 cores a guest of 2 had the IOPS of a quiet host beside up to 2.0 cores of compilers or busy loops, and 30 %
+    less beside 2.8 (the SSD alone, emulated, one run of 10 s each): an eighth is a quarter of what did no harm.
+    """
+    return max(_LEAST_OTHER_CORES, (os.cpu_count() or 1) / 8)
+
 
 CONFIG_FILE = "bisector.toml"
 _CLOCK = "machine.clock"
 _STACK, _HOST, _TREE = FOLLOWING = "the stack", "this host", "the oldest tree"  # what values follow from
-# What :func:`bisector.config.following.resolved` makes other settings follow from.
+# What :func:`bisector.config.options.build` makes other settings follow from.
 _LEADING = (
     *("bisect.metric", "bisect.over", "bisect.part", "kernel.base_config"),
     *("mail.security", "storage.stack", "workload.kind"),
@@ -51,8 +201,6 @@ _GONE = {
     "bisect.min_ends_ratio": "the ends are read in turn until they are told apart, and bisect.least_effect is the "
     "smallest change that is looked for: 5% for a factor of 1.05"
 }
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +266,7 @@ def load(
         given |= {key: Given(Bus.BRD.value, _TREE) for key in chosen}
         effective = from_given(given, stacks)
     typed = (key for key, one in given.items() if one.typed)
-    disk_table.refuse_unused(typed, (effective.settings.storage.stack, *stacks))
+    refuse_unused(typed, (effective.settings.storage.stack, *stacks))
     return effective
 
 
@@ -139,25 +287,29 @@ def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Ef
         if key not in known:
             refuse_key(key, one.origin)
     _choose_workload(given)
-    profile = given.get("profile", Given("quick", "profile quick"))
-    given["profile"] = profile
-    name = _parse(known["profile"], profile)
+    name = _parse(known["profile"], given.setdefault("profile", Given(PROFILES[0], f"profile {PROFILES[0]}")))
     for option in known.values():
         given.setdefault(option.key, Given(option.in_profile(name), f"profile {name}"))
-    values = {option.field: _parse(option, given[key]) for key, option in known.items()}
-    settled = resolved(values, stacks)
-    settings = _assemble(Settings, settled)
-    origins = {key: given[key].origin for key in known}
-    own = [option for option in known.values() if option.field.startswith(OF_WORKLOADS)]
-    followed = (option for option in own if values[option.field] is None and settled[option.field] is not None)
-    origins |= {option.key: _STACK for option in followed}
-    if values["bisect.metric"] is None and (named_by := deciding(values).named_by):
-        origins |= {key: named_by for key in ("bisect.metric", "bisect.over") if values[key] is None}
-    if values["bisect.metric"] is None and is_of_split(settled["bisect.metric"]):
-        origins["bisect.metric"] = _STACK if values["bisect.part"] is Part.AUTO else given["bisect.part"].origin
+    values = {key: _parse(option, given[key]) for key, option in known.items()}
+    settings = build(values, stacks)
+    followed = dict(_followed(settings, values, given["bisect.part"].origin))
+    origins = {key: given[key].origin for key in known} | followed
     effective = Effective(settings, origins)
     _refuse(effective, checks.first_problem(settings))
     return effective
+
+
+def _followed(settings: Settings, values: Values, part: str) -> Iterator[tuple[str, str]]:
+    """The origins of values that follow from others; ``part`` is that of the part of a run."""
+    workload, own = settings.workload.workload, settings.workload.values
+    for row in options_of(workload.settings):
+        if values[row.key] == row.none != getattr(own, row.field):
+            yield row.key, _STACK
+    if values["bisect.metric"] is None:
+        if named_by := workload.deciding(own).named_by:
+            yield from ((key, named_by) for key in ("bisect.metric", "bisect.over") if values[key] is None)
+        if is_of_split(settings.bisect.metric):
+            yield "bisect.metric", _STACK if values["bisect.part"] is Part.AUTO else part
 
 
 def _choose_workload(given: dict[str, Given]) -> None:
@@ -201,14 +353,12 @@ def _if_there(path: Path, shown: Path) -> dict[str, Given]:
 
 
 def _from_file(path: Path, shown: Path) -> dict[str, Given]:
-    text, table = file.read(path)
+    _, table = file.read(path)
     given, known = {}, frozenset(by_key(key for key, _ in file.flatten(table, frozenset())))
     for key, raw in file.flatten(table, known):
-        line = file.line_of(text, key)
-        origin = f"{shown}:{line}" if line else str(shown)
         if key not in known:
-            refuse_key(key, origin)
-        given[key] = Given(raw, origin, path.parent)
+            refuse_key(key, str(shown))
+        given[key] = Given(raw, str(shown), path.parent)
     return given
 
 
@@ -232,7 +382,7 @@ def refuse_key(key: str, origin: str) -> None:
         )
     if key in _GONE:
         raise UserError(f"{origin}: there is no setting {key} any more", _GONE[key])
-    if (why := disk_table.objection(key)) is not None:
+    if (why := objection(key)) is not None:
         raise UserError(f"{origin}: {why}", "for example hdd2")
     keys = by_key()
     if any(known.startswith(key + ".") for known in keys):
@@ -244,41 +394,15 @@ def refuse_key(key: str, origin: str) -> None:
 
 
 def _parse(option: Option, given: Given) -> Any:
-    raw = option.kind.from_text(str(given.raw)) if given.typed else given.raw
     try:
-        return option.kind.read(raw, given.base)
-    except kinds.Unfit as error:
+        return option.read(given.raw, given.base, typed=given.typed)
+    except Unfit as error:
         shown = given.raw if given.typed else file.literal(given.raw)
         raise UserError(
-            f"{given.origin}: {option.key} = {shown}: expected {option.kind.expected}", f"{option.key}: {option.help}"
+            f"{given.origin}: {option.key} = {shown}: expected {option.expected}", f"{option.key}: {option.help}"
         ) from error
     except UserError as error:
         raise UserError(f"{given.origin}: {option.key}: {error}", error.hint) from error
-
-
-def _assemble(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
-    """A tree of dataclasses from values by dotted field; a value missing is a bug of the table."""
-    return cls(**{name: _part(hint, values, prefix + name) for name, hint in get_type_hints(cls).items()})
-
-
-def _part(hint: Any, values: Mapping[str, Any], path: str) -> Any:
-    """A field: a value, a mapping with the values by the next name, or a dataclass of such."""
-    if path in values:
-        return values[path]
-    if get_origin(hint) is not Mapping:
-        return _assemble(hint, values, path + ".")
-    _, of_each = get_args(hint)
-    below = [key.removeprefix(path + ".") for key in values if key.startswith(path + ".")]
-    names = dict.fromkeys(key.partition(".")[0] for key in below)
-    return {name: _part(of_each, values, f"{path}.{name}") for name in names}
-
-
-def _value(settings: Settings, path: str) -> Any:
-    """The value of a dotted field: the inverse of :func:`_assemble`."""
-    found: Any = settings
-    for name in path.split("."):
-        found = found[name] if isinstance(found, Mapping) else getattr(found, name)
-    return found
 
 
 def _refuse(effective: Effective, problem: Problem | None) -> None:
@@ -307,7 +431,7 @@ def overlaid(
         if option.key.startswith(prefix) and option.key not in kept
     }
     given |= {key: one for key, one in today.items() if key.startswith(prefix)}
-    settings = _assemble(Settings, resolved({option.field: _parse(option, given[option.key]) for option in known}))
+    settings = build({option.key: _parse(option, given[option.key]) for option in known})
     origins = {key: one.origin for key, one in given.items()}
     _refuse(Effective(settings, origins), next(checks.mail_is_private(settings), None))
     return settings
@@ -315,12 +439,27 @@ def overlaid(
 
 def rows_for(settings: Settings) -> tuple[Option, ...]:
     """Every row, those of all disks of the settings among them."""
-    return rows(name for name in settings.storage.disks if name not in DISKS)
+    return tuple(row for row, _ in _values(settings))
+
+
+def _values(settings: Settings) -> Iterator[tuple[Option, Any]]:
+    """Every row with its value."""
+    storage, workload = settings.storage, settings.workload
+    above = (settings, settings.bisect, settings.kernel, settings.machine, storage)
+    below = (*storage.layers.values(), workload, *workload.own.values())
+    last = (settings.contention, settings.mail, settings.notify)
+    disks = (zip(rows_of(name), (disk, disk.guest), strict=True) for name, disk in storage.disks.items())
+    sections = (
+        *((options_of(type(one)), one) for one in above),
+        *chain.from_iterable(disks),
+        *((options_of(type(one)), one) for one in (*below, *last)),
+    )
+    yield from ((row, getattr(one, row.field)) for rows, one in sections for row in rows)
 
 
 def written_values(settings: Settings) -> dict[str, object]:
     """Every setting by key, as TOML would hold it."""
-    return {option.key: option.kind.write(_value(settings, option.field)) for option in rows_for(settings)}
+    return {row.key: row.write(value) for row, value in _values(settings)}
 
 
 def usual(settings: Settings) -> dict[str, object]:
@@ -328,19 +467,19 @@ def usual(settings: Settings) -> dict[str, object]:
 
     A default that follows from other settings follows from the values that ``settings`` has.
     """
-    known = rows_for(settings)
-    defaults = {option.field: _parse(option, Given(option.in_profile(settings.profile), "")) for option in known}
-    further = (name for name in defaults if name.startswith((OF_WORKLOADS, OF_LAYERS)))
-    names = (*_LEADING, *(name for name in further if defaults[name] is not None))
-    leading = {name: _value(settings, name) for name in names}
-    followed = _assemble(Settings, resolved({**defaults, **leading}))
-    own = {option.key: option.kind.write(defaults[option.field]) for option in known if option.field in leading}
+    known = {row.key: (row, value) for row, value in _values(settings)}
+    defaults = {key: _parse(row, Given(row.in_profile(settings.profile), "")) for key, (row, _) in known.items()}
+    further = [row.key for one in (LAYERS, WORKLOADS) for layer in one.values() for row in options_of(layer.settings)]
+    names = (*_LEADING, *(key for key in further if key in known and defaults[key] != known[key][0].none))
+    leading = {key: known[key][1] for key in names}
+    own = {key: known[key][0].write(defaults[key]) for key in leading}
     try:
-        by_workload = objective_of({**leading, "bisect.metric": None, "bisect.over": None})
+        unnamed = {**leading, "bisect.metric": None, "bisect.over": None}
+        by_workload = objective_of(unnamed, settings.workload.values)
     except UserError:  # of a job file that names no metric: one was given, and nobody asked the file
         by_workload = Objective()
     objective = {"bisect.metric": by_workload.metric, "bisect.over": by_workload.over}
-    return written_values(followed) | own | objective
+    return written_values(build({**defaults, **leading})) | own | objective
 
 
 def changed(settings: Settings) -> dict[str, object]:
@@ -381,14 +520,16 @@ def to_json(settings: Settings) -> str:
     return json.dumps(written_values(settings), indent=1)
 
 
+@lru_cache
 def from_json(text: str) -> Settings:
     """Recorded settings, not checked again; a setting that is newer than the record has its value of ``before``."""
     written: dict[str, object] = json.loads(text)
     profile = str(written["profile"])
-    known = by_key(written).values()
-    raw = {option.key: _recorded(option, written, profile) for option in known}
-    values = {option.field: _parse(option, Given(raw[option.key], "recorded settings")) for option in known}
-    return _assemble(Settings, resolved(values))
+    given = {
+        key: (option, Given(_recorded(option, written, profile), "recorded settings"))
+        for key, option in by_key(written).items()
+    }
+    return build({key: _parse(*one) for key, one in given.items()})
 
 
 def setup_from_json(text: str) -> Setup:

@@ -97,6 +97,11 @@ def share(probability: float) -> str:
     return f"{100 * probability:.1f} %" if probability >= 0.001 else "below 0.1 %"  # noqa: PLR2004 - the same
 
 
+def percent_text(share: float) -> str:
+    """A share in per cent, with as many digits as it has: ``5%``, ``0.05%``."""
+    return f"{100 * share:.6g}%"
+
+
 def plural(count: int, one: str, many: str = "") -> str:
     """``1 trial``, ``9 trials``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
@@ -127,9 +132,11 @@ def duration_s(text: str) -> float:
 
 def duration_text(seconds: float) -> str | float:
     """A duration that :func:`duration_s` reads: in the largest unit that is a whole number, else in seconds."""
+    if not seconds:
+        return "0s"
     for unit in ("h", "min", "s"):
         count = seconds / _TYPED_DURATIONS[unit]
-        if seconds and count == int(count) and count * _TYPED_DURATIONS[unit] == seconds:
+        if count == int(count) and count * _TYPED_DURATIONS[unit] == seconds:
             return f"{int(count)}{unit}"
     written = repr(float(seconds))
     return float(seconds) if "e" in written else f"{written}s"

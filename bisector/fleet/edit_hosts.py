@@ -46,7 +46,7 @@ def drop(path: Path, name: str) -> Hosts:
     text, table = configfile.read(path)
     listed = table.get("hosts")
     if not isinstance(listed, dict) or name not in listed:
-        return hosts.parsed(path, text, table)
+        return hosts.parsed(path, table)
     new = "".join(_without(text.splitlines(keepends=True), name))
     del listed[name]
     try:
@@ -90,7 +90,7 @@ def _edited(path: Path, edit: Callable[[tomlkit.TOMLDocument], None]) -> Hosts:
 
 def _written(path: Path, text: str) -> Hosts:
     """Nothing is written that could not be read back, and a file behind a link stays behind it."""
-    found = hosts.parsed(path, text, tomllib.loads(text))
+    found = hosts.parsed(path, tomllib.loads(text))
     target = path.resolve()
     with our_files(target.parent):
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o644

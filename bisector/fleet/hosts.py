@@ -5,16 +5,16 @@ Paths in it are those of the host, which is asked about them when it is connecte
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from bisector.config import file as configfile
-from bisector.core import kinds
+from bisector.core import setting
 from bisector.core.errors import UserError
-from bisector.core.kinds import Kind, Unfit
+from bisector.core.setting import Form, Meta, Unfit
 from bisector.fleet.home import check_name
 
 HOSTS_FILE = "hosts.toml"
@@ -23,7 +23,7 @@ _TABLE = "hosts"
 _COORDINATOR = "coordinator"
 _DASHBOARD = "dashboard"
 # Neither may begin like an option of ssh(1), nor hold anything that a shell or a ProxyCommand takes apart.
-_LOGIN = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
+_LOGIN = r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*"
 _ADDRESS = re.compile(r"(tls|tcp)://(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
 _LAST_PORT = 65535
 
@@ -83,125 +83,97 @@ class Hosts:
         return any(host.name == name for host in self.hosts)
 
 
-def _matching(expected: str, fits: Callable[[str], object]) -> Kind:
-    def read(raw: object, _base: Path | None) -> str:
-        if not isinstance(raw, str) or not raw.isprintable() or not fits(raw):
-            raise Unfit
-        return raw
-
-    return Kind(expected, read, str)
-
-
-def _port() -> Kind:
-    def read(raw: object, _base: Path | None) -> int:
-        if not isinstance(raw, int) or isinstance(raw, bool) or not 0 < raw <= _LAST_PORT:
-            raise Unfit
-        return raw
-
-    return Kind(f"a port, 1 to {_LAST_PORT}", read, int)
-
-
-def _on_host(expected: str, other: Callable[[str], bool] = lambda raw: False) -> Kind:
-    return _matching(expected, lambda raw: raw.startswith("/") or other(raw))
-
-
 def is_address(text: str) -> bool:
     """Whether it is where a scheduler of dask.distributed may listen, with its port."""
     found = _ADDRESS.fullmatch(text)
     return found is not None and 0 < int(found[3]) <= _LAST_PORT
 
 
-# Read as a table, so laid out as one.
-# fmt: off
-_KEYS: Mapping[str, Kind] = {
-    "ssh":        _matching("[USER@]HOST, as ssh takes it", _LOGIN.fullmatch),
-    "port":       _port(),
-    "repository": _on_host("the absolute path of a clone on that host"),
-    "ssd":        _on_host("a path on that host, such as /dev/disk/by-id/…"),
-    "hdd":        _on_host("a path on that host, such as /dev/disk/by-id/…"),
-    "role":       kinds.choice(Role),
-    "bisector":   _on_host("the absolute path of bisector on that host", lambda raw: raw == PROGRAM),
+def _address(raw: object, _base: Path | None) -> object:
+    if not isinstance(raw, str) or not is_address(raw):
+        raise ValueError(raw)
+    return raw
+
+
+_Port = Annotated[int, Meta(ge=1, le=_LAST_PORT, description=f"a port, 1 to {_LAST_PORT}")]
+_Place = Annotated[
+    str,
+    Meta(pattern="^/", description="a path on that host, such as /dev/disk/by-id/…"),
+]
+# The types of the values of a host's keys, and of those of the fleet.
+_KEYS: Mapping[str, Any] = {
+    "ssh": Annotated[str, Meta(pattern=rf"^{_LOGIN}$", description="[USER@]HOST, as ssh takes it")],
+    "port": _Port,
+    "repository": Annotated[str, Meta(pattern="^/", description="the absolute path of a clone on that host")],
+    "ssd": _Place,
+    "hdd": _Place,
+    "role": Role,
+    "bisector": Annotated[
+        str, Meta(pattern=rf"^(/|{PROGRAM}$)", description="the absolute path of bisector on that host")
+    ],
 }
-# fmt: on
-_FLEET: Mapping[str, Kind] = {
-    _COORDINATOR: _matching("an address such as tls://desk:8786", is_address),
-    _DASHBOARD: _port(),
+_FLEET: Mapping[str, Any] = {
+    _COORDINATOR: Annotated[str, Form("an address such as tls://desk:8786", _address)],
+    _DASHBOARD: _Port,
 }
 
 
 def load(path: Path) -> Hosts:
-    """What the file lists; raises :class:`UserError` that names file, line and key."""
+    """What the file lists; raises :class:`UserError` that names file and key."""
     if not path.exists():
         raise UserError(f"there is no file {path}", "bisector fleet add USER@HOST writes one; or name it: --hosts FILE")
-    text, table = configfile.read(path)
-    return parsed(path, text, table)
+    return parsed(path, configfile.read(path)[1])
 
 
-def parsed(path: Path, text: str, table: Mapping[str, object]) -> Hosts:
+def parsed(path: Path, table: Mapping[str, object]) -> Hosts:
     """The same of a text that is not in the file yet."""
-    where = _Where(path, text)
-    _refuse_unknown(table, (*_FLEET, _TABLE), where, "")
+    _refuse_unknown(table, (*_FLEET, _TABLE), path, "")
     raw_hosts = table.get(_TABLE, {})
     if not isinstance(raw_hosts, dict):
-        raise UserError(f"{where(_TABLE)}: hosts has a table for each host", "[hosts.bench1]")
-    coordinator = where.value(_FLEET, table, _COORDINATOR, "")
-    hosts = tuple(_host(name, raw, where) for name, raw in raw_hosts.items())
+        raise UserError(f"{path}: hosts has a table for each host", "[hosts.bench1]")
+    coordinator = _value(_FLEET, table, _COORDINATOR, path, "")
+    hosts = tuple(_host(name, raw, path) for name, raw in raw_hosts.items())
     for number, host in enumerate(hosts):
         for other in hosts[:number]:
             # Two rows for one machine would have two trials at once on it, each of which makes the other one weak.
             if host.ssh is not None and (host.ssh, host.port) == (other.ssh, other.port):
-                origin = where(f"{_TABLE}.{host.name}.ssh")
-                raise UserError(f"{origin}: {host.name} is the same machine as {other.name}", "leave one of them out")
-    return Hosts(path, coordinator, hosts, where.value(_FLEET, table, _DASHBOARD, "") or 0)
+                raise UserError(f"{path}: {host.name} is the same machine as {other.name}", "leave one of them out")
+    return Hosts(path, coordinator, hosts, _value(_FLEET, table, _DASHBOARD, path, "") or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Where:
-    """The file, for errors."""
-
-    path: Path
-    text: str
-
-    def __call__(self, key: str) -> str:
-        line = configfile.line_of(self.text, key)
-        return f"{self.path}:{line}" if line else str(self.path)
-
-    def value(self, known: Mapping[str, Kind], table: Mapping[str, object], key: str, prefix: str) -> Any:
-        """The value of a key; None when it is not given."""
-        if key not in table:
-            return None
-        try:
-            return known[key].read(table[key], None)
-        except Unfit as error:
-            shown = configfile.literal(table[key])
-            raise UserError(
-                f"{self(prefix + key)}: {key} = {shown}: expected {known[key].expected}",
-                "docs/fleet.md has an example of such a file",
-            ) from error
+def _value(known: Mapping[str, Any], table: Mapping[str, object], key: str, path: Path, prefix: str) -> Any:
+    """The value of a key; None when it is not given."""
+    if key not in table:
+        return None
+    try:
+        return setting.read(known[key], table[key])
+    except Unfit as error:
+        shown, expected = configfile.literal(table[key]), setting.expected(known[key])
+        raise UserError(
+            f"{path}: {prefix}{key} = {shown}: expected {expected}", "docs/fleet.md has an example of such a file"
+        ) from error
 
 
-def _host(name: str, raw: object, where: _Where) -> Host:
+def _host(name: str, raw: object, path: Path) -> Host:
     prefix = f"{_TABLE}.{name}."
     if not isinstance(raw, dict):
-        raise UserError(
-            f"{where(_TABLE + '.' + name)}: {name} is no key of hosts", f"a host is a table: [hosts.{name}]"
-        )
+        raise UserError(f"{path}: {name} is no key of hosts", f"a host is a table: [hosts.{name}]")
     try:
         check_name(name)
     except UserError as error:
-        raise UserError(f"{where.path}: {error.message}", "a-z, 0-9, - _ and .: [hosts.bench1]") from error
-    _refuse_unknown(raw, tuple(_KEYS), where, prefix)
-    given = {key: where.value(_KEYS, raw, key, prefix) for key in _KEYS if key in raw}
+        raise UserError(f"{path}: {error.message}", "a-z, 0-9, - _ and .: [hosts.bench1]") from error
+    _refuse_unknown(raw, tuple(_KEYS), path, prefix)
+    given = {key: _value(_KEYS, raw, key, path, prefix) for key in _KEYS if key in raw}
     if "port" in given and "ssh" not in given:
-        raise UserError(f"{where(prefix + 'port')}: {name} has a port and no ssh", 'ssh = "USER@HOST"')
+        raise UserError(f"{path}: {name} has a port and no ssh", 'ssh = "USER@HOST"')
     return Host(name, **given)
 
 
-def _refuse_unknown(table: Mapping[str, object], known: tuple[str, ...], where: _Where, prefix: str) -> None:
+def _refuse_unknown(table: Mapping[str, object], known: tuple[str, ...], path: Path, prefix: str) -> None:
     for key in table:
         if key not in known:
             of = f"{prefix.removeprefix(_TABLE + '.').rstrip('.')} has" if prefix else "there is"
-            raise UserError(f"{where(prefix + key)}: {of} no key {key}", _nearest(key, known))
+            raise UserError(f"{path}: {of} no key {key}", _nearest(key, known))
 
 
 def _nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
@@ -227,10 +199,10 @@ def check(host: Host, origin: str) -> None:
     """Raise :class:`UserError` for what a host of the command ``origin`` cannot have."""
     for key, value in written(host).items():
         try:
-            _KEYS[key].read(value, None)
+            setting.read(_KEYS[key], value)
         except Unfit as error:
             flag = "" if key == "ssh" else f"--{key} "
-            raise UserError(f"{origin}: {flag}{value}: expected {_KEYS[key].expected}") from error
+            raise UserError(f"{origin}: {flag}{value}: expected {setting.expected(_KEYS[key])}") from error
 
 
 def written(host: Host) -> dict[str, object]:
@@ -238,7 +210,7 @@ def written(host: Host) -> dict[str, object]:
     usual = Host(host.name)
     values = {one.name: getattr(host, one.name) for one in fields(host) if one.name != "name"}
     return {
-        key: _KEYS[key].write(value)
+        key: str(value) if isinstance(value, Role) else value
         for key, value in values.items()
         if value is not None and (value != getattr(usual, key))
     }

@@ -223,6 +223,6 @@ def _measured_with(settings: Settings) -> tuple[object, ...]:
         (machine.accelerator, machine.time, machine.vcpus, machine.memory_bytes, machine.image, machine.append),
         (storage.stack, storage.used_disks, storage.used_layers),
         workload.kind,
-        {field: value for field, value in workload.values.items() if field not in workload.input_fields},
+        replace(workload.values, **dict.fromkeys(workload.rows_of_inputs)),
         tuple(path.read_bytes() if path.is_file() else b"" for path in workload.inputs.values()),
     )

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
 from bisector.core.json_document import SCHEMA, NamedCommit, Record
-from bisector.core.kinds import percent_text
 from bisector.core.subject import Relevance
+from bisector.core.units import percent_text
 from bisector.core.verdict import Strategy
 from bisector.plan.experience import Experience
 from bisector.plan.inputs import Asked, Inputs, Quantity, inputs_of

@@ -179,7 +179,7 @@ def _workload_words(settings: Settings) -> tuple[str, str]:
     if row is None or not row.flag:
         return "--workload", workload.kind
     file = workload.inputs.get(row.field)
-    return row.flag, file.name if file is not None else str(row.kind.write(workload.values[row.field]))
+    return row.flag, file.name if file is not None else str(row.write(getattr(workload.values, row.field)))
 
 
 def _each(flag: str, values: Iterable[str]) -> list[str]:

@@ -15,13 +15,12 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from bisector.analysis.verdicts import host_of
-from bisector.config import DiskSettings, Settings, options
-from bisector.config.disk_table import further, unused
-from bisector.config.option_table import FRAGMENTS, PROFILES, by_key
+from bisector.config import PROFILES, DiskSettings, Settings, options
+from bisector.config.option_table import FRAGMENTS, by_key, further, unused
 from bisector.core import resources, units
 from bisector.core.errors import BisectorError, UserError
-from bisector.core.kinds import Option
 from bisector.core.objective import Objective
+from bisector.core.setting import Option
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial, difference
 from bisector.git import bundle

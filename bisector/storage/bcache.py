@@ -16,17 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Annotated
 
-from bisector.core import kinds
 from bisector.core.errors import KernelFault, UserError
-from bisector.core.kinds import AUTO, Option, Problem
 from bisector.core.metric import Better, Metric, Unit
+from bisector.core.setting import AUTO, Meta, NonNegative, Option, Problem, Size
 from bisector.core.shell import FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
-from bisector.storage.disks import kernel_fault
+from bisector.storage.disks import kernel_fault, kernel_fault_in_run
 from bisector.storage.filling import FILLED, FILLED_BEFORE, not_full_before
-from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site
+from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Phase, Site
 
 _GREATEST = 2**63  # of an integer that the record holds
 _QUOTED, _LONGEST = 200, 64 << 10
@@ -190,7 +190,6 @@ def _pair(line: str) -> tuple[str, str]:
 
 
 def _chosen(words: str) -> str:
-    """The word in brackets."""
     if (found := _CHOSEN.search(words)) is None:
         raise ValueError(words)
     return found[1]
@@ -237,7 +236,7 @@ _FILL_CHUNK_BYTES, _READS_OF_BUCKET = 4 << 20, 4
 _LEFT_PERCENT = 3  # of a full cache: some buckets are always kept free
 
 
-class CacheMode(StrEnum):
+class BcacheMode(StrEnum):
     """What is cached (bcache.rst, ``cache_mode``)."""
 
     WRITETHROUGH = "writethrough"
@@ -254,24 +253,39 @@ class Replacement(StrEnum):
     RANDOM = "random"
 
 
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class BcacheSettings:
     """Sizes in bytes; a cache of None is the whole device."""
 
-    cache_bytes: int | None
-    bucket_bytes: int
-    block_bytes: int
-    mode: CacheMode
-    cutoff_bytes: int
-    replacement: Replacement
-    writeback_percent: int
+    cache_bytes: Annotated[Annotated[Size, Meta(ge=1 << 20)] | None, Option(
+        "storage.bcache.cache_size", "64MiB", "bcache on the fast disk, bytes", "4GiB",
+        absent=(AUTO, "the whole device"))]
+    bucket_bytes: Annotated[Size, Meta(ge=_LEAST_BUCKET_BYTES), Option(
+        "storage.bcache.bucket_size", "64KiB", "bucket of bcache, bytes; the cache needs more than 512 of them",
+        "512KiB")]
+    block_bytes: Annotated[Size, Meta(ge=512), Option(
+        "storage.bcache.block_size", "512",
+        "block of bcache, 512 or 4096 bytes, and no less than a sector of either disk")]
+    mode: Annotated[BcacheMode, Option("storage.bcache.cache_mode", "writethrough", "what bcache caches")]
+    cutoff_bytes: Annotated[Size, Meta(ge=0), Option(
+        "storage.bcache.sequential_cutoff", "4MiB",
+        "from how much I/O in a row on bcache leaves it to the slow device, bytes; 0 for never")]
+    replacement: Annotated[Replacement, Option(
+        "storage.bcache.replacement", "lru", "which bucket bcache uses again")]
+    writeback_percent: Annotated[NonNegative, Option(
+        "storage.bcache.writeback_percent", 10,
+        "how much of the cache bcache leaves dirty in writeback mode, percent; 0 for nothing")]
+    # fmt: on
 
 
-class Bcache(Layer):
+class Bcache(Layer[BcacheSettings]):
     """The first run fills the cache, the second one is judged."""
 
     name = "bcache"
     needs = ("cache device", "backing device")
+    settings = BcacheSettings
     alias = "bcache(ssd,hdd)+ext4"
     fragments = ("storage-bcache",)
     # Parts of bcache that lie elsewhere, and changed its latencies: 866898efbb25 ("bcache: remove heap-related macros
@@ -285,25 +299,6 @@ class Bcache(Layer):
         "include/trace/events/bcache.h",
     )
     tools = ("wipefs", "addpart", "make-bcache", "blockdev", "dd")
-    # Read as a table, so laid out as one.
-    # fmt: off
-    options = (
-        Option("storage.bcache.cache_size", "cache_bytes",
-               kinds.optional(kinds.size(1 << 20), AUTO, "the whole device"), "64MiB",
-               "bcache on the fast disk, bytes", "4GiB"),
-        Option("storage.bcache.bucket_size", "bucket_bytes", kinds.size(_LEAST_BUCKET_BYTES), "64KiB",
-               "bucket of bcache, bytes; the cache needs more than 512 of them", "512KiB"),
-        Option("storage.bcache.block_size", "block_bytes", kinds.size(512), "512",
-               "block of bcache, 512 or 4096 bytes, and no less than a sector of either disk"),
-        Option("storage.bcache.cache_mode", "mode", kinds.choice(CacheMode), "writethrough", "what bcache caches"),
-        Option("storage.bcache.sequential_cutoff", "cutoff_bytes", kinds.size(0), "4MiB",
-               "from how much I/O in a row on bcache leaves it to the slow device, bytes; 0 for never"),
-        Option("storage.bcache.replacement", "replacement", kinds.choice(Replacement), "lru",
-               "which bucket bcache uses again"),
-        Option("storage.bcache.writeback_percent", "writeback_percent", kinds.integer(0), 10,
-               "how much of the cache bcache leaves dirty in writeback mode, percent; 0 for nothing"),
-    )
-    # fmt: on
     metrics = (
         Metric("cache.hits", Unit.COUNT, Better.HIGHER, "reads that bcache answered, as it counts: see docs/stacks.md"),
         Metric("cache.misses", Unit.COUNT, Better.LOWER, "reads that it did not answer, as it counts"),
@@ -313,25 +308,25 @@ class Bcache(Layer):
     )
     phases = (Phase("empty", judged=False, fills=True), Phase("full", unready=not_full_before))
 
-    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+    def extent(self, below: Sequence[Extent], own: BcacheSettings) -> Extent:
         """As large as the backing device, but for the superblock."""
         _cache, backing = below
         return backing
 
-    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Extent], own: BcacheSettings, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, enough buckets, and the other device has as much to fill it with."""
-        settings, (fast, slow) = BcacheSettings(**own), below
+        fast, slow = below
         size_key, bucket_key = "storage.bcache.cache_size", "storage.bcache.bucket_size"
-        bucket, cache = settings.bucket_bytes, settings.cache_bytes or fast.size_bytes
+        bucket, cache = own.bucket_bytes, own.cache_bytes or fast.size_bytes
         if bucket & (bucket - 1) or bucket > _MOST_BUCKET_BYTES:
             yield Problem((bucket_key,), f"bcache takes a power of two, up to {size_text(_MOST_BUCKET_BYTES)}")
-        if settings.writeback_percent > _MOST_WRITEBACK_PERCENT:
+        if own.writeback_percent > _MOST_WRITEBACK_PERCENT:
             yield Problem(("storage.bcache.writeback_percent",), f"bcache takes at most {_MOST_WRITEBACK_PERCENT}")
-        if settings.block_bytes not in _BLOCK_SIZES:
+        if own.block_bytes not in _BLOCK_SIZES:
             yield Problem(("storage.bcache.block_size",), "bcache has blocks of 512 or 4096 bytes")
-        if settings.cutoff_bytes > _MOST_CUTOFF_BYTES:
+        if own.cutoff_bytes > _MOST_CUTOFF_BYTES:
             yield Problem(("storage.bcache.sequential_cutoff",), "bcache takes less than 2GiB")
-        if settings.cache_bytes is not None and not fast.has_partitions:
+        if own.cache_bytes is not None and not fast.has_partitions:
             yield Problem(
                 (size_key,),
                 f"a cache of less than its device is on a partition, and device-mapper's have none: set {AUTO!r}",
@@ -341,26 +336,26 @@ class Bcache(Layer):
         if cache // bucket < _LEAST_BUCKETS:
             yield Problem((size_key, bucket_key), f"bcache needs {_LEAST_BUCKETS} buckets or more")
         needed = cache + _START_BYTES
-        if settings.cache_bytes is not None and fast.size_bytes is not None and needed > fast.size_bytes:
+        if own.cache_bytes is not None and fast.size_bytes is not None and needed > fast.size_bytes:
             yield Problem(
                 (size_key, *fast.keys),
                 f"the cache needs {size_text(needed)} on {fast.what}, which has {size_text(fast.size_bytes)}",
             )
-        if settings.mode is not CacheMode.NONE and slow.size_bytes is not None and slow.size_bytes < cache:
+        if own.mode is not BcacheMode.NONE and slow.size_bytes is not None and slow.size_bytes < cache:
             yield Problem(
                 (*slow.keys, size_key),
                 f"{slow.what} has {size_text(slow.size_bytes)}, which never fills the cache; the run that tells is the"
                 " one with a full cache",
             )
 
-    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Extent], own: BcacheSettings, data_bytes: int) -> tuple[int, ...]:
         """The whole cache, and all data on the backing device."""
-        cache = BcacheSettings(**own).cache_bytes or below[0].size_bytes or data_bytes
+        cache = own.cache_bytes or below[0].size_bytes or data_bytes
         return cache + _START_BYTES, data_bytes + _START_BYTES
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[BcacheSettings]) -> Made:
         """A bcache that is registered, attached and set; what sysfs shows is checked."""
-        settings = BcacheSettings(**site.own)
+        settings = site.own
         fast, slow = (one.path for one in site.below)
         device = f"/dev/bisector-bcache{site.suffix}"
         cache, sysfs, fill_end = (f"{device}-{name}" for name in ("cache", "sysfs", "fill-end"))
@@ -368,6 +363,11 @@ class Bcache(Layer):
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
             _check_made(settings, _read(answers[0], Stage.STORAGE), answers[0])
 
+        written = {
+            "cache_mode": settings.mode,
+            "sequential_cutoff": settings.cutoff_bytes,
+            "writeback_percent": settings.writeback_percent,
+        }
         steps = (
             *_cache_device(settings, fast, cache),
             Step(f"wipefs -a -q {cache} {slow}", kernel_fault),
@@ -380,7 +380,7 @@ class Bcache(Layer):
             Step(f'slow=$(readlink -f {slow}); ln -sfn "/sys/class/block/${{slow##*/}}/bcache" {sysfs}', kernel_fault),
             Step(_registered(sysfs, cache, slow), kernel_fault),
             Step(f'dev=$(readlink -f {sysfs}/dev); ln -sfn "/dev/${{dev##*/}}" {device}', kernel_fault),
-            *(Step(f"echo {value} > {sysfs}/{name}", kernel_fault) for name, value in _set(settings).items()),
+            *(Step(f"echo {value} > {sysfs}/{name}", kernel_fault) for name, value in written.items()),
             *(
                 Step(f"[ ! -e {sysfs}/{name} ] || echo {value} > {sysfs}/{name}", kernel_fault)
                 for name, value in FIXED.items()
@@ -415,15 +415,6 @@ def _registered(sysfs: str, cache: str, slow: str) -> str:
     there = f"[ -e {sysfs}/dev/stat ] && [ -e {sysfs}/cache/cache0 ]"
     register = f'for one in {cache} {slow}; do readlink -f "$one" > /sys/fs/bcache/register_quiet; done 2>/dev/null'
     return f"n=0; until {there} || [ $n -ge {_WAITS} ]; do {register}; n=$((n + 1)); sleep 0.1; done; {there}"
-
-
-def _set(settings: BcacheSettings) -> dict[str, object]:
-    """The settings that are written to sysfs, by file."""
-    return {
-        "cache_mode": settings.mode,
-        "sequential_cutoff": settings.cutoff_bytes,
-        "writeback_percent": settings.writeback_percent,
-    }
 
 
 def _fill(settings: BcacheSettings, device: str, sysfs: str, fill_end: str, seconds: float) -> tuple[Step, ...]:
@@ -467,7 +458,7 @@ def _fill(settings: BcacheSettings, device: str, sysfs: str, fill_end: str, seco
         collect,
         f"echo {settings.cutoff_bytes} > {sysfs}/sequential_cutoff",
     )
-    return tuple(Step(one, _workload_fault) for one in steps)
+    return tuple(Step(one, kernel_fault_in_run) for one in steps)
 
 
 def _no_partition(failed: FailedStep) -> UserError:
@@ -477,13 +468,8 @@ def _no_partition(failed: FailedStep) -> UserError:
     )
 
 
-def _workload_fault(failed: FailedStep) -> KernelFault:
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
-
-
 def _status(sysfs: str, fill_end: str, shell: Shell) -> BcacheStatus:
-    """The kernel's own figures of the cache; raises :class:`KernelFault` when it gave up."""
-    (text,) = run_steps(shell, (Step(sysfs_command(sysfs, fill_end), _workload_fault),), _STATUS_DEADLINE_S)
+    (text,) = run_steps(shell, (Step(sysfs_command(sysfs, fill_end), kernel_fault_in_run),), _STATUS_DEADLINE_S)
     return _read(text, Stage.WORKLOAD)
 
 

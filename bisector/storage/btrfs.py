@@ -2,19 +2,23 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 from bisector.storage.file_system import (
     A_FILE,
     NO_FILE_SYSTEM,
     FileSystem,
+    FileSystemSettings,
+    MkfsOptions,
+    MountOptions,
     Shown,
     Syntax,
     differing,
-    mkfs_options,
-    mount_options,
+    mkfs_row,
+    mount_row,
 )
-from bisector.storage.layer import MOUNTPOINT, Extent, Own, Since
+from bisector.storage.layer import MOUNTPOINT, Extent, Since
 
 # The defaults of btrfs-progs 5.14 and earlier: 5.15 turned on no-holes and the free space tree, and copies metadata on
 # every disk rather than on those that turn (btrfs-progs CHANGES, mkfs.btrfs(8)).
@@ -85,28 +89,39 @@ _LATER = {
 }
 
 
-class Btrfs(FileSystem):
+# Whether the disk says that it turns decides between ssd and nossd; kernels since v6.2 discard by default.
+_MOUNT = "rw,relatime,nossd,nodiscard,space_cache"
+
+
+@dataclass(frozen=True, slots=True)
+class BtrfsSettings(FileSystemSettings):
+    """The options of mkfs.btrfs and mount."""
+
+    mkfs_options: Annotated[MkfsOptions, mkfs_row("btrfs", _MKFS)]
+    mount_options: Annotated[MountOptions, mount_row("btrfs", _MOUNT)]
+
+
+class Btrfs(FileSystem[BtrfsSettings]):
     """Made without discards, with the features that kernels since v4.9 know."""
 
     name = "btrfs"
+    settings = BtrfsSettings
     mkfs = "mkfs.btrfs -q -f -K"
     syntax = _SYNTAX
-    # Whether the disk says that it turns decides between ssd and nossd; kernels since v6.2 discard by default.
-    defaults = "rw,relatime,nossd,nodiscard,space_cache"
+    defaults = _MOUNT
     display = _SHOWN
     later = _LATER
     fragments = ("storage-btrfs",)
     fragments_of_options: ClassVar[Mapping[str, str]] = {"acl": "storage-btrfs-acl"}
     suspects = ("block", "drivers/block", "fs/btrfs")
     tools = ("mkfs.btrfs", "mount", "btrfs")
-    options = (mkfs_options("btrfs", _MKFS), mount_options("btrfs", defaults))
     least_bytes = _LEAST_BYTES
     # Metadata are kept twice, and what is overwritten stays until nothing of its extent is used any more.
     data_share = 0.4
 
     format_command = f"btrfs inspect-internal dump-super {{device}} && btrfs filesystem df {MOUNTPOINT}"
 
-    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Extent], own: BtrfsSettings, data_bytes: int) -> tuple[int, ...]:
         """It never overwrites in place, so the whole device in time."""
         whole = below[0].size_bytes
         return (max(data_bytes, whole) if whole is not None else 3 * data_bytes,)

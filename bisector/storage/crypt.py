@@ -4,17 +4,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import Annotated, Literal
 
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.kinds import Kind, Option, Problem, Unfit, choice
+from bisector.core.setting import Meta, Option, Problem
 from bisector.core.shell import Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage import dmcache
 from bisector.storage.disks import kernel_fault, not_an_answer
-from bisector.storage.layer import Extent, Feature, Files, Layer, Made, Own, Since, Site
+from bisector.storage.layer import Extent, Feature, Files, Layer, Made, Since, Site
 
-_CIPHER = re.compile(r"[a-z0-9_]+(?:,[a-z0-9_]+)?-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a-z0-9_-]+)?)?")
+_CIPHER = r"[a-z0-9_]+(?:,[a-z0-9_]+)?-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a-z0-9_-]+)?)?"
 # START LENGTH crypt CIPHER KEY IV-OFFSET DEVICE OFFSET [N OPTION…] (Documentation/admin-guide/device-mapper/
 # dm-crypt.rst). The kernel gives the key with all digits as zero unless it is asked to show it.
 _TABLE = re.compile(
@@ -50,78 +50,64 @@ CIPHERS: Mapping[str, Cipher] = {
 }
 
 
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class CryptSettings:
     """The cipher as dm-crypt writes it, the length of its key, and the unit that is encrypted at a time."""
 
-    cipher: str
-    key_bits: int
-    sector_bytes: int
+    cipher: Annotated[str, Meta(
+        pattern=rf"^{_CIPHER}$",
+        description="a cipher as CIPHER-MODE-IV such as aes-xts-plain64 or aes-cbc-essiv:sha256"),
+        Option("storage.crypt.cipher", "aes-xts-plain64", "cipher of dm-crypt")]
+    key_bits: Annotated[Literal[128, 192, 256, 384, 512], Option(
+        "storage.crypt.key_size", 512, "key of dm-crypt, bits; xts needs two keys, so twice as many")]
+    sector_bytes: Annotated[Literal[512, 1024, 2048, 4096], Option(
+        "storage.crypt.sector_size", 512,
+        "unit that dm-crypt encrypts at a time, bytes; kernels before v4.12 have 512 only")]
+    # fmt: on
 
 
-def _ciphers() -> Kind:
-    def read(raw: object, _base: Path | None) -> str:
-        if not isinstance(raw, str) or not _CIPHER.fullmatch(raw.strip()):
-            raise Unfit
-        return raw.strip()
-
-    return Kind("a cipher as CIPHER-MODE-IV such as aes-xts-plain64 or aes-cbc-essiv:sha256", read, str)
-
-
-def _numbers(numbers: tuple[int, ...]) -> Kind:
-    words = choice(tuple(map(str, numbers)))
-    return Kind(words.expected, lambda raw, base: int(words.read(str(raw), base)), int)
-
-
-class Crypt(Layer):
+class Crypt(Layer[CryptSettings]):
     """The key is the same in each trial, and so is what is on the disk."""
 
     name = "crypt"
+    settings = CryptSettings
     is_mapped = True
     fragments = ("storage-crypt",)
     suspects = ("drivers/md/dm-crypt.c", "drivers/md/dm.c", "drivers/md/dm-table.c", "crypto", "arch/x86/crypto")
     tools = ("cryptsetup", "dmsetup")
-    # Read as a table, so laid out as one.
-    # fmt: off
-    options = (
-        Option("storage.crypt.cipher", "cipher", _ciphers(), "aes-xts-plain64", "cipher of dm-crypt"),
-        Option("storage.crypt.key_size", "key_bits", _numbers((128, 192, 256, 384, 512)), 512,
-               "key of dm-crypt, bits; xts needs two keys, so twice as many"),
-        Option("storage.crypt.sector_size", "sector_bytes", _numbers((512, 1024, 2048, 4096)), 512,
-               "unit that dm-crypt encrypts at a time, bytes; kernels before v4.12 have 512 only"),
-    )
-    # fmt: on
 
-    def fragments_for(self, own: Own) -> tuple[str, ...]:
+    def fragments_for(self, own: CryptSettings) -> tuple[str, ...]:
         """Each cipher but AES has a fragment of its own."""
-        known = CIPHERS.get(own["cipher"].partition("-")[0], Cipher())
+        known = CIPHERS.get(own.cipher.partition("-")[0], Cipher())
         return (*self.fragments, *known.fragments)
 
-    def features(self, own: Own) -> Iterator[Feature]:
+    def features(self, own: CryptSettings) -> Iterator[Feature]:
         """Sectors of another size (8f0009a22517, "dm crypt: optionally support larger encryption sector size")."""
-        if own["sector_bytes"] != _SECTOR_BYTES:
+        if own.sector_bytes != _SECTOR_BYTES:
             since = Since("v4.12", "drivers/md/dm-crypt.c", "sector_size:")
-            yield Feature(f"sectors of {own['sector_bytes']} bytes", since, ("storage.crypt.sector_size",))
+            yield Feature(f"sectors of {own.sector_bytes} bytes", since, ("storage.crypt.sector_size",))
 
-    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Extent], own: CryptSettings, files: Files) -> Iterator[Problem]:
         """The kernel options of the cipher are known, it takes the key, and the device has whole sectors."""
-        (device,), settings = below, CryptSettings(**own)
-        name, mode, iv = (*settings.cipher.split("-", 2), "")[:3]
+        (device,) = below
+        name, mode, iv = (*own.cipher.split("-", 2), "")[:3]
         known = CIPHERS.get(name)
         if known is None or mode not in known.modes or iv not in _IVS:
             yield _unknown_cipher(name, known)
             return
         able = [(2 if mode == "xts" else 1) * bits for bits in known.key_bits]  # IEEE 1619
-        if settings.key_bits not in able:
-            sentence = f"a key of {settings.key_bits} bits is none of {name}-{mode}: {', '.join(map(str, able))}"
+        if own.key_bits not in able:
+            sentence = f"a key of {own.key_bits} bits is none of {name}-{mode}: {', '.join(map(str, able))}"
             yield Problem(("storage.crypt.key_size", "storage.crypt.cipher"), sentence)
-        if device.size_bytes is not None and device.size_bytes % settings.sector_bytes:
+        if device.size_bytes is not None and device.size_bytes % own.sector_bytes:
             sentence = f"{device.what} has {device.size_bytes:,} bytes, which are no whole sectors"
             yield Problem(("storage.crypt.sector_size", *device.keys), sentence)
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[CryptSettings]) -> Made:
         """A device of device-mapper's, whose table is checked."""
-        name, settings = f"crypt{site.suffix}", CryptSettings(**site.own)
+        name, settings = f"crypt{site.suffix}", site.own
         (device,) = site.below
         key_file, key_bytes = f"/run/{name}.key", settings.key_bits // 8
         steps = (

@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from bisector.core.errors import BisectorError, KernelFault, UserError
+from bisector.core.setting import AUTO, Meta, NonNegative, Option
 from bisector.core.shell import FailedStep, Step
 from bisector.core.trial import DiskQueue, FaultKind, Stage
 
@@ -196,6 +198,11 @@ class Brd:
 MemoryDisk = NullBlk | Brd
 
 
+_UNCHANGED = ("", "the kernel's default")
+
+
+# Read as a table, so laid out as one; keys are below that of the disk.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class GuestDisk:
     """A disk as the guest has it: its bus, and what is written to its files in /sys/block/*/queue.
@@ -203,11 +210,22 @@ class GuestDisk:
     None is what the kernel does by itself.
     """
 
-    bus: Bus = Bus.VIRTIO
-    scheduler: str | None = None
-    read_ahead_kb: int | None = None
-    nr_requests: int | None = None
-    wbt_lat_usec: int | None = None
+    bus: Annotated[Bus, Option(
+        "bus", AUTO, "how the guest sees it; null_blk and brd are in its memory, with nothing on the host",
+        absent=(AUTO, "virtio; where instructions are counted null_blk, or brd if an end is older than v4.14"),
+        before=Bus.VIRTIO)] = Bus.VIRTIO
+    scheduler: Annotated[Annotated[str, Meta(
+        pattern=r"^[a-z][a-z0-9_-]{0,15}$",
+        description="the name of an I/O scheduler such as none, mq-deadline, kyber or bfq")] | None, Option(
+        "scheduler", "", "I/O scheduler in the guest", absent=_UNCHANGED)] = None
+    read_ahead_kb: Annotated[NonNegative | None, Option(
+        "read_ahead_kb", "", "read-ahead in the guest, KiB", absent=_UNCHANGED)] = None
+    nr_requests: Annotated[NonNegative | None, Option(
+        "nr_requests", "", "requests that the guest's queue holds", absent=_UNCHANGED)] = None
+    wbt_lat_usec: Annotated[NonNegative | None, Option(
+        "wbt_lat_usec", "", "read latency, us, from which on the guest throttles buffered writes, 0 for never",
+        absent=_UNCHANGED)] = None
+    # fmt: on
 
     @property
     def fragments(self) -> tuple[str, ...]:
@@ -257,6 +275,11 @@ def path_of(disk: str, bus: Bus = Bus.VIRTIO) -> str:
 def kernel_fault(failed: FailedStep) -> BisectorError:
     """Tools and disks are the same for every commit: a command that fails is this kernel's fault."""
     return KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
+
+
+def kernel_fault_in_run(failed: FailedStep) -> BisectorError:
+    """The same of a command beside a run of the workload."""
+    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
 
 
 def not_an_answer(what: str, output: str) -> KernelFault:

@@ -19,6 +19,7 @@ COUNTS = ("cache.hit_ratio", "cache.promotions", "cache.demotions", "cache.dirty
 # are 60 s; the smq of before dm-cache's rework in v4.12 had 10 s and 60 s. The demonstration's fixed kernel becomes
 # fast when that moment comes, and not before. mq is the same policy since v4.6; before, it counted hits, and no time.
 SETTLING = Settling(period_s=60.0)
+_THRESHOLD = "migration_threshold"
 _GREATEST = 2**63  # of an integer that the record holds; the kernel's counters have 32 bits, or are block numbers
 _QUOTED = 200
 _LONGEST_LINE = 4096  # what the kernel has room for is about as long (drivers/md/dm-ioctl.c), what it writes is shorter
@@ -182,13 +183,8 @@ def _read_status(words: Iterator[str]) -> CacheTarget:
         metadata_bytes=metadata_blocks * metadata_sectors * SECTOR_BYTES,
         read_only="ro" in rest,
         needs_check="needs_check" in rest,
-        migration_threshold=_named(core, "migration_threshold"),
+        migration_threshold=_whole(core[core.index(_THRESHOLD) + 1]) if _THRESHOLD in core[:-1] else None,
     )
-
-
-def _named(pairs: tuple[str, ...], name: str) -> int | None:
-    """The number after a name."""
-    return _whole(pairs[pairs.index(name) + 1]) if name in pairs[:-1] else None
 
 
 def _fraction(word: str) -> tuple[int, int]:
@@ -197,12 +193,10 @@ def _fraction(word: str) -> tuple[int, int]:
 
 
 def _whole(word: str) -> int:
-    """A counter; raises ``ValueError`` for what is none."""
     if not (word.isascii() and word.isdecimal() and int(word) < _GREATEST):
         raise ValueError(word)
     return int(word)
 
 
 def _counted(words: Iterator[str]) -> tuple[str, ...]:
-    """``N`` and N words."""
     return tuple([next(words) for _ in range(_whole(next(words)))])

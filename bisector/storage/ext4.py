@@ -2,22 +2,27 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
-from bisector.core.kinds import Problem
+from bisector.core.setting import Problem
 from bisector.storage.file_system import (
     A_FILE,
     GROUP_OF_FILES,
     NO_FILE_SYSTEM,
     FileSystem,
+    FileSystemSettings,
+    MkfsOptions,
+    MountOptions,
     Shown,
     Syntax,
     differing,
     in_bytes,
-    mkfs_options,
-    mount_options,
+    mkfs_row,
+    mount_row,
     words_of,
 )
-from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own, Since
+from bisector.storage.layer import MOUNTPOINT, Extent, Files, Since
 
 # The defaults of e2fsprogs 1.43 to 1.46, written out: 1.47 adds features that kernels before
 # v5.15 refuse to mount, and a file system that depends on the image would make runs incomparable.
@@ -37,12 +42,8 @@ _JOURNAL_BYTES = 1 << 30
 # What the kernel adds and removes while it is mounted (fs/ext4/ext4.h).
 _OF_A_MOUNT = frozenset({"needs_recovery", "orphan_present"})
 _NEEDED = {
-    "Filesystem features",
-    "Block size",
-    "Inode size",
-    "Block count",
-    "Inode count",
-    "Reserved block count",
+    *("Filesystem features", "Block size", "Inode size"),
+    *("Block count", "Inode count", "Reserved block count"),
 }
 _ORDERED, _COMMIT = "data=ordered", "commit=5"
 _OF_A_JOURNAL = ("data=", "commit=", "journal_checksum", "journal_async_commit")
@@ -93,7 +94,18 @@ _LATER = {
 }
 
 
-class Ext4(FileSystem):
+_MOUNT = f"rw,relatime,{_ORDERED},barrier,delalloc,nodiscard,noinit_itable,{_COMMIT},errors=continue"
+
+
+@dataclass(frozen=True, slots=True)
+class Ext4Settings(FileSystemSettings):
+    """The options of mkfs.ext4 and mount."""
+
+    mkfs_options: Annotated[MkfsOptions, mkfs_row("ext4", _MKFS, before=f"-b 4096 -E nodiscard -O {_FEATURES}")]
+    mount_options: Annotated[MountOptions, mount_row("ext4", _MOUNT)]
+
+
+class Ext4(FileSystem[Ext4Settings]):
     """Made without discards and without background work.
 
     No background initialisation of inode tables (ext4(5), ``noinit_itable``): it would run beside the first
@@ -101,18 +113,15 @@ class Ext4(FileSystem):
     """
 
     name = "ext4"
+    settings = Ext4Settings
     mkfs = "mkfs.ext4 -q -F"
     syntax = _SYNTAX
-    defaults = f"rw,relatime,{_ORDERED},barrier,delalloc,nodiscard,noinit_itable,{_COMMIT},errors=continue"
+    defaults = _MOUNT
     display = _SHOWN
     later = _LATER
     # The root file system's driver is ext4, too, so every guest's configuration has it.
     suspects = ("block", "drivers/block", "fs/ext4")
     tools = ("mkfs.ext4", "mount", "dumpe2fs")
-    options = (
-        mkfs_options("ext4", _MKFS, before=f"-b 4096 -E nodiscard -O {_FEATURES}"),
-        mount_options("ext4", defaults),
-    )
     data_share = 0.9  # beside journal, inode tables and bitmaps
 
     # All options that are in force, the default ones among them (Documentation/admin-guide/ext4.rst, since v3.4).
@@ -121,7 +130,7 @@ class Ext4(FileSystem):
     )
     format_command = "dumpe2fs -h {device}"
 
-    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Extent], own: Ext4Settings, files: Files) -> Iterator[Problem]:
         """Options that exclude each other (__ext4_fill_super() in fs/ext4/super.c)."""
         yield from super().problems(below, own, files)
         options = self.mounted(own)
@@ -129,16 +138,16 @@ class Ext4(FileSystem):
             sentence = "no kernel mounts ext4 with data=journal and delalloc, which is a default"
             yield Problem(("storage.ext4.mount_options",), sentence, "data=journal,nodelalloc")
         of_a_journal = [one for one in options if one.startswith(_OF_A_JOURNAL) and one != _COMMIT]
-        if of_a_journal and not _has_journal(own["mkfs_options"]):
+        if of_a_journal and not _has_journal(own.mkfs_options):
             sentence = f"no kernel mounts ext4 without a journal with {','.join(of_a_journal)}"
             yield Problem(("storage.ext4.mount_options", "storage.ext4.mkfs_options"), sentence)
 
-    def mounted(self, own: Own) -> tuple[str, ...]:
+    def mounted(self, own: Ext4Settings) -> tuple[str, ...]:
         """Without a journal no kernel takes what is a default with one."""
         options = super().mounted(own)
-        return options if _has_journal(own["mkfs_options"]) else tuple(one for one in options if one != _ORDERED)
+        return options if _has_journal(own.mkfs_options) else tuple(one for one in options if one != _ORDERED)
 
-    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Extent], own: Ext4Settings, data_bytes: int) -> tuple[int, ...]:
         """The data, the journal and all inode tables."""
         return (data_bytes + _JOURNAL_BYTES + int((below[0].size_bytes or 0) * _INODES_SHARE),)
 

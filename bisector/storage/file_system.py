@@ -18,18 +18,18 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.core.kinds import Kind, Option, Problem, Unfit
+from bisector.core.setting import Form, Meta, Option, Problem
 from bisector.core.shell import FailedStep, Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault, not_an_answer
-from bisector.storage.layer import MOUNTPOINT, Extent, Feature, Files, Layer, Made, Own, Since, Site
+from bisector.storage.layer import MOUNTPOINT, Extent, Feature, Files, Layer, Made, Since, Site
 
 # Words that name no file: a setting is text of a person, and is run by a shell in the guest.
-_WORDS = re.compile(r"-[-A-Za-z0-9_.,:=^ ]*")
+_WORDS = r"^-[-A-Za-z0-9_.,:=^ ]*$"
 # Why an option of mkfs is unfit.
 NO_FILE_SYSTEM = "makes no file system"
 A_FILE = "names a file, and the guest has none of yours"
@@ -56,31 +56,11 @@ class Syntax:
             return
         for name, value in found:
             written = (name, *(f"{name} {word}" for word in value.split(",")))
-            yield from (f"{one} {why}" for one in written for start, why in self.unfit.items() if _begins(one, start))
+            for one in written:
+                for start, why in self.unfit.items():
+                    if one == start or (" " in start and one.startswith(start)):
+                        yield f"{one} {why}"
         yield from (f"{word} is a name, and the device is the stack's" for word in rest[:1])
-
-
-def _begins(written: str, start: str) -> bool:
-    return written == start or (" " in start and written.startswith(start))
-
-
-def mkfs_options(name: str, default: str, before: str | None = None) -> Option:
-    """The row of what mkfs is given: all of it, so that nothing is left to the image's tools."""
-
-    def read(raw: object, _base: Path | None) -> str:
-        if not isinstance(raw, str) or not _WORDS.fullmatch(raw.strip()):
-            raise Unfit
-        return raw.strip()
-
-    kind = Kind("options of mkfs on one line, without names of files", read, str)
-    return Option(
-        f"storage.{name}.mkfs_options",
-        "mkfs_options",
-        kind,
-        default,
-        f"options of mkfs.{name}, all of them",
-        before=before,
-    )
 
 
 def words_of(options: str) -> Mapping[str, str]:
@@ -122,19 +102,8 @@ _UNSHOWN: Mapping[str, tuple[str, ...]] = {
     "exec": ("noexec",),
 }
 _OF_EVERY_MOUNT = frozenset(
-    {
-        "rw",
-        "noatime",
-        "nodiratime",
-        "relatime",
-        "nosuid",
-        "nodev",
-        "noexec",
-        "nosymfollow",
-        "sync",
-        "dirsync",
-        "lazytime",
-    }
+    {"rw", "noatime", "nodiratime", "relatime", "nosuid", "nodev", "noexec", "nosymfollow", "sync", "dirsync"}
+    | {"lazytime"}
 )
 _BINARY_SIZE = re.compile(r"([0-9]{1,15})([kmg])", re.IGNORECASE)
 _SHIFTS = {"k": 10, "m": 20, "g": 30}
@@ -182,21 +151,44 @@ class Shown:
         return next(of_a_line, name.removeprefix("no"))
 
 
-def mount_options(name: str, default: str) -> Option:
-    """The row of the options of mount; those that are given replace only what they contradict."""
+def _read_mount(raw: object, _base: Path | None) -> str:
+    words = raw.strip().split(",") if isinstance(raw, str) else []
+    if not words or not all(map(_OPTION.fullmatch, words)) or not _NOT_OF_A_DISK.isdisjoint(map(_name, words)):
+        raise ValueError(raw)
+    return ",".join(words)
 
-    def read(raw: object, _base: Path | None) -> str:
-        words = raw.strip().split(",") if isinstance(raw, str) else []
-        if not words or not all(map(_OPTION.fullmatch, words)):
-            raise Unfit
-        if not _NOT_OF_A_DISK.isdisjoint(map(_name, words)):
-            raise Unfit
-        return ",".join(words)
 
-    expected = "options of mount with commas between them such as noatime,commit=30, without ro, loop, bind and remount"
-    kind = Kind(expected, read, str)
-    help_line = f"options that {name} is mounted with, over its defaults"
-    return Option(f"storage.{name}.mount_options", "mount_options", kind, default, help_line)
+MkfsOptions: TypeAlias = Annotated[
+    str, Meta(pattern=_WORDS, description="options of mkfs on one line, without names of files")
+]
+MountOptions: TypeAlias = Annotated[
+    str,
+    Form(
+        "options of mount with commas between them such as noatime,commit=30, without ro, loop, bind and remount",
+        _read_mount,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystemSettings:
+    """All options of mkfs, so that nothing is left to the image's tools, and those of mount over the defaults.
+
+    Those of mount that are given replace only what they contradict.
+    """
+
+    mkfs_options: str
+    mount_options: str
+
+
+def mkfs_row(name: str, default: str, before: str | None = None) -> Option:
+    """The row of what mkfs is given."""
+    return Option(f"storage.{name}.mkfs_options", default, f"options of mkfs.{name}, all of them", before=before)
+
+
+def mount_row(name: str, default: str) -> Option:
+    """The row of what mount is given."""
+    return Option(f"storage.{name}.mount_options", default, f"options that {name} is mounted with, over its defaults")
 
 
 def objections(given: str) -> Iterator[str]:
@@ -256,7 +248,10 @@ def _name(option: str) -> str:
     return option.partition("=")[0]
 
 
-class FileSystem(Layer):
+F = TypeVar("F", bound=FileSystemSettings)
+
+
+class FileSystem(Layer[F]):
     """A file system on one device. Derived classes say its options, and read what mkfs made.
 
     ``mkfs`` is the program with what it is always given: overwrite, and no discard, since dm-cache moves discarded
@@ -286,26 +281,26 @@ class FileSystem(Layer):
         Raises :class:`ValueError` for what is no answer.
         """
 
-    def fragments_for(self, own: Own) -> tuple[str, ...]:
+    def fragments_for(self, own: F) -> tuple[str, ...]:
         """Some options of mount need kernel options that others can do without."""
         names = (option.partition("=")[0] for option in self.mounted(own))
         found = (self.fragments_of_options[name] for name in names if name in self.fragments_of_options)
         return tuple(dict.fromkeys((*self.fragments, *found)))
 
-    def features(self, own: Own) -> Iterator[Feature]:
+    def features(self, own: F) -> Iterator[Feature]:
         """Features of the format, and options of mount, that are younger than the driver."""
-        of_mkfs = ",".join(words_of(own["mkfs_options"]).values()).split(",")
+        of_mkfs = ",".join(words_of(own.mkfs_options).values()).split(",")
         for name, words in (("mkfs_options", of_mkfs), ("mount_options", self.mounted(own))):
             for word in (one.partition(":")[0].removesuffix("=1") for one in words):
                 if word in self.later:
                     yield Feature(f"{self.name} with {word}", self.later[word], (f"storage.{self.name}.{name}",))
 
-    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Extent], own: F, files: Files) -> Iterator[Problem]:
         """The device is large enough for mkfs, and the options are for a file system that can be mounted."""
         (device,) = below
-        for sentence in self.syntax.objections(own["mkfs_options"]):
+        for sentence in self.syntax.objections(own.mkfs_options):
             yield Problem((f"storage.{self.name}.mkfs_options",), f"mkfs.{self.name} {sentence}", "leave it out")
-        for sentence in objections(own["mount_options"]):
+        for sentence in objections(own.mount_options):
             yield Problem((f"storage.{self.name}.mount_options",), sentence, "leave it out")
         if device.size_bytes is not None and device.size_bytes < self.least_bytes:
             sentence = (
@@ -313,24 +308,24 @@ class FileSystem(Layer):
             )
             yield Problem(("storage.stack", *device.keys), sentence)
 
-    def untold(self, own: Own) -> Iterator[str]:
+    def untold(self, own: F) -> Iterator[str]:
         """Options of mount that no kernel shows."""
-        for option in unread(own["mount_options"], self.display):
+        for option in unread(own.mount_options, self.display):
             yield f"storage.{self.name}.mount_options: kernels do not show {option}: it is asked for, and not read back"
 
-    def mounted(self, own: Own) -> tuple[str, ...]:
+    def mounted(self, own: F) -> tuple[str, ...]:
         """The options that it is mounted with."""
-        return merged(self.defaults, own["mount_options"], self.display)
+        return merged(self.defaults, own.mount_options, self.display)
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[F]) -> Made:
         """Make the file system, mount it, and read back both."""
         (device,) = site.below
         options = self.mounted(site.own)
         steps = (
-            Step(f"{self.mkfs} {site.own['mkfs_options']} {device.path}", self._mkfs_fault),
+            Step(f"{self.mkfs} {site.own.mkfs_options} {device.path}", self._mkfs_fault),
             Step(f"mount -t {self.name} -o {','.join(options)} {device.path} {MOUNTPOINT}", kernel_fault),
         )
-        asked = words_of(site.own["mkfs_options"])
+        asked = words_of(site.own.mkfs_options)
 
         def verify(answers: Sequence[str], _numbers: Mapping[str, str]) -> None:
             mountinfo, printed, *more = answers

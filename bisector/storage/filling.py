@@ -28,6 +28,7 @@ it may end: there the layer says by :class:`Settling` how long its policy takes 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 
 from bisector.core.figures import Run
@@ -40,6 +41,17 @@ _LEAST_GAIN_POINTS = 1.0
 FILLED, FILLED_BEFORE = "cache.filled", "cache.filled_before"
 FILL = "cache.fill"  # seconds
 HIT_RATIO = "cache.hit_ratio"
+
+
+class FillMode(StrEnum):
+    """Whether runs that fill a cache may end once it is settled, where that was shown to be harmless.
+
+    AUTO shows it where that can save more than it costs, SHORT whatever it costs.
+    """
+
+    AUTO = "auto"
+    SHORT = "short"
+    WHOLE = "whole"
 
 
 @dataclass(frozen=True, slots=True)

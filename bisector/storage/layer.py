@@ -8,11 +8,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from bisector.core.figures import Run
-from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric
+from bisector.core.setting import Option, Problem, options_of
 from bisector.core.shell import Shell, Step
 from bisector.core.units import size_text
 from bisector.storage.filling import Settling
@@ -21,14 +21,14 @@ MOUNTPOINT = "/mnt"
 _MIB = 1 << 20
 OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 
-# The values of a layer's own settings, by the fields of its rows.
-Own: TypeAlias = Mapping[str, Any]
+S = TypeVar("S")  # the settings of one layer
 # Looks at the answers to a layer's checks, given ``major:minor`` of devices by path.
 Verify: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], None]
 
 
-def _always_ready(run: Run) -> Iterator[str]:
-    yield from ()
+@dataclass(frozen=True, slots=True)
+class NoSettings:
+    """The settings of a layer that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Phase:
     judged: bool = True
     fills: bool = False
     settling: Settling | None = None
-    unready: Callable[[Run], Iterator[str]] = _always_ready
+    unready: Callable[[Run], Iterable[str]] = lambda run: ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,14 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """Where a layer is made: the devices below it in the order of its roles, and the values of its settings.
+class Site(Generic[S]):
+    """Where a layer is made: the devices below it in the order of its roles, and its settings.
 
     ``suffix`` is empty, or else keeps the names of a second layer of the same kind apart from those of the first.
     """
 
     below: tuple[Device, ...]
-    own: Own
+    own: S
     suffix: str = ""
 
 
@@ -171,7 +171,7 @@ class Made:
     fill: Callable[[float], tuple[Step, ...]] | None = None
 
 
-class Layer(ABC):
+class Layer(ABC, Generic[S]):
     """One kind of layer. Derived classes say what differs; a layer has no state.
 
     ``needs`` are the roles of what it lies on, in order: none for a layer that is a disk of its own, such as a RAM
@@ -180,9 +180,9 @@ class Layer(ABC):
     stack that the layer's bare name stands for. ``fragments`` are kernel configuration fragments by name or path, to
     which :meth:`fragments_for` adds those of single settings, ``suspects`` paths of its drivers in the kernel's tree,
     ``tools`` the programs that the guest needs for it.
-    ``options`` are the rows of its own settings: their keys are below ``storage.``, and the last word of a key is what
-    the stack calls it (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those that only this layer has,
-    ``counts`` the names of others that it has values of; a cache that says none of these may have any cache's.
+    ``settings`` is the dataclass of its own settings: their keys are below ``storage.``, and the last word of a key is
+    what the stack calls it (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those that only this layer
+    has, ``counts`` the names of others that it has values of; a cache that says none of these may have any cache's.
     A layer without ``phases`` asks for one judged run. A stack has a layer ``at_most`` so many times, or any number of
     times. What is on top of a stack is called a file system; one that ``has_files`` not leaves its device to the
     workload.
@@ -199,7 +199,7 @@ class Layer(ABC):
     fragments: ClassVar[tuple[str, ...]] = ()
     suspects: ClassVar[tuple[str, ...]] = ()
     tools: ClassVar[tuple[str, ...]] = ()
-    options: ClassVar[tuple[Option, ...]] = ()
+    settings: ClassVar[type] = NoSettings
     metrics: ClassVar[tuple[Metric, ...]] = ()
     counts: ClassVar[tuple[str, ...]] = ()
     phases: ClassVar[tuple[Phase, ...]] = ()
@@ -209,7 +209,7 @@ class Layer(ABC):
     @property
     def rows(self) -> Mapping[str, Option]:
         """The rows of its settings by what a stack calls them."""
-        return {row.key.rpartition(".")[2]: row for row in self.options}
+        return {row.word: row for row in options_of(self.settings)}
 
     def has_metric(self, name: str) -> bool:
         """Whether its counters may give a value of a metric."""
@@ -221,42 +221,42 @@ class Layer(ABC):
         """Whether it can be made on so many devices."""
         return count == len(self.needs) or (self.many and count > len(self.needs))
 
-    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+    def extent(self, below: Sequence[Extent], own: S) -> Extent:
         """What the layer makes; as large as the first device below it unless it says otherwise."""
         return below[0]
 
-    def filled_by(self, own: Own) -> int:
+    def filled_by(self, own: S) -> int:
         """How much a run has to write, in bytes, so that a cache is full; 0 for what is none, or fills itself."""
         return 0
 
-    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Extent], own: S, files: Files) -> Iterator[Problem]:
         """Settings that cannot work, as far as sizes are known before there is a guest."""
         yield from ()
 
-    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Extent], own: S, data_bytes: int) -> tuple[int, ...]:
         """How much at most is written to each device below when ``data_bytes`` are written to this one."""
         return (data_bytes,) * len(below)
 
-    def parameters(self, own: Own) -> tuple[str, ...]:
+    def parameters(self, own: S) -> tuple[str, ...]:
         """Kernel parameters that the guest is booted with."""
         return ()
 
-    def untold(self, own: Own) -> Iterator[str]:
+    def untold(self, own: S) -> Iterator[str]:
         """What of its settings nobody can read back once it is made, in sentences."""
         yield from ()
 
-    def fragments_for(self, own: Own) -> tuple[str, ...]:
+    def fragments_for(self, own: S) -> tuple[str, ...]:
         """The kernel configuration fragments that it needs with these settings."""
         return self.fragments
 
-    def features(self, own: Own) -> Iterator[Feature]:
+    def features(self, own: S) -> Iterator[Feature]:
         """What not every kernel's drivers can that have the options of the fragments, as far as these settings ask."""
         yield from ()
 
-    def memory(self, own: Own, devices: int) -> Extent | None:
+    def memory(self, own: S, devices: int) -> Extent | None:
         """What of the guest's memory it keeps as long as it is there, on so many devices."""
         return None
 
     @abstractmethod
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[S]) -> Made:
         """The commands that make it on devices that are empty."""

@@ -1,10 +1,11 @@
 """The layers that a stack can be composed of, by name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from bisector.core import metric
-from bisector.core.kinds import Option
+from bisector.core.setting import options_of
 from bisector.storage.bcache import BCACHE
 from bisector.storage.btrfs import BTRFS
 from bisector.storage.crypt import CRYPT
@@ -18,11 +19,11 @@ from bisector.storage.ram import RAM
 from bisector.storage.raw import RAW
 from bisector.storage.xfs import XFS
 
-_layers: dict[str, Layer] = {}
-LAYERS: Mapping[str, Layer] = MappingProxyType(_layers)
+_layers: dict[str, Layer[Any]] = {}
+LAYERS: Mapping[str, Layer[Any]] = MappingProxyType(_layers)
 
 
-def register(layer: Layer) -> None:
+def register(layer: Layer[Any]) -> None:
     """Make a layer known; for one of another package, before the settings are read.
 
     Raises :class:`ValueError` for a name, a setting or a metric that is another's, and for phases of which not the last
@@ -30,8 +31,8 @@ def register(layer: Layer) -> None:
     """
     if layer.name in (*_layers, *DISKS):
         raise ValueError(f"there is a layer or disk called {layer.name} already")
-    keys = {option.key for option in _options(_layers.values())}
-    if twice := sorted(keys & {option.key for option in layer.options}):
+    keys = {option.key for known in _layers.values() for option in options_of(known.settings)}
+    if twice := sorted(keys & {option.key for option in options_of(layer.settings)}):
         raise ValueError(f"{layer.name}: another layer has the setting {twice[0]}")
     if layer.phases and [phase.judged for phase in layer.phases] != [False] * (len(layer.phases) - 1) + [True]:
         raise ValueError(f"{layer.name}: the last phase is the judged one")
@@ -61,10 +62,6 @@ def spelled_out(text: str) -> str:
     if word not in _layers and objection_to(word) is None:
         return f"{word}+{EXT4.name}"
     return aliases().get(word, text)
-
-
-def _options(layers: Iterable[Layer]) -> list[Option]:
-    return [option for layer in layers for option in layer.options]
 
 
 # A layer of this room is known by its line here.

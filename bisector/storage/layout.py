@@ -112,9 +112,9 @@ def lay_out(
             shell,
             (
                 *before,
-                *_looked_at(paths),
+                *([disks.devices_step(paths)] if paths else []),
                 *steps,
-                *_looked_at(others),
+                *([disks.devices_step(others)] if others else []),
                 *(step for one in made for step in one.checks),
                 *(disks.queue_check(name, disk) for name, disk in of_disks.items()),
             ),
@@ -140,10 +140,6 @@ def lay_out(
     return MountedStack(MOUNTPOINT, described, "", larger, made, queues)
 
 
-def _looked_at(paths: Sequence[str]) -> tuple[Step, ...]:
-    return (disks.devices_step(paths),) if paths else ()
-
-
 def _numbers(outputs: Iterator[str], paths: Sequence[str]) -> dict[str, str]:
     return dict(disks.device_numbers(next(outputs), paths)) if paths else {}
 
@@ -164,7 +160,7 @@ def _made(
         suffix = str(seen[node.name]) if seen[node.name] > 1 else ""
         made.append(layer.make(Site(tuple(below), node.own(values), suffix)))
         path = made[-1].path
-        return Device(path, _leaves(below) if layer.is_mapped else (path,))
+        return Device(path, tuple(leaf for one in below for leaf in one.leaves) if layer.is_mapped else (path,))
 
     def device(name: str) -> Device:
         path = disks.path_of(name, of_disks[name].bus)
@@ -172,10 +168,6 @@ def _made(
 
     stack.top.fold(device, make)
     return tuple(made)
-
-
-def _leaves(below: Sequence[Device]) -> tuple[str, ...]:
-    return tuple(leaf for device in below for leaf in device.leaves)
 
 
 def _check_device(size_output: str, files: Files, runs: int, larger: str) -> None:

@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Annotated, Literal
 
-from bisector.core import kinds
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.figures import CacheStatus, Run
-from bisector.core.kinds import AUTO, Option, Problem
-from bisector.core.shell import FailedStep, Shell, Step, run_steps
+from bisector.core.setting import AUTO, Count, Meta, Option, Problem, Size
+from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage import dmcache, filling
-from bisector.storage.disks import kernel_fault
+from bisector.storage.disks import kernel_fault, kernel_fault_in_run
 from bisector.storage.dmcache import SECTOR_BYTES
-from bisector.storage.layer import Counters, Extent, Feature, Files, Layer, Made, Own, Phase, Since, Site
+from bisector.storage.layer import Counters, Extent, Feature, Files, Layer, Made, Phase, Since, Site
 from bisector.storage.lvm import EXTENT_BYTES, TREE, Part, check_parts, group_steps, volume_fault, whole_extents
 
 _METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
@@ -30,6 +30,7 @@ _METADATA_OF_CHUNK_BYTES, _TRANSACTION_BYTES = 44, 4 << 20
 CHUNK_STEP_BYTES, _CHUNK_MOST_BYTES = 32 << 10, 1 << 30  # lvmcache(7), "dm-cache chunk size"
 _MOST_CHUNKS = 1_000_000  # lvm.conf(5), allocation/cache_pool_max_chunks
 NEWER_FORMAT = 2
+_AS_LVM_CHOOSES = (AUTO, "as LVM chooses")
 POLICY = "smq"  # of the fragment that every stack with a cache has
 # LVM before 2.03.40 gives a cachevol this one, whatever lvconvert or lvchange is told: it looks for the policy in the
 # segment of the cachevol, which has none (its a16979bc5, "cache: fix wrong segment used for cachevol policy name").
@@ -41,7 +42,7 @@ _CLEANER_STACK = (
 _THRESHOLD_LEAST_CHUNKS, _THRESHOLD_USUAL_BYTES = 8, 2048 * SECTOR_BYTES
 
 
-class CacheMode(StrEnum):
+class DmCacheMode(StrEnum):
     """dm-cache modes that lvmcache offers (lvmcache(7))."""
 
     WRITEBACK = "writeback"
@@ -56,6 +57,8 @@ class CacheVolume(StrEnum):
     VOLUME = "cachevol"
 
 
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
     """The cache and its metadata in bytes, as LVM makes them; the policy is one of the kernel's.
@@ -63,14 +66,25 @@ class CacheSettings:
     None of chunk size, metadata format and threshold is what LVM chooses by itself.
     """
 
-    cache_bytes: int
-    metadata_bytes: int
-    mode: CacheMode
-    policy: str
-    chunk_bytes: int | None = None
-    metadata_format: int | None = None
-    threshold_bytes: int | None = None
-    volume: CacheVolume = CacheVolume.POOL
+    cache_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
+        "storage.cache_size", "64MiB", "cache on the fast disk, bytes", "4GiB", flag="--cache-size", metavar="SIZE")]
+    metadata_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
+        "storage.metadata_size", "8MiB", "metadata of the cache, bytes", "50MiB")]
+    mode: Annotated[DmCacheMode, Option("storage.cache_mode", "writeback", "dm-cache mode")]
+    policy: Annotated[Literal["smq", "mq", "cleaner"], Option("storage.cache_policy", POLICY, "dm-cache policy")]
+    chunk_bytes: Annotated[Annotated[Size, Meta(ge=CHUNK_STEP_BYTES)] | None, Option(
+        "storage.cache_chunk_size", "64KiB", "block of dm-cache, bytes", absent=_AS_LVM_CHOOSES, before=AUTO)]
+    metadata_format: Annotated[Count | None, Option(
+        "storage.cache_metadata_format", 1,
+        "format of dm-cache's metadata, 1 or 2; kernels before v4.11 read 1 alone", absent=_AS_LVM_CHOOSES,
+        before=AUTO)]
+    threshold_bytes: Annotated[Annotated[Size, Meta(ge=SECTOR_BYTES)] | None, Option(
+        "storage.cache_migration_threshold", AUTO, "most that dm-cache moves at a time, bytes",
+        absent=(AUTO, "1MiB, or 8 blocks where that is more"))]
+    volume: Annotated[CacheVolume, Option(
+        "storage.cache_volume", "cachepool",
+        "whether blocks and metadata of the cache are two volumes (cachepool) or one (cachevol)")]
+    # fmt: on
 
     @property
     def threshold_sectors(self) -> int | None:
@@ -119,7 +133,7 @@ def format_problems(settings: CacheSettings) -> Iterator[Problem]:
         (is_cachevol and chosen == 1, (format_key, volume_key), "LVM makes a cachevol with format 2 alone", ""),
         (is_cleaner and chosen == 1, (format_key, policy_key), "LVM gives the cleaner format 2", _CLEANER_STACK),
         (
-            is_cleaner and settings.mode is not CacheMode.WRITETHROUGH,
+            is_cleaner and settings.mode is not DmCacheMode.WRITETHROUGH,
             ("storage.cache_mode", policy_key),
             "LVM makes a cleaner's cache writethrough",
             _CLEANER_STACK,
@@ -142,72 +156,50 @@ def _full(run: Run) -> Iterator[str]:
         yield f"the cache was not full before the {run.name} run: {before.used_blocks} of {before.total_blocks} blocks"
 
 
-class LvmCache(Layer):
+class LvmCache(Layer[CacheSettings]):
     """The first run fills the cache, the second one shows which blocks it keeps."""
 
     name = "lvmcache"
     needs = ("cache device", "origin device")
     is_mapped = True
+    settings = CacheSettings
     alias = "lvmcache(ssd,hdd)+ext4"
     fragments = ("storage-lvmcache",)
     suspects = ("drivers/md",)
     # lvconvert calls cache_check from thin-provisioning-tools on every cache it activates.
     tools = ("pvcreate", "vgcreate", "lvcreate", "lvconvert", "dmsetup", "cache_check")
-    # Read as a table, so laid out as one.
-    # fmt: off
-    options = (
-        Option("storage.cache_size", "cache_bytes", kinds.size(1 << 20), "64MiB", "cache on the fast disk, bytes",
-               "4GiB", flag="--cache-size", metavar="SIZE"),
-        Option("storage.metadata_size", "metadata_bytes", kinds.size(1 << 20), "8MiB",
-               "metadata of the cache, bytes", "50MiB"),
-        Option("storage.cache_mode", "mode", kinds.choice(CacheMode), "writeback", "dm-cache mode"),
-        Option("storage.cache_policy", "policy", kinds.choice((POLICY, "mq", "cleaner")), POLICY, "dm-cache policy"),
-        Option("storage.cache_chunk_size", "chunk_bytes",
-               kinds.optional(kinds.size(CHUNK_STEP_BYTES), AUTO, "as LVM chooses"), "64KiB",
-               "block of dm-cache, bytes", before=AUTO),
-        Option("storage.cache_metadata_format", "metadata_format",
-               kinds.optional(kinds.integer(1), AUTO, "as LVM chooses"), 1,
-               "format of dm-cache's metadata, 1 or 2; kernels before v4.11 read 1 alone", before=AUTO),
-        Option("storage.cache_migration_threshold", "threshold_bytes",
-               kinds.optional(kinds.size(SECTOR_BYTES), AUTO, "1MiB, or 8 blocks where that is more"), AUTO,
-               "most that dm-cache moves at a time, bytes"),
-        Option("storage.cache_volume", "volume", kinds.choice(CacheVolume), "cachepool",
-               "whether blocks and metadata of the cache are two volumes (cachepool) or one (cachevol)"),
-    )
-    # fmt: on
     counts = dmcache.COUNTS
     phases = (Phase("empty", judged=False, fills=True, settling=dmcache.SETTLING), Phase("full", unready=_full))
 
-    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+    def extent(self, below: Sequence[Extent], own: CacheSettings) -> Extent:
         """As large as the origin."""
         _cache, origin = below
         return origin
 
-    def fragments_for(self, own: Own) -> tuple[str, ...]:
+    def fragments_for(self, own: CacheSettings) -> tuple[str, ...]:
         """Old trees have each policy but smq as an option of its own."""
-        return self.fragments if own["policy"] == POLICY else (*self.fragments, "storage-lvmcache-policies")
+        return self.fragments if own.policy == POLICY else (*self.fragments, "storage-lvmcache-policies")
 
-    def features(self, own: Own) -> Iterator[Feature]:
+    def features(self, own: CacheSettings) -> Iterator[Feature]:
         """The newer format of the metadata, where it is asked for by name."""
-        if own["metadata_format"] == NEWER_FORMAT:
+        if own.metadata_format == NEWER_FORMAT:
             since = Since("v4.11", "drivers/md/dm-cache-target.c", "metadata2")
             yield Feature("metadata of format 2", since, ("storage.cache_metadata_format",))
 
-    def filled_by(self, own: Own) -> int:
+    def filled_by(self, own: CacheSettings) -> int:
         """As much as the cache has room for."""
-        settings = CacheSettings(**own)
-        return settings.cache_bytes if settings.fills else 0
+        return own.cache_bytes if own.fills else 0
 
-    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Extent], own: CacheSettings, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, and the files of a run fill it."""
-        settings, fast = CacheSettings(**own), below[0]
-        yield from chunk_problems(settings)
-        yield from format_problems(settings)
-        if settings.metadata_bytes < settings.least_metadata_bytes:
-            least = size_text(whole_extents(settings.least_metadata_bytes))
+        fast = below[0]
+        yield from chunk_problems(own)
+        yield from format_problems(own)
+        if own.metadata_bytes < own.least_metadata_bytes:
+            least = size_text(whole_extents(own.least_metadata_bytes))
             yield Problem(("storage.metadata_size",), f"LVM needs {least} or more for it")
         # One extent more: the volume group's own header comes first on the disk.
-        needed = whole_extents(settings.cache_bytes) + whole_extents(settings.metadata_bytes) + EXTENT_BYTES
+        needed = whole_extents(own.cache_bytes) + whole_extents(own.metadata_bytes) + EXTENT_BYTES
         if fast.size_bytes is not None and needed > fast.size_bytes:
             yield Problem(
                 ("storage.cache_size", "storage.metadata_size", *fast.keys),
@@ -221,14 +213,13 @@ class LvmCache(Layer):
                 files.to_fill(needed),
             )
 
-    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Extent], own: CacheSettings, data_bytes: int) -> tuple[int, ...]:
         """The whole cache, and all data on the origin."""
-        settings = CacheSettings(**own)
-        return settings.cache_bytes + settings.metadata_bytes + EXTENT_BYTES, data_bytes + EXTENT_BYTES
+        return own.cache_bytes + own.metadata_bytes + EXTENT_BYTES, data_bytes + EXTENT_BYTES
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[CacheSettings]) -> Made:
         """A cached logical volume; its device is checked against what device-mapper shows."""
-        group, settings = f"{_GROUP}{site.suffix}", CacheSettings(**site.own)
+        group, settings = f"{_GROUP}{site.suffix}", site.own
         device = f"{group}-origin"  # device-mapper's name of the logical volume
         fast, slow = site.below
         checks = (Step(f"dmsetup table {device}", kernel_fault), Step(f"dmsetup status {device}", kernel_fault), *TREE)
@@ -300,13 +291,8 @@ def _steps(group: str, fast: str, slow: str, settings: CacheSettings) -> tuple[S
     )
 
 
-def _workload_fault(failed: FailedStep) -> KernelFault:
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
-
-
 def _status(device: str, shell: Shell) -> CacheStatus:
-    """The kernel's own figures of the cache; raises :class:`KernelFault` when it gave up."""
-    (line,) = run_steps(shell, (Step(f"dmsetup status {device}", _workload_fault),), _STATUS_DEADLINE_S)
+    (line,) = run_steps(shell, (Step(f"dmsetup status {device}", kernel_fault_in_run),), _STATUS_DEADLINE_S)
     return _target(line, Stage.WORKLOAD).status
 
 

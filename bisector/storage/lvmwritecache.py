@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, zip_longest
+from typing import Annotated
 
-from bisector.core import kinds
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric, Unit
-from bisector.core.shell import FailedStep, Shell, Step, run_steps
+from bisector.core.setting import Count, Meta, Option, Problem, Size
+from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
-from bisector.storage.disks import kernel_fault
+from bisector.storage.disks import kernel_fault, kernel_fault_in_run
 from bisector.storage.dmcache import CacheUnusable
 from bisector.storage.filling import FILLED, FILLED_BEFORE, Settling, not_full_before
-from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site
+from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Phase, Site
 from bisector.storage.lvm import EXTENT_BYTES, TREE, Part, check_parts, group_steps, volume_fault, whole_extents
 
 _GROUP = "bisectorw"
@@ -41,14 +41,24 @@ _DATA_SHARE = 0.9  # of the volume, beside 16 bytes of metadata for each block (
 _SETTLING = Settling(_FIXED["autocommit_time"] / 1000)
 
 
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class WritecacheSettings:
     """The cache and its block in bytes, and the watermarks in percent of its blocks."""
 
-    cache_bytes: int
-    high_percent: int
-    low_percent: int
-    block_bytes: int
+    cache_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
+        "storage.lvmwritecache.cache_size", "64MiB",
+        "dm-writecache on the fast disk, with its metadata, bytes", "4GiB")]
+    high_percent: Annotated[Count, Option(
+        "storage.lvmwritecache.high_watermark", 50,
+        "share of dm-writecache's blocks in use from which on it writes back, percent")]
+    low_percent: Annotated[Count, Option(
+        "storage.lvmwritecache.low_watermark", 45,
+        "share of dm-writecache's blocks in use below which it stops writing back, percent")]
+    block_bytes: Annotated[Size, Meta(ge=512), Option(
+        "storage.lvmwritecache.block_size", "4096", "block of dm-writecache, 512 or 4096 bytes")]
+    # fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,29 +133,17 @@ def counted(low_percent: int, before: WritecacheStatus, after: WritecacheStatus)
         yield "cache.hit_ratio", 100 * (hits + writes - around) / (reads + writes)
 
 
-class LvmWritecache(Layer):
+class LvmWritecache(Layer[WritecacheSettings]):
     """The first run fills the cache up to where it is written back, the second one is judged."""
 
     name = "lvmwritecache"
     needs = ("cache device", "origin device")
     is_mapped = True
+    settings = WritecacheSettings
     alias = "lvmwritecache(ssd,hdd)+ext4"
     fragments = ("storage-lvmwritecache",)
     suspects = ("drivers/md/dm-writecache.c", "drivers/md/dm-io-tracker.h", "drivers/md")
     tools = ("pvcreate", "vgcreate", "lvcreate", "lvconvert", "dmsetup")
-    # Read as a table, so laid out as one.
-    # fmt: off
-    options = (
-        Option("storage.lvmwritecache.cache_size", "cache_bytes", kinds.size(1 << 20), "64MiB",
-               "dm-writecache on the fast disk, with its metadata, bytes", "4GiB"),
-        Option("storage.lvmwritecache.high_watermark", "high_percent", kinds.integer(1), 50,
-               "share of dm-writecache's blocks in use from which on it writes back, percent"),
-        Option("storage.lvmwritecache.low_watermark", "low_percent", kinds.integer(1), 45,
-               "share of dm-writecache's blocks in use below which it stops writing back, percent"),
-        Option("storage.lvmwritecache.block_size", "block_bytes", kinds.size(512), "4096",
-               "block of dm-writecache, 512 or 4096 bytes"),
-    )
-    # fmt: on
     metrics = (
         Metric("cache.blocks", Unit.COUNT, None, "blocks of the cache"),
         Metric("cache.free_blocks", Unit.COUNT, None, "blocks of the cache that were free at the end"),
@@ -156,26 +154,25 @@ class LvmWritecache(Layer):
         Phase("full", unready=not_full_before),
     )
 
-    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+    def extent(self, below: Sequence[Extent], own: WritecacheSettings) -> Extent:
         """As large as the origin."""
         _cache, origin = below
         return origin
 
-    def filled_by(self, own: Own) -> int:
+    def filled_by(self, own: WritecacheSettings) -> int:
         """Up to the low watermark: what is above is written back."""
-        settings = WritecacheSettings(**own)
-        return -(-settings.cache_bytes * settings.low_percent // _MOST_PERCENT)
+        return -(-own.cache_bytes * own.low_percent // _MOST_PERCENT)
 
-    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Extent], own: WritecacheSettings, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, and what a run writes fills it."""
-        settings, fast = WritecacheSettings(**own), below[0]
-        if not settings.low_percent <= settings.high_percent <= _MOST_PERCENT:
+        fast = below[0]
+        if not own.low_percent <= own.high_percent <= _MOST_PERCENT:
             keys = ("storage.lvmwritecache.low_watermark", "storage.lvmwritecache.high_watermark")
             yield Problem(keys, "the low one is at most the high one, and that at most 100")
-        if settings.block_bytes not in _BLOCK_SIZES:
+        if own.block_bytes not in _BLOCK_SIZES:
             yield Problem(("storage.lvmwritecache.block_size",), "LVM makes blocks of 512 or 4096 bytes")
         # One extent more: the volume group's own header comes first on the disk.
-        needed = whole_extents(settings.cache_bytes) + EXTENT_BYTES
+        needed = whole_extents(own.cache_bytes) + EXTENT_BYTES
         if fast.size_bytes is not None and needed > fast.size_bytes:
             yield Problem(
                 ("storage.lvmwritecache.cache_size", *fast.keys),
@@ -189,13 +186,13 @@ class LvmWritecache(Layer):
                 files.to_fill(wanted),
             )
 
-    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Extent], own: WritecacheSettings, data_bytes: int) -> tuple[int, ...]:
         """The whole cache, and all data on the origin."""
-        return WritecacheSettings(**own).cache_bytes + EXTENT_BYTES, data_bytes + EXTENT_BYTES
+        return own.cache_bytes + EXTENT_BYTES, data_bytes + EXTENT_BYTES
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[WritecacheSettings]) -> Made:
         """A logical volume with a writecache; its device is checked against what device-mapper shows."""
-        group, settings = f"{_GROUP}{site.suffix}", WritecacheSettings(**site.own)
+        group, settings = f"{_GROUP}{site.suffix}", site.own
         device = f"{group}-origin"  # device-mapper's name of the logical volume
         fast, slow = site.below
 
@@ -253,13 +250,11 @@ def _is_whole(word: str) -> bool:
 
 
 def _named(arguments: Sequence[str]) -> dict[str, int]:
-    """Names with the number that follows them."""
     pairs = pairwise(arguments)
     return {name: int(value) for name, value in pairs if not _is_whole(name) and _is_whole(value)}
 
 
 def _flags(arguments: Sequence[str]) -> Iterator[str]:
-    """Names that no number follows."""
     following = zip_longest(arguments, arguments[1:], fillvalue="")
     return (name for name, value in following if not _is_whole(name) and not _is_whole(value))
 
@@ -281,7 +276,6 @@ def _gone_up(before: WritecacheStatus, after: WritecacheStatus, name: str) -> in
 
 
 def _named_by(settings: WritecacheSettings) -> dict[str, int]:
-    """The arguments of the target that are given by name."""
     return {"high_watermark": settings.high_percent, "low_watermark": settings.low_percent, **_FIXED}
 
 
@@ -315,13 +309,8 @@ def _check_size(settings: WritecacheSettings, status: WritecacheStatus) -> None:
         raise InfraError(f"dm-writecache has {found:,} bytes of blocks in a volume that should have {whole:,}")
 
 
-def _workload_fault(failed: FailedStep) -> KernelFault:
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
-
-
 def _status(device: str, shell: Shell) -> WritecacheStatus:
-    """The kernel's own figures of the cache; raises :class:`KernelFault` when it gave up."""
-    (line,) = run_steps(shell, (Step(f"dmsetup status {device}", _workload_fault),), _STATUS_DEADLINE_S)
+    (line,) = run_steps(shell, (Step(f"dmsetup status {device}", kernel_fault_in_run),), _STATUS_DEADLINE_S)
     try:
         return parse_status(line)
     except CacheUnusable as error:

@@ -8,17 +8,17 @@ wrong; nothing reads it, as no disk fails.
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
-from bisector.core import kinds
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.kinds import Option, Problem
-from bisector.core.shell import FailedStep, Shell, Step, run_steps
+from bisector.core.setting import Meta, NonNegative, Option, Problem, Size
+from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
-from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Site
+from bisector.storage.disks import kernel_fault, kernel_fault_in_run
+from bisector.storage.layer import Counters, Extent, Files, Layer, Made, NoSettings, S, Site
 
 # Where data begin on each device: the default follows the size of the device and the version of mdadm (md(4)).
 _DATA_OFFSET_BYTES = 1 << 20
@@ -37,10 +37,26 @@ _WITHOUT_A_FILE = {"bitmap/location": "none", **_OF_STRIPES}
 _PAGE_BYTES = 4096
 # Of a stripe beside its pages, for each device: a bio, and of two the rest of a struct r5dev (setup_conf()).
 _STRIPE_BYTES = 512
-_MOST = {"stripes": 32768, "threads": 8192}  # that RAID 5 takes (drivers/md/raid5.c)
+_MOST_STRIPES, _MOST_THREADS = 32768, 8192  # that RAID 5 takes (drivers/md/raid5.c)
 
 
-class Raid(Layer):
+# Read as a table, so laid out as one.
+# fmt: off
+@dataclass(frozen=True, slots=True)
+class Raid5Settings:
+    """The unit that is laid on one device after the other, and how much memory and how many threads have stripes."""
+
+    chunk_bytes: Annotated[Size, Meta(ge=_LEAST_CHUNK_BYTES), Option(
+        "storage.raid5.chunk", "512KiB", "chunk of the array, bytes: a power of two")]
+    stripes: Annotated[int, Meta(ge=17), Option(
+        "storage.raid5.stripe_cache_size", 256, "stripe cache of the array, pages of each device")]
+    threads: Annotated[NonNegative, Option(
+        "storage.raid5.group_thread_count", 0,
+        "threads that handle stripes, for each group of CPUs; 0 is the array's one thread")]
+    # fmt: on
+
+
+class Raid(Layer[S]):
     """An array of the md driver without a bitmap, whose devices are all in step."""
 
     many = True
@@ -51,15 +67,15 @@ class Raid(Layer):
     def data_devices(self, count: int) -> int:
         """How many of the devices hold data that no other one holds."""
 
-    def chunk_bytes(self, own: Own) -> int:
+    def chunk_bytes(self, own: S) -> int:
         """The unit that is laid on one device after the other; a mirror has none, and 0 is the kernel's word of it."""
         return 0
 
-    def tuned(self, own: Own) -> Mapping[str, str]:
+    def tuned(self, own: S) -> Mapping[str, str]:
         """Files of the array in sysfs that are written before it is used, where they are and have another value."""
         return {}
 
-    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+    def extent(self, below: Sequence[Extent], own: S) -> Extent:
         """As much of each device as the smallest one has."""
         keys = tuple(dict.fromkeys(key for one in below for key in one.keys))
         what = f"the {self.name} of {', '.join(one.what for one in below)}"
@@ -70,7 +86,7 @@ class Raid(Layer):
         unit = self.chunk_bytes(own) or _SECTOR_BYTES
         return Extent(what, each // unit * unit * self.data_devices(len(below)), keys)
 
-    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Extent], own: S, files: Files) -> Iterator[Problem]:
         """Each device has room for the superblock and one chunk."""
         for one in below:
             needed = _DATA_OFFSET_BYTES + (self.chunk_bytes(own) or _LEAST_CHUNK_BYTES)
@@ -81,11 +97,11 @@ class Raid(Layer):
                 )
                 yield Problem(("storage.stack", *one.keys), sentence)
 
-    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Extent], own: S, data_bytes: int) -> tuple[int, ...]:
         """A page that is written is a page of data or of parity on a device, wherever the pages lie."""
         return (data_bytes + _DATA_OFFSET_BYTES,) * len(below)
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[S]) -> Made:
         """An array by mdadm, whose state is read from sysfs, also before and after each run."""
         array = f"md{self.level}{site.suffix}"
         place = f"/sys/block/{array}/md"
@@ -114,10 +130,10 @@ class Raid(Layer):
             (Step(state, kernel_fault),),
             verify,
             paths,
-            Counters(partial(_still_in_step, array, asked), _nothing_counted),
+            Counters(partial(_still_in_step, array, asked), lambda before, after: ()),
         )
 
-    def _create(self, path: str, site: Site) -> str:
+    def _create(self, path: str, site: Site[S]) -> str:
         own, devices = site.own, [device.path for device in site.below]
         words = [
             f"mdadm --create {path} --run --level={self.level} --raid-devices={len(devices)}",
@@ -127,8 +143,7 @@ class Raid(Layer):
             words.append(f"--chunk={chunk >> 10}K --layout=left-symmetric")
         return " ".join((*words, *devices))
 
-    def _asked(self, site: Site) -> Mapping[str, str]:
-        """The files of the array in sysfs, and what they have to be."""
+    def _asked(self, site: Site[S]) -> Mapping[str, str]:
         count = len(site.below)
         chunk = self.chunk_bytes(site.own)
         return {
@@ -145,7 +160,7 @@ class Raid(Layer):
         }
 
 
-class Raid1(Raid):
+class Raid1(Raid[NoSettings]):
     """Each device has all data; a read is answered by one of them (drivers/md/raid1.c, read_balance)."""
 
     name = "raid1"
@@ -159,54 +174,47 @@ class Raid1(Raid):
         return 1
 
 
-class Raid5(Raid):
+class Raid5(Raid[Raid5Settings]):
     """Chunks of data on one device after the other, and in each stripe one of parity."""
 
     name = "raid5"
     level = "5"
+    settings = Raid5Settings
     needs = ("device", "device", "device")
     fragments = ("storage-raid5",)
     suspects = (
         *("drivers/md/md.c", "drivers/md/md.h", "drivers/md/raid5.c", "drivers/md/raid5.h"),
         *("drivers/md/raid5-cache.c", "drivers/md/raid5-ppl.c", "crypto/async_tx", "crypto/xor.c", "lib/raid"),
     )
-    # Read as a table, so laid out as one.
-    # fmt: off
-    options = (
-        Option("storage.raid5.chunk", "chunk_bytes", kinds.size(_LEAST_CHUNK_BYTES), "512KiB",
-               "chunk of the array, bytes: a power of two"),
-        Option("storage.raid5.stripe_cache_size", "stripes", kinds.integer(17), 256,
-               "stripe cache of the array, pages of each device"),
-        Option("storage.raid5.group_thread_count", "threads", kinds.integer(0), 0,
-               "threads that handle stripes, for each group of CPUs; 0 is the array's one thread"),
-    )
-    # fmt: on
 
     def data_devices(self, count: int) -> int:
         """All but one, which has the parity of each stripe in turn."""
         return count - 1
 
-    def chunk_bytes(self, own: Own) -> int:
+    def chunk_bytes(self, own: Raid5Settings) -> int:
         """Of the settings."""
-        return int(own["chunk_bytes"])
+        return own.chunk_bytes
 
-    def memory(self, own: Own, devices: int) -> Extent:
+    def memory(self, own: Raid5Settings, devices: int) -> Extent:
         """The stripe cache: a page of each device for a stripe."""
-        size_bytes = int(own["stripes"]) * devices * (_PAGE_BYTES + _STRIPE_BYTES)
+        size_bytes = own.stripes * devices * (_PAGE_BYTES + _STRIPE_BYTES)
         return Extent("the stripe cache of RAID 5", size_bytes, ("storage.raid5.stripe_cache_size",))
 
-    def tuned(self, own: Own) -> Mapping[str, str]:
+    def tuned(self, own: Raid5Settings) -> Mapping[str, str]:
         """The kernel's defaults, unless the settings differ (Documentation/admin-guide/md.rst)."""
-        return {"stripe_cache_size": str(own["stripes"]), "group_thread_cnt": str(own["threads"]), **_OF_STRIPES}
+        return {"stripe_cache_size": str(own.stripes), "group_thread_cnt": str(own.threads), **_OF_STRIPES}
 
-    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Extent], own: Raid5Settings, files: Files) -> Iterator[Problem]:
         """The driver takes the values (drivers/md/raid5.c, setup_conf, raid5_set_cache_size)."""
         chunk = self.chunk_bytes(own)
         if chunk & (chunk - 1):
             yield Problem(("storage.raid5.chunk",), f"{size_text(chunk)} is no power of two")
-        for row in self.options:
-            if (most := _MOST.get(row.field)) is not None and own[row.field] > most:
-                yield Problem((row.key,), f"the kernel takes {most:,} at most")
+        for key, value, most in (
+            ("storage.raid5.stripe_cache_size", own.stripes, _MOST_STRIPES),
+            ("storage.raid5.group_thread_count", own.threads, _MOST_THREADS),
+        ):
+            if value > most:
+                yield Problem((key,), f"the kernel takes {most:,} at most")
         yield from super().problems(below, own, files)
 
 
@@ -214,12 +222,10 @@ RAID1, RAID5 = Raid1(), Raid5()
 
 
 def _written(path: str, value: str) -> str:
-    """Shell text that writes a file of sysfs which is there and has another value."""
     return f"! test -e {path} || test $(cat {path}) = {value} || echo {value} > {path}"
 
 
 def _files(printed: str) -> Mapping[str, str]:
-    """What ``grep -H .`` printed of files of one line."""
     return dict(line.partition(":")[::2] for line in printed.splitlines())
 
 
@@ -240,17 +246,9 @@ def _check(array: str, asked: Mapping[str, str], found: Mapping[str, str], stage
         )
 
 
-def _workload_fault(failed: FailedStep) -> KernelFault:
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
-
-
 def _still_in_step(array: str, asked: Mapping[str, str], shell: Shell) -> None:
     """An array that lost a device, or resynchronises, would be another one: raises :class:`KernelFault`."""
     files = " ".join((*asked, "array_state"))
-    step = Step(f"cd /sys/block/{array}/md && grep -s -H . {files}; cd /", _workload_fault)
+    step = Step(f"cd /sys/block/{array}/md && grep -s -H . {files}; cd /", kernel_fault_in_run)
     (answer,) = run_steps(shell, (step,), _STATUS_DEADLINE_S)
     _check(array, asked, _files(answer), Stage.WORKLOAD)
-
-
-def _nothing_counted(before: Any, after: Any) -> Iterator[tuple[str, float]]:
-    yield from ()

@@ -4,14 +4,15 @@ What is slow on it is the kernel's own code (Documentation/admin-guide/blockdev/
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
-from bisector.core import kinds
 from bisector.core.errors import KernelFault
-from bisector.core.kinds import Option
+from bisector.core.setting import Meta, Option, Size
 from bisector.core.shell import Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Extent, Layer, Made, Own, Site
+from bisector.storage.layer import Extent, Layer, Made, Site
 
 _SIZE = "storage.ram.size"
 _MOST = 4
@@ -19,7 +20,21 @@ _PAGE_BYTES = 4096
 _TREE_SHARE = 1 / 64  # of the pages' size, for the tree that brd keeps them in: a node of 576 bytes has 64 of 4 KiB
 
 
-class Ram(Layer):
+@dataclass(frozen=True, slots=True)
+class RamSettings:
+    """Its size in bytes."""
+
+    size_bytes: Annotated[
+        Size, Meta(ge=1 << 20), Option(_SIZE, "256MiB", "RAM disk in the guest's memory, bytes", "5GiB")
+    ]
+
+    @property
+    def whole_bytes(self) -> int:
+        """The size in whole pages."""
+        return self.size_bytes // _PAGE_BYTES * _PAGE_BYTES
+
+
+class Ram(Layer[RamSettings]):
     """Every page of it is written before anything is measured.
 
     brd takes a page of memory when a sector of it is written for the first time (``brd_insert_page()`` in
@@ -27,37 +42,35 @@ class Ram(Layer):
     """
 
     name = "ram"
+    settings = RamSettings
     needs = ()
     at_most = _MOST
     alias = "ram+ext4"
     fragments = ("storage-ram",)
     suspects = ("drivers/block/brd.c",)
     tools = ("dd", "blockdev")
-    options = (
-        Option(_SIZE, "size_bytes", kinds.size(1 << 20), "256MiB", "RAM disk in the guest's memory, bytes", "5GiB"),
-    )
 
-    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+    def extent(self, below: Sequence[Extent], own: RamSettings) -> Extent:
         """As large as its setting, in whole pages."""
-        return Extent("the RAM disk", _size_bytes(own), (_SIZE,))
+        return Extent("the RAM disk", own.whole_bytes, (_SIZE,))
 
-    def memory(self, own: Own, devices: int) -> Extent:
+    def memory(self, own: RamSettings, devices: int) -> Extent:
         """All its pages, and what brd finds them by."""
-        size = _size_bytes(own)
+        size = own.whole_bytes
         return Extent("the RAM disk", size + int(size * _TREE_SHARE), (_SIZE,))
 
-    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Extent], own: RamSettings, data_bytes: int) -> tuple[int, ...]:
         """Nothing on a disk."""
         return ()
 
-    def parameters(self, own: Own) -> tuple[str, ...]:
+    def parameters(self, own: RamSettings) -> tuple[str, ...]:
         """All RAM disks are of one size, in KiB; one that is not written takes no memory."""
-        return (f"brd.rd_nr={_MOST}", f"brd.rd_size={_size_bytes(own) >> 10}")
+        return (f"brd.rd_nr={_MOST}", f"brd.rd_size={own.whole_bytes >> 10}")
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[RamSettings]) -> Made:
         """It is there since the boot: written once from end to end."""
         number = int(site.suffix or 1) - 1
-        path, size = f"/dev/ram{number}", _size_bytes(site.own)
+        path, size = f"/dev/ram{number}", site.own.whole_bytes
 
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
             (found,) = answers
@@ -78,7 +91,3 @@ class Ram(Layer):
 
 
 RAM = Ram()
-
-
-def _size_bytes(own: Own) -> int:
-    return int(own["size_bytes"]) // _PAGE_BYTES * _PAGE_BYTES

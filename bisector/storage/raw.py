@@ -1,9 +1,9 @@
 """No file system: the workload is given the uppermost block device itself."""
 
-from bisector.storage.layer import Layer, Made, Site
+from bisector.storage.layer import Layer, Made, NoSettings, Site
 
 
-class Raw(Layer):
+class Raw(Layer[NoSettings]):
     """The last word of a stack whose workload reads and writes a block device."""
 
     name = "raw"
@@ -12,7 +12,7 @@ class Raw(Layer):
     suspects = ("block", "drivers/block")
     tools = ("blockdev",)
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[NoSettings]) -> Made:
         """Nothing is made."""
         (device,) = site.below
         return Made(device.path, ())

@@ -16,22 +16,22 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from bisector.core.errors import UserError
 from bisector.core.figures import Run, phase_name
-from bisector.core.kinds import Kind, Problem, Unfit
+from bisector.core.setting import Form, Problem, Unfit
 from bisector.core.units import plural
 from bisector.storage import filling
 from bisector.storage.disks import DISKS, objection_to
-from bisector.storage.layer import Extent, Feature, Files, Layer, Own, Phase
+from bisector.storage.layer import Extent, Feature, Files, Layer, NoSettings, Phase
 from bisector.storage.layers import LAYERS, aliases, spelled_out
 
 _BARE = re.compile(r"[^\s(),+=]+")
 
 T = TypeVar("T")
-# The values of each layer's settings, by the layer's name.
-Values: TypeAlias = Mapping[str, Own]
+# The settings of each layer, by the layer's name.
+Values: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,11 @@ class Node:
             return of_disk(self.name)
         return of_layer(self, tuple(one.fold(of_disk, of_layer) for one in self.below))
 
-    def own(self, values: Values) -> Own:
+    def own(self, values: Values) -> Any:
         """The settings of this layer, those that the stack says over the others."""
         rows = LAYERS[self.name].rows
-        said = {
-            rows[name].field: rows[name].kind.read(rows[name].kind.from_text(text), None) for name, text in self.options
-        }
-        return {**values.get(self.name, {}), **said}
+        said = {rows[name].field: rows[name].read(text, typed=True) for name, text in self.options}
+        return replace(values.get(self.name, NoSettings()), **said)
 
     def blamed(self, problem: Problem) -> Problem:
         """The problem with the stack's own setting in place of those that the stack overrides."""
@@ -124,12 +122,12 @@ class Stack:
         return self.top.fold(lambda _: (), joined)
 
     @property
-    def layers(self) -> tuple[Layer, ...]:
+    def layers(self) -> tuple[Layer[Any], ...]:
         """The layers in the order in which they are made."""
         return tuple(LAYERS[node.name] for node in self.nodes)
 
     @property
-    def file_system(self) -> Layer:
+    def file_system(self) -> Layer[Any]:
         """The layer on top."""
         return LAYERS[self.top.name]
 
@@ -257,14 +255,12 @@ def _extent(node: Node, disks: Mapping[str, Extent], values: Values) -> Extent:
     return node.fold(disks.__getitem__, lambda one, below: _made(one.name, below, one.own(values)))
 
 
-def _made(name: str, below: Sequence[Extent], own: Own) -> Extent:
-    """What a layer makes."""
+def _made(name: str, below: Sequence[Extent], own: Any) -> Extent:
     layer = LAYERS[name]
     return replace(layer.extent(below, own), has_partitions=not layer.is_mapped)
 
 
 def _quoted(value: str) -> str:
-    """In double quotes where it would be read as several words."""
     return value if _BARE.fullmatch(value) else f'"{value}"'
 
 
@@ -304,17 +300,6 @@ def lone_disk(text: str) -> str | None:
     return stack_of(text).lone_disk
 
 
-def stack_kind() -> Kind:
-    """The kind of the setting; it is written by its short name where there is one."""
-
-    def read(raw: object, _base: object) -> Stack:
-        if not isinstance(raw, str) or not raw.isprintable() or not raw.strip():
-            raise Unfit
-        return stack_of(raw)
-
-    return Kind(f"layers on disks such as {_EXAMPLE}, or one of {', '.join(aliases())}", read, str)
-
-
 def _refused(what: str, advice: str = "") -> UserError:
     return UserError(what, f"{advice or f'for example {_EXAMPLE}'}; {_known(DISKS)}")
 
@@ -329,7 +314,7 @@ def _near(name: str, names: Iterable[str]) -> str:
     return f"did you mean {near[0]}? " if near else ""
 
 
-def _shape(layer: Layer) -> str:
+def _shape(layer: Layer[Any]) -> str:
     """``lvmcache(CACHE DEVICE,ORIGIN DEVICE)``; ``ext4`` for what lies on one device."""
     roles = (*layer.needs, "…") if layer.many else layer.needs
     return layer.name if len(roles) <= 1 else f"{layer.name}({', '.join(roles)})"
@@ -350,7 +335,6 @@ class _Reader:
         return node
 
     def _chain(self) -> Node:
-        """``A+B+C``: each layer lies on what is written before it."""
         node = self._node(())
         while self._take("+"):
             node = self._node((node,))
@@ -387,7 +371,7 @@ class _Reader:
             if not self._take(","):
                 raise self._unexpected()
 
-    def _checked(self, layer: Layer, below: tuple[Node, ...], options: list[tuple[str, str]]) -> Node:
+    def _checked(self, layer: Layer[Any], below: tuple[Node, ...], options: list[tuple[str, str]]) -> Node:
         if not layer.lies_on(len(below)):
             roles = f" ({', '.join(layer.needs)})" if layer.needs else ""
             needed = plural(len(layer.needs), "device")
@@ -422,14 +406,22 @@ class _Reader:
         return _refused(f"{self.text}: {found} is not expected there")
 
 
-def _written(layer: Layer, name: str, text: str) -> str:
+def _written(layer: Layer[Any], name: str, text: str) -> str:
     """The value as its kind writes it, so that equal stacks are equal."""
     if (row := layer.rows.get(name)) is None:
         has = f"{_near(name, layer.rows)}its settings are {', '.join(layer.rows)}" if layer.rows else "it has none"
         raise UserError(f"{layer.name} has no setting {name}", has)
     try:
-        return str(row.kind.write(row.kind.read(row.kind.from_text(text), None)))
+        return str(row.write(row.read(text, typed=True)))
     except Unfit as error:
-        raise UserError(
-            f"{layer.name}: {name}={text}: expected {row.kind.expected}", f"{row.key}: {row.help}"
-        ) from error
+        raise UserError(f"{layer.name}: {name}={text}: expected {row.expected}", f"{row.key}: {row.help}") from error
+
+
+def _read_stack(raw: object, _base: object) -> Stack:
+    if not isinstance(raw, str) or not raw.isprintable() or not raw.strip():
+        raise ValueError(raw)
+    return stack_of(raw)
+
+
+# The form of the setting; a stack is written by its short name where there is one.
+STACK = Form(f"layers on disks such as {_EXAMPLE}, or one of {', '.join(aliases())}", _read_stack)

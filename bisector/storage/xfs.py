@@ -2,22 +2,27 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
-from bisector.core.kinds import Problem
+from bisector.core.setting import Problem
 from bisector.core.units import size_text
 from bisector.storage.file_system import (
     A_FILE,
     GROUP_OF_FILES,
     NO_FILE_SYSTEM,
     FileSystem,
+    FileSystemSettings,
+    MkfsOptions,
+    MountOptions,
     Shown,
     Syntax,
     differing,
-    mkfs_options,
-    mount_options,
+    mkfs_row,
+    mount_row,
     words_of,
 )
-from bisector.storage.layer import MOUNTPOINT, Extent, Files, Own, Since
+from bisector.storage.layer import MOUNTPOINT, Extent, Files, Since
 
 # Those of xfsprogs' own mkfs/lts_4.19.conf; a kernel refuses to mount features that it does not know: reflink and
 # rmapbt are experimental in v4.9, bigtime and inobtcount are of v5.10, nrext64 of v5.19. Sectors are of 4 KiB, since
@@ -85,40 +90,51 @@ _LATER = {
 }
 
 
-class Xfs(FileSystem):
+# nolargeio and nodiscard are not shown by the kernel: what they switch off would be.
+_MOUNT = "rw,relatime,inode64,logbufs=8,logbsize=32k,noquota,nodiscard,nolargeio"
+
+
+@dataclass(frozen=True, slots=True)
+class XfsSettings(FileSystemSettings):
+    """The options of mkfs.xfs and mount."""
+
+    mkfs_options: Annotated[MkfsOptions, mkfs_row("xfs", _MKFS)]
+    mount_options: Annotated[MountOptions, mount_row("xfs", _MOUNT)]
+
+
+class Xfs(FileSystem[XfsSettings]):
     """Made without discards, with the features that kernels since v4.9 know."""
 
     name = "xfs"
+    settings = XfsSettings
     mkfs = "mkfs.xfs -q -f -K"
     syntax = _SYNTAX
-    # nolargeio and nodiscard are not shown by the kernel: what they switch off would be.
-    defaults = "rw,relatime,inode64,logbufs=8,logbsize=32k,noquota,nodiscard,nolargeio"
+    defaults = _MOUNT
     display = _SHOWN
     later = _LATER
     fragments = ("storage-xfs",)
     fragments_of_options = dict.fromkeys(_QUOTAS, "storage-xfs-quota")
     suspects = ("block", "drivers/block", "fs/xfs", "fs/iomap", "fs/iomap.c")
     tools = ("mkfs.xfs", "mount", "xfs_spaceman")
-    options = (mkfs_options("xfs", _MKFS), mount_options("xfs", defaults))
     least_bytes = _LEAST_BYTES
     data_share = 0.7  # beside a log of 64 MiB on 300 MiB
 
     format_command = f"xfs_spaceman -c info {MOUNTPOINT}"
 
-    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Extent], own: XfsSettings, files: Files) -> Iterator[Problem]:
         """The device and the log are large enough for mkfs."""
         yield from super().problems(below, own, files)
-        log_bytes = _log_bytes(own["mkfs_options"])
+        log_bytes = _log_bytes(own.mkfs_options)
         if log_bytes is not None and log_bytes < _LEAST_LOG_BYTES:
             sentence = f"mkfs.xfs refuses a log of less than {size_text(_LEAST_LOG_BYTES)}"
             yield Problem(("storage.xfs.mkfs_options",), sentence)
-        if log_bytes is None and "size=" in words_of(own["mkfs_options"]).get("l", ""):
+        if log_bytes is None and "size=" in words_of(own.mkfs_options).get("l", ""):
             sentence = "the size of the log is given in bytes, not in blocks or sectors: it is read back so"
             yield Problem(("storage.xfs.mkfs_options",), sentence, "-l size=64m")
 
-    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Extent], own: XfsSettings, data_bytes: int) -> tuple[int, ...]:
         """The data, the log, and inodes and extents, which are below a tenth of the data where files are not tiny."""
-        return (data_bytes + data_bytes // 10 + (_log_bytes(own["mkfs_options"]) or 2 << 30) + (32 << 20),)
+        return (data_bytes + data_bytes // 10 + (_log_bytes(own.mkfs_options) or 2 << 30) + (32 << 20),)
 
     def other_format(self, asked: Mapping[str, str], printed: str) -> Iterator[str]:
         """By what the kernel says of the mounted file system (xfs_spaceman(8), "info")."""
@@ -157,7 +173,6 @@ def _sections(printed: str) -> dict[str, dict[str, str]]:
 
 
 def _bytes(text: str) -> int:
-    """Bytes of a size as mkfs.xfs takes it; raises ``ValueError`` for one in blocks or sectors."""
     if (found := _SIZE.fullmatch(text)) is None:
         raise ValueError(text)
     return int(found[1]) * _SUFFIXES[found[2]]

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.config import KernelSettings, Settings, options
-from bisector.config.disk_table import unused
+from bisector.config.option_table import unused
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
@@ -117,12 +117,10 @@ def compared(settings: Settings) -> Mapping[str, object]:
 
     Not those of mail and notices, nor the paths of input files, nor further disks that the stack does not use.
     """
-    of_workload = (f"workload.own.{settings.workload.kind}.{one}" for one in settings.workload.input_fields)
-    files = {*_KERNEL_FILES, *of_workload}
+    files = {*_KERNEL_FILES, *(row.key for row in settings.workload.rows_of_inputs.values())}
     written = options.written_values(settings)
     left_out = ("mail.", "notify.", *unused(written, settings.storage.used_disks))
-    looked_at = (one.key for one in options.rows_for(settings) if one.field not in files)
-    return {key: written[key] for key in looked_at if not key.startswith(left_out)}
+    return {key: value for key, value in written.items() if key not in files and not key.startswith(left_out)}
 
 
 def _fragment(name: str) -> Path:

@@ -19,21 +19,21 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Generic, Protocol, TypeAlias
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.events import LiveSample
 from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
-from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric, short
 from bisector.core.objective import OVER, Objective
+from bisector.core.setting import Problem
 from bisector.core.shell import CommandResult, Shell
 from bisector.core.trial import FaultKind, Stage
-from bisector.storage.layer import OF_CACHES, Feature, Files
+from bisector.storage.layer import OF_CACHES, Feature, Files, NoSettings, S
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import Readings
 
@@ -144,8 +144,6 @@ class Clocks:
         return host_end - host_start, guest_end - guest_start
 
 
-# The values of a workload's own settings, by the fields of its rows.
-Own: TypeAlias = Mapping[str, Any]
 # Runs a command on this host, with more variables in its environment; None where there is no such program, and the
 # exit status :data:`bisector.core.shell.TIMED_OUT` of one that takes too long.
 Locally: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], CommandResult | None]
@@ -349,132 +347,132 @@ class Clone:
     most_bytes: int
 
 
-class Workload(ABC):
+class Workload(ABC, Generic[S]):
     """One kind of workload. Derived classes say what differs; a workload has no state.
 
-    ``options`` are the rows of its own settings: their keys are below ``workload.``. Whoever gives the setting
+    ``settings`` is the dataclass of its own settings: their keys are below ``workload.``. Whoever gives the setting
     ``chosen_by`` need not name the workload. ``metrics`` are those that only this workload has, ``shared`` the names of
     others that its runs have; it gives their values with :meth:`Watched.run`. What a stack's phases are is the stack's
     to say: a workload runs once in each.
     """
 
     name: ClassVar[str]
-    options: ClassVar[tuple[Option, ...]] = ()
+    settings: ClassVar[type] = NoSettings
     metrics: ClassVar[tuple[Metric, ...]] = ()
     shared: ClassVar[tuple[str, ...]] = ()
     chosen_by: ClassVar[str] = ""
 
     @abstractmethod
-    def run(self, own: Own, site: RunSite) -> Run:
+    def run(self, own: S, site: RunSite) -> Run:
         """Run once with cold page caches, in a directory of its own on the stack.
 
         Raises :class:`KernelFault` for what the kernel under test does, :class:`UserError` for
         input that no commit can be measured with, :class:`bisector.core.errors.InfraError` for the rest.
         """
 
-    def runtime_s(self, own: Own) -> float:
+    def runtime_s(self, own: S) -> float:
         """How long one run is asked to last; 0 where nobody knows beforehand."""
         return 0.0
 
-    def label(self, own: Own) -> str:
+    def label(self, own: S) -> str:
         """What tells it from the same workload with other input: the names of its files."""
         return ",".join(path.name for path in self.inputs(own).values())
 
-    def testcase(self, own: Own, text: str) -> str:
+    def testcase(self, own: S, text: str) -> str:
         """What it does, in a few words, for whoever reads figures of it; ``text`` is that of its input file."""
         return f"{self.name} {self.label(own)}".rstrip()
 
-    def recipe(self, own: Own) -> str | None:
+    def recipe(self, own: S) -> str | None:
         """What is run, for a letter that lets others run it again; None where that is the text of its input file."""
         return None
 
-    def names(self, own: Own) -> tuple[str, ...]:
+    def names(self, own: S) -> tuple[str, ...]:
         """The metrics that its runs have but for those of jobs that read, write or trim."""
         return (*(one.name for one in self.metrics), *self.shared)
 
-    def full_name(self, own: Own, name: str) -> str:
+    def full_name(self, own: S, name: str) -> str:
         """The name of a metric of its own that people type without its unit and its better side.
 
         Raises :class:`UserError` where it has none of that name.
         """
         raise UserError(f"the workload {self.name} has no figure {name}", "--figure NAME=UNIT,higher describes one")
 
-    def deciding(self, own: Own) -> Deciding:
+    def deciding(self, own: S) -> Deciding:
         """What decides where nobody says it; raises :class:`UserError` where its input names what is no metric."""
         return Deciding()
 
-    def are_split(self, own: Own) -> bool:
+    def are_split(self, own: S) -> bool:
         """Whether its runs are split into their settling and their steady part."""
         return False
 
-    def unseeded(self, own: Own) -> tuple[str, ...]:
+    def unseeded(self, own: S) -> tuple[str, ...]:
         """What of it does not follow :attr:`RunSite.seed`, in sentences; raises :class:`UserError` as :meth:`files`."""
         return ()
 
-    def repeats_itself(self, own: Own) -> bool:
+    def repeats_itself(self, own: S) -> bool:
         """Whether runs without a seed draw the same random numbers; raises :class:`UserError` as :meth:`files`."""
         return False
 
-    def sized(self, own: Own, profile: str, fill_bytes: int) -> Own:
+    def sized(self, own: S, profile: str, fill_bytes: int) -> S:
         """Its settings with the amount of data that follows from the profile, and from what fills the stack's caches.
 
         Raises :class:`UserError` as :meth:`files`.
         """
         return own
 
-    def features(self, own: Own) -> Iterator[Feature]:
+    def features(self, own: S) -> Iterator[Feature]:
         """What not every kernel can that has the fragments' options; raises :class:`UserError` as :meth:`files`."""
         yield from ()
 
-    def files(self, own: Own) -> Files:
+    def files(self, own: S) -> Files:
         """What one run writes; raises :class:`UserError` where its input cannot be read."""
         return Files(0, "no files")
 
-    def inputs(self, own: Own) -> Mapping[str, Path]:
+    def inputs(self, own: S) -> Mapping[str, Path]:
         """The files that a person gives it, by the fields of the rows that name them.
 
         Of a row that names several each one's name has a dot and a number behind the field.
         """
         return {}
 
-    def with_files(self, own: Own, files: Mapping[str, Path]) -> Own:
+    def with_files(self, own: S, files: Mapping[str, Path]) -> S:
         """Its settings with other files, by the names of :meth:`inputs`."""
-        return {**own, **files}
+        return replace(own, **files)  # type: ignore[type-var]  # settings are a dataclass, which no bound can say
 
-    def clone(self, own: Own) -> Clone | None:
+    def clone(self, own: S) -> Clone | None:
         """What of a repository is to be brought along, made before the first trial; None where nothing is."""
         return None
 
-    def variables(self, own: Own) -> tuple[tuple[str, str], ...]:
+    def variables(self, own: S) -> tuple[tuple[str, str], ...]:
         """What its input is filled in with, for the letter that lets others run it again."""
         return ()
 
-    def doubts(self, own: Own) -> Iterator[tuple[str, str]]:
+    def doubts(self, own: S) -> Iterator[tuple[str, str]]:
         """What of its settings may not be meant so: a sentence, and what to type instead."""
         yield from ()
 
-    def problems(self, own: Own) -> Iterator[Problem]:
+    def problems(self, own: S) -> Iterator[Problem]:
         """Settings that cannot work, as far as that shows without any program."""
         yield from ()
 
-    def problems_on_built_image(self, own: Own) -> Iterator[Problem]:
+    def problems_on_built_image(self, own: S) -> Iterator[Problem]:
         """What the programs of the guest image do not take; those of a person's own image nobody knows beforehand."""
         yield from ()
 
-    def problems_of_length(self, own: Own, objective: Objective) -> Iterator[Problem]:
+    def problems_of_length(self, own: S, objective: Objective) -> Iterator[Problem]:
         """Why a run does not last as long as :meth:`runtime_s` says."""
         yield from ()
 
-    def problems_on_files(self, own: Own) -> Iterator[Problem]:
+    def problems_on_files(self, own: S) -> Iterator[Problem]:
         """Why it cannot run on a file system."""
         yield from ()
 
-    def problems_on_device(self, own: Own, runs: int) -> Iterator[Problem]:
+    def problems_on_device(self, own: S, runs: int) -> Iterator[Problem]:
         """Why it cannot do so many runs on a block device without a file system: most workloads work with files."""
         sentence = f"the workload {self.name} works with files, and the stack has no file system"
         yield Problem(("storage.stack", "workload.kind"), sentence, "--stack …+ext4")
 
-    def check(self, own: Own, objective: Objective, locally: Locally) -> None:
+    def check(self, own: S, objective: Objective, locally: Locally) -> None:
         """Find what is wrong with its input before anything expensive, and that no run of it has what decides.
 
         Raises :class:`UserError`. A workload whose jobs read, write or trim says for itself which of it they do.
@@ -483,7 +481,7 @@ class Workload(ABC):
         if objective.over not in OVER:
             raise UserError(f"{self.name} has no job {objective.over!r}", "leave out --over")
 
-    def check_named(self, own: Own, objective: Objective) -> None:
+    def check_named(self, own: S, objective: Objective) -> None:
         """Raise :class:`UserError` for a metric that neither this workload nor a layer of a stack has."""
         names = self.names(own)
         if objective.metric not in (*names, *_of_layers()) and not objective.metric.startswith(OF_CACHES):

@@ -8,18 +8,19 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from bisector.core import kinds
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.figures import Run, run_words
-from bisector.core.kinds import Option, Problem
 from bisector.core.objective import Objective
+from bisector.core.setting import Count, Line, Meta, Option, Problem, Size
 from bisector.core.shell import FailedStep, Step, run_steps
 from bisector.core.units import size_text
 from bisector.storage.layer import Files
-from bisector.workload.base import Clone, Deciding, Locally, Own, RunSite, Workload
+from bisector.workload.base import Clone, Deciding, Locally, RunSite, Workload
 from bisector.workload.repetitions import (
     CARRIED,
     MOST_REPETITIONS,
@@ -42,89 +43,97 @@ _SUM = re.compile(r"\d{1,10} (?P<bytes>\d{1,19})\n", re.ASCII)  # cksum(1): of w
 _QUOTED = 60
 
 
-class GitGrep(Workload):
+# Read as a table, so laid out as one.
+# fmt: off
+@dataclass(frozen=True, slots=True)
+class GitGrepSettings:
+    """What is looked for, and the clone that is searched."""
+
+    pattern: Annotated[Line, Meta(description="a basic regular expression"), Option(
+        "workload.gitgrep.pattern", "EXPORT_SYMBOL_GPL", "pattern that git grep looks for",
+        flag="--grep", metavar="PATTERN")]
+    repository: Annotated[Path | None, Option(
+        "workload.gitgrep.repository", "", "git repository that the clone is made of", absent=("", "that under test"))]
+    commit: Annotated[Line, Meta(description="a revision"), Option(
+        "workload.gitgrep.commit", "HEAD", "commit whose files are in the clone, whatever commits are measured")]
+    path: Annotated[str, Meta(description="a directory of the tree"), Option(
+        "workload.gitgrep.path", "fs", "directory of that commit which the clone is of; empty for all of it", "")]
+    size_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
+        "workload.gitgrep.size", "128MiB", "most that the clone may have, with its files checked out, bytes", "4GiB")]
+    runs: Annotated[Count, Option(
+        "workload.gitgrep.runs", 5, "how often a run repeats the search; the median counts")]
+    bundle: Annotated[Path | None, Option(
+        "workload.gitgrep.bundle", "", "the clone, as a git bundle with a HEAD, for a host without the repository",
+        absent=("", "one is made"))]
+    # fmt: on
+
+
+class GitGrep(Workload[GitGrepSettings]):
     """A search through the files of a clone."""
 
     name = "gitgrep"
+    settings = GitGrepSettings
     chosen_by = "workload.gitgrep.pattern"
     shared = SHARED
-    # fmt: off
-    options = (
-        Option("workload.gitgrep.pattern", "pattern", kinds.text("a basic regular expression"), "EXPORT_SYMBOL_GPL",
-               "pattern that git grep looks for", flag="--grep", metavar="PATTERN"),
-        Option("workload.gitgrep.repository", "repository", kinds.optional(kinds.file(), "", "that under test"), "",
-               "git repository that the clone is made of"),
-        Option("workload.gitgrep.commit", "commit", kinds.text("a revision"), "HEAD",
-               "commit whose files are in the clone, whatever commits are measured"),
-        Option("workload.gitgrep.path", "path", kinds.text("a directory of the tree", empty=True), "fs",
-               "directory of that commit which the clone is of; empty for all of it", ""),
-        Option("workload.gitgrep.size", "size_bytes", kinds.size(1 << 20), "128MiB",
-               "most that the clone may have, with its files checked out, bytes", "4GiB"),
-        Option("workload.gitgrep.runs", "runs", kinds.integer(1), 5,
-               "how often a run repeats the search; the median counts"),
-        Option("workload.gitgrep.bundle", "bundle", kinds.optional(kinds.file(), "", "one is made"), "",
-               "the clone, as a git bundle with a HEAD, for a host without the repository"),
-    )
-    # fmt: on
 
-    def label(self, own: Own) -> str:
+    def label(self, own: GitGrepSettings) -> str:
         """The pattern, and where it is looked for, as git writes a tree."""
-        return f"{own['pattern']} in {own['commit']}:{own['path']}"
+        return f"{own.pattern} in {own.commit}:{own.path}"
 
-    def recipe(self, own: Own) -> str:
+    def recipe(self, own: GitGrepSettings) -> str:
         """What a person would type."""
-        tree = f"{own['commit']}:{own['path']}"
-        grep = f"git grep -e {shlex.quote(own['pattern'])}"
-        return f"# {own['runs']} times, in a clone of {tree}\nsync; echo 3 >/proc/sys/vm/drop_caches\ntime {grep}\n"
+        tree = f"{own.commit}:{own.path}"
+        grep = f"git grep -e {shlex.quote(own.pattern)}"
+        return f"# {own.runs} times, in a clone of {tree}\nsync; echo 3 >/proc/sys/vm/drop_caches\ntime {grep}\n"
 
-    def deciding(self, own: Own) -> Deciding:
+    def deciding(self, own: GitGrepSettings) -> Deciding:
         """How long it takes."""
         return Deciding(Objective("elapsed"), "workload gitgrep")
 
-    def files(self, own: Own) -> Files:
+    def files(self, own: GitGrepSettings) -> Files:
         """As much as the clone may have; many small files."""
-        size = own["size_bytes"]
+        size = own.size_bytes
         return Files(size, f"a clone may have {size_text(size)}", 0, ("workload.gitgrep.size",))
 
-    def inputs(self, own: Own) -> Mapping[str, Path]:
+    def inputs(self, own: GitGrepSettings) -> Mapping[str, Path]:
         """The clone, once it is made."""
-        return {} if own["bundle"] is None else {"bundle": own["bundle"]}
+        return {} if own.bundle is None else {"bundle": own.bundle}
 
-    def clone(self, own: Own) -> Clone | None:
+    def clone(self, own: GitGrepSettings) -> Clone | None:
         """What is to be made before the first trial; None where it is there."""
-        if own["bundle"] is not None:
+        if own.bundle is not None:
             return None
-        return Clone("bundle", own["repository"], own["commit"], own["path"].strip("/"), own["size_bytes"])
+        return Clone("bundle", own.repository, own.commit, own.path.strip("/"), own.size_bytes)
 
-    def problems(self, own: Own) -> Iterator[Problem]:
+    def problems(self, own: GitGrepSettings) -> Iterator[Problem]:
         """Too many repetitions."""
-        if own["runs"] > MOST_REPETITIONS:
+        if own.runs > MOST_REPETITIONS:
             yield Problem(("workload.gitgrep.runs",), f"at most {MOST_REPETITIONS:,} repetitions are measured")
 
-    def check(self, own: Own, objective: Objective, locally: Locally) -> None:
+    def check(self, own: GitGrepSettings, objective: Objective, locally: Locally) -> None:
         """A clone that a person names is one: git is asked, where it is there."""
         super().check(own, objective, locally)
-        if own["bundle"] is None:
+        if own.bundle is None:
             return
-        listed = locally(("git", "bundle", "list-heads", os.fspath(own["bundle"])), {})
+        listed = locally(("git", "bundle", "list-heads", os.fspath(own.bundle)), {})
         if listed is None:
             return
         if listed.exit_status != 0:
             said = listed.stderr.strip().partition("\n")[0]
-            what = f"workload.gitgrep.bundle: {own['bundle']} is no git bundle: {said}"
+            what = f"workload.gitgrep.bundle: {own.bundle} is no git bundle: {said}"
             raise UserError(what, "git bundle create FILE HEAD makes one")
         if not any(line.split()[1:] == ["HEAD"] for line in listed.stdout.splitlines()):
-            what = f"workload.gitgrep.bundle: {own['bundle']} has no HEAD, so a clone of it has no files"
+            what = f"workload.gitgrep.bundle: {own.bundle} has no HEAD, so a clone of it has no files"
             raise UserError(what, "git bundle create FILE HEAD makes one that has")
 
-    def run(self, own: Own, site: RunSite) -> Run:
+    def run(self, own: GitGrepSettings, site: RunSite) -> Run:
         """Unpack the clone onto the stack, then search; see :mod:`bisector.workload.repetitions` for what is raised."""
-        if own["bundle"] is None:
+        if own.bundle is None:
             raise UserError("no clone was made for gitgrep", "name one with workload.gitgrep.bundle")
         deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
         directory = f"{site.stack.mountpoint}/{site.name}"
         prepare(site, deadline, (_GIT,))
-        carry(site, (Carried(own["bundle"], _BUNDLE),), deadline)
+        carry(site, (Carried(own.bundle, _BUNDLE),), deadline)
         clone = f"git clone -q {_BUNDLE} {directory}/clone"
         steps = (
             Step(f"mkdir -p {directory}", kernel_fault),
@@ -133,12 +142,12 @@ class GitGrep(Workload):
         )
         run_steps(site.shell, steps, deadline.remaining_s)
         # No pager and no configuration of a person's. git ends with 1 where no line matches.
-        grep = f"git --no-pager grep -e {shlex.quote(own['pattern'])}"
+        grep = f"git --no-pager grep -e {shlex.quote(own.pattern)}"
         status = f"{OUTPUTS}/grep"
         command = f'{{ {grep}; echo $? >{status}; }} | cksum; read -r s <{status}; [ "$s" -le 1 ]'
-        repeated = Repeated("git grep", command, f"{directory}/clone", own["runs"])
+        repeated = Repeated("git grep", command, f"{directory}/clone", own.runs)
         ran, done = repeat(site, repeated, deadline)
-        return ran.run(values=figures(ran, done, _Same(own["pattern"]).check, "git grep"))
+        return ran.run(values=figures(ran, done, _Same(own.pattern).check, "git grep"))
 
 
 class _Same:

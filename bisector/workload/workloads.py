@@ -1,28 +1,31 @@
 """The workloads that there are, by name."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from bisector.core import metric
-from bisector.core.kinds import Option
+from bisector.core.errors import UserError
+from bisector.core.setting import Form, Option, options_of
 from bisector.workload.base import Workload
 from bisector.workload.command import COMMAND
 from bisector.workload.fio.fio import FIO
 from bisector.workload.gitgrep import GITGREP
 
-_workloads: dict[str, Workload] = {}
-WORKLOADS: Mapping[str, Workload] = MappingProxyType(_workloads)
+_workloads: dict[str, Workload[Any]] = {}
+WORKLOADS: Mapping[str, Workload[Any]] = MappingProxyType(_workloads)
 
 
-def register(workload: Workload) -> None:
+def register(workload: Workload[Any]) -> None:
     """Make a workload known; for one of another package, before the settings are read.
 
     Raises :class:`ValueError` for a name, a setting or a metric that is another's.
     """
     if workload.name in _workloads:
         raise ValueError(f"there is a workload called {workload.name} already")
-    keys = {option.key for known in _workloads.values() for option in known.options}
-    if twice := sorted(keys & {option.key for option in workload.options}):
+    keys = {option.key for known in _workloads.values() for option in options_of(known.settings)}
+    if twice := sorted(keys & {option.key for option in options_of(workload.settings)}):
         raise ValueError(f"{workload.name}: another workload has the setting {twice[0]}")
     for own in workload.metrics:
         metric.register(own)
@@ -35,11 +38,21 @@ def forget(name: str) -> None:
         metric.forget(own.name)
 
 
-def chooser(workload: Workload) -> Option | None:
+def chooser(workload: Workload[Any]) -> Option | None:
     """The row of the setting that chooses a workload; None of one that has to be named."""
-    return next((row for row in workload.options if row.key == workload.chosen_by), None)
+    return next((row for row in options_of(workload.settings) if row.key == workload.chosen_by), None)
 
 
 # A workload of this room is known by its line here.
 for _workload in (FIO, COMMAND, GITGREP):
     register(_workload)
+
+
+def _read_name(raw: object, _base: Path | None) -> object:
+    if raw not in WORKLOADS:
+        raise UserError(f"there is no workload {raw}: expected one of {', '.join(WORKLOADS)}")
+    return raw
+
+
+# The form of the setting.
+NAME = Form(f"one of {', '.join(WORKLOADS)}", _read_name)

@@ -7,13 +7,13 @@ import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.analysis.verdicts import Judging
-from bisector.config import FillMode, Settings
+from bisector.config import Settings
 from bisector.core.events import TrialJudged
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.subject import Mattering
 from bisector.core.trial import Fill, Trial
 from bisector.core.verdict import State, Verdict
-from bisector.storage.filling import Settling
+from bisector.storage.filling import FillMode, Settling
 from bisector.storage.lvmcache import LvmCache
 from bisector.trial.runner import TrialRequest
 from tests import fakes

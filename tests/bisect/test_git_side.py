@@ -29,7 +29,7 @@ from tests.git.histories import Node, build
 from tests.kernel.fake_tree import FRAGMENT, TREE
 
 WISHES = options.load(directory=Path("/")).settings
-SETTINGS = KernelSettings(base_config=None, fragments=("md",), compilers=("gcc",), jobs=2, build_deadline_s=60.0)
+SETTINGS = KernelSettings(None, ("md",), ("gcc",), jobs=2, build_deadline_s=60.0, sandbox=True, recheck=True)
 DCACHE = (TREE / "fs/dcache.c").read_text()
 
 # On top of one another; which of them make another kernel than the commit before.

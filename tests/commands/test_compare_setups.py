@@ -1,18 +1,19 @@
 """What ``compare`` is asked to measure on: no word that chooses a workload or a stack is lost."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
 from bisector import cli
 from bisector.commands import compare_setups
 from bisector.config import Settings
-from bisector.core import kinds
 from bisector.core.figures import Run
-from bisector.core.kinds import Option
+from bisector.core.setting import Meta, Option
 from bisector.workload import workloads
-from bisector.workload.base import Own, RunSite, Workload
+from bisector.workload.base import RunSite, Workload
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def asked(*words: str) -> tuple[Settings, ...]:
 
 def test_files_are_as_large_on_each_stack() -> None:
     found = asked("--stack", "hdd", "--stack", "lvmcache", "--job", "rand-read-iops")
-    assert [one.workload.values["file_bytes"] for one in found] == [64 << 20, 64 << 20]
+    assert [one.workload.values.file_bytes for one in found] == [64 << 20, 64 << 20]
 
 
 def workload_texts(*words: str) -> list[str]:
@@ -85,9 +86,9 @@ def test_what_commands_have_besides_is_common_to_all(directory: Path) -> None:
     (directory / "x.tar").write_text("")
     words = ("--carry", "x.tar", "--figure", "tps=1/s,higher", "--setup", "mkdir d", "--command", "a", "--command", "b")
     for one in asked("--stack", "hdd", *words):
-        assert [path.name for path in one.workload.values["carry"]] == ["x.tar"]
-        assert [figure.metric for figure in one.workload.values["figures"]] == ["custom:tps:1/s:higher"]
-        assert one.workload.values["setup"] == "mkdir d"
+        assert [path.name for path in one.workload.values.carry] == ["x.tar"]
+        assert [figure.metric for figure in one.workload.values.figures] == ["custom:tps:1/s:higher"]
+        assert one.workload.values.setup == "mkdir d"
         assert one.bisect.metric == "custom:tps:1/s:higher"
 
 
@@ -97,22 +98,26 @@ def test_the_file_of_settings_says_what_is_measured_where_no_word_does(directory
     assert workload_texts("--grep", "x") == [f"gitgrep(x in {FS})"]
 
 
-class Sleep(Workload):
+@dataclass(frozen=True, slots=True)
+class SleepSettings:
+    """How long."""
+
+    time: Annotated[
+        str, Option("workload.sleep.time", "1", "100 % of the time", flag="--sleep", metavar="S"), Meta(description="t")
+    ]
+
+
+class Sleep(Workload[SleepSettings]):
     """A workload of another package that a flag of its own chooses."""
 
     name = "sleep"
     chosen_by = "workload.sleep.time"
-    options = (
-        Option(
-            "workload.sleep.time", "time", kinds.text("a time"), "1", "100 % of the time", flag="--sleep", metavar="S"
-        ),
-    )
+    settings = SleepSettings
 
-    def label(self, own: Own) -> str:
-        label: str = own["time"]
-        return label
+    def label(self, own: SleepSettings) -> str:
+        return own.time
 
-    def run(self, own: Own, site: RunSite) -> Run:
+    def run(self, own: SleepSettings, site: RunSite) -> Run:
         raise AssertionError("these tests measure nothing")
 
 

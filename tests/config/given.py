@@ -26,4 +26,4 @@ def from_argv(*argv: str, stacks: tuple[str, ...] = ()) -> options.Effective:
 
 def cache_sizes(settings: Settings) -> tuple[int, int]:
     own = settings.storage.layers["lvmcache"]
-    return own["cache_bytes"], own["metadata_bytes"]
+    return own.cache_bytes, own.metadata_bytes

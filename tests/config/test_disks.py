@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.config import DiskSettings, options
-from bisector.config.disk_table import from_words, further
-from bisector.config.option_table import rows
+from bisector.config.option_table import from_words, further, rows
 from bisector.core.errors import UserError
 from bisector.storage.disks import Bus, GuestDisk
 from tests.config.given import GIB, MIB, from_argv
@@ -74,7 +73,7 @@ def test_a_disk_of_the_file(directory: Path) -> None:
     storage = effective.settings.storage
     assert storage.used_disks["nvme"] == DiskSettings(None, 2 * GIB, 0, 100 * MIB)
     assert list(storage.disks) == ["ssd", "hdd", "nvme", "spare"]
-    assert effective.origins["storage.nvme.size"] == "bisector.toml:3"
+    assert effective.origins["storage.nvme.size"] == "bisector.toml"
     assert {row.key: row.value for row in options.describe(effective)}["storage.nvme.size"] == "2GiB"
 
 
@@ -170,11 +169,11 @@ def test_what_the_guest_has_of_a_disk_is_recorded_and_of_older_records_what_it_w
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('[storage.HDD]\nsize = "1GiB"\n', "bisector.toml:2: HDD cannot be the name of a disk"),
-        ('[storage.ext4]\nsize = "1GiB"\n', "bisector.toml:2: ext4 cannot be the name of a disk"),
-        ('[storage.hdd2]\nsise = "1GiB"\n', "bisector.toml:2: there is no setting storage.hdd2.sise"),
+        ('[storage.HDD]\nsize = "1GiB"\n', "bisector.toml: HDD cannot be the name of a disk"),
+        ('[storage.ext4]\nsize = "1GiB"\n', "bisector.toml: ext4 cannot be the name of a disk"),
+        ('[storage.hdd2]\nsise = "1GiB"\n', "bisector.toml: there is no setting storage.hdd2.sise"),
         ("[storage.hdd2]\n", "there is no setting storage.hdd2"),
-        ('[storage]\nhdd2 = "1GiB"\n', "bisector.toml:2: there is no setting storage.hdd2"),
+        ('[storage]\nhdd2 = "1GiB"\n', "bisector.toml: there is no setting storage.hdd2"),
         ('[storage.cache_size]\nsize = "1GiB"\n', "storage.cache_size = {"),
         ('[storage.a.b]\nsize = "1GiB"\n', "a.b cannot be the name of a disk"),
     ],

@@ -4,44 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import file, options
+from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
 from bisector.workload.fio.fio import FIO
+from bisector.workload.fio.run import FioSettings
 from tests.config.given import from_argv, load_toml
-
-TOML = """\
-profile = "quick"  # first
-storage.cache_size = 1
-
-[ bisect ]
-# threshold = 5
-threshold = 6
-[storage.ssd]
-"size" = 7
-[storage]
-hdd = { size = 1, path = "x" }
-"""
-
-
-@pytest.mark.parametrize(
-    ("key", "line"),
-    [
-        ("profile", 1),
-        ("storage.cache_size", 2),
-        ("bisect.threshold", 6),
-        ("storage.ssd.size", 8),
-        ("storage.hdd.path", 10),
-        ("storage.ssd.path", None),
-    ],
-)
-def test_line_of(key: str, line: int | None) -> None:
-    assert file.line_of(TOML, key) == line
 
 
 def jobs_of(job: Path) -> int:
     """How many files, of one byte each, a run writes."""
-    return FIO.files({"job": job, "file_bytes": 1, "runtime_s": 1}).total_bytes
+    return FIO.files(FioSettings(job, 1, 1)).total_bytes
 
 
 @pytest.mark.parametrize(
@@ -111,8 +84,8 @@ def test_a_persons_own_file_counts_below_that_of_the_directory() -> None:
     found = load_toml("[workload]\nruntime = '60s'\n")
     assert (found.settings.machine.vcpus, found.settings.workload.runtime_s) == (3, 60)
     assert found.settings.storage.disks["hdd"].path == str(own.parent)
-    assert found.origins["machine.vcpus"] == f"{own}:2"
-    assert found.origins["workload.runtime"] == "bisector.toml:2"
+    assert found.origins["machine.vcpus"] == str(own)
+    assert found.origins["workload.runtime"] == "bisector.toml"
     assert from_argv("--runtime", "70s").settings.workload.runtime_s == 70
     Path("other.toml").write_text("")
     other = options.load(config=Path("other.toml")).settings
@@ -128,5 +101,5 @@ def test_a_workload_of_the_directory_takes_the_place_of_a_persons_usual_one() ->
 @pytest.mark.usefixtures("home")
 def test_what_is_wrong_in_a_persons_own_file_is_told_with_its_path() -> None:
     own = own_file("[machine]\nvpcus = 3\n")
-    with pytest.raises(UserError, match=f"^{own}:2: there is no setting machine.vpcus"):
+    with pytest.raises(UserError, match=f"^{own}: there is no setting machine.vpcus"):
         options.load()

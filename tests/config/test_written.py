@@ -14,7 +14,7 @@ from bisector.config import DiskSettings, file, options
 from bisector.core.objective import Objective
 from bisector.core.units import duration_s, duration_text, size_bytes, size_text
 from bisector.core.verdict import Direction, Strategy, Terms
-from bisector.storage.lvmcache import CacheMode, CacheVolume
+from bisector.storage.lvmcache import CacheSettings, CacheVolume, DmCacheMode
 from bisector.storage.stack import stack_of
 from tests.config.given import GIB, MIB, from_argv
 from tests.workload.test_job_file import GOOD
@@ -173,16 +173,16 @@ def test_storage_of_a_record_before_stacks_were_composed() -> None:
     assert storage.stack == stack_of("lvmcache(ssd,hdd)+ext4")
     assert storage.used_disks["ssd"].path == "/dev/sdb"
     assert storage.used_disks["hdd"] == DiskSettings(None, 2 * GIB, 200, 0)
-    assert storage.layers["lvmcache"] == {
-        "cache_bytes": 128 * MIB,
-        "metadata_bytes": 8 * MIB,
-        "mode": CacheMode.WRITETHROUGH,
-        "policy": "mq",
+    assert storage.layers["lvmcache"] == CacheSettings(
+        cache_bytes=128 * MIB,
+        metadata_bytes=8 * MIB,
+        mode=DmCacheMode.WRITETHROUGH,
+        policy="mq",
         # What was left to LVM then is left to it when such a bisection goes on.
-        "chunk_bytes": None,
-        "metadata_format": None,
-        "threshold_bytes": None,
-        "volume": CacheVolume.POOL,
-    }
+        chunk_bytes=None,
+        metadata_format=None,
+        threshold_bytes=None,
+        volume=CacheVolume.POOL,
+    )
     assert (storage.fill_deadline_s, storage.fill_rounds) == (0, 1)
     assert str(options.from_json(json.dumps(recorded | {"storage.stack": "hdd"})).storage.stack) == "hdd"

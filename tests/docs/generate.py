@@ -16,7 +16,7 @@ from bisector.commands import catalogue
 from bisector.config import options
 from bisector.config.option_table import rows as settings_rows
 from bisector.core import metric, resources
-from bisector.core.kinds import Option
+from bisector.core.setting import Option
 from tests.docs import json_schema
 
 DOCS = resources.ROOT / "docs"
@@ -92,7 +92,7 @@ def _value(written: object) -> str:
 
 
 def _meaning(option: Option) -> str:
-    return f"{option.help}. Value: {option.kind.expected}."
+    return f"{option.help}. Value: {option.expected}."
 
 
 def _metrics() -> Iterator[str]:

@@ -12,6 +12,7 @@ from bisector.core import resources
 from bisector.host.process import run_here
 from bisector.workload.command import read_figure
 from bisector.workload.fio.fio import FIO
+from bisector.workload.fio.run import FioSettings
 from bisector.workload.workloads import WORKLOADS
 from tests.docs.generate import DOCS
 from tests.docs.test_commands import blocks, words_of
@@ -38,13 +39,13 @@ def test_job_files_of_the_page(tmp_path: Path) -> None:
     assert found
     for text in found:
         (job := tmp_path / "mine.fio").write_text(text, encoding="utf-8")
-        own = {"job": job, "file_bytes": 1 << 20, "runtime_s": 1}
+        own = FioSettings(job, 1 << 20, 1)
         FIO.check(own, FIO.deciding(own).objective, run_here)
 
 
 def test_table_of_jobs_has_those_that_there_are_and_what_decides() -> None:
     rows = dict(re.findall(r"^\| `([a-z-]+)`(?: \(default\))? \|[^|]*\| `([a-z.]+)` \|$", TEXT, re.MULTILINE))
-    jobs = {path.stem: FIO.deciding({"job": path}).objective.metric for path in resources.jobs().iterdir()}
+    jobs = {path.stem: FIO.deciding(FioSettings(path, 1, 1)).objective.metric for path in resources.jobs().iterdir()}
     assert rows == jobs
 
 

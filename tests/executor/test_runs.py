@@ -9,7 +9,7 @@ from bisector.core.shell import Step
 from bisector.core.subject import Cell, Subject
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Counters, Layer, Made, Phase, Site
+from bisector.storage.layer import Counters, Layer, Made, NoSettings, Phase, Site
 from bisector.storage.layout import Readings
 from bisector.storage.stack import stack_of
 from bisector.trial.runner import TrialRequest
@@ -35,7 +35,7 @@ def test_only_the_disks_of_the_stack_are_attached(
     assert workload.laid_out == [on]
 
 
-class Mirror(Layer):
+class Mirror(Layer[NoSettings]):
     """A layer of another package: a mirror with a run before the judged one."""
 
     name = "mirror"
@@ -43,7 +43,7 @@ class Mirror(Layer):
     tools = ("mirrorctl",)
     phases = (Phase("first", judged=False), Phase("second"))
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[NoSettings]) -> Made:
         one, other = site.below
         counters = Counters(lambda shell: 1, lambda before, after: [("cache.promotions", before + after)])
         return Made("/dev/mirror", (Step(f"mirrorctl {one.path} {other.path}", kernel_fault),), counters=counters)

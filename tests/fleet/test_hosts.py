@@ -70,10 +70,10 @@ def test_the_port_of_a_dashboard(path: Path) -> None:
         (6, 'ssh = "anna@bench2 id"', "expected [USER@]HOST", ""),
         (6, 'ssh = "anna@$(id)"', "expected [USER@]HOST", ""),
         (6, 'ssh = "anna@bench1\\nport"', "expected [USER@]HOST", ""),
-        (6, "ssh = 22", "ssh = 22: expected [USER@]HOST", ""),
+        (6, "ssh = 22", "hosts.bench2.ssh = 22: expected [USER@]HOST", ""),
         (6, "port = 22", "bench2 has a port and no ssh", 'ssh = "USER@HOST"'),
         (5, 'ssd = "nvme0n1"', 'ssd = "nvme0n1": expected a path on that host', ""),
-        (12, "port = true", "port = true: expected a port, 1 to 65535", ""),
+        (12, "port = true", "hosts.bench1.port = true: expected a port, 1 to 65535", ""),
         (12, "port = 65536", "expected a port", ""),
         (13, 'repository = "~/linux"', "expected the absolute path of a clone", ""),
         (14, 'role = "measures"', "expected one of measure, build", ""),
@@ -93,7 +93,7 @@ def test_what_is_refused_and_where(path: Path, line: int, wrong: str, words: str
     path.write_text("\n".join(lines))
     with pytest.raises(UserError) as caught:
         hosts.load(path)
-    assert caught.value.message.startswith(f"{path}:{line}: ")
+    assert caught.value.message.startswith(f"{path}: ")
     assert words in caught.value.message
     assert hint in caught.value.hint
 

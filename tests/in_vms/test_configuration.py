@@ -36,7 +36,7 @@ class Tree:
         self, base: Path | None, *fragments: str, at: str = "build"
     ) -> tuple[kconfig.Options, tuple[str, ...]]:
         """The effective options, and those asked for and not obtained."""
-        settings = KernelSettings(base, fragments, ("gcc",), 2, 300.0)
+        settings = KernelSettings(base, fragments, ("gcc",), 2, 300.0, sandbox=True, recheck=True)
         builder = KernelBuilder(settings, KernelCache(self.path / "cache", 1), resources.kconfigs())
         places = BuildPlaces(self.path / "source", self.path / at, self.path / f"{at}.logs", self.path)
         unmet = builder.configure(places)

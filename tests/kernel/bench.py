@@ -14,7 +14,7 @@ from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
 from tests.kernel.fake_tree import FRAGMENT, copy_to
 
-SETTINGS = KernelSettings(base_config=None, fragments=("md",), compilers=("gcc",), jobs=2, build_deadline_s=60.0)
+SETTINGS = KernelSettings(None, ("md",), ("gcc",), jobs=2, build_deadline_s=60.0, sandbox=True, recheck=True)
 
 
 class Bench:

@@ -95,7 +95,7 @@ def test_night_that_cannot_begin_is_told_once(console: Console) -> None:
 def test_check(console: Console) -> None:
     assert "1 job, 8 h" in console.nightly("--check")
     console.world.top = "bugdet_hours = 3"
-    assert "nightly.toml:2: there is no key bugdet_hours here" in console.nightly("--check", code=2)
+    assert "nightly.toml: there is no key bugdet_hours here" in console.nightly("--check", code=2)
 
 
 def test_dry_run_records_nothing(console: Console) -> None:

@@ -83,20 +83,20 @@ def test_a_job_has_disks_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("budget_hours = 6.5", "budget_hours = 0", ("nightly.toml:1", "budget_hours = 0", "more than 0")),
-        ("budget_hours = 6.5", "budget = 6", ("nightly.toml:1", "no key budget", "budget_hours")),
-        ('branch = "master"\n', "", ("nightly.toml:8", "a job needs branch")),
-        ('range = "newest-tag"', 'range = "yesterday"', ("nightly.toml:21", "range", "last-good, newest-tag")),
-        ('remote = "next"', 'remot = "next"', ("nightly.toml:19", "no key remot")),
-        ('remote = "next"', 'remote = "--upload-pack=rm"', ("nightly.toml:19", "a name as git knows it")),
-        ('name = "hdd"', 'name = "dm-cache"', ("nightly.toml:17", "a job dm-cache already")),
-        ('name = "hdd"', 'name = "../hdd"', ("nightly.toml:17", "a short name")),
-        ('stack = "hdd"', 'stack = "floppy"', ("nightly.toml:29", "storage.stack", "lvmcache")),
-        ('stack = "hdd"', 'stak = "hdd"', ("nightly.toml:29", "no setting storage.stak", "storage.stack")),
-        ("bisect.threshold = 2000", 'bisect.terms = "a:b"', ("nightly.toml:14", "bisect.terms", "direction")),
-        ('profile = "quick"', 'profile = "slow"', ("nightly.toml:5", "profile", "article")),
-        ('to = ["dm-devel@example.org"]\n', "", ("nightly.toml:25", "to whom")),
-        ('to = ["dm-devel@example.org"]', 'to = ["dm-devel"]', ("nightly.toml:26", "to:", "not a mail address")),
+        ("budget_hours = 6.5", "budget_hours = 0", ("nightly.toml", "budget_hours = 0", "more than 0")),
+        ("budget_hours = 6.5", "budget = 6", ("nightly.toml", "no key budget", "budget_hours")),
+        ('branch = "master"\n', "", ("nightly.toml, job 1", "a job needs branch")),
+        ('range = "newest-tag"', 'range = "yesterday"', ("nightly.toml, job 2", "range", "last-good, newest-tag")),
+        ('remote = "next"', 'remot = "next"', ("nightly.toml, job 2", "no key remot")),
+        ('remote = "next"', 'remote = "--upload-pack=rm"', ("nightly.toml, job 2", "a name as git knows it")),
+        ('name = "hdd"', 'name = "dm-cache"', ("nightly.toml, job 2", "a job dm-cache already")),
+        ('name = "hdd"', 'name = "../hdd"', ("nightly.toml, job 2", "a short name")),
+        ('stack = "hdd"', 'stack = "floppy"', ("nightly.toml, job 2", "storage.stack", "lvmcache")),
+        ('stack = "hdd"', 'stak = "hdd"', ("nightly.toml, job 2", "no setting storage.stak", "storage.stack")),
+        ("bisect.threshold = 2000", 'bisect.terms = "a:b"', ("nightly.toml, job 1", "bisect.terms", "direction")),
+        ('profile = "quick"', 'profile = "slow"', ("nightly.toml", "profile", "article")),
+        ('to = ["dm-devel@example.org"]\n', "", ("nightly.toml, job 2", "to whom")),
+        ('to = ["dm-devel@example.org"]', 'to = ["dm-devel"]', ("nightly.toml, job 2", "to:", "not a mail address")),
         ('mail.host = "mail.example.org"', "", ("nightly.toml", "no mail server")),
         ("[[job]]   # the second", "[[job", ("nightly.toml", "line 16")),
     ],
@@ -113,7 +113,7 @@ def test_clone_that_moves_is_refused(tmp_path: Path) -> None:
     search = TWO_JOBS.replace("bisect.threshold = 2000", 'workload.kind = "gitgrep"')
     with pytest.raises(UserError, match="every night has to search the same files, and HEAD moves") as caught:
         load(tmp_path, search)
-    assert "nightly.toml:" in caught.value.message
+    assert "nightly.toml, job 1:" in caught.value.message
     found = load(tmp_path, search.replace('"gitgrep"', '"gitgrep"\nworkload.gitgrep.commit = "v6.1"'))
     assert found.jobs[0].measuring.bisect.metric == "elapsed"
 

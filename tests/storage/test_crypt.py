@@ -1,5 +1,6 @@
 """dm-crypt: what cryptsetup is given, and what device-mapper has to say afterwards."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.doctor.tree import NeededOption, needs
+from bisector.storage.crypt import CryptSettings
 from bisector.storage.layer import Extent, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, lay_out
@@ -104,10 +106,10 @@ def test_above_a_cache_it_lies_on_all_of_its_disks() -> None:
 
 def test_settings_that_cannot_be_are_refused_before() -> None:
     device = Extent("the HDD", (64 << 20) + 512, ("storage.hdd.size",))
-    own = {"cipher": "aes-xts-plain64", "key_bits": 512, "sector_bytes": 4096}
+    own = CryptSettings("aes-xts-plain64", key_bits=512, sector_bytes=4096)
     found = [problem.keys for problem in LAYERS["crypt"].problems((device,), own, Files(0, ""))]
     assert found == [("storage.crypt.sector_size", "storage.hdd.size")]
-    assert not [*LAYERS["crypt"].problems((device,), {**own, "sector_bytes": 512}, Files(0, ""))]
+    assert not [*LAYERS["crypt"].problems((device,), replace(own, sector_bytes=512), Files(0, ""))]
     for key, value in (("cipher", "aes xts"), ("cipher", "$(reboot)-x-y"), ("key_size", "0"), ("sector_size", "3")):
         with pytest.raises(UserError, match="expected "):
             options.load({f"storage.crypt.{key}": value}, directory=Path("/"))
@@ -123,7 +125,7 @@ def test_key_that_the_cipher_does_not_take_is_refused_before(cipher: str, bits: 
 
 def test_its_settings_are_recorded_as_numbers() -> None:
     settings = options.load({"storage.crypt.key_size": "256"}, directory=Path("/")).settings
-    assert settings.storage.layers["crypt"]["key_bits"] == 256
+    assert settings.storage.layers["crypt"].key_bits == 256
     assert options.from_json(options.to_json(settings)) == settings
 
 

@@ -3,7 +3,9 @@
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,15 @@ from bisector.core.errors import BisectorError, Finding, Grade, InfraError, Kern
 from bisector.core.shell import FailedStep
 from bisector.doctor.checks import PROBES, CheckContext
 from bisector.storage import btrfs, ext4, xfs
-from bisector.storage.file_system import FileSystem, Shown, merged, mounted_with, not_mounted, words_of
+from bisector.storage.file_system import (
+    FileSystem,
+    FileSystemSettings,
+    Shown,
+    merged,
+    mounted_with,
+    not_mounted,
+    words_of,
+)
 from bisector.storage.layer import Device, Extent, Files, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import lay_out
@@ -48,15 +58,16 @@ FORMATS = {"xfs": recorded("xfs_info-6.1.txt"), "btrfs": recorded("btrfs-6.2.txt
 COMMANDS = {"xfs": "xfs_spaceman", "btrfs": "dump-super", "ext4": "dumpe2fs"}
 
 
-def file_system(name: str) -> FileSystem:
+def file_system(name: str) -> FileSystem[Any]:
     layer = LAYERS[name]
     assert isinstance(layer, FileSystem)
     return layer
 
 
-def own(name: str, **changed: str) -> Mapping[str, str]:
+def own(name: str, **changed: str) -> FileSystemSettings:
     found = options.load({"storage.stack": f"hdd+{name}"}, directory=Path("/")).settings.storage
-    return {**found.layers[name], **changed}
+    settings: FileSystemSettings = found.layers[name]
+    return replace(settings, **changed)
 
 
 def made(name: str, **changed: str) -> Made:
@@ -206,7 +217,7 @@ def since() -> Mapping[tuple[str, str], tuple[int, ...]]:
 
 def features(name: str) -> dict[str, bool]:
     """Each feature that mkfs is told to make, or told to leave out."""
-    words = words_of(own(name)["mkfs_options"])
+    words = words_of(own(name).mkfs_options)
     if name != "xfs":
         named = ",".join(filter(None, (words.get("O"), words.get("R")))).split(",")
         return {word.removeprefix("^"): not word.startswith("^") for word in named if word != "none"}
@@ -454,7 +465,7 @@ def test_sizes_of_mkfs_may_have_units() -> None:
         ("xfs", "-b size=4096", "-b size=4k"),
         ("xfs", "-i size=512,", "-i size=512,maxpct=25,"),
     ):
-        options_of_mkfs = own(name)["mkfs_options"]
+        options_of_mkfs = own(name).mkfs_options
         assert plain in options_of_mkfs
         asked = words_of(options_of_mkfs.replace(plain, short))
         assert list(file_system(name).other_format(asked, printed[name])) == []
@@ -507,7 +518,7 @@ def test_settings_that_are_not_on_record_are_what_was_done_then() -> None:
     """Before mke2fs was told how many inodes to make, it chose by the size of the disk."""
     old = '{"profile": "quick", "storage.stack": "hdd"}'
     then = options.setup_from_json(old)
-    assert "-i 16384" not in options.from_json(old).storage.layers["ext4"]["mkfs_options"]
+    assert "-i 16384" not in options.from_json(old).storage.layers["ext4"].mkfs_options
     assert then.stack == "hdd+ext4"
 
 
@@ -518,7 +529,7 @@ def test_the_real_mke2fs_makes_what_is_asked(size_mib: int, tmp_path: Path) -> N
         file.truncate(size_mib * MIB)
     program, *arguments, _device = shlex.split(made("ext4").steps[0].command)
     command(program, *arguments, disk)
-    asked = words_of(own("ext4")["mkfs_options"])
+    asked = words_of(own("ext4").mkfs_options)
     assert list(file_system("ext4").other_format(asked, command("dumpe2fs", "-h", disk))) == []
 
 
@@ -535,7 +546,7 @@ def test_the_real_mke2fs_ends_well_without_a_file_system(typed: str, tmp_path: P
 
 
 def test_ext4_without_a_journal_is_mounted_without_its_options() -> None:
-    usual = own("ext4")["mkfs_options"]
+    usual = own("ext4").mkfs_options
     for without in (usual.replace("has_journal,", ""), "-O ^has_journal -b 4096"):
         _, mount = (step.command for step in made("ext4", mkfs_options=without).steps)
         assert mount.split()[4].split(",")[:4] == ["rw", "relatime", "barrier", "delalloc"]

@@ -1,21 +1,23 @@
 """A layer of another package: registered with one call, set, parsed and laid out like those of this one."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 
 from bisector.config import checks, options
-from bisector.core import kinds
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Metric, Unit, named, table
+from bisector.core.setting import Line, Meta, Option, Problem, Size
 from bisector.core.shell import Shell, Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Own, Phase, Site
+from bisector.storage.layer import Counters, Extent, Files, Layer, Made, NoSettings, Phase, Site
 from bisector.storage.layout import lay_out
+from bisector.storage.lvmcache import CacheSettings
 from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
 
@@ -27,42 +29,47 @@ def requests(shell: Shell, name: str) -> float:
     return float(shell.run(f"cryptsetup status {name}").stdout.split()[0])
 
 
-class Veil(Layer):
+@dataclass(frozen=True, slots=True)
+class VeilSettings:
+    """The cipher, and the room that is left."""
+
+    cipher: Annotated[Line, Meta(description="a cipher"), Option("storage.veil.cipher", "aes-xts-plain64", "cipher")]
+    spare_bytes: Annotated[Size, Meta(ge=0), Option("storage.veil.spare", "1MiB", "room left free, bytes", "2MiB")]
+
+
+class Veil(Layer[VeilSettings]):
     """dm-crypt without a header (cryptsetup(8))."""
 
     name = "veil"
     is_mapped = True
     suspects = ("drivers/md/dm-crypt.c", "crypto")
     tools = ("cryptsetup",)
-    options = (
-        Option("storage.veil.cipher", "cipher", kinds.text("a cipher"), "aes-xts-plain64", "cipher of dm-crypt"),
-        Option("storage.veil.spare", "spare_bytes", kinds.size(0), "1MiB", "room left free, bytes", "2MiB"),
-    )
+    settings = VeilSettings
     metrics = (Metric("veil.requests", Unit.COUNT, None, "requests that dm-crypt was given"),)
     phases = (Phase("cold", judged=False), Phase("warm", judged=False), Phase("hot"))
 
-    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
+    def extent(self, below: Sequence[Extent], own: VeilSettings) -> Extent:
         (device,) = below
-        size = None if device.size_bytes is None else device.size_bytes - own["spare_bytes"]
+        size = None if device.size_bytes is None else device.size_bytes - own.spare_bytes
         return Extent("the veil device", size, (*device.keys, "storage.veil.spare"))
 
-    def problems(self, below: Sequence[Extent], own: Own, files: Files) -> Iterator[Problem]:
-        if own["spare_bytes"] > 8 * MIB:
+    def problems(self, below: Sequence[Extent], own: VeilSettings, files: Files) -> Iterator[Problem]:
+        if own.spare_bytes > 8 * MIB:
             yield Problem(("storage.veil.spare",), "that is too much")
 
-    def parameters(self, own: Own) -> tuple[str, ...]:
-        return (f"veil.cipher={own['cipher']}",)
+    def parameters(self, own: VeilSettings) -> tuple[str, ...]:
+        return (f"veil.cipher={own.cipher}",)
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[VeilSettings]) -> Made:
         name = f"veil{site.suffix}"
 
         def verify(answers: Sequence[str], numbers: object) -> None:
-            if site.own["cipher"] not in answers[0]:
+            if site.own.cipher not in answers[0]:
                 raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, f"dmsetup: {answers[0]}")
 
         return Made(
             f"/dev/mapper/{name}",
-            (Step(f"cryptsetup open --cipher {site.own['cipher']} {site.below[0].path} {name}", kernel_fault),),
+            (Step(f"cryptsetup open --cipher {site.own.cipher} {site.below[0].path} {name}", kernel_fault),),
             (Step(f"dmsetup table {name}", kernel_fault),),
             verify,
             counters=Counters(
@@ -72,7 +79,7 @@ class Veil(Layer):
 
 
 @pytest.fixture
-def veil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Layer]:
+def veil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Layer[Any]]:
     fragment = tmp_path / "veil.config"
     fragment.write_text("CONFIG_DM_CRYPT=y\n", encoding="utf-8")
     monkeypatch.setattr(Veil, "fragments", (str(fragment),))
@@ -82,28 +89,35 @@ def veil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Layer]:
     layers.forget(layer.name)
 
 
-class Zram(Layer):
+@dataclass(frozen=True, slots=True)
+class ZramSettings:
+    """Its size."""
+
+    size_bytes: Annotated[Size, Meta(ge=1 << 20), Option("storage.zram.size", "256MiB", "RAM disk, bytes")]
+
+
+class Zram(Layer[ZramSettings]):
     """A compressed RAM disk that is built in (Documentation/admin-guide/blockdev/zram.rst)."""
 
     name = "zram"
     needs = ()
-    options = (Option("storage.zram.size", "size_bytes", kinds.size(1 << 20), "256MiB", "RAM disk, bytes"),)
+    settings = ZramSettings
 
-    def extent(self, below: Sequence[Extent], own: Own) -> Extent:
-        return Extent("the RAM disk", own["size_bytes"], ("storage.zram.size",))
+    def extent(self, below: Sequence[Extent], own: ZramSettings) -> Extent:
+        return Extent("the RAM disk", own.size_bytes, ("storage.zram.size",))
 
-    def written(self, below: Sequence[Extent], own: Own, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Extent], own: ZramSettings, data_bytes: int) -> tuple[int, ...]:
         return ()
 
-    def parameters(self, own: Own) -> tuple[str, ...]:
-        return (f"zram.size={own['size_bytes']}",)
+    def parameters(self, own: ZramSettings) -> tuple[str, ...]:
+        return (f"zram.size={own.size_bytes}",)
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[ZramSettings]) -> Made:
         return Made("/dev/zram0", ())
 
 
 @pytest.fixture
-def zram() -> Iterator[Layer]:
+def zram() -> Iterator[Layer[Any]]:
     layer = Zram()
     layers.register(layer)
     yield layer
@@ -135,7 +149,7 @@ def test_it_is_laid_out_between_disk_and_file_system() -> None:
         lay_out(FakeShell(other), storage.stack, storage.layers, NO_FILES, 60)
 
 
-def test_everything_else_asks_it(veil: Layer) -> None:
+def test_everything_else_asks_it(veil: Layer[Any]) -> None:
     settings = loaded("veil(hdd)+ext4").settings
     assert settings.kernel.fragments == ("tiny", "vm", *veil.fragments)
     assert settings.bisect.suspects == ("drivers/md/dm-crypt.c", "crypto")
@@ -149,8 +163,8 @@ def test_everything_else_asks_it(veil: Layer) -> None:
 @pytest.mark.usefixtures("veil")
 def test_its_settings_are_read_checked_recorded_and_shown() -> None:
     settings = loaded("veil(hdd)+ext4", **{"storage.veil.cipher": "serpent-xts"}).settings
-    assert settings.storage.layers["veil"] == {"cipher": "serpent-xts", "spare_bytes": MIB}
-    assert loaded("hdd", profile="article").settings.storage.layers["veil"]["spare_bytes"] == 2 * MIB
+    assert settings.storage.layers["veil"] == VeilSettings("serpent-xts", MIB)
+    assert loaded("hdd", profile="article").settings.storage.layers["veil"].spare_bytes == 2 * MIB
     recorded = options.to_json(settings)
     assert options.from_json(recorded) == settings
     assert {row.key: row.value for row in options.describe(loaded("hdd"))}["storage.veil.spare"] == "1MiB"
@@ -158,7 +172,7 @@ def test_its_settings_are_read_checked_recorded_and_shown() -> None:
         loaded("veil(hdd)+ext4", **{"storage.veil.spare": "9MiB"})
     assert loaded("hdd", **{"storage.veil.spare": "9MiB"}).settings.storage.stack.disks == ("hdd",)
     stack = stack_of("hdd+veil(cipher=twofish)+ext4")
-    assert stack.device.own(settings.storage.layers) == {"cipher": "twofish", "spare_bytes": MIB}
+    assert stack.device.own(settings.storage.layers) == VeilSettings("twofish", MIB)
     assert str(stack) == "veil(hdd,cipher=twofish)+ext4"
 
 
@@ -250,19 +264,19 @@ def test_a_cache_on_what_device_mapper_takes_for_a_disk(data: str, instead: str)
         lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
 
 
-class Span(Layer):
+class Span(Layer[NoSettings]):
     """One device after the other, of as many as there are."""
 
     name = "span"
     needs = ("first device", "further device")
     many = True
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[NoSettings]) -> Made:
         return Made("/dev/span", (Step(" ".join(("span", *(one.path for one in site.below))), kernel_fault),))
 
 
 @pytest.fixture
-def span() -> Iterator[Layer]:
+def span() -> Iterator[Layer[Any]]:
     layer = Span()
     layers.register(layer)
     yield layer
@@ -302,8 +316,8 @@ def test_what_is_not_registered_is_unknown() -> None:
         loaded("veil(hdd)+ext4")
 
 
-def made_up(name: str, *phases: Phase, rows: tuple[Option, ...] = ()) -> Layer:
-    return type("Own", (Zram,), {"name": name, "phases": phases, "options": rows})()  # type: ignore[no-any-return] # made here
+def made_up(name: str, *phases: Phase, settings: type = NoSettings) -> Layer[Any]:
+    return type("Own", (Zram,), {"name": name, "phases": phases, "settings": settings})()  # type: ignore[no-any-return] # made here
 
 
 @pytest.mark.parametrize(
@@ -311,15 +325,12 @@ def made_up(name: str, *phases: Phase, rows: tuple[Option, ...] = ()) -> Layer:
     [
         (made_up("ext4"), "there is a layer or disk called ext4 already"),
         (made_up("hdd"), "there is a layer or disk called hdd already"),
-        (
-            made_up("x", rows=(Option("storage.cache_size", "a", kinds.size(0), 0, ""),)),
-            "another layer has the setting",
-        ),
+        (made_up("x", settings=CacheSettings), "another layer has the setting"),
         (made_up("x", Phase("a", judged=False)), "the last phase is the judged one"),
         (made_up("x", Phase("a"), Phase("b")), "the last phase is the judged one"),
     ],
 )
-def test_a_layer_that_cannot_be_is_our_bug(layer: Layer, why: str) -> None:
+def test_a_layer_that_cannot_be_is_our_bug(layer: Layer[Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         layers.register(layer)
     assert "x" not in layers.LAYERS

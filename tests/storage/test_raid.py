@@ -1,24 +1,26 @@
 """Arrays of the md driver: what mdadm is given, and what sysfs has to say afterwards."""
 
 import subprocess
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import Stage
-from bisector.storage.layer import Device, Extent, Files, Layer, Made, Site
+from bisector.storage.layer import Device, Extent, Files, Layer, Made, NoSettings, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, lay_out
+from bisector.storage.raid import Raid5Settings
 from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20
 NO_FILES = Files(0, "")
 RAID1, RAID5 = LAYERS["raid1"], LAYERS["raid5"]
-CHUNKS = {"chunk_bytes": 512 << 10, "stripes": 256, "threads": 0}
+CHUNKS = Raid5Settings(512 << 10, stripes=256, threads=0)
 # Not recorded, but as `grep -H .` prints the files of an array of v4.11 in sysfs, and of v4.12. In drivers/md/md.c:
 # level 3429, raid_disks 3699, metadata_version 4237, chunk_size 3754, layout 3653, degraded 4487, sync_action 4315,
 # rdN/offset 2867, array_state 3893; in bitmap.c bitmap/location 2198; those of RAID 5 in raid5.c from line 6208 on.
@@ -71,7 +73,7 @@ def laid_out(shell: FakeShell, text: str = "raid1(ssd,hdd)+ext4") -> MountedStac
     return lay_out(shell, stack_of(text), values, NO_FILES, 60)
 
 
-def made(layer: Layer, count: int, own: Mapping[str, int], suffix: str = "") -> Made:
+def made(layer: Layer[Any], count: int, own: object, suffix: str = "") -> Made:
     paths = ("/dev/a", "/dev/b", "/dev/c", "/dev/d")[:count]
     return layer.make(Site(tuple(Device(path, (path,)) for path in paths), own, suffix))
 
@@ -108,7 +110,7 @@ def test_stripes_over_three_devices() -> None:
     of_three.verify((OF_RAID5,), {"/dev/a": "254:16", "/dev/b": "254:32", "/dev/c": "254:48"})
     with pytest.raises(KernelFault, match="rmw_level 2; asked for rmw_level 1"):
         of_three.verify((OF_RAID5.replace("rmw_level:1", "rmw_level:2"),), {})
-    other = {**CHUNKS, "chunk_bytes": 65536, "stripes": 4096}
+    other = replace(CHUNKS, chunk_bytes=65536, stripes=4096)
     changed = made(RAID5, 4, other, "2")
     assert "--raid-devices=4" in changed.steps[1].command
     assert "--chunk=64K" in changed.steps[1].command
@@ -225,19 +227,19 @@ def test_what_fits_on_an_array() -> None:
 
 
 def test_what_is_written_to_each_device() -> None:
-    assert RAID1.written(extents(512, 1024), {}, 100 * MIB) == (101 * MIB, 101 * MIB)
+    assert RAID1.written(extents(512, 1024), NoSettings(), 100 * MIB) == (101 * MIB, 101 * MIB)
     assert RAID5.written(extents(512, 512, 512), CHUNKS, 100 * MIB) == (101 * MIB,) * 3
 
 
 def test_sizes_that_cannot_be_are_refused_before() -> None:
-    def keys(layer: Layer, own: Mapping[str, int], *sizes_mib: float | None) -> list[tuple[str, ...]]:
+    def keys(layer: Layer[Any], own: object, *sizes_mib: float | None) -> list[tuple[str, ...]]:
         return [found.keys for found in layer.problems(extents(*sizes_mib), own, NO_FILES)]
 
-    assert keys(RAID1, {}, 512, 1) == [("storage.stack", "storage.d1.size")]
+    assert keys(RAID1, NoSettings(), 512, 1) == [("storage.stack", "storage.d1.size")]
     assert keys(RAID5, CHUNKS, 1.4, 512, None) == [("storage.stack", "storage.d0.size")]
     assert keys(RAID5, CHUNKS, 1.5, 512, None) == []
-    assert keys(RAID5, {**CHUNKS, "chunk_bytes": 96 << 10}, 512, 512, 512) == [("storage.raid5.chunk",)]
-    assert keys(RAID5, {**CHUNKS, "stripes": 32769}, 512, 512, 512) == [("storage.raid5.stripe_cache_size",)]
+    assert keys(RAID5, replace(CHUNKS, chunk_bytes=96 << 10), 512, 512, 512) == [("storage.raid5.chunk",)]
+    assert keys(RAID5, replace(CHUNKS, stripes=32769), 512, 512, 512) == [("storage.raid5.stripe_cache_size",)]
     with pytest.raises(UserError, match=r"storage\.ssd\.size = 128MiB .*: xfs needs 300MiB, and the raid1 of the SSD"):
         options.load({"storage.stack": "raid1(ssd,hdd)+xfs", "storage.ssd.size": "128MiB"}, directory=Path("/"))
 

@@ -2,16 +2,18 @@
 
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.storage.disks import DISKS, in_order, objection_to
 from bisector.storage.layer import Extent, Files
 from bisector.storage.layers import LAYERS, aliases
-from bisector.storage.lvmcache import CacheMode
+from bisector.storage.lvmcache import DmCacheMode
 from bisector.storage.stack import stack_of, unknown_disk
 from bisector.vm.definition import MODULES_SERIAL
 
@@ -21,9 +23,8 @@ EXTENTS = {
     "ssd": Extent("the SSD", GIB, ("storage.ssd.size",)),
     "hdd": Extent("the HDD", 4 * GIB, ("storage.hdd.size",)),
 }
-CACHE = {"cache_bytes": 64 * MIB, "metadata_bytes": 8 * MIB, "mode": CacheMode.WRITEBACK, "policy": "smq"}
-EXT4 = {row.field: row.quick for row in LAYERS["ext4"].options}
-VALUES = {"lvmcache": CACHE, "ext4": EXT4}
+VALUES = options.load(directory=Path("/")).settings.storage.layers
+CACHE = VALUES["lvmcache"]
 FILE_SIZE = "workload.file_size"
 FILES = Files(64 * MIB, "two files", 32 * MIB, (FILE_SIZE,))
 
@@ -230,7 +231,7 @@ def test_the_settings_of_a_layer_matter_where_it_is() -> None:
 
 def test_a_stack_says_over_the_settings() -> None:
     stack = stack_of("lvmcache(ssd,hdd,cache_mode=writethrough)+ext4")
-    assert stack.device.own(VALUES) == {**CACHE, "mode": CacheMode.WRITETHROUGH}
+    assert stack.device.own(VALUES) == replace(CACHE, mode=DmCacheMode.WRITETHROUGH)
 
 
 def test_the_order_of_disks() -> None:

@@ -1,52 +1,58 @@
 """A workload of another package: registered with one call, set, checked, run, and judged by what it measures."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
 from bisector.analysis.judgement import judged_run, score
 from bisector.config import options
-from bisector.core import kinds
 from bisector.core.deadline import Deadline
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.figures import Run
-from bisector.core.kinds import Option, Problem
 from bisector.core.metric import Better, Metric, Unit
 from bisector.core.objective import Objective
+from bisector.core.setting import Meta, Option, Problem, Size
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.process import run_here
 from bisector.nightly.plan import conditions
 from bisector.storage.layer import Files
 from bisector.workload import workloads
-from bisector.workload.base import Own, RunSite, Workload, timed, watched
+from bisector.workload.base import RunSite, Workload, timed, watched
 from tests.guestshell import Answer
 from tests.trial.place import Place, sound_but
 
 MIB = 1 << 20
 
 
-class Untar(Workload):
+@dataclass(frozen=True, slots=True)
+class UntarSettings:
+    """The archive, and what it unpacks to."""
+
+    archive: Annotated[Path, Option("workload.untar.archive", "/", "archive to unpack")]
+    size_bytes: Annotated[Size, Meta(ge=1), Option("workload.untar.size", "64MiB", "what it unpacks to, bytes")]
+
+
+class Untar(Workload[UntarSettings]):
     """How long it takes to unpack an archive onto the stack."""
 
     name = "untar"
-    options = (
-        Option("workload.untar.archive", "archive", kinds.file(), "/", "archive to unpack"),
-        Option("workload.untar.size", "size_bytes", kinds.size(1), "64MiB", "what it unpacks to, bytes"),
-    )
+    settings = UntarSettings
     metrics = (Metric("untar.elapsed", Unit.SECONDS, Better.LOWER, "time until all of it is on disk"),)
 
-    def inputs(self, own: Own) -> dict[str, Path]:
-        return {"archive": own["archive"]}
+    def inputs(self, own: UntarSettings) -> dict[str, Path]:
+        return {"archive": own.archive}
 
-    def files(self, own: Own) -> Files:
-        return Files(own["size_bytes"], "what the archive has", own["size_bytes"], ("workload.untar.size",))
+    def files(self, own: UntarSettings) -> Files:
+        return Files(own.size_bytes, "what the archive has", own.size_bytes, ("workload.untar.size",))
 
-    def problems(self, own: Own) -> Iterator[Problem]:
-        if own["archive"].suffix != ".tar":
+    def problems(self, own: UntarSettings) -> Iterator[Problem]:
+        if own.archive.suffix != ".tar":
             yield Problem(("workload.untar.archive",), "it is no archive of tar")
 
-    def run(self, own: Own, site: RunSite) -> Run:
+    def run(self, own: UntarSettings, site: RunSite) -> Run:
         printed: list[str] = []
         deadline = Deadline("the end of tar", site.deadline_s)
         unpack = f"mkdir {site.stack.mountpoint}/{site.name} && tar -xf - && sync"
@@ -118,7 +124,7 @@ def test_figures_of_nights_are_comparable_as_long_as_its_input_is_the_same(archi
 @pytest.mark.usefixtures("untar")
 def test_its_settings_are_read_checked_recorded_and_shown(archive: Path) -> None:
     settings = loaded(archive).settings
-    assert settings.workload.values == {"archive": archive, "size_bytes": 64 * MIB}
+    assert settings.workload.values == UntarSettings(archive, 64 * MIB)
     assert (settings.workload.runtime_s, settings.machine.trial_deadline_s) == (0.0, 1200.0)
     assert options.from_json(options.to_json(settings)) == settings
     assert {row.key: row.value for row in options.describe(loaded(archive))}["workload.untar.size"] == "64MiB"
@@ -126,7 +132,7 @@ def test_its_settings_are_read_checked_recorded_and_shown(archive: Path) -> None
         loaded(Path("/etc/passwd"))
     with pytest.raises(UserError, match=r"workload\.untar\.size = 16MiB.*which never fills the cache"):
         loaded(archive, **{"workload.untar.size": "16MiB"})
-    with pytest.raises(UserError, match=r"workload\.kind = tar: expected one of .*, untar"):
+    with pytest.raises(UserError, match=r"workload\.kind: there is no workload tar: expected one of .*, untar"):
         options.load({"workload.kind": "tar"}, directory=Path("/"))
 
 

@@ -22,10 +22,11 @@ from bisector.core.trial import Era, FaultKind, Stage, Trial, difference
 from bisector.kernel.image import commit_of
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Layer, Made, Phase, Site
+from bisector.storage.layer import Layer, Made, NoSettings, Phase, Site
 from bisector.trial.runner import TrialRequest
-from bisector.workload.base import Own, RunSite
+from bisector.workload.base import RunSite
 from bisector.workload.fio.fio import Fio
+from bisector.workload.fio.run import FioSettings
 from tests import examples
 from tests.guest_answers import FIO_FILES, FIO_RUNS, STORAGE
 from tests.guestshell import Answer
@@ -117,13 +118,13 @@ def test_an_image_that_is_gone_is_no_fault_of_it(place: Place) -> None:
         place.measure(request)
 
 
-class Warm(Layer):
+class Warm(Layer[NoSettings]):
     """Of another package: a device that has to become warm."""
 
     name = "warm"
     phases = (Phase("cold", judged=False), Phase("tepid", judged=False), Phase("hot"))
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site[NoSettings]) -> Made:
         return Made("/dev/warm", (Step(f"warm up {site.below[0].path}", kernel_fault),))
 
 
@@ -174,7 +175,7 @@ def test_a_request_can_have_settings_of_its_own(place: Place) -> None:
 def test_every_run_of_a_trial_has_the_seed_of_its_request(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds, usual = [], Fio.run
 
-    def run(workload: Fio, own: Own, site: RunSite) -> Run:
+    def run(workload: Fio, own: FioSettings, site: RunSite) -> Run:
         seeds.append(site.seed)
         return usual(workload, own, site)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import Accelerator, MachineSettings
+from bisector.config import Accelerator, GuestClock, MachineSettings
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.host.process import run
@@ -22,6 +22,9 @@ def machine(image: Path | None, key: Path | None, host_key: Path | None) -> Mach
     return MachineSettings(
         connect="",
         accelerator=Accelerator.TCG,
+        clock=GuestClock.HOST,
+        instruction_ns=8,
+        guests=1,
         vcpus=1,
         memory_bytes=1,
         image=image,

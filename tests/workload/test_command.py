@@ -18,7 +18,7 @@ from bisector.host.process import run_here
 from bisector.nightly.plan import conditions
 from bisector.store.run_files import fingerprint, keep_inputs
 from bisector.workload.base import RunSite
-from bisector.workload.command import COMMAND
+from bisector.workload.command import COMMAND, FIGURES, CommandSettings
 from bisector.workload.repetitions import State
 from tests.workload.test_repetitions import MNT, Place, Stack, place
 
@@ -31,19 +31,18 @@ def load(*, given: Mapping[str, Any] = {}, **flags: str) -> options.Effective:
     return options.load({f"workload.command.{key}": one for key, one in flags.items()} | dict(given), directory=HERE)
 
 
-def settings_of(**more: Any) -> dict[str, Any]:
-    usual = load(line="true", size="128MiB", given={"storage.stack": "hdd"}).settings.workload.values
-    return {**usual, "state": State.KEPT, "runs": 2, **more}
+def settings_of(**more: Any) -> CommandSettings:
+    usual: CommandSettings = load(line="true", size="128MiB", given={"storage.stack": "hdd"}).settings.workload.values
+    return replace(usual, **{"state": State.KEPT, "runs": 2, **more})
 
 
 def run(place: Place, **more: Any) -> Run:
     place.shell.moved = {MNT + "/": f"{place.path}/mnt/", **place.shell.moved}
-    return COMMAND.run({**settings_of(), **more}, place.site)
+    return COMMAND.run(settings_of(**more), place.site)
 
 
 def figures(*texts: str) -> Any:
-    kind = next(row.kind for row in COMMAND.options if row.field == "figures")
-    return kind.read(list(texts), None)
+    return FIGURES.read(list(texts), None)
 
 
 def test_it_runs_on_the_stack_with_the_files_that_it_is_given(place: Place, tmp_path: Path) -> None:
@@ -195,7 +194,7 @@ def test_carried_files_are_kept_with_the_run_as_they_are(tmp_path: Path) -> None
     (run_dir := tmp_path / "run").mkdir()
     kept = keep_inputs(before, run_dir)
     assert keep_inputs(before, run_dir) == kept
-    copies = kept.workload.values["carry"]
+    copies = kept.workload.values.carry
     assert [path.read_text() for path in copies] == ["tool", "base.config"]
     assert kept.kernel.base_config is not None
     assert kept.kernel.base_config.read_text() == "CONFIG_X=y\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
 from bisector.host.process import run_here
-from bisector.workload.command import figures_kind, matched_apart, metric_called, read_figure
+from bisector.workload.command import FIGURES, matched_apart, metric_called, read_figure
 from bisector.workload.repetitions import Unusable
 
 
@@ -128,15 +128,12 @@ def test_no_output_is_a_bug(output: str) -> None:
 
 
 def test_setting_of_several_figures() -> None:
-    kind = figures_kind()
-    found = kind.read(["a=s,lower", "b=1/s,higher"], None)
-    assert kind.write(found) == ["a=s,lower", "b=1/s,higher"]
-    assert kind.read(kind.from_text("a=s,lower,json:x,y"), None)[0].where == "x,y"
-    assert kind.read(kind.from_text(""), None) == ()
+    found = FIGURES.read(["a=s,lower", "b=1/s,higher"], None)
+    assert FIGURES.write(found) == ["a=s,lower", "b=1/s,higher"]
     assert metric_called(found, "custom:b") == "custom:b:1/s:higher"
     assert metric_called(found, "custom:c") is None
     with pytest.raises(UserError, match="two figures are called a"):
-        kind.read(["a=s,lower", "a=1/s,higher"], None)
+        FIGURES.read(["a=s,lower", "a=1/s,higher"], None)
 
 
 def test_an_index_of_too_many_digits_is_no_bug() -> None:

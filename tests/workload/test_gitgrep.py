@@ -1,5 +1,6 @@
 """The search through a clone: unpacked and repeated here for real, but for the caches that are dropped."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def bundle(tmp_path: Path) -> Path:
 def run(place: Place, **own: Any) -> Run:
     place.shell.moved = {MNT + "/": f"{place.path}/mnt/", **place.shell.moved}
     usual = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.values
-    return GITGREP.run({**usual, "runs": 2, **own}, place.site)
+    return GITGREP.run(replace(usual, **{"runs": 2, **own}), place.site)
 
 
 def test_it_searches_a_clone_on_the_stack(place: Place, bundle: Path) -> None:
@@ -75,13 +76,13 @@ def test_no_clone_is_told(place: Place) -> None:
 
 def test_bundle_that_is_none_is_refused_before(bundle: Path, tmp_path: Path) -> None:
     values = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.values
-    GITGREP.check({**values, "bundle": bundle}, Objective("elapsed"), run_here)
+    GITGREP.check(replace(values, bundle=bundle), Objective("elapsed"), run_here)
     (tmp_path / "text").write_text("x\n")
     with pytest.raises(UserError, match="text is no git bundle"):
-        GITGREP.check({**values, "bundle": tmp_path / "text"}, Objective("elapsed"), run_here)
+        GITGREP.check(replace(values, bundle=tmp_path / "text"), Objective("elapsed"), run_here)
     git(tmp_path / "linux", "bundle", "create", "-q", str(tmp_path / "headless"), "main")
     with pytest.raises(UserError, match="headless has no HEAD"):
-        GITGREP.check({**values, "bundle": tmp_path / "headless"}, Objective("elapsed"), run_here)
+        GITGREP.check(replace(values, bundle=tmp_path / "headless"), Objective("elapsed"), run_here)
 
 
 def test_settings() -> None:

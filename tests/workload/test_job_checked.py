@@ -1,6 +1,6 @@
 """Job files that are refused before anything is built."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from tests.workload.fio_bench import SETTINGS, own_job
 
 
 def check_job(settings: FioSettings, objective: Objective) -> None:
-    FIO.check(asdict(settings), objective, run_here)
+    FIO.check(settings, objective, run_here)
 
 
 def test_our_own_job_file_passes() -> None:

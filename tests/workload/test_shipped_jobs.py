@@ -11,6 +11,7 @@ from bisector.host import process
 from bisector.host.process import run_here
 from bisector.workload.fio import job_file
 from bisector.workload.fio.fio import FIO
+from bisector.workload.fio.run import FioSettings
 from tests.workload.test_job_file import GOOD, TIMED
 
 MIB = 1 << 20
@@ -27,8 +28,8 @@ RECORDED = {**CLOUD, "randrw": ("randrw", "4k", "32", "read.slat.mean")}
 SHIPPED = {"partial": ("randread", "4k", "8", "read.iops"), **RECORDED}
 
 
-def own(job: Path) -> dict[str, object]:
-    return {"job": job, "file_bytes": MIB, "runtime_s": 1}
+def own(job: Path) -> FioSettings:
+    return FioSettings(job, MIB, 1)
 
 
 def test_the_table_has_each() -> None:

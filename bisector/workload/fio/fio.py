@@ -2,18 +2,18 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bisector.core import kinds, resources
 from bisector.core.errors import UserError
 from bisector.core.figures import Run
-from bisector.core.kinds import AUTO, Option, Problem
 from bisector.core.metric import SETTLED_AFTER, SYNCS
 from bisector.core.objective import Objective
+from bisector.core.setting import Problem
 from bisector.core.units import plural, size_text
 from bisector.storage.layer import Feature, Files, Since
-from bisector.workload.base import PER_IO, Deciding, Locally, Own, RunSite, Workload
+from bisector.workload.base import PER_IO, Deciding, Locally, RunSite, Workload
 from bisector.workload.fio import checks, job_file
 from bisector.workload.fio.checks import laid_out
 from bisector.workload.fio.run import FILE_NAMES, MOST_FILES, FioSettings, may_be_called, run_once
@@ -22,10 +22,11 @@ _MIB = 1 << 20
 _USUAL_BYTES = {"quick": 32 << 20, "article": 2 << 30}
 
 
-class Fio(Workload):
+class Fio(Workload[FioSettings]):
     """Jobs of fio(1), as a job file describes them."""
 
     name = "fio"
+    settings = FioSettings
     chosen_by = "workload.job"
     shared = (
         "elapsed",
@@ -38,29 +39,18 @@ class Fio(Workload):
         "cpu.major_faults",
         *PER_IO,
     )
-    # fmt: off
-    options = (
-        Option("workload.job", "job", kinds.file(resources.job), "partial.fio", "fio job file",
-               flag="--job", metavar="FILE"),
-        Option("workload.file_size", "file_bytes", kinds.optional(kinds.size(4096), AUTO, "32MiB, in the profile "
-               "article 2GiB, and more where that would not fill the cache of a stack"), AUTO,
-               "file of each job, bytes", flag="--file-size", metavar="SIZE"),
-        Option("workload.runtime", "runtime_s", kinds.duration(1, whole=True), "40s",
-               "length of a run, seconds", "15min", flag="--runtime", metavar="DURATION"),
-    )
-    # fmt: on
 
-    def run(self, own: Own, site: RunSite) -> Run:
+    def run(self, own: FioSettings, site: RunSite) -> Run:
         """See :func:`bisector.workload.fio.run.run_once`."""
-        return run_once(FioSettings(**own), site)
+        return run_once(own, site)
 
-    def runtime_s(self, own: Own) -> float:
+    def runtime_s(self, own: FioSettings) -> float:
         """As the job file is told."""
-        return float(own["runtime_s"])
+        return float(own.runtime_s)
 
-    def deciding(self, own: Own) -> Deciding:
+    def deciding(self, own: FioSettings) -> Deciding:
         """What a comment of the job file names; without one, and without a file, the usual metric."""
-        job: Path = own["job"]
+        job = own.job
         try:
             text = job_file.read(job)
         except UserError:
@@ -71,40 +61,40 @@ class Fio(Workload):
             raise UserError(f"workload.job: {job}: {error}", error.hint) from error
         return Deciding() if named is None else Deciding(named, f"job {job.name}")
 
-    def are_split(self, own: Own) -> bool:
+    def are_split(self, own: FioSettings) -> bool:
         """By the logs that its jobs leave; not where the file cannot be read, of which whoever reads it next tells."""
         try:
-            return job_file.logs_means(job_file.read(own["job"]))
+            return job_file.logs_means(job_file.read(own.job))
         except UserError:
             return False
 
-    def sized(self, own: Own, profile: str, fill_bytes: int) -> Own:
+    def sized(self, own: FioSettings, profile: str, fill_bytes: int) -> FioSettings:
         """Files that fill a cache together; of a job file that cannot be read, the usual ones."""
-        if own["file_bytes"] is not None:
+        if own.file_bytes:
             return own
         size = _USUAL_BYTES[profile]
         try:
-            made = self.files({**own, "file_bytes": size})
+            made = self.files(replace(own, file_bytes=size))
         except UserError:  # whoever reads the file next tells
-            return {**own, "file_bytes": size}
+            return replace(own, file_bytes=size)
         if made.setting and made.total_bytes < fill_bytes:
             size = math.ceil(fill_bytes * made.share / _MIB) * _MIB
-        return {**own, "file_bytes": size}
+        return replace(own, file_bytes=size)
 
-    def unseeded(self, own: Own) -> tuple[str, ...]:
+    def unseeded(self, own: FioSettings) -> tuple[str, ...]:
         """Jobs that say themselves where their random numbers come from; raises :class:`UserError`."""
         return tuple(
             f"job {name} does not follow the seed of a run: it has a randseed, randrepeat or allrandrepeat of its own"
-            for name in job_file.own_seeds(job_file.read(own["job"]))
+            for name in job_file.own_seeds(job_file.read(own.job))
         )
 
-    def repeats_itself(self, own: Own) -> bool:
+    def repeats_itself(self, own: FioSettings) -> bool:
         """Unless a job says otherwise and names no seed; raises :class:`UserError`."""
-        return job_file.repeats_itself(job_file.read(own["job"]))
+        return job_file.repeats_itself(job_file.read(own.job))
 
-    def files(self, own: Own) -> Files:
+    def files(self, own: FioSettings) -> Files:
         """Those that the jobs lay out; raises :class:`UserError` for a job file that cannot be read, or has no job."""
-        settings, found = FioSettings(**own), _jobs(own)
+        settings, found = own, _jobs(own)
         if not found:
             raise UserError(f"the fio job file {settings.job} has no job: no [section] beside [global]")
         made = job_file.counted(settings.job, lambda _: laid_out(found, dict(self.variables(own))), "")
@@ -124,60 +114,60 @@ class Fio(Workload):
             share=settings.file_bytes / made.total_bytes,
         )
 
-    def inputs(self, own: Own) -> Mapping[str, Path]:
+    def inputs(self, own: FioSettings) -> Mapping[str, Path]:
         """The job file."""
-        return {"job": own["job"]}
+        return {"job": own.job}
 
-    def testcase(self, own: Own, text: str) -> str:
+    def testcase(self, own: FioSettings, text: str) -> str:
         """What its jobs do, each kind once."""
         kinds_of_io = dict.fromkeys(job.options.get("rw", "read") for job in job_file.jobs(text))
         return f"{self.name} {','.join(kinds_of_io) or self.label(own)}"
 
-    def variables(self, own: Own) -> tuple[tuple[str, str], ...]:
+    def variables(self, own: FioSettings) -> tuple[tuple[str, str], ...]:
         """What the job file is told but for the directory."""
-        return (("FILE_SIZE", str(own["file_bytes"])), ("RUNTIME", str(own["runtime_s"])))
+        return (("FILE_SIZE", str(own.file_bytes)), ("RUNTIME", str(own.runtime_s)))
 
-    def features(self, own: Own) -> Iterator[Feature]:
+    def features(self, own: FioSettings) -> Iterator[Feature]:
         """The system calls of an engine that kernels have not always had."""
         line = next((job.lines["ioengine"] for job in _jobs(own) if job.options.get("ioengine") == "io_uring"), None)
         if line is not None:
             since = Since("v5.1", "include/uapi/linux/io_uring.h", "io_uring_params")
             yield Feature(f"io_uring ({line})", since, ("the ioengine of workload.job, such as to libaio",))
 
-    def problems(self, own: Own) -> Iterator[Problem]:
+    def problems(self, own: FioSettings) -> Iterator[Problem]:
         """A job file that cannot be read, or starts no job, or whose jobs cannot be on any stack."""
         try:
-            found = checks.told(checks.objections(job_file.read(own["job"])))
+            found = checks.told(checks.objections(job_file.read(own.job)))
             if found is None:
-                job_file.processes(job_file.read(own["job"]))
+                job_file.processes(job_file.read(own.job))
         except (UserError, job_file.NumberUnread) as error:
             found = str(error), ""
         if found is not None:
             yield Problem(("workload.job",), *found)
 
-    def problems_of_length(self, own: Own, objective: Objective) -> Iterator[Problem]:
+    def problems_of_length(self, own: FioSettings, objective: Objective) -> Iterator[Problem]:
         """Jobs that do not last as long as a run is said to."""
-        text, variables = job_file.read(own["job"]), dict(self.variables(own))
+        text, variables = job_file.read(own.job), dict(self.variables(own))
         yield from _problems(("workload.job",), checks.lasting(text, objective, variables))
 
-    def problems_on_built_image(self, own: Own) -> Iterator[Problem]:
+    def problems_on_built_image(self, own: FioSettings) -> Iterator[Problem]:
         """Options, values and engines that the fio of Debian 12 does not have."""
-        yield from _problems(("workload.job",), checks.untaken(job_file.read(own["job"]), dict(self.variables(own))))
+        yield from _problems(("workload.job",), checks.untaken(job_file.read(own.job), dict(self.variables(own))))
 
-    def problems_on_device(self, own: Own, runs: int) -> Iterator[Problem]:
+    def problems_on_device(self, own: FioSettings, runs: int) -> Iterator[Problem]:
         """A job file that works with files, or on the same place of the device in each run."""
-        yield from _problems(_BOTH, checks.unfit_for_device(job_file.read(own["job"]), runs))
+        yield from _problems(_BOTH, checks.unfit_for_device(job_file.read(own.job), runs))
 
-    def problems_on_files(self, own: Own) -> Iterator[Problem]:
+    def problems_on_files(self, own: FioSettings) -> Iterator[Problem]:
         """A job file for a device alone, or one that tells no size."""
-        yield from _problems(_BOTH, checks.unfit_for_files(job_file.read(own["job"])))
+        yield from _problems(_BOTH, checks.unfit_for_files(job_file.read(own.job)))
 
-    def check(self, own: Own, objective: Objective, locally: Locally) -> None:
+    def check(self, own: FioSettings, objective: Objective, locally: Locally) -> None:
         """What makes fio's figures say something else than they are read for.
 
         Raises :class:`UserError`, too, where the file alone shows that its jobs cannot have the value that decides.
         """
-        settings = FioSettings(**own)
+        settings = own
         if not objective.io_direction and not objective.metric.startswith(SYNCS):
             self.check_named(own, objective)
         text = job_file.read(settings.job)
@@ -198,8 +188,8 @@ def _problems(keys: tuple[str, ...], found: Iterable[checks.Objection]) -> Itera
         yield Problem(keys, *said)
 
 
-def _jobs(own: Own) -> tuple[job_file.Job, ...]:
-    return job_file.jobs(job_file.read(own["job"]))
+def _jobs(own: FioSettings) -> tuple[job_file.Job, ...]:
+    return job_file.jobs(job_file.read(own.job))
 
 
 def _check_logs(job: Path, text: str) -> None:

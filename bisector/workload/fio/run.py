@@ -14,13 +14,15 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from bisector.core import resources
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.events import LiveSample
 from bisector.core.figures import EarlyStop, JobFigures, Run, phase_name, run_words
 from bisector.core.metric import Unit
+from bisector.core.setting import AUTO, Form, Meta, Option, Size, WholeSeconds, absolute
 from bisector.core.shell import CommandResult, FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.workload.base import READ_CLOCK, OnSample, Progress, RunSite, StopCondition, watched
@@ -116,13 +118,33 @@ MOST_STEERED_JOBS = 40
 _OnStatus = Callable[[float, float], None]
 
 
+def _job_file(raw: object, base: Path | None) -> Path:
+    """A path; a bare name that is no file in ``base`` is one of the tool's own job files."""
+    if not isinstance(raw, str):
+        raise TypeError(raw)
+    given = absolute(raw, base)
+    try:
+        is_own = "/" not in raw and (base is None or not given.exists())
+    except OSError:  # whoever reads it says why it cannot be read
+        return given
+    return resources.job(raw) if is_own else given
+
+
+# Read as a table, so laid out as one.
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class FioSettings:
-    """The job file and its size."""
+    """The job file, the size of each of its files, and how long a run lasts."""
 
-    job: Path
-    file_bytes: int
-    runtime_s: int
+    job: Annotated[Path, Form("a path", _job_file), Option(
+        "workload.job", "partial.fio", "fio job file", flag="--job", metavar="FILE")]
+    file_bytes: Annotated[Size, Meta(ge=4096), Option(
+        "workload.file_size", AUTO, "file of each job, bytes", flag="--file-size", metavar="SIZE",
+        absent=(AUTO, "32MiB, in the profile article 2GiB, and more where that would not fill the cache of a stack"),
+        none=0)]
+    runtime_s: Annotated[WholeSeconds, Meta(ge=1), Option(
+        "workload.runtime", "40s", "length of a run, seconds", "15min", flag="--runtime", metavar="DURATION")]
+    # fmt: on
 
 
 class _Point(NamedTuple):

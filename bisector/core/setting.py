@@ -1,0 +1,260 @@
+"""A setting is a field of a frozen dataclass: its type, its limits, and beside them its row of the option table.
+
+``jobs: Annotated[Count | None, Option("kernel.jobs", AUTO, "compilers at a time", absent=(AUTO, "one for each CPU"))]``
+
+msgspec checks types and limits (:class:`msgspec.Meta`). A :class:`Form` reads and writes what TOML and JSON have no
+type for: sizes, durations, a stack. File, flags, listings and the record are all read from these rows.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from functools import cache, partial
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from bisector.core import units
+from bisector.core.errors import UserError
+
+__all__ = [
+    "AUTO",
+    "Bandwidth",
+    "Count",
+    "Form",
+    "Line",
+    "Meta",
+    "NonNegative",
+    "Number",
+    "Option",
+    "Problem",
+    "Seconds",
+]
+__all__ += ["Share", "Size", "Unfit", "WholeSeconds", "Words", "absolute", "expected", "options_of", "read"]
+
+AUTO = "auto"
+_MOST = 1 << 62  # bytes, or what else is counted: what the kernel and QEMU take for a number has 63 bits
+_LONGEST_S = 1e9  # a longer wait than anybody's; keeps every duration exact in a float
+
+
+class Unfit(Exception):
+    """A raw value is not of the type; the caller knows the key and where it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How values are written that TOML has no type for.
+
+    ``read`` gets what TOML or the command line has, and the directory that relative paths start from; it raises
+    :class:`ValueError` or :class:`UserError`. ``write`` is its inverse, in TOML's types. ``expected`` names the values.
+    """
+
+    expected: str
+    read: Callable[[Any, Path | None], Any]
+    write: Callable[[Any], object] = str
+
+
+def absolute(raw: str, base: Path | None) -> Path:
+    """The path from ``base``, or from the current directory; symbolic links and ``..`` stay as written.
+
+    Raises :class:`ValueError` for what is no path.
+    """
+    if not raw.strip() or "\0" in raw:
+        raise ValueError(raw)
+    try:
+        return (base or Path.cwd()).absolute() / Path(raw).expanduser()
+    except RuntimeError as error:  # "~name" of nobody
+        raise ValueError(raw) from error
+
+
+def _size(raw: object, _base: Path | None) -> object:
+    return units.size_bytes(raw) if isinstance(raw, str) else raw
+
+
+def _bandwidth(raw: object, _base: Path | None) -> object:
+    return units.size_bytes(raw.removesuffix("/s")) if isinstance(raw, str) else raw
+
+
+def _duration(raw: object, _base: Path | None) -> object:
+    return units.duration_s(raw) if isinstance(raw, str) else raw
+
+
+def _whole_duration(raw: object, base: Path | None) -> object:
+    found = _duration(raw, base)
+    return int(found) if isinstance(found, float) and found.is_integer() else found
+
+
+def _share(raw: object, _base: Path | None) -> object:
+    return float(raw.removesuffix("%")) / 100 if isinstance(raw, str) and raw.endswith("%") else raw
+
+
+_SIZES = "such as 512MiB, 5G or a whole number"
+_DURATIONS = "such as 40s, 15min or 1h30m"
+Size: TypeAlias = Annotated[int, Form(f"a size {_SIZES}", _size, units.size_text)]  # bytes
+Bandwidth: TypeAlias = Annotated[int, Form(f"bytes/s {_SIZES}", _bandwidth, units.size_text), Meta(ge=0)]
+Seconds: TypeAlias = Annotated[
+    float, Form(f"a duration {_DURATIONS}", _duration, units.duration_text), Meta(le=_LONGEST_S)
+]
+WholeSeconds: TypeAlias = Annotated[
+    int, Form(f"a duration in whole seconds {_DURATIONS}", _whole_duration, units.duration_text), Meta(le=10**9)
+]
+Share: TypeAlias = Annotated[
+    float, Form("a share such as 5%, above 0 and below 100%", _share, units.percent_text), Meta(gt=0, lt=1)
+]
+Count: TypeAlias = Annotated[int, Meta(ge=1)]
+NonNegative: TypeAlias = Annotated[int, Meta(ge=0)]
+Number: TypeAlias = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+Line: TypeAlias = Annotated[str, Meta(pattern=r"\S")]  # a string of one line, not blank
+Words: TypeAlias = tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """The row of one setting: its key in the file, its default as written, and what it means.
+
+    ``article`` is the value in that profile where it differs from ``quick``. ``absent`` is a word that stands for no
+    value (:attr:`none`, as the field has it) or for one that follows from other settings, with what it means. ``const``
+    makes the flag one without an argument, or the flag ``short`` beside it; ``repeat`` lets the flag be given more than
+    once, for a list. ``before`` is what held before there was such a setting, where that is not the profile's value,
+    and ``formerly`` the key under which it was recorded. :func:`options_of` fills in ``field`` and its type ``kind``.
+    """
+
+    key: str
+    quick: object
+    help: str
+    article: object = None
+    absent: tuple[str, str] = ("", "")
+    flag: str = ""
+    metavar: str = ""
+    const: str = ""
+    repeat: bool = False
+    before: object = None
+    short: str = ""
+    formerly: str = ""
+    none: object = None
+    field: str = ""
+    kind: Any = None
+
+    @property
+    def word(self) -> str:
+        """The last part of the key: what a stack and ``--disk`` call the setting."""
+        return self.key.rpartition(".")[2]
+
+    @property
+    def expected(self) -> str:
+        """Which values it takes."""
+        word, meaning = self.absent
+        return f'{expected(self.kind)}; or "{word}" ({meaning})' if meaning else expected(self.kind)
+
+    def in_profile(self, profile: str) -> object:
+        """The value in a profile, as written."""
+        return self.quick if profile == "quick" or self.article is None else self.article
+
+    def read(self, raw: object, base: Path | None = None, *, typed: bool = False) -> Any:
+        """The value of the field; raises as :func:`read`."""
+        word, meaning = self.absent
+        return self.none if meaning and raw in (word, [word]) else read(self.kind, raw, base, typed=typed)
+
+    def write(self, value: object) -> object:
+        """The value in TOML's types."""
+        if self.absent[1] and value == self.none:
+            return self.absent[0]
+        form = _form(self.kind)
+        written = form.write(value) if form is not None else msgspec.to_builtins(value, enc_hook=str)
+        return list(written) if isinstance(written, tuple) else written
+
+
+def options_of(settings: Any) -> tuple[Option, ...]:
+    """The rows of the fields of a dataclass, in their order."""
+    return _options(settings)
+
+
+@cache
+def _options(settings: Any) -> tuple[Option, ...]:
+    return tuple(
+        replace(beside, field=one.name, kind=one.type)
+        for one in fields(settings)
+        for beside in getattr(one.type, "__metadata__", ())
+        if isinstance(beside, Option)
+    )
+
+
+def read(kind: Any, raw: object, base: Path | None = None, *, typed: bool = False) -> Any:
+    """A raw value as one of a type; ``typed`` is a word of the command line, which has no types yet.
+
+    Relative paths start from ``base``. Raises :class:`Unfit`, and :class:`UserError` with a sentence of its own.
+    """
+    bare, _ = _parts(kind)
+    form = _form(kind)
+    if get_origin(bare) is tuple and isinstance(raw, str):
+        raw = raw.split(",") if typed and raw and _parts(get_args(bare)[0])[0] is str else [raw] if raw else []
+    try:
+        value = raw if form is None else form.read(raw, base)
+        if typed and bare in (int, float) and isinstance(value, str):
+            value = bare(value)
+        if isinstance(value, int) and value > _MOST and bare is int:
+            raise UserError(f"a number of {len(str(value))} digits is too large")
+        found = msgspec.convert(value, kind, strict=not typed, dec_hook=partial(_path, base))
+    except (ValueError, TypeError, OverflowError, msgspec.ValidationError) as error:
+        raise Unfit from error
+    lines = found if isinstance(found, tuple) else (found,)
+    if form is None and not all(one.isprintable() for one in lines if isinstance(one, str)):
+        raise Unfit
+    return found
+
+
+@cache
+def expected(kind: Any) -> str:
+    """Which values a type has, for a person."""
+    bare, beside = _parts(kind)
+    form, metas = _form(kind), [one for one in beside if isinstance(one, Meta)]
+    said = next((one.description for one in metas if one.description), None)
+    least = next((one.ge for one in metas if one.ge is not None), None)
+    if form is not None:
+        bound = f", {form.write(least)} or more" if least is not None else ""
+        return f"{form.expected}{bound}"
+    if said is not None:
+        return said
+    if bare in (int, float):
+        return f"a {'whole ' if bare is int else ''}number, {least:g} or more"
+    if bare is bool:
+        return "true or false"
+    words = get_args(bare) if get_origin(bare) is Literal else tuple(bare) if isinstance(bare, type(StrEnum)) else ()
+    return f"one of {', '.join(map(str, words))}" if words else "a path"
+
+
+def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type without None, and all that stands beside it."""
+    if get_origin(kind) is Annotated:
+        bare, beside = _parts(kind.__origin__)
+        return bare, (*beside, *kind.__metadata__)
+    if get_origin(kind) in (Union, UnionType):
+        (one,) = (one for one in get_args(kind) if one is not NoneType)
+        return _parts(one)
+    return kind, ()
+
+
+def _form(kind: Any) -> Form | None:
+    return next((one for one in reversed(_parts(kind)[1]) if isinstance(one, Form)), None)
+
+
+def _path(base: Path | None, kind: type, raw: object) -> object:
+    """What msgspec does not read itself."""
+    if isinstance(raw, kind):
+        return raw
+    if kind is Path and isinstance(raw, str):
+        return absolute(raw, base)
+    raise TypeError(f"{kind.__name__} is not read from {type(raw).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong and the keys whose values make it so, the likeliest to be changed first."""
+
+    keys: tuple[str, ...]
+    sentence: str
+    hint: str = ""
