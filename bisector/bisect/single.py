@@ -160,7 +160,7 @@ def settings_for(run: RunDirectory, repository: Repository, settings: Settings, 
         asked, by_others, compared_there = store.bisection(), store.by_others, store.plan is not None
     if asked.has_ends or by_others or compared_there or asked.repository is None:
         what = "an import" if by_others else "a comparison" if compared_there else "a bisection"
-        raise UserError(f"{run.path} holds {what}, and this trial is none of its trials", _ELSEWHERE)
+        raise UserError(f"{run.path} is {what}; a single trial needs a run directory of its own", _ELSEWHERE)
     if asked.repository != repository.top:
         raise UserError(f"{run.path} holds trials of commits of {asked.repository}", _ELSEWHERE)
     recorded = options.from_json(asked.settings)

@@ -229,7 +229,7 @@ def test_a_bisection_is_left_alone(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     record: RecordedRun = found(tmp_path / "other")
     said = desk.refused("c1", run_dir="other/run")
-    assert "holds a bisection, and this trial is none of its trials" in said
+    assert "is a bisection; a single trial needs a run directory of its own" in said
     with Store.open(record.run.database) as store:
         assert len(store.trials()) == 5
 
