@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
+from bisector.campaign.equipment import KernelEquality
 from bisector.core.errors import AttemptFailed, AttemptLost, TrialRefused
 from bisector.core.events import StageStarted
 from bisector.core.figures import Contention, EarlyStop, StopReason
@@ -314,19 +315,22 @@ class FakeExecutor:
         return self.is_new(commit.sha) is (self.measured.count(commit.sha) > self.wrong.get(commit.sha, 0))
 
 
-@dataclass
-class FakeKin:
+class FakeEquality(KernelEquality):
     """Knows what a table says: the parents that have a commit's kernel, and how much of the range can matter."""
 
-    repository: Repository
-    twins: Mapping[str, str] = field(default_factory=dict)
-    known: Mattering | None = None
-    kept_kernels: frozenset[str] = frozenset()
+    def __init__(
+        self,
+        repository: Repository,
+        twins: Mapping[str, str] | None = None,
+        known: Mattering | None = None,
+        kept_kernels: frozenset[str] = frozenset(),
+    ) -> None:
+        self.repository, self.twins, self.known, self.kept_kernels = repository, twins or {}, known, kept_kernels
 
     def parents(self, sha: str) -> tuple[str, ...]:
         return self.repository.parents(sha)
 
-    def twin(self, commit: Commit, kernel: Kernel) -> Commit | None:
+    def parent_with_same_kernel(self, commit: Commit, kernel: Kernel) -> Commit | None:
         return next(iter(self.repository.commits([self.twins[commit.sha]])), None) if commit.sha in self.twins else None
 
     def mattering(self, wanted: Range, old: Kernel, new: Kernel) -> Mattering | None:

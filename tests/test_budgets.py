@@ -36,6 +36,7 @@ ROOMS = {
     "config": 2_000,
     "fleet": 1_900,
     "compare": 1_500,
+    "campaign": 900,
     "mail": 1_350,
     "plan": 1_000,
     "imported": 600,

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from bisector.analysis.judgement import Again, Measured, Numbered, Untestable
 from bisector.analysis.verdicts import Judging
-from bisector.bisect.budget import ends_in_time
-from bisector.bisect.facts import Aim, Facts
-from bisector.bisect.instructions import Attempt, Record, Submit, Tell
+from bisector.bisect.state import Aim, BisectState
+from bisector.bisect.trials import ends_in_time
+from bisector.campaign.instructions import Attempt, Notify, Record, Submit
 from bisector.config import Settings
 from bisector.core.errors import BisectorError, InfraError
 from bisector.core.events import Note, Planned
@@ -28,15 +28,15 @@ def missing(settings: Settings, baselines: Iterable[Numbered]) -> tuple[str, ...
     return tuple(disk for disk in settings.storage.stack.baselines if settings.alone(disk) not in known)
 
 
-def measure(facts: Facts) -> Submit | Tell | None:
+def measure(facts: BisectState) -> Submit | Notify | None:
     """A whole run on a disk that is missing, again while the evidence is weak; None when there is none to be had.
 
     Raises :class:`InfraError` for a disk that cannot be measured, where the disks are all that is asked for.
     """
-    for disk in missing(facts.task.settings, facts.recorded.baselines):
-        setup = facts.task.settings.alone(disk)
-        if _matter(setup) not in facts.heard.told:
-            attempts = facts.heard.matters.get(_matter(setup), ())
+    for disk in missing(facts.scope.settings, facts.recorded.baselines):
+        setup = facts.scope.settings.alone(disk)
+        if _task(setup) not in facts.transient.notified:
+            attempts = facts.transient.tasks.get(_task(setup), ())
             match _settlement(facts, attempts):
                 case Again(why=why):
                     return in_time(facts, setup, _submit(facts, setup, why if attempts else ""))
@@ -48,7 +48,7 @@ def measure(facts: Facts) -> Submit | Tell | None:
     return None
 
 
-def recorded(facts: Facts, attempts: tuple[Attempt, ...], request: TrialRequest, trial: Trial) -> Record:
+def recorded(facts: BisectState, attempts: tuple[Attempt, ...], request: TrialRequest, trial: Trial) -> Record:
     """A baseline, for the record, which takes sound ones only."""
     last = attempts[-1]
     ended = Ended(last.id, Ending.DONE)
@@ -58,34 +58,34 @@ def recorded(facts: Facts, attempts: tuple[Attempt, ...], request: TrialRequest,
     return Record((NumberedTrial(request.n, trial), ended), last, over=True, tell=(note,))
 
 
-def given_up(facts: Facts, setup: Setup, error: BisectorError) -> Tell:
+def given_up(facts: BisectState, setup: Setup, error: BisectorError) -> Notify:
     """Go on without a baseline; raises ``error`` where baselines are all that is asked for."""
-    if facts.task.aim is Aim.BASELINES:
+    if facts.scope.aim is Aim.BASELINES:
         raise error
-    return Tell((Note(f"no baseline: {error}"),), (_matter(setup),))
+    return Notify((Note(f"no baseline: {error}"),), (_task(setup),))
 
 
-def in_time(facts: Facts, setup: Setup, submit: Submit) -> Submit | Tell:
+def in_time(facts: BisectState, setup: Setup, submit: Submit) -> Submit | Notify:
     """An attempt at a baseline; where it would end after the budget, only that is told, which costs no answer."""
     if ends_in_time(facts, submit):
         return submit
     note = Note(f"the {setup_name(setup)} would end after the budget: bisector baselines measures it")
-    return Tell((note,), (_matter(setup),))
+    return Notify((note,), (_task(setup),))
 
 
-def _submit(facts: Facts, setup: Setup, again: str) -> Submit:
+def _submit(facts: BisectState, setup: Setup, again: str) -> Submit:
     # What is tried in vain is not recorded, so the number is that of the one that will be.
-    commit, n = facts.task.wanted.new, facts.recorded.next_n
+    commit, n = facts.scope.wanted.new, facts.recorded.next_n
     planned = Planned(n, commit, f"the {setup_name(setup)}{f', again: {again}' if again else ''}", 0, 0)
     request = TrialRequest(n, Cell(Subject(commit), setup), {}, facts.recorded.compilers, again=bool(again))
-    return Submit(request, _matter(setup), tell=(planned,))
+    return Submit(request, _task(setup), tell=(planned,))
 
 
-def _matter(setup: Setup) -> str:
+def _task(setup: Setup) -> str:
     return f"baseline {setup}"
 
 
-def _settlement(facts: Facts, attempts: Iterable[Attempt]) -> Measured | Untestable | Again:
+def _settlement(facts: BisectState, attempts: Iterable[Attempt]) -> Measured | Untestable | Again:
     news = (one.news for one in attempts)
     trials = [one.result for one in news if isinstance(one, Finished) and isinstance(one.result, Trial)]
-    return Judging(facts.task.settings, tuple(enumerate(trials, 1))).settlement(facts.task.wanted.new.sha)
+    return Judging(facts.scope.settings, tuple(enumerate(trials, 1))).settlement(facts.scope.wanted.new.sha)

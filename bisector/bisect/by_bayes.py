@@ -10,23 +10,12 @@ from dataclasses import replace
 
 from bisector.analysis.judgement import Again, Untestable
 from bisector.analysis.verdicts import Judging
-from bisector.bisect.budget import ends_in_time, why_over
+from bisector.bisect.by_git import merge_base_is_new
 from bisector.bisect.ends import the_same_again
-from bisector.bisect.facts import Facts
-from bisector.bisect.instructions import (
-    Cancel,
-    ChangedEnd,
-    Done,
-    Instruction,
-    LeftInRange,
-    Outlook,
-    Record,
-    ShowGit,
-    Submit,
-    Wait,
-)
-from bisector.bisect.relatives import merge_base_is_new, twin_of
-from bisector.bisect.submission import measure
+from bisector.bisect.questions import ChangedEnd, LeftInRange, ShowGit
+from bisector.bisect.state import BisectState
+from bisector.bisect.trials import Outlook, ends_in_time, measure, why_over
+from bisector.campaign.instructions import Ask, Cancel, Done, Instruction, Record, Submit, Wait
 from bisector.core.errors import InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Kind, NotChanged, Subject
@@ -45,7 +34,7 @@ _LITTLE = 0.01  # of a probability: a commit may be named
 _SAME_SOURCES = "a parent with the same sources"
 
 
-def by_bayes(facts: Facts) -> Instruction:
+def by_bayes(facts: BisectState) -> Instruction:
     """Merge bases, then what was begun, then what the posterior says.
 
     Raises :class:`bisector.core.errors.EndsDoNotReproduce` when a merge base shows that there is nothing to bisect.
@@ -62,53 +51,53 @@ def by_bayes(facts: Facts) -> Instruction:
     )
 
 
-def _show(facts: Facts, sides: Mapping[str, Verdict]) -> ShowGit | None:
+def _show(facts: BisectState, sides: Mapping[str, Verdict]) -> Ask | None:
     """Show git the sides of kernels, unless it holds just those.
 
     A belief puts sides on kernels without contradiction: what is new stays so in whatever has it.
     """
-    return None if _holds(facts, sides) else _as_shown(facts, sides)
+    return None if _holds(facts, sides) else Ask(_as_shown(facts, sides))
 
 
-def _holds(facts: Facts, sides: Mapping[str, Verdict]) -> bool:
-    return facts.heard.git is not None and facts.heard.git.shown == _as_shown(facts, sides)
+def _holds(facts: BisectState, sides: Mapping[str, Verdict]) -> bool:
+    return facts.git is not None and facts.git.shown == _as_shown(facts, sides)
 
 
-def _as_shown(facts: Facts, sides: Mapping[str, Verdict]) -> ShowGit:
+def _as_shown(facts: BisectState, sides: Mapping[str, Verdict]) -> ShowGit:
     judging = facts.judging
-    bases = {sha: judgement.verdict for sha in facts.task.bases if (judgement := judging.judge(sha)) is not None}
+    bases = {sha: judgement.verdict for sha in facts.scope.bases if (judgement := judging.judge(sha)) is not None}
     told = {**bases, **sides}
     # An untestable commit may be known from what was measured around it; git takes no verdict on a skip.
-    skips = tuple(sha for sha in facts.task.skips if told.get(sha, Verdict.SKIP) is Verdict.SKIP)
+    skips = tuple(sha for sha in facts.scope.skips if told.get(sha, Verdict.SKIP) is Verdict.SKIP)
     return ShowGit(judging.terms, skips, tuple(told.items()))
 
 
-def _base_to_measure(facts: Facts) -> Commit | None:
+def _base_to_measure(facts: BisectState) -> Commit | None:
     """The first merge base that was not judged yet; raises when one is new already."""
-    old, new = facts.task.ends
-    for sha in facts.task.bases:
+    old, new = facts.scope.ends
+    for sha in facts.scope.bases:
         judgement = facts.judging.judge(sha)
-        if judgement is None and sha not in facts.task.skips:
+        if judgement is None and sha not in facts.scope.skips:
             return facts.commit(sha)
         if judgement is not None and judgement.verdict is Verdict.NEW:
             raise merge_base_is_new(MergeBaseIsNew(facts.commit(sha), old, new), facts.judging.terms)
     return None
 
 
-def _of_base(facts: Facts, standing: Standing, base: Commit) -> Submit | Wait:
+def _of_base(facts: BisectState, standing: Standing, base: Commit) -> Submit | Wait:
     if facts.is_in_flight(base.sha):
         return Wait()
     overlaps = figures_tell(standing.case.search.rules, standing.belief)
     return measure(facts, Subject(base), "merge base", _outlook(standing), whole=overlaps)
 
 
-def _begun(facts: Facts, standing: Standing) -> Instruction | None:
+def _begun(facts: BisectState, standing: Standing) -> Instruction | None:
     """The last trial once more, when it settled nothing.
 
     Such a trial is no fact for the search, which decides as it did before: the run is whole, or not, as it was to be.
     """
     _, last = facts.judging.trials[-1]
-    if last.commit.sha in facts.task.skips or facts.is_in_flight(last.commit.sha):
+    if last.commit.sha in facts.scope.skips or facts.is_in_flight(last.commit.sha):
         return None
     if not isinstance(facts.judging.since(last.commit.sha), Again):
         return None
@@ -123,19 +112,19 @@ def _begun(facts: Facts, standing: Standing) -> Instruction | None:
     return measure(facts, Subject(last.commit), "", _outlook(standing), whole=overlaps)
 
 
-def _broken_off(facts: Facts, standing: Standing) -> Cancel | None:
+def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
     """What is under way on another host and least worth the minutes that it still takes, by what was just read.
 
     Only then: what is broken off may be chosen again, for the time that is expected of it.
     """
-    case, last = standing.case, facts.heard.chose_by
+    case, last = standing.case, facts.chose_by
     if last is None or case.facts.readings == last.readings:
         return None
     left_min, ids = dict[Key, float](), dict[Key, int]()
     for id_, one in facts.in_flight.items():
-        if one is None or id_ in facts.heard.cancelled:
+        if one is None or id_ in facts.transient.cancelled:
             continue
-        if id_ in facts.builds_in_flight and one.request.commit not in facts.task.ends:
+        if id_ in facts.builds_in_flight and one.request.commit not in facts.scope.ends:
             # What would be broken off is its trial: nothing else waits for the build.
             if (key := case.number(Subject(one.request.commit))) is not None:
                 left_min[key], ids[key] = _early_min(standing), id_
@@ -144,7 +133,7 @@ def _broken_off(facts: Facts, standing: Standing) -> Cancel | None:
             and isinstance(one.request, TrialRequest)
             and (key := case.number(one.request.cell.subject)) is not None
         ):
-            left_min[key], ids[key] = max(0.0, one.expected_min - facts.since_min.get(id_, 0.0)), id_
+            left_min[key], ids[key] = max(0.0, one.expected_min - facts.transient.since_min.get(id_, 0.0)), id_
     if not left_min:
         return None
     waits = _proof_waits(facts, standing)
@@ -152,22 +141,22 @@ def _broken_off(facts: Facts, standing: Standing) -> Cancel | None:
     return None if found is None else Cancel(ids[found])
 
 
-def _proof_waits(facts: Facts, standing: Standing) -> bool:
+def _proof_waits(facts: BisectState, standing: Standing) -> bool:
     """Whether one guest is not enough for what the suspect lacks and what shows that counted time is exact."""
     lacks = isinstance(standing.decision, Undo) or (isinstance(standing.decision, Try) and standing.decision.confirms)
-    about_to_end = any(id_ in facts.heard.cancelled for id_ in facts.in_flight)
+    about_to_end = any(id_ in facts.transient.cancelled for id_ in facts.in_flight)
     return lacks and not about_to_end and the_same_again(facts) is not None
 
 
-def _exact(facts: Facts, standing: Standing) -> Instruction | None:
+def _exact(facts: BisectState, standing: Standing) -> Instruction | None:
     """What shows that counted time is exact, if nothing did yet and an answer is near; there is none before."""
-    decision, (old, _) = standing.decision, facts.task.ends
+    decision, (old, _) = standing.decision, facts.scope.ends
     answer = decision if isinstance(decision, Answer) and not decision.out_of_time else None
     is_near = isinstance(decision, Hold) or standing.probability >= standing.case.search.rules.suspect
     if answer is None and (isinstance(decision, Answer) or not is_near):
         return None
     if (trial := the_same_again(facts)) is None:
-        is_begun = facts.task.settings.machine.is_counted and not facts.judging.same_again
+        is_begun = facts.scope.settings.machine.is_counted and not facts.judging.same_again
         return Wait() if answer is not None and is_begun and facts.is_in_flight(old.sha, facts.host) else None
     if ends_in_time(facts, trial):
         return trial
@@ -187,16 +176,16 @@ def _early_min(standing: Standing) -> float:
     return costs.setup_min + (costs.old_run_min + costs.new_run_min) / 2
 
 
-def _decided(facts: Facts, standing: Standing) -> Instruction:
+def _decided(facts: BisectState, standing: Standing) -> Instruction:
     known = standing.case.facts
-    if known == facts.heard.chose_by and not facts.in_flight:
+    if known == facts.chose_by and not facts.in_flight:
         raise RuntimeError("the last trial changed nothing, and the search asks for it again")
     ground = standing.case.ground
     match standing.decision:
         case Try(commit=number, whole=whole) as one:
             purpose = "an answer rests on it" if one.confirms else ""
             commit = facts.commit(standing.case.commit_for(number))
-            if commit in facts.task.ends and (waits := _end_in_turn(facts, commit)) is not None:
+            if commit in facts.scope.ends and (waits := _end_in_turn(facts, commit)) is not None:
                 return waits
             others = _beside(standing, one)
             trial = measure(
@@ -214,7 +203,7 @@ def _decided(facts: Facts, standing: Standing) -> Instruction:
             return _concluded(facts, standing, answer)
 
 
-def _end_in_turn(facts: Facts, end: Commit) -> Wait | None:
+def _end_in_turn(facts: BisectState, end: Commit) -> Wait | None:
     """Wait for a reading of an end that is under way; raises :class:`InfraError` where none can be had any more."""
     if facts.is_in_flight(end.sha):
         return Wait()
@@ -223,7 +212,7 @@ def _end_in_turn(facts: Facts, end: Commit) -> Wait | None:
     return None
 
 
-def _held(facts: Facts) -> Instruction:
+def _held(facts: BisectState) -> Instruction:
     """Wait for what is in flight; an answer that lacks nothing does not wait for kernels that are being built."""
     measured = facts.without_builds
     if measured.in_flight or not facts.in_flight:
@@ -233,10 +222,10 @@ def _held(facts: Facts) -> Instruction:
 
 
 def _changed(
-    facts: Facts, standing: Standing, kind: Kind, commit: Commit, *, whole: bool = True, clear_of_end: bool
+    facts: BisectState, standing: Standing, kind: Kind, commit: Commit, *, whole: bool = True, clear_of_end: bool
 ) -> Submit | Record:
     """One trial of an end without a commit, or with it; where that cannot be had, this is the fact."""
-    end = facts.task.wanted.new if kind is Kind.REVERTED else facts.task.wanted.old
+    end = facts.scope.wanted.new if kind is Kind.REVERTED else facts.scope.wanted.old
     made = facts.answer(ChangedEnd(kind, commit, end))
     if isinstance(made, CannotBeHad):
         note = Note(f"there is no {_changed_name(kind, commit, end)}: {made.reason}")
@@ -259,46 +248,45 @@ def _changed_name(kind: Kind, commit: Commit, end: Commit) -> str:
     return f"{end.short} {'without' if kind is Kind.REVERTED else 'with'} {commit.short}"
 
 
-def _concluded(facts: Facts, standing: Standing, answer: Answer) -> Instruction:
+def _concluded(facts: BisectState, standing: Standing, answer: Answer) -> Instruction:
     ground = standing.case.ground
     commit = facts.commit(ground.shas[answer.commit])
-    paths = facts.task.wanted.paths
+    paths = facts.scope.wanted.paths
     if answer.out_of_time:
         return _out_of_time(facts, standing, answer, commit)
     if ground.is_outside(answer.commit) and answer.ending not in (Ending.NOT_ONE_CHANGE, Ending.NO_CHANGE):
-        return Done(State.NARROWED, _left_by_git(facts), (), outside_paths(paths))
+        return Done(State.NARROWED, outside_paths(paths), _left_by_git(facts))
     if answer.ending is not Ending.FOUND:
         return _narrowed(facts, standing, answer, commit)
     twin = _unmeasured_twin(facts, commit)
     if twin is not None:
         if twin.sha not in ground.numbers:
             message = f"{outside_paths(paths)}: {commit.short} changes nothing"
-            return Done(State.NARROWED, (commit,), (), message)
+            return Done(State.NARROWED, message, (commit,))
         is_under_way = facts.is_in_flight(twin.sha)
         return Wait() if is_under_way else measure(facts, Subject(twin), _SAME_SOURCES, _outlook(standing))
     new = facts.judging.terms.new
     sure = f"{commit.short} is the first {new} commit: {commit.subject} ({share(answer.probability)})"
-    return _show(facts, standing.final) or Done(State.FOUND, (commit,), (), sure)
+    return _show(facts, standing.final) or Done(State.FOUND, sure, (commit,))
 
 
-def _out_of_time(facts: Facts, standing: Standing, answer: Answer, likeliest: Commit) -> Done:
+def _out_of_time(facts: BisectState, standing: Standing, answer: Answer, likeliest: Commit) -> Done:
     candidates = facts.commits(sha for sha, _ in standing.candidates)
     one_change = answer.ending is not Ending.NOT_ONE_CHANGE
     known = _likeliest(likeliest, answer) if one_change else _not_one_change(answer)
-    return Done(State.NARROWED, candidates, (), f"{known}; {why_over(facts)}", out_of_time=True)
+    return Done(State.NARROWED, f"{known}; {why_over(facts)}", candidates, out_of_time=True)
 
 
-def _narrowed(facts: Facts, standing: Standing, answer: Answer, likeliest: Commit) -> Done:
+def _narrowed(facts: BisectState, standing: Standing, answer: Answer, likeliest: Commit) -> Done:
     candidates = facts.commits(sha for sha, _ in standing.candidates)
     skips = {standing.case.ground.shas[number] for number in standing.case.facts.untestable}
     skipped = tuple(one for one in candidates if one.sha in skips)
     if answer.ending is Ending.NO_CHANGE:
-        return Done(State.NARROWED, (), (), _no_change(facts.judging, answer))
+        return Done(State.NARROWED, _no_change(facts.judging, answer))
     if answer.ending is Ending.NOT_ONE_CHANGE:
-        return Done(State.NARROWED, candidates, skipped, _not_one_change(answer))
-    return Done(
-        State.NARROWED, candidates, skipped, _one_of(likeliest, answer, skipped, facts.judging.objective.better.sign)
-    )
+        return Done(State.NARROWED, _not_one_change(answer), candidates, skipped)
+    sign = facts.judging.objective.better.sign
+    return Done(State.NARROWED, _one_of(likeliest, answer, skipped, sign), candidates, skipped)
 
 
 def _no_change(judging: Judging, answer: Answer) -> str:
@@ -316,16 +304,16 @@ def _no_change(judging: Judging, answer: Answer) -> str:
     )
 
 
-def _left_by_git(facts: Facts) -> tuple[Commit, ...]:
-    if facts.heard.git is None:
+def _left_by_git(facts: BisectState) -> tuple[Commit, ...]:
+    if facts.git is None:
         raise RuntimeError("git is asked what is left before it was shown anything")
-    left = facts.answer(LeftInRange(facts.heard.git.shown))
+    left = facts.answer(LeftInRange(facts.git.shown))
     return facts.commits(left)
 
 
-def _unmeasured_twin(facts: Facts, commit: Commit) -> Commit | None:
+def _unmeasured_twin(facts: BisectState, commit: Commit) -> Commit | None:
     """A parent that has the kernel of the answer, which nobody has looked at yet."""
-    twin = twin_of(facts, commit)
+    twin = facts.parent_with_same_kernel(commit)
     return twin if twin is not None and not facts.recorded.was_tried(twin.sha) else None
 
 

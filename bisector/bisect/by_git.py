@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from bisector.analysis import kernels
-from bisector.bisect.facts import Facts
-from bisector.bisect.instructions import Done, Instruction, Outlook, ParentsOf, ShowGit, Submit, Wait
-from bisector.bisect.relatives import merge_base_is_new, twin_of
-from bisector.bisect.submission import measure
-from bisector.core.errors import InfraError
+from bisector.bisect.questions import ParentsOf, ShowGit
+from bisector.bisect.state import BisectState
+from bisector.bisect.trials import Outlook, measure
+from bisector.campaign.instructions import Ask, Done, Instruction, Submit, Wait
+from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Subject
-from bisector.core.verdict import State, Verdict
+from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.bisect import (
     CommitToTry,
     Contradiction,
@@ -22,7 +22,7 @@ from bisector.git.bisect import (
 from bisector.status.conclusion import outside_paths
 
 
-def by_git(facts: Facts) -> Instruction:
+def by_git(facts: BisectState) -> Instruction:
     """Show git all verdicts, then try what it proposes, or give its answer.
 
     Raises :class:`bisector.core.errors.EndsDoNotReproduce` when a merge base shows that there is nothing to bisect,
@@ -30,13 +30,13 @@ def by_git(facts: Facts) -> Instruction:
     """
     if facts.subjects_in_flight:
         return Wait()
-    ends = {end.sha for end in facts.task.ends}
+    ends = {end.sha for end in facts.scope.ends}
     verdicts = tuple((sha, verdict) for sha, verdict in facts.judging.verdicts() if sha not in ends)
     told = _turned(facts, dict(verdicts))
-    show = ShowGit(facts.judging.terms, facts.task.skips, verdicts, proposes=True, tell=told)
-    if facts.heard.git is None or facts.heard.git.shown != show:
-        return show
-    match facts.heard.git.says:
+    show = ShowGit(facts.judging.terms, facts.scope.skips, verdicts, proposes=True, tell=told)
+    if facts.git is None or facts.git.shown != show:
+        return Ask(show)
+    match facts.git.says:
         case CommitToTry(commit=commit, candidates_left=left, steps_left=steps) as tried:
             return measure(facts, Subject(commit), "merge base" if tried.is_merge_base else "", Outlook(left, steps))
         case FirstNewCommit(commit=commit):
@@ -44,9 +44,9 @@ def by_git(facts: Facts) -> Instruction:
         case OnlySkippedLeft(candidates=left, skipped=skipped):
             parents = facts.answer(ParentsOf(tuple(commit.sha for commit in left)))
             candidates = kernels.possible(facts.judging.trials, left, parents.__getitem__)
-            return Done(State.NARROWED, candidates, skipped, _skips_in_the_way(candidates, skipped))
+            return Done(State.NARROWED, _skips_in_the_way(candidates, skipped), candidates, skipped)
         case OutsidePaths(candidates=candidates):
-            return Done(State.NARROWED, candidates, (), outside_paths(facts.task.wanted.paths))
+            return Done(State.NARROWED, outside_paths(facts.scope.wanted.paths), candidates)
         case MergeBaseIsNew() as found:
             raise merge_base_is_new(found, facts.judging.terms)
         case Contradiction() as error:
@@ -55,13 +55,13 @@ def by_git(facts: Facts) -> Instruction:
             raise RuntimeError("git was shown the verdicts and not asked")
 
 
-def _turned(facts: Facts, now: dict[str, Verdict]) -> tuple[Note, ...]:
+def _turned(facts: BisectState, now: dict[str, Verdict]) -> tuple[Note, ...]:
     """What people are told when something that git was told does not hold any more; the search goes on from the facts.
 
     A whole run said otherwise than one that was stopped early, or a reading moved the threshold.
     """
     terms = facts.judging.terms
-    for sha, before in facts.heard.git.shown.verdicts if facts.heard.git is not None else ():
+    for sha, before in facts.git.shown.verdicts if facts.git is not None else ():
         if (after := now.get(sha, before)) is not before:
             turned = f"{sha[:12]} is {terms.word(after)}, not {terms.word(before)}"
             if _a_whole_run_came_last(facts, sha):
@@ -71,14 +71,14 @@ def _turned(facts: Facts, now: dict[str, Verdict]) -> tuple[Note, ...]:
     return ()
 
 
-def _a_whole_run_came_last(facts: Facts, sha: str) -> bool:
+def _a_whole_run_came_last(facts: BisectState, sha: str) -> bool:
     """Whether the last trial of all is a whole run of a commit that had one that was stopped early before."""
     *before, (_, last) = facts.judging.trials
     early = any(trial.commit.sha == sha and trial.runs and not trial.bears_answer for _, trial in before)
     return early and last.commit.sha == sha and last.bears_answer
 
 
-def _whole_run(facts: Facts, culprit: Commit) -> Submit | None:
+def _whole_run(facts: BisectState, culprit: Commit) -> Submit | None:
     """A whole run that the answer lacks: of the culprit or a parent that had only one that was stopped early."""
     parents = facts.answer(ParentsOf((culprit.sha,)))
     rests_on = (culprit.sha, *parents[culprit.sha])
@@ -90,17 +90,17 @@ def _whole_run(facts: Facts, culprit: Commit) -> Submit | None:
     return measure(facts, Subject(commit), purpose, Outlook(1, 1), whole=True, clear_of=others)
 
 
-def _found(facts: Facts, commit: Commit) -> Done:
+def _found(facts: BisectState, commit: Commit) -> Done:
     """The answer; a commit that has its parent's kernel cannot be it, whatever was concluded of the parent."""
     term = facts.judging.terms.new
-    twin = twin_of(facts, commit)
+    twin = facts.parent_with_same_kernel(commit)
     if twin is not None:
         raise InfraError(
             f"{commit.short} is {term} and has the kernel of its parent {twin.short}, which counts as not {term}",
             "there is more than one change, or a verdict is wrong, or the change was made outside the paths given;"
             f" measure the parent: bisector test {twin.short}",
         )
-    return Done(State.FOUND, (commit,), (), f"{commit.short} is the first {term} commit: {commit.subject}")
+    return Done(State.FOUND, f"{commit.short} is the first {term} commit: {commit.subject}", (commit,))
 
 
 def _skips_in_the_way(candidates: Sequence[Commit], skipped: Sequence[Commit]) -> str:
@@ -116,3 +116,12 @@ def _contradiction(error: Contradiction) -> InfraError:
     )
     found.skippable = error.sha
     return found
+
+
+def merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:
+    """What to say, and to do, of a merge base that is new already."""
+    return EndsDoNotReproduce(
+        f"the merge base {step.merge_base.short} of both ends is {terms.new} already: "
+        f"the change was made before it and undone on the way to {step.old.short}",
+        f"what undid it: bisector start {step.merge_base.short} {step.old.short}",
+    )

@@ -6,20 +6,19 @@ one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
-from bisector.bisect.facts import Facts
-from bisector.bisect.instructions import Attempt, Cancel, Done, Instruction, SetAside, Submit, Tell, Wait
+from bisector.bisect.failures import pause_before
+from bisector.bisect.state import BisectState
+from bisector.campaign.instructions import Attempt, Cancel, Done, Instruction, Notify, SetAside, Submit, Wait
 from bisector.core.errors import BisectorError, EndsDoNotReproduce
-from bisector.core.events import OnHost
 from bisector.executor.base import BuildRequest, ControlRequest
 from bisector.trial.runner import TrialRequest
 
-What = Callable[[Facts], Instruction | None]
-After = Callable[[Facts, Sequence[Attempt]], Submit | Tell | None]
+What = Callable[[BisectState], Instruction | None]
+After = Callable[[BisectState, Sequence[Attempt]], Submit | Notify | None]
 
 
-def or_set_aside(facts: Facts, what: What) -> Instruction | None:
+def or_set_aside(facts: BisectState, what: What) -> Instruction | None:
     """What a host is to do by its own trials alone; what is raised meanwhile sets it aside where there are others."""
     try:
         return what(facts.here)
@@ -29,7 +28,7 @@ def or_set_aside(facts: Facts, what: What) -> Instruction | None:
         return SetAside(facts.host, error)
 
 
-def check_direction(facts: Facts) -> None:
+def check_direction(facts: BisectState) -> None:
     """Raise :class:`EndsDoNotReproduce` where the ends differ in one direction here, and in the other one elsewhere.
 
     Nobody knows then which host is right, unless a person has said which direction is meant.
@@ -43,15 +42,15 @@ def check_direction(facts: Facts) -> None:
     )
 
 
-def worn_out(facts: Facts) -> SetAside | None:
+def worn_out(facts: BisectState) -> SetAside | None:
     """A host on which all attempts failed of late, while there are others."""
-    failures = facts.heard.failures.get(facts.host, ())
-    if len(failures) < facts.task.policy.attempts or not facts.is_shared:
+    failures = facts.transient.failures.get(facts.host, ())
+    if len(failures) < facts.scope.policy.attempts or not facts.is_shared:
         return None
     return SetAside(facts.host, failures[-1])
 
 
-def follow_up(facts: Facts, attempts: Sequence[Attempt], after: After) -> Iterator[Instruction]:
+def follow_up(facts: BisectState, attempts: Sequence[Attempt], after: After) -> Iterator[Instruction]:
     """What follows on the last attempt of a matter, as far as it is for this host to do.
 
     A trial of the search that failed is made again by another host, at once, where there is one. What is of one host
@@ -68,22 +67,14 @@ def follow_up(facts: Facts, attempts: Sequence[Attempt], after: After) -> Iterat
         return
     if isinstance(found, Submit) and _goes_elsewhere(facts, found):
         if facts.host != host:
-            yield replace(found, wait_s=0.0)
-        elif not others:
             yield found
+        elif not others:
+            yield pause_before(facts, attempts, found) or found
     elif found is not None and (facts.host == host or (host not in facts.hosts and not _is_of_its_host(facts, found))):
-        yield found
+        yield (pause_before(facts, attempts, found) if isinstance(found, Submit) else None) or found
 
 
-def told_by_host(facts: Facts, submit: Submit) -> Submit:
-    """A submission of which people are told where it is, if there are several hosts."""
-    if not facts.is_shared and (facts.task.crew.builds_here or not facts.task.crew.builders):
-        return submit
-    events = (event if isinstance(event, OnHost) else OnHost(facts.host, event) for event in submit.tell)
-    return replace(submit, tell=tuple(events))
-
-
-def once_all_has_ended(facts: Facts, found: Instruction) -> Instruction:
+def once_all_has_ended(facts: BisectState, found: Instruction) -> Instruction:
     """The same; an end of the search comes after that of everything in flight, which nobody needs any more.
 
     Where there is no time to begin another trial, the trials in flight still tell something, and are waited for;
@@ -93,7 +84,7 @@ def once_all_has_ended(facts: Facts, found: Instruction) -> Instruction:
         return found
     needless = set(facts.builds_in_flight)
     if not found.out_of_time:
-        needless |= {id_ for id_, one in facts.in_flight.items() if _is_trial(one)} - facts.heard.cancelled
+        needless |= {id_ for id_, one in facts.in_flight.items() if _is_trial(one)} - facts.transient.cancelled
     return next(map(Cancel, sorted(needless)), Wait() if facts.in_flight else found)
 
 
@@ -101,12 +92,12 @@ def _is_trial(submit: Submit | None) -> bool:
     return submit is None or isinstance(submit.request, TrialRequest)
 
 
-def _goes_elsewhere(facts: Facts, submit: Submit) -> bool:
+def _goes_elsewhere(facts: BisectState, submit: Submit) -> bool:
     return isinstance(submit.request, TrialRequest) and not _is_of_its_host(facts, submit)
 
 
-def _is_of_its_host(facts: Facts, found: Submit | Tell | None) -> bool:
+def _is_of_its_host(facts: BisectState, found: Submit | Notify | None) -> bool:
     """Whether no other host can do it."""
     if not isinstance(found, Submit) or isinstance(found.request, BuildRequest):
         return False
-    return isinstance(found.request, ControlRequest) or found.request.commit in facts.task.ends
+    return isinstance(found.request, ControlRequest) or found.request.commit in facts.scope.ends

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bisector.bisect.equipment import Equip, Equipment
-from bisector.bisect.facts import Crew
-from bisector.bisect.git_side import Kinship
+from bisector.campaign.equipment import Equip, Equipment, KernelEquality
+from bisector.campaign.instructions import Crew
 from bisector.config import Settings
 from bisector.core import resources
 from bisector.core.errors import UserError
@@ -73,8 +72,10 @@ def on_hosts(hosts: Hosts) -> Equip:
                 dashboard=hosts.dashboard,
             ) as executor,
         ):
-            kin = Kinship(Trees(repository), builder, settings.bisect.first_parent)
-            yield Equipment(executor, kin, adopted=tuple(before), crew=Crew(len(hosts.hosts) - len(builders), builders))
+            kernels = KernelEquality(Trees(repository), builder, settings.bisect.first_parent)
+            yield Equipment(
+                executor, kernels, adopted=tuple(before), crew=Crew(len(hosts.hosts) - len(builders), builders)
+            )
 
     return equip
 

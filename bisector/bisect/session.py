@@ -10,11 +10,10 @@ from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
 from bisector.bisect.baselines import missing
-from bisector.bisect.equipment import Equip, here
-from bisector.bisect.facts import Aim
-from bisector.bisect.git_side import GitSide
-from bisector.bisect.instructions import Done
-from bisector.bisect.loop import Bisection, task_of
+from bisector.bisect.bisection import Bisection, GitSide, scope_of
+from bisector.bisect.state import Aim
+from bisector.campaign.equipment import Equip, here
+from bisector.campaign.instructions import Done
 from bisector.config import ConfirmBy, Settings, checks, options
 from bisector.core import units
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, Grade, InfraError, Interrupted, UserError
@@ -274,9 +273,9 @@ def _process(
         equip(settings, run_dir, repository, tell) as equipment,
         Bisect(repository, run_dir, wanted, settings.bisect.terms or Terms.usual(None)) as bisect,
     ):
-        git = GitSide(repository, wanted, bisect, equipment.kin)
-        task = replace(task_of(git, store, settings, asked.skips, aim), crew=equipment.crew)
-        yield Bisection(task, store, git, equipment.executor, tell, equipment.pause, equipment.adopted)
+        git = GitSide(repository, wanted, bisect, equipment.kernels)
+        scope = replace(scope_of(git, store, settings, asked.skips, aim), crew=equipment.crew)
+        yield Bisection(scope, store, git, equipment, tell)
 
 
 def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, aim: Aim = Aim.ANSWER) -> Done:
@@ -291,11 +290,9 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
         store.set_state(State.RUNNING)
         with ends_recorded(run, store):
             hold(repository, run.path, {"old": wanted.old.sha, "new": wanted.new.sha})
-            outcome = None
-            while outcome is None or outcome.state is State.RUNNING:  # with runs of a length that was chosen since
-                settings = options.from_json(store.bisection().settings)
-                with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
-                    outcome = bisection.run()
+            settings = options.from_json(asked.settings)
+            with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
+                outcome = bisection.run()
         store.set_state(outcome.state, outcome.message, out_of_time=outcome.out_of_time)
     if outcome.out_of_time:  # as after an interruption all stays for the process that goes on
         return outcome

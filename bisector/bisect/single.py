@@ -8,9 +8,9 @@ from typing import Self, TypeVar
 
 from bisector.analysis.judgement import Again, Numbered, Settlement
 from bisector.analysis.verdicts import Judging
-from bisector.bisect.equipment import Equip, Equipment
-from bisector.bisect.failures import again_in, fault_row
 from bisector.bisect.session import clean_up
+from bisector.campaign.equipment import Equip, Equipment
+from bisector.campaign.instructions import again_note
 from bisector.config import RetryPolicy, Settings, options
 from bisector.core.errors import AttemptFailed, AttemptLost, BisectorError, UserError
 from bisector.core.events import Listener, Planned, TrialJudged
@@ -137,7 +137,7 @@ def _facts(submitted: Submitted | None, news: Finished | Failed, *, under_way: b
         case Submitted(n=int(n)), Finished(result=Trial() as trial, host=host):
             yield NumberedTrial(n, replace(trial, host=host))
         case Submitted(sha=sha), Failed(error=AttemptFailed() as error, at=at) if under_way:
-            yield fault_row(at, sha, error)
+            yield InfraFault(at, sha, error.stage, error.host, str(error))
     if under_way:
         yield Ended(news.id, _ending(news))
 
@@ -212,7 +212,7 @@ class Attempts:
         try:
             return n, attempt(self.store, self.executor, replace(request, n=n), self.tell, self.host)
         except AttemptFailed as error:
-            self.record(fault_row(now(), request.commit.sha, error))
+            self.record(InfraFault(now(), request.commit.sha, error.stage, error.host, str(error)))
             raise
 
 
@@ -229,7 +229,7 @@ def patiently(attempt: Callable[[], T], tell: Listener, pause: Callable[[float],
             failed += 1
             if (wait_s := policy.wait_s(failed)) is None:
                 raise
-            tell(again_in(wait_s, error))
+            tell(again_note(wait_s, error))
             pause(wait_s)
 
 

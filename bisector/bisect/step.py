@@ -5,188 +5,142 @@ same record comes to the same. What each idle host is to do is asked for one hos
 which give it a line of its own, then what tells most beside all that is in flight.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from bisector.analysis.judgement import Measured, after_a_row, before_an_answer, judged_run
 from bisector.analysis.quality import thin_tail
 from bisector.analysis.verdicts import changes_of_hosts
 from bisector.bisect import baselines, builds
-from bisector.bisect.budget import in_time
+from bisector.bisect.builds import settle_compilers
 from bisector.bisect.by_bayes import by_bayes
 from bisector.bisect.by_git import by_git
-from bisector.bisect.compilers import build_recorded, settle_compilers
-from bisector.bisect.ends import measure_both, repeat
-from bisector.bisect.facts import Aim, Facts, Unanswered
+from bisector.bisect.ends import both_ways, measure_both, repeat
 from bisector.bisect.failures import (
     after_control,
     after_failure,
     ask_control,
     blamed,
     control_recorded,
-    fault_row,
 )
-from bisector.bisect.fills import both_ways
-from bisector.bisect.hosts import check_direction, follow_up, once_all_has_ended, or_set_aside, told_by_host, worn_out
-from bisector.bisect.instructions import (
+from bisector.bisect.hosts import check_direction, follow_up, once_all_has_ended, or_set_aside, worn_out
+from bisector.bisect.questions import WhatMatters
+from bisector.bisect.recheck import checked, once_more, unlike
+from bisector.bisect.state import Aim, BisectState, Unanswered
+from bisector.bisect.stop_rule import why_whole
+from bisector.bisect.trials import in_time, once
+from bisector.campaign.instructions import (
     Ask,
     Attempt,
     Done,
     Instruction,
+    Notify,
     Record,
     Submit,
-    Tell,
     Wait,
-    WhatMatters,
+    failed,
+    measured,
 )
-from bisector.bisect.once_more import checked, once_more, unlike
-from bisector.bisect.stop_rule import why_whole
-from bisector.bisect.submission import once
-from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, BisectorError
+from bisector.core.errors import AttemptCancelled, BisectorError
 from bisector.core.events import BuildEnded, Note, OnHost, TrialJudged
 from bisector.core.subject import Kernel
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy, Verdict
-from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, of_its_job
-from bisector.store.facts import Ended, Ending, Fact, NumberedTrial
+from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished
+from bisector.store.facts import Ended, Ending, NumberedTrial
 from bisector.trial.runner import TrialRequest
 
 
-def step(facts: Facts, in_flight: Mapping[int, Submit | None], idle: Sequence[str]) -> Instruction:
-    """The next instruction; ``in_flight`` are the submissions that have not ended, None for an earlier process's.
+def step(facts: BisectState) -> Instruction:
+    """The next instruction.
 
     Raises :class:`bisector.core.errors.EndsDoNotReproduce` when there is nothing to bisect, and what an attempt failed
     with when it is given up.
     """
-    unused, builders = facts.heard.set_aside, facts.task.crew.builders
-    usable = [host for host in idle if host not in unused]
-    at_work = (one.host for one in in_flight.values() if one is not None and one.host not in unused)
-    hosts = tuple(host for host in dict.fromkeys((*usable, *at_work)) if host not in builders)
-    facts = replace(facts, in_flight=in_flight, hosts=hosts)
+    now, builders = facts.transient, facts.scope.crew.builders
+    usable = [host for host in now.idle if host not in now.set_aside]
+    at_work = (one.host for one in now.in_flight.values() if one is not None)
+    there = (host for host in (*usable, *sorted(now.paused), *at_work) if host not in now.set_aside)
+    facts = replace(facts, hosts=tuple(host for host in dict.fromkeys(there) if host not in builders))
     try:
         return (
-            _lost(facts)
-            or next(_adopted(facts), None)
-            or next(_arrived(facts), None)
-            or _untold(facts)
+            next(_arrived(facts), None)
+            or _unreported(facts)
             or _next_of_all(_next_of_one, [replace(facts, host=host) for host in usable if host not in builders])
             or _next_of_all(builds.for_builder, [replace(facts, host=host) for host in usable if host in builders])
-            or _nothing_to_do(facts, idle)
+            or _nothing_to_do(facts)
         )
     except Unanswered as missing:
         return Ask(missing.question)
 
 
-def _next_of_all(of_one: Callable[[Facts], Instruction], hosts: Iterable[Facts]) -> Instruction | None:
+def _next_of_all(of_one: Callable[[BisectState], Instruction], hosts: Iterable[BisectState]) -> Instruction | None:
     """What one of the idle hosts is to do; None while all of them have to wait."""
     found = map(of_one, hosts)
     return next((one for one in found if not isinstance(one, Wait)), None)
 
 
-def _next_of_one(facts: Facts) -> Instruction:
-    found = worn_out(facts) or next(_begun(facts), None) or _AIMS[facts.task.aim](facts)
+def _next_of_one(facts: BisectState) -> Instruction:
+    found = worn_out(facts) or next(_begun(facts), None) or _AIMS[facts.scope.aim](facts)
     found = in_time(facts, found)
     if isinstance(found, Submit):
         # A host that measures several at a time is not to be given the same twice.
-        is_begun = any(one is not None and one.matter == found.matter for one in facts.in_flight.values())
-        return Wait() if is_begun else told_by_host(facts, replace(found, host=facts.host))
+        is_begun = any(one is not None and one.task == found.task for one in facts.in_flight.values())
+        return Wait() if is_begun else replace(found, host=facts.host)
     return once_all_has_ended(facts, found)
 
 
-def _nothing_to_do(facts: Facts, idle: Sequence[str]) -> Wait:
+def _nothing_to_do(facts: BisectState) -> Wait:
     """Wait for what is in flight, or for another host; raises what was raised on the last host where all are set aside.
 
     A host that is set aside is there and idle, so that no other may ever come.
     """
-    idle_and_unused = [host for host in facts.heard.set_aside if host in idle and host not in facts.task.crew.builders]
-    if idle_and_unused and not facts.hosts and not facts.in_flight:
-        raise facts.heard.set_aside[idle_and_unused[-1]]
+    excluded, builders = facts.transient.set_aside, facts.scope.crew.builders
+    there = [host for host in excluded if host in facts.transient.idle and host not in builders]
+    if there and not facts.hosts and not facts.in_flight:
+        raise excluded[there[-1]]
     return Wait()
 
 
 # What has happened comes first: it is put on record, and told
 
 
-def _lost(facts: Facts) -> Record | None:
-    """Submissions of a process that is gone end here: nothing of them is left, and nothing will come of them."""
-    arrived = {one.id for one in (*facts.heard.arrived, *facts.heard.adopted)}
-    lost = [one for one in facts.recorded.in_flight if one.id not in facts.in_flight and one.id not in arrived]
-    notes = (
-        Note(f"trial {n}, of {one.submitted.sha[:12]}, was under way when this run was stopped, and is lost")
-        for one in lost
-        if (n := one.submitted.n) is not None
-    )
-    return Record(tuple(Ended(one.id, Ending.LOST) for one in lost), tell=tuple(notes)) if lost else None
-
-
-def _adopted(facts: Facts) -> Iterator[Record]:
-    """What came of an earlier process's submission: the trial it was, or nothing, and then it is chosen anew.
-
-    How late a trial comes says nothing of its figures.
-    """
-    silent = {one.id: one.submitted for one in facts.recorded.silent}
-    submitted = silent | {one.id: one.submitted for one in facts.recorded.in_flight}
-    for heard in facts.heard.adopted:
-        asked = submitted.get(heard.id)
-        n, news = (None, heard) if asked is None else (asked.n, of_its_job(heard, asked.n, asked.sha))
-        trial = news.result if isinstance(news, Finished) else None
-        found: tuple[Fact, ...] = ()
-        if isinstance(trial, Trial) and n is not None and trial.setup == facts.task.settings.setup:
-            found = (NumberedTrial(n, replace(trial, host=news.host)),)
-        if news.id in silent or news.id not in submitted:
-            yield Record(found, comes_late=news.id)
-        elif found:
-            yield Record((*found, Ended(news.id, Ending.DONE)))
-        elif isinstance(news, Failed) and isinstance(news.error, AttemptFailed):
-            row = fault_row(news.at, submitted[news.id].sha, news.error)
-            yield Record((row, Ended(news.id, _ending(news.error))))
-        else:
-            yield Record((Ended(news.id, Ending.LOST),))
-
-
-def _arrived(facts: Facts) -> Iterator[Record]:
+def _arrived(facts: BisectState) -> Iterator[Record]:
     """What came of a submission, for the record."""
-    for one in facts.heard.arrived:
-        attempts = (*facts.heard.matters.get(one.submit.matter, ()), one)
+    for one in facts.transient.arrived:
+        attempts = (*facts.transient.tasks.get(one.submit.task, ()), one)
         is_build = _is_build(one.submit) and bool(facts.recorded.compilers)
         match one.submit.request, one.news:
-            case _, Failed(error=AttemptCancelled()) if one.id in facts.heard.cancelled:
+            case _, Failed(error=AttemptCancelled()) if one.id in facts.transient.cancelled:
                 tell = (OnHost(one.news.host, BuildEnded(one.submit.request.commit)),) if is_build else ()
                 yield Record((Ended(one.id, Ending.CANCELLED),), one, over=True, tell=tell)
             case BuildRequest() as request, _ if is_build:
                 yield builds.recorded(one, request)
-            case request, Failed(error=error, at=at):
-                yield _failure(facts, attempts, error, at)
+            case _, Failed(error=error):
+                yield _failure(facts, attempts, error)
             case ControlRequest(), Finished():
                 yield control_recorded(facts, attempts)
-            case BuildRequest(measured=Kernel() as measured), Finished() as news:
-                yield checked(facts, one, measured, news)
+            case BuildRequest(measured=Kernel() as kernel), Finished() as news:
+                yield checked(facts, one, kernel, news)
             case BuildRequest() as request, Finished() as news:
-                yield build_recorded(one, request, news)
+                yield builds.build_recorded(one, request, news)
             case TrialRequest() as request, Finished(result=Trial() as trial) if _is_searched(facts, request):
-                trial = replace(trial, host=one.news.host)
-                yield Record((NumberedTrial(request.n, trial), Ended(one.id, Ending.DONE)), one, over=True)
+                yield measured(one, trial)
             case TrialRequest() as request, Finished(result=Trial() as trial):
                 yield baselines.recorded(facts, attempts, request, trial)
             case request, news:
                 raise RuntimeError(f"{news} is no answer to {request}")
 
 
-def _failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError, at: str) -> Record:
+def _failure(facts: BisectState, attempts: Sequence[Attempt], error: BisectorError) -> Record:
     """An attempt that failed by no fault of its commit; with that of a trial, where a sound end shows it to be one."""
-    last = attempts[-1]
-    request = last.submit.request
-    row: tuple[Fact, ...] = (fault_row(at, request.commit.sha, error),) if isinstance(error, AttemptFailed) else ()
-    ended = Ended(last.id, _ending(error))
-    found = blamed(facts.on(last.news.host), attempts)
+    last, record = attempts[-1], failed(attempts[-1], error)
+    request, found = last.submit.request, blamed(facts.on(last.news.host), attempts)
     if found is None or not isinstance(request, TrialRequest):
-        return Record((*row, ended), last)
+        return record
     trial, control = found
-    return Record((*row, NumberedTrial(request.n, trial, control), ended), last, over=True)
-
-
-def _ending(error: BisectorError) -> Ending:
-    return Ending.SILENT if isinstance(error, AttemptLost) else Ending.FAILED
+    *row, ended = record.facts
+    return replace(record, facts=(*row, NumberedTrial(request.n, trial, control), ended), over=True)
 
 
 def _is_build(submit: Submit) -> bool:
@@ -194,19 +148,19 @@ def _is_build(submit: Submit) -> bool:
     return isinstance(submit.request, BuildRequest) and submit.request.measured is None
 
 
-def _is_searched(facts: Facts, request: TrialRequest) -> bool:
+def _is_searched(facts: BisectState, request: TrialRequest) -> bool:
     """Whether a trial is on the setup of the search; else it is a baseline."""
-    return request.cell.setup == facts.task.settings.setup
+    return request.cell.setup == facts.scope.settings.setup
 
 
-def _untold(facts: Facts) -> Tell | None:
+def _unreported(facts: BisectState) -> Notify | None:
     """The trials that people have not been told of; then those of before there was a line between the ends, with it.
 
     Where the disks alone are asked for, no trial is of interest.
     """
-    if facts.task.aim is Aim.BASELINES:
+    if facts.scope.aim is Aim.BASELINES:
         return None
-    judging, told = facts.judging, facts.heard.told
+    judging, told = facts.judging, facts.transient.notified
     new: dict[str, TrialJudged] = {}
     again: dict[str, TrialJudged] = {}
     for n, trial, judgement in facts.recorded.judged:
@@ -218,18 +172,18 @@ def _untold(facts: Facts) -> Tell | None:
                 n, trial, judgement.verdict, judgement.why, judging.terms, judging.objective, judging.direction
             )
     found = new | again
-    return Tell(tuple(found.values()), tuple(found)) if found else None
+    return Notify(tuple(found.values()), tuple(found)) if found else None
 
 
-def _begun(facts: Facts) -> Iterator[Instruction]:
+def _begun(facts: BisectState) -> Iterator[Instruction]:
     """What follows on this host on the last attempt of a matter that is not over."""
-    under_way = {one.matter for one in facts.in_flight.values() if one is not None}
-    for matter, attempts in facts.heard.matters.items():
-        if matter not in facts.heard.told and matter not in under_way:
+    under_way = {one.task for one in facts.in_flight.values() if one is not None}
+    for matter, attempts in facts.transient.tasks.items():
+        if matter not in facts.transient.notified and matter not in under_way:
             yield from follow_up(facts, attempts, _after)
 
 
-def _after(facts: Facts, attempts: Sequence[Attempt]) -> Submit | Tell | None:
+def _after(facts: BisectState, attempts: Sequence[Attempt]) -> Submit | Notify | None:
     last = attempts[-1]
     if isinstance(last.news, Failed):
         return _after_failure(facts, attempts, last.news.error)
@@ -238,7 +192,7 @@ def _after(facts: Facts, attempts: Sequence[Attempt]) -> Submit | Tell | None:
     return after_control(facts, attempts) if isinstance(last.submit.request, ControlRequest) else None
 
 
-def _after_failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorError) -> Submit | Tell:
+def _after_failure(facts: BisectState, attempts: Sequence[Attempt], error: BisectorError) -> Submit | Notify:
     request = attempts[-1].submit.request
     if not isinstance(request, TrialRequest) or _is_searched(facts, request):
         return after_failure(facts, attempts, error)
@@ -251,21 +205,21 @@ def _after_failure(facts: Facts, attempts: Sequence[Attempt], error: BisectorErr
 # What to come to
 
 
-def _answer(facts: Facts) -> Instruction:
+def _answer(facts: BisectState) -> Instruction:
     first = _prepared(facts) or or_set_aside(facts, both_ways) or or_set_aside(facts, _control_after_a_row)
     return first or _searched(facts)
 
 
-def _both_ends(facts: Facts) -> Instruction:
+def _both_ends(facts: BisectState) -> Instruction:
     message = "both ends are measured; the search is still to be done"
-    return _prepared(facts) or Done(State.STOPPED, (), (), message)
+    return _prepared(facts) or Done(State.STOPPED, message)
 
 
-def _baselines(facts: Facts) -> Instruction:
-    return baselines.measure(facts) or Done(State.STOPPED, (), (), "the disks alone are measured")
+def _baselines(facts: BisectState) -> Instruction:
+    return baselines.measure(facts) or Done(State.STOPPED, "the disks alone are measured")
 
 
-def _prepared(facts: Facts) -> Instruction | None:
+def _prepared(facts: BisectState) -> Instruction | None:
     first = _say_what_is_whole(facts) or settle_compilers(facts) or _say_what_is_thin(facts)
     if found := first or _say_what_changed(facts) or or_set_aside(facts, measure_both):
         return found
@@ -273,12 +227,12 @@ def _prepared(facts: Facts) -> Instruction | None:
     return or_set_aside(facts, repeat) or _relevance(facts)
 
 
-def _searched(facts: Facts) -> Instruction:
-    found = _STRATEGIES[facts.task.settings.bisect.strategy](facts)
+def _searched(facts: BisectState) -> Instruction:
+    found = _STRATEGIES[facts.scope.settings.bisect.strategy](facts)
     if not isinstance(found, Done) or facts.in_flight:
         return found
     # The disks last, so that nothing that fails or ends there can cost an answer.
-    wanted = facts.task.settings.bisect.baselines
+    wanted = facts.scope.settings.bisect.baselines
     first = _control_before_an_answer(facts)
     if first is None and not isinstance(found := once_more(facts, found), Done):
         return found
@@ -288,35 +242,35 @@ def _searched(facts: Facts) -> Instruction:
 # What comes before the search: the compilers, both ends, and which commits can matter between them
 
 
-def _say_what_is_whole(facts: Facts) -> Tell | None:
-    """Tell once why no run can be stopped early, where that is so."""
+def _say_what_is_whole(facts: BisectState) -> Notify | None:
+    """Notify once why no run can be stopped early, where that is so."""
     why = why_whole(facts.judging.objective)
     return once(facts, "whole runs", Note(why)) if why else None
 
 
-def _say_what_is_thin(facts: Facts) -> Tell | None:
-    """Tell once that a percentile decides of which the first runs have too few I/Os."""
+def _say_what_is_thin(facts: BisectState) -> Notify | None:
+    """Notify once that a percentile decides of which the first runs have too few I/Os."""
     runs = [judged_run(trial) for _, trial in facts.judging.trials if trial.fault is None and trial.runs]
     said = thin_tail(facts.judging.objective, runs)
     return once(facts, "thin tail", Note(said)) if said else None
 
 
-def _say_what_changed(facts: Facts) -> Tell | None:
-    """Tell once what of this host has changed, before both ends are measured on it anew."""
+def _say_what_changed(facts: BisectState) -> Notify | None:
+    """Notify once what of this host has changed, before both ends are measured on it anew."""
     changed = [one for one in changes_of_hosts(facts.judging.trials) if one.host == facts.host]
     measured = facts.here.judging
-    if not changed or all(measured.judge(end.sha) is not None for end in facts.task.ends):
+    if not changed or all(measured.judge(end.sha) is not None for end in facts.scope.ends):
         return None
     last, host = changed[-1], facts.host if facts.is_shared else "the host"
     told = f"{host} changed since trial {last.before}: {last.what}; both ends are measured again here"
     return once(facts, f"{host} changed at {last.since}", Note(told))
 
 
-def _relevance(facts: Facts) -> Record | Tell | None:
+def _relevance(facts: BisectState) -> Record | Notify | None:
     """Record and tell once which commits can matter, which the ends' builds tell."""
     if facts.recorded.relevance is not None:
         return once(facts, "relevance", Note(facts.recorded.relevance.sentence))
-    old, new = (facts.judging.settlement(end.sha) for end in facts.task.ends)
+    old, new = (facts.judging.settlement(end.sha) for end in facts.scope.ends)
     if not (isinstance(old, Measured) and isinstance(new, Measured) and old.trial.kernel and new.trial.kernel):
         return None
     mattering = facts.answer(WhatMatters(old.trial.kernel, new.trial.kernel))
@@ -326,15 +280,15 @@ def _relevance(facts: Facts) -> Record | Tell | None:
 # What was asked of a sound end is not asked again
 
 
-def _control_after_a_row(facts: Facts) -> Submit | None:
-    ends = {end.sha for end in facts.task.ends}
-    due = after_a_row(facts.judging.trials, ends, facts.recorded.is_skipped, facts.task.policy.like_faults)
+def _control_after_a_row(facts: BisectState) -> Submit | None:
+    ends = {end.sha for end in facts.scope.ends}
+    due = after_a_row(facts.judging.trials, ends, facts.recorded.is_skipped, facts.scope.policy.like_faults)
     return ask_control(facts, due) if due is not None else None
 
 
-def _control_before_an_answer(facts: Facts) -> Submit | Wait | None:
+def _control_before_an_answer(facts: BisectState) -> Submit | Wait | None:
     """An end is tried on each host that has faults; where that is another one, this one waits."""
-    ends = {end.sha for end in facts.task.ends}
+    ends = {end.sha for end in facts.scope.ends}
     for host in (facts.host, *facts.hosts):
         there = facts.on(host)
         due = before_an_answer(there.judging.trials, ends, facts.recorded.is_skipped)
@@ -343,8 +297,8 @@ def _control_before_an_answer(facts: Facts) -> Submit | Wait | None:
     return None
 
 
-_STRATEGIES: dict[Strategy, Callable[[Facts], Instruction]] = {Strategy.BAYES: by_bayes, Strategy.GIT: by_git}
-_AIMS: dict[Aim, Callable[[Facts], Instruction]] = {
+_STRATEGIES: dict[Strategy, Callable[[BisectState], Instruction]] = {Strategy.BAYES: by_bayes, Strategy.GIT: by_git}
+_AIMS: dict[Aim, Callable[[BisectState], Instruction]] = {
     Aim.ANSWER: _answer,
     Aim.ENDS: _both_ends,
     Aim.BASELINES: _baselines,

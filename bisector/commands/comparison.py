@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.analysis.comparison import Outcome
-from bisector.bisect.equipment import Equip
+from bisector.campaign.equipment import Equip
 from bisector.commands.comparison_show import show, show_measured
 from bisector.commands.equip import equip_of, remember
 from bisector.commands.notice import Notice

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bisector.bisect.equipment import Equip, here
+from bisector.campaign.equipment import Equip, here
 from bisector.store.rundir import RunDirectory
 
 _HELP = "measure on the hosts of a fleet, and not here: hosts.toml"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bisector.bisect import session
-from bisector.bisect.git_side import Kinship
+from bisector.campaign.equipment import KernelEquality
 from bisector.commands.output import note
 from bisector.config import Settings
 from bisector.core.subject import Relevance
@@ -54,6 +54,6 @@ def _relevance(repository: Repository, wanted: Range, settings: Settings, known:
     kernels = [known.kernels.get(end.sha) for end in (wanted.old, wanted.new)]
     if kernels[0] is None or kernels[1] is None:
         return None
-    kin = Kinship(Trees(repository), kernel_builder(settings.kernel), wanted.first_parent)
-    mattering = kin.mattering(wanted, kernels[0], kernels[1])
+    equality = KernelEquality(Trees(repository), kernel_builder(settings.kernel), wanted.first_parent)
+    mattering = equality.mattering(wanted, kernels[0], kernels[1])
     return mattering.relevance if mattering is not None else None

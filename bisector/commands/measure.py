@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from bisector.bisect import session
-from bisector.bisect.equipment import Equip
 from bisector.bisect.next_step import next_step
 from bisector.bisect.single import Single, settings_for
+from bisector.campaign.equipment import Equip
 from bisector.commands import comparison
 from bisector.commands.arguments import (
     NOTIFY,

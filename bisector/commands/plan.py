@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bisector.bisect import session
-from bisector.bisect.facts import Aim
+from bisector.bisect.state import Aim
 from bisector.commands.arguments import (
     NOTIFY,
     Verbs,

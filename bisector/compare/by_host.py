@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bisector.bisect import session as bisection
-from bisector.bisect.equipment import Equip
+from bisector.campaign.equipment import Equip
 from bisector.compare import session
 from bisector.compare.plan import Asked
 from bisector.config import COUNTED_FRAGMENT, ConfirmBy, GuestClock, Settings, options

@@ -1,4 +1,4 @@
-"""What a host does next for a comparison: one pure function of its record, asked for each idle host after each fact.
+"""What to do next for a comparison: one pure function of its record, asked for each idle host after each fact.
 
 Any host builds a kernel, and every kernel is there before anything is measured. A block is of one host, which is the
 one that began it; so figures of two hosts are in no block. Blocks of several hosts go on at the same time. One whose
@@ -13,93 +13,68 @@ it lies (the mean and the variance of normal data are independent).
 
 import itertools
 import random
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from bisector.analysis.quality import thin_tail
+from bisector.analysis.verdicts import Judging
+from bisector.campaign.instructions import (
+    Attempt,
+    Crew,
+    Done,
+    Instruction,
+    Notify,
+    Pause,
+    Record,
+    SetAside,
+    Submit,
+    Transient,
+    Wait,
+    again_note,
+    failed,
+    measured,
+)
 from bisector.core import units
-from bisector.core.errors import UserError
-from bisector.core.subject import Compiler
-from bisector.status.blocks import Blocks, BlockState, names
+from bisector.core.errors import AttemptFailed, BisectorError, TrialRefused, UserError
+from bisector.core.events import Event, Note, Planned, TrialJudged
+from bisector.core.subject import Cell, Compiler
+from bisector.core.trial import Fault, Stage, Trial
+from bisector.core.verdict import State, Terms, Verdict
+from bisector.executor.base import BuildRequest, Failed, Finished
+from bisector.status.blocks import BUILT_IN, Blocks, BlockState, judged, names
 from bisector.status.durations import block_s
 from bisector.status.progress import blocks_left, comparable, complete, effects
-from bisector.store.comparison import Block, Budget, Place
+from bisector.store.comparison import Arm, Block, Budget, Place, Placed
+from bisector.store.facts import BuildTry, Compilers, Ended, Ending, InFlight
+from bisector.store.run_files import TRIALS
+from bisector.trial.runner import TrialRequest
 from bisector.workload.base import MOST_SEED
 
 _ONCE_MORE = "bisector status; logs of builds are in compilers/ of the run directory; resume tries each fault once more"
 
 
 @dataclass(frozen=True, slots=True)
-class Choose:
-    """Put on record what every kernel is built with."""
-
-    compilers: tuple[Compiler, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Build:
-    """Build the kernel of an arm with a compiler; it is kept for all its trials."""
-
-    arm: int
-    compiler: Compiler
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Put a new block on record."""
-
-    block: Block
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """Measure an arm of a block that was begun."""
-
-    block: Block
-    arm: int
-
-    @property
-    def place(self) -> Place:
-        """Where the trial belongs."""
-        return Place(self.block.n, self.arm)
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """There is nothing for this host to do before another one is done with what it does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Nothing is left to measure, and why; ``given_up`` says for which setups no block could be had, and why."""
-
-    why: str
-    given_up: tuple[str, ...] = ()
-
-
-Step = Choose | Build | Begin | Measure | Wait | Done
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
+class CompareState:
     """What is on record, and what is known of the hosts.
 
-    Of the record: the blocks, the seconds that were spent, and the last budget that was given, if any was.
-    ``installed`` are the compilers of the settings, or those of the coordinator, the preferred one first. ``host`` is
-    the one that is idle; ``under_way`` is all that is being done, None for work of which nothing is known but that;
-    ``submitted`` has the hosts that are at work on blocks, or fell silent at it, by the numbers of these;
-    ``there`` are all that can measure, also this one. Without a ``host`` everything is of one.
+    Of the record: the blocks, the seconds that were spent, the last budget that was given, if any was, the submissions
+    that have not ended, and those whose hosts fell silent. ``installed`` are the compilers of the settings, or those of
+    the coordinator, the preferred one first. ``host`` is the one that is asked for.
     """
 
     blocks: Blocks
+    transient: Transient = field(default_factory=Transient)
+    run_dir: Path = Path()
+    next_n: int = 1
     spent_s: float = 0.0
     installed: tuple[Compiler, ...] = ()
     given: Budget | None = None
+    in_flight: tuple[InFlight, ...] = ()
+    silent: tuple[InFlight, ...] = ()
+    crew: Crew = field(default_factory=Crew)
     host: str = ""
-    under_way: tuple[Build | Measure | None, ...] = ()
-    submitted: Mapping[int, str] = field(default_factory=dict)
-    there: frozenset[str] = frozenset()
-    only_builds: bool = False
 
     @property
     def budget(self) -> Budget | None:
@@ -116,14 +91,64 @@ class Facts:
 
     def home(self, block: Block) -> str:
         """The host that a block is of; empty where nothing of it was measured or is under way."""
-        return self.submitted.get(block.n) or self.blocks.host(block)
+        at_work = {one.submitted.block: one.submitted.host for one in (*self.silent, *self.in_flight)}
+        return at_work.get(block.n) or self.blocks.host(block)
+
+    @property
+    def there(self) -> frozenset[str]:
+        """The hosts that can measure, now or soon."""
+        at_work = {one.submitted.host for one in self.in_flight}
+        known = {*self.transient.idle, *self.transient.paused, *at_work}
+        return frozenset(known - {*self.transient.set_aside} - self.crew.builders)
+
+    @property
+    def ready(self) -> list[str]:
+        """The hosts that can be given work, those that only build before the others.
+
+        What an idle host has done may not have arrived yet.
+        """
+        at_work = Counter(one.submitted.host for one in self.in_flight)
+        usable = (one for one in self.transient.idle if one not in self.transient.set_aside)
+        return sorted(
+            (one for one in usable if at_work[one] < self.crew.guests), key=lambda one: one not in self.crew.builders
+        )
+
+    @property
+    def being_built(self) -> set[tuple[str, str]]:
+        """What is built now (:attr:`bisector.core.subject.Subject.built_of`)."""
+        requests = (one.request for one in self.transient.in_flight.values() if one is not None)
+        return {(one.commit.sha, one.fragment) for one in requests if isinstance(one, BuildRequest)}
 
 
-def step(facts: Facts) -> Step:
-    """What the host does next: build a kernel, go on with a block that is open, begin another one, wait, or end.
+def step(facts: CompareState) -> Instruction:
+    """The next instruction: what has ended goes on record first, and is told, then each idle host is given work.
 
-    Raises :class:`UserError` when no compiler builds every kernel, and when no two kernels are left to compare.
+    Raises :class:`UserError` when no compiler builds every kernel, and when no two kernels are left to compare, and
+    what an attempt failed with when no host is left for it.
     """
+    for attempt in facts.transient.arrived:
+        return _recorded(facts, attempt)
+    for one in facts.blocks.placed:
+        if (key := f"trial {one.n}") not in facts.transient.notified:
+            return Notify(tuple(_told_of(facts, one)), (key,))
+    ends = []
+    for host in facts.ready:
+        own = replace(facts, host=host)
+        match _after_failure(own) or _of_host(own):
+            case Done() as done:
+                ends.append(done)
+            case Wait():
+                if (told := next(_given_up_here(own), None)) is not None:
+                    return told
+            case found:
+                return found
+    if not (ends or facts.in_flight or facts.transient.paused or facts.there) and facts.transient.set_aside:
+        raise tuple(facts.transient.set_aside.values())[-1]
+    return ends[-1] if ends else Wait()
+
+
+def _of_host(facts: CompareState) -> Instruction:
+    """What the host does next: build a kernel, go on with a block that is open, begin another one, wait, or end."""
     recorded = facts.blocks.compilers
     if not recorded:
         if len(facts.installed) > 1:
@@ -131,49 +156,165 @@ def step(facts: Facts) -> Step:
         facts = replace(facts, blocks=replace(facts.blocks, compilers=facts.installed))
     if (prepared := _build(facts)) is not None:
         return prepared
-    if facts.only_builds:
+    if facts.host in facts.crew.builders:
         return Wait()
     if (going_on := _going_on(facts)) is not None:
         return going_on
     if not any(comparable(facts.blocks, setup) for setup in range(len(facts.blocks.plan.setups))):
-        if facts.under_way:
+        if facts.in_flight:
             return Wait()
         raise UserError(f"nothing can be compared: {_why_nothing(facts.blocks)}", _ONCE_MORE)
-    return _next(facts) if recorded else Choose(facts.installed)
+    return _next(facts) if recorded else Record((Compilers(facts.installed),))
 
 
-def _build(facts: Facts) -> Build | Wait | None:
+# What has ended
+
+
+def _recorded(facts: CompareState, attempt: Attempt) -> Record:
+    match attempt.submit.request, attempt.news:
+        case _, Failed(error=error):
+            return failed(attempt, error)
+        case TrialRequest(), Finished(result=Trial() as trial):
+            return measured(attempt, trial)
+        case BuildRequest() as request, Finished(result=Fault() | None as fault):
+            commit, compiler, reason = request.commit, request.compiler, "" if fault is None else fault.reason
+            built = (commit.sha, request.fragment)
+            arm = next(one for one in facts.blocks.plan.arms if one.subject.built_of == built)
+            told = (Note(f"{compiler.command} does not build {_built(arm)}: {reason}"),) if reason else ()
+            tried = BuildTry(compiler, commit.sha, reason, request.fragment)
+            return Record((tried, Ended(attempt.id, Ending.DONE)), attempt, over=True, tell=told)
+        case request, news:
+            raise RuntimeError(f"{news} is no answer to {request}")
+
+
+def _told_of(facts: CompareState, one: Placed) -> Iterator[Event]:
+    """What people are told of a trial that is on record; raises :class:`MetricAbsent` where nothing can decide."""
+    blocks, block = facts.blocks, next(block for block in facts.blocks.blocks if block.n == one.place.block)
+    planned = blocks.plan.setups[block.setup]
+    verdict, why = judged(blocks.plan, block, one)
+    # A sound trial of a comparison is on no side of a threshold.
+    told = "" if verdict is Verdict.MEASURED else why
+    yield TrialJudged(one.n, one.trial, verdict, told, Terms.usual(None), planned.objective)
+    if block.round == 1 and one.place.arm == 0 and (said := thin_tail(planned.objective, one.trial.runs[-1:])):
+        yield Note(f"{planned.setup}: {said}")
+    if verdict is Verdict.WEAK:  # zero and below are measured here
+        Judging(planned.settings, ((one.n, one.trial),)).check_metric(one.trial.commit.sha)
+    if verdict is not Verdict.MEASURED:
+        yield Note(f"block {block.n} does not count")
+    elif blocks.state(block) is BlockState.INTERRUPTED:
+        yield Note(f"block {block.n} does not count and is begun anew: {blocks.why(block)}")
+
+
+def _after_failure(facts: CompareState) -> Pause | SetAside | None:
+    """What follows where an attempt failed last: a pause, each longer than the last, and then the host is excluded.
+
+    Raises what the attempt failed with on the last host, and where no other host would do better.
+    """
+    failures, policy = facts.transient.failures.get(facts.host, ()), facts.blocks.plan.setups[0].settings.retries
+    attempts = [tried[-1] for tried in facts.transient.tasks.values() if tried[-1].news.host == facts.host]
+    last = max(attempts, key=lambda one: one.id, default=None)
+    if not failures or last is None or (key := f"pause after {last.id}") in facts.transient.notified:
+        return None
+    wait_s = policy.wait_s(len(failures)) if isinstance(failures[-1], AttemptFailed) else None
+    if wait_s is not None:
+        return Pause(facts.host, wait_s, (again_note(wait_s, failures[-1]),), key)
+    error = _named(facts, last.submit, failures[-1])
+    if isinstance(error, TrialRefused) or facts.there <= {facts.host}:
+        raise error
+    return SetAside(facts.host, error)
+
+
+def _named(facts: CompareState, submit: Submit, error: BisectorError) -> BisectorError:
+    """The error of an attempt, saying what it befell, at which stage, and where its logs are."""
+    if not isinstance(error, AttemptFailed | TrialRefused):
+        return error
+    request, plan, at_boot = submit.request, facts.blocks.plan, ""
+    if isinstance(request, TrialRequest) and submit.place is not None:
+        arm = plan.arms[submit.place.arm]
+        what, files = f"{arm.name} on {request.cell.setup}, block {submit.place.block}", f"{TRIALS}/{request.n:04d}-*"
+        at_boot = "" if arm.subject.is_built else BUILT_IN
+    elif isinstance(request, BuildRequest):
+        built = (request.commit.sha, request.fragment)
+        arm = next(one for one in plan.arms if one.subject.built_of == built)
+        what = f"{arm.name}, build by {request.compiler.command}"
+        files = f"compilers/*-{arm.subject.short}"
+    stage = error.stage if isinstance(error, AttemptFailed) else error.trial.stage if error.trial is not None else None
+    error.message = f"{what}{f', stage {stage}' if stage is not None else ''}: {error.message}"
+    logs = (f"its logs are in {place}" for place in sorted(facts.run_dir.glob(files))[:1])
+    error.hint = "\n  ".join(filter(None, (error.hint, at_boot if stage is Stage.BOOT else "", *logs)))
+    return error
+
+
+def _given_up_here(facts: CompareState) -> Iterator[Notify]:
+    """Of a host that could go on and is not used for a setup any more, it is told once; the others go on."""
+    for setup in range(len(facts.blocks.plan.setups)):
+        key = f"{facts.host} is not used for setup {setup}"
+        if key not in facts.transient.notified and (why := given_up(facts, setup)):
+            yield Notify((Note(f"{facts.host} is excluded for {why}"),), (key,))
+
+
+# What a host is given
+
+
+def _submit_build(facts: CompareState, arm: int, compiler: Compiler) -> Submit:
+    """Build the kernel of an arm; it is kept for all its trials, and is the same on all setups."""
+    one, plan = facts.blocks.plan.arms[arm], facts.blocks.plan
+    note = Note(f"the kernel of {_built(one)}, by {compiler.command} ({compiler.identity})")
+    request = BuildRequest(one.commit, compiler, plan.settings(0, arm), one.subject.fragment)
+    return Submit(request, f"build {one.subject.built_of} {compiler.command}", (note,), facts.host)
+
+
+def _submit_trial(facts: CompareState, block: Block, arm: int) -> Submit:
+    """Measure an arm of a block that was begun."""
+    plan, n = facts.blocks.plan, facts.next_n
+    one, planned, runs = plan.arms[arm], plan.setups[block.setup], plan.extent.runs
+    of = "" if plan.extent.until is not None or block.round > runs else f" of {runs}"
+    request = TrialRequest(
+        n,
+        Cell(one.subject, planned.setup),
+        {},
+        facts.blocks.compilers,
+        again=tries_again(facts.blocks, block, facts.host),
+        settings=plan.settings(block.setup, arm),
+        seed=block.seed,
+        guest_seed=block.seed if planned.settings.machine.is_counted else 0,
+        image=None if one.subject.is_built else one.file,
+    )
+    told = Planned(n, one.commit, f"{one.name}, {planned.setup}, block {block.round}{of}", 0, 0)
+    return Submit(request, f"block {block.n} arm {arm}", (told,), facts.host, Place(block.n, arm))
+
+
+def _built(arm: Arm) -> str:
+    return arm.commit.short + (f" with {arm.file.name}" if arm.file is not None else "")
+
+
+def _build(facts: CompareState) -> Submit | Wait | None:
     """A kernel that nobody builds yet; a wait where others are about it; None when all are there."""
-    blocks, being_built = facts.blocks, _being_built(facts)
+    blocks, being_built = facts.blocks, facts.being_built
     left = [(arm, compiler) for arm in wanted(blocks) if (compiler := blocks.builder(arm)) is not None]
     for arm, compiler in left:
         if blocks.plan.arms[arm].subject.built_of not in being_built:
-            return Build(arm, compiler)
+            return _submit_build(facts, arm, compiler)
     return Wait() if left else None
 
 
-def _being_built(facts: Facts) -> set[tuple[str, str]]:
-    arms = facts.blocks.plan.arms
-    return {arms[work.arm].subject.built_of for work in facts.under_way if isinstance(work, Build)}
-
-
-def _going_on(facts: Facts) -> Measure | None:
+def _going_on(facts: CompareState) -> Submit | None:
     """The next trial of a block that this host has begun, or that nobody has begun to measure.
 
     A host that measures several at a time is not to be given the same twice.
     """
     blocks = facts.blocks
-    places = {work.place for work in facts.under_way if isinstance(work, Measure)}
+    places = {(one.submitted.block, one.submitted.arm) for one in facts.in_flight}
     for block in blocks.blocks:
         if blocks.state(block) is not BlockState.OPEN or not (facts.is_own(block) or not facts.home(block)):
             continue
-        left = [arm for arm in blocks.left(block) if Place(block.n, arm) not in places]
+        left = [arm for arm in blocks.left(block) if (block.n, arm) not in places]
         if left and _wanted_of(facts, block.setup, before=block):
-            return Measure(block, left[0])
+            return _submit_trial(facts, block, left[0])
     return None
 
 
-def _wanted_of(facts: Facts, setup: int, *, before: Block | None = None) -> int:
+def _wanted_of(facts: CompareState, setup: int, *, before: Block | None = None) -> int:
     """How many blocks a setup is to have beside those that are begun, or begun before one, and go on.
 
     Of two that are open the older one goes first, so that no two hosts wait for each other.
@@ -185,7 +326,7 @@ def _wanted_of(facts: Facts, setup: int, *, before: Block | None = None) -> int:
     return max(blocks_left(blocks, setup) - at_work, 0)
 
 
-def _next(facts: Facts) -> Begin | Wait | Done:
+def _next(facts: CompareState) -> Record | Wait | Done:
     """Another block, where one is due and can end in time: of the setup that has the fewest, if that can."""
     blocks, setups = facts.blocks, range(len(facts.blocks.plan.setups))
     unfinished = [setup for setup in setups if blocks_left(blocks, setup)]
@@ -194,15 +335,16 @@ def _next(facts: Facts) -> Begin | Wait | Done:
     budget, fewest_first = facts.budget, sorted(due, key=lambda one: _begun(facts, one))
     in_time = [one for one in fewest_first if budget is None or facts.spent_s + block_s(blocks, one) <= budget.end_s]
     if in_time:
-        return Begin(_next_block(blocks, in_time[0]))
-    if facts.under_way or not all(_wanted_of(facts, setup) for setup in unfinished):  # a host may try again soon
+        return Record((_next_block(blocks, in_time[0]),))
+    if facts.in_flight or not all(_wanted_of(facts, setup) for setup in unfinished):  # a host may try again soon
         return Wait()
     if budget is not None and due:
-        return Done(f"another block would end after the budget of {units.duration(budget.budget_s)}", in_vain)
-    return Done(_reached(blocks), in_vain)
+        why = f"another block would end after the budget of {units.duration(budget.budget_s)}"
+        return Done(State.MEASURED, why, given_up=in_vain)
+    return Done(State.MEASURED, _reached(blocks), given_up=in_vain)
 
 
-def _begun(facts: Facts, setup: int) -> int:
+def _begun(facts: CompareState, setup: int) -> int:
     """How many blocks of a setup count, or will."""
     return complete(facts.blocks, setup) + blocks_left(facts.blocks, setup) - _wanted_of(facts, setup)
 
@@ -213,13 +355,13 @@ def wanted(blocks: Blocks) -> tuple[int, ...]:
     return tuple(arm for arm in range(len(blocks.plan.arms)) if any(not blocks.absent(setup, arm) for setup in setups))
 
 
-def _compiler(facts: Facts) -> Build | Choose | Wait:
+def _compiler(facts: CompareState) -> Submit | Record | Wait:
     """The first of several compilers that builds every arm, of those that the settings name or of all of this host.
 
     One makes all kernels of a comparison: another one makes other code of the same source. A single one is no choice:
     what it does not build is left out.
     """
-    blocks, candidates, being_built = facts.blocks, facts.installed, _being_built(facts)
+    blocks, candidates, being_built = facts.blocks, facts.installed, facts.being_built
     failures = []
     for compiler in candidates:
         built = (arm for arm in wanted(blocks) if blocks.plan.arms[arm].subject.is_built)
@@ -228,9 +370,9 @@ def _compiler(facts: Facts) -> Build | Choose | Wait:
         untried = [arm for arm, why in tried if why is None]
         idle = [arm for arm in untried if blocks.plan.arms[arm].subject.built_of not in being_built]
         if not failed and untried:
-            return Build(idle[0], compiler) if idle else Wait()
+            return _submit_build(facts, idle[0], compiler) if idle else Wait()
         if not failed:
-            return Choose((compiler,))
+            return Record((Compilers((compiler,)),))
         failures += failed
     named = blocks.plan.setups[0].settings.kernel.compilers
     other = "" if named else "install another compiler (apt-cache search '^gcc-[0-9]'), or "
@@ -253,7 +395,7 @@ def _why_nothing(blocks: Blocks) -> str:
     return "; ".join(said)
 
 
-def given_up(facts: Facts, setup: int) -> str:
+def given_up(facts: CompareState, setup: int) -> str:
     """Why this host could have no block of a setup, as often as this process tried it; empty while that is not so."""
     blocks, policy = facts.blocks, facts.blocks.plan.setups[setup].settings.retries
     own = (block for block in blocks.of_setup(setup) if facts.is_own(block))

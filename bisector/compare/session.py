@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.bisect import session as bisection
-from bisector.bisect.equipment import Equip
 from bisector.bisect.session import clean_up, ends_recorded, gone_if_nothing_began, let_go
+from bisector.campaign.equipment import Equip
+from bisector.campaign.instructions import Done
+from bisector.compare.comparison import Comparison
 from bisector.compare.plan import Asked, planned
-from bisector.compare.running import Comparison
-from bisector.compare.schedule import Done
 from bisector.core.errors import Finding, InfraError, UserError
 from bisector.core.events import Listener
 from bisector.core.verdict import State
@@ -121,7 +121,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> Done
                 done = Comparison(plan, store, equipment, tell).run()
             if done.given_up:
                 raise InfraError("; ".join(done.given_up), "bisector doctor")
-        store.set_state(State.MEASURED, done.why)
+        store.set_state(done.state, done.message)
     discard(run.path / _BUILD)
     if not Blocks.of(plan, store).unbuilt:
         let_go(run, place, tell)

@@ -6,7 +6,7 @@ last. It is remembered with the history, and nowhere else.
 
 from collections.abc import Callable
 
-from bisector.bisect.equipment import Equipment
+from bisector.campaign.equipment import Equipment
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError
 from bisector.fleet.hosts import Hosts, Role

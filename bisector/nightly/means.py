@@ -15,8 +15,8 @@ from typing import Protocol
 
 from bisector.analysis.judgement import Measured, judged_run
 from bisector.analysis.verdicts import changes_of_hosts
-from bisector.bisect.equipment import Equip, Equipment
 from bisector.bisect.single import Attempts, Settled, Single, heard, next_end, settle
+from bisector.campaign.equipment import Equip, Equipment
 from bisector.config import Settings
 from bisector.core.errors import Finding, InfraError
 from bisector.core.events import Listener, Note

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bisector.bisect.facts import Crew
-from bisector.bisect.git_side import GitSide
-from bisector.bisect.instructions import Done
-from bisector.bisect.loop import Bisection, task_of
+from bisector.bisect.bisection import Bisection, GitSide, scope_of
+from bisector.campaign.equipment import Equipment
+from bisector.campaign.instructions import Crew, Done
 from bisector.config import Settings, options
 from bisector.core.events import Event
 from bisector.core.subject import Kind, Mattering
@@ -73,10 +72,11 @@ class Lab:
                 skips = (*(self.shas[name] for name in self.skips), *store.bisection().skips)
                 twins = {self.shas[a]: self.shas[b] for a, b in self.twins.items()}
                 kept = frozenset(self.shas[name] for name in self.kept)
-                kin = fakes.FakeKin(repository, twins, self.known, kept)
-                git = GitSide(repository, wanted, bisect, kin)
-                task = replace(task_of(git, store, self.settings, skips), crew=self.crew)
-                outcome = Bisection(task, store, git, engine, self.events.append, fakes.at_once).run()
+                equality = fakes.FakeEquality(repository, twins, self.known, kept)
+                git = GitSide(repository, wanted, bisect, equality)
+                scope = replace(scope_of(git, store, self.settings, skips), crew=self.crew)
+                equipment = Equipment(engine, equality, fakes.at_once, crew=self.crew)
+                outcome = Bisection(scope, store, git, equipment, self.events.append).run()
                 told = self.path / GIT_LOG
                 self.log = told.read_text(encoding="utf-8") if told.is_file() else ""
         return outcome

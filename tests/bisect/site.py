@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
-from bisector.bisect.equipment import Equipment
 from bisector.bisect.session import Asked
+from bisector.campaign.equipment import Equipment
 from bisector.config import Settings, options
 from bisector.core.errors import Interrupted
 from bisector.core.events import Event, Listener
@@ -74,7 +74,7 @@ class Site:
     @contextmanager
     def _equip(self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
         with SourceTree(repository, run_dir) as self.engine.tree:
-            yield Equipment(self.engine, fakes.FakeKin(repository), fakes.at_once)
+            yield Equipment(self.engine, fakes.FakeEquality(repository), fakes.at_once)
 
     def held(self) -> Sequence[str]:
         """The commits that are held, by the names of the references that do it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
-from bisector.bisect.equipment import Equipment
+from bisector.campaign.equipment import Equipment
 from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError, UserError
@@ -117,7 +117,7 @@ def measure(record: RecordedRun, engine: fakes.FakeExecutor) -> list[Event]:
 
     @contextmanager
     def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(engine, fakes.FakeKin(repository), fakes.at_once)
+        yield Equipment(engine, fakes.FakeEquality(repository), fakes.at_once)
 
     with Store.open(record.run.database) as store:
         session.measure_baselines(record.run, store, events.append, equip)

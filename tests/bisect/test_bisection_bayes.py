@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bisector.bisect.instructions import Done
+from bisector.campaign.instructions import Done
 from bisector.core.events import Note, Planned
 from bisector.core.subject import Kind
 from bisector.core.trial import Trial

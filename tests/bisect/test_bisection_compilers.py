@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.compilers import next_build
-from bisector.bisect.instructions import Record, Submit
+from bisector.bisect.builds import next_build
+from bisector.campaign.instructions import Record, Submit
 from bisector.core.errors import EndsDoNotReproduce, UserError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Compiler

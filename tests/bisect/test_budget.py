@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
-from bisector.bisect.instructions import Done
 from bisector.bisect.session import Asked
+from bisector.campaign.instructions import Done
 from bisector.cli import main
 from bisector.core.events import Note
 from bisector.core.trial import Timings, Trial
@@ -99,7 +99,7 @@ def test_without_time_for_both_ends_nothing_is_known(line: Limited) -> None:
     line.give(600.0)
     outcome = line.bisect(line.engine("c11"))
     assert (outcome, tried(line)) == (
-        Done(State.NARROWED, (), (), "another trial would end after the budget of 10 min", out_of_time=True),
+        Done(State.NARROWED, "another trial would end after the budget of 10 min", out_of_time=True),
         ["c0"],
     )
     assert len(line.shown(outcome)) == 16

@@ -8,21 +8,11 @@ from typing import Any, cast
 import pytest
 
 from bisector.bisect import builds, by_bayes
-from bisector.bisect.facts import Aim, Crew, Facts, Heard
 from bisector.bisect.hosts import once_all_has_ended
-from bisector.bisect.instructions import (
-    Attempt,
-    Cancel,
-    CommitsOf,
-    Done,
-    Installed,
-    KeptKernels,
-    Record,
-    SetAside,
-    Submit,
-    Wait,
-)
+from bisector.bisect.questions import CommitsOf, Installed, KeptKernels
+from bisector.bisect.state import Aim, BisectState
 from bisector.bisect.step import step
+from bisector.campaign.instructions import Attempt, Cancel, Crew, Done, Record, SetAside, Submit, Transient, Wait
 from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, InfraError
 from bisector.core.events import BuildEnded, BuildStarted, Note, OnHost
 from bisector.core.subject import Commit
@@ -36,19 +26,19 @@ from bisector.search.step import Ending as Ends
 from bisector.status.conclusion import Standing
 from bisector.store.facts import BuildTry, Ended, Ending, InFlight, Submitted, Work
 from tests import fakes
-from tests.bisect.test_step import INNER, NEW, OLD, TASK, on_record
+from tests.bisect.test_step import INNER, NEW, OLD, SCOPE, on_record
 
 NO_BUILD = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "dm-cache.c:7: error: expected ';'")
 BROKEN = AttemptFailed("no space left on the device", "df", Stage.CHECKOUT, "builder")
 CREW = Crew(2, frozenset({"builder"}))
-GIT = replace(TASK, crew=CREW)
-HEARD = Heard(answers={Installed(): (fakes.GCC,), KeptKernels((fakes.GCC,)): frozenset()})
+GIT = replace(SCOPE, crew=CREW)
+TRANSIENT = Transient(answers={Installed(): (fakes.GCC,), KeptKernels((fakes.GCC,)): frozenset()})
 
 
-def known(*trials: Trial, host: str = "one", hosts: tuple[str, ...] = ("one", "two"), **more: Any) -> Facts:
-    record = replace(on_record(*trials, task=GIT), **more)
+def known(*trials: Trial, host: str = "one", hosts: tuple[str, ...] = ("one", "two"), **more: Any) -> BisectState:
+    record = replace(on_record(*trials, scope=GIT), **more)
     in_flight = {one.id: None for one in record.in_flight}
-    return Facts(GIT, record, HEARD, in_flight=in_flight, hosts=hosts, host=host)
+    return BisectState(GIT, record, replace(TRANSIENT, in_flight=in_flight), hosts=hosts, host=host)
 
 
 def at_work(id_: int, work: Work, commit: Commit, host: str) -> InFlight:
@@ -64,9 +54,9 @@ def built(found: object) -> Commit:
 
 def test_an_end_is_built_by_a_job_of_its_own_where_others_need_it_too() -> None:
     assert built(builds.before_end(known(), OLD)) == OLD
-    alone = replace(known(hosts=("one",)), task=TASK)
+    alone = replace(known(hosts=("one",)), scope=SCOPE)
     assert builds.before_end(alone, OLD) is None
-    named = replace(alone, task=replace(TASK, crew=Crew(2)))
+    named = replace(alone, scope=replace(SCOPE, crew=Crew(2)))
     assert built(builds.before_end(named, OLD)) == OLD
 
 
@@ -84,22 +74,23 @@ def test_an_end_is_measured_where_a_build_would_help_nobody(more: Mapping[str, A
 
 
 def test_an_end_is_measured_where_something_failed_last() -> None:
-    failed = replace(HEARD, failures={"one": (BROKEN,)})
-    assert builds.before_end(replace(known(), heard=failed), OLD) is None
-    other = replace(HEARD, failures={"two": (BROKEN,)})
-    assert built(builds.before_end(replace(known(), heard=other), OLD)) == OLD
+    failed = replace(TRANSIENT, failures={"one": (BROKEN,)})
+    assert builds.before_end(replace(known(), transient=failed), OLD) is None
+    other = replace(TRANSIENT, failures={"two": (BROKEN,)})
+    assert built(builds.before_end(replace(known(), transient=other), OLD)) == OLD
 
 
 def test_an_end_that_is_being_built_is_waited_for_and_the_other_one_comes_first() -> None:
     there = known(in_flight=(at_work(3, Work.BUILD, OLD, "two"),))
     assert isinstance(builds.before_end(there, OLD), Wait)  # by git nothing is built ahead
-    said = step(replace(there, heard=replace(there.heard, told=frozenset({"whole runs"}))), {3: None}, ("one",))
+    told = replace(there.transient, notified=frozenset({"whole runs"}), idle=("one",))
+    said = step(replace(there, transient=told))
     assert built(said) == NEW
 
 
 def test_what_was_cancelled_is_not_waited_for() -> None:
     there = known(in_flight=(at_work(3, Work.BUILD, OLD, "two"),))
-    gone = replace(there, heard=replace(HEARD, cancelled=frozenset({3})))
+    gone = replace(there, transient=replace(there.transient, cancelled=frozenset({3})))
     assert built(builds.before_end(gone, OLD)) == OLD
 
 
@@ -115,21 +106,22 @@ def test_a_build_host_builds_the_ends_that_nobody_is_at() -> None:
 
 def test_a_build_host_builds_nothing_where_the_disks_alone_are_asked_for() -> None:
     there = known(host="builder")
-    assert builds.for_builder(replace(there, task=replace(GIT, aim=Aim.BASELINES))) == Wait()
+    assert builds.for_builder(replace(there, scope=replace(GIT, aim=Aim.BASELINES))) == Wait()
 
 
 def test_a_build_host_is_set_aside_though_nobody_measures_yet() -> None:
     failures = (BROKEN,) * GIT.policy.attempts
-    there = replace(known(host="builder", hosts=()), heard=replace(HEARD, failures={"builder": failures}))
+    there = replace(known(host="builder", hosts=()), transient=replace(TRANSIENT, failures={"builder": failures}))
     assert builds.for_builder(there) == SetAside("builder", BROKEN)
-    assert step(replace(there, heard=replace(there.heard, set_aside={"builder": BROKEN})), {}, ("builder",)) == Wait()
+    excluded = replace(TRANSIENT, set_aside={"builder": BROKEN}, idle=("builder",))
+    assert step(replace(there, transient=excluded)) == Wait()
 
 
 def test_the_last_host_that_measures_ends_the_run_though_one_builds() -> None:
     trouble = InfraError("no KVM")
-    heard = replace(HEARD, set_aside={"one": trouble, "builder": BROKEN})
+    transient = replace(TRANSIENT, set_aside={"one": trouble, "builder": BROKEN}, idle=("one", "builder"))
     with pytest.raises(InfraError, match="no KVM"):
-        step(replace(known(), heard=heard), {}, ("one", "builder"))
+        step(replace(known(), transient=transient))
 
 
 def ended(news: Finished | Failed) -> Attempt:
@@ -137,8 +129,8 @@ def ended(news: Finished | Failed) -> Attempt:
 
 
 def test_the_end_of_a_build_is_on_record_and_no_verdict() -> None:
-    def said(news: Finished | Failed, heard: Heard = HEARD) -> Record:
-        found = step(replace(known(), heard=replace(heard, arrived=(ended(news),))), {}, ())
+    def said(news: Finished | Failed, transient: Transient = TRANSIENT) -> Record:
+        found = step(replace(known(), transient=replace(transient, arrived=(ended(news),))))
         assert isinstance(found, Record)
         return found
 
@@ -155,17 +147,17 @@ def test_the_end_of_a_build_is_on_record_and_no_verdict() -> None:
         assert told in failed.tell
     cancelled = said(
         Failed(3, "builder", AttemptCancelled("", "", Stage.CHECKOUT, "b"), "now"),
-        replace(HEARD, cancelled=frozenset({3})),
+        replace(TRANSIENT, cancelled=frozenset({3})),
     )
     assert cancelled.facts == (Ended(3, Ending.CANCELLED),)
     assert cancelled.tell == (told,)
 
 
 def test_at_the_end_of_a_budget_trials_are_waited_for_and_builds_are_not() -> None:
-    done = Done(State.NARROWED, (), (), "", out_of_time=True)
+    done = Done(State.NARROWED, "", out_of_time=True)
     there = known(in_flight=(at_work(3, Work.TRIAL, INNER, "one"), at_work(4, Work.BUILD, INNER, "builder")))
     assert once_all_has_ended(there, done) == Cancel(4)
-    cancelled = replace(there, heard=replace(HEARD, cancelled=frozenset({4})))
+    cancelled = replace(there, transient=replace(there.transient, cancelled=frozenset({4})))
     assert once_all_has_ended(cancelled, done) == Wait()
 
 
@@ -174,8 +166,8 @@ def test_on_one_host_a_kernel_that_is_being_built_is_as_good_as_there(crew: Crew
     """Else it is under way for another host, and others tell more beside it."""
     ground = cast("SearchRange", SimpleNamespace(numbers={INNER.sha: 5}))
     there = known(in_flight=(at_work(3, Work.BUILD, INNER, "builder"),))
-    heard = replace(HEARD, answers={**HEARD.answers, CommitsOf((INNER.sha,)): (INNER,)})
-    there = replace(there, task=replace(GIT, crew=crew, ground=ground), heard=heard)
+    transient = replace(there.transient, answers={**TRANSIENT.answers, CommitsOf((INNER.sha,)): (INNER,)})
+    there = replace(there, scope=replace(GIT, crew=crew, ground=ground), transient=transient)
     assert (INNER.sha in there.kept, there.subjects_in_flight == ()) == (is_there, is_there)
 
 
@@ -189,10 +181,10 @@ def test_people_are_told_which_host_builds_what() -> None:
 
 def test_an_answer_waits_for_trials_and_not_for_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a kernel that is being built nothing tells more; without it there is an answer."""
-    done = Done(State.NARROWED, (), (), "")
+    done = Done(State.NARROWED)
     answer = Answer(Ends.NARROWED, 5, 0.5, (5, 6), Fit(0, 0.0, 1.0), confirmed=False)
     held = SimpleNamespace(decision=Hold(), case=SimpleNamespace(facts=None, ground=None))
-    monkeypatch.setattr(Facts, "standing", property(lambda _: SimpleNamespace(decision=answer)))
+    monkeypatch.setattr(BisectState, "standing", property(lambda _: SimpleNamespace(decision=answer)))
     monkeypatch.setattr(by_bayes, "_concluded", lambda *_: done)
 
     def decided(*in_flight: InFlight) -> object:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.facts import Crew
+from bisector.campaign.instructions import Crew
 from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost
 from bisector.core.events import OnHost
 from bisector.core.subject import Commit, Compiler
@@ -187,7 +187,7 @@ def test_a_build_host_on_which_all_fails_is_set_aside(line: Lab) -> None:
 
     fleet.benches["builder"].try_build = fails  # type: ignore[method-assign] # a bench that breaks
     assert line.found(line.bisect(fleet)) == CULPRIT
-    assert any(text.startswith("builder is used no more: ") for text in notes(line))
+    assert any(text.startswith("builder is excluded from this run: ") for text in notes(line))
     assert len(fleet.of("builder", BuildRequest)) == 4
 
 

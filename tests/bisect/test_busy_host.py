@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.equipment import Equipment
+from bisector.campaign.equipment import Equipment
 from bisector.cli import main
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
@@ -92,7 +92,7 @@ def test_resume_goes_on_with_a_run_that_was_narrowed_by_a_busy_host(
 
     @contextmanager
     def equip(_settings: Settings, _run_dir: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(engine, fakes.FakeKin(repository))
+        yield Equipment(engine, fakes.FakeEquality(repository))
 
     def state() -> State:
         with Store.open(recorded.run.database, readonly=True) as store:

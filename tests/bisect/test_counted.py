@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bisector.analysis.threshold import LEAST_FACTOR
-from bisector.bisect.facts import Crew
+from bisector.campaign.instructions import Crew
 from bisector.config import options
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note, OnHost, Planned

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.facts import GitState, Task
-from bisector.bisect.git_side import GitSide
-from bisector.bisect.instructions import Done, Question, ShowGit
-from bisector.bisect.loop import Bisection, task_of
+from bisector.bisect.bisection import Bisection, GitSide, scope_of
+from bisector.bisect.questions import GitState, ShowGit
+from bisector.bisect.state import Scope
+from bisector.campaign.equipment import Equipment
+from bisector.campaign.instructions import Done, Question
 from bisector.config import Settings, options
 from bisector.core.subject import Mattering, NotChanged
 from bisector.core.trial import Control
@@ -102,7 +103,7 @@ class World:
     """A range in a real repository, and the bench that measures it."""
 
     story: Story
-    task: Task
+    scope: Scope
     git: Remembered
     shas: Mapping[str, str]
     row: RunHeader
@@ -130,8 +131,9 @@ class World:
             store.log.connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug
             store.added, store.dies_at, store.before = [], dies_at, before
             trials = store.trials()
-            task = replace(self.task, run_dir=run_dir, forgiven=trials[-1][0] if trials else 0)
-            bisection = Bisection(task, store, self.git, executor, lambda event: None, fakes.at_once)  # type: ignore[arg-type] # as it remembers it
+            scope = replace(self.scope, run_dir=run_dir, forgiven=trials[-1][0] if trials else 0)
+            equipment = Equipment(executor, fakes.FakeEquality(self.git.side.repository), fakes.at_once)
+            bisection = Bisection(scope, store, self.git, equipment, lambda event: None)  # type: ignore[arg-type] # as it remembers it
             return bisection.run(), store.added
 
 
@@ -150,8 +152,8 @@ def world_of(story: Story, path: Path) -> Iterator[World]:
             Bisect(repository, path, wanted, Terms()) as bisect,
             Store.create(path / "unbroken" / "record.sqlite", row) as store,
         ):
-            side = GitSide(repository, wanted, bisect, fakes.FakeKin(repository, known=mattering))
-            world = World(story, task_of(side, store, settings, ()), Remembered(side), shas, row)
+            side = GitSide(repository, wanted, bisect, fakes.FakeEquality(repository, known=mattering))
+            world = World(story, scope_of(side, store, settings, ()), Remembered(side), shas, row)
             executor = world.executor()
             done, added = world.life(path / "unbroken", executor)
             world.unbroken = Unbroken(done, Counter(executor.measured), added)

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from bisector.bisect.git_side import Kinship
+from bisector.campaign.equipment import KernelEquality
 from bisector.config import KernelSettings, options
 from bisector.core.events import Event
 from bisector.core.subject import Commit, Kernel, Mattering, Relevance
@@ -52,21 +52,21 @@ class World:
     builds: int = field(default=0)
 
     @property
-    def kin(self) -> Kinship:
+    def equality(self) -> KernelEquality:
         (self.path / "kconfigs").mkdir(exist_ok=True)
         (self.path / "kconfigs/md.config").write_text(FRAGMENT)
         cache = KernelCache(self.path / "cache", 100_000_000)
-        return Kinship(Trees(self.repository), KernelBuilder(SETTINGS, cache, self.path / "kconfigs"))
+        return KernelEquality(Trees(self.repository), KernelBuilder(SETTINGS, cache, self.path / "kconfigs"))
 
     def build(self, name: str) -> Kernel:
         """Build a commit without asking for its equals."""
         self.builds += 1
         source = SourceTree(self.repository, self.path / "run").checkout(self.commits[name])
         places = BuildPlaces(source, self.path / "run/build", self.path / f"logs{self.builds}", self.path / "run")
-        return self.kin.builder.build(self.commits[name].tree, places)
+        return self.equality.builder.build(self.commits[name].tree, places)
 
     def alike(self, name: str) -> Kernel | None:
-        return self.kin.builder.find_alike(self.commits[name].tree, self.kin.trees)
+        return self.equality.builder.find_alike(self.commits[name].tree, self.equality.trees)
 
 
 @pytest.fixture
@@ -93,10 +93,10 @@ def test_a_commit_whose_files_take_no_part_has_a_kernel_already(world: World) ->
         if counts:
             assert found is None, name
             found = world.build(name)
-            assert world.kin.twin(world.commits[name], found) is None
+            assert world.equality.parent_with_same_kernel(world.commits[name], found) is None
         else:
             assert found is not None, name
-            assert world.kin.twin(world.commits[name], found) == world.commits[before]
+            assert world.equality.parent_with_same_kernel(world.commits[name], found) == world.commits[before]
             assert world.builds == 1, "no build was needed"
         assert found is not None
         before = name
@@ -136,7 +136,7 @@ def test_a_kernel_that_does_not_say_what_it_was_made_of_proves_nothing(world: Wo
     kernel = world.build("base")
     (kernel.image.parent / "sources.gz").unlink()
     assert world.alike("docs") is None
-    assert world.kin.twin(world.commits["docs"], kernel) is None
+    assert world.equality.parent_with_same_kernel(world.commits["docs"], kernel) is None
 
 
 def test_a_kernel_of_another_repository_proves_nothing(world: World) -> None:
@@ -151,7 +151,7 @@ def test_a_trial_of_such_a_commit_neither_builds_nor_measures(world: World) -> N
     events: list[Event] = []
     nobody = cast(VirtualMachines, SimpleNamespace(era=lambda storage: examples.ERA))
     source = SourceTree(world.repository, world.path / "run")
-    bench = Bench(WISHES, world.path / "run", source, world.kin.builder, nobody, events.append)
+    bench = Bench(WISHES, world.path / "run", source, world.equality.builder, nobody, events.append)
     logs = world.path / "logs of the trial"
     logs.mkdir()
     measured = {base.content_sha256: world.commits["base"].sha}
@@ -169,23 +169,23 @@ def test_how_many_commits_can_matter_is_counted(world: World) -> None:
     old, new = world.build("base"), world.build("makefile")
     wanted = Range(world.commits["base"], world.commits["makefile"])
     mattering = Mattering(6, frozenset(world.commits[name].sha for name, _, other in STEPS[:6] if other))
-    found = world.kin.mattering(wanted, old, new)
+    found = world.equality.mattering(wanted, old, new)
     assert found == mattering
     assert mattering.relevance == Relevance(commits=6, can_matter=3)
     for kernel in (old, new):
         (kernel.image.parent / "sources.gz").unlink()
-    assert world.kin.mattering(wanted, old, new) is None
+    assert world.equality.mattering(wanted, old, new) is None
 
 
 def test_commits_of_the_range_whose_kernels_are_kept_are_known(world: World) -> None:
     """Those that were built: of its equals without a build nobody knows beforehand."""
     for name in ("base", "read", "makefile"):
         world.build(name)
-    (gcc,) = world.kin.builder.compilers()
+    (gcc,) = world.equality.builder.compilers()
     wanted = Range(world.commits["docs"], world.commits["comment"])
-    assert world.kin.kept(wanted, (gcc,)) == {world.commits["read"].sha}
-    assert world.kin.kept(wanted, (replace(gcc, identity="gcc 99"),)) == frozenset()
-    assert world.kin.kept(wanted, ()) == frozenset()
+    assert world.equality.kept(wanted, (gcc,)) == {world.commits["read"].sha}
+    assert world.equality.kept(wanted, (replace(gcc, identity="gcc 99"),)) == frozenset()
+    assert world.equality.kept(wanted, ()) == frozenset()
 
 
 def test_what_a_merge_brings_in_is_the_merges_where_only_first_parents_count(world: World) -> None:
@@ -203,6 +203,6 @@ def test_what_a_merge_brings_in_is_the_merges_where_only_first_parents_count(wor
     argv = [*git, "commit-tree", "-m", "merge", "-p", base.sha, "-p", read.sha, read.tree]
     (merge,) = world.repository.commits([process.run(argv, deadline_s=30).stdout.strip()])
     kernel = world.build("read")
-    trees, builder = world.kin.trees, world.kin.builder
-    assert Kinship(trees, builder).twin(merge, kernel) == read
-    assert Kinship(trees, builder, first_parent=True).twin(merge, kernel) is None
+    trees, builder = world.equality.trees, world.equality.builder
+    assert KernelEquality(trees, builder).parent_with_same_kernel(merge, kernel) == read
+    assert KernelEquality(trees, builder, first_parent=True).parent_with_same_kernel(merge, kernel) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
-from bisector.bisect.equipment import Equipment
+from bisector.campaign.equipment import Equipment
 from bisector.config import Settings
 from bisector.core.events import Listener
 from bisector.core.objective import MetricAbsent
@@ -28,7 +28,7 @@ def test_it_is_over_and_resume_is_not_advised(tmp_path: Path, metric: str) -> No
 
     @contextmanager
     def equip(_settings: Settings, _run_dir: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(engine, fakes.FakeKin(repository), fakes.at_once)
+        yield Equipment(engine, fakes.FakeEquality(repository), fakes.at_once)
 
     with Store.open(recorded.run.database) as store:
         with pytest.raises(MetricAbsent) as caught:

@@ -9,10 +9,10 @@ import pytest
 
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
-from bisector.bisect.equipment import Equipment
-from bisector.bisect.facts import Aim
-from bisector.bisect.instructions import Done
 from bisector.bisect.next_step import next_step
+from bisector.bisect.state import Aim
+from bisector.campaign.equipment import Equipment
+from bisector.campaign.instructions import Done
 from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError, UserError
@@ -110,7 +110,7 @@ class Site:
     def equip(self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
         iops = {self.shas[name]: figure for name, figure in {**READINGS, **SECOND}.items()}
         engine = fakes.FakeExecutor(lambda sha: iops[sha] > 2_000, culprit="x2", slow_iops=700.0, fast_iops=6_000.0)
-        yield Equipment(engine, fakes.FakeKin(repository), fakes.at_once)
+        yield Equipment(engine, fakes.FakeEquality(repository), fakes.at_once)
         names = {sha: name for name, sha in self.shas.items()}
         self.measured += [names[sha] for sha in engine.measured if sha in names]  # not the ends without a commit
 

@@ -90,7 +90,7 @@ def test_a_host_whose_ends_are_alike_is_set_aside(line: Lab) -> None:
     alike.fast_iops = alike.slow_iops
     fleet = Fleet({"good": bench(line), "odd": alike})
     assert line.found(line.bisect(fleet)) == CULPRIT
-    assert any(text.startswith("odd is used no more: ") for text in notes(line))
+    assert any(text.startswith("odd is excluded from this run: ") for text in notes(line))
     assert set(measured_on(line)["odd"]) == {"c0", "c64"}
 
 
@@ -111,7 +111,7 @@ def test_a_host_whose_ends_differ_the_other_way_than_expected_is_set_aside(line:
     line.settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, expect=Direction.IMPROVEMENT))
     fleet = Fleet({"good": bench(line), "odd": bench(line, 8_000.0, 1_000.0)})
     assert line.found(line.bisect(fleet)) == CULPRIT
-    assert any(text.startswith("odd is used no more: ") for text in notes(line))
+    assert any(text.startswith("odd is excluded from this run: ") for text in notes(line))
 
 
 def test_what_fails_on_one_host_is_made_by_another_and_the_host_is_set_aside(line: Lab) -> None:
@@ -129,7 +129,7 @@ def test_what_fails_on_one_host_is_made_by_another_and_the_host_is_set_aside(lin
     broken.measure = fails  # type: ignore[method-assign] # a bench that breaks
     fleet = Fleet({"good": bench(line), "broken": broken})
     assert line.found(line.bisect(fleet)) == CULPRIT
-    assert any(text.startswith("broken is used no more: ") for text in notes(line))
+    assert any(text.startswith("broken is excluded from this run: ") for text in notes(line))
     assert len(failed) == 4
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bisector.bisect.equipment import Equipment
 from bisector.bisect.single import Single
+from bisector.campaign.equipment import Equipment
 from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.events import Listener
@@ -42,7 +42,7 @@ class Desk:
 
     @contextmanager
     def equip(self, _settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(self.bench, fakes.FakeKin(repository), fakes.at_once)
+        yield Equipment(self.bench, fakes.FakeEquality(repository), fakes.at_once)
 
     def test(self, name: str, *words: str, run_dir: str = "run") -> int:
         self.output.readouterr()

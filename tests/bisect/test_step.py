@@ -6,44 +6,34 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.facts import Aim, Facts, GitState, Heard, Recorded, Task
 from bisector.bisect.hosts import once_all_has_ended
-from bisector.bisect.instructions import (
+from bisector.bisect.questions import GitState, Installed, ParentsOf, ShowGit
+from bisector.bisect.recheck import checked
+from bisector.bisect.state import Aim, BisectState, Recorded, Scope
+from bisector.bisect.step import step
+from bisector.campaign.instructions import (
     Ask,
     Attempt,
     Cancel,
     Done,
-    Installed,
     Instruction,
-    ParentsOf,
+    Notify,
+    Pause,
     Record,
-    ShowGit,
     Submit,
-    Tell,
+    Transient,
     Wait,
 )
-from bisector.bisect.once_more import checked
-from bisector.bisect.step import step
 from bisector.config import options
 from bisector.core.errors import AttemptFailed, BisectorError, InfraError, TrialRefused
-from bisector.core.events import Note, TrialJudged
+from bisector.core.events import TrialJudged
 from bisector.core.subject import Relevance, Remade
 from bisector.core.trial import Control, Stage, Trial
 from bisector.core.verdict import State, Strategy, Terms, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Result
 from bisector.git.bisect import CommitToTry, Contradiction, FirstNewCommit
 from bisector.git.ranges import Range
-from bisector.store.facts import (
-    Compilers,
-    Ended,
-    Ending,
-    InFlight,
-    InfraFault,
-    KernelCheck,
-    NumberedTrial,
-    Submitted,
-    Work,
-)
+from bisector.store.facts import Compilers, Ended, Ending, InfraFault, KernelCheck, NumberedTrial
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.examples import cell, commit
@@ -53,34 +43,42 @@ BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT
 OLD, NEW, INNER = commit(0), commit(9), commit(5)
 HOST = "box"
 TERMS = Terms("broken", "fixed")
-TASK = Task(Range(OLD, NEW), BY_GIT, Path("/run"))
+SCOPE = Scope(Range(OLD, NEW), BY_GIT, Path("/run"))
 ENDS = (fakes.trial(OLD), fakes.trial(NEW, fakes.FAST_IOPS))
-HEARD = Heard(answers={Installed(): (fakes.GCC,)})
+TRANSIENT = Transient(idle=(HOST,), answers={Installed(): (fakes.GCC,)})
 FACTS = replace(fakes.trial(INNER), stage=Stage.BOOT, runs=())
 LOST = AttemptFailed("the network went away", "", Stage.BOOT, HOST, FACTS)
 
 
-def on_record(*trials: Trial, task: Task = TASK) -> Recorded:
+def on_record(*trials: Trial, scope: Scope = SCOPE) -> Recorded:
     numbered = tuple(enumerate(trials, 1))
-    return Recorded(task, numbered, (), (), (), (), len(trials) + 1, (fakes.GCC,), (), Relevance(9, 5), None, ())
+    return Recorded(scope, numbered, (), (), (), (), len(trials) + 1, (fakes.GCC,), (), Relevance(9, 5), None, ())
 
 
-def facts(*trials: Trial, heard: Heard = HEARD, task: Task = TASK) -> Facts:
-    return Facts(task, on_record(*trials, task=task), heard)
+def facts(*trials: Trial, transient: Transient = TRANSIENT, scope: Scope = SCOPE) -> BisectState:
+    return BisectState(scope, on_record(*trials, scope=scope), transient)
 
 
-def told(known: Facts) -> tuple[Facts, Instruction]:
+def told(known: BisectState) -> tuple[BisectState, Instruction]:
     """The facts once everything was told that there is to tell, and the instruction that comes then."""
-    while isinstance(said := step(known, {}, (HOST,)), Tell):
-        known = replace(known, heard=replace(known.heard, told=known.heard.told | {*said.keys}))
+    while isinstance(said := step(known), Notify | Pause):
+        keys = said.keys if isinstance(said, Notify) else (said.key,)
+        known = replace(known, transient=replace(known.transient, notified=known.transient.notified | {*keys}))
     return known, said
 
 
-def then(known: Facts) -> Instruction:
+def waited_s(known: BisectState) -> float:
+    """The pause that comes before everything else."""
+    said = step(known)
+    assert isinstance(said, Pause)
+    return said.wait_s
+
+
+def then(known: BisectState) -> Instruction:
     return told(known)[1]
 
 
-def submitted(known: Facts) -> Submit:
+def submitted(known: BisectState) -> Submit:
     said = then(known)
     assert isinstance(said, Submit)
     return said
@@ -94,57 +92,50 @@ def failed(submit: Submit, error: BisectorError, id_: int = 1) -> Attempt:
     return Attempt(submit, id_, Failed(id_, HOST, error, "now"))
 
 
-def after(known: Facts, attempts: Sequence[Attempt]) -> Facts:
+def after(known: BisectState, attempts: Sequence[Attempt]) -> BisectState:
     """The facts once the ends of these attempts, all of one matter, are on record."""
     known, _ = told(known)
-    return replace(known, heard=replace(known.heard, matters={attempts[0].submit.matter: tuple(attempts)}))
+    return replace(known, transient=replace(known.transient, tasks={attempts[0].submit.task: tuple(attempts)}))
 
 
-def arrived(known: Facts, *before: Attempt, now: Attempt) -> Record:
+def arrived(known: BisectState, *before: Attempt, now: Attempt) -> Record:
     known = after(known, before) if before else told(known)[0]
-    said = step(replace(known, heard=replace(known.heard, arrived=(now,))), {}, (HOST,))
+    said = step(replace(known, transient=replace(known.transient, arrived=(now,))))
     assert isinstance(said, Record)
     assert said.settles == now
     return said
 
 
-def with_git(known: Facts, says: CommitToTry | FirstNewCommit | Contradiction, *verdicts: tuple[str, Verdict]) -> Facts:
+def with_git(
+    known: BisectState, says: CommitToTry | FirstNewCommit | Contradiction, *verdicts: tuple[str, Verdict]
+) -> BisectState:
     state = GitState(ShowGit(TERMS, (), verdicts, proposes=True), says)
-    return replace(known, heard=replace(known.heard, git=state))
+    return replace(known, git=state)
 
 
 def test_what_is_not_known_is_asked_for() -> None:
-    assert step(facts(heard=Heard()), {}, (HOST,)) == Ask(Installed())
+    assert step(facts(transient=Transient(idle=(HOST,)))) == Ask(Installed())
 
 
 def test_the_same_facts_have_the_same_answer() -> None:
-    assert step(facts(*ENDS), {}, (HOST,)) == step(facts(*ENDS), {}, (HOST,))
-
-
-def test_what_a_killed_process_had_in_flight_is_lost_first() -> None:
-    in_flight = (InFlight(3, Submitted(Work.TRIAL, OLD.sha, 1)), InFlight(4, Submitted(Work.CONTROL, NEW.sha)))
-    known = Facts(TASK, replace(on_record(), in_flight=in_flight), HEARD)
-    said = step(known, {4: None}, (HOST,))
-    assert isinstance(said, Record)
-    assert said.facts == (Ended(3, Ending.LOST),)
-    assert [event.text for event in said.tell if isinstance(event, Note)] == [
-        f"trial 1, of {OLD.short}, was under way when this run was stopped, and is lost"
-    ]
+    assert step(facts(*ENDS)) == step(facts(*ENDS))
 
 
 @pytest.mark.parametrize("in_flight", [{}, {7: None}], ids=["no host", "something in flight"])
 def test_there_is_a_time_to_wait(in_flight: dict[int, Submit | None]) -> None:
-    assert step(facts(), in_flight, ()) == Wait()
+    assert step(facts(transient=replace(TRANSIENT, idle=(), in_flight=in_flight))) == Wait()
 
 
 def test_the_only_compiler_is_put_on_record() -> None:
-    known = Facts(TASK, replace(on_record(), compilers=()), HEARD)
+    known = BisectState(SCOPE, replace(on_record(), compilers=()), TRANSIENT)
     assert then(known) == Record((Compilers((fakes.GCC,)),))
 
 
 def test_of_two_compilers_one_is_tried() -> None:
-    two = Heard(answers={Installed(): (fakes.GCC, fakes.OLD_GCC)})
-    assert submitted(Facts(TASK, replace(on_record(), compilers=()), two)).request == BuildRequest(OLD, fakes.GCC)
+    two = Transient(idle=(HOST,), answers={Installed(): (fakes.GCC, fakes.OLD_GCC)})
+    assert submitted(BisectState(SCOPE, replace(on_record(), compilers=()), two)).request == BuildRequest(
+        OLD, fakes.GCC
+    )
 
 
 def test_the_ends_come_first_and_are_whole() -> None:
@@ -159,8 +150,8 @@ def test_a_trial_is_on_record_with_the_end_of_its_submission_and_told_then() -> 
     record = arrived(facts(), now=one)
     assert record.facts == (NumberedTrial(1, ENDS[0]), Ended(5, Ending.DONE))
     assert record.over
-    tell = step(facts(ENDS[0]), {}, (HOST,))
-    assert isinstance(tell, Tell)
+    tell = step(facts(ENDS[0]))
+    assert isinstance(tell, Notify)
     (event,) = tell.events
     assert isinstance(event, TrialJudged)
     assert (event.n, event.verdict) == (1, Verdict.MEASURED)
@@ -168,8 +159,8 @@ def test_a_trial_is_on_record_with_the_end_of_its_submission_and_told_then() -> 
 
 def test_the_first_end_is_told_again_when_there_is_a_line() -> None:
     known, _ = told(facts(ENDS[0]))
-    tell = step(Facts(TASK, on_record(*ENDS), known.heard), {}, (HOST,))
-    assert isinstance(tell, Tell)
+    tell = step(BisectState(SCOPE, on_record(*ENDS), known.transient))
+    assert isinstance(tell, Notify)
     assert [(e.n, e.verdict) for e in tell.events if isinstance(e, TrialJudged)] == [(2, Verdict.NEW), (1, Verdict.OLD)]
 
 
@@ -178,9 +169,8 @@ def test_trouble_with_an_end_is_waited_out_and_then_given_up() -> None:
     assert [type(one) for one in arrived(facts(), now=attempts[0]).facts] == [InfraFault, Ended]
     waits_s = []
     for _ in range(3):
-        again = submitted(after(facts(), attempts))
-        waits_s.append(again.wait_s)
-        attempts.append(failed(again, LOST))
+        waits_s.append(waited_s(after(facts(), attempts)))
+        attempts.append(failed(submitted(after(facts(), attempts)), LOST, len(attempts) + 1))
     assert waits_s == [5.0, 60.0, 300.0]
     with pytest.raises(AttemptFailed, match="network went away") as caught:
         then(after(facts(), attempts))
@@ -195,17 +185,17 @@ def test_what_is_no_trouble_that_passes_is_raised_at_once() -> None:
 # Between the ends
 
 
-def proposing() -> Facts:
+def proposing() -> BisectState:
     """git proposes a commit in the middle."""
     return with_git(facts(*ENDS), CommitToTry(INNER, 8, 3, is_merge_base=False))
 
 
 def test_git_is_shown_the_verdicts_and_then_followed() -> None:
-    assert then(facts(*ENDS)) == ShowGit(TERMS, (), (), proposes=True)
+    assert then(facts(*ENDS)) == Ask(ShowGit(TERMS, (), (), proposes=True))
     submit = submitted(proposing())
     assert (submit.request.commit, submit.may_stop_early) == (INNER, True)
     shown = then(with_git(facts(*ENDS, fakes.trial(INNER)), CommitToTry(INNER, 8, 3, is_merge_base=False)))
-    assert shown == ShowGit(TERMS, (), ((INNER.sha, Verdict.OLD),), proposes=True)
+    assert shown == Ask(ShowGit(TERMS, (), ((INNER.sha, Verdict.OLD),), proposes=True))
 
 
 def test_an_answer_of_gits_is_the_end() -> None:
@@ -223,8 +213,8 @@ def test_a_contradiction_stops_and_names_the_commit_to_do_without() -> None:
 def test_a_sound_end_is_asked_after_two_attempts_and_before_the_third_is_believed() -> None:
     known = proposing()
     first = failed(submitted(known), LOST)
+    assert waited_s(after(known, [first])) == 5.0
     second = submitted(after(known, [first]))
-    assert second.wait_s == 5.0
     attempts = [first, failed(second, LOST, 2)]
     asked = submitted(after(known, attempts))
     assert asked.request == ControlRequest(NEW, (fakes.GCC,), Stage.BOOT)
@@ -233,8 +223,9 @@ def test_a_sound_end_is_asked_after_two_attempts_and_before_the_third_is_believe
     record = arrived(known, *attempts, now=answer)
     assert (record.facts, record.over) == ((control, Ended(3, Ending.DONE)), False)
     known = replace(known, recorded=replace(known.recorded, controls=(control,)))
-    third = submitted(after(known, [*attempts, answer]))
-    assert (third.request.commit, third.wait_s) == (INNER, 0.0)
+    third = step(after(known, [*attempts, answer]))
+    assert isinstance(third, Submit)
+    assert third.request.commit == INNER
     row, blamed, ended = arrived(known, *attempts, answer, now=failed(third, LOST, 4)).facts
     assert isinstance(row, InfraFault)
     assert isinstance(blamed, NumberedTrial)
@@ -265,7 +256,7 @@ def test_a_fault_of_the_end_that_can_be_chance_is_seen_twice() -> None:
 
 
 def test_the_ends_can_be_all_that_is_asked_for() -> None:
-    said = then(facts(*ENDS, task=replace(TASK, aim=Aim.ENDS)))
+    said = then(facts(*ENDS, scope=replace(SCOPE, aim=Aim.ENDS)))
     assert isinstance(said, Done)
     assert said.state is State.STOPPED
 
@@ -273,10 +264,10 @@ def test_the_ends_can_be_all_that_is_asked_for() -> None:
 def test_what_is_in_flight_is_broken_off_by_an_answer_and_waited_for_at_the_end_of_the_budget() -> None:
     """No other trial is begun then, and what is under way still tells something."""
     under_way = Submit(TrialRequest(3, cell(NEW), {}), "trial")
-    known = replace(facts(*ENDS), in_flight={7: under_way})
-    found, late = (Done(State.FOUND, (NEW,), (), "it is"), Done(State.NARROWED, (), (), "over", out_of_time=True))
+    known = facts(*ENDS, transient=replace(TRANSIENT, in_flight={7: under_way}))
+    found, late = (Done(State.FOUND, "it is", (NEW,)), Done(State.NARROWED, "over", out_of_time=True))
     assert once_all_has_ended(known, found) == Cancel(7)
-    cancelled = replace(known, heard=replace(known.heard, cancelled=frozenset({7})))
+    cancelled = replace(known, transient=replace(known.transient, cancelled=frozenset({7})))
     assert once_all_has_ended(cancelled, found) == Wait()
     assert once_all_has_ended(known, late) == Wait()
     assert [once_all_has_ended(facts(*ENDS), one) for one in (found, late)] == [found, late]

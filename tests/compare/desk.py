@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.equipment import Equipment
+from bisector.campaign.equipment import Equipment
+from bisector.campaign.instructions import Done
 from bisector.compare import session
 from bisector.compare.plan import Asked, planned
-from bisector.compare.schedule import Done
 from bisector.config import Settings, options
 from bisector.core.errors import UserError
 from bisector.core.events import Event, Listener
@@ -44,7 +44,7 @@ class Desk:
 
     @contextmanager
     def equip(self, _settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(self.bench, fakes.FakeKin(repository), self.waited_s.append)
+        yield Equipment(self.bench, fakes.FakeEquality(repository), self.waited_s.append)
 
     def asked(self, *names: str, stacks: tuple[str, ...] = ("lvmcache", "hdd"), runs: int = 2, placebo: bool = False,
               patches: tuple[str, ...] = (), parameters: tuple[str, ...] = (),

@@ -5,26 +5,34 @@ from dataclasses import replace
 import pytest
 
 from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
-from bisector.compare.schedule import (
-    Begin,
-    Done,
-    Facts,
-    Measure,
-    step,
-)
+from bisector.campaign.instructions import Done
 from bisector.core.trial import Trial
+from bisector.core.verdict import State
 from bisector.status.blocks import BlockState, result_of
 from bisector.status.durations import block_s
 from bisector.status.progress import left_s
 from bisector.store.comparison import Absent, Budget, Extent
 from tests.compare import planted
-from tests.compare.played import ARMS, PLAN, SETUPS, cell, nothing, on, played, sound
+from tests.compare.played import (
+    ARMS,
+    PLAN,
+    SETUPS,
+    Begin,
+    Measure,
+    cell,
+    decided,
+    known,
+    nothing,
+    on,
+    played,
+    sound,
+)
 
 
 def test_the_budget_has_room_for_whole_blocks_only() -> None:
     plan = replace(PLAN, extent=Extent(7, 6, budget_s=600.0))
     blocks, done = played(nothing(plan), sound(plan))  # 60 s a trial
-    assert done == Done("another block would end after the budget of 10 min")
+    assert done == Done(State.MEASURED, "another block would end after the budget of 10 min")
     assert len(blocks.blocks) == 3
     assert all(blocks.state(block) is BlockState.DONE for block in blocks.blocks)
 
@@ -35,7 +43,7 @@ def test_where_the_next_block_is_too_long_for_the_budget_a_shorter_one_is_measur
     plan = replace(PLAN, setups=slow, extent=Extent(7, 3, budget_s=1_000.0))
     blocks, done = played(nothing(plan), sound(plan))
     assert [block.setup for block in blocks.blocks] == [1, 1, 1]
-    assert done == Done("another block would end after the budget of 16 min 40 s")
+    assert done == Done(State.MEASURED, "another block would end after the budget of 16 min 40 s")
     blocks, _ = played(nothing(replace(plan, extent=Extent(7, 3, budget_s=1_120.0))), sound(plan))
     assert [block.setup for block in blocks.blocks] == [0, 1, 0, 1, 0, 1]
 
@@ -44,13 +52,13 @@ def test_a_budget_that_is_given_later_counts_from_then_on() -> None:
     plan = replace(PLAN, extent=Extent(7, 6, budget_s=600.0))
     blocks, _ = played(nothing(plan), sound(plan))
     spent_s = 540.0
-    more = Facts(blocks, spent_s, given=Budget(400.0, spent_s))
-    assert isinstance(step(more), Begin)
-    assert isinstance(step(replace(more, spent_s=spent_s + 220.0)), Begin)  # a block takes 180 s
-    assert step(replace(more, spent_s=spent_s + 221.0)) == Done(
-        "another block would end after the budget of 6 min 40 s"
+    more = known(blocks, spent_s, given=Budget(400.0, spent_s))
+    assert isinstance(decided(more), Begin)
+    assert isinstance(decided(replace(more, spent_s=spent_s + 220.0)), Begin)  # a block takes 180 s
+    assert decided(replace(more, spent_s=spent_s + 221.0)) == Done(
+        State.MEASURED, "another block would end after the budget of 6 min 40 s"
     )
-    assert isinstance(step(Facts(nothing(replace(plan, extent=Extent(7, 6))), given=Budget(1.0))), Done)
+    assert isinstance(decided(known(nothing(replace(plan, extent=Extent(7, 6))), given=Budget(1.0))), Done)
 
 
 def test_what_is_left_takes_as_long_as_the_blocks_that_are_due() -> None:
@@ -70,7 +78,7 @@ def test_a_budget_that_ends_hides_no_setup_that_was_given_up() -> None:
         return planted.trial(cell(plan, measure.block, measure.arm), 1_000.0, busy=measure.block.setup == 0)
 
     _, done = played(nothing(plan), outcome)
-    assert done.why.startswith("another block would end after the budget")
+    assert done.message.startswith("another block would end after the budget")
     assert [why.partition(":")[0] for why in done.given_up] == ["fio(partial.fio) on lvmcache(ssd,hdd)+ext4"]
 
 
@@ -81,7 +89,7 @@ def test_a_weak_block_that_the_budget_does_not_repeat_has_nothing_in_its_place()
         return planted.trial(cell(plan, measure.block, measure.arm), 1_000.0, busy=n in (3, 10))
 
     blocks, done = played(nothing(plan), outcome)
-    assert done.why.startswith("another block would end after the budget")
+    assert done.message.startswith("another block would end after the budget")
     assert [blocks.state(block) for block in blocks.blocks] == [
         BlockState.WEAK, BlockState.DONE, BlockState.DONE, BlockState.WEAK,
     ]  # fmt: skip
@@ -93,7 +101,7 @@ def test_a_block_that_is_too_long_for_the_budget_is_not_begun_at_all() -> None:
     plan = replace(PLAN, extent=Extent(7, 6, budget_s=200.0))
     assert block_s(nothing(plan), 0) == 3 * (30.0 + 41.0 + 40.0)
     blocks, done = played(nothing(plan), sound(plan))
-    assert (blocks.blocks, done.why) == ((), "another block would end after the budget of 3 min 20 s")
+    assert (blocks.blocks, done.message) == ((), "another block would end after the budget of 3 min 20 s")
 
 
 NOISE = (0.0, 0.02, -0.02, 0.01, -0.01, 0.03, -0.03)
@@ -110,7 +118,7 @@ def test_until_goes_on_as_long_as_an_interval_is_wide(noise: float, looked_after
     blocks, done = played(nothing(plan), outcome)
     assert len(blocks.counted(0)) == looked_after
     every = "every" if looked_after < 20 else "not every"
-    assert done.why == f"{every} interval is within ±5 %: {looked_after} blocks on each setup"
+    assert done.message == f"{every} interval is within ±5 %: {looked_after} blocks on each setup"
 
 
 def test_how_many_blocks_made_the_intervals_narrow_is_said_of_each_setup() -> None:
@@ -124,7 +132,7 @@ def test_how_many_blocks_made_the_intervals_narrow_is_said_of_each_setup() -> No
 
     blocks, done = played(nothing(plan), outcome)
     assert [len(blocks.counted(setup)) for setup in range(4)] == [6, 9, 0, 6]
-    assert done.why == (
+    assert done.message == (
         "every interval is within ±5 %: 6 blocks on lvmcache(ssd,hdd)+ext4 and hdd+xfs; 9 blocks on hdd+ext4;"
         " n/a: ssd+ext4"
     )

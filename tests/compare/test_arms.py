@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.compare.schedule import Done
+from bisector.campaign.instructions import Done
 from bisector.core import resources
 from bisector.core.errors import AttemptFailed, TrialRefused, UserError
 from bisector.core.events import Note
@@ -43,7 +43,7 @@ def test_one_commit_is_compared_before_and_after_a_patch(desk: Desk) -> None:
         return usual(request)
 
     desk.bench.measure = looking  # type: ignore[method-assign] # a look at what is there meanwhile
-    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     before, after = desk.blocks().plan.arms
     assert (before.name, after.name) == ("main", "main + fix.patch")
     assert (after.subject.kind, after.subject.changed_by) == (Kind.PATCHED, digest)
@@ -93,7 +93,7 @@ def test_patches_that_cannot_be_arms_are_refused(desk: Desk) -> None:
 
 def test_one_kernel_is_compared_without_and_with_a_parameter(desk: Desk) -> None:
     desk.begin("main", stacks=("hdd",), parameters=("mitigations=off", " a=1  b "), machine__append="quiet")
-    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     blocks = desk.blocks()
     assert [arm.name for arm in blocks.plan.arms] == ["main", "main + mitigations=off", "main + a=1 b"]
     trials = [one for one in desk.bench.requests if isinstance(one, TrialRequest)]
@@ -131,7 +131,7 @@ def test_one_commit_is_compared_without_and_with_a_fragment(desk: Desk) -> None:
     desk.begin("main", stacks=("lvmcache", "hdd"), fragments=(str(file),))
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     file.unlink()  # what is resumed measures with the run's copy
-    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     blocks, copy = desk.blocks(), desk.place / "run/inputs/more.config"
     assert copy.is_file()
     before, after = blocks.plan.arms
@@ -237,7 +237,7 @@ def test_an_image_is_measured_and_not_built(desk: Desk) -> None:
     desk.begin("main", f"image:{file}", stacks=("lvmcache", "hdd"))
     content = file.read_bytes()
     file.unlink()  # what is resumed measures with the run's copy
-    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     blocks, copy = desk.blocks(), desk.place / "run/inputs/vmlinuz-6.1.0-13-amd64"
     assert copy.read_bytes() == content
     _, arm = blocks.plan.arms
@@ -261,7 +261,7 @@ def test_a_killed_run_of_files_goes_on_without_them(desk: Desk, killed_at: dict[
         desk.go_on()
     desk.bench.kill_at = desk.bench.kill_at_try = None
     before = len(desk.bench.requests)
-    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     blocks = desk.blocks()
     lost = max(before - 1, 0)  # in a block that was interrupted
     assert [one.n for one in blocks.placed] == list(range(1, 7 + lost))
@@ -283,7 +283,7 @@ def test_images_alone_are_compared_with_whatever_compilers_there_are(desk: Desk)
     desk.bench.installed = (fakes.GCC, fakes.OLD_GCC)
     one, other = (bzimage(desk.place / name, f"6.1.{n}") for n, name in enumerate(("one", "other")))
     desk.begin(f"image:{one}", f"image:{other}", stacks=("hdd",))
-    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     assert desk.bench.tried == []
 
 
@@ -291,7 +291,7 @@ def test_an_image_that_does_not_boot_is_left_out_with_a_hint(desk: Desk) -> None
     file = bzimage(desk.place / "vmlinuz")
     desk.bench.faults = {hashlib.sha256(file.read_bytes()).hexdigest(): fakes.PANIC}
     desk.begin("c0", "c3", f"image:{file}", stacks=("hdd",))
-    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     why = desk.blocks().absent(0, 2)
     assert why.startswith(fakes.PANIC.sentence)
     assert "has to be built in" in why

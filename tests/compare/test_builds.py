@@ -2,11 +2,12 @@
 
 import pytest
 
-from bisector.compare.schedule import Done
+from bisector.campaign.instructions import Done
 from bisector.core.errors import AttemptFailed, InfraError, UserError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Compiler
 from bisector.core.trial import Stage
+from bisector.core.verdict import State
 from bisector.store.facts import BuildTry, Submitted, Work
 from bisector.store.store import Store
 from tests import fakes
@@ -35,7 +36,7 @@ def test_a_compiler_that_does_not_build_every_arm_is_passed_over(desk: Desk) -> 
 def test_an_arm_that_the_one_compiler_does_not_build_is_left_out(desk: Desk) -> None:
     desk.bench.does_not_build = {("gcc", desk.shas["c2"]): fakes.BUILD_ERROR}
     desk.begin("c0", "c2", "c3")
-    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     blocks = desk.blocks()
     assert blocks.absent(0, 1) == f"does not build: {fakes.BUILD_ERROR.reason}"
     assert {request.commit.sha for request in desk.bench.requests} == {desk.shas["c0"], desk.shas["c3"]}
@@ -60,7 +61,7 @@ def test_a_build_that_failed_is_tried_once_more_by_each_resume(desk: Desk) -> No
             desk.go_on()
         assert desk.bench.tried == [("gcc", desk.shas["c0"]), *[("gcc", desk.shas["c3"])] * tried]
     desk.bench.does_not_build = {}
-    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     with Store.open(run.database) as store:
         reasons = [one.reason for one in store.build_tries() if one.sha == desk.shas["c3"]]
     assert reasons == [fakes.BUILD_ERROR.reason, fakes.BUILD_ERROR.reason, ""]
@@ -79,12 +80,12 @@ def test_a_compiler_that_is_installed_after_the_only_one_has_failed_is_tried(des
 def test_an_arm_that_builds_after_the_end_is_measured_as_often_as_the_others(desk: Desk) -> None:
     desk.bench.does_not_build = {("gcc", desk.shas["c2"]): fakes.BUILD_ERROR}
     desk.begin("c0", "c2", "c3", stacks=("hdd",))
-    assert desk.go_on() == desk.go_on() == Done("2 blocks on each setup")
+    assert desk.go_on() == desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     assert len(desk.bench.requests) == 4
     assert desk.shas["c2"] in desk.held()  # a branch may be gone by the time that the header is there
     assert desk.blocks().unbuilt == (desk.shas["c2"],)
     desk.bench.does_not_build = {}
-    assert desk.go_on() == Done("4 blocks on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "4 blocks on each setup")
     blocks = desk.blocks()
     assert [len(blocks.pairs(0, arm)) for arm in (1, 2)] == [2, 4]
     assert (blocks.unbuilt, desk.held()) == ((), set())

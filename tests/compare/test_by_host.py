@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bisector.analysis.comparison import DELTA
-from bisector.bisect.equipment import Equipment
+from bisector.campaign.equipment import Equipment
 from bisector.cli import main
 from bisector.compare.by_host import settings_by_host
 from bisector.config import Accelerator, ConfirmBy, Settings, options
@@ -54,7 +54,7 @@ class Person:
                 yield one
         else:
             self.bench.jobs.clear()
-            yield Equipment(self.bench, fakes.FakeKin(repository), fakes.at_once)
+            yield Equipment(self.bench, fakes.FakeEquality(repository), fakes.at_once)
 
     def start(self, *more: str) -> int:
         return main(["start", "old", "main", *WORDS, *more, "--repo", str(self.site.repository), "--run-dir", "run"])

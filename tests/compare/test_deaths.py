@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.equipment import Equipment
+from bisector.campaign.equipment import Equipment
+from bisector.campaign.instructions import Done
+from bisector.compare.comparison import Comparison
 from bisector.compare.plan import Asked, planned
-from bisector.compare.running import Comparison
-from bisector.compare.schedule import Done
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, BlockState
@@ -155,7 +155,7 @@ def test_what_was_given_up_is_tried_once_more_by_the_next_process_and_no_oftener
         life(plan, row, path, executor, dies_at, before=before)
     executor.jobs.clear()
     done, _ = life(plan, row, path, executor)
-    assert done == Done("2 blocks on each setup")
+    assert done == Done(State.MEASURED, "2 blocks on each setup")
     with Mortal.open(path) as store:
         blocks = Blocks.of(plan, store)
         assert [sorted(block.arms) for block in blocks.counted(0)] == [[0, 3]] * 2

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.equipment import Equipment
-from bisector.bisect.facts import Crew
+from bisector.campaign.equipment import Equipment
+from bisector.campaign.instructions import Crew, Done
 from bisector.compare import session
-from bisector.compare.schedule import Done
 from bisector.config import Settings
 from bisector.core.events import Listener, OnHost, Planned
+from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -32,11 +32,13 @@ def test_each_trial_is_measured_once_whatever_ends_first(desk: Desk, seed: int) 
 
     @contextmanager
     def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(guests, fakes.FakeKin(repository), desk.waited_s.append, (), Crew(guests=2))
+        yield Equipment(guests, fakes.FakeEquality(repository), desk.waited_s.append, (), Crew(guests=2))
 
     run = RunDirectory.open(desk.place / "run")
     with run.lock(), Store.open(run.database) as store:
-        assert session.go_on(run, store, desk.told.append, equip) == Done(f"{RUNS} blocks on each setup")
+        assert session.go_on(run, store, desk.told.append, equip) == Done(
+            State.MEASURED, f"{RUNS} blocks on each setup"
+        )
     blocks = desk.blocks()
     assert [len(blocks.counted(setup)) for setup in (0, 1)] == [RUNS, RUNS]
     assert len(blocks.blocks) == 2 * RUNS

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.compare.schedule import Done
+from bisector.campaign.instructions import Done
 from bisector.core.errors import InfraError, TrialRefused, UserError
 from bisector.core.events import Note
 from bisector.core.subject import Compiler
 from bisector.core.trial import Artifact, Stage, Trial
+from bisector.core.verdict import State
 from bisector.kernel.signature import as_measured
 from bisector.report.comparison_table import sentences
 from bisector.status.blocks import BlockState, result_of
@@ -46,7 +47,7 @@ def builds_anew(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_kernel_that_was_measured_is_asked_for_again(stopped: Desk) -> None:
-    assert stopped.go_on() == Done("3 blocks on each setup")
+    assert stopped.go_on() == Done(State.MEASURED, "3 blocks on each setup")
     asked = [one.kernel and one.kernel.content_sha256 for one in stopped.bench.requests]
     assert asked == [one.commit.sha for one in stopped.bench.requests]
 
@@ -70,7 +71,7 @@ def test_an_arm_that_would_be_another_kernel_stops_the_run_and_is_named(
     assert changed not in {one.trial.commit.sha for one in blocks.placed if one.n > 3}
     assert [len(blocks.counted(0)), blocks.count(BlockState.OPEN)] == [1, 1]
     stopped.bench.content = {}
-    assert stopped.go_on() == Done("3 blocks on each setup")
+    assert stopped.go_on() == Done(State.MEASURED, "3 blocks on each setup")
 
 
 def test_arms_of_one_build_are_one_kernel(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,14 +101,14 @@ def test_a_block_that_does_not_count_binds_nobody(desk: Desk, monkeypatch: pytes
         return usual(request)
 
     monkeypatch.setattr(desk.bench, "measure", upgraded)
-    assert desk.go_on() == Done("1 block on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "1 block on each setup")
     assert [one.kernel for one in desk.bench.requests[:3]] == [None] * 3
 
 
 def test_a_compiler_that_was_upgraded_is_told_of_and_kept_kernels_are_measured(stopped: Desk) -> None:
     new = Compiler("gcc", "gcc 13.1.0, GNU ld 2.41")
     stopped.bench.installed = (new,)
-    assert stopped.go_on() == Done("3 blocks on each setup")
+    assert stopped.go_on() == Done(State.MEASURED, "3 blocks on each setup")
     (said,) = (one.text for one in stopped.told if isinstance(one, Note) and "has changed" in one.text)
     assert said.startswith(
         f"the compiler gcc has changed since this run began: it was {fakes.GCC.identity}, and is {new.identity};"
@@ -123,7 +124,7 @@ def test_without_any_compiler_a_run_that_has_one_on_record_goes_on(
         raise UserError("compiler gcc: gcc is not installed", "apt-get install gcc")
 
     monkeypatch.setattr(stopped.bench, "compilers", gone)
-    assert stopped.go_on() == Done("3 blocks on each setup")
+    assert stopped.go_on() == Done(State.MEASURED, "3 blocks on each setup")
 
 
 def test_the_configuration_of_what_was_measured_is_the_one_that_the_run_keeps(

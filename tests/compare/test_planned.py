@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from bisector.campaign.instructions import Done
 from bisector.compare.plan import united, warnings
-from bisector.compare.schedule import Done
+from bisector.core.verdict import State
 from bisector.store.comparison import Absent
 from tests.compare.desk import Desk, changed, without_md
 from tests.git import histories
@@ -32,7 +33,7 @@ def test_commits_of_equal_sources_are_refused(desk: Desk) -> None:
 def test_a_cell_whose_tree_lacks_an_option_is_not_measured_and_says_so(desk: Desk) -> None:
     lacks = without_md(desk)
     desk.begin("c0", lacks, "c3")
-    assert desk.go_on() == Done("2 blocks on each setup")
+    assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     blocks = desk.blocks()
     assert blocks.absent(0, 1).startswith("needs CONFIG_MD, CONFIG_BLK_DEV_DM")
     assert blocks.absent(1, 1) == ""

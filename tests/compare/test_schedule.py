@@ -7,34 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from bisector.compare.schedule import (
-    Begin,
-    Build,
-    Choose,
-    Done,
-    Facts,
-    Measure,
-    Step,
-    step,
-    tries_again,
-)
+from bisector.campaign.instructions import Done
+from bisector.compare.schedule import tries_again
 from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.subject import Cell, Compiler
 from bisector.core.trial import Stage, Trial
+from bisector.core.verdict import State
 from bisector.status.blocks import Blocks, BlockState, Earlier, result_of
 from bisector.status.progress import effects
 from bisector.store.comparison import Absent, Block, Extent, Place, Placed, PlannedSetup
 from bisector.store.facts import BuildTry
 from tests import fakes
 from tests.compare import planted
-from tests.compare.played import ARMS, BUILT, MORE, PLAN, SETUPS, cell, nothing, played, sound
+from tests.compare.played import (
+    ARMS,
+    BUILT,
+    MORE,
+    PLAN,
+    SETUPS,
+    Begin,
+    Build,
+    Choose,
+    Decided,
+    Measure,
+    cell,
+    decided,
+    known,
+    nothing,
+    played,
+    sound,
+)
 from tests.examples import ERA, STARTED_AT, UPGRADED
 
 
 def test_each_block_measures_every_arm_once_in_rounds() -> None:
     blocks, done = played(nothing(), sound(PLAN))
-    assert done == Done("2 blocks on each setup")
+    assert done == Done(State.MEASURED, "2 blocks on each setup")
     assert [(one.n, one.setup, one.round) for one in blocks.blocks] == [(1, 0, 1), (2, 1, 1), (3, 0, 2), (4, 1, 2)]
     assert all(sorted(one.arms) == [0, 1, 2] for one in blocks.blocks)
     order = [(one.place.block, one.place.arm) for one in blocks.placed]
@@ -55,19 +64,19 @@ def test_orders_and_seeds_follow_from_the_seed_and_differ_between_blocks() -> No
 
 def test_every_kernel_is_built_before_anything_is_measured() -> None:
     blocks = replace(nothing(), build_tries=BUILT[:1])
-    assert step(Facts(blocks)) == Build(1, fakes.GCC)
+    assert decided(known(blocks)) == Build(1, fakes.GCC)
 
 
 def test_one_commit_under_two_names_is_built_once() -> None:
     plan = replace(PLAN, arms=(ARMS[0], replace(ARMS[0], name="v6.1 (again)")))
-    assert isinstance(step(Facts(replace(nothing(plan), build_tries=BUILT[:1]))), Begin)
+    assert isinstance(decided(known(replace(nothing(plan), build_tries=BUILT[:1]))), Begin)
 
 
 def test_a_commit_is_built_once_with_each_configuration() -> None:
     plan = replace(PLAN, arms=(ARMS[0], MORE))
-    assert step(Facts(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(1, fakes.GCC)
+    assert decided(known(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(1, fakes.GCC)
     built = BuildTry(fakes.GCC, MORE.commit.sha, "", MORE.subject.fragment)
-    assert isinstance(step(Facts(replace(nothing(plan), build_tries=(BUILT[0], built)))), Begin)
+    assert isinstance(decided(known(replace(nothing(plan), build_tries=(BUILT[0], built)))), Begin)
     failed = replace(built, reason="error: no")
     blocks = replace(nothing(plan), build_tries=(BUILT[0], failed))
     assert [blocks.absent(0, arm) for arm in (0, 1)] == ["", "does not build: error: no"]
@@ -78,16 +87,16 @@ def test_of_several_compilers_on_record_the_second_is_tried_where_the_first_does
     compilers = (fakes.GCC, fakes.OLD_GCC)
     failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "error: no")
     blocks = replace(nothing(), compilers=compilers, build_tries=(BUILT[0], failed))
-    assert step(Facts(blocks)) == Build(1, fakes.OLD_GCC)
+    assert decided(known(blocks)) == Build(1, fakes.OLD_GCC)
 
 
 def test_the_first_compiler_that_builds_every_arm_is_taken() -> None:
     installed, shas = (fakes.GCC, fakes.OLD_GCC), [arm.commit.sha for arm in ARMS]
     nothing_tried = Blocks(PLAN)
 
-    def after_tries(*tries: tuple[Compiler, int, str]) -> Step:
+    def after_tries(*tries: tuple[Compiler, int, str]) -> Decided:
         made = tuple(BuildTry(compiler, shas[arm], reason) for compiler, arm, reason in tries)
-        return step(Facts(replace(nothing_tried, build_tries=made), installed=installed))
+        return decided(known(replace(nothing_tried, build_tries=made), installed=installed))
 
     gcc, old = installed
     assert after_tries() == Build(0, gcc)
@@ -103,19 +112,19 @@ def test_a_single_compiler_is_on_record_once_it_leaves_something_to_compare() ->
     """Until then another one that is installed may make all kernels."""
     plan = replace(PLAN, arms=ARMS[:2])
     failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "no")
-    alone = Facts(Blocks(plan, build_tries=BUILT[:1]), installed=(fakes.GCC,))
-    assert step(alone) == Build(1, fakes.GCC)
+    alone = known(Blocks(plan, build_tries=BUILT[:1]), installed=(fakes.GCC,))
+    assert decided(alone) == Build(1, fakes.GCC)
     with pytest.raises(UserError, match=r"v6\.2: does not build: no"):
-        step(replace(alone, blocks=replace(alone.blocks, build_tries=(BUILT[0], failed))))
-    assert step(replace(alone, blocks=replace(alone.blocks, build_tries=BUILT))) == Choose((fakes.GCC,))
+        decided(replace(alone, blocks=replace(alone.blocks, build_tries=(BUILT[0], failed))))
+    assert decided(replace(alone, blocks=replace(alone.blocks, build_tries=BUILT))) == Choose((fakes.GCC,))
 
 
 def test_of_compilers_that_a_person_names_the_first_that_builds_every_arm_is_taken() -> None:
     asked = options.load({"kernel.compiler": ["gcc", "gcc-11"]}, directory=Path("/")).settings
     plan = replace(PLAN, setups=(PlannedSetup(asked),))
-    facts = Facts(Blocks(plan), installed=(fakes.GCC, fakes.OLD_GCC))
-    assert step(facts) == Build(0, fakes.GCC)
-    assert step(replace(facts, blocks=Blocks(plan, build_tries=BUILT))) == Choose((fakes.GCC,))
+    state = known(Blocks(plan), installed=(fakes.GCC, fakes.OLD_GCC))
+    assert decided(state) == Build(0, fakes.GCC)
+    assert decided(replace(state, blocks=Blocks(plan, build_tries=BUILT))) == Choose((fakes.GCC,))
 
 
 def test_a_setup_goes_on_until_each_arm_has_its_blocks() -> None:
@@ -124,9 +133,9 @@ def test_a_setup_goes_on_until_each_arm_has_its_blocks() -> None:
     failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "no header")
     before, _ = played(replace(nothing(plan), build_tries=(BUILT[0], failed, BUILT[2])), sound(plan))
     again = replace(before, earlier=before.so_far)
-    assert step(Facts(again)) == Build(1, fakes.GCC)
+    assert decided(known(again)) == Build(1, fakes.GCC)
     after_all, done = played(replace(again, build_tries=(*before.build_tries, BUILT[1])), sound(plan))
-    assert done == Done("4 blocks on each setup")
+    assert done == Done(State.MEASURED, "4 blocks on each setup")
     assert [len(after_all.pairs(0, arm)) for arm in (1, 2)] == [2, 4]
     assert [block.round for block in after_all.blocks] == [1, 2, 3, 4]
 
@@ -134,13 +143,13 @@ def test_a_setup_goes_on_until_each_arm_has_its_blocks() -> None:
 def test_a_kernel_that_could_be_compared_with_nothing_is_not_built() -> None:
     """The first arm is on one setup alone, and another one on the other alone."""
     plan = replace(PLAN, absent=(Absent(0, 0, "needs CONFIG_MD"), Absent(1, 1, "needs CONFIG_BCACHE")))
-    assert step(Facts(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(2, fakes.GCC)
+    assert decided(known(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(2, fakes.GCC)
 
 
 def test_an_arm_that_no_compiler_builds_is_not_measured() -> None:
     failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "drivers/md/dm.c:1: error: no")
     blocks, done = played(replace(nothing(), build_tries=(BUILT[0], failed, BUILT[2])), sound(PLAN))
-    assert done == Done("2 blocks on each setup")
+    assert done == Done(State.MEASURED, "2 blocks on each setup")
     assert blocks.absent(0, 1) == blocks.absent(1, 1) == "does not build: drivers/md/dm.c:1: error: no"
     assert {one.place.arm for one in blocks.placed} == {0, 2}
 
@@ -154,16 +163,16 @@ def test_a_cell_that_a_tree_cannot_have_is_not_measured() -> None:
 
 def test_a_kernel_that_is_measured_nowhere_is_not_built() -> None:
     plan = replace(PLAN, absent=(Absent(0, 1, "no"), Absent(1, 1, "no")))
-    assert step(Facts(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(2, fakes.GCC)
-    untried = Facts(Blocks(plan, build_tries=BUILT[:1]), installed=(fakes.GCC, fakes.OLD_GCC))
-    assert step(untried) == Build(2, fakes.GCC)
+    assert decided(known(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(2, fakes.GCC)
+    untried = known(Blocks(plan, build_tries=BUILT[:1]), installed=(fakes.GCC, fakes.OLD_GCC))
+    assert decided(untried) == Build(2, fakes.GCC)
 
 
 def test_a_setup_without_its_first_arm_is_left_out() -> None:
     plan = replace(PLAN, absent=(Absent(0, 0, "needs CONFIG_DM_CACHE"),))
     blocks, done = played(nothing(plan), sound(plan))
     assert {block.setup for block in blocks.blocks} == {1}
-    assert done == Done("2 blocks on hdd+ext4; n/a: lvmcache(ssd,hdd)+ext4")
+    assert done == Done(State.MEASURED, "2 blocks on hdd+ext4; n/a: lvmcache(ssd,hdd)+ext4")
 
 
 def test_a_setup_that_is_lost_on_the_way_is_not_said_to_have_all_its_blocks() -> None:
@@ -176,7 +185,7 @@ def test_a_setup_that_is_lost_on_the_way_is_not_said_to_have_all_its_blocks() ->
         return replace(found, fault=replace(fakes.PANIC, stage=Stage.STORAGE), runs=()) if panics else found
 
     _, done = played(nothing(plan), outcome)
-    assert done == Done("4 blocks on hdd+ext4; n/a: lvmcache(ssd,hdd)+ext4 (after 2 blocks)")
+    assert done == Done(State.MEASURED, "4 blocks on hdd+ext4; n/a: lvmcache(ssd,hdd)+ext4 (after 2 blocks)")
 
 
 def test_a_comparison_of_which_nothing_is_left_is_not_measured_and_says_why() -> None:
@@ -192,7 +201,7 @@ def test_a_comparison_of_which_nothing_is_left_is_not_measured_and_says_why() ->
         played(nothing(plan), outcome)
     failed = BuildTry(fakes.GCC, ARMS[0].commit.sha, "no gelf.h")
     with pytest.raises(UserError, match=r"v6\.1: does not build: no gelf\.h"):
-        step(Facts(replace(nothing(plan), build_tries=(failed, *BUILT[1:]))))
+        decided(known(replace(nothing(plan), build_tries=(failed, *BUILT[1:]))))
 
 
 def test_a_weak_trial_voids_its_block_and_another_one_takes_its_place() -> None:
@@ -258,7 +267,7 @@ def test_a_panic_is_believed_when_it_is_seen_again() -> None:
         return replace(found, fault=fault, runs=()) if panics else found
 
     blocks, done = played(nothing(), outcome)
-    assert done == Done("2 blocks on each setup")
+    assert done == Done(State.MEASURED, "2 blocks on each setup")
     assert [blocks.state(one) for one in blocks.of_setup(0)] == [BlockState.FAILED] * 2 + [BlockState.DONE] * 2
     assert (blocks.absent(0, 1), blocks.absent(1, 1)) == ("panic: Kernel panic - not syncing: test", "")
     assert all(1 not in block.arms for block in blocks.counted(0))
@@ -401,7 +410,7 @@ def test_a_block_that_was_interrupted_is_begun_anew(
 
     blocks, done = played(nothing(plan), outcome)
     first, *others = blocks.blocks
-    assert done == Done("1 block on each setup")
+    assert done == Done(State.MEASURED, "1 block on each setup")
     blocks = replace(blocks, processes=processes)
     state = BlockState.INTERRUPTED if why else BlockState.DONE
     assert (blocks.state(first), blocks.why(first)) == (state, why and f"interrupted after trial 1: {why}")
@@ -412,10 +421,10 @@ def test_a_block_that_was_interrupted_is_begun_anew(
 def test_of_a_block_that_an_earlier_process_left_open_nothing_more_is_measured() -> None:
     plan = replace(PLAN, setups=SETUPS[1:], extent=Extent(7, 1))
     begun = replace(nothing(plan), blocks=(Block(1, 0, 1, 5, (2, 0, 1)),), process=2)
-    assert step(Facts(begun)) == Measure(begun.blocks[0], 2)
+    assert decided(known(begun)) == Measure(begun.blocks[0], 2)
     one = Placed(1, Place(1, 2), planted.trial(cell(plan, begun.blocks[0], 2), 1_000.0))
-    assert step(Facts(replace(begun, placed=(one,), processes={1: (1, 2)}))) == Measure(begun.blocks[0], 0)
+    assert decided(known(replace(begun, placed=(one,), processes={1: (1, 2)}))) == Measure(begun.blocks[0], 0)
     left = replace(begun, placed=(one,), processes={1: (1, 1)})
-    assert isinstance(step(Facts(left)), Begin)
+    assert isinstance(decided(known(left)), Begin)
     assert left.state(left.blocks[0]) is BlockState.INTERRUPTED
     assert replace(left, under_way=frozenset((1,))).state(left.blocks[0]) is BlockState.OPEN

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.comparison import LOOKS
-from bisector.bisect.equipment import Equipment
-from bisector.bisect.facts import Crew
+from bisector.campaign.equipment import Equipment
+from bisector.campaign.instructions import Crew, Done
 from bisector.compare import session
-from bisector.compare.schedule import Done
 from bisector.config import RetryPolicy, Settings
 from bisector.core.errors import AttemptFailed, AttemptLost, BisectorError, InfraError, UserError
 from bisector.core.events import Listener, Note, OnHost, Planned
 from bisector.core.trial import Stage, Trial
+from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished, Job, News
 from bisector.git.repository import Repository
 from bisector.status.blocks import BlockState, result_of
@@ -89,7 +89,7 @@ class Room:
     def go_on(self, fleet: Fleet, adopted: Sequence[int] = ()) -> Done:
         @contextmanager
         def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-            crew, kin = Crew(len(fleet.benches) - len(self.builders), self.builders), fakes.FakeKin(repository)
+            crew, kin = Crew(len(fleet.benches) - len(self.builders), self.builders), fakes.FakeEquality(repository)
             yield Equipment(fleet, kin, self.desk.waited_s.append, tuple(adopted), crew)
 
         run = RunDirectory.open(self.desk.place / "run")
@@ -137,7 +137,7 @@ def three(room: Room) -> dict[str, fakes.FakeExecutor]:
 @pytest.mark.parametrize("seed", range(5))
 def test_blocks_go_on_at_the_same_time_each_on_a_host_whatever_ends_first(room: Room, seed: int) -> None:
     fleet = Hosts(three(room), random.Random(seed))
-    assert room.compare(fleet) == Done(f"{RUNS} blocks on each setup")
+    assert room.compare(fleet) == Done(State.MEASURED, f"{RUNS} blocks on each setup")
     room.check()
     assert fleet.most == 3
     assert len(room.desk.blocks().blocks) == 2 * RUNS  # none was begun that was not needed
@@ -194,7 +194,7 @@ def test_a_block_that_was_replaced_is_not_gone_on_with(room: Room) -> None:
     assert blocks.count(BlockState.OPEN) == 1
     (left,) = (one for one in blocks.blocks if blocks.state(one) is BlockState.OPEN)
     assert blocks.host(left) == "two"
-    assert room.go_on(Hosts({"two": bench(room.desk)})) == Done(f"{RUNS} blocks on each setup")
+    assert room.go_on(Hosts({"two": bench(room.desk)})) == Done(State.MEASURED, f"{RUNS} blocks on each setup")
 
 
 def test_a_host_on_which_everything_fails_is_set_aside(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_a_host_on_which_everything_fails_is_set_aside(room: Room, monkeypatch: 
     broken.measure = fails  # type: ignore[method-assign] # a bench that breaks
     room.compare(fleet)
     room.check()
-    (said,) = (text for text in room.notes() if text.startswith("broken is used no more: "))
+    (said,) = (text for text in room.notes() if text.startswith("broken is excluded from this run: "))
     assert "block 2, stage checkout: no space left on the device" in said
     assert len(fleet.of("broken", TrialRequest)) == 4
     with Store.open(room.desk.place / "run" / "record.sqlite", readonly=True) as store:
@@ -223,7 +223,7 @@ def test_failures_between_which_it_works_do_not_set_a_host_aside(room: Room, mon
         one.infra_n = dict.fromkeys(range(1, 99, 3), 1)
     room.compare(fleet)
     room.check()
-    assert not any("used no more" in text for text in room.notes())
+    assert not any("is excluded" in text for text in room.notes())
     assert sum(text.startswith("not the kernel's fault") for text in room.notes()) > 4
 
 
@@ -245,7 +245,7 @@ def test_a_host_that_lacks_something_is_set_aside_and_input_that_is_refused_ends
     fleet.benches["bare"].measure = lacks  # type: ignore[method-assign] # see above
     room.compare(fleet)
     room.check()
-    assert "bare is used no more: there is no disk /dev/nvme1n1" in room.notes()
+    assert "bare is excluded from this run: there is no disk /dev/nvme1n1" in room.notes()
 
 
 def test_a_kernel_that_panics_on_one_host_alone_is_measured_on_the_others(room: Room) -> None:
@@ -264,8 +264,8 @@ def test_a_kernel_that_panics_on_one_host_alone_is_measured_on_the_others(room: 
     room.check()
     blocks = room.desk.blocks()
     assert not blocks.absent(0, 1)
-    assert [one.startswith("odd is used no more for ") and one.endswith("which works on other hosts")
-            for one in room.notes() if "used no more" in one] == [True]  # fmt: skip
+    assert [one.startswith("odd is excluded for ") and one.endswith("which works on other hosts")
+            for one in room.notes() if "is excluded" in one] == [True]  # fmt: skip
     assert {blocks.host(one) for one in blocks.counted(1)} >= {"odd"}
     assert blocks.count(BlockState.FAILED) == 2
 
@@ -277,7 +277,7 @@ def test_a_kernel_that_panics_everywhere_is_measured_no_more(room: Room) -> None
         one.faults = {room.desk.shas["c1"]: fakes.PANIC}
         one.value = planted.by_name(room.desk.shas, {**VALUES, "c1": 1.0})
     room.desk.begin("c0", "c1", "c3", runs=2)
-    assert room.go_on(fleet) == Done("2 blocks on each setup")
+    assert room.go_on(fleet) == Done(State.MEASURED, "2 blocks on each setup")
     blocks = room.desk.blocks()
     assert blocks.absent(0, 1) == blocks.absent(1, 1) == fakes.PANIC.sentence
 

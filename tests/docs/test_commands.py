@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bisector import cli
-from bisector.bisect.equipment import Equipment
+from bisector.campaign.equipment import Equipment
 from bisector.commands.arguments import given_settings
 from bisector.config import Settings
 from bisector.core import resources
@@ -186,7 +186,7 @@ def test_readme_comes_to_its_first_trial(part: str, home: Path, monkeypatch: pyt
 
     @contextmanager
     def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(engine, fakes.FakeKin(repository), fakes.at_once)
+        yield Equipment(engine, fakes.FakeEquality(repository), fakes.at_once)
 
     shutil.copy(resources.ROOT / "fio/partial.fio", "my.fio")
     Path("bench.sh").write_text("#!/bin/sh\necho tps=512.25\n", encoding="utf-8")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.equipment import Equipment
-from bisector.bisect.facts import Crew
+from bisector.campaign.equipment import Equipment
+from bisector.campaign.instructions import Crew
 from bisector.config import Settings
 from bisector.core.errors import InfraError
 from bisector.core.events import Event as Told
@@ -171,12 +171,12 @@ class World:
         job = repository.top.name
         self.engines[job].culprit = self.slow_from.get(job, "")
         if self.hosts is None or self.fleet is None:
-            yield Equipment(self.engines[job], fakes.FakeKin(repository), fakes.at_once)
+            yield Equipment(self.engines[job], fakes.FakeEquality(repository), fakes.at_once)
             return
         builders = frozenset(one.name for one in self.hosts.hosts if one.role is Role.BUILD)
         crew = Crew(len(self.fleet.benches) - len(builders), builders)
         adopted = tuple(job.id for job in self.fleet.open.values())
-        yield Equipment(self.fleet, fakes.FakeKin(repository), fakes.at_once, adopted, crew)
+        yield Equipment(self.fleet, fakes.FakeEquality(repository), fakes.at_once, adopted, crew)
 
     def events(self) -> tuple[Event, ...]:
         with NightRecord.open(nights_home() / DATABASE, readonly=True) as record:

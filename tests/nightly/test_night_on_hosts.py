@@ -2,7 +2,7 @@
 
 import pytest
 
-from bisector.bisect.equipment import Equipment
+from bisector.campaign.equipment import Equipment
 from bisector.executor.base import Job
 from bisector.fleet.hosts import Hosts
 from bisector.git.repository import Repository
@@ -101,7 +101,7 @@ def test_what_comes_late_is_heard_while_a_host_is_waited_for(world: World, monke
     monkeypatch.setattr(fleet, "wait", lambda within_s: True)
     assert world.hosts is not None
     with Repository.open(world.path / "cache") as repository:
-        equipment = Equipment(fleet, fakes.FakeKin(repository))
+        equipment = Equipment(fleet, fakes.FakeEquality(repository))
         assert host.host_for(equipment, world.hosts, "one", world.told.append, fleet.gone.clear) == "one"
 
 

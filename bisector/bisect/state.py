@@ -1,8 +1,4 @@
-"""All that the step decides by: what was asked for, what is on record, and what this process has heard.
-
-What was heard is no loss when the process is killed: it is asked for, or tried, anew. A trial is asked for with what
-the record has of its commit and of equal kernels (:func:`bisector.bisect.submission.measure`).
-"""
+"""All that the step of a bisection decides by: what was asked for, what is on record, and what is transient."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,16 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
+from bisector.analysis import kernels
 from bisector.analysis.judgement import Judgement, Numbered, Untestable
 from bisector.analysis.verdicts import Judging, host_of
-from bisector.bisect.instructions import Attempt, CommitsOf, KeptKernels, Question, ShowGit, Submit
+from bisector.bisect.questions import CommitsOf, GitState, KeptKernels, ParentWithSameKernel
+from bisector.campaign.instructions import Crew, Question, Submit, Transient
 from bisector.config import RetryPolicy, Settings
-from bisector.core.errors import BisectorError
 from bisector.core.subject import Commit, Compiler, NotChanged, Relevance, Subject
 from bisector.core.trial import Control, Trial
-from bisector.executor.base import Failed, Finished
-from bisector.git.bisect import Contradiction
-from bisector.git.bisect import Step as Proposal
 from bisector.git.ranges import Range, SearchRange
 from bisector.search.noise import Earlier
 from bisector.search.readings import Facts as Readings
@@ -44,25 +38,7 @@ class Aim(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
-    """The hosts that a person has named: how many are to measure, and those that only build.
-
-    On this host, where nobody named any, so many ``guests`` measure at the same time, and a builder is a CPU that none
-    of them needs.
-    """
-
-    measuring: int = 0
-    builders: frozenset[str] = frozenset()
-    guests: int = 1
-
-    @property
-    def builds_here(self) -> bool:
-        """Whether what builds ahead is this host, which measures alone."""
-        return bool(self.builders) and not self.measuring
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
+class Scope:
     """What is asked for, and what does not change while a process lasts.
 
     ``skips`` are the hashes a person knows to be untestable, ``bases`` those of the commits that both ends have and
@@ -99,7 +75,7 @@ class Recorded:
     ``built`` are the hashes of the commits of which there was a kernel on any host.
     """
 
-    task: Task
+    scope: Scope
     trials: tuple[Numbered, ...]
     baselines: tuple[Numbered, ...]
     controls: tuple[Control, ...]
@@ -118,10 +94,10 @@ class Recorded:
     kernel_checks: tuple[KernelCheck, ...] = ()
 
     @classmethod
-    def of(cls, task: Task, store: Store) -> Self:
+    def of(cls, scope: Scope, store: Store) -> Self:
         """What a store holds now."""
         return cls(
-            task,
+            scope,
             store.trials(),
             store.baselines(),
             store.controls(),
@@ -148,8 +124,8 @@ class Recorded:
     @cached_property
     def judging(self) -> Judging:
         """All verdicts."""
-        old, new = self.task.ends
-        return Judging(self.task.settings, self.trials, old.sha, new.sha, forgiven=self.task.forgiven)
+        old, new = self.scope.ends
+        return Judging(self.scope.settings, self.trials, old.sha, new.sha, forgiven=self.scope.forgiven)
 
     @cached_property
     def judged(self) -> tuple[tuple[int, Trial, Judgement], ...]:
@@ -177,20 +153,20 @@ class Recorded:
     def standing(self, kept: frozenset[str], host: str, in_flight: tuple[Subject, ...]) -> Standing:
         """What all readings say of the range, of which some kernels are kept, for a trial on a host beside others."""
         if (kept, host, in_flight) not in self._standings:
-            if self.task.ground is None:
+            if self.scope.ground is None:
                 raise RuntimeError("a strategy that weighs nothing asks for the posterior")
             known = Known(
-                self.task.skips,
+                self.scope.skips,
                 self.mattering,
                 self.not_changed,
-                self.task.bases,
+                self.scope.bases,
                 self.earlier,
                 left_s=self.left_s,
                 kept=kept,
                 in_flight=in_flight,
                 host=host,
             )
-            self._standings[kept, host, in_flight] = Standing(Case(self.task.ground, self.judging, known))
+            self._standings[kept, host, in_flight] = Standing(Case(self.scope.ground, self.judging, known))
         return self._standings[kept, host, in_flight]
 
     @cached_property
@@ -206,37 +182,6 @@ class Recorded:
         return any(trial.commit.sha == sha for _, trial in self.trials)
 
 
-@dataclass(frozen=True, slots=True)
-class GitState:
-    """What git's bisection was made to hold, and what it made of that, if it was asked."""
-
-    shown: ShowGit
-    says: Proposal | Contradiction | None
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What this process has heard since it began.
-
-    ``arrived`` are the ends of submissions that are not on record yet, ``adopted`` those of an earlier process's, and
-    what comes late;
-    ``matters`` the attempts of each matter that is not over, oldest first. ``chose_by`` is what the search knew when it
-    last chose. Submissions that were ``cancelled`` may still be in flight. Of hosts that are ``set_aside`` stands what
-    was raised there, and of each host the ``failures`` since it last finished something.
-    """
-
-    arrived: tuple[Attempt, ...] = ()
-    adopted: tuple[Finished | Failed, ...] = ()
-    matters: Mapping[str, tuple[Attempt, ...]] = field(default_factory=dict)
-    answers: Mapping[Question[object], object] = field(default_factory=dict)
-    git: GitState | None = None
-    told: frozenset[str] = frozenset()
-    chose_by: Readings | None = None
-    cancelled: frozenset[int] = frozenset()
-    set_aside: Mapping[str, BisectorError] = field(default_factory=dict)
-    failures: Mapping[str, tuple[BisectorError, ...]] = field(default_factory=dict)
-
-
 class Unanswered(Exception):
     """The step needs the answer to a question that nobody has asked yet."""
 
@@ -246,21 +191,25 @@ class Unanswered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class BisectState:
     """Everything that there is to decide by.
 
-    ``in_flight`` is what was submitted and has not ended, by its number, and for how many minutes by ``since_min``;
-    None is an earlier process's. ``hosts`` are those that are there and not set aside, and ``host`` the one that is
-    asked for.
+    ``git`` is what git was shown last, and ``chose_by`` are the readings by which the search chose last. ``hosts`` are
+    those that are there and not excluded, and ``host`` the one that is asked for.
     """
 
-    task: Task
+    scope: Scope
     recorded: Recorded
-    heard: Heard = field(default_factory=Heard)
-    in_flight: Mapping[int, Submit | None] = field(default_factory=dict)
-    since_min: Mapping[int, float] = field(default_factory=dict)
+    transient: Transient = field(default_factory=Transient)
+    git: GitState | None = None
+    chose_by: Readings | None = None
     hosts: tuple[str, ...] = ()
     host: str = ""
+
+    @property
+    def in_flight(self) -> Mapping[int, Submit | None]:
+        """What was submitted and has not ended, by its number; None for an earlier process's."""
+        return self.transient.in_flight
 
     @property
     def is_shared(self) -> bool:
@@ -273,11 +222,11 @@ class Facts:
         return self.recorded.home(self.host)
 
     @property
-    def here(self) -> "Facts":
+    def here(self) -> "BisectState":
         """The same with the trials of this host alone: figures of two hosts, or of two eras, are never compared."""
         return self.on(self.host)
 
-    def on(self, host: str) -> "Facts":
+    def on(self, host: str) -> "BisectState":
         """The same with the trials of one host alone, which is asked for."""
         own = self.recorded.on(host)
         return self if own is self.recorded and host == self.host else replace(self, recorded=own, host=host)
@@ -293,13 +242,16 @@ class Facts:
         if not self.recorded.compilers:  # then it is found out which compiler builds the ends
             return {}
         under_way = ((one.id, one.submitted) for one in self.recorded.in_flight if one.id in self.in_flight)
-        return {id_: one.sha for id_, one in under_way if one.work is Work.BUILD and id_ not in self.heard.cancelled}
+        return {
+            id_: one.sha for id_, one in under_way if one.work is Work.BUILD and id_ not in self.transient.cancelled
+        }
 
     @property
-    def without_builds(self) -> "Facts":
+    def without_builds(self) -> "BisectState":
         """The same as if no kernel were being built that is not measured."""
         builds = self.builds_in_flight
-        return replace(self, in_flight={id_: one for id_, one in self.in_flight.items() if id_ not in builds})
+        in_flight = {id_: one for id_, one in self.in_flight.items() if id_ not in builds}
+        return replace(self, transient=replace(self.transient, in_flight=in_flight))
 
     @property
     def subjects_in_flight(self) -> tuple[Subject, ...]:
@@ -308,17 +260,17 @@ class Facts:
         A kernel that another host is building is chosen when it is there: until then, others tell more beside it. On
         this host a trial of it has the kernel sooner than one of another commit.
         """
-        ends, found = {end.sha for end in self.task.ends}, list[Subject]()
+        ends, found = {end.sha for end in self.scope.ends}, list[Subject]()
         for one in self.recorded.in_flight:
             submit = self.in_flight.get(one.id)
-            is_wanted = one.id in self.in_flight and one.id not in self.heard.cancelled
-            is_build = one.id in self.builds_in_flight and not self.task.crew.builds_here
+            is_wanted = one.id in self.in_flight and one.id not in self.transient.cancelled
+            is_build = one.id in self.builds_in_flight and not self.scope.crew.builds_here
             is_searched = one.submitted.work is Work.TRIAL or is_build
             if not is_wanted or not is_searched or one.submitted.sha in ends:
                 continue
             if submit is not None and isinstance(submit.request, TrialRequest):
                 found.append(submit.request.cell.subject)
-            elif self.task.ground is not None and one.submitted.sha in self.task.ground.numbers:
+            elif self.scope.ground is not None and one.submitted.sha in self.scope.ground.numbers:
                 found.append(Subject(self.commit(one.submitted.sha)))
         return tuple(found)
 
@@ -336,7 +288,7 @@ class Facts:
     @property
     def kept(self) -> frozenset[str]:
         """The hashes of commits whose kernels need no build: of the range as it began, and all that was built since."""
-        soon = self.builds_in_flight.values() if self.task.crew.builds_here else ()
+        soon = self.builds_in_flight.values() if self.scope.crew.builds_here else ()
         return self.answer(KeptKernels(self.recorded.compilers)) | self.recorded.built | frozenset(soon)
 
     @property
@@ -346,19 +298,24 @@ class Facts:
 
     def answer(self, question: Question[T]) -> T:
         """The answer to a question; raises :class:`Unanswered` when it has not been asked."""
-        if question not in self.heard.answers:
+        if question not in self.transient.answers:
             raise Unanswered(question)
-        return cast("T", self.heard.answers[question])
+        return cast("T", self.transient.answers[question])
 
     def commit(self, sha: str) -> Commit:
         """The commit of a hash."""
-        found = next((end for end in self.task.ends if end.sha == sha), None)
+        found = next((end for end in self.scope.ends if end.sha == sha), None)
         return found or self.answer(CommitsOf((sha,)))[0]
 
     def commits(self, shas: Iterable[str]) -> tuple[Commit, ...]:
         """The commits of hashes."""
         wanted = tuple(shas)
         return self.answer(CommitsOf(wanted)) if wanted else ()
+
+    def parent_with_same_kernel(self, commit: Commit) -> Commit | None:
+        """A parent that surely has the kernel that was built of a commit."""
+        kernel = kernels.kernel_of(self.judging.trials, commit.sha)
+        return self.answer(ParentWithSameKernel(commit, kernel)) if kernel is not None else None
 
 
 def _built(store: Store) -> frozenset[str]:

@@ -11,8 +11,9 @@ What has passed is on record, and kept with the kernel where that was built.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bisector.bisect.facts import Facts
-from bisector.bisect.instructions import Attempt, Done, Instruction, ParentsOf, Record, Submit
+from bisector.bisect.questions import ParentsOf
+from bisector.bisect.state import BisectState
+from bisector.campaign.instructions import Attempt, Done, Instruction, Record, Submit
 from bisector.core.errors import InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Kernel, Remade
@@ -24,9 +25,9 @@ from bisector.store.facts import Ended, Ending, KernelCheck
 _DIGITS = 16
 
 
-def once_more(facts: Facts, done: Done) -> Instruction:
+def once_more(facts: BisectState, done: Done) -> Instruction:
     """The build of a kernel that an answer rests on and that was not checked; else the answer, with what was not."""
-    if done.state is not State.FOUND or not facts.task.settings.kernel.recheck:
+    if done.state is not State.FOUND or not facts.scope.settings.kernel.recheck:
         return done
     known = {(one.sha, one.content_sha256): one.why_not for one in facts.recorded.kernel_checks}
     unchecked = []
@@ -38,7 +39,7 @@ def once_more(facts: Facts, done: Done) -> Instruction:
     return replace(done, message=f"{done.message}{said}")
 
 
-def _rests_on(facts: Facts, found: Commit) -> Iterator[tuple[Commit, Kernel]]:
+def _rests_on(facts: BisectState, found: Commit) -> Iterator[tuple[Commit, Kernel]]:
     """What was measured of the commit, its parents, and ends that are changed by it; as far as it was built here.
 
     What such a kernel was made from is in its key.
@@ -52,7 +53,7 @@ def _rests_on(facts: Facts, found: Commit) -> Iterator[tuple[Commit, Kernel]]:
     yield from kernels.values()
 
 
-def _build(facts: Facts, commit: Commit, kernel: Kernel) -> Submit | Record:
+def _build(facts: BisectState, commit: Commit, kernel: Kernel) -> Submit | Record:
     compiler = next((one for one in facts.recorded.compilers if one.identity == kernel.toolchain), None)
     if compiler is None:
         return Record((KernelCheck(commit.sha, kernel.content_sha256, "its compiler is not one of this run's"),))
@@ -62,7 +63,7 @@ def _build(facts: Facts, commit: Commit, kernel: Kernel) -> Submit | Record:
     return Submit(BuildRequest(commit, compiler, measured=kernel), f"once more {commit.sha}", tell=(note,))
 
 
-def checked(facts: Facts, attempt: Attempt, measured: Kernel, news: Finished) -> Record:
+def checked(facts: BisectState, attempt: Attempt, measured: Kernel, news: Finished) -> Record:
     """What came of such a build, for the record; that another kernel came of it is none, and :func:`unlike` raises."""
     ended, why_not = Ended(attempt.id, Ending.DONE), _why_not(facts, measured, news.result)
     if why_not is None:
@@ -74,7 +75,7 @@ def checked(facts: Facts, attempt: Attempt, measured: Kernel, news: Finished) ->
     return Record((fact, ended), attempt, over=True, tell=(Note(f"{commit.short}, built once more{earlier}, {told}"),))
 
 
-def _why_not(facts: Facts, measured: Kernel, result: object) -> str | None:
+def _why_not(facts: BisectState, measured: Kernel, result: object) -> str | None:
     """Why nothing can be said; empty for the kernel that was measured, None for another one, or none.
 
     Where two builds differ, too, a random number goes into each: a key for modules, say. Without ccache
@@ -90,11 +91,11 @@ def _why_not(facts: Facts, measured: Kernel, result: object) -> str | None:
         return "each build makes another kernel"
     content = measured.content_sha256
     kernels = [trial.kernel for _, trial in facts.judging.trials if trial.kernel is not None]
-    is_own = not facts.task.crew.measuring and any(one.content_sha256 == content and not one.cached for one in kernels)
+    is_own = not facts.scope.crew.measuring and any(one.content_sha256 == content and not one.cached for one in kernels)
     return None if result.by_ccache or is_own else "without ccache, it may name the directory that it was built in"
 
 
-def unlike(facts: Facts, attempt: Attempt, measured: Kernel, news: Finished) -> InfraError:
+def unlike(facts: BisectState, attempt: Attempt, measured: Kernel, news: Finished) -> InfraError:
     """What ends the run where another kernel comes of the same sources."""
     commit, result = attempt.submit.request.commit, news.result
     came = result.sentence if isinstance(result, Fault) else ""

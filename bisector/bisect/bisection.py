@@ -1,0 +1,189 @@
+"""A bisection on the loop: its step with the record, git's bisection and fio's logs beside it; decides nothing."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bisector.analysis.early_stop import StopRule
+from bisector.bisect.questions import (
+    ChangedEnd,
+    CommitsOf,
+    GitState,
+    Installed,
+    KeptKernels,
+    LeftInRange,
+    ParentsOf,
+    ParentWithSameKernel,
+    ShowGit,
+    WhatMatters,
+)
+from bisector.bisect.state import Aim, BisectState, Recorded, Scope
+from bisector.bisect.step import step
+from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
+from bisector.campaign.equipment import Equipment, KernelEquality
+from bisector.campaign.instructions import Done, Instruction, Question, Submit, Transient
+from bisector.campaign.loop import Loop
+from bisector.config import Settings
+from bisector.core.events import Listener
+from bisector.core.trial import Fill, Trial
+from bisector.core.verdict import State, Strategy, Verdict
+from bisector.executor.base import Request
+from bisector.git.bisect import Bisect, CommitToTry, Contradiction, Step
+from bisector.git.ranges import Range, SearchRange
+from bisector.git.repository import Repository
+from bisector.git.trees import changed_end
+from bisector.host.files import write_whole
+from bisector.search.readings import Facts as Readings
+from bisector.store.facts import Submitted
+from bisector.store.rundir import GIT_LOG
+from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
+
+
+@dataclass(slots=True)
+class GitSide:
+    """The repository of a range, its kernels as far as they are known without a build, and git's own bisection."""
+
+    repository: Repository
+    wanted: Range
+    bisect: Bisect
+    kernels: KernelEquality
+    _shown: ShowGit | None = field(default=None, init=False)
+
+    def answer(self, question: Question[object]) -> object:
+        """The answer to a question."""
+        return _ANSWERS[type(question)](self, question)
+
+    def show(self, show: ShowGit) -> GitState:
+        """Make git hold what it is to be shown: told what is new of it, or all from the start."""
+        try:
+            self._tell(show)
+            says = self._proposed(dict(show.verdicts)) if show.proposes else None
+        except Contradiction as error:
+            if not show.proposes:
+                raise
+            self._shown = None
+            return GitState(show, error)
+        self._shown = show
+        return GitState(show, says)
+
+    def log(self) -> str:
+        """``git bisect log``."""
+        return self.bisect.log()
+
+    def _tell(self, show: ShowGit) -> None:
+        before, now = self._shown, dict(show.verdicts)
+        same = before is not None and (before.terms, before.skips) == (show.terms, show.skips)
+        if before is None or not same or any(now.get(sha) is not one for sha, one in before.verdicts):
+            self.bisect.terms = show.terms
+            self.bisect.start(show.skips, show.verdicts)
+            return
+        told = dict(before.verdicts)
+        for sha, verdict in show.verdicts:
+            if sha not in told:
+                self.bisect.tell(sha, verdict)
+
+    def _proposed(self, verdicts: dict[str, Verdict]) -> Step:
+        """What git makes of it; a commit that it proposes and that has a verdict already is told of."""
+        while isinstance(says := self.bisect.next(), CommitToTry) and says.commit.sha in verdicts:
+            self.bisect.tell(says.commit.sha, verdicts[says.commit.sha])
+        return says
+
+
+_ANSWERS: Mapping[type[Question[object]], Callable[[GitSide, Any], object]] = {
+    CommitsOf: lambda git, asked: git.repository.commits(asked.shas),
+    ParentsOf: lambda git, asked: {sha: git.kernels.parents(sha) for sha in asked.shas},
+    ParentWithSameKernel: lambda git, asked: git.kernels.parent_with_same_kernel(asked.commit, asked.kernel),
+    WhatMatters: lambda git, asked: git.kernels.mattering(git.wanted, asked.old, asked.new),
+    KeptKernels: lambda git, asked: git.kernels.kept(git.wanted, asked.compilers),
+    ChangedEnd: lambda git, asked: changed_end(
+        git.repository, asked.kind, asked.commit, asked.end, first_parent=git.wanted.first_parent
+    ),
+    LeftInRange: lambda git, asked: git.bisect.in_range(),
+}
+
+
+@dataclass(slots=True)
+class Bisection:
+    """A process's part of a bisection."""
+
+    scope: Scope
+    store: Store
+    git: GitSide
+    equipment: Equipment
+    tell: Listener
+    _shown: GitState | None = field(default=None, init=False)
+    _chose_by: Readings | None = field(default=None, init=False)
+    _recorded: tuple[int, Recorded] | None = field(default=None, init=False)
+
+    def run(self) -> Done:
+        """Go on until there is what was asked for.
+
+        Raises :class:`bisector.core.errors.EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError`
+        when an infrastructure error stays. Everything measured is in the store either way.
+        """
+        loop = Loop(
+            self.store, self.equipment, self.tell, self._step, self._answer, self._complete, accepts=self._accepts
+        )
+        done = loop.run()
+        if done.state is State.FOUND:  # a search that was narrowed may go on
+            self.equipment.executor.over()
+        return done
+
+    def _step(self, transient: Transient) -> Instruction:
+        return step(BisectState(self.scope, self._record, transient, self._shown, self._chose_by))
+
+    @property
+    def _record(self) -> Recorded:
+        moment = self.store.moment
+        if self._recorded is None or self._recorded[0] != moment:
+            self._recorded = moment, Recorded.of(self.scope, self.store)
+        return self._recorded[1]
+
+    def _answer(self, question: Question[object]) -> object:
+        if isinstance(question, ShowGit):
+            return self._show(question)
+        return self.equipment.executor.compilers() if isinstance(question, Installed) else self.git.answer(question)
+
+    def _show(self, show: ShowGit) -> GitState:
+        """What git was told is written down beside the record, too."""
+        for event in show.tell:
+            self.tell(event)
+        self._shown = self.git.show(show)
+        write_whole(self.scope.run_dir / GIT_LOG, self.git.log().encode())
+        return self._shown
+
+    def _complete(self, submit: Submit) -> Request:
+        """The request, with the rule by which its last run may end early, from the logs of earlier ones."""
+        if submit.because is not None:
+            self._chose_by = submit.because
+        request = submit.request
+        return replace(request, stop=self._rule(submit, request.fill)) if isinstance(request, TrialRequest) else request
+
+    def _rule(self, submit: Submit, fill: Fill) -> StopRule | None:
+        judging, run_dir = self._record.on(submit.host).judging, self.scope.run_dir
+        if submit.may_stop_early:
+            return stop_rule(judging, run_dir, fill)
+        if submit.alike:
+            return rule_alike(judging, run_dir, submit.request.commit.sha)
+        return rule_clear_of(judging, run_dir, submit.clear_of) if submit.clear_of else None
+
+    def _accepts(self, submitted: Submitted, trial: Trial) -> bool:
+        """A sound baseline is chosen anew; the trial of another setup is none of the search's."""
+        return trial.setup == self.scope.settings.setup
+
+
+def scope_of(git: GitSide, store: Store, settings: Settings, skips: tuple[str, ...], aim: Aim = Aim.ANSWER) -> Scope:
+    """What a process that begins now is to do; ``skips`` are the hashes that a person knows to be untestable."""
+    trials = store.trials()
+    weighs = aim is Aim.ANSWER and settings.bisect.strategy is Strategy.BAYES
+    return Scope(
+        wanted=git.wanted,
+        settings=settings,
+        run_dir=store.path.parent,
+        skips=skips,
+        bases=git.bisect.bases,
+        ground=SearchRange.of(git.repository, git.wanted, settings.bisect.suspects) if weighs else None,
+        forgiven=trials[-1][0] if trials else 0,
+        aim=aim,
+    )

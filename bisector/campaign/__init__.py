@@ -1,0 +1,1 @@
+"""What searches, comparisons and single trials have in common: one loop over an executor."""
