@@ -16,9 +16,9 @@ from itertools import repeat
 
 from bisector.core.verdict import Strategy
 from bisector.search.graph import RangeGraph
-from bisector.search.simulate.runs import Result, Summary, search_for, simulate
+from bisector.search.simulate.runs import SimulatedResult, Summary, search_for, simulate
 from bisector.search.simulate.world import WHOLE_FILLS, Conditions
-from bisector.search.step import Ending
+from bisector.search.step import SearchEnding
 from tests.search.graphs import kernel_like, recorded
 
 CLAIM_TOLERANCE = 0.02
@@ -158,7 +158,7 @@ def searched(row: Row, seed: int, trials: int) -> tuple[str, tuple[str, ...]]:
     alone = replace(row.world, hosts=1, kept_levels=False)
     alone_h = Summary.of(_drawn(row, alone, seed, trials)).wall_hours_mean if row.world.hosts > 1 else 0.0
     speed_up = alone_h / summary.wall_hours_mean
-    wrong = sum(one.ending is Ending.FOUND and not one.right for one in drawn) / len(drawn)
+    wrong = sum(one.ending is SearchEnding.FOUND and not one.right for one in drawn) / len(drawn)
     line = (
         f"{row.name:32} seed {seed}, {len(drawn)}: right {summary.success_rate:6.1%}  "
         f"claimed {summary.claimed_mean:6.1%}  found and wrong {wrong:5.1%}  "
@@ -172,7 +172,7 @@ def searched(row: Row, seed: int, trials: int) -> tuple[str, tuple[str, ...]]:
     return line, tuple(_misses(row, summary, wrong, speed_up))
 
 
-def _drawn(row: Row, world: Conditions, seed: int, trials: int) -> tuple[Result, ...]:
+def _drawn(row: Row, world: Conditions, seed: int, trials: int) -> tuple[SimulatedResult, ...]:
     return tuple(simulate(row.graph, Strategy.BAYES, world, search_for(world), seed=seed, trials=trials))
 
 

@@ -39,7 +39,7 @@ from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.metric import is_of_split
 from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective
 from bisector.search.difference import quantile
-from bisector.workload.base import Progress
+from bisector.workload.base import RunProgress
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 # Seconds of a job's own time, and what it had done by then; both grow.
@@ -198,7 +198,7 @@ class StopRule:
         """What is recorded of a run that this rule ended."""
         return EarlyStop(reason, at_s, bound, self.threshold, why, self.objective.metric, self.objective.over)
 
-    def met_by(self, jobs: Sequence[Progress]) -> EarlyStop | None:
+    def met_by(self, jobs: Sequence[RunProgress]) -> EarlyStop | None:
         """Whether a run may end now, given what its jobs have done so far; None: go on.
 
         *Above*: in two windows one after the other every job's mean less four standard errors is above the threshold;
@@ -210,7 +210,7 @@ class StopRule:
         """
         if not jobs or not all(job.at_s for job in jobs):
             return None
-        deciding = _deciding(self.objective, [_Job.of(job) for job in jobs])
+        deciding = _deciding(self.objective, [_JobCourse.of(job) for job in jobs])
         if not deciding:
             return None
         at_s = min(float(job.at_s[-1]) for job in deciding)
@@ -224,7 +224,7 @@ class StopRule:
             return self._like(stop, self.alike, deciding)
         return stop
 
-    def _clear(self, stop: EarlyStop, jobs: Sequence["_Job"]) -> EarlyStop | None:
+    def _clear(self, stop: EarlyStop, jobs: Sequence["_JobCourse"]) -> EarlyStop | None:
         """The same where the run is clear of its counterpart, too."""
         is_above = stop.reason is StopReason.ABOVE
         other = next((one for one in self.counterparts if one.is_better is not is_above), None)
@@ -237,7 +237,7 @@ class StopRule:
         why = f"{stop.why}; and it was at least {factor} the run of {other.sha[:12]}"
         return replace(stop, why=why, against=other.sha, apart=apart)
 
-    def _like(self, stop: EarlyStop, same: Alike, jobs: Sequence["_Job"]) -> EarlyStop | None:
+    def _like(self, stop: EarlyStop, same: Alike, jobs: Sequence["_JobCourse"]) -> EarlyStop | None:
         """The same where the run is like that of the same kernel, too, and on the side where that ended."""
         courses = [(job.at_s, job.done) for job in jobs]
         factor = same.run.alike(courses, stop.at_s, self.runtime_s, same.most)
@@ -248,7 +248,7 @@ class StopRule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Job:
+class _JobCourse:
     """The progress of a job, or of what several jobs have done together, as arrays."""
 
     name: str
@@ -256,7 +256,7 @@ class _Job:
     done: Floats
 
     @classmethod
-    def of(cls, progress: Progress) -> "_Job":
+    def of(cls, progress: RunProgress) -> "_JobCourse":
         return cls(progress.job, np.array(progress.at_s, dtype=np.float64), np.array(progress.done, dtype=np.float64))
 
 
@@ -279,7 +279,7 @@ def batch_s(runtime_s: float) -> float:
     return max(runtime_s / _BATCHES_OF_A_RUN, _LEAST_BATCH_S)
 
 
-def _deciding(objective: Objective, jobs: Sequence[_Job]) -> Sequence[_Job]:
+def _deciding(objective: Objective, jobs: Sequence[_JobCourse]) -> Sequence[_JobCourse]:
     """What the rule looks at: each job, the one that the objective is of, or what all do together."""
     if objective.over == WORST:
         return jobs
@@ -288,10 +288,10 @@ def _deciding(objective: Objective, jobs: Sequence[_Job]) -> Sequence[_Job]:
     at_s = np.unique(np.concatenate([job.at_s for job in jobs]))
     at_s = at_s[at_s <= min(float(job.at_s[-1]) for job in jobs)]
     parts = [np.interp(at_s, np.concatenate(([0.0], job.at_s)), np.concatenate(([0.0], job.done))) for job in jobs]
-    return [_Job("", at_s, np.sum(parts, axis=0) / (len(jobs) if objective.over == MEAN else 1))]
+    return [_JobCourse("", at_s, np.sum(parts, axis=0) / (len(jobs) if objective.over == MEAN else 1))]
 
 
-def _all_done(rule: StopRule, jobs: Sequence[_Job], at_s: float) -> EarlyStop | None:
+def _all_done(rule: StopRule, jobs: Sequence[_JobCourse], at_s: float) -> EarlyStop | None:
     least = min(float(job.done[-1]) for job in jobs) / rule.runtime_s
     if at_s >= rule.runtime_s or least <= rule.threshold:
         return None
@@ -300,7 +300,7 @@ def _all_done(rule: StopRule, jobs: Sequence[_Job], at_s: float) -> EarlyStop | 
     return rule.stopped(StopReason.ABOVE, at_s, least, why)
 
 
-def _above(rule: StopRule, jobs: Sequence[_Job], at_s: float) -> EarlyStop | None:
+def _above(rule: StopRule, jobs: Sequence[_JobCourse], at_s: float) -> EarlyStop | None:
     windows = [one for job in jobs for one in _windows(rule, job, at_s, _WINDOWS_ABOVE)]
     if len(windows) < _WINDOWS_ABOVE * len(jobs):
         return None
@@ -311,7 +311,7 @@ def _above(rule: StopRule, jobs: Sequence[_Job], at_s: float) -> EarlyStop | Non
     return rule.stopped(StopReason.ABOVE, at_s, low, why)
 
 
-def _not_above(rule: StopRule, jobs: Sequence[_Job], at_s: float) -> EarlyStop | None:
+def _not_above(rule: StopRule, jobs: Sequence[_JobCourse], at_s: float) -> EarlyStop | None:
     if rule.guard_s is None or at_s < max(rule.guard_s, _WINDOWS_BELOW * rule.window_s):
         return None
     for job in jobs:
@@ -337,7 +337,7 @@ def holds(stop: EarlyStop, threshold: float, objective: Objective) -> bool | Non
     return False if stop.bound * _CLEARLY < threshold else None
 
 
-def _windows(rule: StopRule, job: _Job, at_s: float, count: int) -> tuple[_Window, ...]:
+def _windows(rule: StopRule, job: _JobCourse, at_s: float, count: int) -> tuple[_Window, ...]:
     """The last ``count`` windows before ``at_s``, none of which has any I/O in common; empty when one is unsound."""
     batches = count * _BATCHES
     grid = at_s - rule.batch_s * np.arange(batches, -1, -1.0)

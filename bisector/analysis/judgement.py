@@ -98,7 +98,7 @@ def unclear(stop: EarlyStop | None, threshold: float, objective: Objective) -> s
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class TrialEvidence:
     """A trial and its weaknesses; without any, and without a fault, it is a measurement.
 
     A weak one that is ``forgiven`` does not count among those after which a commit is given up.
@@ -120,7 +120,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SoundMeasurement:
     """The commit has figures that count: those of ``trial``."""
 
     trial: Trial
@@ -144,16 +144,16 @@ class Again:
     why: str
 
 
-Settlement = Measured | Untestable | Again
+Settlement = SoundMeasurement | Untestable | Again
 
 
-def settle(evidence: Sequence[Evidence], policy: RetryPolicy) -> Settlement:
+def settle(evidence: Sequence[TrialEvidence], policy: RetryPolicy) -> Settlement:
     """What all trials of one commit, in the order of measuring, amount to; those whose fault is doubted, to nothing."""
     doubted = [one.trial.fault for one in evidence if one.trial.doubted and one.trial.fault is not None]
     evidence = [one for one in evidence if not one.trial.doubted]
     for one in sorted(evidence, key=lambda one: (not one.trial.bears_answer, one.trial.stopped_early is not None)):
         if one.sound:
-            return Measured(one.trial)
+            return SoundMeasurement(one.trial)
     faults = [one.trial.fault for one in evidence if one.trial.fault is not None]
     vouched_for = any(one.trial.vouched_for for one in evidence)
     if faults and (vouched_for or faults[-1].kind.of_compiling or len(faults) >= policy.faults_believed):
@@ -167,7 +167,7 @@ def settle(evidence: Sequence[Evidence], policy: RetryPolicy) -> Settlement:
     return Again(f"{last.trial.fault.kind}, once" if last.trial.fault else last.weaknesses[0])
 
 
-def lacks_whole_run(evidence: Sequence[Evidence], policy: RetryPolicy) -> bool:
+def lacks_whole_run(evidence: Sequence[TrialEvidence], policy: RetryPolicy) -> bool:
     """Whether what is known of a commit rests on what no answer may rest on, and better is still to be tried.
 
     That is a run that was stopped early by the threshold alone, or a short fill. One that ends weak or with a fault is
@@ -176,7 +176,7 @@ def lacks_whole_run(evidence: Sequence[Evidence], policy: RetryPolicy) -> bool:
     counts = settle(evidence, policy)
     counted = (one for one in evidence if not (one.forgiven or one.trial.doubted))
     whole = sum(one.trial.bears_answer or not one.trial.runs for one in counted)
-    return isinstance(counts, Measured) and not counts.trial.bears_answer and whole <= policy.weak_repeats
+    return isinstance(counts, SoundMeasurement) and not counts.trial.bears_answer and whole <= policy.weak_repeats
 
 
 # When a sound end is tried again

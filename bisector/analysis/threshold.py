@@ -24,7 +24,16 @@ from bisector.core.figures import Run
 from bisector.core.objective import WORST, Objective, available
 from bisector.core.units import percent_text
 from bisector.core.verdict import Direction, Terms, Verdict
-from bisector.search.difference import Difference, InTurn, Rule, Told, difference, p_value, pairs_to_tell, told
+from bisector.search.difference import (
+    InTurn,
+    PairedDifference,
+    PairsRule,
+    PairsTell,
+    difference,
+    p_value,
+    pairs_to_tell,
+    told,
+)
 
 # The least factor between two levels, and the least gap in standard deviations within levels. Of 1,000 draws of 20 to
 # 40 readings on two levels at most 1 shows a third one when noise is normal (up to 0.3 in natural log units), and at
@@ -37,7 +46,7 @@ Scores = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class ReadingLevel:
     """Readings that lie together: the worst and the best score, and how many trials they are of."""
 
     worst: float
@@ -47,7 +56,7 @@ class Level:
     def __contains__(self, score: float) -> bool:
         return self.worst <= score <= self.best
 
-    def middle_of_gap(self, other: "Level") -> float:
+    def middle_of_gap(self, other: "ReadingLevel") -> float:
         """The middle between the two scores between which there is nothing."""
         worse, better = sorted((self, other), key=lambda level: level.worst)
         return (worse.best + better.worst) / 2
@@ -59,11 +68,13 @@ class _Reading:
     kernel: str
 
 
-def levels(scores: Scores) -> tuple[Level, ...]:
+def levels(scores: Scores) -> tuple[ReadingLevel, ...]:
     """The levels of the readings of each kernel, the worst first; of whole runs only."""
     clusters = _clusters(sorted(_Reading(score, kernel) for kernel, all_of in scores.items() for score in all_of))
     return tuple(
-        (Level(cluster[0].score, cluster[-1].score, len(cluster))) for cluster in clusters if _counts(cluster, clusters)
+        (ReadingLevel(cluster[0].score, cluster[-1].score, len(cluster)))
+        for cluster in clusters
+        if _counts(cluster, clusters)
     )
 
 
@@ -90,7 +101,7 @@ def line_between(old: float, new: float, scores: Scores) -> float:
     return found[at_new].middle_of_gap(found[beside])
 
 
-def other_gaps(line: float, old: float, new: float, found: Sequence[Level]) -> tuple[float, ...]:
+def other_gaps(line: float, old: float, new: float, found: Sequence[ReadingLevel]) -> tuple[float, ...]:
     """The middles of the gaps between the levels of the ends that the line is not in, the widest first."""
     low, high = sorted((old, new))
     gaps = [
@@ -141,7 +152,7 @@ def _widest_gap(old: float, new: float, scores: Scores) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class MeasuredEnds:
     """The scores of the two ends, what was expected of them (None: either direction), and the words for them.
 
     ``difference`` is that of their readings in turn, where it took some.
@@ -152,7 +163,7 @@ class Ends:
     objective: Objective
     expected: Direction | None
     terms: Terms
-    difference: Difference | None = None
+    difference: PairedDifference | None = None
 
     @property
     def measured(self) -> str:
@@ -186,7 +197,7 @@ class Threshold:
     old: float
     new: float
     given: bool
-    difference: Difference | None = None
+    difference: PairedDifference | None = None
 
     @property
     def direction(self) -> Direction:
@@ -210,7 +221,7 @@ class TooNoisy(EndsAreTheSame):
     """Nobody knows whether they do: no number of readings tells that is worth it."""
 
 
-def told_apart(ends: Ends, readings: InTurn, rule: Rule) -> Ends | None:
+def told_apart(ends: MeasuredEnds, readings: InTurn, rule: PairsRule) -> MeasuredEnds | None:
     """The ends by as many pairs of readings as tell them apart; None while it takes more.
 
     Raises :class:`EndsAreTheSame` for those that are, :class:`TooNoisy` for those that no number of pairs tells that is
@@ -224,19 +235,19 @@ def told_apart(ends: Ends, readings: InTurn, rule: Rule) -> Ends | None:
     old, new = ([score for is_new, score in readings if is_new is one][: seen.pairs] for one in (False, True))
     ends = replace(ends, old=fmean(old), new=fmean(new), difference=seen)
     match word:
-        case Told.DIFFER:
+        case PairsTell.DIFFER:
             return ends
-        case Told.SAME:
+        case PairsTell.SAME:
             interval = times_text(seen, ends.objective)
             raise EndsAreTheSame(
                 f"{ends.measured}: the same within {percent_text(rule.least_effect)}, {interval}",
                 "choose a --metric that the two ends differ in, or a smaller --least-effect",
             )
-        case Told.NOISY:
+        case PairsTell.NOISY:
             raise _too_noisy(ends, seen, rule)
 
 
-def _too_noisy(ends: Ends, seen: Difference, rule: Rule) -> TooNoisy:
+def _too_noisy(ends: MeasuredEnds, seen: PairedDifference, rule: PairsRule) -> TooNoisy:
     needed = pairs_to_tell(seen.spread, rule.least_effect)
     most = "more pairs than anybody has time for" if needed is None else f"about {needed} pairs"
     return TooNoisy(
@@ -246,21 +257,21 @@ def _too_noisy(ends: Ends, seen: Difference, rule: Rule) -> TooNoisy:
     )
 
 
-def times(seen: Difference, objective: Objective) -> tuple[float, float]:
+def times(seen: PairedDifference, objective: Objective) -> tuple[float, float]:
     """Between which factors the new end's value is to the old one's, 95 times of 100."""
     sign, half = objective.better.sign, seen.half_width()
     low, high = sorted(math.exp(sign * (seen.mean + one)) for one in (-half, half))
     return low, high
 
 
-def times_text(seen: Difference, objective: Objective) -> str:
+def times_text(seen: PairedDifference, objective: Objective) -> str:
     """The interval of the factor, for a person: ``0.88 to 0.93 times (95 %, 6 pairs)``."""
     low, high = times(seen, objective)
     digits = 2 if high - low >= 0.02 else 4  # noqa: PLR2004 - as many digits as tell both apart
     return f"{low:.{digits}f} to {high:.{digits}f} times (95 %, {seen.pairs} pairs)"
 
 
-def from_scores(ends: Ends, scores: Scores) -> Threshold:
+def from_scores(ends: MeasuredEnds, scores: Scores) -> Threshold:
     """The middle of the gap beside the new end's level, given the scores of each kernel.
 
     Raises :class:`EndsDoNotReproduce` when the ends differ in another direction than expected, or not at all.
@@ -274,7 +285,7 @@ def from_scores(ends: Ends, scores: Scores) -> Threshold:
     return Threshold(line_between(ends.old, ends.new, scores), ends.old, ends.new, False, ends.difference)
 
 
-def given(score: float, ends: Ends) -> Threshold:
+def given(score: float, ends: MeasuredEnds) -> Threshold:
     """A person's threshold; raises :class:`EndsDoNotReproduce` unless each end is on its side of it."""
     direction = ends.expected or Direction.between(ends.old, ends.new)
     claims = ((ends.terms.old, ends.old, Verdict.OLD), (ends.terms.new, ends.new, Verdict.NEW))
@@ -312,7 +323,7 @@ def differing(runs: Sequence[tuple[bool, Run]], asked: Objective) -> str | None:
     )
 
 
-def _differences(runs: Sequence[tuple[bool, Run]], asked: Objective) -> Iterator[tuple[Objective, Difference]]:
+def _differences(runs: Sequence[tuple[bool, Run]], asked: Objective) -> Iterator[tuple[Objective, PairedDifference]]:
     """Of each metric that all runs have a value of; without any spread nothing is known of the noise."""
     for name in available(runs[0][1]):
         objective = replace(asked, metric=name)

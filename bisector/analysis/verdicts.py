@@ -20,11 +20,11 @@ from bisector.analysis import short_fill
 from bisector.analysis.early_stop import holds
 from bisector.analysis.judgement import (
     Again,
-    Evidence,
     Judgement,
-    Measured,
     Numbered,
     Settlement,
+    SoundMeasurement,
+    TrialEvidence,
     Untestable,
     classify,
     judged_run,
@@ -36,9 +36,9 @@ from bisector.analysis.judgement import (
 from bisector.analysis.quality import AtSpeed, Soundness, Speed, host_speed, speed_of
 from bisector.analysis.short_fill import BothWays, ShortFill
 from bisector.analysis.threshold import (
-    Ends,
     EndsAreTheSame,
-    Level,
+    MeasuredEnds,
+    ReadingLevel,
     Threshold,
     differing,
     from_scores,
@@ -53,7 +53,7 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.core.trial import Fill, Trial, difference
 from bisector.core.verdict import Direction, Terms, Verdict
-from bisector.search.difference import Rule
+from bisector.search.difference import PairsRule
 
 _OF_HOST = frozenset(("host.json", "build.log"))
 
@@ -285,7 +285,7 @@ class Judging:
         settled = {sha: self.settlement(sha) for sha in dict.fromkeys(trial.commit.sha for _, trial in self.trials)}
         return tuple(sha for sha, one in settled.items() if isinstance(one, Untestable) and one.weak)
 
-    def _evidence_of(self, trials: Sequence[Numbered], *, whole: bool = False) -> list[Evidence]:
+    def _evidence_of(self, trials: Sequence[Numbered], *, whole: bool = False) -> list[TrialEvidence]:
         """What trials amount to one by one; one with a short fill that does not count here is none."""
 
         def is_none(trial: Trial) -> bool:
@@ -295,7 +295,7 @@ class Judging:
         found = ((n, self._whole_evidence(trial) if whole else self._evidence(trial)) for n, trial in counted)
         return [replace(one, forgiven=n <= self.forgiven or self._is_before_its_speed(n, one)) for n, one in found]
 
-    def _is_before_its_speed(self, n: int, one: Evidence) -> bool:
+    def _is_before_its_speed(self, n: int, one: TrialEvidence) -> bool:
         """Whether the host has another speed since a trial, for good."""
         speed = self._home(one.trial)._speed
         return speed is not None and n < speed.since
@@ -356,13 +356,13 @@ class Judging:
         if self.reference is not self:
             return self.reference.threshold()
         old, new = self.settlement(self.old), self.settlement(self.new)
-        if not (isinstance(old, Measured) and isinstance(new, Measured)):
+        if not (isinstance(old, SoundMeasurement) and isinstance(new, SoundMeasurement)):
             return None
         if self._soundness.unscored(old.trial) or self._soundness.unscored(new.trial):
             return None
         options = self.settings.bisect
         words = options.terms or Terms.usual(self.expected)
-        ends = Ends(self.score(old.trial), self.score(new.trial), self.objective, self.expected, words)
+        ends = MeasuredEnds(self.score(old.trial), self.score(new.trial), self.objective, self.expected, words)
         if old.trial.origin is None:
             if (apart := self._told_apart(ends)) is None:
                 return None
@@ -371,14 +371,14 @@ class Judging:
             return given(self.objective.score(line), ends)
         return from_scores(ends, self.scores)
 
-    def _told_apart(self, ends: Ends) -> Ends | None:
+    def _told_apart(self, ends: MeasuredEnds) -> MeasuredEnds | None:
         """As :func:`told_apart`; where the ends are the same, it says by which other metric they are not."""
         readings = self.ends_in_turn
         try:
             return told_apart(
                 ends,
                 [(is_new, self.score(trial)) for is_new, trial in readings],
-                (Rule(self.settings.bisect.least_effect, self.settings.bisect.most_pairs)),
+                (PairsRule(self.settings.bisect.least_effect, self.settings.bisect.most_pairs)),
             )
         except EndsAreTheSame as error:
             runs = [(is_new, judged_run(trial)) for is_new, trial in readings]
@@ -429,7 +429,7 @@ class Judging:
         return tuple(score for sha in of_kernels for score in self.reference.scores.get(sha, ()))
 
     @cached_property
-    def levels(self) -> tuple[Level, ...]:
+    def levels(self) -> tuple[ReadingLevel, ...]:
         """On which levels the readings of a host lie, worst first; two when there is one change and a little noise."""
         return levels(self.reference.scores)
 
@@ -462,7 +462,7 @@ class Judging:
         match self.settlement(sha):
             case Again():
                 return None
-            case Measured(trial=trial):
+            case SoundMeasurement(trial=trial):
                 return self._judge_sound(trial)
             case other:
                 return Judgement(Verdict.SKIP, other.why)
@@ -498,23 +498,23 @@ class Judging:
             return Judgement(Verdict.MEASURED, f"{found}, no threshold {'yet' if len(self.hosts) <= 1 else 'there'}")
         return classify(trial, line, self.direction, self.objective)
 
-    def _evidence(self, trial: Trial) -> Evidence:
+    def _evidence(self, trial: Trial) -> TrialEvidence:
         """A trial and its weaknesses; a run that was stopped early may have been held against another threshold."""
         if (home := self._home(trial)) is not self:
             return home._evidence(trial)
         if self._is_set_aside(trial):
             why = f"the short fill of its cache is not known to be harmless: {self.short_fill.why}"
-            return Evidence(trial, (*self._soundness.weaknesses(trial), why))
+            return TrialEvidence(trial, (*self._soundness.weaknesses(trial), why))
         stop = trial.stopped_early
         if stop is None or trial.commit.sha in (self.old, self.new) or (line := self.threshold_value) is None:
             return self._whole_evidence(trial)
         early = () if holds(stop, line, self.objective) is not None else (unclear(stop, line, self.objective),)
         if stop.against and trial is self.trials[0][1]:  # before anything was measured here to be clear of
             early = ("stopped early, clear of a run of before its host changed",)
-        return Evidence(trial, (*self._soundness.weaknesses(trial), *early))
+        return TrialEvidence(trial, (*self._soundness.weaknesses(trial), *early))
 
-    def _whole_evidence(self, trial: Trial) -> Evidence:
+    def _whole_evidence(self, trial: Trial) -> TrialEvidence:
         """A trial and its weaknesses where the threshold is not known, or comes from this trial."""
         too_early = trial.stopped_early is not None and trial.unlike is None
         early = ("stopped early, where a whole run is needed",) if too_early else ()
-        return Evidence(trial, (*self._home(trial)._soundness.weaknesses(trial), *early))
+        return TrialEvidence(trial, (*self._home(trial)._soundness.weaknesses(trial), *early))

@@ -6,7 +6,7 @@ stops nothing, unless they are all that is asked for.
 
 from collections.abc import Iterable
 
-from bisector.analysis.judgement import Again, Measured, Numbered, Untestable
+from bisector.analysis.judgement import Again, Numbered, SoundMeasurement, Untestable
 from bisector.analysis.verdicts import Judging
 from bisector.bisect.state import Aim, BisectState
 from bisector.bisect.trials import ends_in_time
@@ -43,7 +43,7 @@ def measure(facts: BisectState) -> Submit | Notify | None:
                 case Untestable(why=why):
                     message = f"the {setup_name(setup)} could not be measured: {why}"
                     return given_up(facts, setup, InfraError(message, "bisector baselines tries it again"))
-                case Measured():
+                case SoundMeasurement():
                     raise RuntimeError(f"the baseline {setup} is measured and not on record")
     return None
 
@@ -52,7 +52,7 @@ def recorded(facts: BisectState, attempts: tuple[Attempt, ...], request: TrialRe
     """A baseline, for the record, which takes sound ones only."""
     last = attempts[-1]
     ended = Ended(last.id, Ending.DONE)
-    if not isinstance(_settlement(facts, attempts), Measured):
+    if not isinstance(_settlement(facts, attempts), SoundMeasurement):
         return Record((ended,), last)
     note = Note(f"{setup_name(trial.setup)}: {baseline_text([trial], facts.judging.objective)}")
     return Record((NumberedTrial(request.n, trial), ended), last, over=True, tell=(note,))
@@ -85,7 +85,7 @@ def _task(setup: Setup) -> str:
     return f"baseline {setup}"
 
 
-def _settlement(facts: BisectState, attempts: Iterable[Attempt]) -> Measured | Untestable | Again:
+def _settlement(facts: BisectState, attempts: Iterable[Attempt]) -> SoundMeasurement | Untestable | Again:
     news = (one.news for one in attempts)
     trials = [one.result for one in news if isinstance(one, Finished) and isinstance(one.result, Trial)]
     return Judging(facts.scope.settings, tuple(enumerate(trials, 1))).settlement(facts.scope.wanted.new.sha)

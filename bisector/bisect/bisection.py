@@ -33,7 +33,7 @@ from bisector.git.ranges import Range, SearchRange
 from bisector.git.repository import Repository
 from bisector.git.trees import changed_end
 from bisector.host.files import write_whole
-from bisector.search.readings import Facts as Readings
+from bisector.search.readings import SearchFacts as Readings
 from bisector.store.facts import Submitted
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store

@@ -26,7 +26,15 @@ from bisector.git.trees import CannotBeHad
 from bisector.search.alternatives import NOTHING_CHANGED
 from bisector.search.effect import SuspectEffect
 from bisector.search.likelihood import Key
-from bisector.search.step import Answer, Ending, Hold, Try, Undo, figures_tell, pointless
+from bisector.search.step import (
+    ChangedEndToRead,
+    CommitToRead,
+    Hold,
+    SearchAnswer,
+    SearchEnding,
+    figures_tell,
+    pointless,
+)
 from bisector.status.conclusion import Standing, outside_paths
 from bisector.trial.runner import TrialRequest
 
@@ -106,7 +114,7 @@ def _begun(facts: BisectState, standing: Standing) -> Instruction | None:
         commit = facts.commit(last.subject.changed_by)
         return _changed(facts, standing, last.subject.kind, commit, clear_of_end=not overlaps)
     decided = standing.decision
-    if isinstance(decided, Try) and standing.case.commit_for(decided.commit) == last.commit.sha:
+    if isinstance(decided, CommitToRead) and standing.case.commit_for(decided.commit) == last.commit.sha:
         others = _beside(standing, decided)
         return measure(facts, Subject(last.commit), "", _outlook(standing), whole=decided.whole, clear_of=others)
     return measure(facts, Subject(last.commit), "", _outlook(standing), whole=overlaps)
@@ -143,7 +151,9 @@ def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
 
 def _proof_waits(facts: BisectState, standing: Standing) -> bool:
     """Whether one guest is not enough for what the suspect lacks and what shows that counted time is exact."""
-    lacks = isinstance(standing.decision, Undo) or (isinstance(standing.decision, Try) and standing.decision.confirms)
+    lacks = isinstance(standing.decision, ChangedEndToRead) or (
+        isinstance(standing.decision, CommitToRead) and standing.decision.confirms
+    )
     about_to_end = any(id_ in facts.transient.cancelled for id_ in facts.in_flight)
     return lacks and not about_to_end and the_same_again(facts) is not None
 
@@ -151,9 +161,9 @@ def _proof_waits(facts: BisectState, standing: Standing) -> bool:
 def _exact(facts: BisectState, standing: Standing) -> Instruction | None:
     """What shows that counted time is exact, if nothing did yet and an answer is near; there is none before."""
     decision, (old, _) = standing.decision, facts.scope.ends
-    answer = decision if isinstance(decision, Answer) and not decision.out_of_time else None
+    answer = decision if isinstance(decision, SearchAnswer) and not decision.out_of_time else None
     is_near = isinstance(decision, Hold) or standing.probability >= standing.case.search.rules.suspect
-    if answer is None and (isinstance(decision, Answer) or not is_near):
+    if answer is None and (isinstance(decision, SearchAnswer) or not is_near):
         return None
     if (trial := the_same_again(facts)) is None:
         is_begun = facts.scope.settings.machine.is_counted and not facts.judging.same_again
@@ -182,7 +192,7 @@ def _decided(facts: BisectState, standing: Standing) -> Instruction:
         raise RuntimeError("the last trial changed nothing, and the search asks for it again")
     ground = standing.case.ground
     match standing.decision:
-        case Try(commit=number, whole=whole) as one:
+        case CommitToRead(commit=number, whole=whole) as one:
             purpose = "an answer rests on it" if one.confirms else ""
             commit = facts.commit(standing.case.commit_for(number))
             if commit in facts.scope.ends and (waits := _end_in_turn(facts, commit)) is not None:
@@ -192,14 +202,14 @@ def _decided(facts: BisectState, standing: Standing) -> Instruction:
                 facts, Subject(commit), purpose, _outlook(standing), whole=whole, because=known, clear_of=others
             )
             return replace(trial, expected_min=_expected_min(standing, number, whole=whole))
-        case Undo(commit=number, kernel=kind) as one:
+        case ChangedEndToRead(commit=number, kernel=kind) as one:
             commit = facts.commit(ground.shas[number])
             step = _changed(facts, standing, kind, commit, whole=one.whole, clear_of_end=one.beside_end)
             expected_min = _expected_min(standing, None, whole=one.whole)
             return step if isinstance(step, Record) else replace(step, because=known, expected_min=expected_min)
         case Hold():
             return _held(facts)
-        case Answer() as answer:
+        case SearchAnswer() as answer:
             return _concluded(facts, standing, answer)
 
 
@@ -218,7 +228,7 @@ def _held(facts: BisectState) -> Instruction:
     if measured.in_flight or not facts.in_flight:
         return Wait()
     standing = measured.standing
-    return _concluded(measured, standing, standing.decision) if isinstance(standing.decision, Answer) else Wait()
+    return _concluded(measured, standing, standing.decision) if isinstance(standing.decision, SearchAnswer) else Wait()
 
 
 def _changed(
@@ -236,7 +246,7 @@ def _changed(
     return measure(facts, subject, name, _outlook(standing), whole=whole, clear_of=others)
 
 
-def _beside(standing: Standing, one: Try) -> tuple[str, ...]:
+def _beside(standing: Standing, one: CommitToRead) -> tuple[str, ...]:
     """The commits that a whole run may be held against; the old end stands for what is before the range."""
     case = standing.case
     before = () if case.ground.graph.parents[one.commit] else (case.judging.old,)
@@ -248,15 +258,15 @@ def _changed_name(kind: Kind, commit: Commit, end: Commit) -> str:
     return f"{end.short} {'without' if kind is Kind.REVERTED else 'with'} {commit.short}"
 
 
-def _concluded(facts: BisectState, standing: Standing, answer: Answer) -> Instruction:
+def _concluded(facts: BisectState, standing: Standing, answer: SearchAnswer) -> Instruction:
     ground = standing.case.ground
     commit = facts.commit(ground.shas[answer.commit])
     paths = facts.scope.wanted.paths
     if answer.out_of_time:
         return _out_of_time(facts, standing, answer, commit)
-    if ground.is_outside(answer.commit) and answer.ending not in (Ending.NOT_ONE_CHANGE, Ending.NO_CHANGE):
+    if ground.is_outside(answer.commit) and answer.ending not in (SearchEnding.NOT_ONE_CHANGE, SearchEnding.NO_CHANGE):
         return Done(State.NARROWED, outside_paths(paths), _left_by_git(facts))
-    if answer.ending is not Ending.FOUND:
+    if answer.ending is not SearchEnding.FOUND:
         return _narrowed(facts, standing, answer, commit)
     twin = _unmeasured_twin(facts, commit)
     if twin is not None:
@@ -270,26 +280,26 @@ def _concluded(facts: BisectState, standing: Standing, answer: Answer) -> Instru
     return _show(facts, standing.final) or Done(State.FOUND, sure, (commit,))
 
 
-def _out_of_time(facts: BisectState, standing: Standing, answer: Answer, likeliest: Commit) -> Done:
+def _out_of_time(facts: BisectState, standing: Standing, answer: SearchAnswer, likeliest: Commit) -> Done:
     candidates = facts.commits(sha for sha, _ in standing.candidates)
-    one_change = answer.ending is not Ending.NOT_ONE_CHANGE
+    one_change = answer.ending is not SearchEnding.NOT_ONE_CHANGE
     known = _likeliest(likeliest, answer) if one_change else _not_one_change(answer)
     return Done(State.NARROWED, f"{known}; {why_over(facts)}", candidates, out_of_time=True)
 
 
-def _narrowed(facts: BisectState, standing: Standing, answer: Answer, likeliest: Commit) -> Done:
+def _narrowed(facts: BisectState, standing: Standing, answer: SearchAnswer, likeliest: Commit) -> Done:
     candidates = facts.commits(sha for sha, _ in standing.candidates)
     skips = {standing.case.ground.shas[number] for number in standing.case.facts.untestable}
     skipped = tuple(one for one in candidates if one.sha in skips)
-    if answer.ending is Ending.NO_CHANGE:
+    if answer.ending is SearchEnding.NO_CHANGE:
         return Done(State.NARROWED, _no_change(facts.judging, answer))
-    if answer.ending is Ending.NOT_ONE_CHANGE:
+    if answer.ending is SearchEnding.NOT_ONE_CHANGE:
         return Done(State.NARROWED, _not_one_change(answer), candidates, skipped)
     sign = facts.judging.objective.better.sign
     return Done(State.NARROWED, _one_of(likeliest, answer, skipped, sign), candidates, skipped)
 
 
-def _no_change(judging: Judging, answer: Answer) -> str:
+def _no_change(judging: Judging, answer: SearchAnswer) -> str:
     """What is said where nothing in the range made the ends differ."""
     if (all_of := answer.of_all) is None:
         raise RuntimeError("no change is concluded from readings of both ends")
@@ -321,7 +331,7 @@ def _outlook(standing: Standing) -> Outlook:
     return Outlook(len(standing.candidates), standing.trials_left, standing.probability)
 
 
-def _one_of(likeliest: Commit, answer: Answer, skipped: Iterable[Commit], sign: int) -> str:
+def _one_of(likeliest: Commit, answer: SearchAnswer, skipped: Iterable[Commit], sign: int) -> str:
     names = ", ".join(commit.short for commit in skipped)
     why = f"; {names} cannot be tested and stand in the way" if names else ""
     unconfirmed = "" if answer.confirmed else "; no end without it, or with it, could be had to confirm it"
@@ -342,12 +352,12 @@ def _unshown(effect: SuspectEffect | None, sign: int) -> str:
     )
 
 
-def _likeliest(commit: Commit, answer: Answer) -> str:
+def _likeliest(commit: Commit, answer: SearchAnswer) -> str:
     what = plural(len(answer.candidates), "commit")
     return f"one of {what}, most likely {commit.short} ({share(answer.probability)})"
 
 
-def _not_one_change(answer: Answer) -> str:
+def _not_one_change(answer: SearchAnswer) -> str:
     return (
         f"not one change: {answer.fit.contradictions} readings contradict any single one,"
         f" where the noise alone would make about {answer.fit.expected:.1f}; each reading is in the table"

@@ -17,8 +17,8 @@ from bisector.config import RetryPolicy, Settings
 from bisector.core.subject import Commit, Compiler, NotChanged, Relevance, Subject
 from bisector.core.trial import Control, Trial
 from bisector.git.ranges import Range, SearchRange
-from bisector.search.noise import Earlier
-from bisector.search.readings import Facts as Readings
+from bisector.search.noise import EarlierSearches
+from bisector.search.readings import SearchFacts as Readings
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
 from bisector.store.comparison import Budget
@@ -89,7 +89,7 @@ class Recorded:
     not_changed: tuple[NotChanged, ...]
     budget: Budget | None = None
     spent_s: float = 0.0
-    earlier: Earlier = field(default_factory=Earlier)
+    earlier: EarlierSearches = field(default_factory=EarlierSearches)
     built: frozenset[str] = frozenset()
     kernel_checks: tuple[KernelCheck, ...] = ()
 

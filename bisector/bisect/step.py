@@ -8,7 +8,7 @@ which give it a line of its own, then what tells most beside all that is in flig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from bisector.analysis.judgement import Measured, after_a_row, before_an_answer, judged_run
+from bisector.analysis.judgement import SoundMeasurement, after_a_row, before_an_answer, judged_run
 from bisector.analysis.quality import thin_tail
 from bisector.analysis.verdicts import changes_of_hosts
 from bisector.bisect import baselines, builds
@@ -271,7 +271,12 @@ def _relevance(facts: BisectState) -> Record | Notify | None:
     if facts.recorded.relevance is not None:
         return once(facts, "relevance", Note(facts.recorded.relevance.sentence))
     old, new = (facts.judging.settlement(end.sha) for end in facts.scope.ends)
-    if not (isinstance(old, Measured) and isinstance(new, Measured) and old.trial.kernel and new.trial.kernel):
+    if not (
+        isinstance(old, SoundMeasurement)
+        and isinstance(new, SoundMeasurement)
+        and old.trial.kernel
+        and new.trial.kernel
+    ):
         return None
     mattering = facts.answer(WhatMatters(old.trial.kernel, new.trial.kernel))
     return Record((mattering,)) if mattering is not None else None

@@ -22,7 +22,7 @@ from bisector.analysis.early_stop import (
     deciding_rates,
     guard_s,
 )
-from bisector.analysis.judgement import Measured, judged_run
+from bisector.analysis.judgement import SoundMeasurement, judged_run
 from bisector.analysis.short_fill import most_moved
 from bisector.analysis.threshold import are_far_apart
 from bisector.analysis.verdicts import Judging
@@ -117,7 +117,7 @@ def rule_alike(judging: Judging, run_dir: Path, sha: str) -> StopRule | None:
 def _counterpart(judging: Judging, curves: "Curves", sha: str) -> Counterpart | None:
     """The whole run of a commit, or of the one that has its kernel."""
     settled, judgement = judging.settlement(sha), judging.judge(sha)
-    if not isinstance(settled, Measured) or judgement is None or judging.direction is None:
+    if not isinstance(settled, SoundMeasurement) or judgement is None or judging.direction is None:
         return None
     trial = settled.trial
     rates = curves.rates(trial) if trial.stopped_early is None and trial.bears_answer else ()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from bisector.analysis import kernels
-from bisector.analysis.judgement import Again, Measured
+from bisector.analysis.judgement import Again, SoundMeasurement
 from bisector.analysis.short_fill import rule_for
 from bisector.bisect.state import Aim, BisectState
 from bisector.campaign.instructions import Done, Instruction, Notify, Submit
@@ -13,7 +13,7 @@ from bisector.core.events import Note, Planned
 from bisector.core.subject import Cell, Commit, Subject
 from bisector.core.trial import Fill
 from bisector.core.verdict import State
-from bisector.search.readings import Facts as Readings
+from bisector.search.readings import SearchFacts as Readings
 from bisector.status import view
 from bisector.status.costs import costs_of
 from bisector.status.durations import asked_most_s
@@ -59,7 +59,7 @@ def measure(
         )
         fill = Fill.SHORT if may_be_short else Fill.WHOLE
     # A kernel that has its figures and is asked for again is not to be told that it has them.
-    known = isinstance(judging.settlement(commit.sha), Measured)
+    known = isinstance(judging.settlement(commit.sha), SoundMeasurement)
     others = kernels.measured_whole(judging) if whole else kernels.measured(judging)
     # What is known of a build that is doubted is not believed either.
     anew = any(one.doubted and one.kernel is None for _, one in judging.trials if one.commit.sha == commit.sha)

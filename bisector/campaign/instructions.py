@@ -13,7 +13,7 @@ from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.executor.base import Failed, Finished, Request
-from bisector.search.readings import Facts as Readings
+from bisector.search.readings import SearchFacts as Readings
 from bisector.store.comparison import Place
 from bisector.store.facts import Ended, Ending, Fact, InfraFault, NumberedTrial
 from bisector.trial.runner import TrialRequest

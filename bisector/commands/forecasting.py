@@ -15,7 +15,7 @@ from bisector.git.trees import Trees
 from bisector.host.load import host_id
 from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import Forecast, forecast
-from bisector.plan.inputs import Asked
+from bisector.plan.inputs import ForecastRequest
 from bisector.store.rundir import Index
 from bisector.vm.accelerator import could_count
 
@@ -33,7 +33,7 @@ def forecast_of(asked: session.Asked, searches: int = SEARCHES, seed: int = 1, h
         relevance = _relevance(repository, wanted, settings, known)
         told = tuple(session.told_beforehand(repository, wanted, settings))
     counts = could_count(settings.machine, settings.storage)
-    simulated = Asked(
+    simulated = ForecastRequest(
         wanted,
         graph,
         settings,

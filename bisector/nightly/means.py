@@ -13,7 +13,7 @@ from email.utils import formatdate, make_msgid
 from pathlib import Path
 from typing import Protocol
 
-from bisector.analysis.judgement import Measured, judged_run
+from bisector.analysis.judgement import SoundMeasurement, judged_run
 from bisector.analysis.verdicts import changes_of_hosts
 from bisector.bisect.single import Attempts, Settled, Single, heard, next_end, settle
 from bisector.campaign.equipment import Equip, Equipment
@@ -170,10 +170,10 @@ class TipBench:
 
     def _measurement(self, run: RunDirectory, target: Target, settled: Settled, settings: Settings) -> Measurement:
         n, trial = settled.trials[-1]
-        sound = settled.settlement.trial if isinstance(settled.settlement, Measured) else None
+        sound = settled.settlement.trial if isinstance(settled.settlement, SoundMeasurement) else None
         era = (sound or trial).era
         counts = next((n for n, trial in settled.trials if trial is sound), None)
-        why = "" if isinstance(settled.settlement, Measured) else settled.settlement.why
+        why = "" if isinstance(settled.settlement, SoundMeasurement) else settled.settlement.why
         objective = settings.bisect.objective
         return Measurement(
             role=target.role,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bisector.analysis.judgement import Measured
+from bisector.analysis.judgement import SoundMeasurement
 from bisector.analysis.verdicts import Judging, in_era
 from bisector.bisect import session
 from bisector.compare.by_host import confirm
@@ -170,7 +170,7 @@ class Turn:
         if last is None:
             return None
         own = judging.on(in_era(last.host, last.era))
-        if isinstance(settled := own.settlement(sha), Measured):
+        if isinstance(settled := own.settlement(sha), SoundMeasurement):
             return own.value(settled.trial)
         return last.value if seen and last.sha == sha else None
 

@@ -14,7 +14,7 @@ from bisector.core.subject import Kernel
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Verdict
 from bisector.search.alternatives import NOTHING_CHANGED
-from bisector.search.noise import Earlier
+from bisector.search.noise import EarlierSearches
 from bisector.store.facts import StateChange
 from bisector.store.run_files import kernel_inputs
 from bisector.store.rundir import RunDirectory
@@ -51,7 +51,7 @@ class Experience:
     fills_s: tuple[float, ...] = ()
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
-    earlier: Earlier = field(default_factory=Earlier)
+    earlier: EarlierSearches = field(default_factory=EarlierSearches)
     unreadable: tuple[str, ...] = ()
 
     @property
@@ -103,7 +103,7 @@ class _Collected:
     fills_s: list[float] = field(default_factory=list)
     scores: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     kernels: dict[str, Kernel] = field(default_factory=dict)
-    earlier: Earlier = field(default_factory=Earlier)
+    earlier: EarlierSearches = field(default_factory=EarlierSearches)
     unreadable: list[str] = field(default_factory=list)
 
     def add(
@@ -179,7 +179,7 @@ class _Collected:
         )
 
 
-def _more(earlier: Earlier, judging: Judging, own: Sequence[Trial]) -> Earlier:
+def _more(earlier: EarlierSearches, judging: Judging, own: Sequence[Trial]) -> EarlierSearches:
     """The same with a run's ``own`` readings of kernels that were read more than once.
 
     An end is of its own side, another kernel of that of most of its readings. One reading of each says nothing: it is

@@ -16,12 +16,12 @@ from bisector.core.subject import Relevance
 from bisector.core.units import percent_text
 from bisector.core.verdict import Strategy
 from bisector.plan.experience import Experience
-from bisector.plan.inputs import Asked, Inputs, Quantity, inputs_of
+from bisector.plan.inputs import ForecastRequest, Inputs, Quantity, inputs_of
 from bisector.report.terminal import Line, Role, Span, left, wrapped
-from bisector.search.difference import Rule, pairs_to_tell
+from bisector.search.difference import PairsRule, pairs_to_tell
 from bisector.search.levels import OF_COUNTED, OF_HOSTS
-from bisector.search.noise import Earlier, Noise, Rates, error_rate, expected_runs
-from bisector.search.simulate.runs import Result, Summary, search_for, simulate, simulate_from
+from bisector.search.noise import EarlierSearches, Noise, Rates, error_rate, expected_runs
+from bisector.search.simulate.runs import SimulatedResult, Summary, search_for, simulate, simulate_from
 from bisector.search.simulate.world import Conditions, Durations
 from bisector.search.step import Rules, believe
 from bisector.status.evidence import Case
@@ -66,7 +66,7 @@ _MIN_S = 60.0
 _SEARCHES = 30
 
 
-class Reach(Record, frozen=True, kw_only=True):
+class BudgetReach(Record, frozen=True, kw_only=True):
     """What the searches of a forecast reach within a budget."""
 
     budget_s: Annotated[float, "seconds of measuring that there are"]
@@ -76,7 +76,7 @@ class Reach(Record, frozen=True, kw_only=True):
     candidates: Annotated[float, "median number of commits that the others are left with; 0 if there are none"]
 
     @classmethod
-    def of(cls, results: Iterable[Result], budget_s: float) -> "Reach":
+    def of(cls, results: Iterable[SimulatedResult], budget_s: float) -> "BudgetReach":
         """What came of searches that had so much time."""
         found = tuple(results)
         summary = Summary.of(found)
@@ -99,7 +99,7 @@ class Reach(Record, frozen=True, kw_only=True):
         return f"{named}; {which} narrow it down to {units.plural(round(self.candidates), 'commit')} (median)"
 
 
-def reach_from(case: Case, budget_s: float) -> Reach:
+def reach_from(case: Case, budget_s: float) -> BudgetReach:
     """What is reached from where a search stands, by what its trials have taken so far."""
     costs, misleads = case.search.costs, believe(case.problem, case.facts, case.search).fresh
     conditions = Conditions(
@@ -120,7 +120,7 @@ def reach_from(case: Case, budget_s: float) -> Reach:
         budget_min=budget_s / _MIN_S,
     )
     results = simulate_from(case.problem, case.facts, conditions, case.search, seed=1, trials=_SEARCHES)
-    return Reach.of(results, budget_s)
+    return BudgetReach.of(results, budget_s)
 
 
 _HOPELESS_BELOW = 0.5
@@ -184,12 +184,12 @@ class Forecast(Record, frozen=True, kw_only=True):
     clock_note: Annotated[
         str | None, "what this clock does not show, or what counted time would do; `null` if there is nothing to say"
     ] = None
-    reach: Annotated[Reach | None, "what is reached within `--budget`; `null` without it"] = None
+    reach: Annotated[BudgetReach | None, "what is reached within `--budget`; `null` without it"] = None
     shared: Annotated[Shared | None, "what several hosts gain; `null` without `--hosts`"] = None
     guests: Annotated[int, "how many guests measure at the same time"] = 1
 
 
-def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Forecast:
+def forecast(asked: ForecastRequest, known: Experience, relevance: Relevance | None) -> Forecast:
     """The forecast, from what is known of this machine; what is not is assumed, and says so."""
     matter = relevance.can_matter if relevance is not None else len(asked.graph)
     inputs = inputs_of(asked, known, matter)
@@ -205,7 +205,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         spread=spread,
         durations=inputs.durations,
         expected=OF_COUNTED if asked.settings.machine.is_counted else OF_HOSTS,
-        rule=Rule(asked.settings.bisect.least_effect, asked.settings.bisect.most_pairs),
+        rule=PairsRule(asked.settings.bisect.least_effect, asked.settings.bisect.most_pairs),
         guests=asked.guests if asked.strategy is Strategy.BAYES else 1,  # git tries one commit at a time
     )
     summary = Summary.of(_drawn(asked, conditions, known.earlier))
@@ -216,7 +216,7 @@ def forecast(asked: Asked, known: Experience, relevance: Relevance | None) -> Fo
         left_s = asked.budget_s - conditions.ends_min * _MIN_S
         durations = inputs_of(asked, known, matter, left_s).durations
         within = replace(conditions, durations=durations, budget_min=left_s / _MIN_S)
-        reach = Reach.of(_drawn(asked, within, known.earlier), asked.budget_s)
+        reach = BudgetReach.of(_drawn(asked, within, known.earlier), asked.budget_s)
     ends = 2 * (1 + summary.both_ways_rate)
     shared = (
         _shared(asked, conditions, known.earlier) if (asked.hosts > 1 and asked.strategy is Strategy.BAYES) else None
@@ -268,13 +268,13 @@ def apart(factor: float) -> str:
     return f"{factor:.{3 if factor < _CLOSE else 2}f}"
 
 
-def _drawn(asked: Asked, conditions: Conditions, earlier: Earlier) -> tuple[Result, ...]:
+def _drawn(asked: ForecastRequest, conditions: Conditions, earlier: EarlierSearches) -> tuple[SimulatedResult, ...]:
     counted = asked.settings.machine.is_counted
     search = search_for(conditions, Rates.of_counted() if counted else Rates.unknown(earlier=earlier))
     return tuple(simulate(asked.graph, asked.strategy, conditions, search, seed=asked.seed, trials=asked.searches))
 
 
-def _shared(asked: Asked, conditions: Conditions, earlier: Earlier) -> Shared:
+def _shared(asked: ForecastRequest, conditions: Conditions, earlier: EarlierSearches) -> Shared:
     def hours(hosts: int) -> float:
         return Summary.of(_drawn(asked, replace(conditions, hosts=hosts), earlier)).wall_hours_mean
 
@@ -296,7 +296,7 @@ def _of_hosts(shared: Shared) -> Iterator[str]:
         )
 
 
-def _warnings(asked: Asked, inputs: Inputs, summary: Summary, least: float) -> Iterator[str]:
+def _warnings(asked: ForecastRequest, inputs: Inputs, summary: Summary, least: float) -> Iterator[str]:
     factor = inputs.factor
     if _refused(asked, inputs):
         yield (
@@ -329,11 +329,11 @@ def _named(inputs: Inputs) -> tuple[tuple[str, Quantity], ...]:
     )
 
 
-def _refused(asked: Asked, inputs: Inputs) -> bool:
+def _refused(asked: ForecastRequest, inputs: Inputs) -> bool:
     return inputs.factor.measured and inputs.factor.value < 1 + asked.settings.bisect.least_effect
 
 
-def _once_more_s(asked: Asked, inputs: Inputs) -> float:
+def _once_more_s(asked: ForecastRequest, inputs: Inputs) -> float:
     """The answer's kernel is built in an empty directory; after it its parent's, and by Bayes a changed end's."""
     if not asked.settings.kernel.recheck:
         return 0.0
@@ -341,7 +341,7 @@ def _once_more_s(asked: Asked, inputs: Inputs) -> float:
     return inputs.build_most_s.value + others * inputs.build_least_s.value
 
 
-def _baselines_s(asked: Asked, inputs: Inputs) -> float:
+def _baselines_s(asked: ForecastRequest, inputs: Inputs) -> float:
     """Each disk alone is a guest of its own, and one run."""
     stack = asked.settings.storage.stack
     run_s = inputs.runs_s.value / len(stack.phases)

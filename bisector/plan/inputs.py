@@ -16,7 +16,7 @@ from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
 from bisector.search.graph import RangeGraph
-from bisector.search.noise import Earlier, Noise, least_factor
+from bisector.search.noise import EarlierSearches, Noise, least_factor
 from bisector.search.simulate.world import (
     ALIKE_MIN,
     APART_MIN,
@@ -58,7 +58,7 @@ class Quantity(Record, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ForecastRequest:
     """A range, its graph, the settings, and how many searches are simulated with which seed.
 
     They have ``budget_s`` if that is given, and as many ``hosts`` as this one share them. ``remarks`` are sentences on
@@ -133,7 +133,7 @@ class Inputs:
         return build_s + self.setup_s.value + self.runs_s.value
 
 
-def inputs_of(asked: Asked, known: Experience, matter: int, left_s: float = inf) -> Inputs:
+def inputs_of(asked: ForecastRequest, known: Experience, matter: int, left_s: float = inf) -> Inputs:
     """What is known of this machine, or assumed, for a search among so many commits with so much time left."""
     settings = asked.settings
     least_s, most_s = SMALL_BUILD_S
@@ -184,7 +184,7 @@ def _early(after_whole_fills: Sequence[float], after_short: Sequence[float], sav
     return (after_short if saved_s else ()) or tuple(seconds - saved_s for seconds in after_whole_fills)
 
 
-def _paired_saved_s(asked: Asked, runs_s: float, of_run_min: float) -> float:
+def _paired_saved_s(asked: ForecastRequest, runs_s: float, of_run_min: float) -> float:
     """What is saved of the last run where it ends by another one, after so much of 15 min; nothing where none does."""
     workload, runs = asked.settings.workload, len(asked.settings.storage.stack.phases)
     if not asked.stops_early or not workload.workload.repeats_itself(workload.values):
@@ -192,7 +192,7 @@ def _paired_saved_s(asked: Asked, runs_s: float, of_run_min: float) -> float:
     return runs_s * (1 - of_run_min / RUN_MIN) / runs
 
 
-def _fill(asked: Asked, known: Experience, matter: int, trial_s: float, left_s: float) -> Quantity | None:
+def _fill(asked: ForecastRequest, known: Experience, matter: int, trial_s: float, left_s: float) -> Quantity | None:
     """How long a short fill takes, where ``start`` would try one."""
     rule = rule_for(asked.settings)
     if rule is None or not asked.stops_early or not is_tried(asked.settings, matter, trial_s, left_s):
@@ -219,12 +219,12 @@ def spread_of(known: Experience, *, counted: bool) -> Quantity:
     return Quantity(max(spread.deviation, 0.001), of, measured=True)
 
 
-def noise_of(earlier: Earlier, *, counted: bool) -> Noise:
+def noise_of(earlier: EarlierSearches, *, counted: bool) -> Noise:
     """Nothing but a kernel as a whole misleads in counted time, as long as no reading there has."""
     return Noise(old_as_new=0.0, new_as_old=0.0) if counted and not (earlier.better or earlier.worse) else earlier.noise
 
 
-def _wrong_runs(noise: Noise, earlier: Earlier, *, counted: bool) -> Quantity:
+def _wrong_runs(noise: Noise, earlier: EarlierSearches, *, counted: bool) -> Quantity:
     """How often a run of the better side looks like one of the worse side, as most wrong ones do."""
     if not earlier.better:
         source = _COUNTED if counted else "assumed: no kernel of the better side was read twice here"
@@ -232,7 +232,7 @@ def _wrong_runs(noise: Noise, earlier: Earlier, *, counted: bool) -> Quantity:
     return Quantity(noise.new_as_old, f"of {units.plural(earlier.better, 'reading')} here", measured=True)
 
 
-def _factor(asked: Asked, known: Experience, least: float) -> Quantity:
+def _factor(asked: ForecastRequest, known: Experience, least: float) -> Quantity:
     """By what factor the ends differ, in the direction that is expected."""
     ends = _ends(asked, known)
     if ends is None:
@@ -245,12 +245,12 @@ def _factor(asked: Asked, known: Experience, least: float) -> Quantity:
     return Quantity(exp((new - old) * direction.sign), f"{values}, measured here", measured=True)
 
 
-def _ends(asked: Asked, known: Experience) -> tuple[float, float] | None:
+def _ends(asked: ForecastRequest, known: Experience) -> tuple[float, float] | None:
     """The scores of both ends, where both were measured here."""
     old, new = (known.scores.get(end.sha) for end in (asked.wanted.old, asked.wanted.new))
     return None if old is None or new is None else (median(old), median(new))
 
 
-def _direction(asked: Asked, known: Experience) -> Direction | None:
+def _direction(asked: ForecastRequest, known: Experience) -> Direction | None:
     ends = _ends(asked, known)
     return asked.settings.bisect.expected or (None if ends is None else Direction.between(*ends))

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from bisector.core.verdict import Verdict
-from bisector.search.effect import Since
+from bisector.search.effect import SinceBegun
 from bisector.search.graph import Floats
 from bisector.search.levels import Levels, density
 from bisector.search.likelihood import STRAY_DENSITY, Weighing, hardened, shown_by
 from bisector.search.posterior import Posterior
-from bisector.search.readings import Facts, Kernel, Reading
+from bisector.search.readings import Kernel, Reading, SearchFacts
 
 # How many histories in which something changed have more than one change, and below which chance of a single one the
 # readings are not of one.
@@ -96,9 +96,9 @@ _LARGEST = 700.0  # of an exponent: what a double holds is a little more
 _LEAST = 1e-12  # of a rate: nothing is impossible
 
 
-def chance_of_nothing(facts: Facts, belief: Posterior, weighing: Weighing, tip: int) -> float:
+def chance_of_nothing(facts: SearchFacts, belief: Posterior, weighing: Weighing, tip: int) -> float:
     """The probability that no commit of the range changed the figures; 0 where no figures tell the ends apart."""
-    since = Since.begun(facts, tip)
+    since = SinceBegun.begun(facts, tip)
     if since is None or not since.of_ends:
         return 0.0
     one_change, nothing = belief.joint.log_class[:, None] - math.log(_SHARES.size), 0.0
@@ -111,7 +111,7 @@ def chance_of_nothing(facts: Facts, belief: Posterior, weighing: Weighing, tip: 
 
 
 def _of_host(
-    told: Sequence[tuple[Reading, float | None]], levels: Levels, drifts_by: float, since: Since, belief: Posterior
+    told: Sequence[tuple[Reading, float | None]], levels: Levels, drifts_by: float, since: SinceBegun, belief: Posterior
 ) -> tuple[Floats, float]:
     """The log-likelihood of what a host told for each class of commits and share, and of a single level."""
     noise, joint = belief.noise, belief.joint

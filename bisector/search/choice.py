@@ -22,8 +22,8 @@ import numpy as np
 from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
 from bisector.search.likelihood import Key
-from bisector.search.posterior import Chances, Evidence, Posterior
-from bisector.search.readings import OLD_END, Facts, Kernel, as_mask, new_under
+from bisector.search.posterior import Chances, KernelEvidence, Posterior
+from bisector.search.readings import OLD_END, Kernel, SearchFacts, as_mask, new_under
 
 # Outcomes that are less likely than this are left out, and all but the likeliest so many.
 _UNLIKELY = 4e-3
@@ -104,7 +104,7 @@ BOTH_ENDS = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class SearchProblem:
     """A range, the log-probabilities before any trial, and which commits can change the kernel at all."""
 
     graph: RangeGraph
@@ -199,7 +199,7 @@ class Prospects:
         return float(testable.max()) if len(testable) else 0.0
 
 
-def prospects(graph: RangeGraph, belief: Posterior, facts: Facts, costs: Costs) -> Prospects:
+def prospects(graph: RangeGraph, belief: Posterior, facts: SearchFacts, costs: Costs) -> Prospects:
     """What a trial of each commit would tell beside those in flight, and whether it is worth its time."""
     outcomes = Outcomes.expected(graph, belief, facts.in_flight)
     mass = np.clip(graph.mass(belief.p), 0.0, 1.0)
@@ -233,7 +233,7 @@ def kernel_gain_bits(graph: RangeGraph, belief: Posterior, outcomes: Outcomes, c
     return float(outcomes.probability @ _gain_bits(new, (belief.chances(commit, kernel),)))
 
 
-def skip_probability(graph: RangeGraph, facts: Facts, share: float) -> Floats:
+def skip_probability(graph: RangeGraph, facts: SearchFacts, share: float) -> Floats:
     """How likely each commit is to be untestable: ``share``, fading doubt beside skips, 0 once it was measured.
 
     The nearest skip on either side counts, and between two of them both do. The doubt stays in its segment,
@@ -283,7 +283,7 @@ def _entropy(p: Floats) -> Floats:
     return bits
 
 
-def missing_whole_runs(problem: Problem, facts: Facts, culprit: int, *, stand_ins: bool) -> tuple[int, ...]:
+def missing_whole_runs(problem: SearchProblem, facts: SearchFacts, culprit: int, *, stand_ins: bool) -> tuple[int, ...]:
     """``culprit`` and its parents that can be tested, as far as none of them has a whole run yet.
 
     The culprit comes first: the others' runs may be stopped once they are clear of its. The old end stands for what is
@@ -302,7 +302,7 @@ def contradicted(belief: Posterior, commit: int) -> bool:
     return sum(_for_it(belief, commit).values()) < 0
 
 
-def may_be_luck(problem: Problem, facts: Facts, belief: Posterior, surely: float, at_most: int) -> bool:
+def may_be_luck(problem: SearchProblem, facts: SearchFacts, belief: Posterior, surely: float, at_most: int) -> bool:
     """Whether the new end without the likeliest commit is to be read again, since what speaks for that may be luck.
 
     That is while there are cases of the noise in which the commit has less than the probability ``surely``: of a host
@@ -315,7 +315,9 @@ def may_be_luck(problem: Problem, facts: Facts, belief: Posterior, surely: float
     return belief.surely < surely and can_be_had and 0 < read < at_most
 
 
-def speaking_against(problem: Problem, facts: Facts, belief: Posterior, suspect: int, odds: float) -> Iterator[int]:
+def speaking_against(
+    problem: SearchProblem, facts: SearchFacts, belief: Posterior, suspect: int, odds: float
+) -> Iterator[int]:
     """``suspect`` and its parents that by their own runs are on the wrong side, but not with ``odds``, and may yet be.
 
     Most such runs are accidents: everything else speaks for the suspect. Of kernels that are equal the measured one is
@@ -330,7 +332,7 @@ def speaking_against(problem: Problem, facts: Facts, belief: Posterior, suspect:
             yield measured.get(commit, commit)
 
 
-def stopped_undone(problem: Problem, facts: Facts, commit: int) -> Kernel | None:
+def stopped_undone(problem: SearchProblem, facts: SearchFacts, commit: int) -> Kernel | None:
     """The end without ``commit``, or with it, that was read and can be had, if no run of either was a whole one."""
     runs = [one for one in facts.readings if one.commit == commit and one.kernel is not Kernel.COMMIT]
     if any(one.full for one in runs):
@@ -354,7 +356,7 @@ def beside(graph: RangeGraph, commit: int) -> tuple[int, ...]:
     return (*graph.parents[commit], *graph.children[commit], graph.tip)
 
 
-def borne_out(problem: Problem, belief: Posterior, commit: int) -> bool:
+def borne_out(problem: SearchProblem, belief: Posterior, commit: int) -> bool:
     """Whether nothing that was measured of ``commit``, its parents and the ends without it speaks against it.
 
     However likely the prior and the rest make it.
@@ -364,11 +366,11 @@ def borne_out(problem: Problem, belief: Posterior, commit: int) -> bool:
     return all(fit) and not contradicted(belief, commit)
 
 
-def _fits(read: Evidence, commit: int, suspect: int) -> bool:
+def _fits(read: KernelEvidence, commit: int, suspect: int) -> bool:
     return (read.new >= read.old) is (commit == suspect)
 
 
-def undo_options(problem: Problem, facts: Facts, commit: int) -> tuple[Kernel, ...]:
+def undo_options(problem: SearchProblem, facts: SearchFacts, commit: int) -> tuple[Kernel, ...]:
     """Ends that can still be had without ``commit``, or with it, the better one first.
 
     Reverting a merge undoes all of its branch, so a merge has none. The new end without the
@@ -379,7 +381,7 @@ def undo_options(problem: Problem, facts: Facts, commit: int) -> tuple[Kernel, .
     return tuple(kernel for kernel in (Kernel.REVERTED, Kernel.PICKED) if (commit, kernel) not in facts.failed)
 
 
-def _stood_for(problem: Problem, whole: frozenset[int], commit: int) -> bool:
+def _stood_for(problem: SearchProblem, whole: frozenset[int], commit: int) -> bool:
     if problem.relevant is None:
         return False
     wanted = problem.graph.ancestors(commit) & problem.relevant
@@ -394,7 +396,7 @@ _OVERLAP = 0.03
 _MOST_READINGS_OF_AN_END = 4
 
 
-def end_to_read(graph: RangeGraph, facts: Facts, belief: Posterior) -> Verdict | None:
+def end_to_read(graph: RangeGraph, facts: SearchFacts, belief: Posterior) -> Verdict | None:
     """The side whose end is to be read again; None when the search can begin, or has begun."""
     ends = {Verdict.OLD: (OLD_END, Kernel.COMMIT), Verdict.NEW: (graph.tip, Kernel.COMMIT)}
     counts = {side: sum(one.of == end for one in facts.readings) for side, end in ends.items()}

@@ -82,7 +82,7 @@ InTurn = Sequence[tuple[bool, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PairsRule:
     """The least effect that is looked for, as a share of the old end's value, and how many pairs are worth it."""
 
     least_effect: float
@@ -104,7 +104,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PairedDifference:
     """By how much the score of the new end is above that of the old one, from so many pairs of readings."""
 
     pairs: int
@@ -133,7 +133,7 @@ class Difference:
         return abs(self.mean) + self.half_width(1 - _MISSED) <= band
 
 
-class Told(StrEnum):
+class PairsTell(StrEnum):
     """What readings in turn tell of two sides."""
 
     DIFFER = "differ"
@@ -141,21 +141,21 @@ class Told(StrEnum):
     NOISY = "too noisy"
 
 
-def told(readings: InTurn, rule: Rule) -> tuple[Told, Difference] | None:
+def told(readings: InTurn, rule: PairsRule) -> tuple[PairsTell, PairedDifference] | None:
     """What is known after the first look that tells something, and from which readings; None while it takes more."""
     for pairs in rule.looks:
         if (seen := difference(readings, pairs)) is None:
             return None
         if seen.is_told:
-            return Told.DIFFER, seen
+            return PairsTell.DIFFER, seen
         if seen.is_within(rule.band):
-            return Told.SAME, seen
+            return PairsTell.SAME, seen
         if pairs >= rule.most_pairs or (pairs >= _SPREAD_IS_KNOWN and not _may_be_told(seen, rule)):
-            return Told.NOISY, seen
+            return PairsTell.NOISY, seen
     return None
 
 
-def difference(readings: InTurn, pairs: int | None = None) -> Difference | None:
+def difference(readings: InTurn, pairs: int | None = None) -> PairedDifference | None:
     """That of the first ``pairs`` readings of both ends, or of as many as there are; None of fewer than two of each.
 
     Two of each say nothing of a drift.
@@ -177,7 +177,7 @@ def difference(readings: InTurn, pairs: int | None = None) -> Difference | None:
     squares = math.fsum((score - drift * place) ** 2 for place, score in apart)
     freedom, shift = 2 * (pairs - 1) - drifts, place_new - place_old
     variance = squares / freedom * (2 / pairs + (shift**2 / of_places if drifts else 0.0))
-    return Difference(pairs, score_new - score_old - drift * shift, math.sqrt(variance), freedom)
+    return PairedDifference(pairs, score_new - score_old - drift * shift, math.sqrt(variance), freedom)
 
 
 def pairs_to_tell(spread: float, effect: float) -> int | None:
@@ -201,7 +201,7 @@ def _tells(spread: float, effect: float, pairs: int, power: float = 0.0) -> bool
     return (quantile(1 - _BY_CHANCE, freedom) + power) * error < math.log1p(effect)
 
 
-def _may_be_told(seen: Difference, rule: Rule) -> bool:
+def _may_be_told(seen: PairedDifference, rule: PairsRule) -> bool:
     """Whether as many pairs as are worth it may yet tell what the ends are, by the spread so far.
 
     The difference may be two standard errors more than it looks, or nothing.

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from bisector.search.choice import Problem, undo_options
+from bisector.search.choice import SearchProblem, undo_options
 from bisector.search.difference import CONFIDENCE, LARGE, quantile
 from bisector.search.levels import Levels
 from bisector.search.likelihood import Key
-from bisector.search.readings import OLD_END, Facts, Kernel, Reading
+from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 
 _SHARE = 0.5  # of what the ends differ by, which the interval excludes
 
@@ -77,7 +77,9 @@ class SuspectEffect:
         return self.sides if without % 2 else self.sides[::-1]
 
 
-def effect_of(problem: Problem, facts: Facts, suspect: int, levels: Mapping[str, Levels]) -> SuspectEffect | None:
+def effect_of(
+    problem: SearchProblem, facts: SearchFacts, suspect: int, levels: Mapping[str, Levels]
+) -> SuspectEffect | None:
     """What is known of the effect of a suspect; None where no figures count, or neither pair of kernels can be had.
 
     Where all readings of the search leave ``levels`` of its hosts that are less apart than the ends seemed to be, it is
@@ -93,7 +95,7 @@ def effect_of(problem: Problem, facts: Facts, suspect: int, levels: Mapping[str,
     return replace(found, of_ends=sign * min(first, max(known, _SHARE * first)))
 
 
-def effect_of_all(problem: Problem, facts: Facts) -> SuspectEffect | None:
+def effect_of_all(problem: SearchProblem, facts: SearchFacts) -> SuspectEffect | None:
     """What is known since the search began of that of all commits together, which told the ends apart before."""
     return _between(facts, _ends(problem.graph.tip), problem.graph.tip)
 
@@ -103,7 +105,7 @@ def _ends(tip: int) -> tuple[Key, Key]:
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class SinceBegun:
     """What was read since the search began; readings of before may be of another day.
 
     The ends differed by ``of_ends`` then. ``readings`` have their score from the middle of the ends of their host,
@@ -115,7 +117,7 @@ class Since:
     before: Mapping[Key, Sequence[float]]
 
     @classmethod
-    def begun(cls, facts: Facts, tip: int) -> "Since | None":
+    def begun(cls, facts: SearchFacts, tip: int) -> "SinceBegun | None":
         """By the order of measuring, on each host since its first reading of another kernel; None without figures.
 
         While no other kernel has been read, and where there is none to be read, those of the ends are all there is.
@@ -137,9 +139,9 @@ class Since:
         return cls(new - old, tuple(later), before) if begun else cls(new - old, tuple(of_ends), {})
 
 
-def _between(facts: Facts, sides: tuple[Key, Key], tip: int) -> SuspectEffect | None:
+def _between(facts: SearchFacts, sides: tuple[Key, Key], tip: int) -> SuspectEffect | None:
     """Of an end that is one of both sides the readings since the search began on their host count."""
-    if (since := Since.begun(facts, tip)) is None:
+    if (since := SinceBegun.begun(facts, tip)) is None:
         return None
     later, readings = defaultdict[Key, list[float]](list), defaultdict[Key, list[Reading]](list)
     for one, score in since.readings:
@@ -159,7 +161,7 @@ def _between(facts: Facts, sides: tuple[Key, Key], tip: int) -> SuspectEffect | 
     return SuspectEffect(sides, (len(without), len(with_it)), mean, half_width, since.of_ends, (first, second))
 
 
-def _sides(problem: Problem, facts: Facts, suspect: int) -> tuple[Key, Key] | None:
+def _sides(problem: SearchProblem, facts: SearchFacts, suspect: int) -> tuple[Key, Key] | None:
     """The kernels without the change and with it, by the numbers that their readings have."""
     measured, parents = dict(facts.twins), problem.graph.parents[suspect]
     parent = next((one for one in parents if one not in facts.closed), None) if parents else OLD_END
@@ -170,7 +172,7 @@ def _sides(problem: Problem, facts: Facts, suspect: int) -> tuple[Key, Key] | No
     return None
 
 
-def _middles(facts: Facts, tip: int) -> dict[str, float]:
+def _middles(facts: SearchFacts, tip: int) -> dict[str, float]:
     """The middle of the ends' figures on each host that has both."""
     of_ends: defaultdict[str, dict[int, list[float]]] = defaultdict(lambda: {OLD_END: [], tip: []})
     for one in facts.readings:

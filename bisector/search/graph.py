@@ -39,7 +39,7 @@ class RangeGraph:
     position: Numbers
     order: Numbers
     first: Numbers
-    reach: "Reach"
+    reach: "GraphReach"
 
     @classmethod
     def of(cls, parents: Sequence[Sequence[int]]) -> Self:
@@ -58,7 +58,7 @@ class RangeGraph:
         order = np.lexsort((position, segment))
         count = int(segment.max()) + 1
         first = np.searchsorted(segment[order], np.arange(count + 1))
-        graph = cls(known, children, segment, position, order, first, Reach.of(known, segment, count))
+        graph = cls(known, children, segment, position, order, first, GraphReach.of(known, segment, count))
         if not graph.ancestors(graph.tip).all():
             raise ValueError("the last commit has to have all others as ancestors")
         return graph
@@ -106,7 +106,7 @@ class RangeGraph:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reach:
+class GraphReach:
     """Which segments are among whose ancestors.
 
     ``rows[t]`` has a bit for each segment that is ``t`` or among its ancestors, the first in the lowest bit.

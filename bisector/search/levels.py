@@ -77,7 +77,7 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Side:
+class SideLevels:
     """Possible levels of one side, whose centres are those at the time ``hour`` and grow by ``drift`` an hour."""
 
     centre: Floats
@@ -126,7 +126,7 @@ _SETTLED = 1e-2
 _LEAST = 1e-12  # of a sum of weights that is divided by
 
 
-class Figures(Protocol):
+class SearchFigures(Protocol):
     """All figures of a search, and what they are of under given levels.
 
     ``ends`` are the first scores of the old end and of the new one; ``certain`` is for each figure whether the side of
@@ -158,7 +158,7 @@ class Figures(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class SideReadings:
     """All scores, their times, and the share of each that is of one side."""
 
     scores: Floats
@@ -170,7 +170,7 @@ class Seen:
         """How many readings there are of the side."""
         return float(self.shares.sum())
 
-    def only(self, these: Mask) -> "Seen":
+    def only(self, these: Mask) -> "SideReadings":
         """Some of them."""
         return replace(self, shares=np.where(these, self.shares, 0.0))
 
@@ -199,10 +199,10 @@ class Seen:
         return Level(float(centre), level.spread * math.exp(min(1.0, max(-1.0, step))), hour)
 
 
-Both: TypeAlias = tuple[Seen, Seen]
+Both: TypeAlias = tuple[SideReadings, SideReadings]
 
 
-def likeliest(figures: Figures) -> tuple[Levels, Both]:
+def likeliest(figures: SearchFigures) -> tuple[Levels, Both]:
     """The levels, and what is seen of the old side and of the new one."""
     (old, new), spread = figures.ends, figures.expected.spread
     levels, middle = Levels(Level(old, spread), Level(new, spread)), (old + new) / 2
@@ -215,9 +215,9 @@ def likeliest(figures: Figures) -> tuple[Levels, Both]:
     return levels, seen
 
 
-def _seen(figures: Figures, levels: Levels) -> Both:
+def _seen(figures: SearchFigures, levels: Levels) -> Both:
     old, new = figures.shares(levels)
-    return Seen(figures.scores, figures.hours, old), Seen(figures.scores, figures.hours, new)
+    return SideReadings(figures.scores, figures.hours, old), SideReadings(figures.scores, figures.hours, new)
 
 
 def _nearer(levels: Levels, seen: Both, middle: float, expected: Expected) -> Levels:
@@ -256,7 +256,7 @@ _LEAST_IN_ORDER = 1e-3  # of the chance of the order that the first readings hav
 _UNKNOWN = 5  # the centre and the logarithm of the spread of the old side, those of the new side, and the drift
 
 
-class LikelyFigures(Figures, Protocol):
+class LikelyFigures(SearchFigures, Protocol):
     """All figures of a search, and how likely they are under given levels."""
 
     def log_likelihood(self, particles: "Particles") -> Floats:
@@ -277,15 +277,15 @@ class _Proposal(Protocol):
 class Particles:
     """Possible levels, and the logarithm of the weight of each: what it has beforehand, over how often it was drawn."""
 
-    old: Side
-    new: Side
+    old: SideLevels
+    new: SideLevels
     log_weight: Floats
     mode: Levels
 
     @classmethod
     def known(cls, levels: Levels) -> Self:
         """Of somebody who knows them."""
-        old, new = (Side.of(level, levels.drift) for level in (levels.old, levels.new))
+        old, new = (SideLevels.of(level, levels.drift) for level in (levels.old, levels.new))
         return cls(old, new, np.zeros(1), levels)
 
     @classmethod
@@ -324,7 +324,7 @@ class Particles:
 
     def _at(self, places: Numbers) -> "Particles":
         old, new = (
-            Side(side.centre[places], side.spread[places], side.drift[places], side.hour)
+            SideLevels(side.centre[places], side.spread[places], side.drift[places], side.hour)
             for side in (self.old, self.new)
         )
         return Particles(old, new, self.log_weight[places], self.mode)
@@ -466,16 +466,16 @@ class _Fitted:
         return found
 
 
-def _sides(points: Floats, mode: Levels) -> tuple[Side, Side]:
+def _sides(points: Floats, mode: Levels) -> tuple[SideLevels, SideLevels]:
     """The levels that points stand for; the centres are those at the times that the mode's are of."""
     drift = points[4]
     return (
-        Side(points[0], np.exp(points[1]), drift, mode.old.hour),
-        Side(points[2], np.exp(points[3]), drift, mode.new.hour),
+        SideLevels(points[0], np.exp(points[1]), drift, mode.old.hour),
+        SideLevels(points[2], np.exp(points[3]), drift, mode.new.hour),
     )
 
 
-def _log_prior(points: Floats, mode: Levels, figures: Figures) -> Floats:
+def _log_prior(points: Floats, mode: Levels, figures: SearchFigures) -> Floats:
     """What levels have beforehand, but for a constant.
 
     There would be no search had the ends' first readings come in the other order. So that order says nothing, and the

@@ -34,7 +34,7 @@ Pair: TypeAlias = tuple[Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class VerdictLine:
     """The score that separates verdicts, and whether the new side is above it."""
 
     score: float = 0.0
@@ -49,7 +49,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class HostScale:
     """What figures of a host are seen against.
 
     ``ends`` are the scores of the old end and of the new one, near which their levels are; ``line`` separates verdicts.
@@ -57,7 +57,7 @@ class Scale:
     """
 
     ends: tuple[float, float]
-    line: Line
+    line: VerdictLine
     expected: Expected = OF_HOSTS
 
 
@@ -70,12 +70,12 @@ class Weighing:
     """
 
     rates: Rates = field(default_factory=Rates.unknown)
-    scales: Mapping[str, Scale] = field(default_factory=dict)
+    scales: Mapping[str, HostScale] = field(default_factory=dict)
     nothing: float = NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Record:
+class ReadingTable:
     """All readings by kernel, in an order that does not depend on that of the readings.
 
     ``old`` and ``new`` count the verdicts of each kernel that have no figure, ``of`` is for each figure the number of
@@ -129,7 +129,7 @@ class HostLevels:
     """The levels that a host may have, as they are ``now``, and its line."""
 
     levels: Particles
-    line: Line
+    line: VerdictLine
     now: float = 0.0
 
     @property
@@ -221,7 +221,7 @@ class Sides:
     in_vain: Floats
 
 
-def raw(record: Record, cases: Cases) -> Sides:
+def raw(record: ReadingTable, cases: Cases) -> Sides:
     """What the readings of each kernel say of its side."""
     old, new = _of_verdicts(record, cases)
     on = np.array(record.on)
@@ -267,7 +267,7 @@ def shown_by(mine: Floats, other: Floats, stray: Floats, rate: Floats | float) -
     return density
 
 
-def _of_verdicts(record: Record, cases: Cases) -> Pair:
+def _of_verdicts(record: ReadingTable, cases: Cases) -> Pair:
     looks_new, looks_old = cases.misleads()
     counts, places = np.unique(np.stack((record.old, record.new), axis=1), axis=0, return_inverse=True)
     said_old, said_new = (counts[:, place, None].astype(np.float64) for place in (0, 1))
@@ -276,7 +276,7 @@ def _of_verdicts(record: Record, cases: Cases) -> Pair:
     return old[places.ravel()], new[places.ravel()]
 
 
-def _of_figures(record: Record, places: Numbers, rates: Rates, host: HostLevels) -> Pair:
+def _of_figures(record: ReadingTable, places: Numbers, rates: Rates, host: HostLevels) -> Pair:
     """What the figures of one host say, which are those at these places."""
     scores, hours, of = record.scores[places], record.hours[places], record.of[places]
     f_old, f_new = (side.density(scores, hours) for side in (host.levels.old, host.levels.new))

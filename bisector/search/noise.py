@@ -60,7 +60,7 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class EarlierSearches:
     """What earlier runs of the same experiment on this host read of kernels whose side was known by other readings.
 
     How many readings there were of kernels of the better side, of the worse side, and how many contradicted it. So many
@@ -109,11 +109,11 @@ class Rates:
         return Noise(*(float(weight @ each) for each in (self.old_as_new, self.new_as_old, self.sticky)))
 
     @classmethod
-    def unknown(cls, *, new_is_better: bool = True, earlier: Earlier | None = None) -> Self:
+    def unknown(cls, *, new_is_better: bool = True, earlier: EarlierSearches | None = None) -> Self:
         """Of somebody who knows which side is the better one, and what earlier runs read."""
         both = np.outer(_WORSE_LOOKS_BETTER, _BETTER_LOOKS_WORSE)
         both = (1 - _LOUD_HOSTS) * both + _LOUD_HOSTS * np.outer(_LOUD, _LOUD)
-        both = _updated(both, earlier or Earlier())
+        both = _updated(both, earlier or EarlierSearches())
         return cls._of(both if new_is_better else both.T)
 
     @classmethod
@@ -134,7 +134,7 @@ def _after(usual: float, readings: int, contradicted: int) -> float:
     return (usual * _USUAL_IS_WORTH + contradicted) / (_USUAL_IS_WORTH + readings)
 
 
-def _updated(prior: Floats, seen: Earlier) -> Floats:
+def _updated(prior: Floats, seen: EarlierSearches) -> Floats:
     """The prior of both rates, the worse side's by rows, after earlier readings, of which so many were wrong."""
     sides = ((seen.worse, seen.worse_contradicted), (seen.better, seen.better_contradicted))
     after = prior * np.outer(*(_likelihood(readings, contradicted) for readings, contradicted in sides))

@@ -22,10 +22,10 @@ from bisector.search.likelihood import (
     PICK_IN_VAIN,
     Cases,
     HostLevels,
+    HostScale,
     Key,
     Pair,
-    Record,
-    Scale,
+    ReadingTable,
     Sides,
     Weighing,
     hardened,
@@ -35,7 +35,7 @@ from bisector.search.likelihood import (
     summed,
 )
 from bisector.search.noise import Noise, Rates
-from bisector.search.readings import OLD_END, Facts, Kernel, Reading, new_under
+from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, new_under
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,11 +45,11 @@ class AtOneRate:
     ``has`` is whether a class makes a kernel new, ``log_class`` what each class has beforehand.
     """
 
-    record: Record
+    record: ReadingTable
     has: Mask
     log_class: Floats
     rates: Rates
-    scale: Scale
+    scale: HostScale
     host: str = ""
 
     @property
@@ -140,7 +140,7 @@ class Chances:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class KernelEvidence:
     """Log-likelihoods of all readings of a kernel, were its runs those of an old and of a new one; its next reading.
 
     Means over all cases of the noise, with the weights that all readings give them. ``surely_new`` are the log-odds
@@ -163,7 +163,7 @@ class Joint:
     given its side. ``log_evidence`` is the logarithm of the probability of all readings, for one change.
     """
 
-    record: Record
+    record: ReadingTable
     of: Numbers
     has: Mask
     log_class: Floats
@@ -188,8 +188,8 @@ class Posterior:
 
     p: Floats
     surely: float
-    tested: Mapping[int, Evidence]
-    undone: Mapping[Key, Evidence]
+    tested: Mapping[int, KernelEvidence]
+    undone: Mapping[Key, KernelEvidence]
     fresh: Chances
     fresh_pick: Chances
     noise: Noise
@@ -245,9 +245,9 @@ def prior(
     return log
 
 
-def posterior(graph: RangeGraph, log_prior: Floats, facts: Facts, weighing: Weighing) -> Posterior:
+def posterior(graph: RangeGraph, log_prior: Floats, facts: SearchFacts, weighing: Weighing) -> Posterior:
     """Bayes' rule over all facts."""
-    record = Record.gather(facts.readings)
+    record = ReadingTable.gather(facts.readings)
     of, has = _classes(graph, record.kernels)
     shares = np.exp(log_prior - log_prior.max())
     log_class = np.log(np.bincount(of, weights=shares) / shares.sum())
@@ -315,7 +315,9 @@ def _alike(graph: RangeGraph, kernels: tuple[Key, ...]) -> Numbers:
     return starts[starts < len(graph)]
 
 
-def _cases(readings: Sequence[Reading], record: Record, has: Mask, log_class: Floats, weighing: Weighing) -> Cases:
+def _cases(
+    readings: Sequence[Reading], record: ReadingTable, has: Mask, log_class: Floats, weighing: Weighing
+) -> Cases:
     """All cases of the noise."""
     rates = weighing.rates
     scales = {host: weighing.scales[host] for host in record.now if host in weighing.scales}
@@ -325,7 +327,7 @@ def _cases(readings: Sequence[Reading], record: Record, has: Mask, log_class: Fl
     learnt = [
         Particles.learn(
             AtOneRate(
-                (Record.gather([one if one.host == host else replace(one, score=None) for one in readings])),
+                (ReadingTable.gather([one if one.host == host else replace(one, score=None) for one in readings])),
                 has,
                 log_class,
                 usual,
@@ -344,7 +346,7 @@ def _weights(log: Floats, axis: int | None = None) -> Floats:
     return weights
 
 
-def _evidence(record: Record, cases: Cases, sides: Sides, by_case: Floats) -> dict[Key, Evidence]:
+def _evidence(record: ReadingTable, cases: Cases, sides: Sides, by_case: Floats) -> dict[Key, KernelEvidence]:
     likely = np.argsort(-by_case, kind="stable")[:_CASES]
     weight = by_case[likely] / by_case[likely].sum()
     raw_old, raw_new, in_vain = (one[:, likely] for one in (sides.old, sides.new, sides.in_vain))
@@ -356,7 +358,7 @@ def _evidence(record: Record, cases: Cases, sides: Sides, by_case: Floats) -> di
         looks_old = in_vain[place] * (1 - a) + (1 - in_vain[place]) * b
         chances = _misleads((a, looks_old), (stuck_old[place], stuck_new[place]), weight)
         old, new = (float(one[place]) for one in means)
-        found[key] = Evidence(old, new, _surely(raw_new[place] - raw_old[place], weight), chances)
+        found[key] = KernelEvidence(old, new, _surely(raw_new[place] - raw_old[place], weight), chances)
     return found
 
 

@@ -44,7 +44,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class SearchFacts:
     """What is known: readings, commits that cannot be tested, and ends that a commit cannot be undone or done on.
 
     Of ``twins`` the first has the kernel of the second, so that the readings of the second are its own, too.
@@ -60,15 +60,15 @@ class Facts:
     in_vain: int = 0
     in_flight: tuple[tuple[int, Kernel], ...] = ()
 
-    def with_reading(self, reading: Reading) -> "Facts":
+    def with_reading(self, reading: Reading) -> "SearchFacts":
         """These and one more reading."""
         return replace(self, readings=(*self.readings, reading))
 
-    def with_skip(self, commit: int) -> "Facts":
+    def with_skip(self, commit: int) -> "SearchFacts":
         """These, and a commit that cannot be tested."""
         return replace(self, skips=(*self.skips, commit))
 
-    def with_failed(self, commit: int, kernel: Kernel) -> "Facts":
+    def with_failed(self, commit: int, kernel: Kernel) -> "SearchFacts":
         """These, and an end that a commit does not revert or pick on, or that does not work then."""
         return replace(self, failed=(*self.failed, (commit, kernel)))
 

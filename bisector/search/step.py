@@ -14,8 +14,8 @@ from bisector.search.alternatives import Fit, chance_of_nothing, fit
 from bisector.search.choice import (
     Costs,
     Outcomes,
-    Problem,
     Prospects,
+    SearchProblem,
     beside,
     borne_out,
     contradicted,
@@ -31,7 +31,7 @@ from bisector.search.effect import SuspectEffect, effect_of, effect_of_all
 from bisector.search.likelihood import Key, Weighing
 from bisector.search.noise import capacity, expected_runs
 from bisector.search.posterior import Posterior, posterior
-from bisector.search.readings import OLD_END, Facts, Kernel
+from bisector.search.readings import OLD_END, Kernel, SearchFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class CommitToRead:
     """Measure a commit, in a run that an answer can rest on if ``whole``; ``gain_bits`` is what to expect of it.
 
     Such a run goes its whole length, or ends once it is clear of the whole run of the first one of ``beside`` on the
@@ -113,7 +113,7 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
-class Undo:
+class ChangedEndToRead:
     """Measure the new end without a commit, or the old end with it, in a run that an answer can rest on if ``whole``.
 
     Such a run goes its whole length, or, if ``beside_end``, ends once it is clear of the end's own whole run.
@@ -135,7 +135,7 @@ class Hold:
     """Nothing is worth its time beside what is in flight: wait for that."""
 
 
-class Ending(StrEnum):
+class SearchEnding(StrEnum):
     """How a search ends."""
 
     FOUND = "found"
@@ -145,7 +145,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SearchAnswer:
     """The end: the likeliest commit, its probability, the smallest set that has the target, and the fit of the model.
 
     ``confirmed`` tells whether an end without the commit, or with it, was measured, ``effect`` what readings of it
@@ -154,7 +154,7 @@ class Answer:
     search would go on, and no step that it could begin would end in time.
     """
 
-    ending: Ending
+    ending: SearchEnding
     commit: int
     probability: float
     candidates: tuple[int, ...]
@@ -166,7 +166,7 @@ class Answer:
     out_of_time: bool = False
 
 
-Decision: TypeAlias = Try | Undo | Hold | Answer
+Decision: TypeAlias = CommitToRead | ChangedEndToRead | Hold | SearchAnswer
 
 
 # Of so many likeliest commits the one whose undoing tells most.
@@ -180,32 +180,32 @@ _MOST_WITHOUT_FIGURE = 3
 _LEAST_PAIRS = 2  # of the ends, that confirm that nothing changed: one of each has no spread
 
 
-def decide(problem: Problem, facts: Facts, search: Search) -> Decision:
+def decide(problem: SearchProblem, facts: SearchFacts, search: Search) -> Decision:
     """The next step."""
     return decide_from(problem, facts, search, believe(problem, facts, search))
 
 
-def believe(problem: Problem, facts: Facts, search: Search) -> Posterior:
+def believe(problem: SearchProblem, facts: SearchFacts, search: Search) -> Posterior:
     """The posterior that :func:`decide` goes by."""
     belief = posterior(problem.graph, problem.log_prior, facts, search.weighing)
     return replace(belief, nothing=chance_of_nothing(facts, belief, search.weighing, problem.graph.tip))
 
 
-def decide_from(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision:
+def decide_from(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> Decision:
     """The next step, for who has the posterior already."""
     decision = _within(problem, facts, search, belief)
-    if math.isinf(search.left_min) or not isinstance(decision, Answer):
+    if math.isinf(search.left_min) or not isinstance(decision, SearchAnswer):
         return decision
-    if isinstance(_within(problem, facts, replace(search, left_min=math.inf), belief), Answer):
+    if isinstance(_within(problem, facts, replace(search, left_min=math.inf), belief), SearchAnswer):
         return decision
     # Nothing is named that lacks something.
-    ending = Ending.NARROWED if decision.ending is Ending.FOUND else decision.ending
+    ending = SearchEnding.NARROWED if decision.ending is SearchEnding.FOUND else decision.ending
     return replace(decision, ending=ending, out_of_time=True)
 
 
 def pointless(
-    problem: Problem,
-    facts: Facts,
+    problem: SearchProblem,
+    facts: SearchFacts,
     search: Search,
     belief: Posterior,
     left_min: Mapping[Key, float],
@@ -234,13 +234,13 @@ def pointless(
     return least if worth[least] < better / _BETTER else None
 
 
-def _worth(problem: Problem, facts: Facts, belief: Posterior, key: Key, minutes: float) -> float:
+def _worth(problem: SearchProblem, facts: SearchFacts, belief: Posterior, key: Key, minutes: float) -> float:
     """What a kernel in flight tells beside the others, for the minutes that it still takes."""
     others = Outcomes.expected(problem.graph, belief, [one for one in facts.in_flight if one != key])
     return kernel_gain_bits(problem.graph, belief, others, *key) / max(minutes, _LEAST_MIN)
 
 
-def _within(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision:
+def _within(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> Decision:
     """The next step that ends in time, or the answer."""
     rules, top = search.rules, float(belief.p[belief.best])
     if _runs(facts) >= _most_runs(problem, search, belief):
@@ -261,25 +261,27 @@ def _within(problem: Problem, facts: Facts, search: Search, belief: Posterior) -
     return _most_telling(problem, facts, search, belief, outlook)
 
 
-def _runs(facts: Facts) -> int:
+def _runs(facts: SearchFacts) -> int:
     return sum(one.commit != OLD_END for one in facts.readings) + len(facts.in_flight)
 
 
-def _hold_or_answer(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision:
+def _hold_or_answer(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> Decision:
     return Hold() if facts.in_flight else _concluded(problem, facts, search, belief)
 
 
-def _concluded(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision:
+def _concluded(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> Decision:
     """The answer; before one that names no commit both ends are read in turn where nothing may have changed."""
     answer = _answer(problem, facts, search, belief)
-    if answer.ending in (Ending.FOUND, Ending.NO_CHANGE) or belief.nothing <= 1 - search.rules.target:
+    if answer.ending in (SearchEnding.FOUND, SearchEnding.NO_CHANGE) or belief.nothing <= 1 - search.rules.target:
         return answer
     step = next(_pair(search.rules, facts, answer.of_all, something=True), None)
     in_time = step is not None and _longest_min(search.costs, belief, step) <= search.left_min
     return step if step is not None and in_time else answer
 
 
-def _most_telling(problem: Problem, facts: Facts, search: Search, belief: Posterior, outlook: Prospects) -> Decision:
+def _most_telling(
+    problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior, outlook: Prospects
+) -> Decision:
     """What brings most bits for its time, or the answer when that is not worth a trial."""
     rules = search.rules
     undo, undo_gain, undo_worth = _best_undo(problem, facts, search, belief, outlook)
@@ -294,7 +296,7 @@ def _most_telling(problem: Problem, facts: Facts, search: Search, belief: Poster
     return _hold_or_answer(problem, facts, search, belief)
 
 
-def _most_runs(problem: Problem, search: Search, belief: Posterior) -> float:
+def _most_runs(problem: SearchProblem, search: Search, belief: Posterior) -> float:
     """How many completed runs are the end; what is told by then, is told."""
     rules = search.rules
     usual = expected_runs(len(problem.graph), _error(belief), 1 - rules.target)
@@ -306,8 +308,8 @@ def _error(belief: Posterior) -> float:
 
 
 def _confirmation(
-    problem: Problem, facts: Facts, search: Search, belief: Posterior, outlook: Prospects
-) -> Iterator[Try | Undo]:
+    problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior, outlook: Prospects
+) -> Iterator[CommitToRead | ChangedEndToRead]:
     """What the suspect lacks, in this order: an end without it, a whole run of it or of a parent, its effect."""
     suspect = belief.best
     rules = search.rules
@@ -329,14 +331,14 @@ def _confirmation(
         yield from _pair(rules, facts, effect, something=something)
 
 
-def _doubted(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Decision | None:
+def _doubted(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> Decision | None:
     """The ends in turn, until nothing is known to have changed, or they are seen to differ as before; that answer."""
     of_all, rules = effect_of_all(problem, facts), search.rules
     if _is_nothing(rules, belief, of_all):
         return _hold_or_answer(problem, facts, search, belief)
     if of_all is None or of_all.is_as_before or min(of_all.counts) >= rules.max_pairs:
         return None
-    tries = (Try(commit, whole=True, gain_bits=0.0, confirms=True) for commit, _ in of_all.to_read)
+    tries = (CommitToRead(commit, whole=True, gain_bits=0.0, confirms=True) for commit, _ in of_all.to_read)
     step = next((one for one in tries if one.of not in facts.in_flight), None)
     return step if step is not None and _longest_min(search.costs, belief, step) <= search.left_min else None
 
@@ -348,7 +350,9 @@ def _is_nothing(rules: Rules, belief: Posterior, of_all: SuspectEffect | None) -
     return of_all.is_refuted or (belief.nothing >= rules.target and of_all.is_gone)
 
 
-def _pair(rules: Rules, facts: Facts, effect: SuspectEffect | None, *, something: bool) -> Iterator[Try | Undo]:
+def _pair(
+    rules: Rules, facts: SearchFacts, effect: SuspectEffect | None, *, something: bool
+) -> Iterator[CommitToRead | ChangedEndToRead]:
     """What is to be read of the kernels with the change and without it, until they show its effect.
 
     And until it is known that ``something`` changed. Nothing of one whose figures are on neither end's level: they do
@@ -361,16 +365,16 @@ def _pair(rules: Rules, facts: Facts, effect: SuspectEffect | None, *, something
         return
     for commit, kernel in effect.to_read:
         if kernel is Kernel.COMMIT:
-            yield Try(commit, whole=True, gain_bits=0.0, confirms=True)
+            yield CommitToRead(commit, whole=True, gain_bits=0.0, confirms=True)
         else:
-            yield Undo(commit, kernel, beside_end=False)
+            yield ChangedEndToRead(commit, kernel, beside_end=False)
 
 
 def _best_undo(
-    problem: Problem, facts: Facts, search: Search, belief: Posterior, outlook: Prospects
-) -> tuple[Undo | None, float, float]:
+    problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior, outlook: Prospects
+) -> tuple[ChangedEndToRead | None, float, float]:
     """The reading of an end without a suspect, or with it, that is worth most, its bits, and its bits a minute."""
-    best: tuple[Undo | None, float, float] = (None, 0.0, 0.0)
+    best: tuple[ChangedEndToRead | None, float, float] = (None, 0.0, 0.0)
     costs = search.costs
     for commit in belief.likeliest(_UNDO_AMONG):
         for kernel in undo_options(problem, facts, commit):
@@ -393,21 +397,21 @@ def _best_undo(
     return best
 
 
-def _may_change_ends(facts: Facts, rules: Rules, belief: Posterior, more: int = 0) -> bool:
+def _may_change_ends(facts: SearchFacts, rules: Rules, belief: Posterior, more: int = 0) -> bool:
     """Whether one more end may be built with a commit, or without it, and ``more`` beside it."""
     built = len(belief.undone) + facts.in_vain
     return built < rules.max_undone + more and facts.in_vain < len(belief.undone) + rules.max_in_vain + more
 
 
-def _longest_min(costs: Costs, belief: Posterior, step: Try | Undo) -> float:
+def _longest_min(costs: Costs, belief: Posterior, step: CommitToRead | ChangedEndToRead) -> float:
     """How long a step takes at most, as far as that can be told."""
-    if isinstance(step, Undo):
+    if isinstance(step, ChangedEndToRead):
         build_min = 0.0 if (step.commit, step.kernel) in belief.undone else costs.build_min
         return costs.longest(build_min, whole=step.whole)
     return costs.longest(costs.build_of(step.commit), whole=step.whole)
 
 
-def _answer(problem: Problem, facts: Facts, search: Search, belief: Posterior) -> Answer:
+def _answer(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> SearchAnswer:
     best = belief.best
     top = float(belief.p[best])
     fitted = fit(belief, best)
@@ -415,12 +419,12 @@ def _answer(problem: Problem, facts: Facts, search: Search, belief: Posterior) -
     effect, of_all = effect_of(problem, facts, best, belief.levels), effect_of_all(problem, facts)
     something, shown = belief.nothing <= 1 - search.rules.target, effect is None or effect.is_shown
     named = top >= search.rules.target and borne_out(problem, belief, best) and shown and something
-    ending = Ending.FOUND if named else Ending.NARROWED
+    ending = SearchEnding.FOUND if named else SearchEnding.NARROWED
     if not fitted.one_change:
-        ending = Ending.NOT_ONE_CHANGE
-    if ending is not Ending.FOUND and _is_nothing(search.rules, belief, of_all):
-        ending = Ending.NO_CHANGE
-    return Answer(ending, best, top, candidates, fitted, _is_undone(belief, best), effect, of_all, belief.nothing)
+        ending = SearchEnding.NOT_ONE_CHANGE
+    if ending is not SearchEnding.FOUND and _is_nothing(search.rules, belief, of_all):
+        ending = SearchEnding.NO_CHANGE
+    return SearchAnswer(ending, best, top, candidates, fitted, _is_undone(belief, best), effect, of_all, belief.nothing)
 
 
 def _is_undone(belief: Posterior, commit: int) -> bool:
@@ -428,26 +432,32 @@ def _is_undone(belief: Posterior, commit: int) -> bool:
 
 
 def _trial(
-    problem: Problem, search: Search, belief: Posterior, outlook: Prospects, commit: int, *, confirms: bool = False
-) -> Try:
+    problem: SearchProblem,
+    search: Search,
+    belief: Posterior,
+    outlook: Prospects,
+    commit: int,
+    *,
+    confirms: bool = False,
+) -> CommitToRead:
     """A run is whole where the answer is likely enough to rest on it, or its figure tells more than its side."""
     figures = figures_tell(search.rules, belief)
     whole = confirms or figures or _may_bear_answer(problem, search, belief, commit)
     others = beside(problem.graph, commit) if whole and not figures and commit != belief.best else ()
-    return Try(commit, whole, float(outlook.gain_bits[commit]), confirms, others)
+    return CommitToRead(commit, whole, float(outlook.gain_bits[commit]), confirms, others)
 
 
 def _undo(
-    facts: Facts, search: Search, belief: Posterior, commit: int, kernel: Kernel, *, confirms: bool = False
-) -> Undo:
+    facts: SearchFacts, search: Search, belief: Posterior, commit: int, kernel: Kernel, *, confirms: bool = False
+) -> ChangedEndToRead:
     """One run of such an end is whole, where the answer is likely enough to rest on it; others repeat its side."""
     figures = figures_tell(search.rules, belief)
     bears_answer = confirms or float(belief.p[commit]) >= search.whole_from
     whole = figures or (bears_answer and (commit, kernel) not in {one.of for one in facts.readings if one.full})
-    return Undo(commit, kernel, whole, beside_end=whole and not figures)
+    return ChangedEndToRead(commit, kernel, whole, beside_end=whole and not figures)
 
 
-def _may_bear_answer(problem: Problem, search: Search, belief: Posterior, commit: int) -> bool:
+def _may_bear_answer(problem: SearchProblem, search: Search, belief: Posterior, commit: int) -> bool:
     """Whether it is likely enough that the answer will rest on a run of this commit, and there is time for it."""
     costs, rests_on_it = search.costs, (commit, *problem.graph.children[commit])
     in_time = costs.longest(costs.build_of(commit), whole=True) <= search.left_min

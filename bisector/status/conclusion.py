@@ -29,7 +29,15 @@ from bisector.search.choice import missing_whole_runs, prospects, undo_options
 from bisector.search.effect import SuspectEffect, effect_of
 from bisector.search.posterior import Posterior
 from bisector.search.readings import Kernel
-from bisector.search.step import Answer, Decision, Ending, Try, Undo, believe, decide_from
+from bisector.search.step import (
+    ChangedEndToRead,
+    CommitToRead,
+    Decision,
+    SearchAnswer,
+    SearchEnding,
+    believe,
+    decide_from,
+)
 from bisector.status.evidence import Case
 from bisector.status.view import ConfigChanges, OptionChange
 from bisector.store.facts import RunHeader
@@ -58,8 +66,8 @@ class Standing:
     def decision(self) -> Decision:
         """The next step; that commits with equal kernels are apart is nobody's answer."""
         decision = decide_from(self.case.problem, self.case.facts, self.case.search, self.belief)
-        if isinstance(decision, Answer) and self.case.impossible[decision.commit]:
-            return replace(decision, ending=Ending.NOT_ONE_CHANGE)
+        if isinstance(decision, SearchAnswer) and self.case.impossible[decision.commit]:
+            return replace(decision, ending=SearchEnding.NOT_ONE_CHANGE)
         return decision
 
     def choices(self, count: int) -> tuple[str, ...]:
@@ -76,10 +84,10 @@ class Standing:
         case, known = self.case, self.case.facts
         for _ in range(count):
             match decide_from(case.problem, known, case.search, self.belief):
-                case Try(commit=number):
+                case CommitToRead(commit=number):
                     yield case.commit_for(number)
                     chosen = number, Kernel.COMMIT
-                case Undo(commit=number, kernel=kernel):
+                case ChangedEndToRead(commit=number, kernel=kernel):
                     chosen = number, kernel
                 case _:
                     return
@@ -120,7 +128,7 @@ class Standing:
     @property
     def no_change(self) -> bool:
         """Whether it is known that nothing in the range made the ends differ."""
-        return isinstance(self.decision, Answer) and self.decision.ending is Ending.NO_CHANGE
+        return isinstance(self.decision, SearchAnswer) and self.decision.ending is SearchEnding.NO_CHANGE
 
     @property
     def confirmed(self) -> tuple[Kernel, ...]:
@@ -165,7 +173,7 @@ class Standing:
     def trials_left(self) -> int:
         """About how many trials are to be expected: the bits that are lacking, then what an answer rests on."""
         case, belief = self.case, self.belief
-        if isinstance(self.decision, Answer):
+        if isinstance(self.decision, SearchAnswer):
             return 0
         outlook = prospects(case.ground.graph, belief, case.facts, case.search.costs)
         searching = math.ceil(belief.unknown_bits / max(_LEAST_BITS_A_TRIAL, outlook.best_gain_bits))

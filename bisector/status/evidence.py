@@ -11,19 +11,19 @@ from functools import cached_property
 
 import numpy as np
 
-from bisector.analysis.judgement import Measured, Untestable
+from bisector.analysis.judgement import SoundMeasurement, Untestable
 from bisector.analysis.verdicts import Judging, host_of
 from bisector.core.subject import NotChanged, Subject
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Verdict
 from bisector.git.ranges import SearchRange
-from bisector.search.choice import Costs, Problem
+from bisector.search.choice import Costs, SearchProblem
 from bisector.search.graph import Floats, Mask
 from bisector.search.levels import OF_COUNTED, OF_HOSTS
-from bisector.search.likelihood import Line, Scale, Weighing
-from bisector.search.noise import Earlier, Rates
+from bisector.search.likelihood import HostScale, VerdictLine, Weighing
+from bisector.search.noise import EarlierSearches, Rates
 from bisector.search.posterior import prior
-from bisector.search.readings import OLD_END, Facts, Kernel, Reading, as_mask
+from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, as_mask
 from bisector.search.step import Search
 from bisector.status.costs import costs_of
 
@@ -47,7 +47,7 @@ class Known:
     mattering: frozenset[str] | None = None
     not_changed: tuple[NotChanged, ...] = ()
     bases: tuple[str, ...] = ()
-    earlier: Earlier | None = None
+    earlier: EarlierSearches | None = None
     left_s: float = math.inf
     kept: frozenset[str] = frozenset()
     in_flight: tuple[Subject, ...] = ()
@@ -63,12 +63,12 @@ class Case:
     known: Known
 
     @cached_property
-    def problem(self) -> Problem:
+    def problem(self) -> SearchProblem:
         """The range, the odds before any trial but for what equal kernels rule out, and what can matter."""
-        return Problem(self.ground.graph, self._prior(self.ground.suspects), self._relevant)
+        return SearchProblem(self.ground.graph, self._prior(self.ground.suspects), self._relevant)
 
     @cached_property
-    def unsuspecting(self) -> Problem:
+    def unsuspecting(self) -> SearchProblem:
         """The same when nobody is suspected."""
         return replace(self.problem, log_prior=self._prior(None))
 
@@ -80,14 +80,14 @@ class Case:
             rates = Rates.of_counted()
         else:
             rates = Rates.unknown(new_is_better=better, earlier=self.known.earlier)
-        nothing = (self.known.earlier or Earlier()).nothing
+        nothing = (self.known.earlier or EarlierSearches()).nothing
         return Search(Weighing(rates, self._scales, nothing), self._costs, left_min=self.known.left_s / _MIN_S)
 
     @cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> SearchFacts:
         """All readings, one set for each kernel; skips; ends that cannot be had."""
         readings = tuple(self._readings())
-        return Facts(
+        return SearchFacts(
             readings,
             tuple(sorted(self._skips())),
             tuple(sorted(self._failed())),
@@ -219,9 +219,9 @@ class Case:
         return Reading(*kernel, verdict, self.judging.score(trial) if trial.is_whole else None, full)
 
     @cached_property
-    def _scales(self) -> Mapping[str, Scale]:
+    def _scales(self) -> Mapping[str, HostScale]:
         """The scores that told the ends apart and the line, of each host that has them; none where a person drew it."""
-        judging, found = self.judging, dict[str, Scale]()
+        judging, found = self.judging, dict[str, HostScale]()
         if judging.settings.bisect.threshold_value is not None:
             return found
         above = judging.direction is not Direction.REGRESSION
@@ -229,7 +229,7 @@ class Case:
             ends, line = own.ends_line, judging.line_on(host)
             if ends is not None and line is not None:
                 expected = OF_COUNTED if own.is_exact else OF_HOSTS
-                found[host] = Scale((ends.old, ends.new), Line(line, above), expected)
+                found[host] = HostScale((ends.old, ends.new), VerdictLine(line, above), expected)
         return found
 
     @staticmethod
@@ -251,7 +251,7 @@ class Case:
             self._representatives[sha]
             for sha in {trial.commit.sha for _, trial in self.judging.trials if trial.subject.is_commit}
             if sha in self._representatives
-            and isinstance(self.judging.settlement(sha), Measured)
+            and isinstance(self.judging.settlement(sha), SoundMeasurement)
             and isinstance(self.judging.since(sha), Untestable)
         }
         yield from tired | {twin for group in self._groups for twin in group if group[0] in tired}

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bisector.analysis import kernels
-from bisector.analysis.judgement import Measured, Numbered, judged_run
+from bisector.analysis.judgement import Numbered, SoundMeasurement, judged_run
 from bisector.analysis.verdicts import Judging
 from bisector.config import ConfirmBy, options
 from bisector.core import units
@@ -370,7 +370,7 @@ def _unmeasured(seen: Judging) -> str:
     """Why an end has no score."""
     for sha in (seen.old, seen.new):
         settled = seen.settlement(sha)
-        if not isinstance(settled, Measured):
+        if not isinstance(settled, SoundMeasurement):
             return settled.why
     if all(seen.scores.get(sha) for sha in (seen.old, seen.new)):
         return "their values lie close, and too few readings tell by how much those of one end differ"

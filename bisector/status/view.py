@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from bisector.analysis.threshold import Level
+from bisector.analysis.threshold import ReadingLevel
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
 from bisector.core.objective import Objective
@@ -47,7 +47,7 @@ class LevelView:
     trials: Annotated[int, "number of trials"]
 
     @classmethod
-    def of(cls, level: Level, objective: Objective) -> "LevelView":
+    def of(cls, level: ReadingLevel, objective: Objective) -> "LevelView":
         """A level of scores in the unit of the metric."""
         low, high = sorted(map(objective.value_of, (level.worst, level.best)))
         return cls(low, high, level.trials)

@@ -16,7 +16,7 @@ from bisector.config import Settings, options
 from bisector.core.subject import Compiler, Mattering, NotChanged
 from bisector.core.trial import Control, Stage, Taken, Trial
 from bisector.core.verdict import State
-from bisector.search.noise import Earlier
+from bisector.search.noise import EarlierSearches
 from bisector.store.comparison import Block, Budget, Place, PlannedComparison
 
 
@@ -219,7 +219,7 @@ Fact = (
     | KernelCheck
     | Compilers
     | InfraFault
-    | Earlier
+    | EarlierSearches
     | Mattering
     | NotChanged
     | Skip

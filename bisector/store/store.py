@@ -17,7 +17,7 @@ from bisector.core.subject import Compiler, Mattering, NotChanged, Relevance, Se
 from bisector.core.trial import Artifact, Control, Taken, Trial
 from bisector.core.verdict import State
 from bisector.host.files import write_whole
-from bisector.search.noise import Earlier
+from bisector.search.noise import EarlierSearches
 from bisector.store import times
 from bisector.store.comparison import Block, Budget, Placed, Plan, PlannedComparison
 from bisector.store.facts import (
@@ -324,9 +324,9 @@ class Store:
         """Every end that cannot be had without a commit, or with it, oldest first."""
         return self.facts(NotChanged)
 
-    def earlier(self) -> Earlier:
+    def earlier(self) -> EarlierSearches:
         """What runs of the same experiment on this host had read when this one began."""
-        return self._last(Earlier) or Earlier()
+        return self._last(EarlierSearches) or EarlierSearches()
 
     def state(self) -> StateChange | None:
         """The last state recorded; a killed process leaves "running", see :func:`rundir.state_of`."""

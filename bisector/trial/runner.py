@@ -41,7 +41,7 @@ from bisector.storage.layer import Phase
 from bisector.storage.layout import MountedStack, Readings
 from bisector.storage.stack import stack_of
 from bisector.vm.base import Machine, Machines
-from bisector.workload.base import Progress, RunSite
+from bisector.workload.base import RunProgress, RunSite
 
 _STORAGE_DEADLINE_S = 300.0
 _QUESTION_S = 60.0
@@ -508,7 +508,7 @@ class CacheWatch:
         """How often the progress is asked for: with each of it, the cache is looked at."""
         return self.rule.every_s
 
-    def met_by(self, jobs: Sequence[Progress]) -> EarlyStop | None:
+    def met_by(self, jobs: Sequence[RunProgress]) -> EarlyStop | None:
         """What is recorded of a run that may end now; None: go on."""
         if not jobs or not all(job.at_s for job in jobs):
             return None

@@ -152,7 +152,7 @@ OnSample: TypeAlias = Callable[[LiveSample], None]
 MOST_SEED = 2**31 - 1  # what an int of C holds: every program that takes a seed takes this one
 
 
-class MountedStack(Protocol):
+class StackUnderTest(Protocol):
     """What a run needs of a storage stack."""
 
     @property
@@ -188,7 +188,7 @@ class Meter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """How much a job had done by which second of its own run time; both grow, the start is not among them.
 
     What is counted are I/Os or bytes, as the metric has it.
@@ -217,7 +217,7 @@ class StopCondition(Protocol):
         """How often the progress is asked for."""
         ...
 
-    def met_by(self, jobs: Sequence[Progress]) -> EarlyStop | None:
+    def met_by(self, jobs: Sequence[RunProgress]) -> EarlyStop | None:
         """What is recorded of a run that may end now; None: go on."""
         ...
 
@@ -237,7 +237,7 @@ class RunSite:
     """
 
     shell: Shell
-    stack: MountedStack
+    stack: StackUnderTest
     name: str
     logs: Path
     keep_files: bool

@@ -35,9 +35,9 @@ from bisector.workload.repetitions import (
     MOST_REPETITIONS,
     SHARED,
     Carried,
+    GuestState,
     Repeated,
     Repetition,
-    State,
     Unusable,
     carry,
     figures,
@@ -61,7 +61,7 @@ _SPEC = re.compile(r"(?P<name>[^=]*)=(?P<unit>[^,]*),(?P<better>[^,]*)(?:,(?P<ho
 Matches: TypeAlias = Callable[[str, str], list[str]]
 
 
-class Source(StrEnum):
+class FigureSource(StrEnum):
     """Where a figure stands in what a command printed."""
 
     LINE = "line"
@@ -70,14 +70,14 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True)
-class Figure:
+class CommandFigure:
     """One figure: ``text`` describes it as a person wrote it, ``where`` is a path in JSON or a regular expression."""
 
     text: str
     name: str
     typed_unit: str
     better: Better
-    source: Source = Source.LINE
+    source: FigureSource = FigureSource.LINE
     where: str = ""
 
     @property
@@ -90,7 +90,7 @@ class Figure:
 
         ``matches`` applies a person's expression.
         """
-        if self.source is Source.REGEX:
+        if self.source is FigureSource.REGEX:
             read = self.number(self.only(matches(self.where, output)))
             number, unit = float(read["number"]), read["unit"]
         else:
@@ -109,7 +109,7 @@ class Figure:
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """What its line matches."""
-        if self.source is Source.REGEX:
+        if self.source is FigureSource.REGEX:
             return re.compile(self.where)
         return re.compile(rf"\s*{re.escape(self.name)}\s*=\s*(.*)")
 
@@ -133,31 +133,36 @@ class Figure:
         return read
 
 
-def read_figure(text: str) -> Figure:
+def read_figure(text: str) -> CommandFigure:
     """A figure as a person describes it; raises :class:`UserError`."""
     found = _SPEC.fullmatch(text.strip())
     if found is None:
         raise UserError(f"{text!r} describes no figure", f"expected NAME=UNIT,higher or lower, such as {EXAMPLE}")
-    better, how = found["better"].strip(), found["how"] or Source.LINE
+    better, how = found["better"].strip(), found["how"] or FigureSource.LINE
     if better not in tuple(Better):
         raise UserError(f"{text!r}: which side is better, higher or lower?", f"such as {EXAMPLE}")
-    if how not in (Source.JSON, Source.REGEX) and found["how"] is not None:
+    if how not in (FigureSource.JSON, FigureSource.REGEX) and found["how"] is not None:
         raise UserError(f"{text!r}: a figure is found by json:PATH or regex:EXPRESSION, not by {how}")
-    figure = Figure(
-        text.strip(), found["name"].strip(), found["unit"].strip(), Better(better), Source(how), found["where"] or ""
+    figure = CommandFigure(
+        text.strip(),
+        found["name"].strip(),
+        found["unit"].strip(),
+        Better(better),
+        FigureSource(how),
+        found["where"] or "",
     )
     _ = figure.metric
     _check_where(figure)
     return figure
 
 
-def _check_where(figure: Figure) -> None:
-    if figure.source is Source.JSON and not _PATH.fullmatch(figure.where):
+def _check_where(figure: CommandFigure) -> None:
+    if figure.source is FigureSource.JSON and not _PATH.fullmatch(figure.where):
         raise UserError(
             f"{figure.text!r}: {figure.where!r} is no path in JSON",
             'such as json:latency.p99 or json:0.tps; a key with points in quotes: json:clat."99.000000"',
         )
-    if figure.source is not Source.REGEX:
+    if figure.source is not FigureSource.REGEX:
         return
     try:
         groups = figure.pattern.groups
@@ -169,7 +174,7 @@ def _check_where(figure: Figure) -> None:
         )
 
 
-def _read_figures(raw: object, _base: Path | None) -> tuple[Figure, ...]:
+def _read_figures(raw: object, _base: Path | None) -> tuple[CommandFigure, ...]:
     if not isinstance(raw, (list, tuple)) or not all(isinstance(text, str) for text in raw):
         raise ValueError(raw)
     found = tuple(map(read_figure, raw))
@@ -183,12 +188,12 @@ def _read_figures(raw: object, _base: Path | None) -> tuple[Figure, ...]:
 FIGURES = Form(f'a list such as ["{EXAMPLE}"]', _read_figures, lambda found: [one.text for one in found])
 
 
-def metric_called(figures: tuple[Figure, ...], name: str) -> str | None:
+def metric_called(figures: tuple[CommandFigure, ...], name: str) -> str | None:
     """The whole name of the metric that people type as ``custom:NAME``; None where no figure is called so."""
     return next((one.metric for one in figures if short(one.metric) == name), None)
 
 
-def _of_line(figure: Figure, output: str) -> tuple[float, str]:
+def _of_line(figure: CommandFigure, output: str) -> tuple[float, str]:
     lines = (figure.pattern.fullmatch(line[: matching.LONGEST_LINE]) for line in output.splitlines())
     read = figure.number(figure.only([found[1] for found in lines if found]))
     return float(read["number"]), read["unit"]
@@ -219,7 +224,7 @@ def matched_apart(locally: Locally, directory: Path) -> Matches:
     return matches
 
 
-def _of_json(figure: Figure, output: str) -> tuple[float, str]:
+def _of_json(figure: CommandFigure, output: str) -> tuple[float, str]:
     try:
         value = json.loads(output)
     except (ValueError, RecursionError) as error:
@@ -242,11 +247,11 @@ def _of_json(figure: Figure, output: str) -> tuple[float, str]:
         raise Unusable(f"the figure {figure.name} is a number of too many digits", figure._form) from error
 
 
-_READERS = {Source.LINE: _of_line, Source.JSON: _of_json}
+_READERS = {FigureSource.LINE: _of_line, FigureSource.JSON: _of_json}
 _FORMS = {
-    Source.LINE: "one line such as '{name}=12.5 {unit}' on standard output",
-    Source.JSON: "one JSON document on standard output, with a number at {where}",
-    Source.REGEX: "one line on standard output that {where} matches, with a number in its group",
+    FigureSource.LINE: "one line such as '{name}=12.5 {unit}' on standard output",
+    FigureSource.JSON: "one JSON document on standard output, with a number at {where}",
+    FigureSource.REGEX: "one line on standard output that {where} matches, with a number in its group",
 }
 
 
@@ -272,14 +277,14 @@ class CommandSettings:
     setup: Annotated[str, Meta(description="a command line for sh"), Option(
         "workload.command.setup", "", "command that runs once before, in the same directory, and is not measured",
         flag="--setup", metavar="COMMAND")]
-    figures: Annotated[tuple[Figure, ...], FIGURES, Option(
+    figures: Annotated[tuple[CommandFigure, ...], FIGURES, Option(
         "workload.command.figures", (),
         "figure that the command prints, as NAME=UNIT,higher or lower: a line NAME=VALUE; with ,json:PATH or "
         ",regex:EXPRESSION behind it found so; its metric is custom:NAME, and the first one decides",
         flag="--figure", metavar=EXAMPLE, repeat=True)]
     runs: Annotated[Count, Option(
         "workload.command.runs", 3, "how often a run repeats the command; the median counts", 5)]
-    state: Annotated[State, Option(
+    state: Annotated[GuestState, Option(
         "workload.command.page_cache", "dropped",
         "page cache before each repetition: dropped, filled by one more that does not count, or kept as it is")]
     size_bytes: Annotated[Size, Meta(ge=0), Option(
@@ -385,7 +390,7 @@ class Command(Workload[CommandSettings]):
         variables = {"DIRECTORY": directory, "CARRIED": CARRIED, "RUN": site.name, **device, **seed}
         if own.setup:
             once = Repeated(
-                "the setup of the command", own.setup, directory, 1, State.KEPT, variables, "setup", prepares=True
+                "the setup of the command", own.setup, directory, 1, GuestState.KEPT, variables, "setup", prepares=True
             )
             repeat(site, once, deadline)
         measured = Repeated("the command", own.line, directory, own.runs, own.state, variables)

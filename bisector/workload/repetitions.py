@@ -51,7 +51,7 @@ _DIRECTORIES = f"{OUTPUTS} {CARRIED}"
 DROP_CACHES = "sync && echo 3 > /proc/sys/vm/drop_caches"
 
 
-class State(StrEnum):
+class GuestState(StrEnum):
     """What the page cache is before each repetition; the caches of the stack are the phase's."""
 
     DROPPED = "dropped"
@@ -61,12 +61,12 @@ class State(StrEnum):
     @property
     def uncounted(self) -> int:
         """How many repetitions come first and do not count."""
-        return 1 if self is State.FILLED else 0
+        return 1 if self is GuestState.FILLED else 0
 
     @property
     def command(self) -> str:
         """Shell text before each repetition."""
-        return DROP_CACHES if self is State.DROPPED else "true"
+        return DROP_CACHES if self is GuestState.DROPPED else "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Repeated:
     command: str
     directory: str
     runs: int
-    state: State = State.DROPPED
+    state: GuestState = GuestState.DROPPED
     variables: Mapping[str, str] = field(default_factory=dict)
     kept_as: str = ""
     prepares: bool = False

@@ -15,7 +15,7 @@ from bisector.core.verdict import Verdict
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
-from bisector.search.readings import Facts, Kernel, Reading
+from bisector.search.readings import Kernel, Reading, SearchFacts
 from bisector.search.simulate.midpoint import Midpoint, next_commit
 from scenarios.demo.history import History, MadeCommit
 
@@ -46,7 +46,7 @@ def by_git(graph: RangeGraph, shas: Sequence[str], made: History, status: Mappin
     costs = _costs(status["trials"])
     whole = {commits[made.old].kernel, commits[made.new].kernel}
     known = set(whole)
-    facts, trials = Facts(), _ENDS
+    facts, trials = SearchFacts(), _ENDS
     seconds = sum(trial["total_s"] for trial in status["trials"][:_ENDS])
     while isinstance(step := next_commit(graph, facts, shas), Midpoint):
         commit = commits[shas[step.commit]]

@@ -8,7 +8,7 @@ import pytest
 from bisector.analysis.early_stop import Floats, StopRule, became_fast_s, deciding_rates, guard_s, holds, reached_s
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
-from bisector.workload.base import Progress
+from bisector.workload.base import RunProgress
 from tests.analysis.early_stops import LENGTHS_S, LINE, stop_of
 
 
@@ -24,9 +24,9 @@ def test_times_follow_from_the_length_of_the_run(runtime_s: float) -> None:
     assert (fast.at_s, slow.at_s) == (12 * batch, 18 * batch)
 
 
-def steady(iops: float, *, until_s: float, every_s: float = 0.5) -> Progress:
+def steady(iops: float, *, until_s: float, every_s: float = 0.5) -> RunProgress:
     at_s = np.arange(every_s, until_s + every_s / 2, every_s)
-    return Progress("job/1", at_s.tolist(), (at_s * iops).tolist())
+    return RunProgress("job/1", at_s.tolist(), (at_s * iops).tolist())
 
 
 def test_what_is_done_cannot_be_undone() -> None:
@@ -42,7 +42,7 @@ def test_what_is_done_cannot_be_undone() -> None:
 def test_what_is_done_tells_nothing_of_the_steady_part() -> None:
     """A burst at the beginning, and what a run amounts to with it."""
     at_s = np.arange(0.5, 20.5, 0.5)
-    burst = Progress("job/1", at_s.tolist(), (np.minimum(at_s, 8.0) * 5_000 + at_s).tolist())
+    burst = RunProgress("job/1", at_s.tolist(), (np.minimum(at_s, 8.0) * 5_000 + at_s).tolist())
     whole, steady_part = (StopRule(500.0, 40.0, None, Objective(one)) for one in ("read.iops", "read.iops.steady"))
     assert whole.met_by((burst,)) is not None
     assert steady_part.met_by((burst,)) is None
@@ -64,13 +64,13 @@ def test_a_run_that_is_over_is_not_ended_early() -> None:
 def test_no_report_in_time_says_nothing() -> None:
     rule = StopRule(LINE, 40.0, 5.0)
     whole = steady(10, until_s=20)
-    late = Progress("job/1", [*whole.at_s[:30], *whole.at_s[32:]], [*whole.done[:30], *whole.done[32:]])
+    late = RunProgress("job/1", [*whole.at_s[:30], *whole.at_s[32:]], [*whole.done[:30], *whole.done[32:]])
     assert rule.met_by((whole,)) is not None
     assert rule.met_by((late,)) is None
 
 
 @pytest.mark.parametrize("jobs", [(), (steady(5_000, until_s=0.1),)])
-def test_nothing_is_concluded_before_a_job_has_begun(jobs: tuple[Progress, ...]) -> None:
+def test_nothing_is_concluded_before_a_job_has_begun(jobs: tuple[RunProgress, ...]) -> None:
     assert StopRule(1.0, 40.0, 0.0).met_by(jobs) is None
 
 
@@ -141,7 +141,7 @@ def test_a_side_holds_for_other_thresholds_up_to_its_bound(
     assert holds(EarlyStop(reason, 10.0, bound, 1_363.0, ""), line, Objective()) is above
 
 
-def two_steady(one: float, other: float, *, until_s: float) -> tuple[Progress, Progress]:
+def two_steady(one: float, other: float, *, until_s: float) -> tuple[RunProgress, RunProgress]:
     return steady(one, until_s=until_s), replace(steady(other, until_s=until_s), job="job/2")
 
 

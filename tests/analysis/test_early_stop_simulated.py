@@ -8,7 +8,7 @@ import pytest
 
 from bisector.analysis.early_stop import Floats, StopRule, became_fast_s, guard_s
 from bisector.core.figures import EarlyStop, StopReason
-from bisector.workload.base import Progress
+from bisector.workload.base import RunProgress
 from bisector.workload.fio.logs import parse_log, resample
 from tests.analysis.early_stops import LENGTHS_S, LINE, World, concave, stop_of
 
@@ -29,13 +29,13 @@ def world(request: pytest.FixtureRequest) -> World:
     return World(request.param, np.random.default_rng(SEED))
 
 
-def recorded(kernel: str) -> tuple[list[Floats], list[Progress]]:
+def recorded(kernel: str) -> tuple[list[Floats], list[RunProgress]]:
     """The full-cache run of either end of the demonstration, 40 s in emulation: batches, and what fio would report."""
     texts = [(DATA / f"{kernel}-full_iops.{job}.log").read_text(encoding="utf-8") for job in (1, 2)]
     jobs = [resample(parse_log(text), 500.0, 39_500.0) for text in texts]
     at_s = np.arange(1.0, 80.0) * 0.5
     return jobs, [
-        Progress(f"partial/{n}", at_s.tolist(), (np.cumsum(iops) * 0.5).tolist()) for n, iops in enumerate(jobs, 1)
+        RunProgress(f"partial/{n}", at_s.tolist(), (np.cumsum(iops) * 0.5).tolist()) for n, iops in enumerate(jobs, 1)
     ]
 
 

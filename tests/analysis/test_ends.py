@@ -8,8 +8,8 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
 from bisector.analysis.threshold import (
-    Ends,
     EndsAreTheSame,
+    MeasuredEnds,
     Threshold,
     from_scores,
     given,
@@ -19,15 +19,15 @@ from bisector.analysis.threshold import (
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, Terms, Verdict
-from bisector.search.difference import Difference, InTurn, Rule, difference, pairs_to_tell
+from bisector.search.difference import InTurn, PairedDifference, PairsRule, difference, pairs_to_tell
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
 IOPS, LATENCY = Objective(), Objective("read.clat.p50")
 
 
-def ends(old: float, new: float, expected: Direction | None = UP, objective: Objective = IOPS) -> Ends:
+def ends(old: float, new: float, expected: Direction | None = UP, objective: Objective = IOPS) -> MeasuredEnds:
     """Of values, in the objective's unit."""
-    return Ends(objective.score(old), objective.score(new), objective, expected, Terms.usual(expected))
+    return MeasuredEnds(objective.score(old), objective.score(new), objective, expected, Terms.usual(expected))
 
 
 def scores(**values: float) -> dict[str, list[float]]:
@@ -123,7 +123,7 @@ def test_ends_on_the_wrong_side(values: tuple[float, float], expected: Direction
     assert ("swapped" in caught.value.hint) is (" and the " in wrong)
 
 
-RULE = Rule(least_effect=0.05, most_pairs=40)
+RULE = PairsRule(least_effect=0.05, most_pairs=40)
 
 
 def in_turn(old: list[float], new: list[float], objective: Objective = IOPS) -> InTurn:
@@ -133,7 +133,9 @@ def in_turn(old: list[float], new: list[float], objective: Objective = IOPS) -> 
     return [(bool(is_new), score(one)) for pair in pairs for is_new, one in enumerate(pair) if one is not None]
 
 
-def told(old: list[float], new: list[float], rule: Rule = RULE, objective: Objective = IOPS) -> Ends | None:
+def told(
+    old: list[float], new: list[float], rule: PairsRule = RULE, objective: Objective = IOPS
+) -> MeasuredEnds | None:
     return told_apart(ends(old[0], new[0], None, objective), in_turn(old, new, objective), rule)
 
 
@@ -169,7 +171,7 @@ def test_ends_are_the_same_where_their_interval_lies_within_the_least_effect() -
         "the old end measured 200 IOPS, the new end 200 IOPS (read.iops of the worst job, means of 2 readings of "
         "each): the same within 5%, 0.98 to 1.02 times (95 %, 2 pairs)"
     )
-    assert told(old, new, Rule(0.005, 40)) is None
+    assert told(old, new, PairsRule(0.005, 40)) is None
 
 
 def test_what_so_many_pairs_as_are_worth_it_do_not_tell_is_too_noisy() -> None:
@@ -177,7 +179,7 @@ def test_what_so_many_pairs_as_are_worth_it_do_not_tell_is_too_noisy() -> None:
     assert told(old, new) is None  # 40 pairs may tell
     for most in (6, 15):  # as many as there are; and as it is noisy, more in vain
         with pytest.raises(EndsAreTheSame, match="too noisy to tell on this host") as caught:
-            told(old, new, Rule(0.05, most))
+            told(old, new, PairsRule(0.05, most))
     assert "readings of one end spread by 12.1%: about 301 pairs tell a change of 5%" in caught.value.message
     assert "--least-effect" in caught.value.hint
 
@@ -220,7 +222,7 @@ def test_the_difference_is_that_of_least_squares(pairs: list[tuple[float, float,
 
 
 def test_the_factor_is_that_of_values_whichever_are_better() -> None:
-    seen = Difference(pairs=8, mean=math.log(2), error=0.01, freedom=13)
+    seen = PairedDifference(pairs=8, mean=math.log(2), error=0.01, freedom=13)
     assert times(seen, IOPS)[0] < 2 < times(seen, IOPS)[1]
     assert times(seen, LATENCY)[0] < 0.5 < times(seen, LATENCY)[1]
 
@@ -246,5 +248,5 @@ def test_ends_that_are_the_same_are_hardly_ever_told_apart(drift: float) -> None
         scores = 0.03 * rng.standard_t(4, 40) + drift * np.arange(40)
         readings = [(bool((place + place // 2 % 2) % 2), float(one)) for place, one in enumerate(scores)]
         with suppress(EndsAreTheSame):
-            wrong += told_apart(ends(1000, 1001, None), readings, Rule(0.0001, 100_000)) is not None
+            wrong += told_apart(ends(1000, 1001, None), readings, PairsRule(0.0001, 100_000)) is not None
     assert wrong <= 3

@@ -8,7 +8,7 @@ import pytest
 
 from bisector.analysis.early_stop import Alike, Counterpart, Course, Floats, StopRule, batch_s
 from bisector.core.figures import EarlyStop, StopReason
-from bisector.workload.base import Progress
+from bisector.workload.base import RunProgress
 from tests.analysis.early_stops import LENGTHS_S, LINE, World, concave, stop_of
 
 SHA = "a1b2c3d4e5f6" + "0" * 28
@@ -263,5 +263,5 @@ def test_progress_of_jobs_by_name() -> None:
     rule = StopRule(2_000.0, 40.0, 13.5, counterparts=(other,))
     done = np.cumsum(steady(500.0), axis=1)[0] * 0.5
     at_s = (np.arange(1, 81) * 0.5).tolist()
-    found = [rule.met_by([Progress("a", at_s[:n], done[:n].tolist())]) for n in range(1, 81)]
+    found = [rule.met_by([RunProgress("a", at_s[:n], done[:n].tolist())]) for n in range(1, 81)]
     assert next(one.at_s for one in found if one is not None) == 20.0

@@ -6,7 +6,7 @@ import pytest
 
 from bisector.analysis.judgement import classify, score
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.analysis.threshold import Ends, from_scores
+from bisector.analysis.threshold import MeasuredEnds, from_scores
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, Terms
@@ -62,7 +62,7 @@ def test_the_threshold_of_the_ends_is_told_apart_from_the_persons_by_one_kernel(
     threshold decides which of them is looked for. The line among all readings is the person's again.
     """
     old, new = measured(1, "4.12.0-rc1+"), measured(2, "4.12.0+5518b69b7668")
-    ends = Ends(score(old, IOPS), score(new, IOPS), IOPS, None, Terms())
+    ends = MeasuredEnds(score(old, IOPS), score(new, IOPS), IOPS, None, Terms())
     of_ends = from_scores(ends, {})
     assert of_ends.direction is Direction.IMPROVEMENT
     assert IOPS.value_of(of_ends.score) == pytest.approx(3828, abs=1)

@@ -21,8 +21,8 @@ from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished
 from bisector.git.ranges import SearchRange
 from bisector.search.alternatives import Fit
-from bisector.search.step import Answer, Hold
-from bisector.search.step import Ending as Ends
+from bisector.search.step import Hold, SearchAnswer
+from bisector.search.step import SearchEnding as Ends
 from bisector.status.conclusion import Standing
 from bisector.store.facts import BuildTry, Ended, Ending, InFlight, Submitted, Work
 from tests import fakes
@@ -182,7 +182,7 @@ def test_people_are_told_which_host_builds_what() -> None:
 def test_an_answer_waits_for_trials_and_not_for_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a kernel that is being built nothing tells more; without it there is an answer."""
     done = Done(State.NARROWED)
-    answer = Answer(Ends.NARROWED, 5, 0.5, (5, 6), Fit(0, 0.0, 1.0), confirmed=False)
+    answer = SearchAnswer(Ends.NARROWED, 5, 0.5, (5, 6), Fit(0, 0.0, 1.0), confirmed=False)
     held = SimpleNamespace(decision=Hold(), case=SimpleNamespace(facts=None, ground=None))
     monkeypatch.setattr(BisectState, "standing", property(lambda _: SimpleNamespace(decision=answer)))
     monkeypatch.setattr(by_bayes, "_concluded", lambda *_: done)

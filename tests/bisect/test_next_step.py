@@ -24,7 +24,7 @@ from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.report.summary import footer_lines
 from bisector.report.terminal import as_text
-from bisector.search.noise import Earlier
+from bisector.search.noise import EarlierSearches
 from bisector.status import document_of, from_record
 from bisector.status.evidence import is_on_an_ends_level
 from bisector.status.view import BisectionView
@@ -258,10 +258,10 @@ def test_what_is_taken_over_was_not_read_before_too(site: Site, monkeypatch: pyt
         asked = next_step(run, store)
     Index().add(IndexEntry(str(run.path), str(asked.repository), "c0", "new", "2026-01-01T00:00:00Z"))
     with session.begun(asked, site.home / "second", lambda _: None) as (_, store):
-        assert store.earlier() == Earlier()
+        assert store.earlier() == EarlierSearches()
     another = replace(asked, inherited=None)
     with session.begun(another, site.home / "third", lambda _: None) as (_, store):
-        assert store.earlier() == Earlier(better=2, searches=1)
+        assert store.earlier() == EarlierSearches(better=2, searches=1)
 
 
 def test_two_levels_have_no_next_step(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

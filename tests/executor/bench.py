@@ -20,8 +20,8 @@ from bisector.executor.local import LocalExecutor
 from bisector.storage.layout import MountedStack
 from bisector.storage.stack import Stack
 from bisector.trial.runner import Bench
-from bisector.workload.base import MountedStack as RunStack
 from bisector.workload.base import RunSite, StopCondition
+from bisector.workload.base import StackUnderTest as RunStack
 from tests import examples, fakes
 from tests.examples import EARLY
 

@@ -18,7 +18,7 @@ from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.plan.experience import experience
 from bisector.search.alternatives import NOTHING_CHANGED
-from bisector.search.noise import Earlier
+from bisector.search.noise import EarlierSearches
 from bisector.store.facts import RunHeader
 from bisector.store.run_files import keep_inputs
 from bisector.store.rundir import Index, IndexEntry
@@ -120,7 +120,7 @@ def test_earlier_runs_tell_how_often_readings_mislead(place: Place) -> None:
     place.run("elsewhere", place.trial("c0", 1000, host="other"), place.trial("c16", 4000, host="other"))
     found = experience(DEFAULTS, host_id(), [run_dir, place.home / "elsewhere"]).earlier
     # Of the better end three more readings, one of them wrong; of the worse end one more, and one of c3.
-    assert found == Earlier(better=3, better_contradicted=1, worse=2, worse_contradicted=0)
+    assert found == EarlierSearches(better=3, better_contradicted=1, worse=2, worse_contradicted=0)
     # 5 % and 0.3 % of twenty readings, and these.
     assert (found.noise.new_as_old, found.noise.old_as_new) == pytest.approx((2 / 23, 0.06 / 22))
 

@@ -8,22 +8,22 @@ from hypothesis import strategies as st
 
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import read_graph
-from bisector.search.choice import Problem
+from bisector.search.choice import SearchProblem
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import prior
-from bisector.search.readings import Facts, Kernel, Reading
-from bisector.search.step import Hold, Search, Try, Undo
+from bisector.search.readings import Kernel, Reading, SearchFacts
+from bisector.search.step import ChangedEndToRead, CommitToRead, Hold, Search
 
 RECORDED = Path(__file__).parent.parent / "data" / "graphs" / "merge-graph-14565.txt.gz"
 QUIET = Search(Weighing(Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))))
 LINE = RangeGraph.of([(), *((n,) for n in range(199))])
 
 
-def plain(graph: RangeGraph) -> Problem:
+def plain(graph: RangeGraph) -> SearchProblem:
     """Every commit is as likely as another."""
-    return Problem(graph, prior(len(graph)))
+    return SearchProblem(graph, prior(len(graph)))
 
 
 @cache
@@ -87,15 +87,15 @@ def truth(graph: RangeGraph, culprit: int, commit: int, kernel: Kernel) -> Verdi
 def oracle(
     graph: RangeGraph,
     culprit: int,
-    facts: Facts,
-    step: Try | Undo | Hold,
+    facts: SearchFacts,
+    step: CommitToRead | ChangedEndToRead | Hold,
     *,
     untestable: frozenset[int],
     stuck: frozenset[int],
-) -> Facts:
+) -> SearchFacts:
     """The facts with a noiseless answer to a step; commits can be untestable, or neither revert nor pick."""
     assert not isinstance(step, Hold)  # with nothing in flight there is nothing to wait for
-    if isinstance(step, Try):
+    if isinstance(step, CommitToRead):
         if step.commit in untestable:
             return facts.with_skip(step.commit)
         verdict = truth(graph, culprit, step.commit, Kernel.COMMIT)

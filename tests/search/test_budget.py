@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from bisector.core.verdict import Strategy
-from bisector.search.choice import Costs, Problem
+from bisector.search.choice import Costs, SearchProblem
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.posterior import prior
-from bisector.search.readings import Facts
-from bisector.search.simulate.runs import Result, Summary, search_for, simulate, simulate_from
+from bisector.search.readings import SearchFacts
+from bisector.search.simulate.runs import SimulatedResult, Summary, search_for, simulate, simulate_from
 from bisector.search.simulate.world import Conditions, Durations, World
-from bisector.search.step import Answer, Ending, Hold, Search, Try, decide
+from bisector.search.step import CommitToRead, Hold, Search, SearchAnswer, SearchEnding, decide
 
 
 def chain(count: int) -> RangeGraph:
@@ -29,7 +29,7 @@ WORLD = Conditions(old_as_new=0.003, new_as_old=0.05, sticky=0.01, durations=EVE
 BUDGETS_H = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 10.0)
 
 
-def searched(budget_h: float, strategy: Strategy = Strategy.BAYES) -> tuple[Result, ...]:
+def searched(budget_h: float, strategy: Strategy = Strategy.BAYES) -> tuple[SimulatedResult, ...]:
     world = replace(WORLD, budget_min=60 * budget_h)
     return tuple(simulate(LINE, strategy, world, told_of_builds(world), seed=3, trials=20))
 
@@ -71,7 +71,7 @@ def test_with_time_enough_a_search_is_what_it_is_without_a_budget() -> None:
 def test_nothing_is_named_that_could_not_be_confirmed() -> None:
     """What is found in time is found in the same way as with all the time there is."""
     for short, whole in zip(searched(4.0), searched(math.inf), strict=True):
-        if short.ending is Ending.FOUND:
+        if short.ending is SearchEnding.FOUND:
             assert (short.minutes, short.claimed) == (whole.minutes, whole.claimed)
             assert not short.out_of_time
         else:
@@ -80,26 +80,26 @@ def test_nothing_is_named_that_could_not_be_confirmed() -> None:
 
 def test_a_sure_commit_that_lacks_its_confirmation_is_not_named() -> None:
     """The last step of a search with all the time is a whole run; with less than that there is an answer that waits."""
-    problem, search = Problem(LINE, prior(len(LINE))), search_for(WORLD)
-    world, facts, before = World(LINE, WORLD, np.random.default_rng((3, 0))), Facts(), Facts()
-    while not isinstance(step := decide(problem, facts, search), Answer):
+    problem, search = SearchProblem(LINE, prior(len(LINE))), search_for(WORLD)
+    world, facts, before = World(LINE, WORLD, np.random.default_rng((3, 0))), SearchFacts(), SearchFacts()
+    while not isinstance(step := decide(problem, facts, search), SearchAnswer):
         before = facts
         assert not isinstance(step, Hold)
         reading = (
             world.measure(step.commit, whole=step.whole)
-            if isinstance(step, Try)
+            if isinstance(step, CommitToRead)
             else world.measure_undone(step.commit, step.kernel)
         )
         assert reading is not None
         facts = facts.with_reading(reading)
-    assert step.ending is Ending.FOUND
+    assert step.ending is SearchEnding.FOUND
     late = decide(problem, before, replace(search, left_min=5.0))
-    assert isinstance(late, Answer)
-    assert (late.ending, late.out_of_time, late.commit) == (Ending.NARROWED, True, step.commit)
+    assert isinstance(late, SearchAnswer)
+    assert (late.ending, late.out_of_time, late.commit) == (SearchEnding.NARROWED, True, step.commit)
     # What is over is over, whatever time is left.
     done = decide(problem, facts, replace(search, left_min=0.0))
-    assert isinstance(done, Answer)
-    assert (done.ending, done.out_of_time) == (Ending.FOUND, False)
+    assert isinstance(done, SearchAnswer)
+    assert (done.ending, done.out_of_time) == (SearchEnding.FOUND, False)
 
 
 def test_a_run_that_can_be_stopped_early_is_tried_where_a_whole_one_is_too_long() -> None:
@@ -107,18 +107,21 @@ def test_a_run_that_can_be_stopped_early_is_tried_where_a_whole_one_is_too_long(
     few = chain(3)
     costs = Costs(build_min=5.0, setup_min=3.0, old_run_min=10.0, new_run_min=12.0, whole_run_min=30.0)
     search = Search(Weighing(), costs)
-    steps = [decide(Problem(few, prior(3)), Facts(), replace(search, left_min=left)) for left in (38.0, 37.9, 20.0)]
-    assert [step.whole for step in steps if isinstance(step, Try)] == [True, False, False]
-    assert isinstance(decide(Problem(few, prior(3)), Facts(), replace(search, left_min=19.9)), Answer)
+    steps = [
+        decide(SearchProblem(few, prior(3)), SearchFacts(), replace(search, left_min=left))
+        for left in (38.0, 37.9, 20.0)
+    ]
+    assert [step.whole for step in steps if isinstance(step, CommitToRead)] == [True, False, False]
+    assert isinstance(decide(SearchProblem(few, prior(3)), SearchFacts(), replace(search, left_min=19.9)), SearchAnswer)
 
 
 def test_a_search_goes_on_from_what_is_known() -> None:
     """The likelier a commit is by the facts, the more often it is the culprit of a simulated search from there."""
-    problem, search = Problem(LINE, prior(len(LINE))), search_for(WORLD)
-    world, facts = World(LINE, WORLD, np.random.default_rng((3, 0))), Facts()
+    problem, search = SearchProblem(LINE, prior(len(LINE))), search_for(WORLD)
+    world, facts = World(LINE, WORLD, np.random.default_rng((3, 0))), SearchFacts()
     for _ in range(6):
         step = decide(problem, facts, search)
-        assert isinstance(step, Try)
+        assert isinstance(step, CommitToRead)
         reading = world.measure(step.commit, whole=step.whole)
         assert reading is not None
         facts = facts.with_reading(reading)
@@ -128,5 +131,5 @@ def test_a_search_goes_on_from_what_is_known() -> None:
     assert on.success_rate >= 0.9
 
 
-def _without_clock(results: Sequence[Result]) -> list[Result]:
+def _without_clock(results: Sequence[SimulatedResult]) -> list[SimulatedResult]:
     return [replace(result, steps_ms=()) for result in results]

@@ -8,7 +8,7 @@ import pytest
 from bisector.core.verdict import Verdict
 from bisector.search.choice import (
     Costs,
-    Problem,
+    SearchProblem,
     borne_out,
     contradicted,
     may_be_luck,
@@ -20,7 +20,7 @@ from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Rates
 from bisector.search.posterior import posterior, prior
-from bisector.search.readings import Facts, Kernel, Reading, as_mask
+from bisector.search.readings import Kernel, Reading, SearchFacts, as_mask
 
 LINE = RangeGraph.of([(), *((n,) for n in range(9))])
 FORK = RangeGraph.of([(), (0,), (0,), (1, 2), (3,)])
@@ -32,33 +32,33 @@ def commit(number: int, verdict: Verdict, *, full: bool = True) -> Reading:
 
 
 def test_the_culprit_and_all_testable_parents_run_whole() -> None:
-    problem = Problem(FORK, prior(5))
-    facts = Facts((commit(3, NEW), commit(1, OLD, full=False)), skips=(2,))
+    problem = SearchProblem(FORK, prior(5))
+    facts = SearchFacts((commit(3, NEW), commit(1, OLD, full=False)), skips=(2,))
     assert missing_whole_runs(problem, facts, 3, stand_ins=True) == (1,)
-    assert missing_whole_runs(problem, Facts(), 3, stand_ins=True) == (3, 1, 2)
-    assert missing_whole_runs(problem, Facts((commit(0, NEW),)), 0, stand_ins=True) == ()
+    assert missing_whole_runs(problem, SearchFacts(), 3, stand_ins=True) == (3, 1, 2)
+    assert missing_whole_runs(problem, SearchFacts((commit(0, NEW),)), 0, stand_ins=True) == ()
 
 
 def test_a_kernel_that_cannot_differ_stands_for_another() -> None:
     relevant = as_mask(10, (3, 6))
-    problem = Problem(LINE, prior(10, relevant), relevant)
-    facts = Facts((commit(4, OLD), commit(7, NEW)))
+    problem = SearchProblem(LINE, prior(10, relevant), relevant)
+    facts = SearchFacts((commit(4, OLD), commit(7, NEW)))
     assert missing_whole_runs(problem, facts, 6, stand_ins=True) == ()
     assert missing_whole_runs(problem, facts, 6, stand_ins=False) == (6, 5)
     assert missing_whole_runs(problem, facts, 3, stand_ins=True) == ()  # 2 is as the old end, 4 as 3
-    assert missing_whole_runs(problem, Facts((commit(2, OLD), commit(7, NEW))), 6, stand_ins=True) == (5,)
+    assert missing_whole_runs(problem, SearchFacts((commit(2, OLD), commit(7, NEW))), 6, stand_ins=True) == (5,)
 
 
 def test_ends_without_the_commit() -> None:
-    problem = Problem(FORK, prior(5))
-    assert undo_options(problem, Facts(), 1) == (Kernel.REVERTED, Kernel.PICKED)
-    assert undo_options(problem, Facts().with_failed(1, Kernel.REVERTED), 1) == (Kernel.PICKED,)
-    assert undo_options(problem, Facts(), 3) == ()
+    problem = SearchProblem(FORK, prior(5))
+    assert undo_options(problem, SearchFacts(), 1) == (Kernel.REVERTED, Kernel.PICKED)
+    assert undo_options(problem, SearchFacts().with_failed(1, Kernel.REVERTED), 1) == (Kernel.PICKED,)
+    assert undo_options(problem, SearchFacts(), 3) == ()
 
 
 def test_an_end_whose_runs_were_all_stopped_early_bears_no_answer() -> None:
-    problem = Problem(FORK, prior(5))
-    early, whole = (Facts((Reading(1, Kernel.PICKED, NEW, full=full),)) for full in (False, True))
+    problem = SearchProblem(FORK, prior(5))
+    early, whole = (SearchFacts((Reading(1, Kernel.PICKED, NEW, full=full),)) for full in (False, True))
     assert stopped_undone(problem, early, 1) is Kernel.PICKED
     assert stopped_undone(problem, early, 2) is None
     assert stopped_undone(problem, early.with_failed(1, Kernel.PICKED), 1) is None
@@ -66,7 +66,7 @@ def test_an_end_whose_runs_were_all_stopped_early_bears_no_answer() -> None:
 
 
 def test_the_answer_is_borne_out_by_itself_and_its_parents() -> None:
-    problem = Problem(FORK, prior(5))
+    problem = SearchProblem(FORK, prior(5))
     for readings, wanted in (
         ((), True),
         ((commit(3, NEW), commit(1, OLD), commit(2, OLD)), True),
@@ -75,7 +75,7 @@ def test_the_answer_is_borne_out_by_itself_and_its_parents() -> None:
         ((commit(4, OLD), commit(0, NEW)), True),
         ((Reading(3, Kernel.REVERTED, NEW),), False),
     ):
-        belief = posterior(FORK, problem.log_prior, Facts(readings), Weighing())
+        belief = posterior(FORK, problem.log_prior, SearchFacts(readings), Weighing())
         assert borne_out(problem, belief, 3) is wanted
 
 
@@ -89,7 +89,7 @@ def test_the_answer_is_borne_out_by_itself_and_its_parents() -> None:
     ],
 )
 def test_an_end_speaks_for_or_against(kernel: Kernel, verdict: Verdict, against: bool) -> None:
-    belief = posterior(LINE, prior(10), Facts((Reading(5, kernel, verdict),)), Weighing())
+    belief = posterior(LINE, prior(10), SearchFacts((Reading(5, kernel, verdict),)), Weighing())
     assert contradicted(belief, 5) is against
     assert not contradicted(belief, 6)
     assert bool(belief.p[5] < belief.p[6]) is against
@@ -97,11 +97,11 @@ def test_an_end_speaks_for_or_against(kernel: Kernel, verdict: Verdict, against:
 
 def test_what_may_be_luck_on_a_loud_host_is_read_again_without_the_suspect() -> None:
     """Four kernels as they should be, and the new end without the suspect: sure by rates of 2 %, not if 20 % may be."""
-    problem = Problem(LINE, prior(10))
+    problem = SearchProblem(LINE, prior(10))
     reverted = Reading(5, Kernel.REVERTED, OLD)
-    first = Facts((*(Reading(n, Kernel.COMMIT, OLD if n < 5 else NEW) for n in (3, 4, 5, 6)), reverted))
+    first = SearchFacts((*(Reading(n, Kernel.COMMIT, OLD if n < 5 else NEW) for n in (3, 4, 5, 6)), reverted))
 
-    def may_be(*rates: float, facts: Facts = first) -> bool:
+    def may_be(*rates: float, facts: SearchFacts = first) -> bool:
         a = np.array(rates)
         noise = Rates(a, a, np.full_like(a, 0.003), np.log(np.full_like(a, 1 / len(a))))
         belief = posterior(LINE, problem.log_prior, facts, Weighing(noise))

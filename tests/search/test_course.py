@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from bisector.core.verdict import Strategy
-from bisector.search.readings import Facts, Kernel
+from bisector.search.readings import Kernel, SearchFacts
 from bisector.search.simulate import runs as course_module
-from bisector.search.simulate.runs import Course, Summary, search_for, simulate
+from bisector.search.simulate.runs import SimulatedSearch, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions, World
-from bisector.search.step import Search, Try, Undo, decide_from
+from bisector.search.step import ChangedEndToRead, CommitToRead, Search, decide_from
 from tests.search.graphs import kernel_like, plain
 
 GRAPH = kernel_like(500)
@@ -89,26 +89,26 @@ def test_hosts_are_given_work_as_they_become_idle(monkeypatch: pytest.MonkeyPatc
     conditions = replace(USUAL, hosts=6, kept_levels=True)
     world = World(GRAPH, conditions, np.random.default_rng(3))
     hosts = (world.here, *world.further_hosts())
-    course = Course(world, plain(GRAPH), search_for(conditions), Facts(world.here.ends), hosts)
+    course = SimulatedSearch(world, plain(GRAPH), search_for(conditions), SearchFacts(world.here.ends), hosts)
     most, clocks = [], []
 
-    def watched(problem: object, facts: Facts, search: Search, belief: object) -> object:
+    def watched(problem: object, facts: SearchFacts, search: Search, belief: object) -> object:
         assert len(set(facts.in_flight)) == len(facts.in_flight) < len(hosts)
         most.append(len(facts.in_flight))
         clocks.append(world.minutes)
         step = decide_from(problem, facts, search, belief)  # type: ignore[arg-type] # as it was called
-        assert not isinstance(step, Try | Undo) or step.of not in facts.in_flight
+        assert not isinstance(step, CommitToRead | ChangedEndToRead) or step.of not in facts.in_flight
         return step
 
     cancelled = []
-    cancel = Course._cancel
+    cancel = SimulatedSearch._cancel
 
-    def counted(self: Course, number: int, minutes: float) -> None:
+    def counted(self: SimulatedSearch, number: int, minutes: float) -> None:
         cancel(self, number, minutes)
         cancelled.append((hosts[number].minutes, minutes))
 
     monkeypatch.setattr(course_module, "decide_from", watched)
-    monkeypatch.setattr(Course, "_cancel", counted)
+    monkeypatch.setattr(SimulatedSearch, "_cancel", counted)
     answer = course.run()
     assert world.is_right(answer.commit)
     assert max(most) == len(hosts) - 1

@@ -9,7 +9,7 @@ from bisector.search.graph import Mask, RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import posterior, prior
-from bisector.search.readings import Facts, Kernel, Reading
+from bisector.search.readings import Kernel, Reading, SearchFacts
 
 COUNT = 20
 LINE = RangeGraph.of([(), *((n,) for n in range(COUNT - 1))])
@@ -18,7 +18,7 @@ UNKNOWN = Rates.unknown()
 
 
 def fitted(readings: list[Reading], rates: Rates = UNKNOWN) -> Fit:
-    belief = posterior(LINE, prior(COUNT), Facts(tuple(readings)), Weighing(rates))
+    belief = posterior(LINE, prior(COUNT), SearchFacts(tuple(readings)), Weighing(rates))
     return fit(belief, belief.best)
 
 
@@ -33,7 +33,7 @@ def test_no_reading_is_no_contradiction() -> None:
 def test_contradictions_are_counted_by_side() -> None:
     noise = Noise(old_as_new=0.1, new_as_old=0.2, sticky=0.0)
     readings = [*sides({*range(8, COUNT)}), Reading(3, Kernel.COMMIT, NEW), Reading(8, Kernel.REVERTED, NEW)]
-    belief = posterior(LINE, prior(COUNT), Facts(tuple(readings)), Weighing(Rates.known(noise)))
+    belief = posterior(LINE, prior(COUNT), SearchFacts(tuple(readings)), Weighing(Rates.known(noise)))
     found = fit(belief, 8)
     assert found.contradictions == 2
     assert found.expected == pytest.approx(0.1 * 10 + 0.2 * 12)
@@ -43,7 +43,7 @@ def test_the_ratio_is_that_of_both_stories() -> None:
     """Against a sum over all histories, one by one, in which a change came, went, and came for good."""
     noise = Noise(0.05, 0.1, 0.02)
     readings = sides({2, 3, 4, 5, *range(12, COUNT)})
-    belief = posterior(LINE, prior(COUNT), Facts(tuple(readings)), Weighing(Rates.known(noise)))
+    belief = posterior(LINE, prior(COUNT), SearchFacts(tuple(readings)), Weighing(Rates.known(noise)))
     last, said = belief.best, np.array([one.verdict is NEW for one in readings])
 
     def chance(is_new: Mask) -> float:

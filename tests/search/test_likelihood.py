@@ -13,10 +13,21 @@ from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
 from bisector.search.graph import RangeGraph
 from bisector.search.levels import Level, Levels, Particles
-from bisector.search.likelihood import Cases, HostLevels, Line, Record, Scale, Sides, Weighing, hardened, raw, stuck
-from bisector.search.noise import Earlier, Noise, Rates
+from bisector.search.likelihood import (
+    Cases,
+    HostLevels,
+    HostScale,
+    ReadingTable,
+    Sides,
+    VerdictLine,
+    Weighing,
+    hardened,
+    raw,
+    stuck,
+)
+from bisector.search.noise import EarlierSearches, Noise, Rates
 from bisector.search.posterior import Posterior, posterior, prior
-from bisector.search.readings import OLD_END, Facts, Kernel, Reading
+from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 from tests.analysis.test_recorded_bisect import VERDICTS, measured
 
 NOISE = Noise(old_as_new=0.003, new_as_old=0.05, sticky=0.01)
@@ -30,12 +41,12 @@ def reading(verdict: Verdict, figure: float | None = None, kernel: Kernel = Kern
 
 
 def sides(readings: Sequence[Reading], levels: Levels | None = None) -> Sides:
-    hosts = {} if levels is None else {"": HostLevels(Particles.known(levels), Line(math.log(4_500)))}
-    return raw(Record.gather(readings), Cases(Rates.known(NOISE), hosts))
+    hosts = {} if levels is None else {"": HostLevels(Particles.known(levels), VerdictLine(math.log(4_500)))}
+    return raw(ReadingTable.gather(readings), Cases(Rates.known(NOISE), hosts))
 
 
 def cases_of(levels: Levels, line: float, now: float = 0.0) -> Cases:
-    return Cases(Rates.known(NOISE), {"": HostLevels(Particles.known(levels), Line(line), now)})
+    return Cases(Rates.known(NOISE), {"": HostLevels(Particles.known(levels), VerdictLine(line), now)})
 
 
 def ratio(readings: Sequence[Reading], levels: Levels | None = None) -> float:
@@ -129,8 +140,8 @@ def test_readings_pickle() -> None:
 
 
 def learnt(readings: Sequence[Reading], ends: tuple[float, float] | None = None, line: float = 0.0) -> Posterior:
-    weighing = Weighing(Rates.unknown(), {} if ends is None else {"": Scale(ends, Line(line))})
-    return posterior(LINE, prior(len(LINE)), Facts(tuple(readings)), weighing)
+    weighing = Weighing(Rates.unknown(), {} if ends is None else {"": HostScale(ends, VerdictLine(line))})
+    return posterior(LINE, prior(len(LINE)), SearchFacts(tuple(readings)), weighing)
 
 
 def verdicts(kernel: int, verdict: Verdict, times: int) -> list[Reading]:
@@ -164,7 +175,7 @@ def test_the_posterior_is_the_sum_over_rates() -> None:
     parts = []
     for a, b, sticky, log_prior in zip(rates.old_as_new, rates.new_as_old, rates.sticky, rates.log_prior, strict=True):
         known = Weighing(Rates.known(Noise(float(a), float(b), float(sticky))))
-        one = posterior(LINE, prior(len(LINE)), Facts(tuple(readings)), known)
+        one = posterior(LINE, prior(len(LINE)), SearchFacts(tuple(readings)), known)
         parts.append((one.p, math.exp(one.joint.log_evidence + float(log_prior))))
     total = sum(weight for _, weight in parts)
     np.testing.assert_allclose(learnt(readings).p, sum(p * weight for p, weight in parts) / total, rtol=1e-9)
@@ -238,13 +249,13 @@ def test_the_bisect_by_hand_of_2017() -> None:
 
 
 def test_what_earlier_runs_read_is_believed_up_to_a_point() -> None:
-    few, many = (Rates.unknown(earlier=Earlier(better=n, worse=n)) for n in (10, 10_000))
+    few, many = (Rates.unknown(earlier=EarlierSearches(better=n, worse=n)) for n in (10, 10_000))
     means = [float(np.exp(one.log_prior) @ one.new_as_old) for one in (Rates.unknown(), few, many)]
     assert means == sorted(means, reverse=True)
     top = np.exp(many.log_prior[many.new_as_old == many.new_as_old.max()]).sum()
     assert top > 0.005  # a host can become loud
     assert np.exp(many.log_prior).sum() == pytest.approx(1)
-    wrong = Rates.unknown(earlier=Earlier(better=20, better_contradicted=4))
+    wrong = Rates.unknown(earlier=EarlierSearches(better=20, better_contradicted=4))
     assert float(np.exp(wrong.log_prior) @ wrong.new_as_old) == pytest.approx(0.2, abs=0.06)
 
 
@@ -258,8 +269,11 @@ def on_hosts(shift: float, new_of_second: float = 2.0) -> Posterior:
         *figures_on("two", shift, (OLD_END, 0.1), (9, new_of_second), (4, 0.05), (6, new_of_second - 0.1)),
     ]
     middle = shift + (0.1 + new_of_second) / 2
-    scales = {"one": Scale((0.0, 1.0), Line(0.5)), "two": Scale((shift + 0.1, shift + new_of_second), Line(middle))}
-    return posterior(LINE, prior(len(LINE)), Facts(tuple(readings)), Weighing(Rates.unknown(), scales))
+    scales = {
+        "one": HostScale((0.0, 1.0), VerdictLine(0.5)),
+        "two": HostScale((shift + 0.1, shift + new_of_second), VerdictLine(middle)),
+    }
+    return posterior(LINE, prior(len(LINE)), SearchFacts(tuple(readings)), Weighing(Rates.unknown(), scales))
 
 
 def figures_on(host: str, shift: float, *values: tuple[int, float]) -> list[Reading]:
@@ -285,11 +299,11 @@ def test_what_other_hosts_read_tells_which_level_a_kernel_is_on() -> None:
     """The new end of one host says nothing of where the other host's readings of unknown sides lie, its verdicts do."""
     sides = figures_on("two", 0.0, *[(commit, 2.0) for commit in (6, 7, 8)], *[(commit, 0.0) for commit in (1, 2, 3)])
     alone = figures_on("one", 0.0, (OLD_END, 0.0), (9, 1.0), (7, 0.95), (2, 0.03))
-    scales = {"one": Scale((0.0, 1.0), Line(0.5)), "two": Scale((0.0, 2.0), Line(1.0))}
+    scales = {"one": HostScale((0.0, 1.0), VerdictLine(0.5)), "two": HostScale((0.0, 2.0), VerdictLine(1.0))}
     beside = [*figures_on("two", 0.0, (OLD_END, 0.0), (9, 2.0)), *sides]
     weighing = Weighing(Rates.unknown(), scales)
     spreads = [
-        posterior(LINE, prior(len(LINE)), Facts(tuple(readings)), weighing).levels["one"].new.spread
+        posterior(LINE, prior(len(LINE)), SearchFacts(tuple(readings)), weighing).levels["one"].new.spread
         for readings in (alone, [*alone, *beside])
     ]
     assert spreads[1] == pytest.approx(spreads[0], rel=0.5)
@@ -297,9 +311,9 @@ def test_what_other_hosts_read_tells_which_level_a_kernel_is_on() -> None:
 
 def test_a_figure_of_a_host_without_ends_says_nothing() -> None:
     readings = figures_on("one", 0.0, (OLD_END, 0.0), (9, 1.0), (5, 1.02), (2, 0.05))
-    scales = {"one": Scale((0.0, 1.0), Line(0.5))}
+    scales = {"one": HostScale((0.0, 1.0), VerdictLine(0.5))}
     known, more = (
-        posterior(LINE, prior(len(LINE)), Facts(tuple(all_of)), Weighing(Rates.unknown(), scales))
+        posterior(LINE, prior(len(LINE)), SearchFacts(tuple(all_of)), Weighing(Rates.unknown(), scales))
         for all_of in (readings, [*readings, *figures_on("two", 0.0, (3, 7.0))])
     )
     np.testing.assert_allclose(more.p, known.p, rtol=0.03)

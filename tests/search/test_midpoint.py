@@ -12,8 +12,8 @@ from bisector.git.bisect import Bisect, CommitToTry, FirstNewCommit, OnlySkipped
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.search.graph import RangeGraph
-from bisector.search.readings import Facts, Kernel, Reading
-from bisector.search.simulate.midpoint import Left, Midpoint, next_commit
+from bisector.search.readings import Kernel, Reading, SearchFacts
+from bisector.search.simulate.midpoint import CandidatesLeft, Midpoint, next_commit
 from tests.git.histories import Node, build, root, subsystems
 from tests.search.graphs import graphs, recorded, truth
 
@@ -42,7 +42,7 @@ def test_every_step_is_the_one_that_git_takes(repository: Repository, shape: Ran
     graph, names = graph_of_range(repository, wanted)
     culprit = data.draw(st.integers(0, graph.tip), "culprit")
     skipped = data.draw(st.frozensets(st.integers(0, max(0, graph.tip - 1))), "skipped") - {graph.tip}
-    facts = Facts()
+    facts = SearchFacts()
     with Bisect(repository, Path(repository.top).parent / "run", wanted, Terms()) as bisect:
         bisect.start()
         while isinstance(step := bisect.next(), CommitToTry):
@@ -57,7 +57,7 @@ def test_every_step_is_the_one_that_git_takes(repository: Repository, shape: Ran
             else:
                 facts = facts.with_reading(Reading(ours.commit, Kernel.COMMIT, verdict))
     ours = next_commit(graph, facts, names)
-    assert isinstance(ours, Left)
+    assert isinstance(ours, CandidatesLeft)
     if isinstance(step, FirstNewCommit):
         assert [names[commit] for commit in ours.candidates] == [step.commit.sha]
     else:
@@ -71,7 +71,7 @@ def test_a_large_history_is_halved_as_git_does(tmp_path: Path) -> None:
     with Repository.open(tmp_path / "linux") as repository:
         wanted = Range(repository.resolve(shas["c0"]), repository.resolve("main"))
         graph, names = graph_of_range(repository, wanted)
-        facts = Facts()
+        facts = SearchFacts()
         for _ in range(9):
             step = next_commit(graph, facts, names)
             assert isinstance(step, Midpoint)
@@ -89,11 +89,11 @@ def test_a_new_ancestor_of_an_old_one_is_no_midpoint() -> None:
     graph = RangeGraph.of([(), (0,), (1,)])
     readings = (Reading(1, Kernel.COMMIT, Verdict.OLD), Reading(0, Kernel.COMMIT, Verdict.NEW))
     with pytest.raises(ValueError, match="ancestor of an old one"):
-        next_commit(graph, Facts(readings))
+        next_commit(graph, SearchFacts(readings))
 
 
 def test_git_needs_the_logarithm() -> None:
-    graph, facts = recorded(), Facts()
+    graph, facts = recorded(), SearchFacts()
     while isinstance(step := next_commit(graph, facts), Midpoint):
         verdict = truth(graph, 9_999, step.commit, Kernel.COMMIT)
         facts = facts.with_reading(Reading(step.commit, Kernel.COMMIT, verdict))

@@ -8,33 +8,42 @@ from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
-from bisector.search.noise import Earlier, Noise, Rates
-from bisector.search.readings import Facts, Kernel, Reading
-from bisector.search.step import Answer, Ending, Rules, Search, Try, Undo, believe, decide
+from bisector.search.noise import EarlierSearches, Noise, Rates
+from bisector.search.readings import Kernel, Reading, SearchFacts
+from bisector.search.step import (
+    ChangedEndToRead,
+    CommitToRead,
+    Rules,
+    Search,
+    SearchAnswer,
+    SearchEnding,
+    believe,
+    decide,
+)
 from tests.search.graphs import LINE, QUIET, plain
 
 SIDES = (Verdict.OLD, Verdict.NEW)
 NOISY = Weighing(Rates.known(Noise(old_as_new=0.12, new_as_old=0.12, sticky=0.002)))
 
 
-def readings(*wanted: tuple[int, int, int]) -> Facts:
+def readings(*wanted: tuple[int, int, int]) -> SearchFacts:
     """Commits, and how many old and new readings each has."""
     sides = (
         (n, side) for n, *counts in wanted for side, count in zip(SIDES, counts, strict=True) for _ in range(count)
     )
-    return Facts(tuple(Reading(n, Kernel.COMMIT, side) for n, side in sides))
+    return SearchFacts(tuple(Reading(n, Kernel.COMMIT, side) for n, side in sides))
 
 
 # A side that is read again needs no run that the answer can rest on.
-AGAIN = Undo(100, Kernel.REVERTED, whole=False, beside_end=False)
+AGAIN = ChangedEndToRead(100, Kernel.REVERTED, whole=False, beside_end=False)
 
 
 def test_where_the_rates_are_known_no_luck_has_to_be_ruled_out() -> None:
     problem, search = plain(LINE), Search(NOISY)
     reverted = Reading(100, Kernel.REVERTED, Verdict.OLD)
     answer = decide(problem, readings((98, 3, 0), (99, 4, 0), (100, 0, 4), (101, 0, 3)).with_reading(reverted), search)
-    assert isinstance(answer, Answer)
-    assert (answer.ending, answer.commit) == (Ending.FOUND, 100)
+    assert isinstance(answer, SearchAnswer)
+    assert (answer.ending, answer.commit) == (SearchEnding.FOUND, 100)
 
 
 def test_the_end_without_it_is_read_more_often_on_a_host_that_nobody_knows() -> None:
@@ -43,7 +52,7 @@ def test_the_end_without_it_is_read_more_often_on_a_host_that_nobody_knows() -> 
     reverted = Reading(100, Kernel.REVERTED, Verdict.OLD)
     once, rules = seen.with_reading(reverted), Rules(target=0.98)
     unknown = Search(Weighing(Rates.unknown()), rules=rules)
-    quiet = Search(Weighing(Rates.unknown(earlier=Earlier(better=40, worse=40))), rules=rules)
+    quiet = Search(Weighing(Rates.unknown(earlier=EarlierSearches(better=40, worse=40))), rules=rules)
     assert believe(plain(LINE), once, unknown).p[100] > rules.target
     assert decide(plain(LINE), once, unknown) == AGAIN
     for decision in (
@@ -51,8 +60,8 @@ def test_the_end_without_it_is_read_more_often_on_a_host_that_nobody_knows() -> 
         decide(plain(LINE), once.with_reading(reverted), unknown),
         decide(plain(LINE), once, replace(unknown, rules=replace(rules, max_reverts=1))),
     ):
-        assert isinstance(decision, Answer)
-        assert (decision.ending, decision.commit) == (Ending.FOUND, 100)
+        assert isinstance(decision, SearchAnswer)
+        assert (decision.ending, decision.commit) == (SearchEnding.FOUND, 100)
 
 
 @pytest.mark.parametrize("untestable", [True, False])
@@ -61,13 +70,13 @@ def test_of_two_among_many_that_do_not_build_the_end_without_one_is_read_again(u
     undone = {n: Verdict.OLD if n in (98, 102) else Verdict.NEW for n in range(90, 111)}
     ends = tuple(Reading(n, Kernel.REVERTED, side) for n, side in undone.items())
     skips = (95, 97, 99, 101, 103, 105) if untestable else ()
-    facts = Facts((*readings((89, 2, 0), (111, 0, 2)).readings, *ends), skips)
+    facts = SearchFacts((*readings((89, 2, 0), (111, 0, 2)).readings, *ends), skips)
     step = decide(plain(LINE), facts, Search(NOISY))
     if untestable:
-        assert isinstance(step, Undo)
+        assert isinstance(step, ChangedEndToRead)
         assert (step.commit, step.kernel) == (98, Kernel.REVERTED)
     else:
-        assert isinstance(step, Try)
+        assert isinstance(step, CommitToRead)
         assert 98 <= step.commit < 102
 
 
@@ -82,14 +91,14 @@ def test_a_run_of_the_suspect_that_speaks_against_it_is_repeated_until_that_is_s
     assert believe(plain(LINE), seen, search).p[100] > search.rules.target
     step = decide(plain(LINE), seen, search)
     if sure:
-        assert isinstance(step, Answer)
-        assert step.ending is Ending.NARROWED
+        assert isinstance(step, SearchAnswer)
+        assert step.ending is SearchEnding.NARROWED
         return
-    assert isinstance(step, Try)
+    assert isinstance(step, CommitToRead)
     assert (step.commit, step.whole, step.confirms) == (100, True, True)
     answer = decide(plain(LINE), seen.with_reading(Reading(100, Kernel.COMMIT, Verdict.NEW)), search)
-    assert isinstance(answer, Answer)
-    assert answer.ending is Ending.FOUND
+    assert isinstance(answer, SearchAnswer)
+    assert answer.ending is SearchEnding.FOUND
 
 
 def test_what_one_reading_would_settle_is_not_given_up() -> None:
@@ -97,17 +106,19 @@ def test_what_one_reading_would_settle_is_not_given_up() -> None:
     for kernel in (Kernel.REVERTED, Kernel.PICKED):
         facts = facts.with_failed(100, kernel)
     assert 0.95 < believe(plain(LINE), facts, Search(NOISY)).p[100] < Rules().target
-    assert isinstance(decide(plain(LINE), facts, Search(NOISY)), Try)
-    assert isinstance(decide(plain(LINE), facts, Search(NOISY, rules=Rules(least_bits=0.1, least_share=1.0))), Answer)
+    assert isinstance(decide(plain(LINE), facts, Search(NOISY)), CommitToRead)
+    assert isinstance(
+        decide(plain(LINE), facts, Search(NOISY, rules=Rules(least_bits=0.1, least_share=1.0))), SearchAnswer
+    )
 
 
 def test_a_noisy_search_may_take_longer() -> None:
     confused, rules = readings((99, 10, 10), (100, 10, 10)), Rules(max_runs=30)
-    assert isinstance(decide(plain(LINE), confused, Search(NOISY, rules=rules)), Try)
-    assert isinstance(decide(plain(LINE), confused, Search(QUIET.weighing, rules=rules)), Answer)
+    assert isinstance(decide(plain(LINE), confused, Search(NOISY, rules=rules)), CommitToRead)
+    assert isinstance(decide(plain(LINE), confused, Search(QUIET.weighing, rules=rules)), SearchAnswer)
     much = readings((99, 15, 15), (100, 15, 15))
     wild = Weighing(Rates.known(Noise(old_as_new=0.3, new_as_old=0.3)))
-    assert isinstance(decide(plain(LINE), much, Search(wild, rules=rules)), Answer)
+    assert isinstance(decide(plain(LINE), much, Search(wild, rules=rules)), SearchAnswer)
 
 
 def test_a_commit_is_measured_before_the_end_without_it_is_read_again() -> None:
@@ -118,6 +129,6 @@ def test_a_commit_is_measured_before_the_end_without_it_is_read_again() -> None:
     built = Costs(build_min=60.0)
     assert 0.5 < believe(plain(graph), beside, Search(weighing)).p[5] < Rules().suspect
     step = decide(plain(graph), beside, Search(weighing, built))
-    assert isinstance(step, Try)
+    assert isinstance(step, CommitToRead)
     skipped = beside.with_skip(5)
     assert decide(plain(graph), skipped, Search(weighing, built)) == replace(AGAIN, commit=5)

@@ -8,12 +8,12 @@ import pytest
 
 from bisector.core.verdict import Strategy, Verdict
 from bisector.search.graph import RangeGraph
-from bisector.search.likelihood import Line, Scale, Weighing
-from bisector.search.noise import NOTHING, Earlier, Noise, Rates
-from bisector.search.readings import OLD_END, Facts, Kernel, Reading
+from bisector.search.likelihood import HostScale, VerdictLine, Weighing
+from bisector.search.noise import NOTHING, EarlierSearches, Noise, Rates
+from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 from bisector.search.simulate.runs import Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
-from bisector.search.step import Answer, Decision, Ending, Rules, Search, Try, believe, decide
+from bisector.search.step import CommitToRead, Decision, Rules, Search, SearchAnswer, SearchEnding, believe, decide
 from tests.search.graphs import LINE, kernel_like, plain
 
 TIP, CULPRIT = 199, 100
@@ -40,15 +40,15 @@ def on(level: float, tried: Sequence[int] = TRIED, per_hour: float = 0.0) -> lis
 
 def search(*hosts: str) -> Search:
     rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
-    return Search(Weighing(rates, {host: Scale((0.0, TENTH), Line(TENTH / 2)) for host in hosts or ("",)}))
+    return Search(Weighing(rates, {host: HostScale((0.0, TENTH), VerdictLine(TENTH / 2)) for host in hosts or ("",)}))
 
 
 def nothing(*readings: Reading, hosts: Sequence[str] = ()) -> float:
-    return believe(plain(LINE), Facts(readings), search(*hosts)).nothing
+    return believe(plain(LINE), SearchFacts(readings), search(*hosts)).nothing
 
 
 def decided(*readings: Reading) -> Decision:
-    return decide(plain(LINE), Facts(readings), search())
+    return decide(plain(LINE), SearchFacts(readings), search())
 
 
 def test_while_the_ends_alone_were_read_it_is_by_these() -> None:
@@ -64,11 +64,11 @@ def test_once_the_search_has_begun_it_has_what_is_expected_of_it() -> None:
 
 
 def test_earlier_searches_of_the_host_tell_how_often_it_is_so() -> None:
-    often = Earlier(searches=20, without_change=18).nothing
+    often = EarlierSearches(searches=20, without_change=18).nothing
     assert often == pytest.approx((NOTHING * 20 + 18) / 40)
     asked = search()
     asked = replace(asked, weighing=replace(asked.weighing, nothing=often))
-    belief = believe(plain(LINE), Facts((*ends(), ON_NEITHER_LEVEL)), asked)
+    belief = believe(plain(LINE), SearchFacts((*ends(), ON_NEITHER_LEVEL)), asked)
     assert belief.nothing == pytest.approx(often)
 
 
@@ -81,11 +81,11 @@ def test_in_a_range_of_one_commit_the_readings_of_the_ends_are_the_pairs(apart: 
         for end, side, level in ((OLD_END, Verdict.OLD, 0.0), (0, Verdict.NEW, apart))
     ]
     rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
-    asked = Search(Weighing(rates, {"": Scale((0.0, apart), Line(apart / 2))}))
+    asked = Search(Weighing(rates, {"": HostScale((0.0, apart), VerdictLine(apart / 2))}))
     failed = ((0, Kernel.REVERTED), (0, Kernel.PICKED))
-    answer = decide(plain(graph), Facts(tuple(readings), failed=failed), asked)
-    assert isinstance(answer, Answer)
-    assert answer.ending is Ending.FOUND
+    answer = decide(plain(graph), SearchFacts(tuple(readings), failed=failed), asked)
+    assert isinstance(answer, SearchAnswer)
+    assert answer.ending is SearchEnding.FOUND
     assert answer.effect is not None
     assert answer.effect.counts == (6, 6)
     # Twelve readings that spread by 0.0111 about two means: 2.228 * 0.0111 * sqrt(1/6 + 1/6)
@@ -95,7 +95,7 @@ def test_in_a_range_of_one_commit_the_readings_of_the_ends_are_the_pairs(apart: 
 def test_verdicts_alone_say_nothing_of_it() -> None:
     readings = [Reading(end, Kernel.COMMIT, Verdict.MEASURED) for end in ENDS]
     readings += [Reading(commit, Kernel.COMMIT, Verdict.OLD) for commit in TRIED]
-    belief = believe(plain(LINE), Facts(tuple(readings)), Search(Weighing(Rates.known(Noise()))))
+    belief = believe(plain(LINE), SearchFacts(tuple(readings)), Search(Weighing(Rates.known(Noise()))))
     assert belief.nothing == 0
 
 
@@ -126,7 +126,7 @@ def test_verdicts_of_runs_that_were_stopped_early_count_beside_figures() -> None
 def test_where_the_new_end_alone_has_the_change_one_reading_of_it_tells() -> None:
     tried = (150, 175, 187, 193, 196, 198)
     step = decided(*ends(), *on(0.0, tried))
-    assert isinstance(step, Try)
+    assert isinstance(step, CommitToRead)
     assert step.of == (TIP, Kernel.COMMIT)
     assert nothing(*ends(), *on(0.0, tried)) > 0.7
     assert nothing(*ends(), *on(0.0, tried), read(TIP, TENTH, 3.5)) < 0.02
@@ -154,50 +154,50 @@ def test_it_is_an_answer_once_both_ends_confirm_it() -> None:
     readings = [*ends(), *on(0.0)]
     for n in range(20):
         step = decided(*readings)
-        if isinstance(step, Answer):
+        if isinstance(step, SearchAnswer):
             break
-        assert isinstance(step, Try)
+        assert isinstance(step, CommitToRead)
         assert step.commit in ENDS
         readings.append(read(step.commit, NOISE[n % 6], 4 + n / 2))
-    assert isinstance(step, Answer)
-    assert step.ending is Ending.NO_CHANGE
+    assert isinstance(step, SearchAnswer)
+    assert step.ending is SearchEnding.NO_CHANGE
     assert step.nothing > 0.9
     assert step.of_all is not None
     assert 2 <= min(step.of_all.counts) <= 4
 
 
 def test_it_is_none_while_it_is_likely_and_the_ends_were_not_read_again() -> None:
-    alone = Facts((*ends(), *on(0.0)))
+    alone = SearchFacts((*ends(), *on(0.0)))
     late = Search(search().weighing, left_min=1.0)  # for no trial at all
     answer = decide(plain(LINE), alone, late)
-    assert isinstance(answer, Answer)
-    assert (answer.ending, answer.out_of_time) == (Ending.NARROWED, True)
+    assert isinstance(answer, SearchAnswer)
+    assert (answer.ending, answer.out_of_time) == (SearchEnding.NARROWED, True)
 
 
 def test_no_commit_is_named_while_nothing_may_have_changed() -> None:
     """A factor of 2 needs no pairs; the new end was read before the search alone, and all commits are on one level."""
     large = math.log(3)
     tried = tuple(range(199 - 20, 199))
-    readings = Facts((read(OLD_END, 0.0), read(TIP, large), *on(0.0, tried)))
+    readings = SearchFacts((read(OLD_END, 0.0), read(TIP, large), *on(0.0, tried)))
     known = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
     at_its_end = Search(
-        Weighing(known, {"": Scale((0.0, large), Line(large / 2))}), rules=Rules(max_runs=1, patience=0.0)
+        Weighing(known, {"": HostScale((0.0, large), VerdictLine(large / 2))}), rules=Rules(max_runs=1, patience=0.0)
     )
     answer = decide(plain(LINE), readings, at_its_end)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, SearchAnswer)
     assert answer.probability > Rules().target
     assert answer.nothing > 1 - Rules().target
-    assert answer.ending is Ending.NARROWED
+    assert answer.ending is SearchEnding.NARROWED
     sure = replace(readings, readings=(*readings.readings, read(TIP, large, 12.0)))
     answer = decide(plain(LINE), sure, at_its_end)
-    assert isinstance(answer, Answer)
-    assert answer.ending is Ending.FOUND
+    assert isinstance(answer, SearchAnswer)
+    assert answer.ending is SearchEnding.FOUND
 
 
 @pytest.mark.parametrize(("effect", "spread", "most"), [(1.3, 0.05, 40), (1.1, 0.02, 60)])
 def test_ends_that_differ_by_the_day_end_as_no_change(effect: float, spread: float, most: int) -> None:
     day = Conditions(effect=effect, spread=spread, drift=0.01, of_the_day=True)
     results = tuple(simulate(kernel_like(1000), Strategy.BAYES, day, search_for(day), seed=4, trials=6))
-    assert [one.ending for one in results] == [Ending.NO_CHANGE] * 6
+    assert [one.ending for one in results] == [SearchEnding.NO_CHANGE] * 6
     assert Summary.of(results).success_rate == 1
     assert max(one.evaluations - one.ends_again for one in results) <= most

@@ -14,8 +14,8 @@ from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Key, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import Posterior, posterior, prior
-from bisector.search.readings import Facts, Kernel, Reading, new_under
-from bisector.search.step import Answer, Hold, Search, Try, Undo, believe, decide, pointless
+from bisector.search.readings import Kernel, Reading, SearchFacts, new_under
+from bisector.search.step import ChangedEndToRead, CommitToRead, Hold, Search, SearchAnswer, believe, decide, pointless
 from tests.search.graphs import LINE, QUIET, graphs, kernel_like, plain
 
 NOISE = Noise(0.1, 0.2, 0.05)
@@ -52,7 +52,7 @@ def joint_bits(graph: RangeGraph, belief: Posterior, kernels: tuple[Key, ...]) -
 )
 def test_a_gain_is_what_is_told_together_less_what_is_told_anyway(in_flight: tuple[Key, ...]) -> None:
     graph = kernel_like(60)
-    read = Facts((Reading(25, Kernel.COMMIT, NEW), Reading(25, Kernel.COMMIT, OLD)), in_flight=in_flight)
+    read = SearchFacts((Reading(25, Kernel.COMMIT, NEW), Reading(25, Kernel.COMMIT, OLD)), in_flight=in_flight)
     belief = posterior(graph, prior(len(graph)), read, NOISY.weighing)
     outlook = prospects(graph, belief, read, Costs())
     anyway = joint_bits(graph, belief, in_flight)
@@ -67,33 +67,33 @@ def test_a_gain_is_what_is_told_together_less_what_is_told_anyway(in_flight: tup
 
 def test_outcomes_are_those_that_are_likely() -> None:
     in_flight = tuple(commit(number) for number in range(10, 190, 20))
-    belief = believe(plain(LINE), Facts(), QUIET)
+    belief = believe(plain(LINE), SearchFacts(), QUIET)
     found = Outcomes.expected(LINE, belief, in_flight)
     assert len(found.probability) == 10  # of a line without noise: each is new from a place on
     assert found.probability.sum() == pytest.approx(1)
     np.testing.assert_allclose(found.probability @ found.new(LINE), LINE.mass(belief.p), atol=0.01)
-    assert len(Outcomes.expected(LINE, believe(plain(LINE), Facts(), NOISY), in_flight).probability) == 64
+    assert len(Outcomes.expected(LINE, believe(plain(LINE), SearchFacts(), NOISY), in_flight).probability) == 64
 
 
 @pytest.mark.parametrize("hosts", [2, 3, 7])
 def test_hosts_part_a_line_evenly(hosts: int) -> None:
     """Without noise k trials cut a line into k + 1 parts, which tells log2(k + 1) bits."""
-    facts, builds = Facts(), np.zeros(len(LINE))
+    facts, builds = SearchFacts(), np.zeros(len(LINE))
     search = replace(QUIET, costs=Costs(builds_min=builds))
     for _ in range(hosts):
         step = decide(plain(LINE), facts, search)
-        assert isinstance(step, Try)
+        assert isinstance(step, CommitToRead)
         facts = replace(facts, in_flight=(*facts.in_flight, step.of))
-    belief = believe(plain(LINE), Facts(), QUIET)
+    belief = believe(plain(LINE), SearchFacts(), QUIET)
     assert joint_bits(LINE, belief, facts.in_flight) > 0.9 * np.log2(hosts + 1)
 
 
 @given(graphs(), st.data())
 def test_nothing_is_in_flight_twice_and_its_order_makes_no_difference(graph: RangeGraph, data: st.DataObject) -> None:
-    problem, facts, steps = plain(graph), Facts(), []
+    problem, facts, steps = plain(graph), SearchFacts(), []
     for _ in range(4):
         step = decide(problem, facts, QUIET)
-        if not isinstance(step, Try | Undo):
+        if not isinstance(step, CommitToRead | ChangedEndToRead):
             break
         assert step.of not in facts.in_flight
         steps.append(step)
@@ -101,7 +101,7 @@ def test_nothing_is_in_flight_twice_and_its_order_makes_no_difference(graph: Ran
     chosen = data.draw(st.sampled_from(list(permutations(facts.in_flight))))
     one, other = (decide(problem, replace(facts, in_flight=order), QUIET) for order in (facts.in_flight, chosen))
     assert type(one) is type(other)
-    if isinstance(one, Try | Undo) and isinstance(other, Try | Undo):
+    if isinstance(one, CommitToRead | ChangedEndToRead) and isinstance(other, CommitToRead | ChangedEndToRead):
         gains = [
             kernel_gain_bits(graph, belief, Outcomes.expected(graph, belief, facts.in_flight), *step.of)
             for belief in (believe(problem, facts, QUIET),)
@@ -114,22 +114,22 @@ def test_nothing_is_in_flight_twice_and_its_order_makes_no_difference(graph: Ran
 def test_no_kernel_is_in_flight_twice_however_noisy_a_host_is(commits: int) -> None:
     """A second reading of the middle would tell nearly as much as the first one."""
     loud = Search(Weighing(Rates.known(Noise(0.3, 0.3, 0.001))))
-    line, facts = RangeGraph.of([(n - 1,) if n else () for n in range(commits)]), Facts()
-    while isinstance(step := decide(plain(line), facts, loud), Try | Undo):
+    line, facts = RangeGraph.of([(n - 1,) if n else () for n in range(commits)]), SearchFacts()
+    while isinstance(step := decide(plain(line), facts, loud), CommitToRead | ChangedEndToRead):
         assert step.of not in facts.in_flight
         facts = replace(facts, in_flight=(*facts.in_flight, step.of))
     assert step == Hold()
     assert len(facts.in_flight) >= commits
 
 
-def readings(*shown: tuple[int, Verdict]) -> Facts:
-    return Facts(tuple(Reading(number, Kernel.COMMIT, verdict) for number, verdict in shown))
+def readings(*shown: tuple[int, Verdict]) -> SearchFacts:
+    return SearchFacts(tuple(Reading(number, Kernel.COMMIT, verdict) for number, verdict in shown))
 
 
 def test_all_that_an_answer_lacks_is_measured_at_once() -> None:
     """Both sides of the change were read in runs that were stopped early: three hosts confirm, and a fourth waits."""
     facts, found = stopped_early((1, OLD), (2, NEW)), list[Key]()
-    while isinstance(step := decide(plain(SHORT), facts, QUIET), Try | Undo):
+    while isinstance(step := decide(plain(SHORT), facts, QUIET), CommitToRead | ChangedEndToRead):
         found.append(step.of)
         facts = replace(facts, in_flight=tuple(found))
     assert found == [(2, Kernel.REVERTED), commit(2), commit(1)]
@@ -139,23 +139,23 @@ def test_all_that_an_answer_lacks_is_measured_at_once() -> None:
 def test_an_answer_does_not_wait_for_what_it_does_not_lack() -> None:
     facts = readings((99, OLD), (100, NEW)).with_reading(Reading(100, Kernel.REVERTED, OLD))
     answer = decide(plain(LINE), replace(facts, in_flight=(commit(50),)), QUIET)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, SearchAnswer)
     assert answer == decide(plain(LINE), facts, QUIET)
 
 
 def test_a_search_that_knows_too_little_waits_for_what_is_in_flight() -> None:
     """Two commits, the older one in flight: nothing else tells them apart, and nothing is named before."""
     two = RangeGraph.of([(), (0,)])
-    facts = Facts(in_flight=(commit(0), (0, Kernel.REVERTED), (1, Kernel.REVERTED)), failed=((0, Kernel.PICKED),))
+    facts = SearchFacts(in_flight=(commit(0), (0, Kernel.REVERTED), (1, Kernel.REVERTED)), failed=((0, Kernel.PICKED),))
     facts = facts.with_failed(1, Kernel.PICKED)
     assert decide(plain(two), replace(facts, in_flight=(*facts.in_flight, commit(1))), QUIET) == Hold()
 
 
-def stopped_early(*shown: tuple[int, Verdict]) -> Facts:
-    return Facts(tuple(replace(one, full=False) for one in readings(*shown).readings))
+def stopped_early(*shown: tuple[int, Verdict]) -> SearchFacts:
+    return SearchFacts(tuple(replace(one, full=False) for one in readings(*shown).readings))
 
 
-def in_flight(facts: Facts, **left_min: float) -> tuple[Facts, dict[Key, float]]:
+def in_flight(facts: SearchFacts, **left_min: float) -> tuple[SearchFacts, dict[Key, float]]:
     left = {commit(int(number.removeprefix("c"))): minutes for number, minutes in left_min.items()}
     return replace(facts, in_flight=tuple(left)), left
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask
-from bisector.search.levels import OF_HOSTS, Expected, Levels, Particles, Side, beyond
-from bisector.search.likelihood import Cases, HostLevels, Line, Pair, Record, Scale
+from bisector.search.levels import OF_HOSTS, Expected, Levels, Particles, SideLevels, beyond
+from bisector.search.likelihood import Cases, HostLevels, HostScale, Pair, ReadingTable, VerdictLine
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import AtOneRate
 from bisector.search.readings import OLD_END, Kernel, Reading
@@ -70,7 +70,7 @@ def test_particles_stand_for_the_posterior(count: int) -> None:
     spread, centres = np.meshgrid(np.exp(log_spread), centre, indexing="ij")
     exact = np.exp(-0.5 * ((np.log(spread) - np.log(0.06)) / np.log(2.5)) ** 2)
     still = np.zeros(spread.size)
-    exact *= Side(centres.ravel(), spread.ravel(), still).density(old, hours).prod(axis=1).reshape(exact.shape)
+    exact *= SideLevels(centres.ravel(), spread.ravel(), still).density(old, hours).prod(axis=1).reshape(exact.shape)
     exact /= exact.sum()
     log_spreads = np.log(particles.old.spread)
     assert weight @ log_spreads == pytest.approx((exact * np.log(spread)).sum(), abs=0.1)
@@ -104,11 +104,11 @@ def on_a_line(apart: float, readings: int) -> AtOneRate:
     side = [0.0, *(0.0 if place < readings / 2 else apart for place in range(readings))]
     kernels = [(OLD_END, ends[0]), (readings, ends[1])]
     kernels += [(place - 1, side[place] + 0.1 * float(rng.standard_t(4))) for place in range(1, readings + 1)]
-    record = Record.gather([Reading(commit, Kernel.COMMIT, Verdict.MEASURED, score) for commit, score in kernels])
+    record = ReadingTable.gather([Reading(commit, Kernel.COMMIT, Verdict.MEASURED, score) for commit, score in kernels])
     classes = np.arange(readings + 1)
     has: NDArray[np.bool_] = np.array([[commit >= first_new for commit, _ in record.kernels] for first_new in classes])
     even = np.full(len(classes), -np.log(len(classes)))
-    return AtOneRate(record, has, even, QUIET, Scale(ends, Line(apart / 2)))
+    return AtOneRate(record, has, even, QUIET, HostScale(ends, VerdictLine(apart / 2)))
 
 
 def test_only_the_ends_are_certain() -> None:
@@ -139,7 +139,9 @@ def test_evidence_is_that_of_all_draws(apart: float) -> None:
     log = particles.log_weight + figures.log_likelihood(particles)
     rng, count = np.random.default_rng(2), 1_000_000
     old, new = (
-        Side(rng.normal(apart / 2, 3.0, count), np.exp(rng.normal(np.log(0.06), np.log(2.5), count)), np.zeros(count))
+        SideLevels(
+            rng.normal(apart / 2, 3.0, count), np.exp(rng.normal(np.log(0.06), np.log(2.5), count)), np.zeros(count)
+        )
         for _ in range(2)
     )
     effect = new.centre - old.centre
@@ -156,7 +158,7 @@ def test_levels_in_the_other_order_are_next_to_impossible() -> None:
 
 def test_usual_cases_are_one_of_each_particle() -> None:
     (particles,) = Particles.together([Particles.learn(on_a_line(1.0, 6))])
-    cases = Cases(QUIET, {"": HostLevels(particles, Line(0.5))})
+    cases = Cases(QUIET, {"": HostLevels(particles, VerdictLine(0.5))})
     assert len(cases.log_prior) == len(particles.log_weight) <= 32
 
 

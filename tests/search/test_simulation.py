@@ -12,16 +12,16 @@ from bisector.search.graph import Floats, RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import SUSPECT_WEIGHT, posterior, prior
-from bisector.search.readings import Facts, Kernel, Reading, as_mask
-from bisector.search.simulate.runs import Result, Summary, search_for, simulate
+from bisector.search.readings import Kernel, Reading, SearchFacts, as_mask
+from bisector.search.simulate.runs import SimulatedResult, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
-from bisector.search.step import Ending
+from bisector.search.step import SearchEnding
 from tests.search.graphs import kernel_like, recorded
 
 SEED = 20_170_714
 
 
-def of_500(strategy: Strategy, rates: Conditions, trials: int) -> tuple[Result, ...]:
+def of_500(strategy: Strategy, rates: Conditions, trials: int) -> tuple[SimulatedResult, ...]:
     return tuple(simulate(kernel_like(500), strategy, rates, search_for(rates), seed=SEED, trials=trials))
 
 
@@ -44,7 +44,7 @@ def test_doubt_fades_beside_a_skip_and_ends_at_what_works() -> None:
     line = graph.order[graph.first[longest] : graph.first[longest + 1]]
     assert len(line) > 60
     works = tuple(Reading(int(line[place]), Kernel.COMMIT, Verdict.OLD) for place in (40, 50))
-    facts = Facts(works, (int(line[30]),))
+    facts = SearchFacts(works, (int(line[30]),))
     doubt = skip_probability(graph, facts, 0.03)[line]
     assert doubt[31] == pytest.approx(0.9 * np.exp(-1 / 25))
     assert list(doubt[40:43]) == [0.0, 0.03, 0.03]
@@ -54,7 +54,7 @@ def test_doubt_fades_beside_a_skip_and_ends_at_what_works() -> None:
 
 def test_between_two_skips_hardly_anything_works() -> None:
     graph = RangeGraph.of([(), *((n,) for n in range(59))])
-    doubt = skip_probability(graph, Facts(skips=(20, 30)), 0.03)
+    doubt = skip_probability(graph, SearchFacts(skips=(20, 30)), 0.03)
     near, far = 0.9 * np.exp(-3 / 25), 0.9 * np.exp(-7 / 25)
     assert doubt[23] == pytest.approx(1 - (1 - near) * (1 - far))
     assert doubt[33] == pytest.approx(near)  # the nearer one alone
@@ -63,7 +63,7 @@ def test_between_two_skips_hardly_anything_works() -> None:
 def test_gain_is_the_mutual_information() -> None:
     graph = kernel_like(60)
     noise = Noise(0.1, 0.2, 0.05)
-    facts = Facts((Reading(20, Kernel.COMMIT, Verdict.NEW), Reading(20, Kernel.COMMIT, Verdict.OLD)))
+    facts = SearchFacts((Reading(20, Kernel.COMMIT, Verdict.NEW), Reading(20, Kernel.COMMIT, Verdict.OLD)))
     weighing = Weighing(Rates.known(noise))
     belief = posterior(graph, prior(len(graph)), facts, weighing)
     outlook = prospects(graph, belief, facts, Costs())
@@ -81,7 +81,7 @@ def entropy(p: Floats) -> float:
     return float(-(p[p > 0] * np.log2(p[p > 0])).sum())
 
 
-def likelihood(graph: RangeGraph, facts: Facts, noise: Noise) -> float:
+def likelihood(graph: RangeGraph, facts: SearchFacts, noise: Noise) -> float:
     """P(all readings), summed over the culprits."""
     total = np.exp(prior(len(graph)))
     for commit in {reading.commit for reading in facts.readings}:
@@ -141,6 +141,6 @@ def test_a_relevant_few_and_a_suspicion_save_trials() -> None:
 def test_endings_are_told_apart() -> None:
     rates = Conditions(skip=0.3, undo=0.0)
     results = of_500(Strategy.BAYES, rates, 15)
-    assert {result.ending for result in results} == {Ending.FOUND, Ending.NARROWED}
+    assert {result.ending for result in results} == {SearchEnding.FOUND, SearchEnding.NARROWED}
     assert all(result.in_set for result in results)
-    assert all(result.right for result in results if result.ending is Ending.FOUND)
+    assert all(result.right for result in results if result.ending is SearchEnding.FOUND)

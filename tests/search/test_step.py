@@ -8,13 +8,23 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bisector.core.verdict import Verdict
-from bisector.search.choice import Costs, Problem
+from bisector.search.choice import Costs, SearchProblem
 from bisector.search.graph import RangeGraph
-from bisector.search.likelihood import Line, Scale, Weighing
+from bisector.search.likelihood import HostScale, VerdictLine, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import prior
-from bisector.search.readings import OLD_END, Facts, Kernel, Reading
-from bisector.search.step import Answer, Decision, Ending, Rules, Search, Try, Undo, believe, decide
+from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
+from bisector.search.step import (
+    ChangedEndToRead,
+    CommitToRead,
+    Decision,
+    Rules,
+    Search,
+    SearchAnswer,
+    SearchEnding,
+    believe,
+    decide,
+)
 from tests.search.graphs import LINE, QUIET, graphs, kernel_like, oracle, plain, recorded, truth
 
 PATIENT = Rules(least_bits=0.001, max_undone=40)
@@ -23,14 +33,14 @@ FULL = settings(max_examples=60, deadline=None, database=None)
 
 
 def hunt(
-    problem: Problem,
+    problem: SearchProblem,
     culprit: int,
     search: Search = QUIET,
     untestable: frozenset[int] = NOBODY,
     stuck: frozenset[int] = NOBODY,
-) -> tuple[Answer, Facts, list[Decision]]:
-    facts, steps = Facts(), list[Decision]()
-    while not isinstance(step := decide(problem, facts, search), Answer):
+) -> tuple[SearchAnswer, SearchFacts, list[Decision]]:
+    facts, steps = SearchFacts(), list[Decision]()
+    while not isinstance(step := decide(problem, facts, search), SearchAnswer):
         steps.append(step)
         facts = oracle(problem.graph, culprit, facts, step, untestable=untestable, stuck=stuck)
     return step, facts, [*steps, step]
@@ -49,7 +59,7 @@ def test_the_culprit_is_found(graph: RangeGraph, data: st.DataObject) -> None:
     assert answer.candidates[0] == culprit
     assert answer.fit.contradictions == 0
     # A merge has no end without it, and the parents' readings alone may not reach the target.
-    assert answer.ending is Ending.FOUND or len(graph.parents[culprit]) > 1
+    assert answer.ending is SearchEnding.FOUND or len(graph.parents[culprit]) > 1
 
 
 @FULL
@@ -60,8 +70,8 @@ def test_skips_never_make_a_wrong_single_answer(graph: RangeGraph, data: st.Data
     stuck = draw_commits(data, graph, "neither revert nor pick")
     answer, facts, _ = hunt(plain(graph), culprit, untestable=untestable, stuck=stuck)
     assert culprit in answer.candidates
-    assert answer.ending is not Ending.NOT_ONE_CHANGE
-    if answer.ending is Ending.FOUND:
+    assert answer.ending is not SearchEnding.NOT_ONE_CHANGE
+    if answer.ending is SearchEnding.FOUND:
         assert answer.commit == culprit
         assert answer.candidates == (culprit,)
         assert answer.probability >= QUIET.rules.target
@@ -75,7 +85,7 @@ def test_the_order_of_recording_makes_no_difference(graph: RangeGraph, data: st.
     culprit = data.draw(st.integers(0, graph.tip), "culprit")
     untestable = draw_commits(data, graph, "untestable") - {graph.tip}
     _, facts, _ = hunt(plain(graph), culprit, untestable=untestable)
-    shuffled = Facts(
+    shuffled = SearchFacts(
         tuple(data.draw(st.permutations(facts.readings), "readings")),
         tuple(data.draw(st.permutations(facts.skips), "skips")),
     )
@@ -84,9 +94,9 @@ def test_the_order_of_recording_makes_no_difference(graph: RangeGraph, data: st.
         assert decide(plain(graph), one, QUIET) == decide(plain(graph), other, QUIET)
 
 
-def half(facts: Facts, *, backwards: bool = False) -> Facts:
+def half(facts: SearchFacts, *, backwards: bool = False) -> SearchFacts:
     readings = facts.readings[: len(facts.readings) // 2]
-    return Facts(readings[::-1] if backwards else readings, facts.skips)
+    return SearchFacts(readings[::-1] if backwards else readings, facts.skips)
 
 
 @FULL
@@ -95,10 +105,10 @@ def test_a_replay_is_the_live_state(graph: RangeGraph, data: st.DataObject) -> N
     culprit = data.draw(st.integers(0, graph.tip), "culprit")
     untestable = draw_commits(data, graph, "untestable") - {graph.tip}
     _, facts, steps = hunt(plain(graph), culprit, untestable=untestable)
-    replayed = Facts()
+    replayed = SearchFacts()
     for step in steps:
         assert decide(plain(graph), replayed, QUIET) == step
-        if not isinstance(step, Answer):
+        if not isinstance(step, SearchAnswer):
             replayed = oracle(graph, culprit, replayed, step, untestable=untestable, stuck=NOBODY)
     assert replayed == facts
 
@@ -110,9 +120,9 @@ def test_weights_never_exclude_the_truth(graph: RangeGraph, data: st.DataObject)
     assume(len(graph.parents[culprit]) < 2)
     relevant = np.array([data.draw(st.booleans(), "relevant") and n != culprit for n in range(len(graph))])
     suspects = np.array([data.draw(st.booleans(), "suspect") and n != culprit for n in range(len(graph))])
-    problem = Problem(graph, prior(len(graph), relevant, suspects), relevant)
+    problem = SearchProblem(graph, prior(len(graph), relevant, suspects), relevant)
     answer, _, _ = hunt(problem, culprit)
-    assert answer.ending is not Ending.FOUND or answer.commit == culprit
+    assert answer.ending is not SearchEnding.FOUND or answer.commit == culprit
     answer, _, _ = hunt(problem, culprit, Search(QUIET.weighing, rules=PATIENT))
     assert culprit in answer.candidates
     assert answer.commit == culprit
@@ -125,8 +135,8 @@ def test_wrong_readings_are_outvoted(graph: RangeGraph, data: st.DataObject) -> 
     assume(len(graph.parents[culprit]) < 2)
     search = Search(Weighing(Rates.known(Noise(0.05, 0.05, 0.01))))
     wrong = data.draw(st.integers(0, 4), "which reading is wrong")
-    facts = Facts()
-    while not isinstance(step := decide(plain(graph), facts, search), Answer):
+    facts = SearchFacts()
+    while not isinstance(step := decide(plain(graph), facts, search), SearchAnswer):
         told = oracle(graph, culprit, facts, step, untestable=NOBODY, stuck=NOBODY)
         if len(facts.readings) == wrong:
             last = told.readings[-1]
@@ -138,8 +148,8 @@ def test_wrong_readings_are_outvoted(graph: RangeGraph, data: st.DataObject) -> 
 
 def test_the_first_commit_is_a_midpoint() -> None:
     graph = recorded()
-    step = decide(plain(graph), Facts(), QUIET)
-    assert isinstance(step, Try)
+    step = decide(plain(graph), SearchFacts(), QUIET)
+    assert isinstance(step, CommitToRead)
     counts = graph.mass(np.ones(len(graph)))
     assert min(counts[step.commit], len(graph) - counts[step.commit]) == np.minimum(counts, len(graph) - counts).max()
     assert step.gain_bits == pytest.approx(0.97, abs=0.04)  # of 100 commits three do not work
@@ -148,9 +158,9 @@ def test_the_first_commit_is_a_midpoint() -> None:
 def test_the_recorded_graph_takes_little_more_than_git() -> None:
     culprit = 5_000
     answer, facts, steps = hunt(plain(recorded()), culprit)
-    assert (answer.ending, answer.commit, answer.confirmed) == (Ending.FOUND, culprit, True)
+    assert (answer.ending, answer.commit, answer.confirmed) == (SearchEnding.FOUND, culprit, True)
     assert len(facts.readings) <= 18
-    assert any(isinstance(step, Undo) for step in steps)
+    assert any(isinstance(step, ChangedEndToRead) for step in steps)
 
 
 @pytest.mark.parametrize(("early_min", "whole"), [(30.0, True), (9.0, False)])
@@ -158,8 +168,8 @@ def test_a_run_is_not_made_whole_on_suspicion_where_others_take_a_third(early_mi
     """That of the middle of eight: the answer rests on it with two chances of eight."""
     costs = Costs(old_run_min=early_min, new_run_min=early_min)
     eight = plain(RangeGraph.of([(), *((number,) for number in range(7))]))
-    step = decide(eight, Facts(), replace(QUIET, costs=costs))
-    assert isinstance(step, Try)
+    step = decide(eight, SearchFacts(), replace(QUIET, costs=costs))
+    assert isinstance(step, CommitToRead)
     assert (step.commit, step.whole) == (3, whole)
     assert step.beside == ((2, 4, 7) if whole else ())
 
@@ -168,14 +178,14 @@ def test_a_run_is_not_made_whole_on_suspicion_where_others_take_a_third(early_mi
 def test_while_levels_overlap_no_run_is_stopped_early(effect: float, whole: bool) -> None:
     """Not at a line and not beside another run: where levels overlap, a figure tells more than its side."""
     ends = (Reading(OLD_END, Kernel.COMMIT, Verdict.OLD, 0.0), Reading(19, Kernel.COMMIT, Verdict.NEW, effect))
-    weighing = Weighing(scales={"": Scale((0.0, effect), Line(effect / 2))})
+    weighing = Weighing(scales={"": HostScale((0.0, effect), VerdictLine(effect / 2))})
     search = Search(weighing, Costs(old_run_min=9.0, new_run_min=9.0))
     line = plain(RangeGraph.of([(), *((number,) for number in range(19))]))
-    trial = decide(line, Facts(ends), search)
-    assert isinstance(trial, Try)
+    trial = decide(line, SearchFacts(ends), search)
+    assert isinstance(trial, CommitToRead)
     assert (trial.commit, trial.whole, trial.beside) == (9, whole, ())
-    undoing = decide(line, Facts(ends), replace(search, rules=Rules(suspect=0.0, target=0.01)))
-    assert isinstance(undoing, Undo)
+    undoing = decide(line, SearchFacts(ends), replace(search, rules=Rules(suspect=0.0, target=0.01)))
+    assert isinstance(undoing, ChangedEndToRead)
     assert undoing.beside_end is not whole
 
 
@@ -184,33 +194,33 @@ def test_the_answer_rests_on_whole_runs() -> None:
     for culprit in range(5, 300, 31):
         answer, facts, _ = hunt(plain(graph), culprit)
         whole = {reading.commit for reading in facts.readings if reading.full}
-        if answer.ending is Ending.FOUND:
+        if answer.ending is SearchEnding.FOUND:
             assert {culprit, *graph.parents[culprit]} <= whole
 
 
 def test_a_revert_that_changes_nothing_brings_the_search_back() -> None:
     graph = RangeGraph.of([(), *((n,) for n in range(9))])
     misled = [Reading(n, Kernel.COMMIT, Verdict.NEW if n >= 5 else Verdict.OLD) for n in (4, 5, 4, 5)]
-    believed = decide(plain(graph), Facts(tuple(misled)), QUIET)
-    assert believed == Undo(5, Kernel.REVERTED)
-    facts = Facts((*misled, Reading(5, Kernel.REVERTED, Verdict.NEW)))
-    assert not isinstance(decide(plain(graph), facts, QUIET), Answer)
+    believed = decide(plain(graph), SearchFacts(tuple(misled)), QUIET)
+    assert believed == ChangedEndToRead(5, Kernel.REVERTED)
+    facts = SearchFacts((*misled, Reading(5, Kernel.REVERTED, Verdict.NEW)))
+    assert not isinstance(decide(plain(graph), facts, QUIET), SearchAnswer)
 
 
 def test_without_a_clean_revert_it_is_picked_and_without_that_believed() -> None:
     graph = RangeGraph.of([(), *((n,) for n in range(9))])
     sides = [Reading(n, Kernel.COMMIT, truth(graph, 5, n, Kernel.COMMIT)) for n in (3, 4, 5, 6)]
-    facts = Facts(tuple(sides)).with_failed(5, Kernel.REVERTED)
-    assert decide(plain(graph), facts, QUIET) == Undo(5, Kernel.PICKED)
+    facts = SearchFacts(tuple(sides)).with_failed(5, Kernel.REVERTED)
+    assert decide(plain(graph), facts, QUIET) == ChangedEndToRead(5, Kernel.PICKED)
     answer = decide(plain(graph), facts.with_failed(5, Kernel.PICKED), QUIET)
-    assert isinstance(answer, Answer)
-    assert (answer.ending, answer.commit, answer.confirmed) == (Ending.FOUND, 5, False)
+    assert isinstance(answer, SearchAnswer)
+    assert (answer.ending, answer.commit, answer.confirmed) == (SearchEnding.FOUND, 5, False)
 
 
 def test_the_culprit_among_many_that_do_not_build_is_found_by_reverts() -> None:
     untestable = frozenset(range(90, 110))
     answer, facts, _ = hunt(plain(LINE), 104, untestable=untestable)
-    assert (answer.ending, answer.commit) == (Ending.FOUND, 104)
+    assert (answer.ending, answer.commit) == (SearchEnding.FOUND, 104)
     assert not facts.measured & untestable
 
 
@@ -221,21 +231,21 @@ def test_two_changes_are_not_named_one() -> None:
     rules = Rules(max_runs=20, patience=0)
     for rates in (QUIET.weighing.rates, Rates.unknown()):
         search = Search(Weighing(rates), rules=rules)
-        many = Facts(tuple(Reading(n, Kernel.COMMIT, sides[n]) for n in range(20) for _ in range(2)))
+        many = SearchFacts(tuple(Reading(n, Kernel.COMMIT, sides[n]) for n in range(20) for _ in range(2)))
         answer = decide(plain(graph), many, search)
-        assert isinstance(answer, Answer)
-        assert answer.ending is Ending.NOT_ONE_CHANGE
+        assert isinstance(answer, SearchAnswer)
+        assert answer.ending is SearchEnding.NOT_ONE_CHANGE
         assert answer.fit.contradictions == 12
 
 
 def test_the_budget_ends_it_with_a_set() -> None:
     graph = kernel_like(200)
     answer, facts, _ = hunt(plain(graph), 77, Search(QUIET.weighing, rules=Rules(max_runs=4, patience=0)))
-    assert answer.ending is Ending.NARROWED
+    assert answer.ending is SearchEnding.NARROWED
     assert len(facts.readings) == 4
     assert 77 in answer.candidates
     budgets = [Search(QUIET.weighing, rules=Rules(max_runs=runs, patience=0)) for runs in range(5, 12)]
     answers = [hunt(plain(graph), culprit, search)[0] for search in budgets for culprit in (77, 110, 143)]
     assert any(0.5 < answer.probability < QUIET.rules.target for answer in answers)
     for answer in answers:
-        assert (answer.ending is Ending.FOUND) is (answer.probability >= QUIET.rules.target)
+        assert (answer.ending is SearchEnding.FOUND) is (answer.probability >= QUIET.rules.target)

@@ -8,10 +8,10 @@ import pytest
 from bisector.core.verdict import Verdict
 from bisector.search.effect import SuspectEffect, effect_of
 from bisector.search.levels import Level, Levels
-from bisector.search.likelihood import Key, Line, Scale, Weighing
+from bisector.search.likelihood import HostScale, Key, VerdictLine, Weighing
 from bisector.search.noise import Noise, Rates
-from bisector.search.readings import OLD_END, Facts, Kernel, Reading
-from bisector.search.step import Answer, Ending, Rules, Search, Try, Undo, decide
+from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
+from bisector.search.step import ChangedEndToRead, CommitToRead, Rules, Search, SearchAnswer, SearchEnding, decide
 from tests.search.graphs import LINE, plain
 
 TIP, SUSPECT = 199, 100
@@ -28,17 +28,17 @@ def spread(commit: int, centre: float, times: int = 6, kernel: Kernel = Kernel.C
     return [read(commit, centre + NOISE[n % 6], kernel) for n in range(times)]
 
 
-def known(*more: Reading, effect: float = TENTH, at: int = SUSPECT) -> Facts:
+def known(*more: Reading, effect: float = TENTH, at: int = SUSPECT) -> SearchFacts:
     """Both ends and whole runs all over the range, and the new end without the suspect."""
     around = [(n, 0.0 if n < at else effect) for n in (50, 75, 90, 95, 98, 102, 105, 110, 125, 150)]
     whole = [read(n, score + NOISE[n % 6]) for n, score in around]
     ends = [*spread(OLD_END, 0.0), *spread(TIP, effect)]
-    return Facts((*ends, *whole, read(at, 0.003, Kernel.REVERTED), *more))
+    return SearchFacts((*ends, *whole, read(at, 0.003, Kernel.REVERTED), *more))
 
 
 def search(**rules: int) -> Search:
     rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
-    return Search(Weighing(rates, {"": Scale((0.0, TENTH), Line(TENTH / 2))}), rules=Rules(**rules))
+    return Search(Weighing(rates, {"": HostScale((0.0, TENTH), VerdictLine(TENTH / 2))}), rules=Rules(**rules))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_figures_of_hosts_are_seen_from_the_middle_of_their_own_ends() -> None:
     facts = known(*spread(99, 0.0, 2), *spread(100, 0.09, 2))
     other = [replace(one, score=(one.score or 0.0) + 3, host="other") for one in facts.readings]
     alone, both = (
-        effect_of(plain(LINE), Facts(one), SUSPECT, {}) for one in (facts.readings, (*facts.readings, *other))
+        effect_of(plain(LINE), SearchFacts(one), SUSPECT, {}) for one in (facts.readings, (*facts.readings, *other))
     )
     assert alone is not None
     assert both is not None
@@ -110,11 +110,11 @@ def test_figures_of_hosts_are_seen_from_the_middle_of_their_own_ends() -> None:
     assert both.counts == (4, 4)
     assert both.half_width < alone.half_width
     unknown = [one for one in other if one.commit not in (OLD_END, TIP)]  # a host without ends
-    assert effect_of(plain(LINE), Facts((*facts.readings, *unknown)), SUSPECT, {}) == alone
+    assert effect_of(plain(LINE), SearchFacts((*facts.readings, *unknown)), SUSPECT, {}) == alone
 
 
 def test_verdicts_without_figures_show_no_effect() -> None:
-    bare = Facts(tuple(replace(one, score=None) for one in known().readings))
+    bare = SearchFacts(tuple(replace(one, score=None) for one in known().readings))
     assert effect_of(plain(LINE), bare, SUSPECT, {}) is None
 
 
@@ -139,15 +139,15 @@ def test_the_old_end_is_the_parent_of_the_first_commit() -> None:
 
 
 def steps(
-    facts: Facts, centres: dict[int, float], asked: Search, scale: float = 1.0, at_most: int = 40
-) -> tuple[list[Key], Answer]:
+    facts: SearchFacts, centres: dict[int, float], asked: Search, scale: float = 1.0, at_most: int = 40
+) -> tuple[list[Key], SearchAnswer]:
     """What is read until there is an answer, with so many times the noise."""
     order = list[Key]()
-    while not isinstance(decision := decide(plain(LINE), facts, asked), Answer):
-        assert isinstance(decision, (Try, Undo))
+    while not isinstance(decision := decide(plain(LINE), facts, asked), SearchAnswer):
+        assert isinstance(decision, (CommitToRead, ChangedEndToRead))
         assert len(order) < at_most
         order.append(decision.of)
-        centre = centres[decision.commit] if isinstance(decision, Try) else 0.0
+        centre = centres[decision.commit] if isinstance(decision, CommitToRead) else 0.0
         noise = scale * NOISE[len(order) % 6]
         facts = facts.with_reading(read(decision.commit, centre + noise, decision.of[1]))
     return order, decision
@@ -176,7 +176,7 @@ def test_it_is_held_against_what_all_readings_leave_of_what_the_ends_differ_by(
 
 def test_a_small_change_is_named_once_it_is_shown_by_readings_in_turn() -> None:
     _, answer = steps(known(*spread(99, 0.0, 1), *spread(100, TENTH, 1)), CENTRES, search())
-    assert (answer.ending, answer.commit) == (Ending.FOUND, SUSPECT)
+    assert (answer.ending, answer.commit) == (SearchEnding.FOUND, SUSPECT)
     assert answer.effect is not None
     assert answer.effect.is_shown
 
@@ -185,8 +185,8 @@ def test_a_noisy_one_takes_more_of_them() -> None:
     loud = known(*spread(99, 0.0, 2), *spread(100, TENTH, 2))
     apart = {one.of: CENTRES[one.commit] if one.kernel is Kernel.COMMIT else 0.0 for one in loud.readings}
     wide = [replace(one, score=apart[one.of] + 3 * ((one.score or 0.0) - apart[one.of])) for one in loud.readings]
-    order, answer = steps(Facts(tuple(wide)), CENTRES, search(), scale=3.0)
-    assert (answer.ending, answer.commit) == (Ending.FOUND, SUSPECT)
+    order, answer = steps(SearchFacts(tuple(wide)), CENTRES, search(), scale=3.0)
+    assert (answer.ending, answer.commit) == (SearchEnding.FOUND, SUSPECT)
     assert {PARENT, ITSELF} <= set(order)
     assert answer.effect is not None
     assert abs(answer.effect.counts[0] - answer.effect.counts[1]) <= 1
@@ -198,7 +198,7 @@ def test_a_change_that_its_own_readings_do_not_show_is_not_named() -> None:
     before, after = 0.4 * TENTH, 0.6 * TENTH
     facts = known(*spread(99, before, 3), *spread(100, after, 3))
     order, answer = steps(facts, CENTRES | {99: before, 100: after}, search(max_pairs=12))
-    assert answer.ending is not Ending.FOUND
+    assert answer.ending is not SearchEnding.FOUND
     assert max(map(order.count, (PARENT, ITSELF))) < 9  # more readings would not show it either
     assert not {(OLD_END, Kernel.COMMIT), (TIP, Kernel.COMMIT)} & set(order)  # something did change
 
@@ -208,11 +208,11 @@ def test_a_kernel_on_neither_ends_level_is_not_read_for_ever() -> None:
     facts, asked = known(*spread(99, 0.0, 2)), search()
     for _ in range(12):
         decision = decide(plain(LINE), facts, asked)
-        if isinstance(decision, Answer):
+        if isinstance(decision, SearchAnswer):
             break
-        assert isinstance(decision, (Try, Undo))
+        assert isinstance(decision, (CommitToRead, ChangedEndToRead))
         beyond = decision.of == ITSELF
         made = read(decision.commit, TENTH if beyond else CENTRES[decision.commit], decision.of[1])
         facts = facts.with_reading(replace(made, score=None) if beyond else made)
-    assert isinstance(decision, Answer)
-    assert decision.ending is not Ending.FOUND
+    assert isinstance(decision, SearchAnswer)
+    assert decision.ending is not SearchEnding.FOUND

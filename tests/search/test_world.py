@@ -12,7 +12,7 @@ from bisector.config import options
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs
 from bisector.search.graph import RangeGraph
-from bisector.search.levels import Side
+from bisector.search.levels import SideLevels
 from bisector.search.readings import OLD_END, Kernel
 from bisector.search.simulate.world import (
     ALIKE_MIN,
@@ -229,7 +229,7 @@ def test_figures_lie_on_their_levels() -> None:
     assert np.std(figures) == pytest.approx(0.2, abs=0.04)
     wrong = np.mean([reading is not None and reading.verdict is Verdict.OLD for reading in tip])
     assert made.conditions.levels is not None
-    beyond = Side.of(made.conditions.levels.new).above(made.here.line, 0.0)
+    beyond = SideLevels.of(made.conditions.levels.new).above(made.here.line, 0.0)
     assert wrong == pytest.approx(1 - float(beyond[0]), abs=0.02)
 
 

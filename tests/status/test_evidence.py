@@ -15,9 +15,9 @@ from bisector.core.trial import Fill, Timings, Trial
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import SearchRange
 from bisector.search.graph import RangeGraph
-from bisector.search.noise import Earlier
+from bisector.search.noise import EarlierSearches
 from bisector.search.readings import OLD_END, Kernel
-from bisector.search.step import Try
+from bisector.search.step import CommitToRead
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
 from bisector.storage.filling import FILLED
@@ -172,12 +172,12 @@ def test_both_ends_tell_of_their_levels_each_time() -> None:
 
 
 def test_earlier_runs_of_a_quiet_host_are_believed() -> None:
-    quiet = case(known=Known(earlier=Earlier(better=20, worse=20)))
+    quiet = case(known=Known(earlier=EarlierSearches(better=20, worse=20)))
     assert Standing(quiet).belief.noise.new_as_old < Standing(case()).belief.noise.new_as_old / 2
 
 
 def test_earlier_searches_without_a_change_make_another_one_likelier() -> None:
-    often = case(known=Known(earlier=Earlier(searches=20, without_change=20)))
+    often = case(known=Known(earlier=EarlierSearches(searches=20, without_change=20)))
     assert Standing(often).belief.nothing > 4 * Standing(case()).belief.nothing > 0
 
 
@@ -227,7 +227,7 @@ def test_a_kernel_that_needs_no_build_is_measured_before_one_that_tells_as_much(
     """Of ten commits in a row c4 and c5 halve them alike."""
     for kept in ("c3", "c4", "c5"):
         step = Standing(case(known=Known(kept=frozenset((kept,))))).decision
-        assert isinstance(step, Try)
+        assert isinstance(step, CommitToRead)
         assert SHAS[step.commit] == kept
 
 

@@ -23,7 +23,7 @@ from bisector.core.subject import Compiler, Kind, Mattering, NotChanged, Relevan
 from bisector.core.trial import Control, Fault, Stage, Taken, Trial
 from bisector.core.verdict import State
 from bisector.mail.outbox import DeliveryOutcome, Mail, Mails
-from bisector.search.noise import Earlier
+from bisector.search.noise import EarlierSearches
 from bisector.store.facts import (
     BuildTry,
     Compilers,
@@ -53,8 +53,8 @@ def test_bisection_comes_back(store: Store) -> None:
 
 
 def test_what_earlier_runs_read_comes_back(store: Store) -> None:
-    assert store.earlier() == Earlier()
-    seen = Earlier(better=7, better_contradicted=1, worse=5, searches=3, without_change=1)
+    assert store.earlier() == EarlierSearches()
+    seen = EarlierSearches(better=7, better_contradicted=1, worse=5, searches=3, without_change=1)
     store.add(seen)
     assert store.earlier() == seen
 

@@ -19,7 +19,7 @@ from bisector.nightly.plan import conditions
 from bisector.store.run_files import fingerprint, keep_inputs
 from bisector.workload.base import RunSite
 from bisector.workload.command import COMMAND, FIGURES, CommandSettings
-from bisector.workload.repetitions import State
+from bisector.workload.repetitions import GuestState
 from tests.workload.test_repetitions import MNT, Place, Stack, place
 
 __all__ = ["place"]  # a fixture
@@ -33,7 +33,7 @@ def load(*, given: Mapping[str, Any] = {}, **flags: str) -> options.Effective:
 
 def settings_of(**more: Any) -> CommandSettings:
     usual: CommandSettings = load(line="true", size="128MiB", given={"storage.stack": "hdd"}).settings.workload.values
-    return replace(usual, **{"state": State.KEPT, "runs": 2, **more})
+    return replace(usual, **{"state": GuestState.KEPT, "runs": 2, **more})
 
 
 def run(place: Place, **more: Any) -> Run:

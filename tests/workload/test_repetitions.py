@@ -17,7 +17,16 @@ from bisector.host.process import run_here
 from bisector.storage.layout import Readings
 from bisector.workload import repetitions
 from bisector.workload.base import RunSite, Watched
-from bisector.workload.repetitions import CARRIED, MOST_BYTES, OUTPUTS, Carried, Repeated, Repetition, State, Unusable
+from bisector.workload.repetitions import (
+    CARRIED,
+    MOST_BYTES,
+    OUTPUTS,
+    Carried,
+    GuestState,
+    Repeated,
+    Repetition,
+    Unusable,
+)
 from tests.localshell import LocalShell
 
 MNT = "/mnt"
@@ -57,7 +66,7 @@ class Place:
         self.shell = LocalShell({**here, "sync && ": ""})  # the other disks of this host are no concern of a test's
         self.site = site_of(self.shell, self.path / "logs")
 
-    def repeat(self, command: str, runs: int = 2, state: State = State.KEPT) -> tuple[Repetition, ...]:
+    def repeat(self, command: str, runs: int = 2, state: GuestState = GuestState.KEPT) -> tuple[Repetition, ...]:
         deadline = Deadline("the end of the test", 60.0)
         repetitions.prepare(self.site, deadline)
         what = Repeated("the command", command, f"{self.path}/mnt", runs, state, {"DIRECTORY": f"{self.path}/mnt"})
@@ -89,12 +98,12 @@ def test_cpu_time_is_that_of_the_command_and_its_children(place: Place) -> None:
 
 
 def test_caches_are_dropped_before_each(place: Place) -> None:
-    done = place.repeat(f"cat {place.path}/dropped; echo taken >{place.path}/dropped", runs=3, state=State.DROPPED)
+    done = place.repeat(f"cat {place.path}/dropped; echo taken >{place.path}/dropped", runs=3, state=GuestState.DROPPED)
     assert [one.output for one in done] == ["3\n"] * 3
 
 
 def test_filled_cache_is_one_repetition_more_that_does_not_count(place: Place) -> None:
-    done = place.repeat("echo x >>file; wc -l <file", runs=2, state=State.FILLED)
+    done = place.repeat("echo x >>file; wc -l <file", runs=2, state=GuestState.FILLED)
     assert [one.output for one in done] == ["2\n", "3\n"]
 
 
@@ -111,7 +120,7 @@ def test_a_carried_program_is_the_commands_alone(place: Place) -> None:
         carried = place.path / "carried" / name
         carried.write_text("#!/bin/bash\necho carried\n", encoding="utf-8")
         carried.chmod(0o755)
-    what = Repeated("the command", "head -c 1 /dev/zero", f"{place.path}/mnt", 2, State.KEPT)
+    what = Repeated("the command", "head -c 1 /dev/zero", f"{place.path}/mnt", 2, GuestState.KEPT)
     _, done = repetitions.repeat(place.site, what, deadline)
     assert [one.output for one in done] == ["carried\n"] * 2
 
@@ -119,7 +128,7 @@ def test_a_carried_program_is_the_commands_alone(place: Place) -> None:
 def ran_once(place: Place) -> Watched:
     deadline = Deadline("the end of the test", 60.0)
     repetitions.prepare(place.site, deadline)
-    return repetitions.repeat(place.site, Repeated("it", "true", f"{place.path}/mnt", 1, State.KEPT), deadline)[0]
+    return repetitions.repeat(place.site, Repeated("it", "true", f"{place.path}/mnt", 1, GuestState.KEPT), deadline)[0]
 
 
 def test_run_has_the_medians_and_each_repetition_is_kept(place: Place) -> None:
@@ -177,7 +186,7 @@ def test_endless_output_is_not_fetched_beyond_its_bound(place: Place) -> None:
 def test_state_that_is_not_reached_is_the_kernels_fault(place: Place) -> None:
     (place.path / "dropped").mkdir()
     with pytest.raises(KernelFault, match="only 0 of 2 repetitions ended: exit 70"):
-        place.repeat("true", state=State.DROPPED)
+        place.repeat("true", state=GuestState.DROPPED)
 
 
 @dataclass
@@ -272,7 +281,7 @@ def test_what_a_setup_leaves_running_goes_on(place: Place) -> None:
     deadline = Deadline("the end of the test", 60.0)
     repetitions.prepare(place.site, deadline)
     server = "sleep 5 >/dev/null 2>&1 & echo $! >pid"
-    setup = Repeated("the setup", server, f"{place.path}/mnt", 1, State.KEPT, kept_as="setup", prepares=True)
+    setup = Repeated("the setup", server, f"{place.path}/mnt", 1, GuestState.KEPT, kept_as="setup", prepares=True)
     repetitions.repeat(place.site, setup, deadline)
     (one,) = place.repeat("cat /proc/$(cat pid)/comm", runs=1)
     assert one.output == "sleep\n"

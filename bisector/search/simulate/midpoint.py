@@ -13,7 +13,7 @@ import numpy as np
 
 from bisector.core.verdict import Verdict
 from bisector.search.graph import Mask, Numbers, RangeGraph
-from bisector.search.readings import OLD_END, Facts, Kernel
+from bisector.search.readings import OLD_END, Kernel, SearchFacts
 
 _Names: TypeAlias = Sequence[str] | None
 
@@ -30,13 +30,13 @@ class Midpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class CandidatesLeft:
     """What git ends with: one commit, or, for skips, the candidates; the last is the one known new."""
 
     candidates: tuple[int, ...]
 
 
-def next_commit(graph: RangeGraph, facts: Facts, names: _Names = None) -> Midpoint | Left:
+def next_commit(graph: RangeGraph, facts: SearchFacts, names: _Names = None) -> Midpoint | CandidatesLeft:
     """What git bisect would do; ``names`` are the hashes, which break ties as they do in git.
 
     The last reading of a commit counts, as in git. Raises :class:`ValueError` for a new commit that is an ancestor of
@@ -45,23 +45,23 @@ def next_commit(graph: RangeGraph, facts: Facts, names: _Names = None) -> Midpoi
     candidates, new = _candidates(graph, facts)
     left = np.flatnonzero(candidates)
     if len(left) == 1:
-        return Left((int(left[0]),))
+        return CandidatesLeft((int(left[0]),))
     counts = np.rint(graph.mass(candidates.astype(np.float64))).astype(np.intp)
     skipped = facts.untestable
     # A skip anywhere, and git ranks all candidates.
     best = _ranked(left, counts, names, skipped, new) if skipped else _best(graph, left, counts, candidates)
     if best is None or best == new:
-        return Left((*(int(commit) for commit in left if commit != new), new))
+        return CandidatesLeft((*(int(commit) for commit in left if commit != new), new))
     return Midpoint(best, len(left))
 
 
-def candidates_left(graph: RangeGraph, facts: Facts) -> Left:
+def candidates_left(graph: RangeGraph, facts: SearchFacts) -> CandidatesLeft:
     """What git has not ruled out so far."""
     candidates, new = _candidates(graph, facts)
-    return Left((*(int(commit) for commit in np.flatnonzero(candidates) if commit != new), new))
+    return CandidatesLeft((*(int(commit) for commit in np.flatnonzero(candidates) if commit != new), new))
 
 
-def _candidates(graph: RangeGraph, facts: Facts) -> tuple[Mask, int]:
+def _candidates(graph: RangeGraph, facts: SearchFacts) -> tuple[Mask, int]:
     new = graph.tip
     olds = np.zeros(len(graph), dtype=np.bool_)
     for reading in facts.readings:

@@ -12,16 +12,27 @@ from typing import TypeVar
 import numpy as np
 
 from bisector.core.verdict import Strategy, Verdict
-from bisector.search.choice import Costs, Problem, end_to_read
-from bisector.search.difference import Told
+from bisector.search.choice import Costs, SearchProblem, end_to_read
+from bisector.search.difference import PairsTell
 from bisector.search.graph import Mask, RangeGraph
 from bisector.search.likelihood import Key, Weighing
 from bisector.search.noise import Rates
 from bisector.search.posterior import Posterior, prior
-from bisector.search.readings import OLD_END, Facts, Reading
-from bisector.search.simulate.midpoint import Left, Midpoint, candidates_left, next_commit
-from bisector.search.simulate.world import Conditions, Host, World
-from bisector.search.step import Answer, Ending, Hold, Search, Try, Undo, believe, decide_from, figures_tell, pointless
+from bisector.search.readings import OLD_END, Reading, SearchFacts
+from bisector.search.simulate.midpoint import CandidatesLeft, Midpoint, candidates_left, next_commit
+from bisector.search.simulate.world import Conditions, SimulatedHost, World
+from bisector.search.step import (
+    ChangedEndToRead,
+    CommitToRead,
+    Hold,
+    Search,
+    SearchAnswer,
+    SearchEnding,
+    believe,
+    decide_from,
+    figures_tell,
+    pointless,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +42,35 @@ class _Flight:
     ``before`` is what the host had built by then, ``built_min`` when the kernel is built.
     """
 
-    step: Try | Undo
+    step: CommitToRead | ChangedEndToRead
     reading: Reading | None
     before: tuple[tuple[Mask, ...], tuple[float, ...]]
     built_min: float
 
-    def landed(self, facts: Facts) -> Facts:
+    def landed(self, facts: SearchFacts) -> SearchFacts:
         """The facts when it is done."""
         step, reading = self.step, self.reading
         if reading is not None:
             return facts.with_reading(reading)
-        return facts.with_failed(*step.of) if isinstance(step, Undo) else facts.with_skip(step.commit)
+        return facts.with_failed(*step.of) if isinstance(step, ChangedEndToRead) else facts.with_skip(step.commit)
 
 
 @dataclass(slots=True, eq=False)
-class Course:
+class SimulatedSearch:
     """A search that goes on from ``facts``; each host is given work as soon as it is idle.
 
     ``steps_ms`` is how long each decision took.
     """
 
     world: World
-    problem: Problem
+    problem: SearchProblem
     search: Search
-    facts: Facts
-    hosts: Sequence[Host]
+    facts: SearchFacts
+    hosts: Sequence[SimulatedHost]
     steps_ms: list[float] = field(default_factory=list)
     _flights: dict[int, _Flight] = field(default_factory=dict)
 
-    def run(self) -> Answer:
+    def run(self) -> SearchAnswer:
         """Go on until there is an answer; what is in flight then is broken off."""
         while True:
             number = min(range(len(self.hosts)), key=self._turn)
@@ -68,7 +79,7 @@ class Course:
             if landed is not None:
                 self.facts = landed.landed(self.facts)
             step = self._decided(told_more=landed is not None)
-            if isinstance(step, Answer):
+            if isinstance(step, SearchAnswer):
                 self._break_off(host.minutes)
                 return step
             if isinstance(step, Hold):
@@ -81,7 +92,7 @@ class Course:
     def _turn(self, number: int) -> tuple[float, bool]:
         return self.hosts[number].minutes, number not in self._flights
 
-    def _decided(self, *, told_more: bool) -> Answer | Hold | Try | Undo:
+    def _decided(self, *, told_more: bool) -> SearchAnswer | Hold | CommitToRead | ChangedEndToRead:
         """The next step; what became pointless by what was told is cancelled first.
 
         Only then: what was cancelled may be chosen again, for the time that is expected of it.
@@ -98,7 +109,7 @@ class Course:
         return step
 
     @property
-    def _known(self) -> Facts:
+    def _known(self) -> SearchFacts:
         return replace(self.facts, in_flight=tuple(one.step.of for one in self._flights.values()))
 
     def _pointless(self, now: Search, belief: Posterior, minutes: float) -> Key | None:
@@ -113,8 +124,8 @@ class Course:
             self.world.forget(*flight.step.of)
         host.minutes = minutes
 
-    def _measured(self, step: Try | Undo) -> Reading | None:
-        if isinstance(step, Undo):
+    def _measured(self, step: CommitToRead | ChangedEndToRead) -> Reading | None:
+        if isinstance(step, ChangedEndToRead):
             return self.world.measure_undone(step.commit, step.kernel, whole=step.whole, beside_end=step.beside_end)
         if step.commit in (OLD_END, self.problem.graph.tip):
             return self.world.measure_end(Verdict.OLD if step.commit == OLD_END else Verdict.NEW)
@@ -133,7 +144,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SimulatedResult:
     """One search: whether its first answer was right and its set held the truth, and what it took.
 
     ``ends_again`` counts the readings of the ends after their first ones, but for those with a short fill: that there
@@ -151,9 +162,9 @@ class Result:
     minutes: float
     wall_min: float
     steps_ms: tuple[float, ...]
-    ending: Ending
+    ending: SearchEnding
     out_of_time: bool = False
-    told: Told | None = Told.DIFFER
+    told: PairsTell | None = PairsTell.DIFFER
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +197,14 @@ class Summary:
     noisy_rate: float
 
     @classmethod
-    def of(cls, results: Sequence[Result]) -> "Summary":
+    def of(cls, results: Sequence[SimulatedResult]) -> "Summary":
         """The summary of at least one result."""
         steps_ms = [ms for result in results for ms in result.steps_ms]
         evaluations = [result.evaluations for result in results]
         hours = [result.minutes / 60 for result in results]
         wall_hours = [result.wall_min / 60 for result in results]
-        named = [result for result in results if result.ending is Ending.FOUND]
-        left = [result.set_size for result in results if result.ending is not Ending.FOUND]
+        named = [result for result in results if result.ending is SearchEnding.FOUND]
+        left = [result.set_size for result in results if result.ending is not SearchEnding.FOUND]
         return cls(
             success_rate=float(np.mean([result.right for result in results])),
             in_set_rate=float(np.mean([result.in_set for result in results])),
@@ -210,12 +221,12 @@ class Summary:
             wall_hours_p90=float(np.quantile(wall_hours, 0.9)),
             step_ms_mean=float(np.mean(steps_ms)),
             step_ms_max=max(steps_ms),
-            not_one_change_rate=float(np.mean([result.ending is Ending.NOT_ONE_CHANGE for result in results])),
+            not_one_change_rate=float(np.mean([result.ending is SearchEnding.NOT_ONE_CHANGE for result in results])),
             named_rate=len(named) / len(results),
             named_right_rate=float(np.mean([result.right for result in named])) if named else 0.0,
             left_median=float(np.median(left)) if left else 0.0,
-            same_rate=float(np.mean([result.told is Told.SAME for result in results])),
-            noisy_rate=float(np.mean([result.told is Told.NOISY for result in results])),
+            same_rate=float(np.mean([result.told is PairsTell.SAME for result in results])),
+            noisy_rate=float(np.mean([result.told is PairsTell.NOISY for result in results])),
         )
 
 
@@ -235,7 +246,7 @@ def search_for(conditions: Conditions, rates: Rates | None = None) -> Search:
 
 def simulate(
     graph: RangeGraph, strategy: Strategy, conditions: Conditions, search: Search, *, seed: int, trials: int
-) -> Iterator[Result]:
+) -> Iterator[SimulatedResult]:
     """One result after the other; trial n has the same truth for either strategy, however many trials there are."""
     for trial in range(trials):
         world = World(graph, conditions, np.random.default_rng((seed, trial)))
@@ -243,26 +254,26 @@ def simulate(
 
 
 def simulate_from(
-    problem: Problem, facts: Facts, conditions: Conditions, search: Search, *, seed: int, trials: int
-) -> Iterator[Result]:
+    problem: SearchProblem, facts: SearchFacts, conditions: Conditions, search: Search, *, seed: int, trials: int
+) -> Iterator[SimulatedResult]:
     """How a search goes on from these facts: each commit is the culprit as often as they make it likely."""
     likely = believe(problem, facts, search).p
     for trial in range(trials):
         world = World(problem.graph, conditions, np.random.default_rng((seed, trial)), likely=likely)
-        yield _bayes(world, Course(world, problem, search, facts, (world.here,)), known=len(facts.readings))
+        yield _bayes(world, SimulatedSearch(world, problem, search, facts, (world.here,)), known=len(facts.readings))
 
 
-def _from_the_ends(world: World, search: Search) -> Result:
+def _from_the_ends(world: World, search: Search) -> SimulatedResult:
     problem, hosts = _as_told(world), (world.here, *world.further_hosts())
     expected, known = world.conditions.expected, sum(len(host.ends) for host in hosts)
-    longest_min, ends_told = search.costs.longest(0.0, whole=True), list[Told | None]()
+    longest_min, ends_told = search.costs.longest(0.0, whole=True), list[PairsTell | None]()
     for host in hosts:
         world.here = host
         ends_told.append(world.tell_ends(longest_min))
-    if ends_told[0] is not Told.DIFFER:
+    if ends_told[0] is not PairsTell.DIFFER:
         return _without_search(world, hosts, known, ends_told[0])
     scales = {host.name: replace(host.scale, expected=expected) for host in hosts if host.scale is not None}
-    search, facts = replace(search, weighing=replace(search.weighing, scales=scales)), Facts()
+    search, facts = replace(search, weighing=replace(search.weighing, scales=scales)), SearchFacts()
     for host in hosts:
         world.here = host
         facts = replace(facts, readings=(*facts.readings, *_calibrated(world, problem, search)))
@@ -273,15 +284,17 @@ def _from_the_ends(world: World, search: Search) -> Result:
             both_ways = world.measure_both_ways()
             facts, known = replace(facts, readings=(*facts.readings, *both_ways)), known + len(both_ways)
     world.here = hosts[0]
-    course = Course(world, problem, search, facts, (*hosts, *world.further_guests()))
+    course = SimulatedSearch(world, problem, search, facts, (*hosts, *world.further_guests()))
     return _bayes(world, course, known, ends_again)
 
 
-def _without_search(world: World, hosts: Sequence[Host], known: int, word: Told | None) -> Result:
+def _without_search(
+    world: World, hosts: Sequence[SimulatedHost], known: int, word: PairsTell | None
+) -> SimulatedResult:
     """What ends that do not differ come to."""
     ends_again = sum(len(host.ends) for host in hosts) - known
-    return Result(
-        right=world.conditions.no_change and word is Told.SAME,
+    return SimulatedResult(
+        right=world.conditions.no_change and word is PairsTell.SAME,
         in_set=False,
         set_size=len(world.graph),
         claimed=0.0,
@@ -292,24 +305,24 @@ def _without_search(world: World, hosts: Sequence[Host], known: int, word: Told 
         minutes=sum(host.minutes for host in hosts),
         wall_min=world.conditions.ends_min + max(host.minutes for host in hosts),
         steps_ms=(0.0,),
-        ending=Ending.NARROWED,
+        ending=SearchEnding.NARROWED,
         out_of_time=word is None,
         told=word,
     )
 
 
-def _as_told(world: World) -> Problem:
+def _as_told(world: World) -> SearchProblem:
     """What the search is told of a world beforehand."""
     relevant = world.relevant if world.conditions.relevant < 1 else None
-    return Problem(world.graph, prior(len(world.graph), relevant, world.suspects), relevant)
+    return SearchProblem(world.graph, prior(len(world.graph), relevant, world.suspects), relevant)
 
 
-def _bayes(world: World, course: Course, known: int, ends_again: int = 0) -> Result:
+def _bayes(world: World, course: SimulatedSearch, known: int, ends_again: int = 0) -> SimulatedResult:
     """A search; all readings but ``known`` ones are its own."""
     step = course.run()
-    named, facts, hosts = step.ending is not Ending.NOT_ONE_CHANGE, course.facts, course.hosts
-    is_known = step.ending is Ending.NO_CHANGE and world.conditions.changes_nothing
-    return Result(
+    named, facts, hosts = step.ending is not SearchEnding.NOT_ONE_CHANGE, course.facts, course.hosts
+    is_known = step.ending is SearchEnding.NO_CHANGE and world.conditions.changes_nothing
+    return SimulatedResult(
         right=is_known or (named and world.is_right(step.commit)),
         in_set=any(map(world.is_right, step.candidates)),
         set_size=len(step.candidates),
@@ -326,9 +339,9 @@ def _bayes(world: World, course: Course, known: int, ends_again: int = 0) -> Res
     )
 
 
-def _calibrated(world: World, problem: Problem, search: Search) -> tuple[Reading, ...]:
+def _calibrated(world: World, problem: SearchProblem, search: Search) -> tuple[Reading, ...]:
     """The readings of both ends on one host, as often as it takes and there is time."""
-    facts, longest_min = Facts(world.here.ends), search.costs.longest(0.0, whole=True)
+    facts, longest_min = SearchFacts(world.here.ends), search.costs.longest(0.0, whole=True)
     while (side := end_to_read(world.graph, facts, believe(problem, facts, search))) is not None:
         if longest_min > world.left_min:
             break
@@ -336,22 +349,22 @@ def _calibrated(world: World, problem: Problem, search: Search) -> tuple[Reading
     return facts.readings
 
 
-def _git(world: World, costs: Costs) -> Result:
+def _git(world: World, costs: Costs) -> SimulatedResult:
     """Each commit is tried once, and believed; a whole run of the answer is taken to repeat the one stopped early.
 
     Of a set the commit that is known to be new stands for the answer.
     """
     world.measure_both_ways()
-    facts, clock, longest_min = Facts(), _Clock(), costs.longest(costs.build_min, whole=False)
+    facts, clock, longest_min = SearchFacts(), _Clock(), costs.longest(costs.build_min, whole=False)
     while isinstance(step := clock.time(next_commit, world.graph, facts), Midpoint) and longest_min <= world.left_min:
         reading = world.measure(step.commit, whole=False)
         facts = facts.with_skip(step.commit) if reading is None else facts.with_reading(reading)
-    left = step if isinstance(step, Left) else candidates_left(world.graph, facts)
+    left = step if isinstance(step, CandidatesLeft) else candidates_left(world.graph, facts)
     again = _rests_on_stopped_runs(world, facts, left)
     out_of_time = isinstance(step, Midpoint) or len(again) * costs.longest(0.0, whole=True) > world.left_min
     for commit in () if out_of_time else again:
         world.measure(commit, whole=True, beside=[named for named in left.candidates if named != commit])
-    return Result(
+    return SimulatedResult(
         right=world.is_right(left.candidates[-1]),
         in_set=any(map(world.is_right, left.candidates)),
         set_size=len(left.candidates),
@@ -363,12 +376,12 @@ def _git(world: World, costs: Costs) -> Result:
         minutes=world.minutes,
         wall_min=world.conditions.ends_min + world.minutes,
         steps_ms=tuple(clock.ms),
-        ending=Ending.FOUND if len(left.candidates) == 1 and not out_of_time else Ending.NARROWED,
+        ending=SearchEnding.FOUND if len(left.candidates) == 1 and not out_of_time else SearchEnding.NARROWED,
         out_of_time=out_of_time,
     )
 
 
-def _rests_on_stopped_runs(world: World, facts: Facts, left: Left) -> tuple[int, ...]:
+def _rests_on_stopped_runs(world: World, facts: SearchFacts, left: CandidatesLeft) -> tuple[int, ...]:
     """What ``--strategy git`` measures again before it names a commit: that one and its parents, as far as tried."""
     if len(left.candidates) > 1:
         return ()

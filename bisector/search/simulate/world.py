@@ -14,10 +14,10 @@ import numpy as np
 
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs, pays_both_ways
-from bisector.search.difference import LARGE, InTurn, Rule, Told, told
+from bisector.search.difference import LARGE, InTurn, PairsRule, PairsTell, told
 from bisector.search.graph import Floats, Mask, RangeGraph
 from bisector.search.levels import OF_HOSTS, Expected, Levels
-from bisector.search.likelihood import Line, Scale
+from bisector.search.likelihood import HostScale, VerdictLine
 from bisector.search.noise import levels_apart
 from bisector.search.readings import OLD_END, Kernel, Reading, new_under
 
@@ -101,7 +101,7 @@ def usual_durations(commits: float, left_min: float = math.inf) -> Durations:
 
 
 @dataclass(slots=True, eq=False)
-class Host:
+class SimulatedHost:
     """A host that has measured both ends by whole runs.
 
     ``minutes`` is its clock, of which it was idle for ``waited_min``. ``trees`` are the commits of each tree that it
@@ -124,10 +124,10 @@ class Host:
     line: float = 0.0
 
     @property
-    def scale(self) -> Scale | None:
+    def scale(self) -> HostScale | None:
         """What its figures are seen against; None without any."""
         rows = [[score for is_new, score in self.in_turn if is_new is new] for new in (False, True)]
-        return Scale((fmean(rows[0]), fmean(rows[1])), Line(self.line)) if all(rows) else None
+        return HostScale((fmean(rows[0]), fmean(rows[1])), VerdictLine(self.line)) if all(rows) else None
 
     @property
     def in_turn(self) -> InTurn:
@@ -209,7 +209,7 @@ class Conditions:
     guests: int = 1
     kept_levels: bool = False
     expected: Expected = OF_HOSTS
-    rule: Rule = field(default_factory=lambda: Rule(least_effect=0.05, most_pairs=40))
+    rule: PairsRule = field(default_factory=lambda: PairsRule(least_effect=0.05, most_pairs=40))
     no_change: bool = False
     of_the_day: bool = False
 
@@ -252,7 +252,7 @@ class World:
     rng: np.random.Generator
     likely: Floats | None = None
     culprits: tuple[int, ...] = ()
-    here: Host = field(init=False)
+    here: SimulatedHost = field(init=False)
     is_filled_short: bool = False
     relevant: Mask = field(init=False)
     suspects: Mask | None = field(init=False)
@@ -273,7 +273,7 @@ class World:
         self.culprits = tuple(self._drawn() for _ in range(1 + rates.second_step))
         self.relevant = rng.random(count) < rates.relevant
         self.relevant[list(self.culprits)] = True
-        self.here = Host.first(self.graph, rates.durations.build_most_min)
+        self.here = SimulatedHost.first(self.graph, rates.durations.build_most_min)
         self.suspects = None
         if rates.suspects is not None:
             self.suspects = rng.random(count) < SUSPECT_SHARE
@@ -300,19 +300,19 @@ class World:
     def minutes(self, minutes: float) -> None:
         self.here.minutes = minutes
 
-    def further_hosts(self) -> Iterator[Host]:
+    def further_hosts(self) -> Iterator[SimulatedHost]:
         """Those that have measured the ends, too; the second one built one of them."""
         first = self.here
         for number in range(1, self.conditions.hosts):
             idle_min = 0.0 if number == 1 else self.conditions.durations.build_most_min
-            self.here = host = Host.further(self.graph, idle_min, str(number + 1))
+            self.here = host = SimulatedHost.further(self.graph, idle_min, str(number + 1))
             if self.conditions.levels is not None:
                 host.offset = float(self.rng.normal(0.0, _HOSTS_APART))
                 host.ends = self._first_ends()
             yield host
         self.here = first
 
-    def further_guests(self) -> Iterator[Host]:
+    def further_guests(self) -> Iterator[SimulatedHost]:
         """The other guests of the first host: what was measured on it is theirs, too."""
         for _ in range(1, self.conditions.guests):
             yield replace(self.here)
@@ -407,7 +407,7 @@ class World:
         self.here.line = old + (new - old) * (0.75 if self.conditions.second_step else 0.5)
         return Reading(*keys[0], old, host=host), Reading(*keys[1], new, host=host)
 
-    def tell_ends(self, longest_min: float) -> Told | None:
+    def tell_ends(self, longest_min: float) -> PairsTell | None:
         """Read both ends in turn until it is known whether they differ; None where the time is over before that.
 
         Where nothing changed and they differ by chance, the end that looks better is the new one.
@@ -415,7 +415,7 @@ class World:
         host = self.here
         scores = [score for _, score in host.in_turn]
         if not scores or scores[1] - scores[0] >= LARGE:
-            return Told.DIFFER
+            return PairsTell.DIFFER
         while (found := told(host.in_turn, self.conditions.rule)) is None:
             if 2 * longest_min > self.left_min:
                 return None

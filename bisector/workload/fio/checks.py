@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bisector.core.objective import Objective
 from bisector.core.units import duration_text
 from bisector.workload.fio import job_file
-from bisector.workload.fio.job_file import CONFIGURED, VARIABLE, Job, Line, expanded, jobs, lines
+from bisector.workload.fio.job_file import CONFIGURED, VARIABLE, FioJob, JobLine, expanded, jobs, lines
 
 # fio's kb_base is 1024 unless a job says otherwise; "KiB" is 1000 bytes then.
 _SIZE = re.compile(r"([0-9]{1,18})([kmgtp]?)(i?b)?", re.IGNORECASE)
@@ -49,12 +49,12 @@ def seconds(text: str) -> float | None:
     return None if found is None or factor is None else int(found[1]) * factor
 
 
-def runtime_s(job: Job, variables: Mapping[str, str]) -> float | None:
+def runtime_s(job: FioJob, variables: Mapping[str, str]) -> float | None:
     """How long it runs; None where that depends on what it has to do, or is in a form that is fio's alone."""
     return seconds(expanded(job.options.get("runtime", ""), variables)) if job.is_on("time_based") else None
 
 
-def spans(found: Sequence[Job], variables: Mapping[str, str]) -> list[tuple[float, float]]:
+def spans(found: Sequence[FioJob], variables: Mapping[str, str]) -> list[tuple[float, float]]:
     """When each job begins and ends, in seconds since fio's start; without those whose time is not known.
 
     ``startdelay`` is since the start of fio, whatever a job waits for. A ramp counts for nothing.
@@ -79,10 +79,10 @@ class LaidOut:
     total_bytes: int
     largest_bytes: int
     count: int
-    line: Line | None
+    line: JobLine | None
 
 
-def laid_out(found: Sequence[Job], variables: Mapping[str, str]) -> LaidOut:
+def laid_out(found: Sequence[FioJob], variables: Mapping[str, str]) -> LaidOut:
     """What fio lays out; a size that is not known is taken for that of the variable ``FILE_SIZE``.
 
     Files of one name are one, as large as the job with most of it needs it. Raises
@@ -90,7 +90,7 @@ def laid_out(found: Sequence[Job], variables: Mapping[str, str]) -> LaidOut:
     """
     total, count, largest = 0, 0, 0
     shared: dict[str, int] = {}
-    line: Line | None = None
+    line: JobLine | None = None
     for job in found:
         processes = len(job.processes)
         named = COLON.split(job.options["filename"]) if "filename" in job.options else []
@@ -107,12 +107,12 @@ def laid_out(found: Sequence[Job], variables: Mapping[str, str]) -> LaidOut:
     return LaidOut(total + sum(shared.values()), largest, count + len(shared), line)
 
 
-def _count(job: Job) -> int:
+def _count(job: FioJob) -> int:
     given = job.options.get("nrfiles", "1")
     return max(int(given), 1) if _COUNT.fullmatch(given) else 1
 
 
-def _file_bytes(job: Job, count: int, variables: Mapping[str, str]) -> tuple[int, Line | None]:
+def _file_bytes(job: FioJob, count: int, variables: Mapping[str, str]) -> tuple[int, JobLine | None]:
     """How large each of its files is, and the line that says so by itself."""
     offset = _bytes(job, "offset", variables) or 0
     for option, share in (("filesize", 1), ("size", count)):
@@ -122,7 +122,7 @@ def _file_bytes(job: Job, count: int, variables: Mapping[str, str]) -> tuple[int
     return int(variables["FILE_SIZE"]) // count + offset, None
 
 
-def _bytes(job: Job, option: str, variables: Mapping[str, str]) -> int | None:
+def _bytes(job: FioJob, option: str, variables: Mapping[str, str]) -> int | None:
     return size_bytes(expanded(job.options.get(option, ""), variables).rpartition("-")[2])
 
 
@@ -152,7 +152,7 @@ _SAME_S = 1e-3
 class Objection:
     """Why a line cannot be, and what to write instead; without a line it is of the whole file."""
 
-    line: Line | None
+    line: JobLine | None
     why: str
     advice: str
 
@@ -187,7 +187,7 @@ def objections(text: str) -> Iterator[Objection]:
 def untaken(text: str, variables: Mapping[str, str]) -> Iterator[Objection]:
     """What the fio of the built image does not take."""
     engines: dict[bool, str | None] = {}
-    sections: list[list[Line]] = [[]]
+    sections: list[list[JobLine]] = [[]]
     for line in lines(text):
         if line.section is not None:
             sections.append([])
@@ -270,15 +270,15 @@ def unfit_for_files(text: str) -> Iterator[Objection]:
             yield _of(job, "size", f"[{job.section}] {what}, and there are none: fio makes them", "size=${FILE_SIZE}")
 
 
-def _is_for_device_alone(job: Job) -> bool:
+def _is_for_device_alone(job: FioJob) -> bool:
     return job.options.get("filename") == _DEVICE and "directory" not in job.options
 
 
-def _of(job: Job, option: str, why: str, advice: str) -> Objection:
+def _of(job: FioJob, option: str, why: str, advice: str) -> Objection:
     return Objection(job.lines.get(option, job.head), why, advice)
 
 
-def _variables(line: Line) -> Iterator[Objection]:
+def _variables(line: JobLine) -> Iterator[Objection]:
     value = line.value or ""
     for name in VARIABLE.findall(value):
         if name in _OF_FIO:
@@ -293,7 +293,7 @@ def _variables(line: Line) -> Iterator[Objection]:
             yield Objection(line, f"fio takes ${name} as it stands, without its value", f"write ${{{name}}}")
 
 
-def _direction(job: Job) -> Iterator[Objection]:
+def _direction(job: FioJob) -> Iterator[Objection]:
     word = job.options.get("rw", "read").partition(":")[0]
     if word not in CONFIGURED and "$" not in word:
         near = difflib.get_close_matches(word, CONFIGURED, n=1)
@@ -301,26 +301,26 @@ def _direction(job: Job) -> Iterator[Objection]:
         yield _of(job, "rw", f"[{job.section}] rw={word} is neither a read nor a write nor a trim", advice)
 
 
-def _merged(job: Job) -> Iterator[Objection]:
+def _merged(job: FioJob) -> Iterator[Objection]:
     if job.is_on("group_reporting"):
         why = f"[{job.section}] group_reporting makes one figure of several jobs, and each job counts"
         yield _of(job, "group_reporting", why, "leave group_reporting out, or set it to 0")
 
 
-def _mixed(job: Job) -> Iterator[Objection]:
+def _mixed(job: FioJob) -> Iterator[Objection]:
     how = job.options.get("unified_rw_reporting", "none")
     if how == "mixed" or (how.isdecimal() and int(how) == 1):
         why = f"[{job.section}] unified_rw_reporting={how} makes one figure of reads and writes"
         yield _of(job, "unified_rw_reporting", why, "leave unified_rw_reporting out")
 
 
-def _logs_shared(job: Job) -> Iterator[Objection]:
+def _logs_shared(job: FioJob) -> Iterator[Objection]:
     if "write_iops_log" in job.options and not job.is_on("per_job_logs", default=True):
         why = f"[{job.section}] per_job_logs=0 writes the IOPS of all jobs into one log"
         yield _of(job, "per_job_logs", why, "leave per_job_logs out")
 
 
-def _elsewhere(job: Job) -> Iterator[Objection]:
+def _elsewhere(job: FioJob) -> Iterator[Objection]:
     """Before every name of a file fio puts the directory, also before one that begins with a slash (seen with 3.33)."""
     if _is_for_device_alone(job):
         return
@@ -337,11 +337,11 @@ def _elsewhere(job: Job) -> Iterator[Objection]:
     yield Objection(line, why, f"set directory={_DIRECTORY} in the job or in [global] above it")
 
 
-def _paths(job: Job, option: str) -> list[str]:
+def _paths(job: FioJob, option: str) -> list[str]:
     return COLON.split(job.options[option]) if option in job.options else []
 
 
-def _engine(job: Job) -> Iterator[Objection]:
+def _engine(job: FioJob) -> Iterator[Objection]:
     name = job_file.engine_called(job.options.get("ioengine"))
     if name == "external":
         why = f"[{job.section}] has an engine in a file, and the guest gets this one file"
@@ -351,19 +351,19 @@ def _engine(job: Job) -> Iterator[Objection]:
         yield _of(job, "ioengine", why, _ENGINES)
 
 
-def _zones(job: Job) -> Iterator[Objection]:
+def _zones(job: FioJob) -> Iterator[Objection]:
     if job.options.get("zonemode") == "zbd":
         why = f"[{job.section}] zonemode=zbd is for a disk with zones, and no disk of a stack has any"
         yield _of(job, "zonemode", why, "leave zonemode out, or zonemode=strided, which every disk takes")
 
 
-def _replayed(job: Job) -> Iterator[Objection]:
+def _replayed(job: FioJob) -> Iterator[Objection]:
     if "read_iolog" in job.options:
         why = f"[{job.section}] replays a file, and the guest gets this one file"
         yield _of(job, "read_iolog", why, "describe the I/O with rw, bs, iodepth and random_distribution")
 
 
-def _unbounded(job: Job, variables: Mapping[str, str]) -> Iterator[Objection]:
+def _unbounded(job: FioJob, variables: Mapping[str, str]) -> Iterator[Objection]:
     """What ends it by something else than its time."""
     if not job.is_on("time_based"):
         limit = f", or after {job.options['runtime']}" if "runtime" in job.options else ""
@@ -382,7 +382,7 @@ def _unbounded(job: Job, variables: Mapping[str, str]) -> Iterator[Objection]:
         yield _of(job, "latency_target", why, "leave it out, or latency_run=1")
 
 
-_RULES: tuple[Callable[[Job], Iterator[Objection]], ...] = (
+_RULES: tuple[Callable[[FioJob], Iterator[Objection]], ...] = (
     *(_merged, _mixed, _logs_shared, _elsewhere),
     *(_direction, _engine, _zones, _replayed),
 )

@@ -188,7 +188,7 @@ def _problems(keys: tuple[str, ...], found: Iterable[checks.Objection]) -> Itera
         yield Problem(keys, *said)
 
 
-def _jobs(own: FioSettings) -> tuple[job_file.Job, ...]:
+def _jobs(own: FioSettings) -> tuple[job_file.FioJob, ...]:
     return job_file.jobs(job_file.read(own.job))
 
 

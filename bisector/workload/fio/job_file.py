@@ -173,7 +173,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JobLine:
     """A line with its number, from 1 on, and its text as it stands in the file.
 
     It is the head of a ``section``, or sets an option by fio's first ``name`` of it, to ``value``; None where that
@@ -201,15 +201,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class FioJob:
     """A job section with the options that hold for it, its own over those of the global sections above.
 
     ``lines`` are where they stand, ``head`` is the section's own.
     """
 
     section: str
-    head: Line
-    lines: Mapping[str, Line]
+    head: JobLine
+    lines: Mapping[str, JobLine]
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -274,7 +274,7 @@ def processes(text: str) -> int:
     return sum(map(_processes, jobs(text)))
 
 
-def _processes(job: Job) -> int:
+def _processes(job: FioJob) -> int:
     count = job.options.get("numjobs", "1")
     if not _PLAIN_COUNT.fullmatch(count):
         raise NumberUnread(f"{job.lines['numjobs']}: [{job.section}] numjobs: expected a whole number from 1 to 9999")
@@ -300,23 +300,23 @@ def log_names(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def lines(text: str) -> Iterator[Line]:
+def lines(text: str) -> Iterator[JobLine]:
     """Those that say something."""
     for number, whole in enumerate(text.splitlines(), 1):
         if not (said := _COMMENT.sub("", whole).strip()):
             continue
         if section := _SECTION.match(said):
-            yield Line(number, whole, section[1])
+            yield JobLine(number, whole, section[1])
         else:
             name, equals, value = (word.strip() for word in said.partition("="))
-            yield Line(number, whole, None, name, value if equals else None)
+            yield JobLine(number, whole, None, name, value if equals else None)
 
 
-def jobs(text: str) -> tuple[Job, ...]:
+def jobs(text: str) -> tuple[FioJob, ...]:
     """The job sections of a job file, in order; options that stand before any section are fio's to refuse."""
-    found: list[Job] = []
-    everywhere: dict[str, Line] = {}
-    current: dict[str, Line] = {}
+    found: list[FioJob] = []
+    everywhere: dict[str, JobLine] = {}
+    current: dict[str, JobLine] = {}
     for line in lines(text):
         if line.section is None:
             current[line.name] = line
@@ -324,7 +324,7 @@ def jobs(text: str) -> tuple[Job, ...]:
         inherited = {name: one for name, one in everywhere.items() if name != "name"}
         current = everywhere if line.is_global else inherited
         if not line.is_global:
-            found.append(Job(line.section, line, current))
+            found.append(FioJob(line.section, line, current))
     return tuple(found)
 
 
@@ -407,7 +407,7 @@ def directions(text: str) -> tuple[str, ...]:
     return tuple(one for one in DIRECTIONS if any(one in job.directions for job in jobs(text)))
 
 
-def _named(text: str) -> Iterator[tuple[str, Job]]:
+def _named(text: str) -> Iterator[tuple[str, FioJob]]:
     """Each process by its name in fio's output, with its section."""
     started = [(called, job) for job in jobs(text) for called in job.processes]
     names = told_apart([called for called, _ in started])

@@ -25,7 +25,7 @@ from bisector.core.metric import Unit
 from bisector.core.setting import AUTO, Form, Meta, Option, Size, WholeSeconds, absolute
 from bisector.core.shell import CommandResult, FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
-from bisector.workload.base import READ_CLOCK, OnSample, Progress, RunSite, StopCondition, watched
+from bisector.workload.base import READ_CLOCK, OnSample, RunProgress, RunSite, StopCondition, watched
 from bisector.workload.fio import job_file, output
 from bisector.workload.fio.checks import spans
 
@@ -201,12 +201,12 @@ class Steering:
         return job.bw_kib_s * _KIB * now_s if of_bytes else float(job.total_ios)
 
 
-def _progress(name: str, points: Sequence[_Point]) -> Progress:
-    return Progress(name, [point.at_s for point in points], [point.done for point in points])
+def _progress(name: str, points: Sequence[_Point]) -> RunProgress:
+    return RunProgress(name, [point.at_s for point in points], [point.done for point in points])
 
 
 @dataclass(slots=True)
-class _Watch:
+class _FioWatch:
     """Listens to fio's standard error: samples for the display, the last lines.
 
     ``room`` are the settings that make the file system larger.
@@ -260,7 +260,7 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     apart = set(spans(job_file.jobs(job), variables)) - {(0.0, float(settings.runtime_s))}
     stop = None if apart or job_file.has_ramp(job) or told > MOST_STEERED_JOBS else site.stop
     _prepare(shell, job, deadline)
-    watch = _Watch(site.name, site.on_sample, site.stack.room)
+    watch = _FioWatch(site.name, site.on_sample, site.stack.room)
     if stop is not None:
         watch.steered = Steering(stop, lambda: _interrupt(shell, _OUTPUTS), watch.sample)
     command = _command(settings, site, stop)
@@ -332,7 +332,7 @@ def _variables(settings: FioSettings, directory: str, device: str = output.A_FIL
 
 
 def _jobs(
-    shell: Shell, finished: CommandResult, watch: _Watch, settings: FioSettings, logs: Path
+    shell: Shell, finished: CommandResult, watch: _FioWatch, settings: FioSettings, logs: Path
 ) -> tuple[JobFigures, ...]:
     """Fetch what fio left and read it; fio's own errors come first, unreadable output last."""
     fetch_files(shell, _OUTPUTS, listed_files(finished.stdout, _JOB), _JSON, logs)
@@ -359,7 +359,7 @@ def _jobs(
     return jobs
 
 
-def _all_there(jobs: tuple[JobFigures, ...], told: int, directions: Sequence[str], watch: _Watch) -> None:
+def _all_there(jobs: tuple[JobFigures, ...], told: int, directions: Sequence[str], watch: _FioWatch) -> None:
     """Raise :class:`KernelFault` where a job has no figures: the slowest of the others is not the slowest of all."""
     lacking = next((one for one in directions if all(job.direction != one for job in jobs)), None)
     if lacking is not None:
@@ -370,7 +370,7 @@ def _all_there(jobs: tuple[JobFigures, ...], told: int, directions: Sequence[str
         raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
 
 
-def _job_failed(job: JobFigures, watch: _Watch, settings: FioSettings) -> BisectorError:
+def _job_failed(job: JobFigures, watch: _FioWatch, settings: FioSettings) -> BisectorError:
     said = next((line for line in watch.tail if f"err={job.error}/" in line), "")
     what = f"fio: job {job.name}: {errno.errorcode.get(job.error, job.error)} ({os.strerror(job.error)})"
     if job.error == errno.ENOSPC:
@@ -381,7 +381,7 @@ def _job_failed(job: JobFigures, watch: _Watch, settings: FioSettings) -> Bisect
     return KernelFault(Stage.WORKLOAD, FaultKind.IO_ERROR, f"{what} {said}".strip(), tuple(watch.tail))
 
 
-def _not_finished(shell: Shell, finished: CommandResult, watch: _Watch, settings: FioSettings) -> BisectorError:
+def _not_finished(shell: Shell, finished: CommandResult, watch: _FioWatch, settings: FioSettings) -> BisectorError:
     """Why fio left no figures, asked of the guest only now: a good run pays no round trip for it."""
 
     def job_error(failed: FailedStep) -> BisectorError:
@@ -394,7 +394,7 @@ def _not_finished(shell: Shell, finished: CommandResult, watch: _Watch, settings
     return _failed(finished, watch)
 
 
-def _failed(finished: CommandResult, watch: _Watch) -> BisectorError:
+def _failed(finished: CommandResult, watch: _FioWatch) -> BisectorError:
     reason = ": ".join(("fio", f"exit {finished.exit_status}", *watch.tail[-1:]))
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
 

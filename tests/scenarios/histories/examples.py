@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bisector.analysis.threshold import Ends, EndsAreTheSame, told_apart
+from bisector.analysis.threshold import EndsAreTheSame, MeasuredEnds, told_apart
 from bisector.core.objective import Objective
 from bisector.core.verdict import Terms
-from bisector.search.difference import Rule
+from bisector.search.difference import PairsRule
 from scenarios.histories.draw import Drawn, draw
 from scenarios.histories.make import Histories, Made, Planted
 from scenarios.histories.pool import load
@@ -51,9 +51,9 @@ def ends(*values: float) -> dict[str, Any]:
     """Of ends that were read in turn, the old one first, and not told apart: what is said of them."""
     objective = Objective()
     scores = list(zip(chain.from_iterable(repeat((False, True))), map(objective.score, values), strict=False))
-    both = Ends(scores[0][1], scores[1][1], objective, None, Terms())
+    both = MeasuredEnds(scores[0][1], scores[1][1], objective, None, Terms())
     with pytest.raises(EndsAreTheSame) as told:
-        told_apart(both, scores, Rule(0.05, len(values) // 2))
+        told_apart(both, scores, PairsRule(0.05, len(values) // 2))
     return status("failed", message=str(told.value), probability=None)
 
 
