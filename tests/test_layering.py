@@ -78,7 +78,7 @@ OWNERS = {
         "bisector.mail.addresses",
         "bisector.mail.compose",
         "bisector.mail.outbox",
-        "bisector.nightly.means",
+        "bisector.nightly.measure",
         "bisector.mail.smtp",
     },
 }

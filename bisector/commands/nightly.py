@@ -17,16 +17,16 @@ from bisector.fleet.hosts import load
 from bisector.host import systemd
 from bisector.nightly import night, plan, timer
 from bisector.nightly.documents import DryRun, History, OneNight
-from bisector.nightly.history import Trend, nights_plot, trend_lines, trends
-from bisector.nightly.means import ByMail, Means
+from bisector.nightly.measure import Mailer, NightContext
 from bisector.nightly.night import Intent, intents
-from bisector.nightly.plan import Plan
+from bisector.nightly.plan import NightPlan
 from bisector.nightly.timer import Timer, check_for_root
+from bisector.nightly.trend import Trend, nights_plot, trend_lines, trends
 from bisector.report.display import display_for
 from bisector.report.drawing import Picture, draw
 from bisector.report.terminal import as_text
 from bisector.store.log import DATABASE
-from bisector.store.nights import Event, Night, NightRecord, Trouble, nights_home
+from bisector.store.nights import JobTrouble, Night, NightEvent, NightRecord, nights_home
 
 _EXAMPLES = """\
 examples:
@@ -96,31 +96,31 @@ def nightly(arguments: argparse.Namespace) -> int:
         return _night(wanted, arguments.hosts, notice, json=arguments.json, quiet=arguments.quiet)
 
 
-def _night(wanted: Plan, hosts: Path | None, notice: Notice, *, json: bool, quiet: bool) -> int:
+def _night(wanted: NightPlan, hosts: Path | None, notice: Notice, *, json: bool, quiet: bool) -> int:
     home, equip, listed = nights_home(), equip_of(hosts), load(hosts) if hosts is not None else None
     display = display_for(sys.stderr if json else sys.stdout, quiet=quiet)
-    postman = ByMail(home / "letters")
+    mailer = Mailer(home / "letters")
     with night.only_one(home), ExitStack() as stack:
         try:
             record = stack.enter_context(NightRecord.open(home / DATABASE))
         except BisectorError as error:
-            if said := night.tell_of_no_night(wanted, postman, home, error):
+            if said := night.tell_of_no_night(wanted, mailer, home, error):
                 note(said)
             raise
         night.began(home)
         notice.run_dir = home
         stack.enter_context(display)
-        n, _ = night.run(wanted, Means(record, postman, display, home, equip, listed))
+        n, _ = night.run(wanted, NightContext(record, mailer, display, home, equip, listed))
         events, nights = record.events(), record.nights()
     if json:
         write_json(OneNight.of(trends(events), nights[n - 1]))
-    troubles = [(one.job, one.fact) for one in events if one.night == n and isinstance(one.fact, Trouble)]
+    troubles = [(one.job, one.fact) for one in events if one.night == n and isinstance(one.fact, JobTrouble)]
     notice.answer = "; ".join(f"{job}: {fact.message}" for job, fact in troubles) or "no job failed"
     notice.exit_code = _A_JOB_FAILED if troubles else 0
     return notice.exit_code
 
 
-def _dry_run(wanted: Plan, *, json: bool) -> int:
+def _dry_run(wanted: NightPlan, *, json: bool) -> int:
     events, nights = _read()
     found = list(intents(night.order(wanted, nights, events)))
     if json:
@@ -135,7 +135,7 @@ def _intent_text(intent: Intent) -> str:
     return "".join(f"{intent.job}: {line}\n" for line in lines)
 
 
-def _read() -> tuple[tuple[Event, ...], tuple[Night, ...]]:
+def _read() -> tuple[tuple[NightEvent, ...], tuple[Night, ...]]:
     """All there is, also while a night lasts; nothing before the first one."""
     path = nights_home() / DATABASE
     if not path.exists():

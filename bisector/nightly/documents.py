@@ -1,17 +1,19 @@
 """What ``bisector history`` and ``bisector nightly`` print with ``--json``."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from bisector.analysis.changes import ALPHA, LevelChange
+from bisector.analysis.changes import ALPHA
 from bisector.core.json_document import ABSENT, SCHEMA, Absent, DecidingMetric, NamedCommit, Record
+from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.trial import Trial
 from bisector.core.verdict import State
-from bisector.nightly.history import Point, Trend
+from bisector.nightly.job_history import JobNight, TipResult
 from bisector.nightly.night import Intent
-from bisector.nightly.replay import Class, JobNight, Reference
-from bisector.store.nights import Ending, Figure, Night, Tip, Trouble
+from bisector.nightly.trend import Point, Trend
+from bisector.store.nights import Night, NightEnding
 
 TEST = "circular binary segmentation on ranks; p from random orders"
 
@@ -58,7 +60,7 @@ class NightTrouble(Record, frozen=True, kw_only=True):
     hint: Annotated[str, "what to do about it"]
 
 
-class ShownNight(Record, frozen=True, kw_only=True, rename={"klass": "class"}):
+class ShownNight(Record, frozen=True, kw_only=True, rename={"result": "class"}):
     """A job in a night."""
 
     name: Annotated[str | Absent, "name of the job; absent in `bisector history`, where the job has it"] = ABSENT
@@ -70,7 +72,7 @@ class ShownNight(Record, frozen=True, kw_only=True, rename={"klass": "class"}):
     jobs: Annotated[tuple[NightFigure, ...], "all values that were measured"]
     host: Annotated[str | None, "host that measured"]
     era: Annotated[str | None, "digest of the era of that host; `null` where that is not known"]
-    klass: Annotated[Class | None, "how the tip compares with `compared_with`; `null` where nothing was measured"]
+    result: Annotated[TipResult | None, "how the tip compares with `compared_with`; `null` where nothing was measured"]
     compared_with: Annotated[ComparedWith | None, "commit that the tip was compared with"]
     level_change: Annotated[ChangedLevel | None, "change of level that begins with this night"]
     bisection: Annotated[NightBisection | None, "bisection of the night, if there was one"]
@@ -86,7 +88,7 @@ class ChangeTest(Record, frozen=True, kw_only=True):
     false_alarm_rate: Annotated[float, "probability of a change found in a history without one, at most"] = ALPHA
 
 
-class JobHistory(Record, frozen=True, kw_only=True):
+class JobNights(Record, frozen=True, kw_only=True):
     """A job's nights."""
 
     name: Annotated[str, "name of the job"]
@@ -98,14 +100,14 @@ class History(Record, frozen=True, kw_only=True):
 
     schema: Annotated[Literal[2], SCHEMA] = 2
     test: Annotated[ChangeTest, "how changes of level are found"] = ChangeTest()
-    jobs: Annotated[tuple[JobHistory, ...], "in the order of their names"]
+    jobs: Annotated[tuple[JobNights, ...], "in the order of their names"]
 
     @classmethod
     def of(cls, shown: Iterable[Trend], nights: Sequence[Night]) -> "History":
         """The trends of these nights."""
         by_n = {night.n: night for night in nights}
         jobs = (
-            JobHistory(name=trend.job, nights=tuple(_shown(point, by_n[point.night.night]) for point in trend.points))
+            JobNights(name=trend.job, nights=tuple(_shown(point, by_n[point.night.night]) for point in trend.points))
             for trend in shown
         )
         return cls(jobs=tuple(jobs))
@@ -118,7 +120,7 @@ class OneNight(Record, frozen=True, kw_only=True):
     night: Annotated[int, "number of the night, from 1"]
     started_at: Annotated[str, "time"]
     ended_at: Annotated[str | None, "time"]
-    ending: Annotated[Ending | None, "how it ended"]
+    ending: Annotated[NightEnding | None, "how it ended"]
     budget_s: Annotated[float, "seconds that the night has"]
     jobs: Annotated[tuple[ShownNight, ...], "in the order of their names"]
 
@@ -161,46 +163,32 @@ class DryRun(Record, frozen=True, kw_only=True):
 
 
 def _shown(point: Point, night: Night, name: str | Absent = ABSENT) -> ShownNight:
-    one = point.night
-    measured = one.measured
+    one, level = point.night, point.change
+    measured, tip, other, trouble = one.measured, one.tip, one.reference, one.trouble
     return ShownNight(
         name=name,
         night=night.n,
         started_at=night.started_at,
-        tip=_tip(one.tip) if one.tip else None,
+        tip=NamedCommit(sha=tip.sha, subject=clean(tip.subject), committed_at=tip.committed_at) if tip else None,
         objective=DecidingMetric.of(measured.objective) if measured else None,
         value=measured.value if measured else None,
-        jobs=tuple(map(_figure, measured.figures)) if measured else (),
+        jobs=tuple(_figures(one.trial, measured.objective)) if measured and one.trial else (),
         host=measured.host if measured else None,
         era=(measured.era or None) if measured else None,
-        klass=one.klass,
-        compared_with=_compared(one.reference) if one.reference else None,
-        level_change=_level(point.change) if point.change else None,
+        result=one.result,
+        compared_with=ComparedWith(sha=other.sha, rev=other.rev, value=other.value) if other else None,
+        level_change=ChangedLevel(before=level.before, after=level.after, p=level.p) if level else None,
         bisection=_bisection(one),
-        trouble=_trouble(one.trouble) if one.trouble else None,
+        trouble=NightTrouble(step=trouble.step, message=trouble.message, hint=trouble.hint) if trouble else None,
         told=tuple(letter.outcome for letter in one.letters),
         done=one.done,
     )
 
 
-def _tip(tip: Tip) -> NamedCommit:
-    return NamedCommit(sha=tip.sha, subject=clean(tip.subject), committed_at=tip.committed_at)
-
-
-def _figure(figure: Figure) -> NightFigure:
-    return NightFigure(run=figure.run, name=figure.name or None, metric=figure.metric, value=figure.value)
-
-
-def _compared(reference: Reference) -> ComparedWith:
-    return ComparedWith(sha=reference.sha, rev=reference.rev, value=reference.value)
-
-
-def _level(change: LevelChange) -> ChangedLevel:
-    return ChangedLevel(before=change.before, after=change.after, p=change.p)
-
-
-def _trouble(trouble: Trouble) -> NightTrouble:
-    return NightTrouble(step=trouble.step, message=trouble.message, hint=trouble.hint)
+def _figures(trial: Trial, objective: Objective) -> Iterator[NightFigure]:
+    for run in trial.runs:
+        for one in objective.of_jobs(run):
+            yield NightFigure(run=run.name, name=one.job or None, metric=one.name, value=one.value)
 
 
 def _bisection(one: JobNight) -> NightBisection | None:

@@ -12,12 +12,12 @@ from bisector.core.events import Note
 from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.host.locks import Held, held
-from bisector.nightly.means import Means, Postman
-from bisector.nightly.plan import Job, Plan
-from bisector.nightly.replay import Story, replay
-from bisector.nightly.trouble import Failed, NightOver, caught, fingerprint
-from bisector.nightly.turn import Turn
-from bisector.store.nights import Begun, Ending, Event, Night
+from bisector.nightly.job_history import JobHistory, replay
+from bisector.nightly.job_run import JobRun
+from bisector.nightly.measure import Mailer, NightContext
+from bisector.nightly.plan import NightJob, NightPlan
+from bisector.nightly.trouble import NightOver, StepFailed, caught, fingerprint
+from bisector.store.nights import JobBegun, Night, NightEnding, NightEvent
 
 LOCK = "lock"
 _TOLD = "no-night"
@@ -25,11 +25,11 @@ _JOURNAL = "If a timer began it: journalctl -u bisector-nightly; of a user's tim
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuedJob:
     """A job in the order of a night, and how it stands."""
 
-    job: Job
-    story: Story
+    job: NightJob
+    history: JobHistory
 
 
 @contextmanager
@@ -47,62 +47,62 @@ def only_one(home: Path) -> Iterator[None]:
         raise InfraError(f"cannot write {error.filename}: {error.strerror}", f"ls -ld {home}") from error
 
 
-def order(plan: Plan, nights: Iterable[Night], events: Sequence[Event]) -> tuple[Place, ...]:
+def order(plan: NightPlan, nights: Iterable[Night], events: Sequence[NightEvent]) -> tuple[QueuedJob, ...]:
     """Whose bisection is not finished comes first, then who has waited longest: no job starves.
 
     A bisection waits like any job where its last turn failed, since it may take all hours before it fails again, and
     where its last night was killed: it may be what takes the process, or the host, down.
     """
     killed = {one.n for one in nights if one.ending is None}
-    begun = {event.job: event.id for event in events if isinstance(event.fact, Begun)}
-    stories = {job.name: replay(event for event in events if event.job == job.name) for job in plan.jobs}
-    jobs = sorted(plan.jobs, key=lambda job: (not _goes_first(stories[job.name], killed), begun.get(job.name, 0)))
-    return tuple(Place(job, stories[job.name]) for job in jobs)
+    begun = {event.job: event.id for event in events if isinstance(event.fact, JobBegun)}
+    histories = {job.name: replay(event for event in events if event.job == job.name) for job in plan.jobs}
+    jobs = sorted(plan.jobs, key=lambda job: (not _goes_first(histories[job.name], killed), begun.get(job.name, 0)))
+    return tuple(QueuedJob(job, histories[job.name]) for job in jobs)
 
 
-def _goes_first(story: Story, killed: Collection[int]) -> bool:
-    return story.open is not None and story.nights[-1].trouble is None and story.nights[-1].night not in killed
+def _goes_first(history: JobHistory, killed: Collection[int]) -> bool:
+    return history.open is not None and history.nights[-1].trouble is None and history.nights[-1].night not in killed
 
 
-def run(plan: Plan, means: Means) -> tuple[int, Ending]:
+def run(plan: NightPlan, context: NightContext) -> tuple[int, NightEnding]:
     """The night's number and how it ended; the lock is the caller's.
 
     A :class:`KeyboardInterrupt` is recorded and raised as :class:`Interrupted`.
     """
-    _tell_of_a_killed_night(plan, means)
-    n = means.record.begin(plan.path, plan.budget_s)
+    _tell_of_a_killed_night(plan, context)
+    n = context.record.begin(plan.path, plan.budget_s)
     # A laptop that was closed at night does not measure at noon.
     deadline = Deadline.through_suspension("the end of the night", plan.budget_s)
-    ending = Ending.DONE
+    ending = NightEnding.DONE
     try:
-        for place in order(plan, means.record.nights(), means.record.events()):
+        for place in order(plan, context.record.nights(), context.record.events()):
             if _too_late(place, deadline):
-                ending = Ending.OUT_OF_TIME
-                means.tell(Note(f"{place.job.name}: not in the time that is left; it has its turn the next night"))
+                ending = NightEnding.OUT_OF_TIME
+                context.tell(Note(f"{place.job.name}: not in the time that is left; it has its turn the next night"))
                 continue
-            Turn(n, place.job, means, deadline).take()
+            JobRun(n, place.job, context, deadline).take()
     except NightOver:
-        ending = Ending.OUT_OF_TIME
-        means.tell(Note(f"the {plan.budget_hours:g} h of this night are over; the next one goes on from here"))
+        ending = NightEnding.OUT_OF_TIME
+        context.tell(Note(f"the {plan.budget_hours:g} h of this night are over; the next one goes on from here"))
     except (KeyboardInterrupt, Interrupted) as error:
-        means.record.end(Ending.INTERRUPTED)
+        context.record.end(NightEnding.INTERRUPTED)
         raise Interrupted("interrupted; the next night goes on from here") from error
-    means.record.end(ending)
+    context.record.end(ending)
     return n, ending
 
 
-def _tell_of_a_killed_night(plan: Plan, means: Means) -> None:
+def _tell_of_a_killed_night(plan: NightPlan, context: NightContext) -> None:
     """A crash, a bug of bisector, a reboot: what could not be told then is told by the next night."""
-    last = next(reversed(means.record.nights()), None)
+    last = next(reversed(context.record.nights()), None)
     if last is None or last.ending is not None:
         return
     subject = "bisector nightly: the last night ended without a word"
     text = f"The night of {last.started_at} (process {last.pid}) was killed, or crashed; this one goes on from there."
-    said = caught(partial(means.postman.notice, plan.jobs[0], subject, f"{text}\n\n{_JOURNAL}"), means.home)
-    means.tell(Note(f"{text} {f'nobody could be told: {said.error}' if isinstance(said, Failed) else said}"))
+    said = caught(partial(context.mailer.notice, plan.jobs[0], subject, f"{text}\n\n{_JOURNAL}"), context.home)
+    context.tell(Note(f"{text} {f'nobody could be told: {said.error}' if isinstance(said, StepFailed) else said}"))
 
 
-def tell_of_no_night(plan: Plan, postman: Postman, home: Path, error: BisectorError) -> str:
+def tell_of_no_night(plan: NightPlan, mailer: Mailer, home: Path, error: BisectorError) -> str:
     """A night that could not even begin (its history is damaged, the disk is full) is told once while that lasts.
 
     What became of it, for a person; empty when it was told before. A night that begins calls :func:`began`.
@@ -111,7 +111,7 @@ def tell_of_no_night(plan: Plan, postman: Postman, home: Path, error: BisectorEr
     if told.exists() and told.read_text(encoding="utf-8") == about:
         return ""
     try:
-        said = postman.notice(plan.jobs[0], "bisector nightly: no night", f"{error.message}\n\n{error.hint}")
+        said = mailer.notice(plan.jobs[0], "bisector nightly: no night", f"{error.message}\n\n{error.hint}")
         told.write_text(about, encoding="utf-8")
     except (BisectorError, OSError) as silent:
         return f"nobody could be told: {silent}"
@@ -123,9 +123,9 @@ def began(home: Path) -> None:
     (home / _TOLD).unlink(missing_ok=True)
 
 
-def _too_late(place: Place, deadline: Deadline) -> bool:
+def _too_late(place: QueuedJob, deadline: Deadline) -> bool:
     """Whether what is left is shorter than the job's last trial, which would be lost; a whole night never is."""
-    last = place.story.last
+    last = place.history.last
     if deadline.expired:
         return True
     return deadline.elapsed_s > 0.5 * deadline.seconds and last is not None and last.total_s > deadline.remaining_s
@@ -140,7 +140,7 @@ class Intent:
     problem: str = ""
 
 
-def intents(places: tuple[Place, ...]) -> Iterator[Intent]:
+def intents(places: tuple[QueuedJob, ...]) -> Iterator[Intent]:
     """What a night would do, a job at a time; each remote is asked, nothing is fetched or recorded."""
     for place in places:
         try:
@@ -149,20 +149,20 @@ def intents(places: tuple[Place, ...]) -> Iterator[Intent]:
             yield Intent(place.job.name, (), error.message)
 
 
-def _steps(place: Place) -> Iterator[str]:
-    job, story = place.job, place.story
-    if story.open is not None:
-        yield f"go on with the bisection in {story.open.run_dir}"
+def _steps(place: QueuedJob) -> Iterator[str]:
+    job, history = place.job, place.history
+    if history.open is not None:
+        yield f"go on with the bisection in {history.open.run_dir}"
     with Repository.open(job.repository) as repository:
         branch = Branch(repository, job.name, job.remote, job.branch)
         tip = branch.remote_tip()
-    if story.knows(tip, job.conditions):
+    if history.knows(tip, job.conditions):
         yield f"fetch: {job.branch} of {branch.shown} is at {tip[:12]}, as the last time"
     else:
         yield f"fetch {job.branch} of {branch.shown}, which is at {tip[:12]}, and measure it"
-        if story.reference is not None:
-            yield f"compare it with {story.reference.sha[:12]} at {story.reference.text}"
-    if story.change is not None:
-        yield f"bisect {story.change.old.sha[:12]}..{story.change.new.sha[:12]}: {story.change.direction}"
-    if story.untold:
+        if history.reference is not None:
+            yield f"compare it with {history.reference.sha[:12]} at {history.reference.text}"
+    if history.change is not None:
+        yield f"bisect {history.change.old.sha[:12]}..{history.change.new.sha[:12]}: {history.change.direction}"
+    if history.untold:
         yield "report what was found and not told"

@@ -30,7 +30,7 @@ _NO_PART = (
 _DECIDING = ("bisect.metric", "bisect.over")  # values of two metrics are not compared
 
 
-class Rule(StrEnum):
+class TipRule(StrEnum):
     """Which commit the tip is compared with, and so the old end of a range."""
 
     LAST_GOOD = "last-good"
@@ -58,7 +58,7 @@ class Send(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class NightJob:
     """One branch on one storage stack; ``settings`` are those of each direction that is bisected.
 
     Reports are for ``to``, which may be a list that many read; what failed is for ``notify``.
@@ -70,7 +70,7 @@ class Job:
     repository: Path
     remote: str
     branch: str
-    rule: Rule
+    rule: TipRule
     tags: str
     wanted: Wanted
     paths: tuple[str, ...]
@@ -87,12 +87,12 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NightPlan:
     """All jobs of a night, and the hours they have together."""
 
     path: Path
     budget_hours: float
-    jobs: tuple[Job, ...]
+    jobs: tuple[NightJob, ...]
 
     @property
     def budget_s(self) -> float:
@@ -124,7 +124,7 @@ _JOB: Mapping[str, _Field] = {
     "repository": _Field(Path),
     "remote":     _Field(_GitWord, "origin"),
     "branch":     _Field(_GitWord),
-    "range":      _Field(Rule, "last-good"),
+    "range":      _Field(TipRule, "last-good"),
     "tags":       _Field(Annotated[Line, Meta(description="a pattern such as v*")], "v*"),
     "direction":  _Field(Wanted, "regression"),
     "paths":      _Field(Annotated[Words, Meta(description="a path or a list of them")], []),
@@ -135,7 +135,7 @@ _JOB: Mapping[str, _Field] = {
 # fmt: on
 
 
-def load(path: Path) -> Plan:
+def load(path: Path) -> NightPlan:
     """The plan of a file; raises :class:`UserError` that names file, job and key."""
     _, table = configfile.read(path)
     raw_jobs = table.pop("job", [])
@@ -144,14 +144,14 @@ def load(path: Path) -> Plan:
     shared = table.pop("settings", {})
     top = _fields(_TOP, table, f"{path}", path.parent)
     common = dict(_given(shared, f"{path}", path.parent))
-    jobs: list[Job] = []
+    jobs: list[NightJob] = []
     for number, raw in enumerate(raw_jobs, 1):
         where = f"{path}, job {number}"
         job = _job(raw, common, top["notify"], where, path.parent.absolute())
         if job.name in [other.name for other in jobs]:
             raise UserError(f"{where}: there is a job {job.name} already", "names tell jobs apart")
         jobs.append(job)
-    return Plan(path.absolute(), top["budget_hours"], tuple(jobs))
+    return NightPlan(path.absolute(), top["budget_hours"], tuple(jobs))
 
 
 def _fields(fields: Mapping[str, _Field], table: Mapping[str, object], where: str, base: Path) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def _given(table: object, where: str, base: Path) -> Iterator[tuple[str, Given]]
 
 def _job(
     raw: Mapping[str, object], common: Mapping[str, Given], notify: tuple[str, ...], where: str, base: Path
-) -> Job:
+) -> NightJob:
     own = {key: value for key, value in raw.items() if key != "settings"}
     values = _fields(_JOB, own, where, base)
     given = {**common, **dict(_given(raw.get("settings", {}), where, base))}
@@ -194,7 +194,7 @@ def _job(
         one: options.from_given({**given, "bisect.expect": Given(one.value, where)}).settings
         for one in values["direction"].directions
     }
-    job = Job(
+    job = NightJob(
         name=values["name"],
         repository=values["repository"],
         remote=values["remote"],
@@ -224,7 +224,7 @@ def _check_clone(settings: Settings, where: str) -> None:
         )
 
 
-def _check_post(job: Job, where: str) -> None:
+def _check_post(job: NightJob, where: str) -> None:
     """Whether letters that are to be sent can be."""
     if job.report is Send.SEND and not job.to:
         raise UserError(f'{where}: report = "send": to whom?', 'to = ["LIST@HOST"], or report = "draft"')

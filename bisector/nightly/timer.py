@@ -21,7 +21,7 @@ from bisector.core.errors import UserError
 from bisector.fleet.home import FleetHome
 from bisector.git.repository import Repository
 from bisector.host import systemd
-from bisector.nightly.plan import Job, Plan
+from bisector.nightly.plan import NightJob, NightPlan
 
 NAME = "bisector-nightly"
 _UNITS = (f"{NAME}.service", f"{NAME}.timer")
@@ -44,7 +44,7 @@ _HINT = (
 class Timer:
     """The nights of one plan, at one time of day (HH:MM), for the system or for this user; ``hosts`` may measure."""
 
-    plan: Plan
+    plan: NightPlan
     at: str
     system: bool
     hosts: Path | None = None
@@ -150,7 +150,7 @@ def _parts(timer: Timer) -> Iterator[tuple[str, Path]]:
         yield from (("the library", one) for one in (library, *within))
 
 
-def _of_job(job: Job) -> Iterator[tuple[str, Path]]:
+def _of_job(job: NightJob) -> Iterator[tuple[str, Path]]:
     settings = job.measuring
     named = (settings.kernel.base_config, *settings.workload.inputs.values(), settings.mail.login_file)
     fragments = (Path(one) for one in settings.kernel.fragments if "/" in one)
@@ -167,7 +167,7 @@ def _of_job(job: Job) -> Iterator[tuple[str, Path]]:
             yield from _of_git(job, git_dir)
 
 
-def _of_git(job: Job, git_dir: Path) -> Iterator[tuple[str, Path]]:
+def _of_git(job: NightJob, git_dir: Path) -> Iterator[tuple[str, Path]]:
     for part in (git_dir, *(git_dir / name for name in _FOLLOWED)):
         yield f"git for job {job.name} in", part
 

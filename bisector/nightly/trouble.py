@@ -83,7 +83,7 @@ def _bell(deadline: Deadline) -> Iterator[None]:
             watcher.join()
 
 
-class Failed(Exception):
+class StepFailed(Exception):
     """A step of a job that could not be done, and why."""
 
     def __init__(self, step: str, error: BisectorError) -> None:
@@ -92,7 +92,7 @@ class Failed(Exception):
         self.error = error
 
 
-def caught(work: Callable[[], T], directory: Path) -> T | Failed:
+def caught(work: Callable[[], T], directory: Path) -> T | StepFailed:
     """What a part of a job's work comes to, or how it failed.
 
     A bug in bisector is a failure as any other, with its traceback in ``directory``. Only what ends the night is
@@ -103,12 +103,12 @@ def caught(work: Callable[[], T], directory: Path) -> T | Failed:
             return work()
     except (NightOver, Interrupted):
         raise
-    except Failed as failed:
+    except StepFailed as failed:
         return failed
     except BisectorError as error:
-        return Failed(_JOB, error)
+        return StepFailed(_JOB, error)
     except Exception as error:  # noqa: BLE001 - the next job's night is not to be lost to a bug that this one met
-        return Failed(_BUG, _as_bug(error, directory / _TRACEBACK))
+        return StepFailed(_BUG, _as_bug(error, directory / _TRACEBACK))
 
 
 def _as_bug(error: Exception, path: Path) -> BisectorError:

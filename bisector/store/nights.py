@@ -1,8 +1,8 @@
-"""The history of every night: a log of facts like that of a run."""
+"""The record of all nights: a log of facts like that of a run, and each night's facts in the order of recording."""
 
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib.metadata import version
 from operator import attrgetter
@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, get_args
 
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
 from bisector.store.facts import InfraFault
 from bisector.store.log import DATABASE, Log, LogEntry
@@ -18,7 +19,7 @@ from bisector.store.rundir import state_home
 from bisector.store.store import Store
 
 
-class Ending(StrEnum):
+class NightEnding(StrEnum):
     """How a night ended; one that was killed has none."""
 
     DONE = "done"
@@ -26,21 +27,11 @@ class Ending(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-class Role(StrEnum):
+class TipRole(StrEnum):
     """What was measured: the tip of the branch, or the tag that it is compared with."""
 
     TIP = "tip"
     TAG = "tag"
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """The value of one metric of one job of a run; ``name`` is the job's, empty where it is the run's as a whole."""
-
-    run: str
-    name: str
-    metric: str
-    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +48,18 @@ class NightBegun:
 class NightEnded:
     """The night that began last is over."""
 
-    ending: Ending
+    ending: NightEnding
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A job's turn came: what follows is of it, until the next one's turn or night."""
+class JobBegun:
+    """A job's turn came: what follows is of it, until the next job or night begins."""
 
-    job: str = ""
+    job: str
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class JobDone:
     """All that was to be done for a job in a night was done."""
 
 
@@ -89,31 +80,27 @@ class Tip:
 class Measurement:
     """What the trials of one commit in one night amounted to.
 
-    ``value`` is what decides, by ``metric`` and ``over`` of the settings of that night, as is ``threshold``. It is None
-    where nothing can be concluded: for a ``fault`` of the kernel, or because the evidence stayed weak; ``why`` says so.
-    ``directory`` holds the files of the last trial, in a run directory with a store. ``n`` is the number of the trial
-    there that counts, and ``figures`` are that trial's, one for each job and run: none where the store is gone. Nights
-    before there were such stores have figures of their own, and no ``n``. ``era`` is the digest of that of its host,
-    empty where it is not known.
+    ``value`` is what decides, by the ``objective`` of that night, as is ``threshold``. It is None where nothing can be
+    concluded: for a ``fault`` of the kernel, or because the evidence stayed weak; ``why`` says so. ``directory`` holds
+    the files of the last trial, in a run directory whose record has the trials; ``n`` is the number of the one that
+    counts. What the next nights are compared by is here as well, so that a removed run directory costs no history:
+    ``host``, and ``era``, the digest of that of the host, empty where it is not known.
     """
 
-    role: Role
+    role: TipRole
     rev: str
     sha: str
     conditions: str
     threshold: float | None
     min_ratio: float
     host: str
-    toolchain: str
     value: float | None
     why: str
     fault: str
     trials: int
     total_s: float
     directory: Path
-    figures: tuple[Figure, ...] = ()
-    metric: str = "read.iops"
-    over: str = "worst"
+    objective: Objective = field(default_factory=Objective)
     n: int | None = None
     era: str = ""
 
@@ -121,11 +108,6 @@ class Measurement:
     def run_dir(self) -> Path:
         """Where its trials are on record."""
         return self.directory.parents[1]
-
-    @property
-    def objective(self) -> Objective:
-        """What decided that night."""
-        return Objective(self.metric, self.over)
 
     @property
     def got(self) -> tuple[str, str, Objective, str]:
@@ -144,7 +126,7 @@ class BisectionBegun:
 
 
 @dataclass(frozen=True, slots=True)
-class Concluded:
+class BisectionConcluded:
     """How a bisection ended; ``new_value`` is what its new end measured, where it did."""
 
     run_dir: Path
@@ -156,7 +138,7 @@ class Concluded:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class JobTrouble:
     """Why a job was not done: at which step, and what to do about it."""
 
     step: str
@@ -165,26 +147,32 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class LetterTold:
     """Something was told, about a run directory or a trouble; ``outcome`` says how: a draft's path, a server's word."""
 
     about: str
     outcome: str
 
 
-Fact: TypeAlias = Begun | Done | Tip | Measurement | BisectionBegun | Concluded | Trouble | Letter | InfraFault
-_KINDS: tuple[type, ...] = (NightBegun, NightEnded, *get_args(Fact))
+JobFact: TypeAlias = (
+    JobBegun | JobDone | Tip | Measurement | BisectionBegun | BisectionConcluded | JobTrouble | LetterTold | InfraFault
+)
+_KINDS: tuple[type, ...] = (NightBegun, *get_args(JobFact))
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """A fact of a night, by a counter that tells the order, and the time (ISO 8601)."""
+class NightEvent:
+    """A fact of a job in a night, by its number in the log, and the time (ISO 8601).
+
+    ``trial`` is the one that counts of a :class:`Measurement`, as long as its record is there.
+    """
 
     id: int
     night: int
     job: str
     at: str
-    fact: Fact
+    fact: JobFact
+    trial: Trial | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,16 +185,16 @@ class Night:
     budget_s: float
     pid: int
     ended_at: str | None = None
-    ending: Ending | None = None
+    ending: NightEnding | None = None
 
 
 def nights_home() -> Path:
-    """Where the history, the lock and the files of the jobs are."""
+    """Where the record, the lock and the files of the jobs are."""
     return state_home() / "nightly"
 
 
 class NightRecord:
-    """The open history; a context manager. One process writes, others may read meanwhile."""
+    """The open record; a context manager. One process writes, others may read meanwhile."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -214,10 +202,9 @@ class NightRecord:
 
     @classmethod
     def open(cls, path: Path, readonly: bool = False) -> Self:
-        """The history of a file, made when it is not there (but not for reading). Raises as :class:`Log`."""
-        if not readonly and not path.exists():
-            return cls(Log.create(path))
-        return cls(Log.open(path, readonly))
+        """The record in a file, made when it is not there (but not for reading). Raises as :class:`Log`."""
+        make = not readonly and not path.exists()
+        return cls(Log.create(path) if make else Log.open(path, readonly))
 
     def __enter__(self) -> Self:
         return self
@@ -232,11 +219,11 @@ class NightRecord:
         self._log.add(NightBegun(str(config), budget_s, version("bisector"), os.getpid()))
         return len(self.nights())
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: NightEnding) -> None:
         """The night is over."""
         self._log.add(NightEnded(ending))
 
-    def add(self, fact: Fact) -> None:
+    def add(self, fact: JobFact) -> None:
         """Record a fact of the night, and the job, that began last."""
         self._log.add(fact)
 
@@ -252,7 +239,7 @@ class NightRecord:
             nights.append(Night(n, one.at, one.fact.config, one.fact.budget_s, one.fact.pid, *how))
         return tuple(nights)
 
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[NightEvent, ...]:
         """Every event, oldest first."""
         self._log.refresh()
         entries: list[LogEntry[Any]] = []
@@ -260,32 +247,25 @@ class NightRecord:
             entries += self._log.of(kind)
         night, job, events = 0, "", []
         for entry in sorted(entries, key=attrgetter("id")):
+            trial = None
             match entry.fact:
                 case NightBegun():
                     night, job = night + 1, ""
                     continue
-                case NightEnded():
-                    continue
-                case Begun(job=job):
+                case JobBegun(job=job):
                     pass
-            fact = entry.fact
-            if isinstance(fact, Measurement):
-                fact = replace(fact, figures=self._figures(fact))
-            events.append(Event(entry.id, night, job, entry.at, fact))
+                case Measurement() as measured:
+                    trial = self._trial(measured)
+            events.append(NightEvent(entry.id, night, job, entry.at, entry.fact, trial))
         return tuple(events)
 
-    def _figures(self, measured: Measurement) -> tuple[Figure, ...]:
-        """Those of the trial that counts; none without one, or when its store is gone."""
-        store = self._store(measured.run_dir) if measured.n is not None else None
-        trial = next((trial for n, trial in store.trials() if n == measured.n), None) if store else None
-        if trial is None:
-            return ()
-        found = ((run.name, value) for run in trial.runs for value in measured.objective.of_jobs(run))
-        return tuple(Figure(run, value.job, value.name, value.value) for run, value in found)
-
-    def _store(self, run_dir: Path) -> Store | None:
-        """The store of a job, kept open; None when it is gone."""
+    def _trial(self, measured: Measurement) -> Trial | None:
+        """The one that counts; the record of its run directory is kept open."""
+        run_dir = measured.run_dir
+        if measured.n is None:
+            return None
         if self._stores.get(run_dir) is None:
             path = run_dir / DATABASE
             self._stores[run_dir] = Store.open(path, readonly=True) if path.is_file() else None
-        return self._stores[run_dir]
+        store = self._stores[run_dir]
+        return dict(store.trials()).get(measured.n) if store is not None else None

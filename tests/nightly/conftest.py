@@ -20,11 +20,11 @@ from bisector.fleet.hosts import Host, Hosts, Role
 from bisector.git import remotes
 from bisector.git.repository import Repository
 from bisector.nightly import night, plan
-from bisector.nightly.means import Means
-from bisector.nightly.plan import Job
-from bisector.nightly.replay import Story, replay
+from bisector.nightly.job_history import JobHistory, replay
+from bisector.nightly.measure import Mailer, NightContext
+from bisector.nightly.plan import NightJob
 from bisector.store.log import DATABASE
-from bisector.store.nights import Begun, Ending, Event, Fact, NightRecord, nights_home
+from bisector.store.nights import JobBegun, JobFact, NightEnding, NightEvent, NightRecord, nights_home
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
@@ -57,19 +57,20 @@ def _empty_clone(git_dir: Path, remote: str) -> None:
 
 
 @dataclass
-class Letters:
-    """A postman who keeps everything; ``mute`` lets him fail."""
+class Letters(Mailer):
+    """A mailer that keeps everything; ``mute`` lets it fail."""
 
+    directory: Path = Path()
     reports: list[tuple[str, Path]] = field(default_factory=list)
     notices: list[tuple[str, str, str]] = field(default_factory=list)
     mute: bool = False
 
-    def report(self, job: Job, run: RunDirectory, store: Store) -> str:
+    def report(self, job: NightJob, run: RunDirectory, store: Store) -> str:
         self._speak()
         self.reports.append((job.name, run.path))
         return "drafted"
 
-    def notice(self, job: Job, subject: str, text: str) -> str:
+    def notice(self, job: NightJob, subject: str, text: str) -> str:
         self._speak()
         self.notices.append((job.name, subject, text))
         return "drafted"
@@ -82,11 +83,11 @@ class Letters:
 class Record(NightRecord):
     """A history whose process is killed when it is about to record a fact of this kind for this job."""
 
-    dies: tuple[str, type[Fact]] | None = None
+    dies: tuple[str, type[JobFact]] | None = None
     job = ""
 
-    def add(self, fact: Fact) -> None:
-        if isinstance(fact, Begun):
+    def add(self, fact: JobFact) -> None:
+        if isinstance(fact, JobBegun):
             self.job = fact.job
         if (self.job, type(fact)) == self.dies:
             raise fakes.Killed
@@ -155,12 +156,12 @@ class World:
         path.write_text(text, encoding="utf-8")
         return path
 
-    def night(self, dies: tuple[str, type[Fact]] | None = None) -> Ending:
+    def night(self, dies: tuple[str, type[JobFact]] | None = None) -> NightEnding:
         """One process's night, or its death."""
         with night.only_one(nights_home()), Record.open(nights_home() / DATABASE) as record:
             record.dies = dies
-            means = Means(record, self.letters, self._tell, nights_home(), self.equip, self.hosts)
-            return night.run(plan.load(self.config()), means)[1]
+            context = NightContext(record, self.letters, self._tell, nights_home(), self.equip, self.hosts)
+            return night.run(plan.load(self.config()), context)[1]
 
     def _tell(self, event: Told) -> None:
         if isinstance(event, Note):
@@ -178,11 +179,11 @@ class World:
         adopted = tuple(job.id for job in self.fleet.open.values())
         yield Equipment(self.fleet, fakes.FakeEquality(repository), fakes.at_once, adopted, crew)
 
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[NightEvent, ...]:
         with NightRecord.open(nights_home() / DATABASE, readonly=True) as record:
             return record.events()
 
-    def story(self, job: str = "cache") -> Story:
+    def history(self, job: str = "cache") -> JobHistory:
         return replay(event for event in self.events() if event.job == job)
 
     def measured(self, job: str = "cache") -> list[str]:
@@ -190,7 +191,7 @@ class World:
         return [self.truth.names.get(sha, "changed") for sha in self.engines[job].measured]
 
     def classes(self, job: str = "cache") -> list[str]:
-        return [str(one.klass) if one.klass else "-" for one in self.story(job).nights]
+        return [str(one.result) if one.result else "-" for one in self.history(job).nights]
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from bisector.cli import main
 from bisector.host import systemd
 from bisector.store.log import DATABASE
-from bisector.store.nights import Concluded, nights_home
+from bisector.store.nights import BisectionConcluded, nights_home
 from tests import fakes
 from tests.docs.json_schema import valid
 from tests.nightly.conftest import World
@@ -115,7 +115,7 @@ def test_dry_run_names_the_bisection_that_is_open(console: Console) -> None:
     world.slow_from["cache"] = "c6"
     world.push("cache", "c9")
     with pytest.raises(fakes.Killed):
-        world.night(("cache", Concluded))
+        world.night(("cache", BisectionConcluded))
     said = console.nightly("--dry-run")
     assert "cache: go on with the bisection in " in said
     assert "cache: bisect " not in said

@@ -10,19 +10,19 @@ from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
 from bisector.nightly.documents import History
-from bisector.nightly.history import nights_plot, trend_lines, trends
-from bisector.nightly.night import Place, intents
+from bisector.nightly.job_history import classify
+from bisector.nightly.night import QueuedJob, intents
 from bisector.nightly.plan import conditions, load
-from bisector.nightly.replay import classify
+from bisector.nightly.trend import nights_plot, trend_lines, trends
 from bisector.report.nights import Mark, Nights, Seen
 from bisector.report.terminal import as_text
 from bisector.store.log import DATABASE
-from bisector.store.nights import Event, Measurement, Night, NightRecord, nights_home
+from bisector.store.nights import Measurement, Night, NightEvent, NightRecord, nights_home
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.docs.json_schema import valid
 from tests.nightly.conftest import World
-from tests.nightly.test_history import night, series
+from tests.nightly.test_trend import night, series
 
 METRIC = "read.clat.mean"
 SETTINGS = f'bisect.strategy = "git"\nbisect.metric = "{METRIC}"'
@@ -62,7 +62,7 @@ def test_a_night_that_got_slower_by_latency_is_bisected(world: World) -> None:
     world.push("cache", "c9")
     world.night()
     assert world.classes() == ["first", "slower"]
-    (concluded,) = world.story().nights[-1].concluded
+    (concluded,) = world.history().nights[-1].concluded
     assert (concluded.state, world.name_of(concluded.first_sha)) == (State.FOUND, "c6")
     assert "cache: regression, 2.00 to 8.00 ms (read.clat.mean of the worst job): bisecting" in world.told
     assert not [line for line in world.told if "IOPS" in line]
@@ -79,7 +79,7 @@ def test_a_metric_that_fio_does_not_write_is_told_after_one_trial(world: World) 
     world.settings = SETTINGS.replace(METRIC, "read.clat.p99.5")
     world.night()
     assert len(world.engines["cache"].measured) == 1
-    trouble = world.story().nights[-1].trouble
+    trouble = world.history().nights[-1].trouble
     assert trouble is not None
     assert (trouble.step, trouble.message) == ("measure", "the full run has no read.clat.p99.5")
     assert "read.clat.p99" in trouble.hint
@@ -89,14 +89,14 @@ def test_what_a_night_would_do_names_the_unit(world: World) -> None:
     world.night()
     world.push("cache", "c5")
     job = load(world.config()).jobs[0]
-    (intent,) = intents((Place(job, world.story()),))
+    (intent,) = intents((QueuedJob(job, world.history()),))
     assert intent.steps[1] == f"compare it with {world.shas['c2'][:12]} at 2.00 ms"
 
 
 def measured(value: float, threshold: float | None = None, metric: str = METRIC) -> Measurement:
     found = night(1, value)[2].fact
     assert isinstance(found, Measurement)
-    return replace(found, threshold=threshold, metric=metric)
+    return replace(found, threshold=threshold, objective=Objective(metric))
 
 
 @pytest.mark.parametrize(
@@ -105,17 +105,17 @@ def measured(value: float, threshold: float | None = None, metric: str = METRIC)
 )
 def test_more_latency_is_slower(world: World, now: float, threshold: float | None, word: str) -> None:
     world.night()
-    reference = world.story().reference
+    reference = world.history().reference
     assert reference is not None
     assert (reference.value, reference.text) == (2e6, "2.00 ms")
     got = replace(measured(now, threshold), conditions=reference.conditions, host=reference.host)
     assert str(classify(got, reference, 2.0)) == word
-    assert str(classify(replace(got, metric="read.iops"), reference, 2.0)) == "first"
+    assert str(classify(replace(got, objective=Objective()), reference, 2.0)) == "first"
 
 
 def test_equal_values_are_the_same_whatever_factor_is_asked_for(world: World) -> None:
     world.night()
-    reference = world.story().reference
+    reference = world.history().reference
     assert reference is not None
     got = replace(measured(reference.value), conditions=reference.conditions, host=reference.host)
     assert str(classify(got, reference, 1.0)) == "same"
@@ -137,9 +137,11 @@ def test_another_metric_begins_anew(world: World) -> None:
 
 
 def test_a_level_that_creeps_has_its_unit() -> None:
-    def of_latency(event: Event) -> Event:
+    def of_latency(event: NightEvent) -> NightEvent:
         fact = event.fact
-        return replace(event, fact=replace(fact, metric=METRIC) if isinstance(fact, Measurement) else fact)
+        return replace(
+            event, fact=replace(fact, objective=Objective(METRIC)) if isinstance(fact, Measurement) else fact
+        )
 
     values = series((2e6, 20), (2.3e6, 12))
     found = trends([of_latency(event) for n, value in enumerate(values, 1) for event in night(n, value)])
@@ -162,8 +164,8 @@ def test_the_direction_is_the_metrics(world: World) -> None:
     world.slow_from.clear()
     world.push("cache", "c5")
     world.night()
-    story = world.story()
+    history = world.history()
     assert world.classes() == ["first", "faster"]
-    assert story.klass is not None
-    assert story.klass.direction is Direction.IMPROVEMENT
-    assert not story.nights[-1].begun
+    assert history.result is not None
+    assert history.result.direction is Direction.IMPROVEMENT
+    assert not history.nights[-1].begun

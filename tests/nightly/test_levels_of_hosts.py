@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bisector.core.verdict import State
-from bisector.store.nights import Measurement, Role
+from bisector.store.nights import Measurement, TipRole
 from tests import fakes
 from tests.bisect.crew import Fleet
 from tests.git import histories
@@ -47,7 +47,7 @@ def without_the_host_of_the_tips(world: World, fleet: Fleet) -> None:
 def test_what_is_usual_after_an_answer_is_what_the_host_of_the_tips_measured(world: World, fleet: Fleet) -> None:
     changed(world, fleet)
     world.night()
-    (concluded,) = world.story().nights[-1].concluded
+    (concluded,) = world.history().nights[-1].concluded
     assert (concluded.state, world.name_of(concluded.first_sha)) == (State.FOUND, "c6")
     assert all(one.measured for one in fleet.benches.values())
     assert concluded.new_value == fakes.SLOW_IOPS
@@ -60,7 +60,7 @@ def test_a_bisection_without_the_host_of_the_tips_leaves_their_level(world: Worl
     changed(world, fleet)
     without_the_host_of_the_tips(world, fleet)
     world.night()
-    (concluded,) = world.story().nights[-1].concluded
+    (concluded,) = world.history().nights[-1].concluded
     assert (concluded.state, concluded.new_value) == (State.FOUND, fakes.SLOW_IOPS)
     world.push("cache", "c10")
     world.night()
@@ -72,11 +72,11 @@ def test_a_change_that_another_host_does_not_see_is_no_new_level(world: World, f
     fleet.benches["one"].is_new = lambda sha: sha == once
     without_the_host_of_the_tips(world, fleet)
     world.night()
-    story = world.story()
-    (concluded,) = story.nights[-1].concluded
+    history = world.history()
+    (concluded,) = history.nights[-1].concluded
     assert (concluded.state, concluded.new_value) == (State.FAILED, None)
-    assert story.reference is not None
-    assert (world.name_of(story.reference.sha), story.reference.value) == ("c2", fakes.FAST_IOPS)
+    assert history.reference is not None
+    assert (world.name_of(history.reference.sha), history.reference.value) == ("c2", fakes.FAST_IOPS)
 
 
 def test_the_tag_is_measured_where_the_tips_are(make_world: Make) -> None:
@@ -90,10 +90,10 @@ def test_the_tag_is_measured_where_the_tips_are(make_world: Make) -> None:
     facts = [event.fact for event in world.events()]
     measured = [(one.role, one.host) for one in facts if isinstance(one, Measurement)]
     assert measured == [
-        (Role.TAG, fakes.HOST),
-        (Role.TIP, fakes.HOST),
-        (Role.TIP, "one"),
-        (Role.TAG, "one"),
-        (Role.TIP, "one"),
+        (TipRole.TAG, fakes.HOST),
+        (TipRole.TIP, fakes.HOST),
+        (TipRole.TIP, "one"),
+        (TipRole.TAG, "one"),
+        (TipRole.TIP, "one"),
     ]
     assert world.classes() == ["same", "first", "same"]

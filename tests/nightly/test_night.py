@@ -11,6 +11,7 @@ import pytest
 from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.errors import Finding, Grade
+from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.doctor import checks
@@ -19,7 +20,7 @@ from bisector.report import reporting
 from bisector.status.blocks import Blocks, BlockState
 from bisector.status.host_clock import CONFIRMED
 from bisector.store.log import DATABASE
-from bisector.store.nights import Ending, Measurement
+from bisector.store.nights import Measurement, NightEnding
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -30,7 +31,7 @@ from tests.nightly.conftest import Make, World
 
 
 def test_first_night_measures_the_tip_once(world: World) -> None:
-    assert world.night() is Ending.DONE
+    assert world.night() is NightEnding.DONE
     assert world.measured() == ["c2"]
     assert world.classes() == ["first"]
 
@@ -65,7 +66,9 @@ def test_tips_are_trials_in_a_store_of_their_job(world: World, capsys: pytest.Ca
     assert first == second != third
     assert [one.n for one in measured] == [1, 2, 1]
     assert all((one.directory.parent.parent / "record.sqlite").is_file() for one in measured)
-    assert [figure.value for figure in measured[1].figures if figure.run == "full"] == [fakes.FAST_IOPS, 8_000.0]
+    (trial,) = (event.trial for event in world.events() if event.fact == measured[1])
+    assert trial is not None
+    assert [one.value for one in Objective().of_jobs(trial.runs[-1])] == [fakes.FAST_IOPS, 8_000.0]
     capsys.readouterr()
     assert main(["table", "--json", "--run-dir", str(first)]) == 0
     trials = json.loads(capsys.readouterr().out)["trials"]
@@ -85,9 +88,9 @@ def test_a_night_that_is_killed_before_it_knows_of_its_trial(world: World) -> No
 
 def test_same_tip_costs_no_trial(world: World) -> None:
     world.night()
-    assert world.night() is Ending.DONE
+    assert world.night() is NightEnding.DONE
     assert world.measured() == ["c2"]
-    assert world.story().nights[-1].done
+    assert world.history().nights[-1].done
 
 
 def test_change_is_bisected_and_told(world: World) -> None:
@@ -95,9 +98,9 @@ def test_change_is_bisected_and_told(world: World) -> None:
     world.night()
     world.slow_from["cache"] = "c6"
     world.push("cache", "c9")
-    assert world.night() is Ending.DONE
+    assert world.night() is NightEnding.DONE
     ((_, run_dir),) = world.letters.reports
-    concluded = world.story().nights[-1].concluded[0]
+    concluded = world.history().nights[-1].concluded[0]
     assert (concluded.state, world.name_of(concluded.first_sha)) == (State.FOUND, "c6")
     assert (concluded.run_dir, concluded.new_value) == (run_dir, fakes.SLOW_IOPS)
     # A better-known branch that has the commit, too, is not the one of the job.
@@ -147,7 +150,7 @@ def test_a_tip_of_another_era_is_no_regression_and_begins_a_new_history(world: W
     assert world.classes() == ["first", "first", "same"]
     said = f"cache: {fakes.HOST} changed since trial 1: QEMU 7.2.22 → 7.2.23; a new history begins there"
     assert [text for text in world.told if "changed" in text] == [said]
-    assert [one.measured.era for one in world.story().nights if one.measured] == [
+    assert [one.measured.era for one in world.history().nights if one.measured] == [
         ERA.digest, UPGRADED.digest, UPGRADED.digest,
     ]  # fmt: skip
 
@@ -171,7 +174,7 @@ def test_recovery_is_bisected_where_both_are_wanted(world: World) -> None:
     world.night()
     world.push("cache", "c5")
     world.night()
-    concluded = world.story().nights[-1].concluded[0]
+    concluded = world.history().nights[-1].concluded[0]
     assert world.name_of(concluded.first_sha) == "c4"
 
 
@@ -190,12 +193,12 @@ def test_change_that_is_not_seen_again_is_no_answer(world: World) -> None:
     engine = world.engines["cache"]
     once = world.push("cache", "c9")
     engine.is_new = lambda sha: sha == once and engine.measured.count(sha) == 1
-    assert world.night() is Ending.DONE
-    story = world.story()
+    assert world.night() is NightEnding.DONE
+    history = world.history()
     assert world.classes() == ["first", "slower"]
-    assert [one.state for one in story.nights[-1].concluded] == [State.FAILED]
-    assert story.reference is not None
-    assert story.reference.value == fakes.FAST_IOPS
+    assert [one.state for one in history.nights[-1].concluded] == [State.FAILED]
+    assert history.reference is not None
+    assert history.reference.value == fakes.FAST_IOPS
     assert [job for job, _, _ in world.letters.notices] == ["cache"]
     assert not world.letters.reports
 
@@ -207,7 +210,7 @@ def test_newest_tag_is_measured_once_and_compared_with(make_world: Make) -> None
     world.slow_from["cache"] = "c2"
     world.night()
     assert world.measured()[:2] == ["c1", "c2"]
-    concluded = world.story().nights[-1].concluded[0]
+    concluded = world.history().nights[-1].concluded[0]
     assert world.name_of(concluded.first_sha) == "c2"
     world.push("cache", "c3")
     histories.git(world.path / "cache.git", "tag", "v3", world.shas["c3"])  # the tip is not compared with itself
@@ -225,7 +228,7 @@ def test_tag_whose_name_has_a_line_separator_in_it(make_world: Make, odd: str) -
         histories.git(world.path / "cache.git", "tag", tag, world.shas[name])
     world.night()
     assert world.measured() == ["c1", "c2"]
-    assert world.story().nights[-1].done
+    assert world.history().nights[-1].done
 
 
 def test_nothing_of_the_persons_clone_is_touched(world: World) -> None:
@@ -273,8 +276,8 @@ def test_a_night_measures_an_answer_of_counted_time_by_the_hosts_clock_too(
     world.night()
     world.slow_from["cache"] = "c4"
     world.push("cache", "c6")
-    assert world.night() is Ending.DONE
-    (concluded,) = (one for night in world.story().nights for one in night.concluded)
+    assert world.night() is NightEnding.DONE
+    (concluded,) = (one for night in world.history().nights for one in night.concluded)
     assert (concluded.state, world.name_of(concluded.first_sha)) == (State.FOUND, "c4")
     with Store.open(concluded.run_dir / CONFIRMED / DATABASE, readonly=True) as store:
         assert store.plan is not None

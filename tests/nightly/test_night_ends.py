@@ -11,18 +11,18 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, Interrupted
 from bisector.core.trial import Trial
 from bisector.nightly import night
-from bisector.nightly.replay import Class
+from bisector.nightly.job_history import TipResult
 from bisector.nightly.trouble import NightOver, until
 from bisector.store.log import DATABASE
 from bisector.store.nights import (
-    Begun,
     BisectionBegun,
-    Concluded,
-    Done,
-    Ending,
-    Fact,
-    Letter,
+    BisectionConcluded,
+    JobBegun,
+    JobDone,
+    JobFact,
+    LetterTold,
     Measurement,
+    NightEnding,
     NightRecord,
     Tip,
     nights_home,
@@ -40,7 +40,7 @@ def test_killed_before_it_knew_that_the_ends_do_not_reproduce(world: World) -> N
     once = world.push("cache", "c9")
     engine.is_new = lambda sha: sha == once and engine.measured.count(sha) == 1
     with pytest.raises(fakes.Killed):
-        world.night(("cache", Concluded))
+        world.night(("cache", BisectionConcluded))
     world.night()
     subjects = [subject for _, subject, _ in world.letters.notices]
     assert subjects == [_KILLED, "bisector nightly: cache: bisection failed"]
@@ -67,13 +67,13 @@ def test_stopped_in_time_and_gone_on_with_first(make_world: Make, monkeypatch: p
         return not world.fast("cache", sha)
 
     engine.is_new = rings
-    assert world.night() is Ending.OUT_OF_TIME
-    assert world.story().open is not None
+    assert world.night() is NightEnding.OUT_OF_TIME
+    assert world.history().open is not None
     engine.is_new = lambda sha: not world.fast("cache", sha)
     world.told.clear()
-    assert world.night() is Ending.DONE
+    assert world.night() is NightEnding.DONE
     assert world.told[0].startswith("cache: going on with the bisection")
-    (concluded,) = (event.fact for event in world.events() if isinstance(event.fact, Concluded))
+    (concluded,) = (event.fact for event in world.events() if isinstance(event.fact, BisectionConcluded))
     assert world.name_of(concluded.first_sha) == "c6"
 
 
@@ -121,7 +121,7 @@ def test_a_night_counts_the_hours_of_a_suspension(world: World, monkeypatch: pyt
 
     monkeypatch.setattr("bisector.nightly.trouble._LOOK_S", 0.01)
     world.engines["cache"].is_new = suspended
-    assert world.night() is Ending.OUT_OF_TIME
+    assert world.night() is NightEnding.OUT_OF_TIME
 
 
 def test_ctrl_c_is_not_the_end_of_the_night() -> None:
@@ -131,24 +131,24 @@ def test_ctrl_c_is_not_the_end_of_the_night() -> None:
 
 def test_trial_that_is_longer_than_the_time_left_is_not_begun(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.night()
-    last = world.story().last
+    last = world.history().last
     assert last is not None
     # Half of the night is gone, and what is left is shorter than the last trial was.
     world.budget_hours = 1.8 * last.total_s / 3600
     late = property(lambda self: 0.6 * self.seconds)
     monkeypatch.setattr(Deadline, "elapsed_s", late)
     world.push("cache", "c5")
-    assert world.night() is Ending.OUT_OF_TIME
+    assert world.night() is NightEnding.OUT_OF_TIME
     assert world.measured() == ["c2"]
     world.budget_hours *= 10
-    assert world.night() is Ending.DONE
+    assert world.night() is NightEnding.DONE
     assert world.measured() == ["c2", "c5"]
 
 
 def test_job_that_was_not_reached_comes_first(make_world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world(("one", "two"))
     world.budget_hours = 1e-9
-    assert world.night() is Ending.OUT_OF_TIME
+    assert world.night() is NightEnding.OUT_OF_TIME
     assert not world.events()
     world.budget_hours = 8.0
     with pytest.raises(fakes.Killed):
@@ -168,7 +168,7 @@ def test_a_bisection_that_kills_every_night_starves_no_job(make_world: Make) -> 
     engine.kill_at = 3
     with pytest.raises(fakes.Killed):
         world.night()
-    assert world.story().open is not None
+    assert world.history().open is not None
     world.push("one", "c5")
     with pytest.raises(fakes.Killed):
         world.night()
@@ -183,7 +183,7 @@ def test_interruption_is_recorded(world: World, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(Interrupted):
         world.night()
     with NightRecord.open(nights_home() / DATABASE, readonly=True) as record:
-        assert [one.ending for one in record.nights()] == [Ending.INTERRUPTED]
+        assert [one.ending for one in record.nights()] == [NightEnding.INTERRUPTED]
 
 
 def test_killed_at_each_step(make_world: Make) -> None:
@@ -193,18 +193,26 @@ def test_killed_at_each_step(make_world: Make) -> None:
     world.slow_from["cache"] = "c6"
     for name in world.names:
         world.push(name, "c9")
-    steps: tuple[type[Fact], ...] = (Begun, Tip, Measurement, BisectionBegun, Concluded, Letter, Done)
+    steps: tuple[type[JobFact], ...] = (
+        JobBegun,
+        Tip,
+        Measurement,
+        BisectionBegun,
+        BisectionConcluded,
+        LetterTold,
+        JobDone,
+    )
     for step in steps:
         with pytest.raises(fakes.Killed):
             world.night(("cache", step))
     world.night()
     # Told, and killed before that was recorded: a draft is written anew, and who sends keeps a record of his own.
     assert [name for name, _ in world.letters.reports] == ["cache"] * 2
-    (concluded,) = (event.fact for event in world.events() if isinstance(event.fact, Concluded))
+    (concluded,) = (event.fact for event in world.events() if isinstance(event.fact, BisectionConcluded))
     assert world.name_of(concluded.first_sha) == "c6"
     assert world.measured("one") == ["c2", "c9"]
-    assert [world.story(name).klass for name in world.names] == [Class.SAME, Class.SLOWER, Class.SAME]
-    assert all(world.story(name).nights[-1].done for name in world.names)
+    assert [world.history(name).result for name in world.names] == [TipResult.SAME, TipResult.SLOWER, TipResult.SAME]
+    assert all(world.history(name).nights[-1].done for name in world.names)
 
 
 def test_killed_in_each_trial(world: World) -> None:
@@ -227,7 +235,7 @@ def test_killed_in_each_trial(world: World) -> None:
         engine.measured.pop()
         dies_at = next(deaths, 0)
     world.night()
-    (concluded,) = (event.fact for event in world.events() if isinstance(event.fact, Concluded))
+    (concluded,) = (event.fact for event in world.events() if isinstance(event.fact, BisectionConcluded))
     assert world.name_of(concluded.first_sha) == "c6"
     # Nothing is measured twice but the ends, of which one was this night's tip and one an earlier one's.
     assert world.measured() == ["c2", "c9", "c2", "c9", "c5", "c7", "c6"]
@@ -243,15 +251,15 @@ def test_killed_night_is_told_by_the_next_one_once(world: World) -> None:
 
 def test_files_of_trials_without_a_record_go(world: World) -> None:
     world.night()
-    last = world.story().last
+    last = world.history().last
     assert last is not None
     trials = last.run_dir / "trials"
     for name in ("0001-0123456789ab", "0002-0123456789ab", "lost+found", "0003"):
         (trials / name).mkdir(parents=True)
     (trials / "0002-0123456789ac").touch()
     world.push("cache", "c5")
-    assert world.night() is Ending.DONE
-    assert world.story().nights[-1].done
+    assert world.night() is NightEnding.DONE
+    assert world.history().nights[-1].done
     assert sorted(path.name for path in trials.iterdir()) == ["0002-0123456789ac", "0003", "lost+found"]
 
 
@@ -268,7 +276,7 @@ def test_killed_before_a_run_has_its_record(world: World, monkeypatch: pytest.Mo
         with pytest.raises(fakes.Killed):
             world.night()
     world.night()
-    assert [world.name_of(one.first_sha) for one in world.story().nights[-1].concluded] == ["c6"]
+    assert [world.name_of(one.first_sha) for one in world.history().nights[-1].concluded] == ["c6"]
 
 
 def test_lock_of_a_killed_fetch_is_removed(world: World) -> None:

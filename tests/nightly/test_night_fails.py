@@ -10,7 +10,7 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
-from bisector.store.nights import Ending, Tip, nights_home
+from bisector.store.nights import NightEnding, Tip, nights_home
 from tests import fakes
 from tests.nightly.conftest import Make, World
 
@@ -19,7 +19,7 @@ def test_job_that_fails_stops_no_other_and_is_told_once(make_world: Make) -> Non
     world = make_world(("gone", "cache"))
     (world.path / "gone.git").rename(world.path / "away.git")
     for _ in range(2):
-        assert world.night() is Ending.DONE
+        assert world.night() is NightEnding.DONE
     assert world.measured() == ["c2"]
     ((job, subject, text),) = world.letters.notices
     assert (job, subject) == ("gone", "bisector nightly: gone: fetch failed")
@@ -99,10 +99,10 @@ def test_bisection_that_fails_each_night_is_given_up(world: World, monkeypatch: 
     monkeypatch.setattr("bisector.bisect.session.go_on", fails)
     for _ in range(3):
         world.night()
-    assert world.story().open is None
+    assert world.history().open is None
     (_, _, first), (_, _, last) = world.letters.notices
     assert first.startswith("no room on the disk")
-    run_dir = world.story().nights[-1].concluded[0].run_dir
+    run_dir = world.history().nights[-1].concluded[0].run_dir
     assert last.startswith(
         f"given up after 3 nights: no room on the disk\n\nbisector resume --run-dir {run_dir} goes on with it all the "
         f"same; until it is ended by bisector reset --run-dir {run_dir} its files stay, and its references in "
@@ -133,9 +133,9 @@ def test_whatever_one_job_meets_stops_no_other(
     world = make_world(("broken", "cache"))
     monkeypatch.setattr(world.engines["broken"], "measure", fails)
     for _ in range(2):
-        assert world.night() is Ending.DONE
+        assert world.night() is NightEnding.DONE
     assert world.measured() == ["c2"]
-    trouble = world.story("broken").nights[-1].trouble
+    trouble = world.history("broken").nights[-1].trouble
     assert trouble is not None
     assert (trouble.step, trouble.message) == (step, message)
     ((job, subject, text),) = world.letters.notices
@@ -172,8 +172,8 @@ def test_bisection_that_takes_all_hours_and_fails_takes_no_other_jobs_night(
         world.night()
         assert world.measured("other") == ["c2", *reached]
     # The third night in which it failed was its last.
-    assert [one.state for one in world.story().nights[-1].concluded] == [State.FAILED]
-    assert world.story().open is None
+    assert [one.state for one in world.history().nights[-1].concluded] == [State.FAILED]
+    assert world.history().open is None
 
 
 def test_a_letter_that_nobody_can_write_ends_no_night(make_world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_a_letter_that_nobody_can_write_ends_no_night(make_world: Make, monkeypa
     with pytest.raises(fakes.Killed):
         world.night(("cache", Tip))
     world.told.clear()
-    assert world.night() is Ending.DONE
+    assert world.night() is NightEnding.DONE
     assert world.measured() == ["c2"]
     assert [text for text in world.told if "nobody could be told: this is a bug in bisector: KeyError" in text]
 
@@ -199,7 +199,7 @@ def test_report_that_fails_is_tried_the_next_night(world: World) -> None:
     world.push("cache", "c9")
     world.letters.mute = True
     world.night()
-    assert not world.story().nights[-1].done
+    assert not world.history().nights[-1].done
     world.letters.mute = False
     world.night()
     world.night()

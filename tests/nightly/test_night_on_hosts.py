@@ -6,9 +6,9 @@ from bisector.campaign.equipment import Equipment
 from bisector.executor.base import Job
 from bisector.fleet.hosts import Hosts
 from bisector.git.repository import Repository
-from bisector.nightly import host
+from bisector.nightly import measure
 from bisector.store.facts import Ended
-from bisector.store.nights import Ending, Measurement, Tip
+from bisector.store.nights import Measurement, NightEnding, Tip
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
@@ -21,13 +21,13 @@ def hosts_of_tips(world: World) -> list[str]:
 
 def test_the_tips_of_a_job_are_measured_on_the_host_that_measured_the_first(world: World) -> None:
     fleet = world.on_hosts("one", "two")
-    assert world.night() is Ending.DONE
+    assert world.night() is NightEnding.DONE
     (first,) = hosts_of_tips(world)
     other = next(name for name in fleet.benches if name != first)
     fleet.benches = {name: fleet.benches[name] for name in (other, first)}  # the other one is asked first now
     for tip in ("c3", "c4"):
         world.push("cache", tip)
-        assert world.night() is Ending.DONE
+        assert world.night() is NightEnding.DONE
     assert hosts_of_tips(world) == [first] * 3
     assert world.classes() == ["first", "same", "same"]
 
@@ -45,7 +45,7 @@ def test_a_host_that_is_away_is_waited_for_and_then_told_of(world: World, monkey
     world.night()
     (first,) = hosts_of_tips(world)
     fleet.gone.add(first)
-    monkeypatch.setattr(host, "AWAY_S", 0.05)
+    monkeypatch.setattr(measure, "AWAY_S", 0.05)
     world.push("cache", "c3")
     world.night()
     assert hosts_of_tips(world) == [first]
@@ -56,7 +56,7 @@ def test_a_host_that_is_away_is_waited_for_and_then_told_of(world: World, monkey
     fleet.gone.clear()
     world.night()
     assert hosts_of_tips(world) == [first] * 2
-    assert world.story().klass == "same"
+    assert world.history().result == "same"
 
 
 def test_a_host_that_is_no_host_any_more_ends_the_history(world: World) -> None:
@@ -97,12 +97,12 @@ def test_other_settings_begin_a_new_history_on_any_host(world: World) -> None:
 def test_what_comes_late_is_heard_while_a_host_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would be news again and again, and nobody would wait."""
     fleet = world.on_hosts("one", gone=["one"])
-    monkeypatch.setattr(host, "AWAY_S", 1.0)
+    monkeypatch.setattr(measure, "AWAY_S", 1.0)
     monkeypatch.setattr(fleet, "wait", lambda within_s: True)
     assert world.hosts is not None
     with Repository.open(world.path / "cache") as repository:
         equipment = Equipment(fleet, fakes.FakeEquality(repository))
-        assert host.host_for(equipment, world.hosts, "one", world.told.append, fleet.gone.clear) == "one"
+        assert measure.host_for(equipment, world.hosts, "one", world.told.append, fleet.gone.clear) == "one"
 
 
 def test_where_the_file_lists_no_host_the_last_one_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_where_the_file_lists_no_host_the_last_one_is_waited_for(world: World, m
     world.hosts = Hosts(world.path / "hosts.toml", "tls://desk:8786", ())
     world.night()
     (first,) = hosts_of_tips(world)
-    monkeypatch.setattr(host, "AWAY_S", 0.05)
+    monkeypatch.setattr(measure, "AWAY_S", 0.05)
     fleet.gone.add(first)
     world.push("cache", "c3")
     world.night()
@@ -120,7 +120,7 @@ def test_where_the_file_lists_no_host_the_last_one_is_waited_for(world: World, m
 
 def test_a_fleet_without_a_host_is_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.on_hosts("one", gone=["one"])
-    monkeypatch.setattr(host, "AWAY_S", 0.05)
+    monkeypatch.setattr(measure, "AWAY_S", 0.05)
     world.night()
     ((_, _, text),) = world.letters.notices
     assert "no host that measures is there" in text
@@ -134,8 +134,8 @@ def test_a_change_is_bisected_on_all_hosts_and_resume_knows_them(world: World) -
         one.culprit = "c7"
     world.night()
     world.push("cache", "c11")
-    assert world.night() is Ending.DONE
-    (concluded,) = (one for night in world.story().nights for one in night.concluded)
+    assert world.night() is NightEnding.DONE
+    (concluded,) = (one for night in world.history().nights for one in night.concluded)
     assert world.name_of(concluded.first_sha) == "c7"
     run = RunDirectory(concluded.run_dir)
     assert run.hosts == world.path / "hosts.toml"

@@ -11,7 +11,7 @@ import pytest
 
 from bisector.core.deadline import Deadline
 from bisector.executor.spool import Spool
-from bisector.nightly.replay import Class, Story, replay
+from bisector.nightly.job_history import JobHistory, TipResult, replay
 from bisector.store.log import DATABASE
 from bisector.store.nights import Measurement, NightRecord
 from bisector.store.rundir import RunDirectory
@@ -52,12 +52,12 @@ class Nights:
         assert child.returncode == code, said
         return said
 
-    def story(self) -> Story:
+    def history(self) -> JobHistory:
         with NightRecord.open(self.place.home / "state" / "bisector" / "nightly" / DATABASE, readonly=True) as record:
             return replay(record.events())
 
     def hosts_of_tips(self) -> list[str]:
-        measured = [one.measured for one in self.story().nights]
+        measured = [one.measured for one in self.history().nights]
         return [one.host for one in measured if isinstance(one, Measurement)]
 
 
@@ -87,8 +87,8 @@ def test_tips_have_one_host_and_what_changed_is_bisected_on_all(nights: Nights) 
     # The files of these workers' trials are no fio's, so that no letter is written.
     assert "no letter is written" in nights.night(code=1)
     assert nights.hosts_of_tips() == ["bench1"] * 3
-    assert [one.klass for one in nights.story().nights] == [Class.FIRST, Class.SAME, Class.FASTER]
-    (concluded,) = (one for night in nights.story().nights for one in night.concluded)
+    assert [one.result for one in nights.history().nights] == [TipResult.FIRST, TipResult.SAME, TipResult.FASTER]
+    (concluded,) = (one for night in nights.history().nights for one in night.concluded)
     assert concluded.first_sha == nights.place.shas[CULPRIT]
     with Store.open(RunDirectory(concluded.run_dir).database, readonly=True) as store:
         assert {trial.host for _, trial in store.trials()} == {"bench1", "bench2"}

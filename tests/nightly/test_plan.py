@@ -7,7 +7,7 @@ import pytest
 from bisector.core.errors import UserError
 from bisector.core.verdict import Direction
 from bisector.nightly import plan
-from bisector.nightly.plan import Rule, Send, Wanted
+from bisector.nightly.plan import Send, TipRule, Wanted
 from bisector.storage.stack import stack_of
 
 TWO_JOBS = """\
@@ -43,7 +43,7 @@ stack = "hdd"
 """
 
 
-def load(tmp_path: Path, text: str) -> plan.Plan:
+def load(tmp_path: Path, text: str) -> plan.NightPlan:
     path = tmp_path / "nightly.toml"
     path.write_text(text, encoding="utf-8")
     return plan.load(path)
@@ -53,12 +53,12 @@ def test_what_comes_out(tmp_path: Path) -> None:
     found = load(tmp_path, TWO_JOBS)
     cache, hdd = found.jobs
     assert (found.budget_s, found.path) == (6.5 * 3600, tmp_path / "nightly.toml")
-    assert (cache.repository, cache.remote, cache.rule) == (tmp_path / "linux", "origin", Rule.LAST_GOOD)
+    assert (cache.repository, cache.remote, cache.rule) == (tmp_path / "linux", "origin", TipRule.LAST_GOOD)
     assert (cache.wanted, cache.report, cache.notify) == (Wanted.REGRESSION, Send.DRAFT, ("me@example.org",))
     assert cache.measuring.bisect.threshold_value == 2000
     assert cache.measuring.storage.stack == stack_of("lvmcache")
     assert (hdd.rule, hdd.tags, hdd.paths, hdd.to) == (
-        Rule.NEWEST_TAG,
+        TipRule.NEWEST_TAG,
         "v6.*",
         ("drivers/md",),
         ("dm-devel@example.org",),

@@ -13,7 +13,7 @@ from bisector.nightly.timer import Timer
 
 
 @pytest.fixture
-def wanted(tmp_path: Path) -> plan.Plan:
+def wanted(tmp_path: Path) -> plan.NightPlan:
     path = tmp_path / "my 100% $nights.toml"
     path.write_text('[[job]]\nname = "one"\nrepository = "linux"\nbranch = "main"\n')
     return plan.load(path)
@@ -21,7 +21,7 @@ def wanted(tmp_path: Path) -> plan.Plan:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("system", [True, False])
-def test_systemd_finds_no_fault(wanted: plan.Plan, tmp_path: Path, system: bool) -> None:
+def test_systemd_finds_no_fault(wanted: plan.NightPlan, tmp_path: Path, system: bool) -> None:
     paths = timer.write(Timer(wanted, "01:30", system), tmp_path / "units")
     assert [path.name for path in paths] == ["bisector-nightly.service", "bisector-nightly.timer"]
     words: list[str | Path] = ["systemd-analyze", "--man=no", *([] if system else ["--user"]), "verify", *paths]
@@ -30,13 +30,13 @@ def test_systemd_finds_no_fault(wanted: plan.Plan, tmp_path: Path, system: bool)
     assert not [line for line in found.stderr.splitlines() if "bisector-nightly" in line]
 
 
-def test_words_reach_the_command_as_they_are(wanted: plan.Plan) -> None:
+def test_words_reach_the_command_as_they_are(wanted: plan.NightPlan) -> None:
     service = Timer(wanted, "01:30", system=True).files()["bisector-nightly.service"]
     (line,) = [line for line in service.splitlines() if line.startswith("ExecStart=")]
     assert line.endswith(f'-m bisector nightly --config "{wanted.path.parent}/my 100%% $$nights.toml"')
 
 
-def test_the_hosts_are_part_of_the_command(wanted: plan.Plan, tmp_path: Path) -> None:
+def test_the_hosts_are_part_of_the_command(wanted: plan.NightPlan, tmp_path: Path) -> None:
     timer_ = Timer(wanted, "01:30", system=False, hosts=tmp_path / "hosts.toml")
     service = timer_.files()["bisector-nightly.service"]
     (line,) = [line for line in service.splitlines() if line.startswith("ExecStart=")]
@@ -45,7 +45,7 @@ def test_the_hosts_are_part_of_the_command(wanted: plan.Plan, tmp_path: Path) ->
 
 
 def test_nights_find_the_fleet_of_who_installs_them(
-    wanted: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wanted: plan.NightPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator's certificate is there."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -53,19 +53,19 @@ def test_nights_find_the_fleet_of_who_installs_them(
     assert f"\nEnvironment=XDG_DATA_HOME={tmp_path}/data\n" in service
 
 
-def test_the_description_names_the_file(wanted: plan.Plan) -> None:
+def test_the_description_names_the_file(wanted: plan.NightPlan) -> None:
     service = Timer(wanted, "01:30", system=True).files()["bisector-nightly.service"]
     assert f"\nDescription=bisector: a night of {wanted.path.parent}/my 100%% $nights.toml\n" in service
 
 
-def test_missed_nights_are_made_up_for(wanted: plan.Plan) -> None:
+def test_missed_nights_are_made_up_for(wanted: plan.NightPlan) -> None:
     text = Timer(wanted, "23:05", system=False).files()["bisector-nightly.timer"]
     assert "OnCalendar=*-*-* 23:05:00\n" in text
     assert "Persistent=yes\n" in text
 
 
 @pytest.mark.parametrize("system", [True, False])
-def test_a_process_killed_for_want_of_memory_ends_no_night(wanted: plan.Plan, system: bool) -> None:
+def test_a_process_killed_for_want_of_memory_ends_no_night(wanted: plan.NightPlan, system: bool) -> None:
     settings = Timer(wanted, "01:30", system).files()["bisector-nightly.service"].splitlines()
     assert "OOMPolicy=continue" in settings
     assert "LimitCORE=0" in settings
@@ -73,7 +73,7 @@ def test_a_process_killed_for_want_of_memory_ends_no_night(wanted: plan.Plan, sy
     assert not [one for one in settings if one.startswith(("Nice", "CPU", "IO", "Memory"))]
 
 
-def test_a_daemon_sees_our_temporary_files(wanted: plan.Plan) -> None:
+def test_a_daemon_sees_our_temporary_files(wanted: plan.NightPlan) -> None:
     def private_tmp() -> str:
         text = Timer(plan.load(wanted.path), "01:30", system=True).files()["bisector-nightly.service"]
         return next(line for line in text.splitlines() if line.startswith("PrivateTmp="))
@@ -84,19 +84,19 @@ def test_a_daemon_sees_our_temporary_files(wanted: plan.Plan) -> None:
     assert private_tmp() == "PrivateTmp=no"
 
 
-def test_crontab(wanted: plan.Plan) -> None:
+def test_crontab(wanted: plan.NightPlan) -> None:
     line = Timer(wanted, "01:05", system=False).crontab()
     assert line.startswith("5 1 * * * ")
     assert line.endswith(r"my 100\% $nights.toml'")
 
 
 @pytest.mark.parametrize("at", ["24:00", "1:30", "noon"])
-def test_no_time_of_day(wanted: plan.Plan, at: str) -> None:
+def test_no_time_of_day(wanted: plan.NightPlan, at: str) -> None:
     with pytest.raises(UserError, match=f"--at {at}"):
         Timer(wanted, at, system=False)
 
 
-def test_units_of_another_file_stay(wanted: plan.Plan, tmp_path: Path) -> None:
+def test_units_of_another_file_stay(wanted: plan.NightPlan, tmp_path: Path) -> None:
     timer.write(Timer(wanted, "01:30", system=False), tmp_path / "units")
     timer.write(Timer(wanted, "02:30", system=False), tmp_path / "units")
     other = tmp_path / "other.toml"

@@ -17,7 +17,7 @@ from tests.git import histories
 
 
 @pytest.fixture
-def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plan.Plan:
+def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plan.NightPlan:
     """Jobs in a directory that is root's alone, as far as the user who runs this test can be root."""
     monkeypatch.setattr(timer, "_ROOT", frozenset((0, os.getuid())))
     home = tmp_path / "srv"
@@ -31,7 +31,7 @@ def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plan.Plan:
     return by_root_alone(home)
 
 
-def by_root_alone(home: Path) -> plan.Plan:
+def by_root_alone(home: Path) -> plan.NightPlan:
     for one in (home, *home.rglob("*")):
         one.chmod(0o755 if one.is_dir() else 0o644)
     return plan.load(home / "nightly.toml")
@@ -53,7 +53,7 @@ def written_by_a_group(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [written_by_all, written_by_a_group])
 @pytest.mark.parametrize("name", [".", "nightly.toml", "mine.config", "linux", "linux/.git", "linux/.git/objects"])
-def test_what_others_can_write_is_refused(wanted: plan.Plan, name: str, change: Callable[[Path], None]) -> None:
+def test_what_others_can_write_is_refused(wanted: plan.NightPlan, name: str, change: Callable[[Path], None]) -> None:
     path = wanted.path.parent / name
     change(path)
     with pytest.raises(UserError, match="and root would run") as caught:
@@ -66,7 +66,7 @@ def test_what_others_can_write_is_refused(wanted: plan.Plan, name: str, change: 
 @pytest.mark.usefixtures("job_alone")
 @pytest.mark.parametrize("words", ["{}", "ccache {} -m64"])
 @pytest.mark.parametrize("there", [True, False])
-def test_a_compiler_that_others_can_write_is_refused(wanted: plan.Plan, words: str, there: bool) -> None:
+def test_a_compiler_that_others_can_write_is_refused(wanted: plan.NightPlan, words: str, there: bool) -> None:
     """It is asked for its version outside of the sandbox; one that is not there yet can be put there."""
     home = wanted.path.parent
     compiler = home / "bin/gcc"
@@ -88,7 +88,7 @@ def test_a_compiler_that_others_can_write_is_refused(wanted: plan.Plan, words: s
 
 @pytest.mark.usefixtures("job_alone")
 @pytest.mark.parametrize("name", ["config", "objects", "worktrees/linux", "worktrees/linux/commondir"])
-def test_the_repository_of_a_linked_worktree_is_looked_at(wanted: plan.Plan, name: str) -> None:
+def test_the_repository_of_a_linked_worktree_is_looked_at(wanted: plan.NightPlan, name: str) -> None:
     home = wanted.path.parent
     (home / "linux").rename(home / "clone")
     histories.git(home / "clone", "worktree", "add", "-q", "--detach", str(home / "linux"))
@@ -100,14 +100,14 @@ def test_the_repository_of_a_linked_worktree_is_looked_at(wanted: plan.Plan, nam
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
-def test_what_belongs_to_somebody_else_is_refused(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_belongs_to_somebody_else_is_refused(wanted: plan.NightPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     os.chown(wanted.path, 65_534, 65_534)
     with pytest.raises(UserError, match=r"nightly\.toml belongs to nobody"):
         check_for_root(Timer(wanted, "01:30", system=True))
 
 
-def test_a_link_in_somebodys_directory_is_refused(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_in_somebodys_directory_is_refused(wanted: plan.NightPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter of a venv is a link to the system's: who can write the directory can turn it."""
     venv = wanted.path.parent / "venv"
     venv.mkdir()
@@ -121,7 +121,7 @@ def test_a_link_in_somebodys_directory_is_refused(wanted: plan.Plan, monkeypatch
         check_for_root(Timer(wanted, "01:30", system=True))
 
 
-def test_a_sticky_directory_above_is_none_of_it(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sticky_directory_above_is_none_of_it(wanted: plan.NightPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timer, "_parts", lambda nights: [("the jobs of", nights.plan.path)])
     wanted.path.parent.chmod(0o1777)
     check_for_root(Timer(wanted, "01:30", system=True))
@@ -131,7 +131,7 @@ def test_a_sticky_directory_above_is_none_of_it(wanted: plan.Plan, monkeypatch: 
     check_for_root(Timer(wanted, "01:30", system=True))
 
 
-def test_hosts_that_others_could_add_to_are_refused(wanted: plan.Plan, tmp_path: Path) -> None:
+def test_hosts_that_others_could_add_to_are_refused(wanted: plan.NightPlan, tmp_path: Path) -> None:
     """A host of the fleet can run programs as root, then."""
     hosts = tmp_path / "srv" / "hosts.toml"
     hosts.touch(0o666)
@@ -140,7 +140,7 @@ def test_hosts_that_others_could_add_to_are_refused(wanted: plan.Plan, tmp_path:
         check_for_root(Timer(wanted, "01:30", system=True, hosts=hosts))
 
 
-def test_everything_that_is_run_is_looked_at(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_that_is_run_is_looked_at(wanted: plan.NightPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/home/anna/bin")
     monkeypatch.setenv("CCACHE_DIR", "/home/anna/ccache")
     seen = {path for _, path in timer._parts(Timer(wanted, "01:30", system=True))}
@@ -149,7 +149,7 @@ def test_everything_that_is_run_is_looked_at(wanted: plan.Plan, monkeypatch: pyt
 
 
 def test_nothing_is_installed(
-    wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    wanted: plan.NightPlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(systemd, "_RUNNING", tmp_path)
     monkeypatch.setattr(systemd, "_SYSTEM", tmp_path / "units")

@@ -16,7 +16,7 @@ from bisector.compare.by_host import confirm
 from bisector.config import options
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, Interrupted, UserError
-from bisector.core.events import Listener, Note
+from bisector.core.events import Note
 from bisector.core.subject import Commit
 from bisector.core.verdict import State
 from bisector.git.ranges import Range, check_range
@@ -24,12 +24,22 @@ from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.host import process
 from bisector.host.files import our_files
-from bisector.nightly.means import Means, Target, TipBench
-from bisector.nightly.plan import Job, Rule
-from bisector.nightly.replay import TELLING, Change, Class, Story, replay
-from bisector.nightly.trouble import Failed, caught, fingerprint, until
+from bisector.nightly.job_history import TELLING, JobHistory, TipChange, TipResult, replay
+from bisector.nightly.measure import NightContext, Target, TipBench
+from bisector.nightly.plan import NightJob, TipRule
+from bisector.nightly.trouble import StepFailed, caught, fingerprint, until
 from bisector.status import from_record
-from bisector.store.nights import Begun, BisectionBegun, Concluded, Done, Fact, Letter, Role, Tip, Trouble
+from bisector.store.nights import (
+    BisectionBegun,
+    BisectionConcluded,
+    JobBegun,
+    JobDone,
+    JobFact,
+    JobTrouble,
+    LetterTold,
+    Tip,
+    TipRole,
+)
 from bisector.store.rundir import RunDirectory, run_name, state_home
 from bisector.store.store import Store
 
@@ -37,12 +47,12 @@ _PATIENCE = 3  # nights in which a bisection may fail by our side before it is g
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class JobRun:
     """One job in one night; raises :class:`bisector.nightly.trouble.NightOver` when that is over."""
 
     night: int
-    job: Job
-    means: Means
+    job: NightJob
+    context: NightContext
     deadline: Deadline
 
     def take(self) -> None:
@@ -50,42 +60,42 @@ class Turn:
 
         Raises :class:`InfraError` only where the history itself cannot be written.
         """
-        self._add(Begun(self.job.name))
-        if isinstance(failed := caught(self._work, self._files), Failed):
+        self._add(JobBegun(self.job.name))
+        if isinstance(failed := caught(self._work, self._files), StepFailed):
             self._trouble(failed)
         else:
-            self._add(Done())
+            self._add(JobDone())
 
     def _work(self) -> None:
-        if (left := self._story().open) is not None:
+        if (left := self._history().open) is not None:
             self._say(f"going on with the bisection of an earlier night, {left.run_dir}")
             self._bisect(left)
         with self._step("fetch"), Repository.open(self.job.repository, run_marker=self._directory) as repository:
             tip, branch = self._fetch(repository)
-            if self._story().knows(tip.sha, self.job.conditions):
+            if self._history().knows(tip.sha, self.job.conditions):
                 self._say(f"the tip is {tip.short}, which was measured already")
             else:
                 self._measure(repository, branch, tip)
-        story = self._story()
-        if story.klass is Class.UNTESTABLE and story.last is not None:
-            message = f"the tip {story.last.sha[:12]} cannot be judged: {story.last.why}"
-            raise Failed("tip", UserError(message, f"its files: {story.last.directory}"))
-        if story.change is not None:
-            self._bisect(self._begin(story.change))
+        history = self._history()
+        if history.result is TipResult.UNTESTABLE and history.last is not None:
+            message = f"the tip {history.last.sha[:12]} cannot be judged: {history.last.why}"
+            raise StepFailed("tip", UserError(message, f"its files: {history.last.directory}"))
+        if history.change is not None:
+            self._bisect(self._begin(history.change))
         self._report()
 
     # The steps
 
     def _fetch(self, repository: Repository) -> tuple[Commit, Branch]:
         """The tip, recorded; commits that a rebased branch would lose are held before it moves."""
-        job, story = self.job, self._story()
+        job, history = self.job, self._history()
         process.reap(self._directory)
         branch = Branch(repository, job.name, job.remote, job.branch)
         self._say(f"fetching {job.branch} from {branch.shown}")
         with until(self.deadline):
-            if story.reference is not None:
-                branch.keep({"reference": story.reference.sha})
-            tip = branch.fetch(tags=job.rule is Rule.NEWEST_TAG)
+            if history.reference is not None:
+                branch.keep({"reference": history.reference.sha})
+            tip = branch.fetch(tags=job.rule is TipRule.NEWEST_TAG)
         repository.check_kernel_tree(tip)
         facts = (tip.sha, tip.subject, tip.committed_at, job.rule.value, job.wanted.value)
         self._add(Tip(repository.top, f"{branch.shown} {job.branch}", *facts))
@@ -93,18 +103,18 @@ class Turn:
 
     def _measure(self, repository: Repository, branch: Branch, tip: Commit) -> None:
         """The tip, and before it the tag that it is compared with, if that is a new one."""
-        wanted = [Target(tip, Role.TIP, self.job.branch)]
-        if self.job.rule is Rule.NEWEST_TAG:
+        wanted = [Target(tip, TipRole.TIP, self.job.branch)]
+        if self.job.rule is TipRule.NEWEST_TAG:
             tag = branch.newest_tag(self.job.tags, tip)
-            if not self._story().knows_tag(tag.commit.sha, self.job.conditions):
-                wanted.insert(0, Target(tag.commit, Role.TAG, tag.name))
+            if not self._history().knows_tag(tag.commit.sha, self.job.conditions):
+                wanted.insert(0, Target(tag.commit, TipRole.TAG, tag.name))
         with self._step("measure"), until(self.deadline):
-            story, now = self._story(), self.job.conditions
-            hosts = (one.host for one in (story.last, story.tag) if one is not None and one.conditions == now)
-            bench = TipBench(self.job, self._directory, self.means, next(hosts, ""))
+            history, now = self._history(), self.job.conditions
+            hosts = (one.host for one in (history.last, history.tag) if one is not None and one.conditions == now)
+            bench = TipBench(self.job, self._directory, self.context, next(hosts, ""))
             bench.measure(repository, wanted, self._add)
 
-    def _begin(self, change: Change) -> BisectionBegun:
+    def _begin(self, change: TipChange) -> BisectionBegun:
         """A bisection of the difference, recorded before anything of it exists."""
         old, new = change.old.sha, change.new.sha
         run_dir = state_home() / "runs" / run_name(change.old.rev[:40], f"{self.job.name}-{new[:12]}")
@@ -115,7 +125,7 @@ class Turn:
             try:
                 check_range(repository, Range(old_end, new_end, first_parent, self.job.paths))
             except UserError as error:  # a branch that was reset, say: from here on the tip is what counts
-                self._add(Concluded(run_dir, State.FAILED, error.message, "", new, change.new.value))
+                self._add(BisectionConcluded(run_dir, State.FAILED, error.message, "", new, change.new.value))
                 raise
         self._add(begun)
         self._say(f"{change.direction}, {change.text}: bisecting")
@@ -127,9 +137,9 @@ class Turn:
             try:
                 with until(self.deadline), self._run(begun) as (run, store):
                     # Also where it ended and this night was killed before it knew: from all facts, the same end.
-                    outcome = session.go_on(run, store, self._tell, self.means.equip)
+                    outcome = session.go_on(run, store, self.context.tell, self.context.equip)
                     if outcome.state is State.FOUND:
-                        confirm(run, store, self._tell, self.means.equip)
+                        confirm(run, store, self.context.tell, self.context.equip)
             except EndsDoNotReproduce:
                 self._conclude(begun)
                 raise
@@ -144,7 +154,7 @@ class Turn:
             return
         job = self.job
         asked = session.Asked(job.repository, begun.old_sha, begun.new_sha, job.settings[begun.direction], job.paths)
-        hosts = self.means.hosts
+        hosts = self.context.hosts
         with session.begun(asked, begun.run_dir, self._warn, measures_here=hosts is None) as (run, store):
             run.remember_job(self.job.name)
             if hosts is not None:
@@ -158,7 +168,7 @@ class Turn:
             judging = Judging(options.from_json(store.bisection().settings), store.trials())
         value = self._value_of(judging, begun.new_sha, seen=view.state in TELLING)
         first = view.first_fixed.sha if view.first_fixed else ""
-        self._add(Concluded(begun.run_dir, view.state, view.message, first, begun.new_sha, value))
+        self._add(BisectionConcluded(begun.run_dir, view.state, view.message, first, begun.new_sha, value))
         self._say(view.message)
 
     def _value_of(self, judging: Judging, sha: str, *, seen: bool) -> float | None:
@@ -166,7 +176,7 @@ class Turn:
 
         Where that one had no part in the bisection it is what the tip was, unless the change was not ``seen`` again.
         """
-        last = self._story().last
+        last = self._history().last
         if last is None:
             return None
         own = judging.on(in_era(last.host, last.era))
@@ -175,13 +185,13 @@ class Turn:
         return last.value if seen and last.sha == sha else None
 
     def _report(self) -> None:
-        for concluded in self._story().untold:
+        for concluded in self._history().untold:
             run = RunDirectory(concluded.run_dir)
             outcome = "not told: its record is gone"
             if run.database.exists():
                 with self._step("report"), run.lock(), Store.open(run.database) as store:
-                    outcome = self.means.postman.report(self.job, run, store)
-            self._add(Letter(str(concluded.run_dir), outcome))
+                    outcome = self.context.mailer.report(self.job, run, store)
+            self._add(LetterTold(str(concluded.run_dir), outcome))
             self._say(f"report: {outcome}")
 
     # What fails
@@ -194,16 +204,16 @@ class Turn:
         except Interrupted:
             raise
         except BisectorError as error:
-            raise Failed(name, error) from error
+            raise StepFailed(name, error) from error
 
-    def _trouble(self, failed: Failed) -> None:
+    def _trouble(self, failed: StepFailed) -> None:
         error = failed.error
-        self._add(Trouble(failed.step, error.message, error.hint))
+        self._add(JobTrouble(failed.step, error.message, error.hint))
         self._say(f"failed: {error.message}")
-        if (left := self._story().open) is not None:
+        if (left := self._history().open) is not None:
             self._lose_patience(left, error)
         about = fingerprint(failed.step, error.message)
-        if about not in self._story().told:
+        if about not in self._history().told:
             self._notify(failed, about)
 
     def _lose_patience(self, left: BisectionBegun, error: BisectorError) -> None:
@@ -211,31 +221,31 @@ class Turn:
 
         A job with an open bisection does nothing else before, so it is this that failed, whatever the step.
         """
-        nights = self._story().nights
+        nights = self._history().nights
         first = next((one.night for one in nights if one.begun == left), self.night)
         if sum(one.trouble is not None and one.night >= first for one in nights) >= _PATIENCE:
-            last = self._story().last
+            last = self._history().last
             message = f"given up after {_PATIENCE} nights: {error.message}"
             value = last.value if last else None
-            self._add(Concluded(left.run_dir, State.FAILED, message, "", left.new_sha, value))
+            self._add(BisectionConcluded(left.run_dir, State.FAILED, message, "", left.new_sha, value))
             resume, reset = from_record.resume_command(left.run_dir), from_record.reset_command(left.run_dir)
             hint = (
                 f"{resume} goes on with it all the same; until it is ended by {reset} its files stay, and its"
                 f" references in {self.job.repository}"
             )
-            self._notify(Failed("bisection", BisectorError(message, hint)), fingerprint(str(left.run_dir), message))
+            self._notify(StepFailed("bisection", BisectorError(message, hint)), fingerprint(str(left.run_dir), message))
 
-    def _notify(self, failed: Failed, about: str) -> None:
+    def _notify(self, failed: StepFailed, about: str) -> None:
         error = failed.error
         subject = f"bisector nightly: {self.job.name}: {failed.step} failed"
         text = "\n\n".join(
             filter(None, (error.message, error.hint, "This is said once, as long as it stays the same."))
         )
-        outcome = caught(partial(self.means.postman.notice, self.job, subject, text), self._files)
-        if isinstance(outcome, Failed):
+        outcome = caught(partial(self.context.mailer.notice, self.job, subject, text), self._files)
+        if isinstance(outcome, StepFailed):
             self._say(f"nobody could be told: {outcome.error}")
         else:
-            self._add(Letter(about, outcome))
+            self._add(LetterTold(about, outcome))
             self._say(f"notice: {outcome}")
 
     # What is known, and who is told
@@ -243,27 +253,23 @@ class Turn:
     @property
     def _files(self) -> Path:
         """Where the job's files are, once there are any."""
-        return self.means.home / "jobs" / self.job.name
+        return self.context.home / "jobs" / self.job.name
 
     @property
     def _directory(self) -> Path:
         """The directory of the job's files, made where it was not there."""
-        with our_files(self.means.home):
+        with our_files(self.context.home):
             self._files.mkdir(parents=True, exist_ok=True)
         return self._files
 
-    def _story(self) -> Story:
-        return replay(event for event in self.means.record.events() if event.job == self.job.name)
+    def _history(self) -> JobHistory:
+        return replay(event for event in self.context.record.events() if event.job == self.job.name)
 
-    def _add(self, fact: Fact) -> None:
-        self.means.record.add(fact)
-
-    @property
-    def _tell(self) -> Listener:
-        return self.means.tell
+    def _add(self, fact: JobFact) -> None:
+        self.context.record.add(fact)
 
     def _warn(self, finding: Finding) -> None:
         self._say(finding.warning)
 
     def _say(self, text: str) -> None:
-        self.means.tell(Note(f"{self.job.name}: {text}"))
+        self.context.tell(Note(f"{self.job.name}: {text}"))

@@ -1,4 +1,4 @@
-"""What a night works with: its record, the postman that tells people, and the bench that measures tips.
+"""What a night works with: its record, the mailer that tells people, and the bench that measures tips.
 
 The trials of a tip, and of the tag that it is compared with, are in a store of the job's own. There is one for each way
 in which the job has been measured: what is in it can be compared.
@@ -11,66 +11,46 @@ from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 from pathlib import Path
-from typing import Protocol
 
 from bisector.analysis.judgement import SoundMeasurement, judged_run
 from bisector.analysis.verdicts import changes_of_hosts
 from bisector.bisect.single import Attempts, Settled, Single, heard, next_end, settle
 from bisector.campaign.equipment import Equip, Equipment
 from bisector.config import Settings
+from bisector.core.deadline import Deadline
 from bisector.core.errors import Finding, InfraError
 from bisector.core.events import Listener, Note
 from bisector.core.subject import Commit
 from bisector.doctor import checks
-from bisector.fleet.hosts import Hosts
+from bisector.fleet.hosts import Hosts, Role
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.files import discard, our_files, write_whole
+from bisector.host.load import host_id
 from bisector.mail import compose, outbox, smtp
 from bisector.mail.addresses import parse
 from bisector.mail.outbox import Mails
-from bisector.nightly.host import host_for
-from bisector.nightly.plan import Job, Send
+from bisector.nightly.plan import NightJob, Send
 from bisector.report.document import Envelope
-from bisector.store.nights import Fact, Measurement, NightRecord, Role
+from bisector.store.nights import JobFact, Measurement, NightRecord, TipRole
 from bisector.store.run_files import TRIALS, keep_inputs
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
 _DIGITS = 12  # of the digest of the conditions, as the name of a directory
+AWAY_S = 300.0  # as long as a worker's own patience: one that is started anew is back by then
 
 
-class Postman(Protocol):
-    """Writes or sends, as the job wants it; each method returns what became of it, for a person."""
+class Mailer:
+    """Writes drafts, or sends to a job's recipients; each method returns what became of it, for a person.
 
-    def report(self, job: Job, run: RunDirectory, store: Store) -> str:
-        """What a bisection found. Raises :class:`bisector.core.errors.BisectorError` when it could not be told."""
-        ...
+    ``directory`` keeps the notices. Both raise :class:`bisector.core.errors.BisectorError` where nobody could be told.
+    """
 
-    def notice(self, job: Job, subject: str, text: str) -> str:
-        """What failed. Raises as :meth:`report`."""
-        ...
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
 
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a night works with; ``home`` keeps the files of its jobs, ``hosts`` are those that measure, if others do."""
-
-    record: NightRecord
-    postman: Postman
-    tell: Listener
-    home: Path
-    equip: Equip
-    hosts: Hosts | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ByMail:
-    """Drafts as files; what a job has recipients for goes to its mail server. ``directory`` keeps the notices."""
-
-    directory: Path
-
-    def report(self, job: Job, run: RunDirectory, store: Store) -> str:
+    def report(self, job: NightJob, run: RunDirectory, store: Store) -> str:
         """The letter that ``bisector mail`` would write, or send, once."""
         mail = job.measuring.mail
         if job.report is Send.DRAFT:
@@ -80,7 +60,7 @@ class ByMail:
         said = outbox.Post(run, store, mail, outbox.Delivery(to=job.to)).send(smtp.find_login(mail.login_file))
         return f"sent to {', '.join(job.to)}: {said}"
 
-    def notice(self, job: Job, subject: str, text: str) -> str:
+    def notice(self, job: NightJob, subject: str, text: str) -> str:
         """A few lines; the newest ones of a job take the place of those before."""
         mail = job.measuring.mail
         sender = mail.sender or f"{getpass.getuser()}@{socket.gethostname()}"
@@ -104,11 +84,23 @@ class ByMail:
 
 
 @dataclass(frozen=True, slots=True)
+class NightContext:
+    """What a night works with; ``home`` keeps the files of its jobs, ``hosts`` are those that measure, if others do."""
+
+    record: NightRecord
+    mailer: Mailer
+    tell: Listener
+    home: Path
+    equip: Equip
+    hosts: Hosts | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A commit to measure, its role in the night, and its name for people."""
 
     commit: Commit
-    role: Role
+    role: TipRole
     rev: str
 
 
@@ -116,26 +108,26 @@ class Target:
 class TipBench:
     """Measures for one job, in a run directory below its own; of a fleet on the ``last_host``, if there was one."""
 
-    job: Job
+    job: NightJob
     directory: Path
-    means: Means
+    context: NightContext
     last_host: str
 
-    def measure(self, repository: Repository, targets: Iterable[Target], record: Callable[[Fact], None]) -> None:
+    def measure(self, repository: Repository, targets: Iterable[Target], record: Callable[[JobFact], None]) -> None:
         """One measurement after the other, each recorded when its trials are.
 
         Raises :class:`bisector.core.errors.UserError` for a machine that lacks something, :class:`InfraError` for
         an infrastructure error that stays.
         """
         measuring = bundled(self.job.measuring, repository)
-        if self.means.hosts is None:
+        if self.context.hosts is None:
             checks.check(measuring, self.directory, self._warn)
         run = RunDirectory(self.directory / self.job.conditions[:_DIGITS])
         with our_files(self.directory):
             run.path.mkdir(exist_ok=True)
         settings = keep_inputs(measuring, run.path)
         with run.lock(), Single.open(run, repository, settings) as single:
-            with self.means.equip(settings, run.path, repository, tell := self.means.tell) as equipment:
+            with self.context.equip(settings, run.path, repository, tell := self.context.tell) as equipment:
                 before, host = heard(single.store, equipment, tell), self._host(equipment, single.store)
                 how = (record, tell, equipment.pause, settings.retries, host, before)
                 attempts = Attempts(single.store, equipment.executor, *how)
@@ -154,16 +146,16 @@ class TipBench:
                 self._say(f"{one.host} changed since trial {one.before}: {one.what}; a new history begins there")
 
     def _host(self, equipment: Equipment, store: Store) -> str:
-        if self.means.hosts is None:
+        if self.context.hosts is None:
             return ""
 
         def hear() -> None:
-            next_end(store, equipment.executor, self.means.tell)
+            next_end(store, equipment.executor, self.context.tell)
 
-        return host_for(equipment, self.means.hosts, self.last_host, self._say, hear)
+        return host_for(equipment, self.context.hosts, self.last_host, self._say, hear)
 
     def _say(self, text: str) -> None:
-        self.means.tell(Note(f"{self.job.name}: {text}"))
+        self.context.tell(Note(f"{self.job.name}: {text}"))
 
     def _warn(self, finding: Finding) -> None:
         self._say(finding.warning)
@@ -183,15 +175,54 @@ class TipBench:
             threshold=settings.bisect.threshold_value,
             min_ratio=1 + settings.bisect.least_effect,
             host=trial.host,
-            toolchain=trial.kernel.toolchain if trial.kernel else "",
             value=objective.value(judged_run(sound)) if sound else None,
             why=why,
             fault=why if any(one.fault for _, one in settled.trials) else "",
             trials=len(settled.trials),
             total_s=sum(one.timings.total_s for _, one in settled.trials),
             directory=run.path / TRIALS / f"{n:04d}-{target.commit.short}",
-            metric=objective.metric,
-            over=objective.over,
+            objective=objective,
             n=counts,
             era=era.digest if era is not None else "",
         )
+
+
+def host_for(
+    equipment: Equipment, listed: Hosts, last: str, say: Callable[[str], None], hear: Callable[[], object]
+) -> str:
+    """The host that measured the ``last`` tip, once it is idle; the first one that measures where there was none.
+
+    Figures of two hosts are not compared, so all tips of a job's history are measured on one. A host that is none any
+    more is not waited for: another one begins a new history, and that is said. Where the file lists hosts that measure,
+    it is one of them, which will be a host the next time, too. What comes late of other jobs meanwhile is to ``hear``.
+    Raises :class:`InfraError` for a host that is not there in time.
+    """
+    executor, builders = equipment.executor, equipment.crew.builders
+    is_host, deadline = _is_host(listed, last), Deadline("the host of the last tip", AWAY_S)
+    measuring = _measuring(listed)
+    while not deadline.expired:
+        idle = [name for name in executor.idle if name not in builders and name in (measuring or (name,))]
+        if last in idle:
+            return last
+        if idle and not is_host:
+            if last:
+                say(f"the last tip was measured on {last}, which is no host any more: {idle[0]} begins a new history")
+            return idle[0]
+        if executor.wait(deadline.remaining_s):
+            hear()
+    if not is_host:
+        raise InfraError("no host that measures is there", "bisector fleet status")
+    raise InfraError(
+        f"{last}, which measured the last tip, is not there; figures of two hosts are not compared",
+        f"bisector fleet status; or take {last} out of {listed.path}: then another host begins a new history",
+    )
+
+
+def _is_host(listed: Hosts, name: str) -> bool:
+    """Whether a machine may come; where the file lists none, any may but the one that measured here, before."""
+    measuring = _measuring(listed)
+    return name in measuring if measuring else name not in ("", host_id())
+
+
+def _measuring(listed: Hosts) -> tuple[str, ...]:
+    return tuple(one.name for one in listed.hosts if one.role is Role.MEASURE)

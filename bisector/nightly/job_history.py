@@ -11,9 +11,20 @@ from enum import StrEnum
 from itertools import pairwise
 
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
 from bisector.nightly.plan import Wanted
-from bisector.store.nights import BisectionBegun, Concluded, Done, Event, Letter, Measurement, Role, Tip, Trouble
+from bisector.store.nights import (
+    BisectionBegun,
+    BisectionConcluded,
+    JobDone,
+    JobTrouble,
+    LetterTold,
+    Measurement,
+    NightEvent,
+    Tip,
+    TipRole,
+)
 
 TELLING = (State.FOUND, State.NARROWED)
 
@@ -25,7 +36,7 @@ _DEVIATIONS = 3.0
 _UNKNOWN_SPREAD, _UNKNOWN_NIGHTS, _NEWEST = 0.1, 5, 20
 
 
-class Class(StrEnum):
+class TipResult(StrEnum):
     """What a tip is, beside what it is compared with."""
 
     FIRST = "first"
@@ -37,7 +48,7 @@ class Class(StrEnum):
     @property
     def direction(self) -> Direction | None:
         """The way the figure changed; None when it did not, or nobody knows."""
-        return {Class.FASTER: Direction.IMPROVEMENT, Class.SLOWER: Direction.REGRESSION}.get(self)
+        return {TipResult.FASTER: Direction.IMPROVEMENT, TipResult.SLOWER: Direction.REGRESSION}.get(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TipChange:
     """A tip that is not what its reference is, in a direction that is wanted."""
 
     direction: Direction
@@ -77,7 +88,9 @@ class Change:
 class JobNight:
     """What became of a job in one night; ``measured`` is its tip, ``measurements`` has tags, too.
 
-    Within the factor ``usual`` of the reference the tip is the same.
+    ``trial`` is the tip's trial that counts, as long as its record is there. Within the factor ``usual`` of the
+    reference the tip is the same.
+    reference the tip is the same.
     """
 
     night: int
@@ -85,18 +98,19 @@ class JobNight:
     tip: Tip | None = None
     measured: Measurement | None = None
     measurements: tuple[Measurement, ...] = ()
-    klass: Class | None = None
+    trial: Trial | None = None
+    result: TipResult | None = None
     reference: Reference | None = None
     usual: float = 1.0
     begun: BisectionBegun | None = None
-    concluded: tuple[Concluded, ...] = ()
-    trouble: Trouble | None = None
-    letters: tuple[Letter, ...] = ()
+    concluded: tuple[BisectionConcluded, ...] = ()
+    trouble: JobTrouble | None = None
+    letters: tuple[LetterTold, ...] = ()
     done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class JobHistory:
     """All nights of a job, and what follows from them.
 
     ``last`` and ``tag`` are the tip and the tag measured last. ``change`` is one that is not bisected
@@ -108,10 +122,10 @@ class Story:
     reference: Reference | None = None
     last: Measurement | None = None
     tag: Measurement | None = None
-    klass: Class | None = None
+    result: TipResult | None = None
     open: BisectionBegun | None = None
-    untold: tuple[Concluded, ...] = ()
-    change: Change | None = None
+    untold: tuple[BisectionConcluded, ...] = ()
+    change: TipChange | None = None
     scores: tuple[float, ...] = ()
 
     def knows(self, sha: str, conditions: str) -> bool:
@@ -138,68 +152,74 @@ class Story:
         return frozenset(told)
 
 
-def replay(events: Iterable[Event]) -> Story:
+def replay(events: Iterable[NightEvent]) -> JobHistory:
     """How a job stands after its events, given in their order."""
-    story = Story()
+    history = JobHistory()
     for event in events:
-        nights = story.nights
+        nights = history.nights
         if not nights or nights[-1].night != event.night:
             nights = (*nights, JobNight(event.night, event.at))
-        story = _after(replace(story, nights=nights), event)
-    return story
+        history = _after(replace(history, nights=nights), event)
+    return history
 
 
-def _after(story: Story, event: Event) -> Story:
-    night = story.nights[-1]
+def _after(history: JobHistory, event: NightEvent) -> JobHistory:
+    night = history.nights[-1]
     match event.fact:
         case Tip() as tip:
             night = replace(night, tip=tip)
-        case Measurement(role=Role.TAG) as measured:
+        case Measurement(role=TipRole.TAG) as measured:
             night = replace(night, measurements=(*night.measurements, measured))
-            story = replace(story, tag=measured, reference=_reference(measured) or story.reference, change=None)
+            history = replace(history, tag=measured, reference=_reference(measured) or history.reference, change=None)
         case Measurement() as measured:
-            usual, before = usual_factor(measured.min_ratio, story.scores), story.reference
-            story = _tip_measured(story, measured, night.tip, usual)
-            compared = None if story.klass in (Class.FIRST, Class.UNTESTABLE) else before
-            measurements, klass = (*night.measurements, measured), story.klass
+            usual, before = usual_factor(measured.min_ratio, history.scores), history.reference
+            history = _tip_measured(history, measured, night.tip, usual)
+            compared = None if history.result in (TipResult.FIRST, TipResult.UNTESTABLE) else before
+            measurements, result = (*night.measurements, measured), history.result
             night = replace(
-                night, measured=measured, measurements=measurements, klass=klass, reference=compared, usual=usual
+                night,
+                measured=measured,
+                measurements=measurements,
+                trial=event.trial,
+                result=result,
+                reference=compared,
+                usual=usual,
             )
         case BisectionBegun() as begun:
-            story = replace(story, open=begun, change=None)
+            history = replace(history, open=begun, change=None)
             night = replace(night, begun=begun)
-        case Concluded() as concluded:
-            story = _concluded(story, concluded)
+        case BisectionConcluded() as concluded:
+            history = _concluded(history, concluded)
             night = replace(night, concluded=(*night.concluded, concluded))
-        case Trouble() as trouble:
+        case JobTrouble() as trouble:
             night = replace(night, trouble=trouble)
-        case Letter() as letter:
-            untold = tuple(one for one in story.untold if str(one.run_dir) != letter.about)
-            story = replace(story, untold=untold)
+        case LetterTold() as letter:
+            untold = tuple(one for one in history.untold if str(one.run_dir) != letter.about)
+            history = replace(history, untold=untold)
             night = replace(night, letters=(*night.letters, letter))
-        case Done():
+        case JobDone():
             night = replace(night, done=True)
         case _:
             pass
-    return replace(story, nights=(*story.nights[:-1], night))
+    return replace(history, nights=(*history.nights[:-1], night))
 
 
-def _tip_measured(story: Story, measured: Measurement, tip: Tip | None, usual: float) -> Story:
+def _tip_measured(history: JobHistory, measured: Measurement, tip: Tip | None, usual: float) -> JobHistory:
     """The class of a tip, and what it changes: a change that nobody wants bisected is believed the second time."""
-    reference, klass = story.reference, classify(measured, story.reference, usual)
-    seen_before = klass is story.klass and story.last is not None and story.last.sha != measured.sha
-    story = replace(story, last=measured, klass=klass, change=None)
+    reference, result = history.reference, classify(measured, history.reference, usual)
+    seen_before = result is history.result and history.last is not None and history.last.sha != measured.sha
+    history = replace(history, last=measured, result=result, change=None)
     score = () if measured.value is None else (measured.objective.score(measured.value),)
-    if klass is Class.FIRST:
-        return replace(story, reference=_reference(measured), scores=score)
-    if klass is Class.SAME:
-        return replace(story, scores=(*story.scores, *score))
-    direction = klass.direction
+    if result is TipResult.FIRST:
+        return replace(history, reference=_reference(measured), scores=score)
+    if result is TipResult.SAME:
+        return replace(history, scores=(*history.scores, *score))
+    direction = result.direction
     if direction is None or reference is None:
-        return story
+        return history
     if tip is not None and direction in Wanted(tip.wanted).directions:
-        return replace(story, change=Change(direction, reference, measured))
-    return replace(story, reference=_reference(measured), scores=score) if seen_before else story
+        return replace(history, change=TipChange(direction, reference, measured))
+    return replace(history, reference=_reference(measured), scores=score) if seen_before else history
 
 
 def usual_factor(least: float, scores: Sequence[float]) -> float:
@@ -215,29 +235,26 @@ def usual_factor(least: float, scores: Sequence[float]) -> float:
     return math.exp(max(band, _DEVIATIONS * math.sqrt(2 * variance)))
 
 
-def classify(measured: Measurement, reference: Reference | None, usual: float) -> Class:
+def classify(measured: Measurement, reference: Reference | None, usual: float) -> TipResult:
     """A value beside its reference: the other side of the threshold, or without one beyond the ``usual`` factor.
 
     Values got otherwise, of another metric or on another host, are not comparable.
     """
     if measured.value is None:
-        return Class.UNTESTABLE
-    if reference is None or not _alike(measured, reference):
-        return Class.FIRST
+        return TipResult.UNTESTABLE
+    got = None if reference is None else (reference.conditions, reference.host, reference.objective, reference.era)
+    if reference is None or measured.got != got:
+        return TipResult.FIRST
     score = measured.objective.score
     now, then = score(measured.value), score(reference.value)
     if now == then:
-        return Class.SAME
-    changed = Class.FASTER if now > then else Class.SLOWER
+        return TipResult.SAME
+    changed = TipResult.FASTER if now > then else TipResult.SLOWER
     if measured.threshold is not None:
         line = score(measured.threshold)
-        return changed if (now > line) is not (then > line) else Class.SAME
+        return changed if (now > line) is not (then > line) else TipResult.SAME
     ratio = measured.value / reference.value
-    return Class.SAME if max(ratio, 1 / ratio) < usual else changed
-
-
-def _alike(measured: Measurement, reference: Reference) -> bool:
-    return measured.got == (reference.conditions, reference.host, reference.objective, reference.era)
+    return TipResult.SAME if max(ratio, 1 / ratio) < usual else changed
 
 
 def _settles(measured: Measurement | None, sha: str, conditions: str) -> bool:
@@ -247,15 +264,15 @@ def _settles(measured: Measurement | None, sha: str, conditions: str) -> bool:
     return measured.value is not None or bool(measured.fault)
 
 
-def _concluded(story: Story, concluded: Concluded) -> Story:
+def _concluded(history: JobHistory, concluded: BisectionConcluded) -> JobHistory:
     """An answer, or ends that did not measure as claimed: either way its new end is what comes is compared with."""
     found = (concluded,) if concluded.state in TELLING else ()
-    story = replace(story, open=None, change=None, untold=(*story.untold, *found))
-    old = story.reference
+    history = replace(history, open=None, change=None, untold=(*history.untold, *found))
+    old = history.reference
     if concluded.new_value is None or old is None:
-        return story
+        return history
     new = replace(old, sha=concluded.new_sha, rev=concluded.new_sha, value=concluded.new_value)
-    return replace(story, reference=new, scores=(old.objective.score(new.value),))
+    return replace(history, reference=new, scores=(old.objective.score(new.value),))
 
 
 def _reference(measured: Measurement) -> Reference | None:

@@ -11,8 +11,8 @@ import pytest
 from bisector.core.errors import InfraError
 from bisector.mail import outbox
 from bisector.nightly import plan
-from bisector.nightly.means import ByMail
-from bisector.nightly.plan import Job
+from bisector.nightly.measure import Mailer
+from bisector.nightly.plan import NightJob
 from bisector.store.store import Store
 from tests.mail import servers
 from tests.mail.servers import serving
@@ -26,7 +26,7 @@ def server() -> Iterator[servers.Server]:
 
 
 @pytest.fixture
-def job(tmp_path: Path, server: servers.Server, monkeypatch: pytest.MonkeyPatch) -> Job:
+def job(tmp_path: Path, server: servers.Server, monkeypatch: pytest.MonkeyPatch) -> NightJob:
     """One whose reports go to a list, and its troubles to a person."""
     monkeypatch.setattr(outbox, "_BETWEEN_ATTEMPTS_S", (0.0,) * 3)
     path = tmp_path / "nightly.toml"
@@ -39,12 +39,12 @@ def job(tmp_path: Path, server: servers.Server, monkeypatch: pytest.MonkeyPatch)
     return plan.load(path).jobs[0]
 
 
-def report(record: RecordedRun, job: Job) -> str:
+def report(record: RecordedRun, job: NightJob) -> str:
     with Store.open(record.run.database) as store:
-        return ByMail(record.path / "letters").report(job, record.run, store)
+        return Mailer(record.path / "letters").report(job, record.run, store)
 
 
-def test_report_is_sent_to_the_list_once(job: Job, server: servers.Server, tmp_path: Path) -> None:
+def test_report_is_sent_to_the_list_once(job: NightJob, server: servers.Server, tmp_path: Path) -> None:
     record = found(tmp_path)
     assert report(record, job) == "sent to list@example.org: 2.0.0 queued as 1"
     # Killed before the night's history knew: the run's own record does.
@@ -52,14 +52,14 @@ def test_report_is_sent_to_the_list_once(job: Job, server: servers.Server, tmp_p
     assert [letter.rcpt_tos for letter in server.post.letters] == [["list@example.org"]]
 
 
-def test_report_that_is_a_draft_is_sent_to_nobody(job: Job, server: servers.Server, tmp_path: Path) -> None:
+def test_report_that_is_a_draft_is_sent_to_nobody(job: NightJob, server: servers.Server, tmp_path: Path) -> None:
     record = found(tmp_path)
     assert report(record, replace(job, report=plan.Send.DRAFT)) == f"draft {record.run.path / outbox.DRAFT}"
     assert not server.post.letters
 
 
-def test_notice_is_for_the_person_and_not_for_the_list(job: Job, server: servers.Server, tmp_path: Path) -> None:
-    said = ByMail(tmp_path / "letters").notice(job, "bisector nightly: cache\r\nBcc: all@example.org", "no remote")
+def test_notice_is_for_the_person_and_not_for_the_list(job: NightJob, server: servers.Server, tmp_path: Path) -> None:
+    said = Mailer(tmp_path / "letters").notice(job, "bisector nightly: cache\r\nBcc: all@example.org", "no remote")
     assert said == "sent to me@example.org: 2.0.0 queued as 1"
     (letter,) = server.post.letters
     assert letter.rcpt_tos == ["me@example.org"]
@@ -70,14 +70,14 @@ def test_notice_is_for_the_person_and_not_for_the_list(job: Job, server: servers
     assert message.get_content().strip() == "no remote"
 
 
-def test_notice_without_a_recipient_is_a_draft(job: Job, server: servers.Server, tmp_path: Path) -> None:
-    said = ByMail(tmp_path / "letters").notice(replace(job, notify=()), "a job failed", "no remote")
+def test_notice_without_a_recipient_is_a_draft(job: NightJob, server: servers.Server, tmp_path: Path) -> None:
+    said = Mailer(tmp_path / "letters").notice(replace(job, notify=()), "a job failed", "no remote")
     assert said == f"draft {tmp_path}/letters/cache-notice.eml"
     assert not server.post.letters
 
 
-def test_notice_that_cannot_be_sent_says_so(job: Job, server: servers.Server, tmp_path: Path) -> None:
+def test_notice_that_cannot_be_sent_says_so(job: NightJob, server: servers.Server, tmp_path: Path) -> None:
     mail = replace(job.measuring.mail, port=1)
     settings = {way: replace(one, mail=mail) for way, one in job.settings.items()}
     with pytest.raises(InfraError, match="no mail server answers"):
-        ByMail(tmp_path / "letters").notice(replace(job, settings=settings), "a job failed", "no remote")
+        Mailer(tmp_path / "letters").notice(replace(job, settings=settings), "a job failed", "no remote")

@@ -9,40 +9,42 @@ import numpy as np
 import pytest
 
 from bisector.core.json_document import text
+from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, State
 from bisector.nightly.documents import History
-from bisector.nightly.history import Trend, nights_plot, trend_lines, trends
-from bisector.nightly.replay import Class, Reference, classify, replay, usual_factor
+from bisector.nightly.job_history import Reference, TipResult, classify, replay, usual_factor
+from bisector.nightly.trend import Trend, nights_plot, trend_lines, trends
 from bisector.report.nights import Change, Mark, Panel, Seen, Stretch
 from bisector.report.terminal import as_text, cells
 from bisector.store.nights import (
-    Begun,
     BisectionBegun,
-    Concluded,
-    Done,
-    Event,
-    Fact,
-    Figure,
+    BisectionConcluded,
+    JobBegun,
+    JobDone,
+    JobFact,
+    JobTrouble,
     Measurement,
     Night,
-    Role,
+    NightEvent,
     Tip,
-    Trouble,
+    TipRole,
 )
+from tests import examples
 from tests.docs.json_schema import valid
 
 RUN = Path("/runs/1")
 
 
-def night(n: int, iops: float, conditions: str = "a", host: str = "box") -> tuple[Event, ...]:
+def night(n: int, iops: float, conditions: str = "a", host: str = "box") -> tuple[NightEvent, ...]:
     sha = f"{n:x}".ljust(40, "0")
-    figures = (Figure("full", "job0", "read.iops", iops), Figure("full", "job1", "read.iops", 8_000.0))
-    measured = Measurement(
-        Role.TIP, "main", sha, conditions, None, 2.0, host, "gcc", iops, "", "", 1, 60.0, Path("/x"), figures
-    )
+    measured = Measurement(TipRole.TIP, "main", sha, conditions, None, 2.0, host, iops, "", "", 1, 60.0, Path("/x"))
     tip = Tip(Path("/srv/linux"), "origin main", sha, "a subject", "2026-01-01T00:00:00Z", "last-good", "regression")
-    facts: tuple[Fact, ...] = (Begun(), tip, measured, Done())
-    return tuple(Event(10 * n + k, n, "cache", "2026-01-01T01:30:00Z", fact) for k, fact in enumerate(facts))
+    facts: tuple[JobFact, ...] = (JobBegun("cache"), tip, measured, JobDone())
+    trial = examples.trial(examples.commit(n), examples.run("full", iops, 8_000.0))
+    return tuple(
+        NightEvent(10 * n + k, n, "cache", "2026-01-01T01:30:00Z", fact, trial if fact is measured else None)
+        for k, fact in enumerate(facts)
+    )
 
 
 def trend(series: Sequence[float], conditions: str = "") -> Trend:
@@ -63,7 +65,7 @@ def test_what_creeps_is_marked_where_it_began() -> None:
     found = trend(series((4_000, 20), (3_600, 12)))
     (point,) = found.changed
     assert point.night.night == 21
-    assert {str(point.night.klass) for point in found.points} == {"first", "same"}
+    assert {str(point.night.result) for point in found.points} == {"first", "same"}
     document = valid("history", text(History.of([found], NIGHTS)))
     (change,) = [one["level_change"] for one in document["jobs"][0]["nights"] if one["level_change"]]
     assert change["to"] / change["from"] < 0.93
@@ -84,20 +86,22 @@ def test_lines() -> None:
     assert max(map(cells, lines)) <= 80
 
 
-@pytest.mark.parametrize("now", [(500.0, Class.SLOWER), (501.0, Class.SAME), (2_000.0, Class.FASTER)])
+@pytest.mark.parametrize("now", [(500.0, TipResult.SLOWER), (501.0, TipResult.SAME), (2_000.0, TipResult.FASTER)])
 @pytest.mark.parametrize("threshold", [None, "one"])
-def test_a_tip_is_faster_when_it_is_better_by_its_metric(now: tuple[float, Class], threshold: str | None) -> None:
+def test_a_tip_is_faster_when_it_is_better_by_its_metric(now: tuple[float, TipResult], threshold: str | None) -> None:
     """Of IOPS more is, of a latency less; a factor that is exactly the least one is a change."""
-    value, klass = now
-    line = None if threshold is None else {Class.SLOWER: 500.0, Class.SAME: 5.0, Class.FASTER: 1_500.0}[klass]
+    value, result = now
+    line = (
+        None if threshold is None else {TipResult.SLOWER: 500.0, TipResult.SAME: 5.0, TipResult.FASTER: 1_500.0}[result]
+    )
     (_, _, event, _) = night(2, value)
     measured = event.fact
     assert isinstance(measured, Measurement)
     reference = Reference("0" * 40, "main", 1_000.0, "a", "box")
-    assert classify(replace(measured, threshold=line), reference, 2.0) is klass
-    turned = replace(measured, value=1e6 / value, metric="read.clat.p50", threshold=line and 1e6 / line)
-    assert classify(turned, replace(reference, objective=turned.objective), 2.0) is klass
-    assert classify(turned, reference, 2.0) is Class.FIRST
+    assert classify(replace(measured, threshold=line), reference, 2.0) is result
+    turned = replace(measured, value=1e6 / value, objective=Objective("read.clat.p50"), threshold=line and 1e6 / line)
+    assert classify(turned, replace(reference, objective=turned.objective), 2.0) is result
+    assert classify(turned, reference, 2.0) is TipResult.FIRST
 
 
 @pytest.mark.parametrize(
@@ -121,16 +125,16 @@ def test_a_change_is_what_is_more_than_the_noise_of_nights(
 def test_after_quiet_nights_a_change_of_a_fifth_is_one() -> None:
     """Beside the first tip it is not: nobody knows the noise of the host then."""
     quiet = [1000.0, 1005.0] * 8
-    for before, klass in ((quiet[:1], Class.SAME), (quiet, Class.SLOWER)):
+    for before, result in ((quiet[:1], TipResult.SAME), (quiet, TipResult.SLOWER)):
         pairs = enumerate([*before, 800.0], 1)
         measured = [
             replace(event, fact=replace(event.fact, min_ratio=1.05)) if isinstance(event.fact, Measurement) else event
             for n, iops in pairs
             for event in night(n, iops)
         ]
-        story = replay(measured)
-        assert story.klass is klass
-        assert (story.nights[-1].usual > 1.25) is (klass is Class.SAME)
+        history = replay(measured)
+        assert history.result is result
+        assert (history.nights[-1].usual > 1.25) is (result is TipResult.SAME)
 
 
 def at(n: int) -> datetime:
@@ -138,18 +142,20 @@ def at(n: int) -> datetime:
 
 
 def facts(
-    n: int, *more: Fact, iops: float | None = None, threshold: float | None = None, setting: str = "a"
-) -> list[Fact]:
+    n: int, *more: JobFact, iops: float | None = None, threshold: float | None = None, setting: str = "a"
+) -> list[JobFact]:
     begun, tip, measured, done = (event.fact for event in night(n, iops or 1.0, setting))
     assert isinstance(measured, Measurement)
     figure = [] if iops is None else [replace(measured, threshold=threshold)]
-    ended = [] if any(isinstance(one, Trouble) for one in more) else [done]
+    ended = [] if any(isinstance(one, JobTrouble) for one in more) else [done]
     return [begun, tip, *figure, *more, *ended]
 
 
-def panel(*nights: Sequence[Fact]) -> Panel:
+def panel(*nights: Sequence[JobFact]) -> Panel:
     """One fact after the other, a night a day; the first is night 1."""
-    events = [Event(100 * n + k, n, "cache", "", fact) for n, one in enumerate(nights, 1) for k, fact in enumerate(one)]
+    events = [
+        NightEvent(100 * n + k, n, "cache", "", fact) for n, one in enumerate(nights, 1) for k, fact in enumerate(one)
+    ]
     known = [Night(n, at(n).isoformat(), "nightly.toml", 3600.0, 1) for n in range(1, len(nights) + 1)]
     (made,) = nights_plot(trends(events), known).panels
     return made
@@ -159,8 +165,8 @@ def begun(n: int) -> BisectionBegun:
     return BisectionBegun(RUN, Direction.REGRESSION, "a" * 40, f"{n:x}".ljust(40, "0"))
 
 
-def answer(state: State, first: str = "") -> Concluded:
-    return Concluded(RUN, state, "so it is", first, "b" * 40, 1_000.0)
+def answer(state: State, first: str = "") -> BisectionConcluded:
+    return BisectionConcluded(RUN, state, "so it is", first, "b" * 40, 1_000.0)
 
 
 def test_what_nights_saw() -> None:
@@ -169,10 +175,10 @@ def test_what_nights_saw() -> None:
         facts(1, iops=4_000.0),
         facts(2, iops=4_100.0),
         facts(2),
-        [Begun(), Trouble("fetch", "no answer", "")],
-        [Begun(), tip],
-        facts(6, Trouble("tip", "cannot be judged", "")),
-        facts(7, Trouble("bisection", "no room", ""), iops=1_000.0),
+        [JobBegun("cache"), JobTrouble("fetch", "no answer", "")],
+        [JobBegun("cache"), tip],
+        facts(6, JobTrouble("tip", "cannot be judged", "")),
+        facts(7, JobTrouble("bisection", "no room", ""), iops=1_000.0),
         facts(8, iops=9_000.0),
     )
     assert made.title == "cache: origin main of /srv/linux"
@@ -219,7 +225,7 @@ def test_other_settings_break_the_line() -> None:
         (None, "bisection not ended"),
     ],
 )
-def test_a_bisection_stands_where_its_change_was_seen(concluded: Concluded | None, said: str) -> None:
+def test_a_bisection_stands_where_its_change_was_seen(concluded: BisectionConcluded | None, said: str) -> None:
     later = () if concluded is None else (concluded,)
     made = panel(facts(1, iops=4_000.0), facts(2, begun(2), iops=1_000.0), facts(2, *later))
     assert made.changes == (Change(at(2), said, ""),)
@@ -249,4 +255,4 @@ def test_nights_by_hand_are_minutes_apart() -> None:
 
 
 def test_a_done_night_is_not_open() -> None:
-    assert [mark.seen for mark in panel([Begun(), *facts(1)[1:2], Done()]).marks] == []
+    assert [mark.seen for mark in panel([JobBegun("cache"), *facts(1)[1:2], JobDone()]).marks] == []

@@ -11,20 +11,21 @@ from bisector.analysis.changes import LevelChange, changes
 from bisector.core import units
 from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
+from bisector.core.trial import Trial
 from bisector.core.verdict import State
-from bisector.nightly.replay import Class, JobNight, Story, replay
+from bisector.nightly.job_history import JobHistory, JobNight, TipResult, replay
 from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
 from bisector.report.terminal import Line, Role, Span, cells, left, right, shorten
-from bisector.store.nights import Concluded, Event, Measurement, Night
+from bisector.store.nights import BisectionConcluded, Measurement, Night, NightEvent
 
-_ROLES = {Class.SLOWER: Role.WORSE, Class.FASTER: Role.BETTER, Class.UNTESTABLE: Role.SKIP}
+_ROLES = {TipResult.SLOWER: Role.WORSE, TipResult.FASTER: Role.BETTER, TipResult.UNTESTABLE: Role.SKIP}
 _GAP = "  "
 
 _SEEN = {
-    Class.FIRST: Seen.FIRST,
-    Class.SAME: Seen.SAME,
-    Class.FASTER: Seen.FASTER,
-    Class.SLOWER: Seen.SLOWER,
+    TipResult.FIRST: Seen.FIRST,
+    TipResult.SAME: Seen.SAME,
+    TipResult.FASTER: Seen.FASTER,
+    TipResult.SLOWER: Seen.SLOWER,
 }
 _TIP = "tip"  # the step of a trouble that says that the tip cannot be judged
 _WITHOUT_COMMIT = {State.NARROWED: "narrowed to several", State.FAILED: "no answer"}
@@ -44,7 +45,7 @@ class Trend:
     """A job's nights, oldest first."""
 
     job: str
-    story: Story
+    history: JobHistory
     points: tuple[Point, ...]
 
     @property
@@ -59,7 +60,7 @@ class Trend:
         return measured[-1].objective if measured else Objective()
 
 
-def trends(events: Sequence[Event], only: str | None = None) -> tuple[Trend, ...]:
+def trends(events: Sequence[NightEvent], only: str | None = None) -> tuple[Trend, ...]:
     """The jobs in the order of their names."""
     names = sorted({event.job for event in events})
     return tuple(
@@ -67,20 +68,20 @@ def trends(events: Sequence[Event], only: str | None = None) -> tuple[Trend, ...
     )
 
 
-def _trend(job: str, story: Story) -> Trend:
+def _trend(job: str, history: JobHistory) -> Trend:
     """Levels are looked for among values of the same settings and the same host in one era."""
     begun: dict[int, LevelChange] = {}
-    figures = [(one.night, one.measured) for one in story.nights if one.measured and one.measured.value]
+    figures = [(one.night, one.measured) for one in history.nights if one.measured and one.measured.value]
     for _, alike in groupby(figures, key=lambda one: one[1].got):
         nights = list(alike)
         found = changes(np.array([measured.value for _, measured in nights]))
         begun |= {nights[change.at][0]: change for change in found}
-    return Trend(job, story, tuple(Point(night, begun.get(night.night)) for night in story.nights))
+    return Trend(job, history, tuple(Point(night, begun.get(night.night)) for night in history.nights))
 
 
 def trend_lines(shown: Iterable[Trend], nights: Sequence[Night], width: int) -> list[Line]:
     """A table for each job, and below it the changes of level in words."""
-    started = _started(nights)
+    started = {night.n: night.started_at[:16].replace("T", " ") for night in nights}
     lines: list[Line] = []
     for trend in shown:
         tip = next((point.night.tip for point in reversed(trend.points) if point.night.tip), None)
@@ -97,18 +98,18 @@ def _row(point: Point, started: Mapping[int, str]) -> tuple[str, str, str, str, 
     return (
         started.get(night.night, night.at),
         night.tip.sha[:12] if night.tip else units.UNKNOWN,
-        (_figures(night.measured) if night.measured else units.UNKNOWN) + ("*" if point.change else " "),
-        str(night.klass or ("as before" if night.done else "")),
+        (_figures(night.measured, night.trial) if night.measured else units.UNKNOWN) + ("*" if point.change else " "),
+        str(night.result or ("as before" if night.done else "")),
         _event(night),
     )
 
 
-def _figures(measured: Measurement) -> str:
+def _figures(measured: Measurement, trial: Trial | None) -> str:
     """The worst and the best job of the last run; where it is not the worst that decides, what decides."""
     if measured.value is None:
         return units.UNKNOWN
-    objective, last = measured.objective, measured.figures[-1].run if measured.figures else ""
-    jobs = [one.value for one in measured.figures if (one.run, one.metric) == (last, measured.metric)]
+    objective = measured.objective
+    jobs = [one.value for one in objective.of_jobs(trial.runs[-1])] if trial is not None and trial.runs else []
     shown = objective.worst_first(jobs) if objective.over == WORST and jobs else [measured.value]
     return " / ".join(map(objective.cell, (shown[0], shown[-1]) if shown[1:] else shown))
 
@@ -131,10 +132,10 @@ def _table(rows: Sequence[tuple[str, ...]], heading: str, width: int) -> Iterato
     head = (left(titles[0], widths[0]), left(titles[1], widths[1]), right(titles[2], widths[2]), titles[3])
     yield (Span(_GAP.join(head), Role.HEAD),)
     for row in rows:
-        night, tip, figure, klass, event = row
-        role = _ROLES.get(Class(klass), Role.PLAIN) if klass in set(Class) else Role.DIM
+        night, tip, figure, result, event = row
+        role = _ROLES.get(TipResult(result), Role.PLAIN) if result in set(TipResult) else Role.DIM
         plain = _GAP.join((left(night, widths[0]), left(tip, widths[1]), right(figure, widths[2])))
-        yield (Span(plain + _GAP), Span(left(klass, widths[3]), role), Span(_GAP + shorten(event, room)))
+        yield (Span(plain + _GAP), Span(left(result, widths[3]), role), Span(_GAP + shorten(event, room)))
 
 
 def _words(point: Point, started: Mapping[int, str]) -> str:
@@ -145,10 +146,6 @@ def _words(point: Point, started: Mapping[int, str]) -> str:
     when = started.get(point.night.night, point.night.at)
     values = f"{objective.text(change.after)} instead of {objective.text(change.before)}"
     return f"* from {when} on {values} ({objective.label}, medians), p = {change.p:.3f}"
-
-
-def _started(nights: Sequence[Night]) -> dict[int, str]:
-    return {night.n: night.started_at[:16].replace("T", " ") for night in nights}
 
 
 def nights_plot(shown: Sequence[Trend], nights: Sequence[Night]) -> Nights:
@@ -200,8 +197,8 @@ def _marks(trend: Trend, began: Mapping[int, datetime]) -> Iterator[Mark]:
     last: float | None = None
     for night in _nights(trend):
         at, value = began[night.night], _value(night, trend)
-        if night.klass in _SEEN:
-            yield Mark(at, _SEEN[night.klass], value or None)
+        if night.result in _SEEN:
+            yield Mark(at, _SEEN[night.result], value or None)
         if night.trouble is not None:
             yield Mark(at, Seen.UNTESTABLE if night.trouble.step == _TIP else Seen.FAILED, None)
         elif not night.done:
@@ -217,7 +214,7 @@ def _threshold(measured: Measurement) -> tuple[float, float] | None:
 
 
 def _usual(night: JobNight, measured: Measurement) -> tuple[float, float] | None:
-    """Where the class is "same" (:func:`bisector.nightly.replay.classify`); a threshold is drawn as itself."""
+    """Where the class is "same" (:func:`bisector.nightly.job_history.classify`); a threshold is drawn as itself."""
     if night.reference is None or measured.threshold is not None:
         return None
     return night.reference.value / night.usual, night.reference.value * night.usual
@@ -258,7 +255,7 @@ def _changes(trend: Trend, began: Mapping[int, datetime]) -> Iterator[Change]:
             yield Change(began[point.night.night], bisection, level)
 
 
-def _bisection(answer: Concluded | None) -> str:
+def _bisection(answer: BisectionConcluded | None) -> str:
     if answer is None:
         return "bisection not ended"
     return _WITHOUT_COMMIT.get(answer.state, f"from {answer.first_sha[:12]} on")
