@@ -30,7 +30,6 @@ X and was never read in Y was never found there either.
 
 Not covered is what kbuild itself overlooks in a build directory that is kept: a header that begins to
 hide another one does not make it compile again.
-
 """
 
 import errno

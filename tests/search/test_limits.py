@@ -39,7 +39,6 @@ def test_the_smallest_factor_grows_with_noise_and_shrinks_with_runs() -> None:
 
 @pytest.mark.parametrize("spread", [0.1, 0.3])
 @pytest.mark.rare
-@pytest.mark.rare
 def test_searches_find_the_smallest_factor_and_not_its_root(spread: float) -> None:
     """Searches that have to learn the levels, and may have more than these runs for it."""
     least = least_factor(500, spread, SURE, miss=0.01, runs=36)
