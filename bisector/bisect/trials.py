@@ -45,10 +45,10 @@ def measure(
 ) -> Submit:
     """One trial on the setup of the search.
 
-    Its runs are not stopped early if it is ``whole``, or of an end, of which the line is; a whole one may be once it
-    is ``clear_of`` the run of one of these commits, too, and that of an end with a short fill once it is like its whole
-    run. Without a ``fill`` to use, the short one is used where it is
-    harmless and the trial is not whole.
+    Runs of the two ends are never stopped early, because the threshold is derived from them, and neither are those of
+    a ``whole`` trial. Two kinds stop early all the same: a whole run once it is ``clear_of`` the run of one of these
+    commits, and an end's run after a short fill once it is like the end's whole run. Without a ``fill`` to use, the
+    short one is used where it is harmless and the trial is not whole.
     """
     commit, judging, recorded = subject.commit, facts.judging, facts.recorded
     cell = Cell(subject, facts.scope.settings.setup)
