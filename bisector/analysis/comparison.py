@@ -16,10 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
+from bisector.core.json_document import Key
 from bisector.core.metric import Better
 from bisector.search.difference import p_value, quantile
 
@@ -67,13 +69,17 @@ class Effect:
     ``alpha`` is what the interval leaves out by Student's t; ``p`` is so much larger that 5 % are just that.
     """
 
-    scale: Scale
-    blocks: int
+    scale: Annotated[Scale, "whether what follows are ratios, or differences where a value is zero or negative"]
+    blocks: Annotated[int, "number of blocks that both have a value in"]
     mean: float
     spread: float
     median: float
-    p: float
-    exact_p: float
+    p: Annotated[
+        float,
+        "two-sided p-value of Student's t, 1 of one block; 1.25 times that where a lone interval ends a setup "
+        "(`--until`)",
+    ]
+    exact_p: Annotated[float, "two-sided p-value of the permutations within blocks, 1 of one block"]
     base: float
     alpha: float = ALPHA
 
@@ -89,7 +95,9 @@ class Effect:
         return quantile(1 - self.alpha / family, blocks - 1) * self.spread / math.sqrt(blocks)
 
     @property
-    def estimate(self) -> float:
+    def estimate(
+        self,
+    ) -> Annotated[float, "ratio to the first kernel (geometric mean over blocks), or difference from it"]:
         """The ratio to the first kernel, or the difference from it."""
         return self._shown(self.mean)
 
@@ -99,7 +107,17 @@ class Effect:
         return self._shown(self.mean - self.half_width), self._shown(self.mean + self.half_width)
 
     @property
-    def hodges_lehmann(self) -> float:
+    def low(self) -> Annotated[float | None, "lower end of its 95 % interval, by Student's t; `null` of one block"]:
+        """The lower end of the interval; None of one block."""
+        return self.interval[0] if math.isfinite(self.half_width) else None
+
+    @property
+    def high(self) -> Annotated[float | None, "upper end"]:
+        """The upper end of the interval; None of one block."""
+        return self.interval[1] if math.isfinite(self.half_width) else None
+
+    @property
+    def hodges_lehmann(self) -> Annotated[float, "the same by the median of the Walsh averages"]:
         """The ratio or difference by the median of the Walsh averages."""
         return self._shown(self.median)
 
@@ -154,10 +172,22 @@ class Contrast:
 
     mean: float
     half_width: float
-    p: float
+    p: Annotated[float, "two-sided p-value of Welch's t"]
 
     @property
-    def estimate(self) -> float:
+    def low(self) -> Annotated[float, "lower end of its 95 % interval, by Welch's t"]:
+        """The lower end of the interval."""
+        return self.interval[0]
+
+    @property
+    def high(self) -> Annotated[float | None, "upper end; `null` where there is none"]:
+        """The upper end of the interval."""
+        return self.interval[1]
+
+    @property
+    def estimate(
+        self,
+    ) -> Annotated[float, "its ratio to the first kernel there, divided by that on the first stack"]:
         """The ratio of both ratios."""
         return _ratio(self.mean)
 
@@ -258,11 +288,13 @@ class Decision:
     the band. ``needed``: after about so many blocks an unclear one would be clear, None of more than can be told.
     """
 
-    outcome: Outcome
+    outcome: Annotated[Outcome, "what is said of it; `null` of a row that does not decide"]
     adjusted_p: float
-    fragile: bool = False
-    small: bool = False
-    needed: int | None = None
+    fragile: Annotated[bool, "whether it differs by Student's t, and not by the permutations"] = False
+    small: Annotated[bool, "whether it differs, but by less than `delta`"] = False
+    needed: Annotated[int | None, Key("blocks_to_tell"), "after about so many blocks an unclear row would be clear"] = (
+        None
+    )
 
 
 def decide(effects: Sequence[tuple[Effect, Better]], delta: float = DELTA) -> tuple[Decision, ...]:

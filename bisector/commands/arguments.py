@@ -15,7 +15,6 @@ from bisector.config.option_table import DISK_HELP, FRAGMENTS, are_among, from_w
 from bisector.config.options import CONFIG_FILE, Given, shown
 from bisector.core import json_document, units
 from bisector.core.errors import UserError
-from bisector.core.json_document import Record
 from bisector.core.metric import named
 from bisector.core.objective import WORST, Objective
 from bisector.core.setting import AUTO, Option
@@ -106,7 +105,7 @@ count = typed("a whole number, 1 or more", int, lambda number: number >= 1)
 seed = typed("a whole number, 0 or more", int, lambda number: number >= 0)
 
 
-def write_json(document: Record) -> None:
+def write_json(document: object) -> None:
     """One document for scripts."""
     write_document(json_document.text(document))
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.commands.output import note, save, write
+from bisector.core import json_document
 from bisector.core.errors import UserError
 from bisector.core.metric import is_short, named, short
-from bisector.report import comparison_document, comparison_illustrations, comparison_record
+from bisector.report import comparison_illustrations, comparison_record
 from bisector.report.as_text import markdown, plain
 from bisector.report.comparison import ComparisonReport, page
 from bisector.report.comparison_illustrations import Drawn
@@ -20,7 +21,7 @@ from bisector.store.store import Store
 _RENDERERS: Mapping[str, Callable[[ComparisonReport], str]] = {
     "text": lambda report: plain(page(report)),
     "markdown": lambda report: markdown(page(report)),
-    "json": comparison_document.render,
+    "json": json_document.text,
 }
 
 

@@ -24,9 +24,9 @@ def show(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool) -> int:
     """Print the tables of what decides and how the run stands, or all of it for scripts; the exit code."""
     if as_json:
         # Not above: `status` of every other run would load it in vain, again and again beside a measurement.
-        from bisector.report import comparison_document, comparison_record  # noqa: PLC0415 - as the line above says
+        from bisector.report import comparison_record  # noqa: PLC0415 - as the line above says
 
-        write_json(comparison_document.document(comparison_record.report(run, store, Blocks.of(plan, store))))
+        write_json(comparison_record.report(run, store, Blocks.of(plan, store)))
     else:
         write("".join(f"{line}\n" for line in comparison_lines.whole(run, store, plan)))
     return 0

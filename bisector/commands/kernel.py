@@ -14,7 +14,7 @@ from bisector.commands.effective import effective
 from bisector.commands.output import note, write, write_document
 from bisector.core import resources
 from bisector.core.errors import KernelFault, UserError
-from bisector.core.json_document import ABSENT, Absent, NamedCommit, Record
+from bisector.core.json_document import ABSENT, FLAT, Absent, Record
 from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel
 from bisector.doctor import checks
@@ -60,9 +60,10 @@ class KernelFiles(Record, frozen=True, kw_only=True):
     modules: Annotated[str | Absent, "path of a file system for /lib/modules; only of a kernel with modules"] = ABSENT
 
 
-class KernelBuild(NamedCommit, frozen=True, kw_only=True):
+class KernelBuild(Record, frozen=True, kw_only=True):
     """What ``bisector kernel build --json`` prints."""
 
+    commit: Annotated[Commit, FLAT]
     kernel: Annotated[Kernel, "the kernel"]
     files: Annotated[KernelFiles, "its files, copied with `-o`"]
 
@@ -197,11 +198,7 @@ def build(arguments: argparse.Namespace) -> int:
     if arguments.json:
         shown = KernelFiles(**{name: str(path) for name, path in files.items()})
         commit = shop.commit
-        write_json(
-            KernelBuild(
-                sha=commit.sha, subject=commit.subject, committed_at=commit.committed_at, kernel=kernel, files=shown
-            )
-        )
+        write_json(KernelBuild(commit=commit, kernel=kernel, files=shown))
     else:
         _show(shop.commit, kernel, files)
     return 0

@@ -49,7 +49,8 @@ from bisector.host.files import discard
 from bisector.plan.forecast import reach_from
 from bisector.report.display import display_for
 from bisector.report.figures import baseline_facts
-from bisector.status import document_of, from_record
+from bisector.status import from_record
+from bisector.status.view import MeasuredCommit
 from bisector.store.run_files import fingerprint, keep_inputs
 from bisector.store.rundir import RunDirectory, single_commit_directory
 from bisector.store.store import Store
@@ -258,7 +259,7 @@ def baselines(arguments: argparse.Namespace) -> int:
             session.measure_baselines(run, store, display, equip_of(None))
         view = from_record.view(run, store)
     if arguments.json:
-        write_json(document_of.baselines(view))
+        write_json(view)
     else:
         write("".join(f"{name:10}{text}\n" for name, text in baseline_facts(view.baselines, view.objective)))
     return 0
@@ -286,10 +287,10 @@ def test(arguments: argparse.Namespace) -> int:
             if not run.database.exists():
                 settings = keep_inputs(settings, run.path)
             with Single.open(run, repository, settings) as single:
-                view, judging = single.measure(commit, display, equip_of(None))
+                view, _ = single.measure(commit, display, equip_of(None))
             discard(run.path / "build")
     if arguments.json:
-        write_json(document_of.tested(view, judging.terms, str(run.path)))
+        write_json(MeasuredCommit(view, str(run.path)))
     elif not arguments.quiet:
         write(f"\nall trials there: bisector table --run-dir {shlex.quote(str(run.path))}\n")
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0

@@ -23,15 +23,17 @@ from bisector.commands.arguments import (
 )
 from bisector.commands.output import note, save, write, write_document
 from bisector.config import Settings, options
+from bisector.core import json_document
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.objective import Objective
 from bisector.git.repository import Repository
 from bisector.mail import compose, outbox, smtp
 from bisector.mail.addresses import Proposal, parse, propose
-from bisector.report import as_html, as_json, illustrations, reporting
+from bisector.report import as_html, illustrations, reporting
 from bisector.report.as_text import markdown, plain
+from bisector.report.before_after import Basis
 from bisector.report.comparison_illustrations import KINDS as OF_COMPARISONS
-from bisector.report.document import Basis, Report
+from bisector.report.document import Report
 from bisector.report.drawing import Picture, draw
 from bisector.report.illustrations import Kind
 from bisector.report.sections import page
@@ -97,7 +99,7 @@ RENDERERS: Mapping[Format, Callable[[Report], str]] = {
     Format.TEXT: lambda report: plain(page(report)),
     Format.MAIL: compose.render,
     Format.MARKDOWN: lambda report: markdown(page(report)),
-    Format.JSON: as_json.render,
+    Format.JSON: json_document.text,
     Format.HTML: as_html.render,
 }
 

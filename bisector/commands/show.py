@@ -26,7 +26,7 @@ from bisector.report.display import print_report
 from bisector.report.summary import footer_lines
 from bisector.report.table import report_lines
 from bisector.report.terminal import as_text
-from bisector.status import document_of, from_record
+from bisector.status import from_record
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
 
@@ -71,7 +71,7 @@ def status(arguments: argparse.Namespace) -> int:
             return show(run, store, plan, as_json=arguments.json)
         view = from_record.view(run, store)
     if arguments.json:
-        write_json(document_of.status(view))
+        write_json(view)
     else:
         write(as_text((*footer_lines(view, _width()),)))
     return 0
@@ -85,7 +85,7 @@ def table(arguments: argparse.Namespace) -> int:
             return show(run, store, plan, as_json=arguments.json)
         view = from_record.view(run, store, objective_of(arguments))
     if arguments.json:
-        write_json(document_of.table(view))
+        write_json(view)
     elif sys.stdout.isatty():
         print_report(Console(), view, logs=arguments.logs, times=arguments.times)
     else:

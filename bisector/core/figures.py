@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from bisector.core.json_document import PAIRS
+
 
 class StopReason(StrEnum):
     """What was clear of a run before its time."""
@@ -106,22 +108,32 @@ class DiskFigures:
 class CacheStatus:
     """``dmsetup status`` of a dm-cache device (Documentation/admin-guide/device-mapper/cache.rst)."""
 
-    policy: str
-    mode: str
-    used_blocks: int
-    total_blocks: int
-    dirty_blocks: int
-    read_hits: int
-    read_misses: int
-    write_hits: int
-    write_misses: int
-    demotions: int
-    promotions: int
+    policy: Annotated[str, "replacement policy"]
+    mode: Annotated[str, "`writethrough`, `writeback` or `passthrough`"]
+    used_blocks: Annotated[int, "cache blocks in use"]
+    total_blocks: Annotated[int, "cache blocks in all"]
+    dirty_blocks: Annotated[int, "cache blocks that differ from the origin"]
+    read_hits: Annotated[int, "reads found in the cache"]
+    read_misses: Annotated[int, "reads not found in it"]
+    write_hits: Annotated[int, "writes found in the cache"]
+    write_misses: Annotated[int, "writes not found in it"]
+    demotions: Annotated[int, "blocks removed from the cache"]
+    promotions: Annotated[int, "blocks moved to the cache"]
 
     @property
-    def full(self) -> bool:
+    def full(
+        self,
+    ) -> Annotated[bool, "whether every cache block is in use, so that the next promotion has to demote"]:
         """Every cache block is in use, so the next promotion has to demote."""
         return self.total_blocks > 0 and self.used_blocks >= self.total_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStates:
+    """The cache before and after a run."""
+
+    before: Annotated[CacheStatus | None, "before the run; `null` for a stack without a cache"]
+    after: Annotated[CacheStatus | None, "after it; `null` for a stack without a cache"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,17 +221,33 @@ class Run:
     that was ``stopped_early`` are not to be compared with those of a whole one.
     """
 
-    name: str
-    started_at: str
-    duration_s: float
-    jobs: tuple[JobFigures, ...]
+    name: Annotated[str, "name of its phase, such as `empty` or `full`; `empty@2` is its second round"]
+    started_at: Annotated[str, "time"]
+    duration_s: Annotated[float, "seconds"]
+    jobs: Annotated[tuple[JobFigures, ...], "what fio reported for each job and direction"]
     cache_before: CacheStatus | None
     cache_after: CacheStatus | None
-    contention: Contention | None
-    clock_drift_s: float | None
-    disks: tuple[DiskFigures, ...] = ()
-    stopped_early: EarlyStop | None = None
-    counters: tuple[tuple[str, float], ...] = ()
+    contention: Annotated[Contention | None, "what else the host was doing; `null` if nobody measured it"]
+    clock_drift_s: Annotated[
+        float | None, "seconds that the guest's clock gained on the host's; `null` if nobody measured it"
+    ]
+    disks: Annotated[tuple[DiskFigures, ...], "what fio reported for each disk; may be empty"] = ()
+    stopped_early: Annotated[
+        EarlyStop | None,
+        "why the run was stopped before its time, `null` for a full run; figures of a run that was stopped cannot be "
+        "compared with those of full runs",
+    ] = None
+    counters: Annotated[
+        tuple[tuple[str, float], ...],
+        PAIRS,
+        "what the layers of the stack counted during the run, and of a command what it took and printed: a value for "
+        "each metric",
+    ] = ()
+
+    @property
+    def cache(self) -> Annotated[CacheStates, "the cache before and after the run"]:
+        """The cache before and after the run."""
+        return CacheStates(self.cache_before, self.cache_after)
 
     @property
     def repeats(self) -> bool:

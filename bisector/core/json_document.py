@@ -1,48 +1,127 @@
-"""JSON documents for scripts, printed from typed records.
+"""JSON documents for scripts: typed objects that say what each of their keys means.
 
-A document is a :class:`Record`; the objects in it are records and dataclasses. A field's type is what its key holds,
-and what it means, with the unit, stands beside the type: ``Annotated[float, "seconds of the build"]``. The schemas in
-docs/schema/ are generated from these, and tests hold what commands print to them.
-Objects that documents of several rooms have stand here, too.
+A document is a frozen dataclass, or a :class:`Record`. Its keys are the fields and the properties whose type says what
+they mean, with the unit: ``Annotated[float, "seconds of the build"]``. What says nothing is no key. The schemas in
+docs/schema/ are generated from the types, and tests hold what commands print to them.
 """
 
 import json
 import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET as ABSENT
 from msgspec import UnsetType as Absent
 
-from bisector.core.metric import Better, Unit
-from bisector.core.objective import Objective
-from bisector.core.subject import Commit
-
-__all__ = ["ABSENT", "SCHEMA", "Absent", "DecidingMetric", "NamedCommit", "Record", "parsed", "plain", "text"]
+__all__ = ["ABSENT", "FLAT", "PAIRS", "SCHEMA", "Absent", "Key", "Record", "members", "parsed", "plain", "text"]
 
 SCHEMA = "counts up when a key is renamed, removed or changes its meaning; new keys may come at any time"
 
 
+class Key(NamedTuple):
+    """Beside a type: the key, where it is not the attribute's name."""
+
+    name: str
+
+
+class _Marker(Enum):
+    FLAT = "the keys of the object stand in place of the attribute's own; each is null where there is no object"
+    PAIRS = "pairs of a name and a value are an object"
+
+
+FLAT: Final = _Marker.FLAT
+PAIRS: Final = _Marker.PAIRS
 Document = TypeVar("Document", bound="Record")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """An object of a document; its keys are its fields, in their order.
+    """An object of a document that other programs of bisector read back (:func:`parsed`).
 
     A field that is :data:`ABSENT` has no key. A key that is a word of Python is named with ``rename``.
     """
 
 
-def plain(value: object) -> object:
-    """A record, or anything made of records, in JSON's own types; what JSON cannot say (NaN, infinity) is null.
+class Member(NamedTuple):
+    """A key of an object, the attribute that has its value, the type of that, and what it means."""
+
+    key: str
+    attribute: str
+    hint: Any
+    meaning: str
+    markers: tuple[_Marker, ...] = ()
+
+
+@cache
+def members(kind: type) -> tuple[Member, ...]:
+    """The keys of an object, in order; one that is :data:`FLAT` has no meaning of its own."""
+    return tuple(_members(kind))
+
+
+def _members(kind: type) -> Iterator[Member]:
+    own = {one: one for one in (field.name for field in fields(kind))} if is_dataclass(kind) else {}
+    if issubclass(kind, msgspec.Struct):
+        own = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    hints = get_type_hints(kind, include_extras=True)
+    found = [(name, key, hints[name]) for name, key in own.items()]
+    for parent in reversed(kind.__mro__):
+        getters = ((name, one.fget) for name, one in vars(parent).items() if isinstance(one, property) and one.fget)
+        found += [(name, name, get_type_hints(one, include_extras=True).get("return")) for name, one in getters]
+    for name, key, hint in found:
+        if get_origin(hint) is Annotated:
+            inner, *beside = get_args(hint)
+            markers = tuple(one for one in beside if isinstance(one, _Marker))
+            meaning = next((one for one in beside if type(one) is str), "")
+            if meaning or FLAT in markers:
+                named = next((one.name for one in beside if isinstance(one, Key)), key)
+                yield Member(named, name, inner, meaning, markers)
+
+
+def plain(value: Any) -> Any:
+    """A document, or anything made of documents, in JSON's own types; what JSON cannot say (NaN, infinity) is null.
 
     Strings stay as git, the kernel and fio gave them, halves of surrogate pairs included.
     """
-    return _finite(msgspec.to_builtins(value, enc_hook=_other))
+    match value:
+        case Enum() | Path():
+            shown: Any = value.value if isinstance(value, Enum) else str(value)
+        case float():  # numpy's own among them
+            shown = float(value) if math.isfinite(value) else None
+        case Mapping():
+            shown = {str(key): plain(item) for key, item in value.items()}
+        case tuple() | list():
+            shown = [plain(item) for item in value]
+        case None | bool() | int() | str():
+            shown = value
+        case _:
+            shown = dict(_entries(value))
+    return shown
 
 
-def text(document: Record) -> str:
+def _entries(value: Any) -> Iterator[tuple[str, object]]:
+    kind: type = type(value)
+    if not members(kind):
+        raise NotImplementedError(f"{kind.__name__} has no form in JSON")
+    for one in members(kind):
+        item = getattr(value, one.attribute)
+        if FLAT in one.markers:
+            yield from dict.fromkeys(_names(one.hint)).items() if item is None else _entries(item)
+        elif item is not ABSENT:
+            yield one.key, plain(dict(item) if PAIRS in one.markers else item)
+
+
+def _names(hint: Any) -> Iterator[str]:
+    """The keys of an object that there may not be."""
+    (kind,) = (one for one in get_args(hint) if one is not type(None))
+    for one in members(kind):
+        yield from (one.key,) if FLAT not in one.markers else _names(one.hint | None)
+
+
+def text(document: object) -> str:
     """The document as it is printed."""
     return json.dumps(plain(document), indent=2) + "\n"
 
@@ -56,53 +135,3 @@ def parsed(text: str, kind: type[Document]) -> Document:
         return msgspec.convert(json.loads(text), kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ValueError(str(error)) from error
-
-
-def _other(value: object) -> object:
-    """What msgspec has no form for."""
-    match value:
-        case Path():
-            return str(value)
-        case float():  # numpy's own
-            return float(value)
-    raise NotImplementedError(f"{type(value).__name__} has no form in JSON")
-
-
-def _finite(value: object) -> object:
-    match value:
-        case dict():
-            return {key: _finite(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_finite(item) for item in value]
-        case float() if not math.isfinite(value):
-            return None
-        case _:
-            return value
-
-
-class NamedCommit(Record, frozen=True, kw_only=True):
-    """A commit."""
-
-    sha: Annotated[str, "hash; of an import as short as it was recorded, or the kernel's name"]
-    subject: Annotated[str, "subject line"]
-    committed_at: Annotated[str, "time of the commit"]
-
-    @classmethod
-    def of(cls, commit: Commit) -> Self:
-        """Without its tree, which no script asks for."""
-        return cls(sha=commit.sha, subject=commit.subject, committed_at=commit.committed_at)
-
-
-class DecidingMetric(Record, frozen=True, kw_only=True):
-    """What decides."""
-
-    metric: Annotated[str, "the [metric](metrics.md)"]
-    over: Annotated[str, "what several jobs amount to: `worst`, `sum`, `mean`, or the name of the job that counts"]
-    unit: Annotated[Unit, "of its values"]
-    better: Annotated[Better, "which of its values are better"]
-
-    @classmethod
-    def of(cls, objective: Objective) -> Self:
-        """With what the metric's definition says."""
-        unit = objective.definition.unit
-        return cls(metric=objective.metric, over=objective.over, unit=unit, better=objective.better)

@@ -8,9 +8,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Annotated
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import JobFigures, Latency, LatencyKind, Run, run_words
+from bisector.core.json_document import Key
 from bisector.core.metric import (
     DIRECTIONS,
     SETTLED_AFTER,
@@ -36,8 +38,22 @@ class MetricAbsent(UserError):
 class Objective:
     """A metric, and how the values of several jobs become one: of the worst job, their sum or mean, or of one job."""
 
-    metric: str = "read.iops"
-    over: str = WORST
+    metric: Annotated[str, "the [metric](metrics.md)"] = "read.iops"
+    over: Annotated[str, "what several jobs amount to: `worst`, `sum`, `mean`, or the name of the job that counts"] = (
+        WORST
+    )
+
+    @property
+    def unit(self) -> Annotated[Unit, "of its values"]:
+        """The unit of its values."""
+        return self.definition.unit
+
+    @property
+    def better_side(
+        self,
+    ) -> Annotated[Better | None, Key("better"), "which of its values are better; `null` where neither are"]:
+        """Which of its values are better; None where neither are."""
+        return self.definition.better
 
     @property
     def definition(self) -> Metric:

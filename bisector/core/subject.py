@@ -9,6 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from bisector.core.json_document import FLAT
+
 _NT_GNU_BUILD_ID = 3  # elf(5)
 _HEADER_BYTES = 12
 
@@ -30,10 +32,10 @@ class Kind(StrEnum):
 class Commit:
     """A commit: full hash, tree, subject line and committer date (ISO 8601 with zone)."""
 
-    sha: str
+    sha: Annotated[str, "hash; of an import as short as it was recorded, or the kernel's name"]
     tree: str
-    subject: str
-    committed_at: str
+    subject: Annotated[str, "subject line"]
+    committed_at: Annotated[str, "time of the commit"]
 
     @property
     def short(self) -> str:
@@ -99,9 +101,15 @@ class Subject:
     ``commit`` is as much of it as was written down, or the kernel's name.
     """
 
-    commit: Commit
-    kind: Kind = Kind.COMMIT
-    changed_by: str | None = None
+    commit: Annotated[Commit, FLAT]
+    kind: Annotated[
+        Kind,
+        "`reverted` or `picked`: an end without the commit `changed_by`, or with it; `patched`: a commit with a patch "
+        "on top; then its `sha` is in no branch; `image`: a kernel that somebody else built",
+    ] = Kind.COMMIT
+    changed_by: Annotated[
+        str | None, "commit that was reverted or picked, or that is the patch; of a patch file its SHA-256"
+    ] = None
     parameters: str = ""
     fragment: str = ""
 
@@ -151,8 +159,8 @@ class Setup:
 class Cell:
     """A subject on a setup: trials of one cell measure the same, and their figures can be compared on one host."""
 
-    subject: Subject
-    setup: Setup
+    subject: Annotated[Subject, FLAT]
+    setup: Annotated[Setup, "what it was measured on"]
 
     @property
     def commit(self) -> Commit:

@@ -6,11 +6,13 @@ here concludes; see ``analysis``.
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
 from bisector.core.figures import EarlyStop, Run
+from bisector.core.json_document import FLAT
 from bisector.core.subject import Cell, Commit, Kernel, Setup, Subject
 from bisector.core.verdict import Verdict
 
@@ -85,11 +87,16 @@ class DiskQueue:
 class Timings:
     """Wall seconds of each part of a trial; the rest up to ``total_s`` is ours."""
 
-    build_s: float = 0.0
-    boot_s: float = 0.0
-    storage_s: float = 0.0
-    workload_s: float = 0.0
-    total_s: float = 0.0
+    build_s: Annotated[float, "seconds of the build"] = 0.0
+    boot_s: Annotated[float, "seconds of the guest's boot"] = 0.0
+    storage_s: Annotated[float, "seconds of making the storage stack"] = 0.0
+    workload_s: Annotated[float, "seconds of the runs"] = 0.0
+    total_s: Annotated[float, "seconds of the whole trial"] = 0.0
+
+    @property
+    def ours_s(self) -> Annotated[float, "seconds of everything else"]:
+        """Seconds that are neither make nor guest boot nor storage nor the workload."""
+        return max(0.0, self.total_s - math.fsum((self.build_s, self.boot_s, self.storage_s, self.workload_s)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,23 +249,25 @@ class Trial:
     that is not known.
     """
 
-    cell: Cell
-    started_at: str
-    host: str
-    stage: Stage
-    fault: Fault | None
-    kernel: Kernel | None
-    runs: tuple[Run, ...]
-    timings: Timings
-    artifacts: tuple[Artifact, ...]
-    same_kernel_as: str | None = None
-    origin: Origin | None = None
+    cell: Annotated[Cell, FLAT]
+    started_at: Annotated[str, "time"]
+    host: Annotated[str, "name of the host that measured"]
+    stage: Annotated[Stage, "how far it came"]
+    fault: Annotated[Fault | None, "fault of the kernel, if it has one"]
+    kernel: Annotated[Kernel | None, "the kernel; `null` if there is none, or others measured it"]
+    runs: Annotated[tuple[Run, ...], "one for each phase"]
+    timings: Annotated[Timings, FLAT]
+    artifacts: Annotated[tuple[Artifact, ...], "files of the trial"]
+    same_kernel_as: Annotated[str | None, "commit whose equal kernel was measured instead"] = None
+    origin: Annotated[Origin | None, "of an import who measured it, else `null`"] = None
     control: Control | None = None
-    fill: Fill = Fill.WHOLE
-    era: Era | None = None
-    queues: tuple[DiskQueue, ...] = ()
-    guest_seed: int = 0
-    runtime_s: float = 0.0
+    fill: Annotated[
+        Fill, "how runs that fill a cache were to end: after their `whole` length, or once it is settled"
+    ] = Fill.WHOLE
+    era: Annotated[Era | None, "what figures of that host depended on then; `null` where that is not known"] = None
+    queues: Annotated[tuple[DiskQueue, ...], "how the guest's kernel queued requests, for each disk of the stack"] = ()
+    guest_seed: Annotated[int, "where the guest's time is counted, seed of a small shift of its time and pages"] = 0
+    runtime_s: Annotated[float, "seconds that each run was asked to last; 0 where that is not known"] = 0.0
 
     @property
     def subject(self) -> Subject:
@@ -281,7 +290,9 @@ class Trial:
         return self.era is not None and self.era.is_counted
 
     @property
-    def doubted(self) -> bool:
+    def doubted(
+        self,
+    ) -> Annotated[bool, "whether its fault may be the host's, because an end that had worked failed, too"]:
         """Whether its fault may well be the host's: a kernel known to be good failed, too."""
         return self.control is not None and not self.control.answered
 
@@ -322,7 +333,9 @@ class Trial:
         return stop.apart if stop is not None and stop.against == self.commit.sha else None
 
     @property
-    def same_sources(self) -> bool:
+    def same_sources(
+        self,
+    ) -> Annotated[bool, "whether it was not even built, because it differs in no file that a build reads"]:
         """Whether nothing was built, because another commit's build had read nothing that differs here."""
         return self.kernel is not None and self.kernel.tree not in ("", self.commit.tree)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from bisector.core.errors import InfraError
-from bisector.core.json_document import SCHEMA, NamedCommit, Record
+from bisector.core.json_document import SCHEMA, Record
 from bisector.core.trial import Stage
 from bisector.executor.base import BuildRequest, ControlRequest, Request
 from bisector.executor.duty import Drained, DutyFiles, Link
@@ -17,6 +17,14 @@ from bisector.host.detached import machine_id
 from bisector.host.files import disk_room_bytes, our_files
 from bisector.store.facts import Work
 from bisector.trial.runner import TrialRequest
+
+
+class NamedCommit(Record, frozen=True, kw_only=True):
+    """A commit, as another host names it."""
+
+    sha: Annotated[str, "hash"]
+    subject: Annotated[str, "subject line"]
+    committed_at: Annotated[str, "time of the commit"]
 
 
 class ShownWorker(Record, frozen=True, kw_only=True):
@@ -103,7 +111,8 @@ def _job(entry: Entry) -> ShownJob:
     commit = None
     try:
         request = entry.spec().request
-        work, commit = _work(request), NamedCommit.of(request.commit)
+        of = request.commit
+        work, commit = _work(request), NamedCommit(sha=of.sha, subject=of.subject, committed_at=of.committed_at)
     except InfraError:  # of another version, or acknowledged in this moment
         if not entry.exists:
             raise FileNotFoundError(entry.path) from None

@@ -23,19 +23,19 @@ from bisector.kernel import kconfig
 from bisector.mail.addresses import header, parse
 from bisector.report import before_after, comparison
 from bisector.report.as_text import block_lines, fill, plain, section_lines
+from bisector.report.before_after import Basis, BeforeAfter, Side
 from bisector.report.comparison import ComparisonReport
-from bisector.report.document import Basis, BeforeAfter, Envelope, Listing, Report, Side
+from bisector.report.document import Envelope, Listing, Report
 from bisector.report.sections import (
     answer_sentence,
+    axes,
     candidate_lines,
     circumstances,
     clock_sentence,
     confirmation,
-    is_no_change,
     quoted,
     sections,
     terms_sentence,
-    title,
 )
 
 _LINE = 78  # RFC 5322, 2.1.1
@@ -147,7 +147,7 @@ def claim_of(report: Told) -> str:
     """
     if isinstance(report, ComparisonReport):
         values = sum(len(row.in_run_order) for row in report.result.rows)
-        return f"{_COMPARED} {values} {comparison.title(report)}"
+        return f"{_COMPARED} {values} {report.title}"
     view = report.bisection
     shas = [view.first_fixed.sha] if view.first_fixed else [commit.sha for commit in view.candidates]
     confirmed = _CONFIRMED if view.first_fixed and view.belief and view.belief.confirmed else ""
@@ -182,13 +182,13 @@ def _envelope(report: Told) -> Envelope:
 def headline(report: Told) -> str:
     """``[linus:master] [dm cache policy smq] 6cf4cc8f8b3b: fio.read_clat_mean_us 21.4x improvement``."""
     if isinstance(report, ComparisonReport):
-        return comparison.title(report)
+        return report.title
     compared, first = report.before_after, report.bisection.first_fixed
     tags = [f"[{report.origin.name}]"] if report.origin.name else []
     if compared is None:
-        return clean(" ".join([*tags, title(report)]))
+        return clean(" ".join([*tags, report.title]))
     change = f"{before_after.name_of(compared.objective)} {before_after.change_of(compared)}"
-    if is_no_change(report.bisection):
+    if report.bisection.is_no_change:
         what = f"no change of {before_after.name_of(compared.objective)}"
         return clean(" ".join([*tags, f"{report.asked.span}: {what}"]))
     if first is None:
@@ -322,7 +322,7 @@ def _measured(side: Side, objective: Objective) -> str:
 
 def _candidates(report: Report, envelope: Envelope) -> Iterator[str]:
     view = report.bisection
-    if view.state is State.NARROWED and not is_no_change(view):
+    if view.state is State.NARROWED and not view.is_no_change:
         yield from block_lines(Listing(tuple(candidate_lines(view))))
         if view.skips_in_the_way:
             yield from ("", *fill("These could not be tested and stand in the way:"), "")
@@ -386,7 +386,7 @@ def _before_after(report: Report, envelope: Envelope) -> Iterator[str]:
     if compared is not None:
         yield from fill("Details are as below:")
         yield ""
-        yield from (clean(line) for line in before_after.lines(compared, before_after.axes(report)))
+        yield from (clean(line) for line in before_after.lines(compared, axes(report)))
         yield ""
         yield from fill(before_after.note(compared))
 

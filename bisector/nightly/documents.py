@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from bisector.analysis.changes import ALPHA
-from bisector.core.json_document import ABSENT, SCHEMA, Absent, DecidingMetric, NamedCommit, Record
+from bisector.core.json_document import ABSENT, SCHEMA, Absent, Record
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
+from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.nightly.job_history import JobNight, TipResult
@@ -66,8 +67,8 @@ class ShownNight(Record, frozen=True, kw_only=True, rename={"result": "class"}):
     name: Annotated[str | Absent, "name of the job; absent in `bisector history`, where the job has it"] = ABSENT
     night: Annotated[int, "number of the night, from 1"]
     started_at: Annotated[str, "time at which the night began"]
-    tip: Annotated[NamedCommit | None, "commit that the branch was at; `null` where it was not fetched"]
-    objective: Annotated[DecidingMetric | None, "what decides; `null` where nothing was measured"]
+    tip: Annotated[Commit | None, "commit that the branch was at; `null` where it was not fetched"]
+    objective: Annotated[Objective | None, "what decides; `null` where nothing was measured"]
     value: Annotated[float | None, "value of the last run by the `objective`, or `null`"]
     jobs: Annotated[tuple[NightFigure, ...], "all values that were measured"]
     host: Annotated[str | None, "host that measured"]
@@ -169,8 +170,8 @@ def _shown(point: Point, night: Night, name: str | Absent = ABSENT) -> ShownNigh
         name=name,
         night=night.n,
         started_at=night.started_at,
-        tip=NamedCommit(sha=tip.sha, subject=clean(tip.subject), committed_at=tip.committed_at) if tip else None,
-        objective=DecidingMetric.of(measured.objective) if measured else None,
+        tip=Commit(tip.sha, "", clean(tip.subject), tip.committed_at) if tip else None,
+        objective=measured.objective if measured else None,
         value=measured.value if measured else None,
         jobs=tuple(_figures(one.trial, measured.objective)) if measured and one.trial else (),
         host=measured.host if measured else None,

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
-from bisector.core.json_document import SCHEMA, NamedCommit, Record
-from bisector.core.subject import Relevance
+from bisector.core.json_document import SCHEMA, Record
+from bisector.core.subject import Commit, Relevance
 from bisector.core.units import percent_text
 from bisector.core.verdict import Strategy
 from bisector.plan.experience import Experience
@@ -147,8 +147,8 @@ class Forecast(Record, frozen=True, kw_only=True):
     """What ``bisector plan --json`` prints."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1
-    old: Annotated[NamedCommit, "the old end"]
-    new: Annotated[NamedCommit, "the new end"]
+    old: Annotated[Commit, "the old end"]
+    new: Annotated[Commit, "the new end"]
     commits: Annotated[int, "number of commits in the range"]
     can_matter: Annotated[int | None, "how many of them can change the kernel; `null` if that is not known"]
     strategy: Annotated[Strategy, "of the simulated searches"]
@@ -222,8 +222,8 @@ def forecast(asked: ForecastRequest, known: Experience, relevance: Relevance | N
         _shared(asked, conditions, known.earlier) if (asked.hosts > 1 and asked.strategy is Strategy.BAYES) else None
     )
     return Forecast(
-        old=NamedCommit.of(asked.wanted.old),
-        new=NamedCommit.of(asked.wanted.new),
+        old=asked.wanted.old,
+        new=asked.wanted.new,
         commits=len(asked.graph),
         can_matter=relevance.can_matter if relevance is not None else None,
         strategy=asked.strategy,

@@ -20,7 +20,7 @@ from bisector.core.subject import Commit
 from bisector.core.verdict import Verdict
 from bisector.git.shown import ShownCommit
 from bisector.report import sections
-from bisector.report.document import Block, Column, Facts, Listing, Page, Paragraph, Report, Row, Table
+from bisector.report.document import Block, Column, Facts, Listing, Page, Paragraph, PlacedTrial, Report, Table
 from bisector.report.terminal import Role, verdict_role
 from bisector.status.view import OptionChange
 
@@ -135,7 +135,7 @@ def render(report: Report, details: Sequence[Detail] = (), pictures: Sequence[Sh
     return _rendered(sections.page(report), pictures, trials, role, report.answer)
 
 
-def _is_plain(row: Row) -> bool:
+def _is_plain(row: PlacedTrial) -> bool:
     """Whether its figures say all: a whole run of a commit, on one side."""
     trial = row.shown.trial
     whole = trial.stopped_early is None and trial.same_kernel_as is None and trial.subject.is_commit

@@ -8,19 +8,23 @@ it is above 2 %, the change in percent.
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from statistics import fmean, stdev
+from typing import Annotated
 
 from bisector.analysis import comparison
 from bisector.analysis.comparison import contrast
+from bisector.analysis.judgement import judged_run
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.figures import Run, run_words
+from bisector.core.json_document import Key
 from bisector.core.metric import Unit, named, short
 from bisector.core.objective import Objective, values_of
-from bisector.core.printable import clean
+from bisector.core.subject import Commit
+from bisector.core.trial import Trial
 from bisector.core.verdict import Direction
-from bisector.report.document import Basis, BeforeAfter, Report, Side
 
 _TIMES_FROM = 2.0
 _SHOWN_STDDEV = 2.0  # percent
@@ -31,7 +35,65 @@ _RULE = "=" * 72
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Side:
+    """A commit and the trials whose figures stand for it."""
+
+    commit: Commit
+    trials: tuple[Trial, ...]
+
+    @property
+    def judged(self) -> tuple[Run, ...]:
+        """The run of each trial that decides."""
+        return tuple(map(judged_run, self.trials))
+
+
+class Basis(StrEnum):
+    """What "before" is: a parent, the nearest commit before the answer that was measured, or the end."""
+
+    PARENT = "parent"
+    NEAREST = "nearest"
+    ENDS = "ends"
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeAfter:
+    """Before and after the change."""
+
+    before: Side
+    after: Side
+    basis: Annotated[
+        Basis, "what `before` is: the parent, the nearest before it where no parent was measured, or the old end"
+    ]
+    objective: Objective = field(default_factory=Objective)
+
+    @property
+    def commit_before(self) -> Annotated[str, Key("before"), "commit before the change"]:
+        """The hash of the commit before the change."""
+        return self.before.commit.sha
+
+    @property
+    def commit_after(self) -> Annotated[str, Key("after"), "commit after it"]:
+        """The hash of the commit after it."""
+        return self.after.commit.sha
+
+    @property
+    def metrics(self) -> Annotated[tuple["ComparedMetric", ...], "the metric that decides comes first"]:
+        """The figure that decides, then each job of each run, then what the storage's layers counted meanwhile."""
+        before, after, objective = self.before, self.after, self.objective
+        found = [
+            ComparedMetric(
+                name_of(objective), *(_scaled(values(side, objective), objective.metric) for side in (before, after))
+            )
+        ]
+        names = [run.name for run in after.trials[0].runs if not run.repeats]
+        for name in reversed(names):  # the run that decides first
+            found += _job_metrics(name, objective, _runs(before, name), _runs(after, name))
+        found += _counter_metrics(before, after)
+        return tuple(one for one in found if one.tells)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricChange:
     """A magnitude and a word, never a sign and a word."""
 
     magnitude: str
@@ -47,12 +109,14 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class ComparedMetric:
     """A figure of each trial on both sides."""
 
-    name: str
-    before: tuple[float, ...]
-    after: tuple[float, ...]
+    name: Annotated[
+        str, "name of the metric, as kernel robots give it; ends with the unit of its values, if any: `_us`, `_MiB_s`"
+    ]
+    before: Annotated[tuple[float, ...], "value of each trial before the change"]
+    after: Annotated[tuple[float, ...], "value of each trial after it"]
 
     @property
     def tells(self) -> bool:
@@ -105,16 +169,16 @@ def values(side: Side, objective: Objective) -> tuple[float, ...]:
     return tuple(map(objective.value, side.judged))
 
 
-def change(before: float, after: float, objective: Objective) -> Change:
+def change(before: float, after: float, objective: Objective) -> MetricChange:
     """From twice the value on "3.4x", below it "21.3%" of the value before."""
     word = Direction.between(objective.score(before), objective.score(after))
     low, high = sorted((before, after))
     if low > 0 and high / low >= _TIMES_FROM:
-        return Change(f"{high / low:.1f}x", word)
-    return Change(f"{abs(after - before) / before:.1%}", word)
+        return MetricChange(f"{high / low:.1f}x", word)
+    return MetricChange(f"{abs(after - before) / before:.1%}", word)
 
 
-def change_of(compared: BeforeAfter) -> Change:
+def change_of(compared: BeforeAfter) -> MetricChange:
     """How much the figure that decides has changed, between the means of both sides."""
     objective = compared.objective
     before, after = (fmean(values(side, objective)) for side in (compared.before, compared.after))
@@ -137,21 +201,9 @@ def effect(compared: BeforeAfter) -> str:
     return f"{text} (95 %: {low:.1f}x to {high:.1f}x)"
 
 
-def metrics(compared: BeforeAfter) -> tuple[Metric, ...]:
-    """The figure that decides first, then each job of each run, then what the storage's layers counted meanwhile."""
-    before, after = compared.before, compared.after
-    objective = compared.objective
-    found = [
-        Metric(name_of(objective), *(_scaled(values(side, objective), objective.metric) for side in (before, after)))
-    ]
-    names = [run.name for run in after.trials[0].runs if not run.repeats]
-    for name in reversed(names):  # the run that decides first
-        found += _job_metrics(name, objective, _runs(before, name), _runs(after, name))
-    found += _counter_metrics(before, after)
-    return tuple(one for one in found if one.tells)
-
-
-def _job_metrics(run: str, objective: Objective, before: Sequence[Run], after: Sequence[Run]) -> Iterator[Metric]:
+def _job_metrics(
+    run: str, objective: Objective, before: Sequence[Run], after: Sequence[Run]
+) -> Iterator[ComparedMetric]:
     """Of each job what decides and what is beside it, in the direction that decides, or else that of the run."""
     directions = {job.direction for one in after for job in one.jobs}
     direction = objective.io_direction if objective.io_direction in directions else after[0].direction
@@ -162,15 +214,15 @@ def _job_metrics(run: str, objective: Objective, before: Sequence[Run], after: S
         for name in names:
             sides = [_scaled((value.value for one in runs for value in values_of(one, name) if value.job == job), name)
                      for runs in (before, after)]  # fmt: skip
-            yield Metric(f"fio.{run}.{job}.{_name(name)}", *sides)
+            yield ComparedMetric(f"fio.{run}.{job}.{_name(name)}", *sides)
 
 
-def _counter_metrics(before: Side, after: Side) -> Iterator[Metric]:
+def _counter_metrics(before: Side, after: Side) -> Iterator[ComparedMetric]:
     """What the layers counted in the run that decides, by the names that they gave it."""
     for name in dict.fromkeys(name for run in after.judged for name, _ in run.counters):
         sides = [_scaled((value for run in side.judged for one, value in run.counters if one == name), name)
                  for side in (before, after)]  # fmt: skip
-        yield Metric(f"{after.judged[0].name}.{_name(name)}", *sides)
+        yield ComparedMetric(f"{after.judged[0].name}.{_name(name)}", *sides)
 
 
 def _scaled(figures: Iterable[float], metric: str) -> tuple[float, ...]:
@@ -180,13 +232,6 @@ def _scaled(figures: Iterable[float], metric: str) -> tuple[float, ...]:
 
 def _runs(side: Side, name: str) -> list[Run]:
     return [run for trial in side.trials for run in trial.runs if run.name == name]
-
-
-def axes(report: Report) -> list[tuple[str, str]]:
-    """What both sides had in common, by name."""
-    workload = report.workload
-    common = [("testcase", report.testcase.partition(" ")[0]), ("job", workload.name), *workload.variables]
-    return [(name, clean(value)) for name, value in common if value]
 
 
 def note(compared: BeforeAfter) -> str:
@@ -226,10 +271,10 @@ def lines(compared: BeforeAfter, axes: Sequence[tuple[str, str]]) -> list[str]:
         "         %stddev     %change         %stddev",
         "             \\          |                \\",
     ]
-    return [*header, *(metric_line(one) for one in metrics(compared))]
+    return [*header, *(metric_line(one) for one in compared.metrics)]
 
 
-def metric_line(metric: Metric) -> str:
+def metric_line(metric: ComparedMetric) -> str:
     """One line, in their widths; a standard deviation of one measurement is none."""
     before, after = fmean(metric.before), fmean(metric.after)
     left, right = _figure(metric.before), _figure(metric.after)

@@ -8,28 +8,31 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 from bisector.analysis.comparison import Outcome
 from bisector.core import units
+from bisector.core.json_document import FLAT, PAIRS, SCHEMA, Key
 from bisector.core.printable import clean
 from bisector.core.verdict import State
 from bisector.report import comparison_hints as hints
-from bisector.report.comparison_table import deciding_tables
+from bisector.report.comparison_table import deciding_tables, sentences
 from bisector.report.document import (
     Block,
     Column,
     Envelope,
     Facts,
-    Host,
+    JobFile,
     Listing,
+    MeasuringHost,
     Page,
     Paragraph,
     Section,
     Table,
-    Workload,
 )
 from bisector.report.sections import host_facts, measured_on, minute
-from bisector.status.compared import Result
+from bisector.status.compared import ComparisonResult
+from bisector.status.stack_contrasts import StackContrast, stack_contrasts
 from bisector.status.time_spent import TimeSpent
 
 
@@ -37,11 +40,12 @@ from bisector.status.time_spent import TimeSpent
 class ComparedKernel:
     """What was compared under a name; what no trial has shown yet is empty. ``config`` is the digest of the .config."""
 
-    name: str
-    commit: str
-    release: str
-    config: str
-    compiler: str
+    name: Annotated[str, "name, as it was typed"]
+    commit: Annotated[str, "commit and its subject line; empty where no kernel was built"]
+    release: Annotated[str, "release of the kernel, as `uname -r` prints it"]
+    config: Annotated[str, Key("config_sha256"), "hash of the effective .config"]
+    compiler: Annotated[str, "compiler and linker"]
+    placebo: Annotated[bool, "whether it is the first kernel, measured a second time"] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +56,17 @@ class MeasuredBlock:
     the ``era`` with this digest.
     """
 
-    n: int
-    label: str
-    round: int
-    seed: int
-    order: tuple[tuple[str, int | None], ...]
-    why_void: str = ""
-    host: str = ""
-    era: str = ""
+    n: Annotated[int, "number of the block"]
+    label: Annotated[str, Key("setup"), "the setup, as the report names it"]
+    round: Annotated[int, "which block of its setup, from 1"]
+    seed: Annotated[int, "seed of the workload"]
+    order: Annotated[
+        tuple[tuple[str, int | None], ...],
+        "pairs of a kernel and the number of its trial, in the order of measuring; `null` where it was not measured",
+    ]
+    why_void: Annotated[str, Key("void"), "why it does not count; empty if it does"] = ""
+    host: Annotated[str, "name of the host that has measured it; empty before its first trial"] = ""
+    era: Annotated[str, "digest of that host's era, which the facts of `hosts` tell of; empty if not known"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,39 +78,62 @@ class ComparisonReport:
     ``resume_command`` goes on; empty where nothing is left to do. ``time`` is None while nothing is measured.
     """
 
-    result: Result
-    kernels: tuple[ComparedKernel, ...]
-    blocks: tuple[MeasuredBlock, ...]
-    storage: tuple[tuple[str, tuple[str, ...]], ...]
-    workloads: tuple[Workload, ...]
-    hosts: tuple[Host, ...]
-    seed: int
-    standing: str
-    state: State
-    run_dir: Path
-    resume_command: str
-    command: str
-    tool_version: str
-    versions: tuple[tuple[str, str], ...] = ()
-    time: TimeSpent | None = None
+    result: Annotated[ComparisonResult, FLAT]
+    kernels: Annotated[
+        tuple[ComparedKernel, ...],
+        Key("arms"),
+        "what was compared; the first one is what the others are compared with",
+    ]
+    blocks: Annotated[tuple[MeasuredBlock, ...], "every block, also those that do not count"]
+    storage: Annotated[
+        tuple[tuple[str, tuple[str, ...]], ...],
+        PAIRS,
+        "of each setup what its guests had of the disks, as comments, and the commands that made the stack",
+    ]
+    workloads: Annotated[tuple[JobFile, ...], "the job files"]
+    hosts: Annotated[tuple[MeasuringHost, ...], "the hosts that measured"]
+    seed: Annotated[int, "seed that the order was drawn from"]
+    standing: Annotated[str, "whether it goes on, or why it ended"]
+    state: Annotated[State, "how it stands: `running`, `stopped`, `failed`, or `measured` when it has ended"]
+    run_dir: Annotated[Path, "path of the run directory"]
+    resume_command: Annotated[str | None, "what to type to go on; `null` if there is nothing to do"]
+    command: Annotated[str, "command that compares the same again"]
+    tool_version: Annotated[str, "version of bisector"]
+    versions: Annotated[
+        tuple[tuple[str, str], ...], PAIRS, "versions of what ran in the guest, as far as they are on record"
+    ] = ()
+    time: Annotated[TimeSpent | None, "what the hours went to; `null` while nothing is measured"] = None
     envelope: Envelope | None = None
     started_at: str = ""
+    schema: Annotated[Literal[2], SCHEMA] = 2
+
+    @property
+    def title(self) -> Annotated[str, "one line"]:
+        """The kernels, and what became of them against the first one."""
+        first, *others = (arm.name for arm in self.result.arms if not arm.placebo)
+        compared = f"{' and '.join(others)} with {first}" if others else f"{first} with itself"
+        return clean(f"Comparison of {compared}: {_counted(self.result)}")
+
+    @property
+    def sentences(self) -> Annotated[tuple[str, ...], "what is to be known beside the values"]:
+        """What is to be known beside the values."""
+        return tuple(sentences(self.result))
+
+    @property
+    def stacks(
+        self,
+    ) -> Annotated[tuple[StackContrast, ...], "exploratory: each kernel and stack but the first one"]:
+        """Whether a kernel changes a metric on a stack as much as on the first one."""
+        return stack_contrasts(self.result.rows)
 
 
 def page(report: ComparisonReport) -> Page:
     """The report of a comparison for a renderer."""
     lead = f"{measured_on(report.hosts)}started {minute(report.started_at)}." if report.started_at else ""
-    return Page(title(report), sections(report), report.tool_version, lead)
+    return Page(report.title, sections(report), report.tool_version, lead)
 
 
-def title(report: ComparisonReport) -> str:
-    """One line: the kernels, and what became of them against the first one."""
-    first, *others = (arm.name for arm in report.result.arms if not arm.placebo)
-    compared = f"{' and '.join(others)} with {first}" if others else f"{first} with itself"
-    return clean(f"Comparison of {compared}: {_counted(report.result)}")
-
-
-def _counted(result: Result) -> str:
+def _counted(result: ComparisonResult) -> str:
     """How often each of the words is said."""
     changes = [change for row in result.rows for change in row.changes]
     found = [change for change in changes if not change.placebo] or changes

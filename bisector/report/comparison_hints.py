@@ -8,14 +8,14 @@ from bisector.core.metric import short
 from bisector.core.printable import clean
 from bisector.report.comparison_table import change_text, digits, mean_text, p_text, ratio_text, span
 from bisector.report.document import Block, Column, Paragraph, Table
-from bisector.status.compared import Change, MeanChange, Result, Row
+from bisector.status.compared import ComparedChange, ComparedMean, ComparedRow, ComparisonResult
 from bisector.status.stack_contrasts import StackContrast, stack_contrasts
 
 _LISTED = 20
 _LEAST_BLOCKS = 2  # of an interval
 
 
-def tests(result: Result) -> Iterator[Block]:
+def tests(result: ComparisonResult) -> Iterator[Block]:
     """The p-values behind the words, and a second estimate."""
     found = [(row, change) for row in result.rows for change in row.changes if change.effect is not None]
     if not found:
@@ -39,14 +39,14 @@ _TESTS = (
 )  # fmt: skip
 
 
-def _test_cells(row: Row, change: Change) -> Iterator[str]:
+def _test_cells(row: ComparedRow, change: ComparedChange) -> Iterator[str]:
     yield from (row.label, change.arm)
     if (one := change.effect) is not None:
         yield from (p_text(change.adjusted_p), p_text(one.exact_p))
         yield from (change_text(one.hodges_lehmann, one, row.objective), str(one.blocks))
 
 
-def means(result: Result) -> Iterator[Block]:
+def means(result: ComparisonResult) -> Iterator[Block]:
     """How much better or worse each kernel is over the setups that every kernel has."""
     if not result.means:
         return
@@ -64,7 +64,7 @@ _MEANS = (
 )  # fmt: skip
 
 
-def _mean_cells(one: MeanChange) -> Iterator[str]:
+def _mean_cells(one: ComparedMean) -> Iterator[str]:
     estimate = one.effect.estimate
     yield from (one.arm, ratio_text(estimate, estimate))
     ends = [ratio_text(end, estimate) for end in one.effect.interval]
@@ -72,7 +72,7 @@ def _mean_cells(one: MeanChange) -> Iterator[str]:
     yield str(one.effect.blocks)
 
 
-def stacks(result: Result) -> Iterator[Block]:
+def stacks(result: ComparisonResult) -> Iterator[Block]:
     """Which kernels change more on one stack than on the first one."""
     found = stack_contrasts(result.rows)
     if not found:
@@ -106,7 +106,7 @@ def _stack_cells(one: StackContrast) -> Iterator[str]:
     yield p_text(one.adjusted_p)
 
 
-def exploratory(result: Result) -> Iterator[Block]:
+def exploratory(result: ComparisonResult) -> Iterator[Block]:
     """How many of the other figures differ, and the surest of them, setup by setup."""
     if not result.explored:
         return
@@ -129,7 +129,7 @@ _EXPLORED = (Column("setup"), Column("figure"), Column("kernel"))
 _EXPLORED_FIGURES = (Column("its figure", figures=True), Column("change", figures=True), Column("p", figures=True))
 
 
-def _explored_cells(row: Row, change: Change) -> Iterator[str]:
+def _explored_cells(row: ComparedRow, change: ComparedChange) -> Iterator[str]:
     side = next(side for side in row.sides if side.arm == change.arm)
     yield from (row.label, short(row.objective.metric), change.arm)
     yield from (mean_text(row.sides[0], row.objective), mean_text(side, row.objective))

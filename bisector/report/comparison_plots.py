@@ -16,7 +16,7 @@ from bisector.core.printable import clean
 from bisector.report.comparison_table import caption, difference_text, word
 from bisector.report.strokes import GREY, HATCHES, INKS, SIDES, axis_label, empty, legend, scale
 from bisector.report.terminal import Role
-from bisector.status.compared import Change, Result, Row
+from bisector.status.compared import ComparedChange, ComparedRow, ComparisonResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,7 +98,7 @@ class RunOrder:
     panels: tuple[RunsPanel, ...]
 
 
-def rows_of(result: Result, metric: str | None = None) -> tuple[Row, ...]:
+def rows_of(result: ComparisonResult, metric: str | None = None) -> tuple[ComparedRow, ...]:
     """The rows that decide; of a metric, by its name or what people type of it, those that explore it, too."""
     if metric is None:
         return result.rows
@@ -109,7 +109,7 @@ def rows_of(result: Result, metric: str | None = None) -> tuple[Row, ...]:
     )
 
 
-def forest(result: Result, metric: str | None = None) -> Forest | None:
+def forest(result: ComparisonResult, metric: str | None = None) -> Forest | None:
     """The changes of :func:`rows_of` with their intervals; None where there are none.
 
     A difference has a linear axis and no place among ratios: it has a panel of its own.
@@ -133,7 +133,7 @@ def forest(result: Result, metric: str | None = None) -> Forest | None:
 _AGAINST = {Scale.RATIO: "ratio to", Scale.DIFFERENCE: "difference from"}
 
 
-def run_order(result: Result, metric: str | None = None) -> RunOrder | None:
+def run_order(result: ComparisonResult, metric: str | None = None) -> RunOrder | None:
     """Every value of :func:`rows_of`, a panel for each host; None before there is one."""
     arms, rows = _names(result), rows_of(result, metric)
     panels = tuple(
@@ -146,15 +146,15 @@ def run_order(result: Result, metric: str | None = None) -> RunOrder | None:
     return RunOrder("Every run in the order of measuring, blocks joined", arms, panels) if panels else None
 
 
-def _caption(row: Row) -> str:
+def _caption(row: ComparedRow) -> str:
     return clean(f"{'' if row.deciding else 'exploratory: '}{caption(row)}")
 
 
-def _names(result: Result) -> tuple[str, ...]:
+def _names(result: ComparisonResult) -> tuple[str, ...]:
     return tuple(clean(arm.name) for arm in result.arms)
 
 
-def _marks(row: Row, scale: Scale, result: Result) -> Iterator[Mark]:
+def _marks(row: ComparedRow, scale: Scale, result: ComparisonResult) -> Iterator[Mark]:
     for change in row.changes:
         one = change.effect
         if one is not None and one.scale is scale:
@@ -163,7 +163,7 @@ def _marks(row: Row, scale: Scale, result: Result) -> Iterator[Mark]:
             yield Mark(clean(label), _role(change), one.estimate, *_ends(one), one.band(result.delta))
 
 
-def _role(change: Change) -> Role:
+def _role(change: ComparedChange) -> Role:
     return _ROLES.get(change.decision.outcome, Role.PLAIN) if change.decision is not None else Role.PLAIN
 
 
@@ -174,13 +174,13 @@ def _ends(one: Effect) -> tuple[float | None, float | None]:
     return (None, None) if math.isinf(one.half_width) else one.interval
 
 
-def _hosts(row: Row) -> Iterator[tuple[bool, str]]:
+def _hosts(row: ComparedRow) -> Iterator[tuple[bool, str]]:
     """Each host of a row, and whether there are others: figures of two hosts have no axis in common."""
     hosts = tuple(dict.fromkeys(one.host for one in row.in_run_order))
     yield from ((len(hosts) > 1, host) for host in hosts)
 
 
-def _dots(row: Row, host: str) -> tuple[Dot, ...]:
+def _dots(row: ComparedRow, host: str) -> tuple[Dot, ...]:
     places = {side.arm: place for place, side in enumerate(row.sides)}
     return tuple(Dot(one.n, places[one.arm], one.round, one.value) for one in row.in_run_order if one.host == host)
 

@@ -18,7 +18,7 @@ from bisector.core.verdict import State
 from bisector.report import reporting
 from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock
 from bisector.report.comparison_lines import to_go_on
-from bisector.report.document import Workload
+from bisector.report.document import JobFile
 from bisector.report.sections import queues, quoted
 from bisector.status.blocks import Blocks, names, result_of
 from bisector.status.conclusion import CONFIG_ARTIFACT
@@ -51,7 +51,7 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
         standing=_standing(*state) + _budgets(plan, store.budgets()),
         state=state[0],
         run_dir=run.path,
-        resume_command=to_go_on(run.path, state[0], blocks),
+        resume_command=to_go_on(run.path, state[0], blocks) or None,
         command=_command(plan, *store.budgets()[-1:]),
         tool_version=asked.tool_version,
         started_at=asked.created_at,
@@ -85,6 +85,7 @@ def _kernels(plan: Plan, blocks: Blocks) -> Iterator[ComparedKernel]:
             release=kernel.release if kernel is not None else "",
             config=_config(trial.artifacts) if trial is not None else "",
             compiler=kernel.toolchain if kernel is not None else "",
+            placebo=n > 0 and arm.subject == plan.arms[0].subject,
         )
 
 
@@ -114,7 +115,7 @@ def _storage(plan: Plan, blocks: Blocks, run_dir: Path) -> Iterator[tuple[str, t
             yield stack, (*(f"# {disk}: {text}" for disk, text in queues(trials)), *lines)
 
 
-def _workloads(plan: Plan, run_dir: Path) -> Iterator[Workload]:
+def _workloads(plan: Plan, run_dir: Path) -> Iterator[JobFile]:
     yield from dict.fromkeys(reporting.workload_of(one.settings, run_dir) for one in plan.setups)
 
 

@@ -14,7 +14,7 @@ from bisector.core.metric import Better, Unit
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report.document import Block, Column, Paragraph, Table
-from bisector.status.compared import Change, Result, Row, Side
+from bisector.status.compared import ComparedChange, ComparedRow, ComparedSide, ComparisonResult
 
 _LEAST_P = 1e-4
 _TIMES_FROM = 10.0
@@ -23,7 +23,7 @@ _PAIR = 2
 _REFERENCE = "reference"
 
 
-def deciding_tables(result: Result) -> Iterator[Block]:
+def deciding_tables(result: ComparisonResult) -> Iterator[Block]:
     """A table for each figure that decides, what its words mean, and what is to be known beside them."""
     for objective in dict.fromkeys(row.objective for row in result.rows):
         yield _table(result, [row for row in result.rows if row.objective == objective])
@@ -33,7 +33,7 @@ def deciding_tables(result: Result) -> Iterator[Block]:
         yield Paragraph(sentence)
 
 
-def legend(result: Result) -> str:
+def legend(result: ComparisonResult) -> str:
     """What the columns and the words of the tables mean."""
     band = f"{100 * result.delta:g} %"
     family = f" over the {result.tested} tests together (Holm)" if result.tested > 1 else ""
@@ -46,7 +46,7 @@ def legend(result: Result) -> str:
     )
 
 
-def _table(result: Result, rows: Sequence[Row]) -> Table:
+def _table(result: ComparisonResult, rows: Sequence[ComparedRow]) -> Table:
     """Of two kernels each has a column, of more of them each has a row, the reference first."""
     cells = _pair_cells if len(result.arms) == _PAIR else _kernel_cells
     columns = [Column("setup")]
@@ -66,23 +66,25 @@ def _table(result: Result, rows: Sequence[Row]) -> Table:
     )
 
 
-def caption(row: Row) -> str:
+def caption(row: ComparedRow) -> str:
     """A figure, and which side of it is better."""
     return f"{row.objective.label} ({direction(row)})"
 
 
-def direction(row: Row) -> str:
+def direction(row: ComparedRow) -> str:
     """Which side is better."""
-    return {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", None: "neither is better"}[row.better]
+    return {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", None: "neither is better"}[
+        row.objective.better_side
+    ]
 
 
-def _pair_cells(row: Row, delta: float) -> Iterator[tuple[Sequence[str], str]]:
+def _pair_cells(row: ComparedRow, delta: float) -> Iterator[tuple[Sequence[str], str]]:
     figures = [mean_text(side, row.objective) for side in row.sides]
     for change in row.changes:
         yield (row.label, *figures, *_of_effect(change, row.objective), word(change, delta)), remark(change, delta)
 
 
-def _kernel_cells(row: Row, delta: float) -> Iterator[tuple[Sequence[str], str]]:
+def _kernel_cells(row: ComparedRow, delta: float) -> Iterator[tuple[Sequence[str], str]]:
     first, *others = row.sides
     rest = ("", "", _REFERENCE) if first.figures else (units.UNKNOWN, units.UNKNOWN, "n/a")
     lost = f"n/a {first.absent}" if first.figures and first.absent else first.absent
@@ -92,12 +94,12 @@ def _kernel_cells(row: Row, delta: float) -> Iterator[tuple[Sequence[str], str]]
         yield (*cells, word(change, delta)), remark(change, delta)
 
 
-def mean_text(side: Side, objective: Objective) -> str:
+def mean_text(side: ComparedSide, objective: Objective) -> str:
     """The mean of a side as it stands in a table."""
     return "n/a" if side.mean is None else objective.cell(side.mean)
 
 
-def _of_effect(change: Change, objective: Objective) -> Iterator[str]:
+def _of_effect(change: ComparedChange, objective: Objective) -> Iterator[str]:
     one = change.effect
     if one is None:
         yield from (units.UNKNOWN,) * 2
@@ -160,7 +162,7 @@ def p_text(p: float) -> str:
     return f"<{_LEAST_P:.4f}" if p < _LEAST_P else f"{p:.2g}"
 
 
-def word(change: Change, delta: float) -> str:
+def word(change: ComparedChange, delta: float) -> str:
     """What is said of a change."""
     if change.decision is None:
         return "n/a"
@@ -168,7 +170,7 @@ def word(change: Change, delta: float) -> str:
     return f"same ±{100 * delta:g} %" if outcome is Outcome.SAME else str(outcome)
 
 
-def remark(change: Change, delta: float) -> str:
+def remark(change: ComparedChange, delta: float) -> str:
     """What goes with the word: why there is nothing to say, how surely it is said, what it would take to tell."""
     decision, one = change.decision, change.effect
     if decision is None or one is None:
@@ -193,7 +195,7 @@ def _needed(one: Effect, needed: int | None) -> str:
 # What is to be known beside them
 
 
-def sentences(result: Result) -> Iterator[str]:
+def sentences(result: ComparisonResult) -> Iterator[str]:
     """The gravest first."""
     yield from (
         f"{one} was not one kernel all the time: it was built anew on the way, and another one came of it."
@@ -230,7 +232,7 @@ def sentences(result: Result) -> Iterator[str]:
         yield f"{units.plural(result.void, 'block')} did not count (weak, failed or interrupted){_instead(result)}."
 
 
-def _instead(result: Result) -> str:
+def _instead(result: ComparisonResult) -> str:
     """Whether sound blocks took the place of those that are void: time or patience may be at an end."""
     if not result.missing:
         return "; others took their place"
@@ -238,7 +240,7 @@ def _instead(result: Result) -> str:
     return f"; no sound one was measured{of or ' since'}"
 
 
-def _of_placebo(result: Result) -> Iterator[str]:
+def _of_placebo(result: ComparisonResult) -> Iterator[str]:
     found = [(row, change) for row in result.rows for change in row.changes if change.placebo]
     for row, change in found:
         if change.decision is not None and change.decision.outcome in (Outcome.FASTER, Outcome.SLOWER):
@@ -264,13 +266,13 @@ def half_width_text(one: Effect, objective: Objective) -> str:
     )
 
 
-def _of_hosts(result: Result) -> Iterator[str]:
+def _of_hosts(result: ComparisonResult) -> Iterator[str]:
     if len(result.hosts) > 1:
         counts = ", ".join(f"{units.plural(count, 'block')} on {host}" for host, count in sorted(result.hosts.items()))
         yield f"Each block is of one host, and its ratios are within it: {counts}."
 
 
-def _of_blocks(result: Result) -> Iterator[str]:
+def _of_blocks(result: ComparisonResult) -> Iterator[str]:
     counts = [one.effect.blocks for row in result.rows for one in row.changes if one.effect is not None]
     least, needed = min(counts, default=0), blocks_for_exact(result.tested)
     if least and least_exact_p(least) > ALPHA:

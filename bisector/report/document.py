@@ -5,30 +5,49 @@ Made from the record by :mod:`bisector.report.reporting`; what is said of it, an
 """
 
 import re
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from bisector.analysis.judgement import judged_run
-from bisector.core.figures import Contention, Run
-from bisector.core.objective import Objective
+from bisector.core import units
+from bisector.core.figures import Contention
+from bisector.core.json_document import PAIRS, SCHEMA, Key
 from bisector.core.printable import clean
 from bisector.core.subject import Commit
-from bisector.core.trial import Trial
 from bisector.core.verdict import State, Verdict
 from bisector.git.shown import ShownCommit
+from bisector.report.before_after import Basis, BeforeAfter, Side, change_of
 from bisector.status.view import BisectionView, TrialView
 
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # SHA-1 or SHA-256
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlacedTrial:
     """A trial at its place in history: ``place`` counts commits from the old end (0), None where git is not asked."""
 
-    place: int | None
+    place: Annotated[int | None, "number of commits from the old end; `null` where git is not asked"]
     shown: TrialView
+
+    @property
+    def n(self) -> Annotated[int, "number of the trial, as in `status.trials`"]:
+        """The number of the trial."""
+        return self.shown.n
+
+    @property
+    def sha(self) -> Annotated[str, "commit"]:
+        """The commit."""
+        return self.shown.trial.commit.sha
+
+    @property
+    def verdict(self) -> Annotated[Verdict, "as in `status.trials`"]:
+        """The verdict."""
+        return self.shown.verdict
+
+    @property
+    def why(self) -> Annotated[str, "one sentence"]:
+        """Why that is the verdict."""
+        return self.shown.why
 
 
 def span(old_rev: str, new_rev: str) -> str:
@@ -37,15 +56,15 @@ def span(old_rev: str, new_rev: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """What a person typed: revisions, limits, and the command that would ask for the same again."""
 
-    old_rev: str
-    new_rev: str
-    paths: tuple[str, ...]
-    skips: tuple[str, ...]
-    first_parent: bool
-    command: str
+    old_rev: Annotated[str, "the old end, as it was typed"]
+    new_rev: Annotated[str, "the new end, as it was typed"]
+    paths: Annotated[tuple[str, ...], "only commits that touch these; empty for all"]
+    skips: Annotated[tuple[str, ...], "commits that were not to be tried"]
+    first_parent: Annotated[bool, "whether only first parents were followed"]
+    command: Annotated[str, "command that asks for the same again"]
 
     @property
     def span(self) -> str:
@@ -54,12 +73,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class TreeOrigin:
     """Where the commits come from: a tree's name as kernel robots give it, a branch, an address; or empty."""
 
-    tree: str
-    branch: str = ""
-    url: str = ""
+    tree: Annotated[str, "name of the tree, as kernel robots give it; empty where it is not known, as the others"]
+    branch: Annotated[str, "branch"] = ""
+    url: Annotated[str, "address"] = ""
 
     @property
     def name(self) -> str:
@@ -68,57 +87,26 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class MeasuringHost:
     """A host of trials: its facts where they are on record, and the foreign load on the runs it measured."""
 
-    name: str
-    trials: int
-    facts: tuple[tuple[str, str], ...]
-    contention: tuple[Contention, ...]
+    name: Annotated[str, "name of the host"]
+    trials: Annotated[int, "number of its trials"]
+    facts: Annotated[tuple[tuple[str, str], ...], PAIRS, "what is on record of it; may be empty"]
+    contention: Annotated[tuple[Contention, ...], "what else it was doing during each run"]
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class JobFile:
     """The job file as it was used, and the variables that it was given.
 
     Of a file that is ``missing`` the text says so, as a comment of a job file.
     """
 
-    name: str
-    text: str
-    variables: tuple[tuple[str, str], ...]
+    name: Annotated[str, "name of the file"]
+    text: Annotated[str, "its contents"]
+    variables: Annotated[tuple[tuple[str, str], ...], PAIRS, "the variables that it was given"]
     missing: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """A commit and the trials whose figures stand for it."""
-
-    commit: Commit
-    trials: tuple[Trial, ...]
-
-    @property
-    def judged(self) -> tuple[Run, ...]:
-        """The run of each trial that decides."""
-        return tuple(map(judged_run, self.trials))
-
-
-class Basis(StrEnum):
-    """What "before" is: a parent, the nearest commit before the answer that was measured, or the end."""
-
-    PARENT = "parent"
-    NEAREST = "nearest"
-    ENDS = "ends"
-
-
-@dataclass(frozen=True, slots=True)
-class BeforeAfter:
-    """Before and after the change."""
-
-    before: Side
-    after: Side
-    basis: Basis
-    objective: Objective = field(default_factory=Objective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +131,34 @@ class Envelope:
     defconfig: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+STANDING = {
+    State.RUNNING: "still running",
+    State.STOPPED: "stopped",
+    State.FAILED: "without an answer",
+    State.FOUND: "finished",
+    State.NARROWED: "finished",
+    State.IMPORTED: "imported",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """All that is told of a bisection, finished, stopped or running; ``rows`` are in history order.
 
     ``testcase`` says what ran on which stack, the program first; ``disks`` what each disk of the stack is.
     """
 
-    bisection: BisectionView
-    rows: tuple[Row, ...]
-    asked: Asked
-    origin: Origin
-    workload: Workload
-    storage: tuple[str, ...]
-    kernel: tuple[tuple[str, str], ...]
-    hosts: tuple[Host, ...]
-    bisect_log: str
-    tool_version: str
+    schema: Annotated[Literal[2], SCHEMA] = 2
+    bisection: Annotated[BisectionView, Key("status"), "its own `schema` included"]
+    rows: Annotated[tuple[PlacedTrial, ...], "the trials in the order of history"]
+    asked: Annotated[Request, "what was asked for"]
+    origin: Annotated[TreeOrigin, "where the tree comes from"]
+    workload: Annotated[JobFile, "the job file"]
+    storage: Annotated[tuple[str, ...], "the commands that made the stack"]
+    kernel: Annotated[tuple[tuple[str, str], ...], PAIRS, "sentences about the kernel"]
+    hosts: Annotated[tuple[MeasuringHost, ...], "the hosts that measured"]
+    bisect_log: Annotated[str | None, "git's bisect log; `null` until git is asked"]
+    tool_version: Annotated[str, "version of bisector"]
     parents: tuple[Commit, ...] = ()
     envelope: Envelope | None = None
     answer: ShownCommit | None = None
@@ -167,12 +166,37 @@ class Report:
     disks: tuple[tuple[str, str], ...] = ()
 
     @property
+    def title(self) -> Annotated[str, "one line"]:
+        """What this is about."""
+        if not self.asked.old_rev:
+            what = "Results of others" if self.imported else "Single commits"
+            return f"{what}: {units.plural(len(self.rows), 'trial')}"
+        return f"Bisection of {self.asked.span}: {self._outcome}"
+
+    @property
+    def _outcome(self) -> str:
+        view = self.bisection
+        if view.first_fixed is not None:
+            compared = self.before_after
+            by = f", {change_of(compared).with_article}" if compared is not None else ""
+            return f"{view.first_fixed.short} is the first {view.terms.new} commit{by}"
+        if view.is_no_change:
+            return f"nothing in the range changed {view.objective.label}"
+        if view.state is State.NARROWED:
+            return f"narrowed to {units.plural(len(view.candidates), 'commit')}"
+        return STANDING[view.state]
+
+    @property
     def imported(self) -> bool:
         """Whether others measured this."""
         return any(row.shown.trial.origin is not None for row in self.rows)
 
     @property
-    def before_after(self) -> BeforeAfter | None:
+    def before_after(
+        self,
+    ) -> Annotated[
+        BeforeAfter | None, Key("comparison"), "the answer against its parent; `null` where figures are missing"
+    ]:
         """The answer against what was before it, the ends of a narrowed range; None where figures are missing."""
         view = self.bisection
         if view.state is State.NARROWED:

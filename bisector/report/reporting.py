@@ -28,7 +28,7 @@ from bisector.git.remotes import origin
 from bisector.git.repository import Repository
 from bisector.git.shown import ShownCommit, shown
 from bisector.host.files import inside
-from bisector.report.document import Asked, Host, Origin, Report, Row, Workload
+from bisector.report.document import JobFile, MeasuringHost, PlacedTrial, Report, Request, TreeOrigin
 from bisector.status import from_record
 from bisector.status.view import BisectionView, TrialView
 from bisector.store.comparison import Budget
@@ -56,7 +56,7 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
     # Settings say how commits are measured here; how others measured theirs is not known.
     measured_here = not store.by_others
     places, parents, where, answer = _of_history(asked, view, run.job)
-    workload = workload_of(settings, run.path) if measured_here else Workload("", "", ())
+    workload = workload_of(settings, run.path) if measured_here else JobFile("", "", ())
     return Report(
         bisection=view,
         rows=_rows(view.trials, places),
@@ -77,21 +77,21 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
 
 def _of_history(
     asked: RunHeader, view: BisectionView, job: str
-) -> tuple[dict[str, int], tuple[Commit, ...], Origin, ShownCommit | None]:
+) -> tuple[dict[str, int], tuple[Commit, ...], TreeOrigin, ShownCommit | None]:
     """What only git knows: each commit's place, the answer's parents, where it all comes from, the answer itself."""
     first = view.first_fixed
     if asked.repository is None:
-        return {}, (), Origin(""), None
+        return {}, (), TreeOrigin(""), None
     with suppress(BisectorError), Repository.open(asked.repository) as repository:
         parents = repository.commits(repository.parents(first.sha)) if first is not None else ()
-        where = Origin(*origin(repository, (first or view.new).sha, job))
+        where = TreeOrigin(*origin(repository, (first or view.new).sha, job))
         return _places(repository, asked, view), parents, where, shown(repository, first) if first is not None else None
-    return {}, (), Origin(asked.repository.name), None
+    return {}, (), TreeOrigin(asked.repository.name), None
 
 
-def _without_command(view: BisectionView) -> Asked:
+def _without_command(view: BisectionView) -> Request:
     """An import has the ends that its people's words give, single trials have none: no command measures them again."""
-    return Asked(view.old.short, view.new.short, (), (), first_parent=False, command="")
+    return Request(view.old.short, view.new.short, (), (), first_parent=False, command="")
 
 
 def _places(repository: Repository, asked: RunHeader, view: BisectionView) -> dict[str, int]:
@@ -103,13 +103,13 @@ def _places(repository: Repository, asked: RunHeader, view: BisectionView) -> di
     return {old: 0, **{sha: place for place, sha in enumerate(lines, 1)}, **last}
 
 
-def _rows(trials: Iterable[TrialView], places: dict[str, int]) -> tuple[Row, ...]:
+def _rows(trials: Iterable[TrialView], places: dict[str, int]) -> tuple[PlacedTrial, ...]:
     """In history order; what is not in the range (a merge base) is older than it, and stands first."""
-    rows = (Row(places.get(one.trial.commit.sha), one) for one in trials)
+    rows = (PlacedTrial(places.get(one.trial.commit.sha), one) for one in trials)
     return tuple(sorted(rows, key=_order))
 
 
-def _order(row: Row) -> tuple[bool, int, str, int]:
+def _order(row: PlacedTrial) -> tuple[bool, int, str, int]:
     """What is no commit of the history, an end without one or with one, stands last."""
     place = row.place
     return (
@@ -120,26 +120,24 @@ def _order(row: Row) -> tuple[bool, int, str, int]:
     )
 
 
-def _date(row: Row) -> str:
+def _date(row: PlacedTrial) -> str:
     return row.shown.trial.commit.committed_at
 
 
-def workload_of(settings: Settings, run_dir: Path) -> Workload:
+def workload_of(settings: Settings, run_dir: Path) -> JobFile:
     """With the text of the job file that is kept in the run directory, or is the tool's own."""
     workload = settings.workload
     variables = workload.workload.variables(workload.values)
     if (recipe := workload.workload.recipe(workload.values)) is not None:
-        return Workload(workload.kind, recipe, variables)
+        return JobFile(workload.kind, recipe, variables)
     job = next(iter(workload.inputs.values()), None)
     if job is None:
-        return Workload(workload.kind, "", variables)
+        return JobFile(workload.kind, "", variables)
     try:
-        return Workload(
-            job.name, _read(resources.jobs() if job.parent == resources.jobs() else run_dir, job), variables
-        )
+        return JobFile(job.name, _read(resources.jobs() if job.parent == resources.jobs() else run_dir, job), variables)
     except OSError:
         said = f"; the job file {job.name} is missing from the directory {INPUTS} of the run"
-        return Workload(job.name, said, variables, missing=True)
+        return JobFile(job.name, said, variables, missing=True)
 
 
 def _testcase(settings: Settings, text: str) -> str:
@@ -193,13 +191,13 @@ def first_text(run_dir: Path, trials: Iterable[Trial], name: str) -> tuple[str, 
     return ()
 
 
-def hosts_of(run_dir: Path, trials: Iterable[Trial]) -> tuple[Host, ...]:
+def hosts_of(run_dir: Path, trials: Iterable[Trial]) -> tuple[MeasuringHost, ...]:
     """Each host that measured, with what else it did."""
     by_host: defaultdict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
         by_host[trial.host].append(trial)
     return tuple(
-        Host(
+        MeasuringHost(
             name,
             len(mine),
             (*_host_facts(first_text(run_dir, mine, _HOST_FACTS)), *_eras(mine)),
@@ -229,9 +227,9 @@ def _eras(trials: Iterable[Trial]) -> Iterator[tuple[str, str]]:
         yield "era", "; ".join(told)
 
 
-def _asked_here(row: RunHeader, settings: Settings, budget: Budget | None = None) -> Asked:
+def _asked_here(row: RunHeader, settings: Settings, budget: Budget | None = None) -> Request:
     """What was typed, as far as it is on record, and the command."""
-    return Asked(row.old_rev, row.new_rev, row.paths, row.skips, row.first_parent, command(row, settings, budget))
+    return Request(row.old_rev, row.new_rev, row.paths, row.skips, row.first_parent, command(row, settings, budget))
 
 
 def command(row: RunHeader, settings: Settings, budget: Budget | None = None) -> str:

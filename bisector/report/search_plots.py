@@ -14,7 +14,7 @@ from bisector.core.printable import clean
 from bisector.core.subject import Kind
 from bisector.core.verdict import Direction, Verdict
 from bisector.report.curves import Band, bands
-from bisector.report.document import Report, Row
+from bisector.report.document import PlacedTrial, Report
 from bisector.status.view import LevelView
 
 _SIDES = (Verdict.OLD, Verdict.NEW)
@@ -89,7 +89,7 @@ def commits(report: Report) -> Commits | None:
     )
 
 
-def _name(row: Row) -> str:
+def _name(row: PlacedTrial) -> str:
     trial = row.shown.trial
     if trial.subject.changed_by is not None:
         return _CHANGED[trial.subject.kind].format(clean(trial.subject.changed_by[:12]))
@@ -97,12 +97,12 @@ def _name(row: Row) -> str:
     return f"{place}{clean(trial.commit.short)}"
 
 
-def _figures(rows: Sequence[Row]) -> dict[str, float]:
+def _figures(rows: Sequence[PlacedTrial]) -> dict[str, float]:
     """The last value of each commit that has one."""
     return {row.shown.trial.commit.sha: row.shown.value for row in rows if row.shown.value is not None}
 
 
-def _whole(rows: Sequence[Row], objective: Objective) -> dict[str, list[float]]:
+def _whole(rows: Sequence[PlacedTrial], objective: Objective) -> dict[str, list[float]]:
     found: defaultdict[str, list[float]] = defaultdict(list)
     for row in rows:
         value = row.shown.value
@@ -111,7 +111,7 @@ def _whole(rows: Sequence[Row], objective: Objective) -> dict[str, list[float]]:
     return dict(found)
 
 
-def _mark(row: Row, shas: Sequence[str], figures: dict[str, float]) -> Mark:
+def _mark(row: PlacedTrial, shas: Sequence[str], figures: dict[str, float]) -> Mark:
     trial = row.shown.trial
     how, value = How.NONE, row.shown.value
     if trial.same_kernel_as is not None:
@@ -132,6 +132,6 @@ def _step(report: Report, shas: Sequence[str]) -> int | None:
     return new if old_before else None
 
 
-def _sides(rows: Sequence[Row], shas: Sequence[str]) -> Iterator[tuple[int, Verdict]]:
+def _sides(rows: Sequence[PlacedTrial], shas: Sequence[str]) -> Iterator[tuple[int, Verdict]]:
     for row in rows:
         yield shas.index(row.shown.trial.commit.sha), row.shown.verdict

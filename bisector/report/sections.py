@@ -13,7 +13,7 @@ from bisector.core.subject import Commit, Kernel, Kind
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.report import before_after
-from bisector.report.document import Block, Facts, Host, Listing, Page, Paragraph, Report, Section
+from bisector.report.document import STANDING, Block, Facts, Listing, MeasuringHost, Page, Paragraph, Report, Section
 from bisector.report.figures import EARLY, baseline_facts, early_note, filling_note, tail_note, words
 from bisector.report.table import trial_table
 from bisector.status.view import BeliefView, BisectionView
@@ -23,7 +23,7 @@ _LISTED = 20
 
 def page(report: Report) -> Page:
     """The report of a bisection for a renderer."""
-    return Page(title(report), sections(report), report.tool_version, _lead(report))
+    return Page(report.title, sections(report), report.tool_version, _lead(report))
 
 
 def _lead(report: Report) -> str:
@@ -35,7 +35,7 @@ def _lead(report: Report) -> str:
     return f"{measured_on(report.hosts)}started {minute(view.started_at)}, {ended}."
 
 
-def measured_on(hosts: Sequence[Host]) -> str:
+def measured_on(hosts: Sequence[MeasuringHost]) -> str:
     """The hosts that measured, as the beginning of a sentence."""
     return f"Measured on {', '.join(clean(host.name) for host in hosts)}; " if hosts else "The run "
 
@@ -43,14 +43,6 @@ def measured_on(hosts: Sequence[Host]) -> str:
 def minute(at: str) -> str:
     """A time of the record for people, who need no seconds."""
     return f"{at[:10]} {at[11:16]}{' UTC' if at.endswith('+00:00') else ''}"
-
-
-def title(report: Report) -> str:
-    """One line that says what this is about."""
-    if not report.asked.old_rev:
-        what = "Results of others" if report.imported else "Single commits"
-        return f"{what}: {units.plural(len(report.rows), 'trial')}"
-    return f"Bisection of {report.asked.span}: {_outcome(report)}"
 
 
 def sections(report: Report) -> tuple[Section, ...]:
@@ -74,7 +66,7 @@ def answer_sentence(report: Report) -> str:
     if view.first_fixed is not None:
         sure = f", with a probability of {units.share(view.belief.best.probability)}" if view.belief else ""
         return f"The first {view.terms.new} commit is {quoted(view.first_fixed)}{sure}."
-    if is_no_change(view):
+    if view.is_no_change:
         return f"{clean(view.message[:1].upper() + view.message[1:])}."
     if view.state is State.NARROWED:
         count = units.plural(len(view.candidates), "commit")
@@ -84,13 +76,8 @@ def answer_sentence(report: Report) -> str:
         return f"The first {view.terms.new} commit is one of {count}{over}."
     left = f", {units.plural(len(view.candidates), 'candidate')} left" if view.candidates else ""
     why = f": {clean(view.message)}" if view.message else ""
-    what = _NOT_SEARCHED.get(view.state, f"The bisection is {_STANDING.get(view.state)}")
+    what = _NOT_SEARCHED.get(view.state, f"The bisection is {STANDING.get(view.state)}")
     return f"{what}{left}{why}."
-
-
-def is_no_change(view: BisectionView) -> bool:
-    """Whether a run ended with the answer that nothing in its range made the ends differ."""
-    return view.state is State.NARROWED and view.belief is not None and view.belief.no_change
 
 
 def confirmation(report: Report) -> str:
@@ -155,27 +142,6 @@ _NOT_SEARCHED = {
     State.MEASURED: "Nothing is searched",
     State.IMPORTED: "These results were imported, and do not tell the first commit with a change",
 }
-_STANDING = {
-    State.RUNNING: "still running",
-    State.STOPPED: "stopped",
-    State.FAILED: "without an answer",
-    State.FOUND: "finished",
-    State.NARROWED: "finished",
-    State.IMPORTED: "imported",
-}
-
-
-def _outcome(report: Report) -> str:
-    view = report.bisection
-    if view.first_fixed is not None:
-        compared = report.before_after
-        by = f", {before_after.change_of(compared).with_article}" if compared is not None else ""
-        return f"{view.first_fixed.short} is the first {view.terms.new} commit{by}"
-    if is_no_change(view):
-        return f"nothing in the range changed {view.objective.label}"
-    if view.state is State.NARROWED:
-        return f"narrowed to {units.plural(len(view.candidates), 'commit')}"
-    return _STANDING[view.state]
 
 
 def _answer(report: Report) -> Iterator[Block]:
@@ -184,7 +150,7 @@ def _answer(report: Report) -> Iterator[Block]:
     yield _facts(_shown(report))
     if view.first_fixed is not None:
         yield Listing((f"git show {view.first_fixed.short}",))
-    if view.first_fixed is None and view.state is State.NARROWED and not is_no_change(view):
+    if view.first_fixed is None and view.state is State.NARROWED and not view.is_no_change:
         yield Listing(tuple(candidate_lines(view))[:_LISTED] + _more(view.candidates))
     if view.skips_in_the_way:
         yield Paragraph("These could not be tested and stand in the way:")
@@ -259,10 +225,17 @@ def _evaluations(report: Report) -> str:
     )
 
 
+def axes(report: Report) -> list[tuple[str, str]]:
+    """What both sides had in common, by name."""
+    workload = report.workload
+    common = [("testcase", report.testcase.partition(" ")[0]), ("job", workload.name), *workload.variables]
+    return [(name, clean(value)) for name, value in common if value]
+
+
 def _before_after(report: Report) -> Iterator[Block]:
     compared = report.before_after
     if compared is not None:
-        yield Listing(tuple(before_after.lines(compared, before_after.axes(report))))
+        yield Listing(tuple(before_after.lines(compared, axes(report))))
         yield Paragraph(before_after.note(compared))
 
 
@@ -373,12 +346,12 @@ def _hosts(report: Report) -> Iterator[Block]:
     yield from map(host_facts, report.hosts)
 
 
-def host_facts(host: Host) -> Facts:
+def host_facts(host: MeasuringHost) -> Facts:
     """What is known of a host, and what else it did."""
     return _facts([("host", f"{host.name}, {units.plural(host.trials, 'trial')}"), *host.facts, *_contention(host)])
 
 
-def _contention(host: Host) -> list[tuple[str, str]]:
+def _contention(host: MeasuringHost) -> list[tuple[str, str]]:
     loads = host.contention
     if not loads:
         return []

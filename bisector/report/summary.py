@@ -9,7 +9,7 @@ from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
 from bisector.core.verdict import State, Verdict
 from bisector.report.figures import EARLY, baseline_facts, early_note, tail_note, words
-from bisector.report.sections import candidate_lines, confirmed, evaluations, is_no_change, per_kernel, quoted
+from bisector.report.sections import candidate_lines, confirmed, evaluations, per_kernel, quoted
 from bisector.report.terminal import Line, Role, Span, cells, left, shorten, verdict_role, wrapped
 from bisector.status.view import BisectionView, LevelView
 
@@ -244,7 +244,7 @@ def _found(view: BisectionView, width: int) -> list[Line]:
 
 
 def _narrowed(view: BisectionView, width: int) -> list[Line]:
-    if is_no_change(view):
+    if view.is_no_change:
         return _labelled("answer", _sentences(view.message, width), width, Role.WEAK)
     count = units.plural(len(view.candidates), "commit")
     title = f"the first {view.terms.new} commit is one of {count}:"
@@ -289,7 +289,7 @@ def _host_clock(view: BisectionView, width: int) -> list[Line]:
     clock = view.host_clock
     if clock is None:
         return []
-    command = (Span(left("", _LABEL_WIDTH)), Span(view.resume_command, Role.COMMAND))
+    command = (Span(left("", _LABEL_WIDTH)), Span(view.resume_command or "", Role.COMMAND))
     return [*_labelled("both clocks", _sentences(clock.sentence, width), width), *([command] if clock.waits else [])]
 
 
@@ -309,14 +309,14 @@ def _next(view: BisectionView) -> list[Line]:
     """The command is never shortened: it is there to be copied."""
     match view.state:
         case State.FOUND if view.first_fixed is not None:
-            command = shlex.join(["git", "-C", view.repository, "show", view.first_fixed.short])
+            command = shlex.join(["git", "-C", view.repository or ".", "show", view.first_fixed.short])
         case State.NARROWED if view.budget is not None and view.budget.is_over:
-            command = view.resume_command
+            command = view.resume_command or ""
         case State.NARROWED if view.candidates:
             shas = [commit.short for commit in view.candidates[:_LISTED]]
-            command = shlex.join(["git", "-C", view.repository, "show", "--stat", *shas])
+            command = shlex.join(["git", "-C", view.repository or ".", "show", "--stat", *shas])
         case State.STOPPED | State.FAILED:
-            command = view.resume_command
+            command = view.resume_command or ""
         case _:
             command = ""
     return [(Span(left("next", _LABEL_WIDTH), Role.HEAD), Span(command, Role.COMMAND))] if command else []

@@ -14,10 +14,10 @@ from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.core.verdict import Direction, Terms, Verdict
-from bisector.report.document import Column, Report, Row, Table
+from bisector.report.document import Column, PlacedTrial, Report, Table
 from bisector.report.figures import USUAL, Figures, Title, figures, run_names, run_titles
 from bisector.report.terminal import Line, Role, Span, cells, left, right, shorten, verdict_role, wrapped
-from bisector.status.view import BisectionView, TrialView, ours_s
+from bisector.status.view import BisectionView, TrialView
 
 _GAP = "  "
 _TAIL_LINES = 6
@@ -106,7 +106,7 @@ def _row(
             timings.boot_s,
             timings.storage_s,
             timings.workload_s,
-            ours_s(timings),
+            timings.ours_s,
             timings.total_s,
         ),
     )
@@ -335,7 +335,7 @@ def trial_table(report: Report) -> Table:
     )
 
 
-def _cells(row: Row, names: Sequence[str], report: Report) -> tuple[str, ...]:
+def _cells(row: PlacedTrial, names: Sequence[str], report: Report) -> tuple[str, ...]:
     commit = row.shown.trial.commit
     by_metric = {run.name: figures(run, report.bisection.objective) for run in row.shown.trial.runs}
     by_name = {name: found.all_text for name, found in by_metric.items() if found is not None}
@@ -350,7 +350,7 @@ def _cells(row: Row, names: Sequence[str], report: Report) -> tuple[str, ...]:
     )
 
 
-def _remark(row: Row, terms: Terms) -> str:
+def _remark(row: PlacedTrial, terms: Terms) -> str:
     """The reason of the verdict; beside it, why nothing was measured."""
     shown = row.shown
     if shown.trial.same_kernel_as is not None:

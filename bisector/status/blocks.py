@@ -26,8 +26,8 @@ from bisector.core.subject import Compiler
 from bisector.core.trial import Fault, Stage, Trial, difference
 from bisector.core.verdict import Verdict
 from bisector.status import kernels
-from bisector.status.compared import Arm as Shown
-from bisector.status.compared import Measured, Result, SoundBlock
+from bisector.status.compared import ComparedArm as Shown
+from bisector.status.compared import ComparisonResult, MeasuredSetup, SoundBlock
 from bisector.status.comparison import figure, result
 from bisector.store.comparison import Block, Place, Placed, Plan
 from bisector.store.facts import BuildTry
@@ -340,7 +340,7 @@ def judged(plan: Plan, block: Block, one: Placed) -> tuple[Verdict, str]:
     return judgement.verdict, judgement.why
 
 
-def result_of(blocks: Blocks) -> Result:
+def result_of(blocks: Blocks) -> ComparisonResult:
     """What the blocks that count show so far."""
     plan = blocks.plan
     placebos = [n > 0 and arm.subject == plan.arms[0].subject for n, arm in enumerate(plan.arms)]
@@ -362,7 +362,7 @@ def names(plan: Plan) -> tuple[str, ...]:
     return tuple(one.stack if alike else str(one) for one in setups)
 
 
-def _measured(blocks: Blocks, setup: int, name: str) -> Measured:
+def _measured(blocks: Blocks, setup: int, name: str) -> MeasuredSetup:
     plan = blocks.plan
     planned, counted = plan.setups[setup], blocks.counted(setup)
     absent = {arm.name: why for n, arm in enumerate(plan.arms) if (why := blocks.absent(setup, n))}
@@ -371,4 +371,4 @@ def _measured(blocks: Blocks, setup: int, name: str) -> Measured:
     sound = tuple(SoundBlock(one.round, blocks.trials(one), one.seed) for one in counted)
     missing = sum(one.n > last for one in void)
     alpha = blocks.alpha(setup)
-    return Measured(planned.setup, planned.objective, sound, absent, name, len(void), missing, alpha)
+    return MeasuredSetup(planned.setup, planned.objective, sound, absent, name, len(void), missing, alpha)

@@ -27,14 +27,23 @@ from bisector.analysis.quality import thin_tail
 from bisector.core.figures import Run
 from bisector.core.metric import Better, named
 from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective, available
-from bisector.status.compared import Arm, Change, Figure, MeanChange, Measured, Result, Row, Side
+from bisector.status.compared import (
+    ComparedArm,
+    ComparedChange,
+    ComparedMean,
+    ComparedRow,
+    ComparedSide,
+    ComparedValue,
+    ComparisonResult,
+    MeasuredSetup,
+)
 
 
-def result(arms: Sequence[Arm], measured: Sequence[Measured], delta: float = DELTA) -> Result:
+def result(arms: Sequence[ComparedArm], measured: Sequence[MeasuredSetup], delta: float = DELTA) -> ComparisonResult:
     """What the sound blocks show; the first arm is what the others are compared with."""
     rows = _decided([_row(arms, one, one.objective, deciding=True) for one in measured], delta)
     exploratory = _screened([row for one in measured for row in _exploratory(arms, one)])
-    return Result(
+    return ComparisonResult(
         arms=tuple(arms),
         rows=rows,
         exploratory=exploratory,
@@ -48,7 +57,7 @@ def result(arms: Sequence[Arm], measured: Sequence[Measured], delta: float = DEL
     )
 
 
-def _runs(measured: Measured) -> Iterator[Run]:
+def _runs(measured: MeasuredSetup) -> Iterator[Run]:
     yield from (judged_run(trial) for block in measured.blocks for _, trial in block.trials.values())
 
 
@@ -69,31 +78,31 @@ def figure(run: Run, objective: Objective) -> float | None:
     return objective.worst_first(found.values())[0]
 
 
-def _row(arms: Sequence[Arm], measured: Measured, objective: Objective, *, deciding: bool) -> Row:
+def _row(arms: Sequence[ComparedArm], measured: MeasuredSetup, objective: Objective, *, deciding: bool) -> ComparedRow:
     sides = tuple(_side(arm.name, measured, objective) for arm in arms)
     first, others = sides[0], sides[1:]
     changes = tuple(
         replace(_change(first, side, measured), placebo=arm.placebo) for arm, side in zip(arms[1:], others, strict=True)
     )
-    return Row(measured.setup, measured.label, objective, deciding, sides, changes)
+    return ComparedRow(measured.setup, measured.label, objective, deciding, sides, changes)
 
 
-def _side(arm: str, measured: Measured, objective: Objective) -> Side:
+def _side(arm: str, measured: MeasuredSetup, objective: Objective) -> ComparedSide:
     figures = []
     for block in measured.blocks:
         if arm in block.trials:
             n, trial = block.trials[arm]
             value = figure(judged_run(trial), objective)
             if value is not None:
-                figures.append(Figure(arm, block.round, n, value, block.host))
+                figures.append(ComparedValue(arm, block.round, n, value, block.host))
     if arm in measured.absent:
         since = f"after block {figures[-1].round}: " if figures else ""
-        return Side(arm, tuple(figures), f"{since}{measured.absent[arm]}", measured.main_host)
+        return ComparedSide(arm, tuple(figures), f"{since}{measured.absent[arm]}", measured.main_host)
     absent = "" if figures else f"no {objective.metric}" if measured.blocks else "no block yet"
-    return Side(arm, tuple(figures), absent, measured.main_host)
+    return ComparedSide(arm, tuple(figures), absent, measured.main_host)
 
 
-def _change(first: Side, other: Side, measured: Measured) -> Change:
+def _change(first: ComparedSide, other: ComparedSide, measured: MeasuredSetup) -> ComparedChange:
     """Of the blocks in which both have a figure; where the first arm is absent, it is named beside the reason."""
     absent = measured.absent
     before, after = ({one.round: one.value for one in side.figures} for side in (first, other))
@@ -101,12 +110,12 @@ def _change(first: Side, other: Side, measured: Measured) -> Change:
     of_first = f"{first.arm}: {first.absent}" if first.arm in absent else ""
     why = (other.absent if other.arm in absent else "") or of_first
     if not shared:
-        return Change(other.arm, None, why or other.absent or first.absent or "no block that both have")
+        return ComparedChange(other.arm, None, why or other.absent or first.absent or "no block that both have")
     figures = ([before[one] for one in shared], [after[one] for one in shared])
-    return Change(other.arm, effect(*figures, measured.alpha), why)
+    return ComparedChange(other.arm, effect(*figures, measured.alpha), why)
 
 
-def _decided(rows: Sequence[Row], delta: float) -> tuple[Row, ...]:
+def _decided(rows: Sequence[ComparedRow], delta: float) -> tuple[ComparedRow, ...]:
     """Rows with their decisions: of the kernels as one family, of the placebo each by itself."""
     places = [(i, j) for i, row in enumerate(rows) for j, change in enumerate(row.changes) if change.effect is not None]
     family = [place for place in places if not rows[place[0]].changes[place[1]].placebo]
@@ -118,18 +127,18 @@ def _decided(rows: Sequence[Row], delta: float) -> tuple[Row, ...]:
     )
 
 
-def _oriented(rows: Sequence[Row], place: tuple[int, int]) -> tuple[Effect, Better]:
+def _oriented(rows: Sequence[ComparedRow], place: tuple[int, int]) -> tuple[Effect, Better]:
     row = rows[place[0]]
     one = row.changes[place[1]].effect
     assert one is not None  # noqa: S101 - places are of effects
     return one, row.objective.better
 
 
-def _with(change: Change, decision: Decision | None) -> Change:
+def _with(change: ComparedChange, decision: Decision | None) -> ComparedChange:
     return change if decision is None else replace(change, decision=decision, adjusted_p=decision.adjusted_p)
 
 
-def _exploratory(arms: Sequence[Arm], measured: Measured) -> Iterator[Row]:
+def _exploratory(arms: Sequence[ComparedArm], measured: MeasuredSetup) -> Iterator[ComparedRow]:
     """Every other value of the judged runs, over jobs as the deciding figure; one that is always zero is none."""
     over = measured.objective.over
     names = dict.fromkeys(
@@ -144,7 +153,7 @@ def _exploratory(arms: Sequence[Arm], measured: Measured) -> Iterator[Row]:
             yield row
 
 
-def _screened(rows: Sequence[Row]) -> tuple[Row, ...]:
+def _screened(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
     """Rows with the p-values of Benjamini and Hochberg, over all of them; those of a placebo are none."""
     tested = [
         change
@@ -160,21 +169,21 @@ def _screened(rows: Sequence[Row]) -> tuple[Row, ...]:
     )
 
 
-def _means(arms: Sequence[Arm], rows: Sequence[Row]) -> Iterator[MeanChange]:
+def _means(arms: Sequence[ComparedArm], rows: Sequence[ComparedRow]) -> Iterator[ComparedMean]:
     """Over the rows that are matched: every arm has ratios on them. One row is no mean."""
     matched = [row for row in rows if all(map(_is_ratio, row.changes))]
     alpha = min((one.effect.alpha for row in matched for one in row.changes if one.effect is not None), default=ALPHA)
     for place, arm in enumerate(arms[1:]):
         found = geometric_mean(map(_ratios, matched, [place] * len(matched)), alpha) if len(matched) > 1 else None
         if found is not None:
-            yield MeanChange(arm.name, found, len(matched), arm.placebo)
+            yield ComparedMean(arm.name, found, len(matched), arm.placebo)
 
 
-def _is_ratio(change: Change) -> bool:
+def _is_ratio(change: ComparedChange) -> bool:
     return change.effect is not None and change.effect.scale is Scale.RATIO
 
 
-def _ratios(row: Row, place: int) -> dict[int, float]:
+def _ratios(row: ComparedRow, place: int) -> dict[int, float]:
     """What the geometric mean is of: d of each round, turned so that larger is better."""
     before, after = ({one.round: row.objective.score(one.value) for one in side.figures}
                      for side in (row.sides[0], row.sides[place + 1]))  # fmt: skip

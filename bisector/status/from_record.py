@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -60,14 +60,15 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     old, new = ends_by_others(asked, trials_of_all) if by_others else (asked.old_sha, asked.new_sha)
     judging = Judging(settings, trials_of_all, old, new)
     last = store.state()
-    belief = None
+    belief: BeliefView | None = None
+    new_sides: Mapping[str, float] = {}
     if by_others:
         state, message, candidates = outcome_by_others(asked, judging)
     elif not is_search:
         state, message, candidates = State.MEASURED, _measured(trials_of_all), ()
     else:
         state, message = state_of(run, store)
-        belief = _belief(asked, judging, store)
+        belief, new_sides = _belief(asked, judging, store)
         candidates = _candidates(asked, judging, belief, state, message)
     skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
     first = candidates[0] if state is State.FOUND and candidates else None
@@ -85,7 +86,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     return BisectionView(
         state=state,
         message=message + (_more_steps(own_steps, judging.objective) if state in _ENDED else ""),
-        repository=str(asked.repository or ""),
+        repository=str(asked.repository) if asked.repository else None,
         terms=judging.terms,
         direction=seen.direction,
         objective=objective,
@@ -103,23 +104,31 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         belief=belief,
         skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
         trials=tuple(
-            TrialView(n, trial, judgement.verdict, judgement.why, taken.get(n), seen.value(trial))
+            TrialView(
+                n,
+                trial,
+                judgement.verdict,
+                judgement.why,
+                taken.get(n),
+                seen.value(trial),
+                new_sides.get(trial.commit.sha),
+            )
             for n, trial, judgement in seen.judged_trials()
         ),
         infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.infra_faults()),
         started_at=asked.created_at,
         ended_at=asked.created_at if by_others else _ended_at(state, last),
         run_dir=str(run.path),
-        resume_command=_how_to_go_on(run, state, budget, _left_s(trials, belief), clock) if is_search else "",
-        log=str(log) if log.is_file() else "",
+        resume_command=_how_to_go_on(run, state, budget, _left_s(trials, belief), clock) if is_search else None,
+        log=str(log) if log.is_file() else None,
         levels=tuple(LevelView.of(one, objective) for one in seen.levels),
         other_steps=tuple(map(objective.value_of, seen.other_lines)),
         baselines=tuple(trial for _, trial in store.baselines()),
         controls=store.controls(),
         next_step_command=next_step_command(run.path)
         if own_steps and state in _ENDED and seen is judging and not by_others
-        else "",
-        seen_again=seen_again(judging, seen),
+        else None,
+        seen_again=seen_again(judging, seen) or None,
         budget=budget,
         host_thresholds=tuple(
             HostThreshold(first.host, objective.value_of(line), first.era.digest if first.era is not None else None)
@@ -149,14 +158,14 @@ def _left_s(trials: Sequence[Trial], belief: BeliefView | None) -> float:
 
 def _how_to_go_on(
     run: RunDirectory, state: State, budget: BudgetView | None, left_s: float, clock: HostClock | None
-) -> str:
+) -> str | None:
     """What to type to go on; of a search whose time is over with enough of it."""
     if clock is not None and clock.waits:
         return resume_command(run.path)
     if budget is not None and budget.is_over:
         more = f"{math.ceil(_SPARE * left_s / _MIN_S)}min" if left_s else units.duration_text(budget.budget_s)
         return f"{resume_command(run.path)} --budget {more}"
-    return resume_command(run.path) if state not in _ENDED else ""
+    return resume_command(run.path) if state not in _ENDED else None
 
 
 def _measured(trials: Sequence[Numbered]) -> str:
@@ -216,36 +225,34 @@ def case_of(store: Store) -> Case | None:
         return case(repository, asked, judging, store)
 
 
-def _belief(asked: RunHeader, judging: Judging, store: Store) -> BeliefView | None:
-    """What all readings say; None by git, before both ends are measured, and when the repository is gone."""
+def _belief(asked: RunHeader, judging: Judging, store: Store) -> tuple[BeliefView | None, Mapping[str, float]]:
+    """What all readings say, and for each commit how likely its kernel is on the new side.
+
+    Nothing by git, before both ends are measured, and when the repository is gone.
+    """
     if not believes(asked, judging) or asked.repository is None:
-        return None
+        return None, {}
     try:
         with Repository.open(asked.repository) as repository:
-            whole = case(repository, asked, judging, store)
-            return _as_view(repository, Standing(whole), judging.settings.bisect.suspects)
+            standing = Standing(case(repository, asked, judging, store))
+            other, its_probability = standing.without_suspects
+            shas, probabilities = zip(*standing.candidates, strict=True)
+            belief = BeliefView(
+                likely=tuple(map(Likely, repository.commits(shas), probabilities)),
+                contradictions=standing.fit.contradictions,
+                expected_contradictions=standing.fit.expected,
+                one_change=standing.one_change,
+                confirmed=standing.confirmed,
+                without_suspects=Likely(repository.commits([other])[0], its_probability),
+                suspects=judging.settings.bisect.suspects,
+                trials_left=standing.trials_left,
+                effect=_effect(repository, standing),
+                no_change=standing.no_change,
+                nothing=standing.belief.nothing,
+            )
+            return belief, standing.probability_new
     except BisectorError:
-        return None
-
-
-def _as_view(repository: Repository, standing: Standing, suspects: tuple[str, ...]) -> BeliefView:
-    other, its_probability = standing.without_suspects
-    shas, probabilities = zip(*standing.candidates, strict=True)
-    commits = repository.commits(shas)
-    return BeliefView(
-        likely=tuple(map(Likely, commits, probabilities)),
-        contradictions=standing.fit.contradictions,
-        expected_contradictions=standing.fit.expected,
-        one_change=standing.one_change,
-        confirmed=standing.confirmed,
-        without_suspects=Likely(repository.commits([other])[0], its_probability),
-        suspects=suspects,
-        trials_left=standing.trials_left,
-        probability_new=standing.probability_new,
-        effect=_effect(repository, standing),
-        no_change=standing.no_change,
-        nothing=standing.belief.nothing,
-    )
+        return None, {}
 
 
 def _effect(repository: Repository, standing: Standing) -> EffectView | None:
@@ -319,10 +326,10 @@ def _commit(asked: RunHeader, sha: str, judging: Judging) -> Commit:
         return Commit(sha, "", "", "")
 
 
-def _threshold_origin(judging: Judging) -> str:
+def _threshold_origin(judging: Judging) -> str | None:
     if judging.settings.bisect.threshold is not None:
         return "as given"
-    return "middle of the gap between the two sides' readings" if judging.line is not None else ""
+    return "middle of the gap between the two sides' readings" if judging.line is not None else None
 
 
 # By another metric than the one that decided

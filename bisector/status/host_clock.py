@@ -26,6 +26,7 @@ from bisector.analysis.comparison import (
 from bisector.analysis.verdicts import Judging
 from bisector.core import units
 from bisector.core.errors import BisectorError
+from bisector.core.json_document import Key
 from bisector.core.subject import Commit
 from bisector.core.verdict import State, Verdict
 from bisector.git.repository import Repository
@@ -80,18 +81,28 @@ class HostClock:
 
     first: Commit
     label: str
-    run_dir: str
-    parent: Commit | None = None
-    counted: Factor | None = None
-    measured: Factor | None = None
-    pairs: int = 0
-    outcome: Outcome | None = None
+    run_dir: Annotated[str, "path of the directory of the comparison, which is a run of its own"]
+    parent: Annotated[Commit | None, "the parent; `null` where nobody tells it"] = None
+    counted: Annotated[Factor | None, Key("by_instructions"), "how large the change is in counted time"] = None
+    measured: Annotated[
+        Factor | None, Key("by_host"), "how large it is by the host's clock; `null` until a pair counts"
+    ] = None
+    pairs: Annotated[int, "number of pairs that count"] = 0
+    outcome: Annotated[Outcome | None, "what is said of the commit by the host's clock; `null` until a pair counts"] = (
+        None
+    )
     fragile: bool = False
-    state: State | None = None
+    state: Annotated[State | None, "how that comparison stands; `null` before it is begun"] = None
     message: str = ""
 
     @property
-    def needed(self) -> int | None:
+    def needed(
+        self,
+    ) -> Annotated[
+        int | None,
+        Key("pairs_needed"),
+        "number of pairs that a change of its size takes to show; `null` of too many",
+    ]:
         """About how many pairs it takes to show; None of more than can be told, and without a factor."""
         return pairs_needed(self.counted.times) if self.counted is not None else None
 
@@ -116,7 +127,7 @@ class HostClock:
         )
 
     @property
-    def sentence(self) -> str:
+    def sentence(self) -> Annotated[str, "all of it in a sentence"]:
         """Both factors, and what the second one says of the first; or why there is none."""
         if self.parent is None or self.counted is None:
             return f"{self.first.short} has no parent on record to be measured beside by the host's clock"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from bisector.core.trial import Trial
 from bisector.store import times
@@ -13,11 +14,11 @@ from bisector.store.store import Store
 class TimeSpent:
     """Wall seconds of the processes of a run; of them those of builds, boots, layouts of the stack, and workloads."""
 
-    total_s: float
-    build_s: float
-    boot_s: float
-    storage_s: float
-    workload_s: float
+    total_s: Annotated[float, "from the beginning of each process to its end, pauses between them left out"]
+    build_s: Annotated[float, "of that, building kernels"]
+    boot_s: Annotated[float, "booting guests"]
+    storage_s: Annotated[float, "laying out the stack"]
+    workload_s: Annotated[float, "the workload, with the filling of caches"]
 
     @classmethod
     def of(cls, store: Store, trials: Sequence[Trial]) -> "TimeSpent | None":
@@ -34,11 +35,13 @@ class TimeSpent:
         )
 
     @property
-    def other_s(self) -> float:
+    def other_s(
+        self,
+    ) -> Annotated[float, "all the rest: bisector's own, waiting for a quiet host, attempts that failed"]:
         """All the rest, waiting for a quiet host and attempts that failed among it."""
         return max(0.0, self.total_s - self.build_s - self.boot_s - self.storage_s - self.workload_s)
 
     @property
-    def other_share(self) -> float:
+    def other_share(self) -> Annotated[float, "`other_s` as a share of what is no build"]:
         """The rest of what is no build; 0 of nothing."""
         return self.other_s / (self.total_s - self.build_s) if self.total_s > self.build_s else 0.0

@@ -1,16 +1,21 @@
-"""The one view of a bisection that tables, reports and JSON are made of."""
+"""The one view of a bisection: what tables, reports, plots and letters are made of, and the document for scripts.
+
+The document is the view itself (:mod:`bisector.core.json_document`): seconds and bytes are plain numbers, and so are
+values of the metric that decides, in its unit. Strings are as git, the kernel and fio gave them, not cleaned for a
+terminal.
+"""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from bisector.analysis.threshold import ReadingLevel
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
+from bisector.core.json_document import FLAT, SCHEMA, Key
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind, Relevance
-from bisector.core.trial import Control, Taken, Timings, Trial
+from bisector.core.trial import Control, Taken, Trial
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.status.host_clock import Factor, HostClock
 
@@ -19,12 +24,18 @@ from bisector.status.host_clock import Factor, HostClock
 class TrialView:
     """A trial with what analysis made of it; ``why`` is one sentence."""
 
-    n: int
-    trial: Trial
-    verdict: Verdict
-    why: str
-    taken_from: Taken | None = None
-    value: float | None = None
+    n: Annotated[int, "number of the trial, from 1"]
+    trial: Annotated[Trial, FLAT]
+    verdict: Annotated[
+        Verdict,
+        "`old` or `new`, which `terms` has your words for, `skip`, `weak` (measured again) or `measured` (no side yet)",
+    ]
+    why: Annotated[str, Key("reason"), "one sentence"]
+    taken_from: Annotated[Taken | None, "where it was measured; `null` for this run"] = None
+    value: Annotated[float | None, "value of the judged run by the `objective`; `null` without one"] = None
+    probability: Annotated[
+        float | None, "that this kernel is on the new side; `null` where readings are not weighed"
+    ] = None
 
     @property
     def changed(self) -> str:
@@ -36,6 +47,15 @@ class TrialView:
         """Whether it is a reading, on either side, of an end that is changed by that commit."""
         of = self.trial.subject
         return (of.kind, of.changed_by) == (kind, changed_by.sha) and self.verdict in (Verdict.OLD, Verdict.NEW)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCommit:
+    """The trial of a single commit, and where its files are."""
+
+    trial: Annotated[TrialView, FLAT]
+    run_dir: Annotated[str, "path of the directory that has its files"]
+    schema: Annotated[Literal[3], SCHEMA] = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +77,8 @@ class LevelView:
 class Likely:
     """A commit and the probability that it is the first new one."""
 
-    commit: Commit
-    probability: float
+    commit: Annotated[Commit, FLAT]
+    probability: Annotated[float, "probability that it is"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +105,29 @@ class EffectView:
 class BeliefView:
     """What all readings together say: the fewest commits that have 99 % of the probability, likeliest first.
 
-    ``confirmed`` says by which changed ends the likeliest was, ``without_suspects`` what it would be otherwise;
-    ``probability_new`` gives for each commit, by its hash, how likely its kernel is on the new side. ``effect`` is
-    that of the likeliest, as far as both its sides were read, ``nothing`` the probability that nothing in
-    the range made the ends differ, which with ``no_change`` is known.
+    ``confirmed`` says by which changed ends the likeliest was.
     """
 
-    likely: tuple[Likely, ...]
-    contradictions: int
-    expected_contradictions: float
-    one_change: bool
-    confirmed: tuple[Kind, ...]
-    without_suspects: Likely
+    likely: Annotated[
+        tuple[Likely, ...], "the fewest commits that have 99 % together, with the probability of each, likeliest first"
+    ]
+    contradictions: Annotated[int, "number of readings that contradict the likeliest commit"]
+    expected_contradictions: Annotated[float, "number that the noise makes usual"]
+    one_change: Annotated[bool, "whether one change can explain the readings"]
+    confirmed: Annotated[tuple[Kind, ...], "how the likeliest commit was confirmed; may be empty"]
+    without_suspects: Annotated[Likely, "the likeliest commit if no paths were suspected"]
     suspects: tuple[str, ...]
-    trials_left: int
-    probability_new: Mapping[str, float]
-    effect: EffectView | None = None
-    no_change: bool = False
-    nothing: float = 0.0
+    trials_left: Annotated[int, "expected number of further trials; 0 at the end"]
+    effect: Annotated[
+        EffectView | None, "how large the change of the likeliest commit is; `null` before both its sides were read"
+    ] = None
+    no_change: Annotated[bool, "whether it is known that nothing in the range made the ends differ"] = False
+    nothing: Annotated[float, Key("no_change_probability"), "that nothing in the range made the ends differ"] = 0.0
+
+    @property
+    def probability(self) -> Annotated[float, "of the first of `likely`, if one commit made the change"]:
+        """That the likeliest commit is the first new one."""
+        return self.best.probability
 
     @property
     def best(self) -> Likely:
@@ -123,8 +148,8 @@ class OptionChange:
 class ConfigChanges:
     """What the first new commit's effective .config has otherwise than that of one of its parents."""
 
-    parent: Commit
-    options: tuple[OptionChange, ...]
+    parent: Annotated[Commit, "the parent"]
+    options: Annotated[tuple[OptionChange, ...], "every option that differs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +175,9 @@ class HostThreshold:
 class BudgetView:
     """For how long a person lets the run measure, how much of that is spent, and whether the search ended for it."""
 
-    budget_s: float
-    spent_s: float
-    is_over: bool
+    budget_s: Annotated[float, "seconds of measuring that it allows, from when it was given"]
+    spent_s: Annotated[float, "seconds that were spent since then"]
+    is_over: Annotated[bool, "whether the search ended because no further trial would end in time"]
 
     @property
     def why_over(self) -> str:
@@ -160,44 +185,88 @@ class BudgetView:
         return why_over(self.budget_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BisectionView:
-    """How a bisection stands: all that is shown of it, in any form; ``clock`` is None where others measured."""
+    """How a bisection stands, by the metric that decided or by another."""
 
-    state: State
-    message: str
-    repository: str
-    terms: Terms
-    direction: Direction | None
-    objective: Objective
-    threshold: float | None
-    old: Commit
-    new: Commit
-    first_fixed: Commit | None
-    candidates: tuple[Commit, ...]
-    skips_in_the_way: tuple[Commit, ...]
-    trials: tuple[TrialView, ...]
-    infra_faults: tuple[InfraFaultView, ...]
-    started_at: str
-    ended_at: str | None
-    run_dir: str
-    resume_command: str
-    threshold_origin: str = ""
-    log: str = ""
-    relevance: Relevance | None = None
-    config_changes: tuple[ConfigChanges, ...] = ()
-    strategy: Strategy = Strategy.GIT
-    belief: BeliefView | None = None
-    levels: tuple[LevelView, ...] = ()
-    other_steps: tuple[float, ...] = ()
-    next_step_command: str = ""
-    seen_again: str = ""
-    baselines: tuple[Trial, ...] = ()
-    controls: tuple[Control, ...] = ()
-    budget: BudgetView | None = None
-    host_thresholds: tuple[HostThreshold, ...] = ()
-    clock: GuestTime | None = None
-    host_clock: HostClock | None = None
+    schema: Annotated[Literal[3], SCHEMA] = 3
+    state: Annotated[
+        State, "how it stands; `imported` for an import without an answer, `measured` for trials of `bisector test`"
+    ]
+    message: Annotated[str, "one sentence"]
+    repository: Annotated[str | None, "path; `null` for an import without one"]
+    terms: Annotated[Terms, "the words for the two sides"]
+    direction: Annotated[Direction | None, "of the change; `null` until both ends are measured"]
+    objective: Annotated[Objective, "what decides"]
+    threshold: Annotated[float | None, "value between the two sides; `null` until both ends are measured"]
+    threshold_origin: Annotated[str | None, "where the threshold comes from; `null` without one"] = None
+    host_thresholds: Annotated[
+        tuple[HostThreshold, ...], "that of each host that measured both ends; `threshold` is that of the first"
+    ] = ()
+    old: Annotated[Commit, "the old end"]
+    new: Annotated[Commit, "the new end"]
+    first_fixed: Annotated[
+        Commit | None, "first commit on the new side, whatever that is called; `null` until it is found"
+    ]
+    config_changes: Annotated[
+        tuple[ConfigChanges, ...], "how its effective .config differs from that of each parent on record"
+    ] = ()
+    candidates: Annotated[
+        tuple[Commit, ...],
+        "commits that can be the answer; with `bayes` the fewest that have 99 % together, likeliest first",
+    ]
+    strategy: Annotated[
+        Strategy,
+        "who chooses; the keys from `likely` to `probability` are `null` with `git`, and until both ends are measured",
+    ] = Strategy.GIT
+    belief: Annotated[BeliefView | None, FLAT] = None
+    skips_in_the_way: Annotated[tuple[Commit, ...], "skipped commits that keep the candidates apart"]
+    relevance: Annotated[Relevance | None, "how many commits matter; `null` until both ends are built"] = None
+    levels: Annotated[
+        tuple[LevelView, ...],
+        "values between which the readings lie, the worst level first; two if there is one change",
+    ] = ()
+    other_steps: Annotated[tuple[float, ...], "values of the steps between levels that this run does not look for"] = ()
+    next_step_command: Annotated[str | None, "what to type to look for them; `null` if there are none"] = None
+    seen_again: Annotated[
+        str | None,
+        "how the verdicts compare with those by the metric that `--metric` names, one sentence; `null` without that "
+        "option",
+    ] = None
+    trials: Annotated[tuple[TrialView, ...], "in the order of measuring"]
+    baselines: Annotated[tuple[Trial, ...], "trials of the disks alone; the last run of each counts"] = ()
+    clock: Annotated[GuestTime | None, "what makes the guests' time pass; `null` where others measured"] = None
+    infra_faults: Annotated[tuple[InfraFaultView, ...], "infrastructure errors, which are never a verdict"]
+    controls: Annotated[tuple[Control, ...], "ends that were tried again because of the faults of other commits"] = ()
+    host_clock: Annotated[
+        HostClock | None, "the answer by the host's clock, too; `null` without one, or where nobody asked for it"
+    ] = None
+    budget: Annotated[BudgetView | None, "for how long it may be measured; `null` if for as long as it takes"] = None
+    started_at: Annotated[str, "time"]
+    ended_at: Annotated[str | None, "time; `null` while it can go on"]
+    run_dir: Annotated[str, "path of the run directory"]
+    log: Annotated[str | None, "path of git's bisect log; `null` until git is asked"] = None
+    resume_command: Annotated[str | None, "what to type to go on; `null` if there is nothing to do"]
+
+    @property
+    def evaluations(self) -> Annotated[int, "number of trials"]:
+        """How many trials there are."""
+        return len(self.trials)
+
+    @property
+    def skipped(self) -> Annotated[int, "number of trials that were skipped"]:
+        """How many trials were skipped."""
+        return self.count(Verdict.SKIP)
+
+    @property
+    def weak(self) -> Annotated[int, "number of trials of weak evidence"]:
+        """How many trials are of weak evidence."""
+        return self.count(Verdict.WEAK)
+
+    @property
+    def is_no_change(self) -> bool:
+        """Whether the run ended with the answer that nothing in its range made the ends differ."""
+        return self.state is State.NARROWED and self.belief is not None and self.belief.no_change
 
     @property
     def taken_over(self) -> int:
@@ -209,7 +278,7 @@ class BisectionView:
         return sum(trial.verdict is verdict for trial in self.trials)
 
     @property
-    def reused(self) -> int:
+    def reused(self) -> Annotated[int, "number of commits with the kernel of one that was measured"]:
         """How many commits had the kernel of one already measured."""
         return sum(trial.trial.same_kernel_as is not None for trial in self.trials)
 
@@ -222,9 +291,3 @@ class BisectionView:
 def why_over(budget_s: float) -> str:
     """The sentence for a search that has no time left."""
     return f"another trial would end after the budget of {units.duration(budget_s)}"
-
-
-def ours_s(timings: Timings) -> float:
-    """Seconds of a trial that are neither make nor guest boot nor storage nor fio."""
-    parts = math.fsum((timings.build_s, timings.boot_s, timings.storage_s, timings.workload_s))
-    return max(0.0, timings.total_s - parts)

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bisector.core.json_document import text
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
-from bisector.report import comparison_document
-from bisector.status.compared import Arm
+from bisector.status.compared import ComparedArm
 from scenarios.articles.kernels import Kernels
 from scenarios.demo.history import History, MadeCommit
 from tests.docs.json_schema import valid
@@ -31,8 +31,8 @@ def comparison(
         measured(figures, Setup(stack, f"fio({job}.fio)"), objective, start=100 * place)
         for place, (stack, figures) in enumerate(stacks.items(), 1)
     ]
-    made = report(*setups, arms=[Arm(name, placebo=name.endswith("(again)")) for name in arms])
-    document: dict[str, Any] = valid("compare", comparison_document.render(made))
+    made = report(*setups, arms=[ComparedArm(name, placebo=name.endswith("(again)")) for name in arms])
+    document: dict[str, Any] = valid("compare", text(made))
     return document
 
 

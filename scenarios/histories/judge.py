@@ -58,7 +58,7 @@ def _found(made: Made, status: Status) -> Judged:
 
 
 def _narrowed(made: Made, status: Status) -> Judged:
-    candidates: Sequence[str] = status["candidates"]
+    candidates: Sequence[str] = [one["sha"] for one in status["candidates"]]
     if status["no_change"]:
         return _unchanged(made, status, "nothing changed")
     if status["one_change"] is False:

@@ -24,8 +24,8 @@ from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.report.summary import footer_lines
 from bisector.report.terminal import as_text
-from bisector.search.noise import EarlierSearches
-from bisector.status import document_of, from_record
+from bisector.search.noise import Earlier
+from bisector.status import from_record
 from bisector.status.evidence import is_on_an_ends_level
 from bisector.status.view import BisectionView
 from bisector.storage.stack import lone_disk
@@ -193,7 +193,7 @@ def test_trials_come_with_their_files_and_say_where_from(site: Site) -> None:
     assert {trial.taken_from.run_dir for trial in taken if trial.taken_from} == {str(run.path)}
     artifacts: list[Artifact] = [artifact for trial in taken for artifact in trial.trial.artifacts]
     assert [float((new.path / one.path).read_text()) for one in artifacts] == list(READINGS.values())
-    document = valid("status", json_text(document_of.status(view)))
+    document = valid("status", json_text(view))
     assert document["trials"][0]["taken_from"] == {"run_dir": str(run.path), "n": 1}
     assert document["trials"][-1]["taken_from"] is None
     assert "9 taken over from another run" in as_text(footer_lines(view, 200))
@@ -224,7 +224,7 @@ def test_the_end_of_a_run_says_that_there_is_another_step(site: Site) -> None:
     run = site.first_run()
     with Store.open(run.database, readonly=True) as store:
         view = from_record.view(run, store)
-    document = valid("status", json_text(document_of.status(view)))
+    document = valid("status", json_text(view))
     assert document["levels"] == [
         {"low": 689.0, "high": 738.0, "trials": 4},
         {"low": 6_120.0, "high": 6_120.0, "trials": 1},

@@ -121,7 +121,7 @@ def test_a_commit_that_cannot_be_judged_is_on_record_too(desk: Desk) -> None:
 def test_a_threshold_makes_verdicts_of_them(desk: Desk) -> None:
     for name in ("c1", "c4"):
         assert desk.test(name, "--threshold", "2000", "--expect", "improvement") == 0
-    assert [one["side"] for one in desk.shown("table")["trials"]] == ["old", "new"]
+    assert [one["verdict"] for one in desk.shown("table")["trials"]] == ["old", "new"]
 
 
 def test_trouble_of_the_host_is_on_record_and_no_trial(desk: Desk) -> None:

@@ -1,18 +1,15 @@
 """JSON schemas of what the commands print (docs/schema/), from the records that they print.
 
-msgspec makes the schema of the types. To it is added what stands beside each type; and that each key is there, whatever
-default the record has, unless it may be absent.
+Each key is there, whatever default its field has, unless it may be absent.
 """
 
-import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
-import msgspec
 from jsonschema import Draft202012Validator
 
 from bisector.commands.kernel import KernelBuild
@@ -21,25 +18,23 @@ from bisector.commands.simulate import Simulation
 from bisector.commands.upkeep import Caches
 from bisector.compare.forecast import ComparisonForecast
 from bisector.core.examination import Examination
-from bisector.core.json_document import Absent, Record
+from bisector.core.json_document import FLAT, PAIRS, Absent, members
 from bisector.executor.fleet_status import FleetStatus
 from bisector.fleet.documents import FleetMade, HostAdded, HostRemoved, HostsExamination
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.plan.forecast import Forecast
-from bisector.report.as_json import ReportDocument
-from bisector.report.comparison_document import ComparisonDocument
-from bisector.status.document import Baselines, Status, TestedCommit, VerdictTable
+from bisector.report.comparison import ComparisonReport
+from bisector.report.document import Report
+from bisector.status.view import BisectionView, MeasuredCommit
 
 # What prints each, as a name of a file.
-DOCUMENTS: Mapping[str, type[Record]] = {
-    "status": Status,
+DOCUMENTS: Mapping[str, type] = {
+    "status": BisectionView,
     "runs": Runs,
-    "report": ReportDocument,
-    "table": VerdictTable,
-    "baselines": Baselines,
-    "test": TestedCommit,
+    "report": Report,
+    "test": MeasuredCommit,
     "plan": Forecast,
-    "compare": ComparisonDocument,
+    "compare": ComparisonReport,
     "compare --plan": ComparisonForecast,
     "simulate": Simulation,
     "doctor": Examination,
@@ -56,16 +51,17 @@ DOCUMENTS: Mapping[str, type[Record]] = {
     "fleet drain": FleetStatus,
     "fleet release": FleetStatus,
 }
+# Commands that print the document of another one.
+SAME = {"table": "status", "baselines": "status"}
 Schema: TypeAlias = dict[str, Any]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCE = "#/$defs/"
-_NULL: Schema = {"type": "null"}
 
 
 @cache
 def schema(name: str) -> Schema:
     """The schema of a document; it allows keys that are not there yet."""
-    record = DOCUMENTS[name]
+    record = DOCUMENTS[SAME.get(name, name)]
     objects = definitions((record,))
     top = objects.pop(record.__name__)
     return {"$schema": _DIALECT, **top, "title": command(name), "$defs": objects}
@@ -77,69 +73,81 @@ def command(name: str) -> str:
 
 
 def definitions(records: Iterable[type]) -> dict[str, Schema]:
-    """The schema of each record that is in one of these, by its name, and of each enumeration."""
-    _, found = msgspec.json.schema_components(tuple(records), ref_template=_REFERENCE + "{name}", schema_hook=_other)
-    for one in within(records):
-        if issubclass(one, Enum):
-            found[one.__name__] |= {"description": _first_paragraph(one), "enum": [member.value for member in one]}
-        else:
-            _describe(found[one.__name__], one)
-    return dict(sorted(found.items()))
+    """The schema of each object that is in one of these, by its name, and of each enumeration."""
+    return {one.__name__: _definition(one) for one in sorted(within(records), key=lambda one: one.__name__)}
 
 
 def within(records: Iterable[type]) -> set[type]:
-    """These records, and the records and enumerations that are in them."""
-    return {inner for outer in records for inner in _types(outer)}
+    """These objects, and the objects and enumerations that are in them."""
+    found, left = set[type](), list(records)
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.add(one)
+            left += [] if issubclass(one, Enum) else [inner for _, hint, _ in keys(one) for inner in _named_in(hint)]
+    return found
 
 
 def objects_in(record: type) -> set[type]:
-    """A record, and the records that are in it."""
+    """An object, and the objects that are in it."""
     return {one for one in within((record,)) if not issubclass(one, Enum)}
 
 
-def _other(hint: type) -> Schema:
-    if hint is Path:
-        return {"type": "string"}
-    raise NotImplementedError(hint)
+def keys(record: type) -> Iterator[tuple[str, Any, str]]:
+    """Each key of an object, with the type of its value and its meaning."""
+    for one in members(record):
+        if FLAT not in one.markers:
+            yield one.key, _mapping(one.hint) if PAIRS in one.markers else one.hint, one.meaning
+        elif type(None) in get_args(one.hint):
+            (inner,) = (kind for kind in get_args(one.hint) if kind is not type(None))
+            yield from ((key, hint | None, meaning) for key, hint, meaning in keys(inner))
+        else:
+            yield from keys(one.hint)
 
 
-def _describe(shown: Schema, record: type) -> None:
-    """A description of every key, and which keys are always there."""
-    hints, absent = get_type_hints(record, include_extras=True), set()
-    for field, key in _keys(record):
-        part = shown["properties"][key]
-        part.pop("default", None)
-        part.get("anyOf", []).sort(key=_NULL.__eq__)  # null last, whichever version of msgspec made it
-        (meaning,) = (text for text in getattr(hints[field], "__metadata__", ()) if isinstance(text, str))
-        shown["properties"][key] = {"description": meaning, **part}
-        if Absent in get_args(get_args(hints[field])[0]):
-            absent.add(key)
-    shown["required"] = [key for key in shown["properties"] if key not in absent]
-    shown["description"] = _first_paragraph(record)
+def _mapping(pairs: Any) -> Any:
+    """The type of an object that pairs are."""
+    return dict.__class_getitem__(get_args(get_args(pairs)[0]))
 
 
-def _keys(record: type) -> Iterator[tuple[str, str]]:
-    """Each field that is a key, and the key."""
-    if dataclasses.is_dataclass(record):
-        return ((field.name, field.name) for field in dataclasses.fields(record))
-    assert issubclass(record, msgspec.Struct)
-    return zip(record.__struct_fields__, record.__struct_encode_fields__, strict=True)
+def _definition(one: type) -> Schema:
+    said = _first_paragraph(one)
+    if issubclass(one, Enum):
+        return {"description": said, "enum": [member.value for member in one]}
+    shown = {key: {"description": meaning, **_schema(hint)} for key, hint, meaning in keys(one)}
+    required = [key for key, hint, _ in keys(one) if Absent not in get_args(hint)]
+    return {"type": "object", "description": said, "properties": shown, "required": required}
 
 
-def _types(hint: Any) -> Iterator[type]:
-    """A record or an enumeration, and those that are in it."""
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        yield hint
-    elif isinstance(hint, type) and (dataclasses.is_dataclass(hint) or issubclass(hint, msgspec.Struct)):
-        yield hint
-        hints = get_type_hints(hint)
-        for field, _ in _keys(hint):
-            yield from _types(hints[field])
-    elif get_origin(hint) is Annotated:
-        yield from _types(get_args(hint)[0])
+def _schema(hint: Any) -> Schema:
+    """What a value is, by its type."""
+    origin, inner = get_origin(hint), tuple(one for one in get_args(hint) if one is not Absent)
+    if origin in (dict, Mapping):
+        shown: Schema = {"type": "object", "additionalProperties": _schema(inner[1])}
+    elif origin is tuple and inner[-1] is Ellipsis:
+        shown = {"type": "array", "items": _schema(inner[0])}
+    elif origin is tuple:
+        sizes = {"minItems": len(inner), "maxItems": len(inner), "items": False}
+        shown = {"type": "array", "prefixItems": [_schema(one) for one in inner], **sizes}
+    elif origin is Literal:
+        shown = {"enum": sorted(inner)}
+    elif inner:
+        kinds = [_schema(one) for one in sorted(inner, key=lambda one: one is type(None))]  # null last
+        shown = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     else:
-        for part in get_args(hint):
-            yield from _types(part)
+        shown = {"type": _TYPES[hint]} if hint in _TYPES else {"$ref": f"{_REFERENCE}{hint.__name__}"}
+    return shown
+
+
+_TYPES = {str: "string", Path: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def _named_in(hint: Any) -> list[type]:
+    """The objects and enumerations that a type names."""
+    if inner := get_args(hint):
+        return [one for part in inner for one in _named_in(part)]
+    is_named = isinstance(hint, type) and hint not in _TYPES and hint is not Absent
+    return [hint] if is_named else []
 
 
 def _first_paragraph(record: type) -> str:

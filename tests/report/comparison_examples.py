@@ -11,13 +11,13 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.report.as_text import markdown, plain
 from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock, page
-from bisector.report.document import Host, Workload
-from bisector.status.compared import Arm, Measured, SoundBlock
+from bisector.report.document import JobFile, MeasuringHost
+from bisector.status.compared import ComparedArm, MeasuredSetup, SoundBlock
 from bisector.status.comparison import result
 from tests.examples import commit, run, trial
 
 GOLDEN = Path(__file__).parent.parent / "data" / "report"
-OLD, NEW, AGAIN = Arm("v6.10"), Arm("v6.11"), Arm("v6.10 (again)", placebo=True)
+OLD, NEW, AGAIN = ComparedArm("v6.10"), ComparedArm("v6.11"), ComparedArm("v6.10 (again)", placebo=True)
 LVMCACHE, WRITECACHE = (Setup(f"{name}(ssd,hdd)+ext4", "fio(partial.fio)") for name in ("lvmcache", "lvmwritecache"))
 BCACHE = Setup("bcache(ssd,hdd)+ext4", "fio(partial.fio)")
 
@@ -28,7 +28,7 @@ def measured(
     objective: Objective | None = None,
     start: int = 1,
     absent: Mapping[str, str] | None = None,
-) -> Measured:
+) -> MeasuredSetup:
     """A setup of one job whose IOPS are given for each arm and block; its mean latency is what a depth of 1 has."""
     blocks, n = [], start
     for round_, row in enumerate(zip(*figures.values(), strict=True), 1):
@@ -39,7 +39,7 @@ def measured(
             numbered[arm] = (n, trial(commit(n), full))
             n += 1
         blocks.append(SoundBlock(round_, numbered, seed=1000 + round_))
-    return Measured(setup, objective or Objective(), tuple(blocks), absent or {}, setup.stack)
+    return MeasuredSetup(setup, objective or Objective(), tuple(blocks), absent or {}, setup.stack)
 
 
 def with_counter(one: Trial, name: str, value: float) -> Trial:
@@ -53,7 +53,7 @@ ALONE = {"v6.11": (800.0, 790, 811, 805, 800, 802)}
 UNCLEAR = {"v6.10": (412.0, 398, 431, 405, 420, 409), "v6.11": (391.0, 448, 415, 480, 402, 399)}
 
 
-def report(*setups: Measured, arms: Sequence[Arm] = (OLD, NEW)) -> ComparisonReport:
+def report(*setups: MeasuredSetup, arms: Sequence[ComparedArm] = (OLD, NEW)) -> ComparisonReport:
     blocks = [(one, block) for one in setups for block in one.blocks]
     return ComparisonReport(
         result=result(arms, setups),
@@ -73,13 +73,13 @@ def report(*setups: Measured, arms: Sequence[Arm] = (OLD, NEW)) -> ComparisonRep
             for n, (one, block) in enumerate(blocks, 1)
         ),
         storage=tuple((one.label, (f"mkfs.ext4 /dev/test/{place}",)) for place, one in enumerate(setups)),
-        workloads=(Workload("partial.fio", "[partial]\nrw=randread\n", (("RUNTIME", "40"),)),),
-        hosts=(Host("box", 12, (("CPU", "Example CPU, 4 cores"),), (Contention(0.02, 0.0, 0.015),)),),
+        workloads=(JobFile("partial.fio", "[partial]\nrw=randread\n", (("RUNTIME", "40"),)),),
+        hosts=(MeasuringHost("box", 12, (("CPU", "Example CPU, 4 cores"),), (Contention(0.02, 0.0, 0.015),)),),
         seed=7,
         standing="6 blocks on each setup.",
         state=State.MEASURED,
         run_dir=Path("/runs/a b"),
-        resume_command="",
+        resume_command=None,
         command="bisector compare v6.10 v6.11 --stack lvmcache --stack bcache",
         tool_version="0.1.0",
         versions=(("fio", "fio-3.33"),),
@@ -111,7 +111,7 @@ def on_host(block: SoundBlock, host: str) -> SoundBlock:
     return replace(block, trials={arm: (n, replace(one, host=host)) for arm, (n, one) in block.trials.items()})
 
 
-READAHEAD = Arm("v6.11 + readahead.patch")
+READAHEAD = ComparedArm("v6.11 + readahead.patch")
 _NOISE = (0.004, -0.011, 0.013, -0.006, 0.009, -0.009, 0.002, 0.012, -0.003, -0.014, 0.006, 0.001, -0.008)
 
 
@@ -127,7 +127,7 @@ def matrix() -> ComparisonReport:
     names = [arm.name for arm in arms]
     stacks = {"hdd+ext4": (1.01, 1.0), "lvmcache(ssd,hdd)+ext4": (1.3, 1.28), "bcache(ssd,hdd)+ext4": (0.7, 12.0),
               "lvmwritecache(ssd,hdd)+ext4": (1.02, 1.5)}  # fmt: skip
-    setups: list[Measured] = []
+    setups: list[MeasuredSetup] = []
     for workload, level, objective in (
         ("fio(partial.fio)", 412.0, Objective()),
         ("fio(rand-read-latency.fio)", 8100.0, Objective("read.clat.mean")),

@@ -10,7 +10,7 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.core.verdict import Direction, Verdict
 from bisector.git.shown import ShownCommit
-from bisector.report.document import Asked, Envelope, Host, Origin, Report, Row, Workload
+from bisector.report.document import Envelope, JobFile, MeasuringHost, PlacedTrial, Report, Request, TreeOrigin
 from bisector.status.view import BisectionView, TrialView
 from tests.analysis.recorded import RECORDED, fio_2_run
 from tests.examples import baseline
@@ -45,17 +45,17 @@ IOPS = Objective()
 
 def document(view: BisectionView, parents: tuple[Commit, ...] = ()) -> Report:
     places = {commit.sha: place for place, commit in enumerate(examples.COMMITS)}
-    rows = sorted((Row(places.get(shown.trial.commit.sha), shown) for shown in view.trials), key=_order)
+    rows = sorted((PlacedTrial(places.get(shown.trial.commit.sha), shown) for shown in view.trials), key=_order)
     return Report(
         bisection=view,
         rows=tuple(rows),
-        asked=Asked("v5.0", "v5.1-rc1", (), (), False, "bisector start v5.0 v5.1-rc1 --threshold 2003.1"),
-        origin=Origin("linus", "master", "https://git.example.org/torvalds/linux.git"),
-        workload=Workload("partial.fio", "[partial]\nnumjobs=2\nrw=randread\n", (("RUNTIME", "40"),)),
+        asked=Request("v5.0", "v5.1-rc1", (), (), False, "bisector start v5.0 v5.1-rc1 --threshold 2003.1"),
+        origin=TreeOrigin("linus", "master", "https://git.example.org/torvalds/linux.git"),
+        workload=JobFile("partial.fio", "[partial]\nnumjobs=2\nrw=randread\n", (("RUNTIME", "40"),)),
         storage=("vgcreate test /dev/vdb /dev/vdc", "lvconvert --type cache test/data"),
         kernel=(("kconfig", "everything off, then tiny, vm"),),
         hosts=(
-            Host(
+            MeasuringHost(
                 "box (Example CPU)",
                 len(rows),
                 (("CPU", "Example CPU, 4 cores"), ("accelerator", "tcg, QEMU 7.2.22")),
@@ -72,7 +72,7 @@ def document(view: BisectionView, parents: tuple[Commit, ...] = ()) -> Report:
     )
 
 
-def _order(row: Row) -> int:
+def _order(row: PlacedTrial) -> int:
     return len(examples.COMMITS) if row.place is None else row.place
 
 
@@ -131,7 +131,7 @@ def recorded() -> Report:
         why = classify(bare, IOPS.score(20_000.0), Direction.IMPROVEMENT, IOPS).why
         shown.append(TrialView(n, bare, verdict, why, value=least))
     order = ("2ea659a9ef48", "78c45607b909", "4d44ec5ab751", "6cf4cc8f8b3b", "701e03e4e180")
-    rows = sorted((Row(None, one) for one in shown), key=lambda row: order.index(row.shown.trial.commit.sha))
+    rows = sorted((PlacedTrial(None, one) for one in shown), key=lambda row: order.index(row.shown.trial.commit.sha))
     commits = {one.trial.commit.sha: one.trial.commit for one in shown}
     first = commits["6cf4cc8f8b3b"]
     view = replace(
@@ -139,7 +139,9 @@ def recorded() -> Report:
         new=commits[order[-1]], first_fixed=first, candidates=(first,),
     )  # fmt: skip
     made = replace(found(), bisection=view, rows=tuple(rows), parents=(commits["4d44ec5ab751"],), hosts=())
-    return replace(made, bisect_log="", storage=(), asked=Asked(order[0], order[-1], (), (), False, "bisector import"))
+    return replace(
+        made, bisect_log="", storage=(), asked=Request(order[0], order[-1], (), (), False, "bisector import")
+    )
 
 
 DOCUMENTS = {one.__name__: one for one in (found, narrowed, regression, running, believed, two_changes, recorded)}

@@ -128,7 +128,6 @@ BELIEF = BeliefView(
     without_suspects=Likely(COMMITS[3], 0.981),
     suspects=("drivers/md",),
     trials_left=0,
-    probability_new={COMMITS[3].sha: 0.9999, COMMITS[2].sha: 0.001},
     effect=EffectView(f"its parent {COMMITS[2].short}", Factor(1.98, (1.9, 2.06)), (998.0, 1002.0), (1975.0, 1990.0)),
 )
 

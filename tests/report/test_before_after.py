@@ -6,8 +6,7 @@ import pytest
 
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
-from bisector.report.before_after import lines, metrics, name_of
-from bisector.report.document import Basis, BeforeAfter, Side
+from bisector.report.before_after import Basis, BeforeAfter, Side, lines, name_of
 from tests.examples import commit, job, run, trial
 
 MIB_KIB = 1024.0
@@ -40,7 +39,7 @@ def test_a_name_has_its_unit(metric: str, name: str) -> None:
 
 
 def test_jobs_show_the_metric_that_decides_in_its_direction() -> None:
-    found = metrics(compared("write.bw", mixed(1000.0, 80 * MIB_KIB), mixed(1000.0, 20 * MIB_KIB)))
+    found = compared("write.bw", mixed(1000.0, 80 * MIB_KIB), mixed(1000.0, 20 * MIB_KIB)).metrics
     assert [(one.name, one.before, one.after) for one in found[:2]] == [
         ("fio.write_bw_MiB_s", (80.0,), (20.0,)),
         ("fio.full.a/1.write_bw_MiB_s", (80.0,), (20.0,)),
@@ -49,7 +48,7 @@ def test_jobs_show_the_metric_that_decides_in_its_direction() -> None:
 
 
 def test_a_metric_of_the_whole_job_stands_with_each_job() -> None:
-    found = metrics(compared("elapsed", mixed(1000.0, 80.0), mixed(1000.0, 80.0)))
+    found = compared("elapsed", mixed(1000.0, 80.0), mixed(1000.0, 80.0)).metrics
     assert [one.name for one in found[:3]] == ["elapsed_s", "fio.full.a/1.elapsed_s", "fio.full.a/1.read_iops"]
 
 
@@ -59,7 +58,7 @@ def test_layers_name_what_they_counted() -> None:
         replace(run("full", 100.0), counters=(("cache.hit_ratio", hits), ("warm.laps", 3.0))) for hits in (25.0, 75.0)
     )
     made = compared("read.iops", before, after)
-    assert [(one.name, one.before, one.after) for one in metrics(made)[-2:]] == [
+    assert [(one.name, one.before, one.after) for one in made.metrics[-2:]] == [
         ("full.cache_hit_ratio_percent", (25.0,), (75.0,)),
         ("full.warm_laps", (3.0,), (3.0,)),
     ]

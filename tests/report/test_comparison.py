@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from bisector.analysis.comparison import LOOKED_ALPHA
-from bisector.core import units
+from bisector.core import json_document, units
 from bisector.core.guest_time import GuestTime
+from bisector.core.json_document import text
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
 from bisector.report import as_html
 from bisector.report.as_text import plain
-from bisector.report.comparison import ComparisonReport, page, title
-from bisector.report.comparison_document import document, render
+from bisector.report.comparison import ComparisonReport, page
 from bisector.report.comparison_table import (
     deciding_tables,
     digits,
@@ -28,7 +28,7 @@ from bisector.report.comparison_table import (
     word,
 )
 from bisector.report.document import Paragraph, Section, Table
-from bisector.status.compared import Arm
+from bisector.status.compared import ComparedArm
 from bisector.status.time_spent import TimeSpent
 from tests.report import comparison_examples as examples
 from tests.report.test_as_html import HOSTILE, Page
@@ -84,10 +84,13 @@ def test_kernel_that_is_lost_has_its_values_its_word_and_the_reason() -> None:
     found = table(made)
     assert (found.rows[0][2], found.rows[0][-1]) == ("496", "faster")
     assert found.remarks == ("n/a after block 6: panic: Kernel panic",)
-    written = document(made).rows[0]
-    assert (written.absent, written.ended) == ({}, {"v6.11": "after block 6: panic: Kernel panic"})
-    assert (written.changes[0].absent, written.changes[0].ended) == ("", "after block 6: panic: Kernel panic")
-    assert len(written.values) == 12
+    written = json_document.plain(made)["rows"][0]
+    assert written["absent"] == {"v6.11": "after block 6: panic: Kernel panic"}
+    assert (written["changes"][0]["absent"], written["changes"][0]["blocks"]) == (
+        "after block 6: panic: Kernel panic",
+        6,
+    )
+    assert len(written["values"]) == 12
 
 
 @pytest.mark.parametrize(
@@ -130,16 +133,16 @@ def test_word_of_one_block() -> None:
 
 
 def test_title_counts_the_words() -> None:
-    assert title(examples.usual()) == "Comparison of v6.11 with v6.10: faster in 1 of 3, the same in 1 of 3"
-    assert title(examples.with_placebo()) == "Comparison of v6.11 with v6.10: faster"
+    assert examples.usual().title == "Comparison of v6.11 with v6.10: faster in 1 of 3, the same in 1 of 3"
+    assert examples.with_placebo().title == "Comparison of v6.11 with v6.10: faster"
     nothing = dict.fromkeys(examples.FASTER, ())
-    assert title(examples.report(examples.measured(nothing))).endswith("no result yet")
+    assert examples.report(examples.measured(nothing)).title.endswith("no result yet")
 
 
 def test_title_of_a_kernel_that_is_measured_twice() -> None:
     figures = {"v6.10": examples.FASTER["v6.10"], examples.AGAIN.name: (409.0, 401, 428, 409, 421, 406)}
     made = examples.report(examples.measured(figures), arms=(examples.OLD, examples.AGAIN))
-    assert title(made) == "Comparison of v6.10 with itself: the same"
+    assert made.title == "Comparison of v6.10 with itself: the same"
 
 
 def test_mean_of_one_block_has_no_interval() -> None:
@@ -271,7 +274,7 @@ def test_html_names_a_group_of_rows_once() -> None:
 
 def test_hostile_words_are_text() -> None:
     made = examples.usual()
-    arms = (Arm(HOSTILE), examples.NEW)
+    arms = (ComparedArm(HOSTILE), examples.NEW)
     result = replace(made.result, arms=arms)
     kernels = tuple(replace(one, commit=HOSTILE, compiler=HOSTILE) for one in made.kernels)
     html = as_html.render_page(page(replace(made, result=result, kernels=kernels, storage=((HOSTILE, (HOSTILE,)),))))
@@ -287,9 +290,9 @@ def test_what_the_hours_went_to_is_told() -> None:
         "time 30 min 20 s: boots 2 min, layouts 1 min, workloads 26 min 30 s, all else 50 s (2.7 %); builds 4 min 40 s"
         " beside that"
     ) in said
-    printed = json.loads(render(made))["time"]
+    printed = json.loads(text(made))["time"]
     assert (printed["other_s"], printed["other_share"]) == (50.0, pytest.approx(50 / 1820))
-    assert json.loads(render(examples.usual()))["time"] is None
+    assert json.loads(text(examples.usual()))["time"] is None
 
 
 def test_verdict_of_what_is_absent() -> None:
@@ -318,6 +321,6 @@ def test_what_counted_time_does_not_show_is_said_below_the_tables() -> None:
     made = examples.usual()
     made = replace(made, result=replace(made.result, clock=counted))
     assert counted.sentence in sentences(made.result)
-    told = json.loads(render(made))
+    told = json.loads(text(made))
     assert told["clock"] == {"kind": "instructions", "instruction_ns": 8}
     assert counted.sentence in told["sentences"]

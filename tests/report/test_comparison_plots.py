@@ -11,7 +11,7 @@ from bisector.core.trial import Trial
 from bisector.report.comparison import page
 from bisector.report.comparison_plots import Dot, forest, forest_figure, ratio_ticks, run_order, runs_figure, tick_text
 from bisector.report.drawing import Picture, draw
-from bisector.status.compared import Measured, SoundBlock
+from bisector.status.compared import MeasuredSetup, SoundBlock
 from tests.report import comparison_examples as examples
 
 
@@ -37,7 +37,7 @@ def test_runs_of_each_host_have_a_panel_of_their_own() -> None:
     ]  # fmt: skip
 
 
-def counted(first: float, *others: float, stack: Setup = examples.LVMCACHE) -> Measured:
+def counted(first: float, *others: float, stack: Setup = examples.LVMCACHE) -> MeasuredSetup:
     """A counter that decides: of the first kernel it has one value, of the other one several."""
     usual = replace(examples.measured(examples.FASTER, stack), objective=Objective("cache.dirty_blocks"))
 

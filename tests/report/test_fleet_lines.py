@@ -6,12 +6,11 @@ from datetime import UTC, datetime, timedelta, timezone
 import msgspec.structs
 import pytest
 
-from bisector.core.json_document import NamedCommit
 from bisector.core.trial import Stage
 from bisector.executor.duty import Drained, Link
 from bisector.executor.fleet_status import FleetStatus, HostState, HostStatus, state_of
 from bisector.executor.spool import Standing
-from bisector.executor.standing import HostStanding, ShownJob, ShownWorker
+from bisector.executor.standing import HostStanding, NamedCommit, ShownJob, ShownWorker
 from bisector.report.fleet_lines import fleet_lines
 from bisector.report.terminal import as_text
 from bisector.store.facts import Work
@@ -34,7 +33,7 @@ JOB = ShownJob(
     began="2026-11-26T10:20:00+00:00",
     work=Work.TRIAL,
     n=12,
-    commit=NamedCommit.of(examples.commit(7)),
+    commit=NamedCommit(sha=examples.commit(7).sha, subject=examples.commit(7).subject, committed_at=""),
     stage=Stage.WORKLOAD,
     detail="full run",
     stage_since="2026-11-26T10:31:00+00:00",

@@ -12,7 +12,7 @@ from bisector.core.subject import Kind
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.report import illustrations
 from bisector.report.as_html import Detail
-from bisector.report.document import Row
+from bisector.report.document import PlacedTrial
 from bisector.report.illustrations import Source, details
 from bisector.status.view import OptionChange
 from bisector.store.store import Store
@@ -74,7 +74,7 @@ def test_changed_end_is_compared_with_nothing_and_nothing_with_it(recorded: Reco
     first = whole.report.rows[0]
     trial = whole.report.rows[1].shown.trial
     trial = replace(trial, cell=cell(trial.commit, Kind.REVERTED, recorded.shas["c3"]))
-    changed = Row(None, replace(whole.report.rows[1].shown, trial=trial))
+    changed = PlacedTrial(None, replace(whole.report.rows[1].shown, trial=trial))
     found = details(replace(whole, report=replace(whole.report, rows=(changed, first, whole.report.rows[3]))))
     assert [one.against for one in found] == [None, None, recorded.commit("c0")]
 

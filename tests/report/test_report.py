@@ -13,8 +13,8 @@ from bisector.core.trial import DiskQueue
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.mail import compose
 from bisector.report import as_text, before_after
-from bisector.report.before_after import Metric, change, metric_line
-from bisector.report.document import Basis, Column, Facts, Listing, Table, span
+from bisector.report.before_after import Basis, ComparedMetric, change, metric_line
+from bisector.report.document import Column, Facts, Listing, Table, span
 from bisector.report.sections import page, sections, terms_sentence
 from bisector.status.view import TrialView
 from tests.docs.json_schema import valid
@@ -118,20 +118,20 @@ def test_of_a_latency_less_is_an_improvement() -> None:
 @pytest.mark.parametrize(
     ("metric", "line"),
     [
-        (Metric("m", (36509.9,), (27079.0,)), "     36509           -25.8%      27079        m"),
+        (ComparedMetric("m", (36509.9,), (27079.0,)), "     36509           -25.8%      27079        m"),
         (
-            Metric("m", (7_000_000.0, 7_634_620.0), (5_600_000.0, 6_907_596.0)),
+            ComparedMetric("m", (7_000_000.0, 7_634_620.0), (5_600_000.0, 6_907_596.0)),
             "   7317310 ±  6%     -14.5%    6253798 ± 15%  m",
         ),
-        (Metric("m", (999.994,), (0.0,)), "    999.99          -100.0%       0.00        m"),
-        (Metric("m", (1e9,), (2e9,)), "     1e+09          +100.0%      2e+09        m"),
-        (Metric("m", (1.0,), (5e6,)), "      1.00       5,000,000x    5000000        m"),
-        (Metric("m", (1.0,), (12.0,)), "      1.00              12x      12.00        m"),
-        (Metric("m", (0.0,), (12.0,)), "      0.00           from 0      12.00        m"),
-        (Metric("m", (100.0, 101.0), (100.0, 101.0)), "    100.50            +0.0%     100.50        m"),
+        (ComparedMetric("m", (999.994,), (0.0,)), "    999.99          -100.0%       0.00        m"),
+        (ComparedMetric("m", (1e9,), (2e9,)), "     1e+09          +100.0%      2e+09        m"),
+        (ComparedMetric("m", (1.0,), (5e6,)), "      1.00       5,000,000x    5000000        m"),
+        (ComparedMetric("m", (1.0,), (12.0,)), "      1.00              12x      12.00        m"),
+        (ComparedMetric("m", (0.0,), (12.0,)), "      0.00           from 0      12.00        m"),
+        (ComparedMetric("m", (100.0, 101.0), (100.0, 101.0)), "    100.50            +0.0%     100.50        m"),
     ],
 )
-def test_layout_of_a_metric(metric: Metric, line: str) -> None:
+def test_layout_of_a_metric(metric: ComparedMetric, line: str) -> None:
     assert metric_line(metric) == line
 
 
@@ -180,7 +180,7 @@ def test_figures_of_writes_are_never_called_reads() -> None:
         filled.append(replace(shown, trial=replace(shown.trial, runs=(replace(empty, jobs=jobs), full))))
     made = documents.document(replace(view, trials=tuple(filled)), (examples.COMMITS[2],))
     assert made.before_after is not None
-    names = [metric.name for metric in before_after.metrics(made.before_after)]
+    names = [metric.name for metric in made.before_after.metrics]
     assert names[0] == "fio.read_iops"
     assert {name.split(".")[-1] for name in names if name.startswith("fio.full.")} == {
         "read_iops", "read_clat_mean_us", "read_clat_99%_us",
@@ -190,7 +190,7 @@ def test_figures_of_writes_are_never_called_reads() -> None:
     }  # fmt: skip
     assert "write IOPS empty min/max  IOPS full min/max" in as_text.plain(page(made))
     reads = replace(made.before_after, before=documents.found().before_after.before)  # type: ignore[union-attr] # it has one
-    assert not any(metric.name.startswith("fio.empty.") for metric in before_after.metrics(reads)), "never compared"
+    assert not any(metric.name.startswith("fio.empty.") for metric in reads.metrics), "never compared"
 
 
 def test_run_that_was_ended_early_is_marked_and_never_compared() -> None:
@@ -235,7 +235,7 @@ def test_culprit_with_the_kernel_of_another_commit_has_its_figures() -> None:
 
 def test_json_is_plain_and_holds_the_status() -> None:
     whole = valid("report", RENDERERS[Format.JSON](documents.found()))
-    assert whole["schema"] == 1
+    assert whole["schema"] == 2
     assert whole["status"]["first_fixed"]["sha"] == examples.COMMITS[3].sha
     assert [row["n"] for row in whole["rows"]] == [1, 3, 4, 5, 2]
     assert whole["comparison"]["basis"] == "parent"

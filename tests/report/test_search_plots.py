@@ -5,7 +5,7 @@ from dataclasses import replace
 from bisector.core.subject import Kind
 from bisector.core.verdict import Verdict
 from bisector.report.curves import Band
-from bisector.report.document import Report, Row
+from bisector.report.document import PlacedTrial, Report
 from bisector.report.search_plots import How, Mark, commits
 from bisector.status.view import LevelView, TrialView
 from tests import examples as records
@@ -105,7 +105,7 @@ def test_ends_without_the_commit_and_with_it_stand_last() -> None:
                   verdict, "", value=1002.0)
         for n, kind, verdict in ((6, Kind.REVERTED, Verdict.OLD), (7, Kind.PICKED, Verdict.NEW))
     ]  # fmt: skip
-    rows = tuple(Row(None, shown) for shown in added)
+    rows = tuple(PlacedTrial(None, shown) for shown in added)
     made = documents.found()
     plot = commits(replace(made, bisection=whole, rows=(*rows, *made.rows)))
     assert plot is not None

@@ -19,7 +19,6 @@ from bisector.report.figures import (
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import report_lines, rows, time_lines, verdict_lines
 from bisector.report.terminal import Line, as_text, cells, line_text
-from bisector.status import document_of
 from bisector.status.view import BisectionView, TrialView
 from tests import examples as records
 from tests.examples import cell
@@ -257,7 +256,6 @@ def test_what_was_stopped_early_is_marked_and_said() -> None:
     stopped = replace(whole, trials=(*whole.trials, view))
     assert "stopped early" not in as_text(footer_lines(whole, 120))
     assert "* stopped early, when its verdict was clear" in as_text(footer_lines(stopped, 120))
-    assert document_of.judged(view, Terms()).runs[1].stopped_early is records.EARLY
 
 
 def test_a_further_round_of_a_run_has_no_column_of_its_own() -> None:
@@ -267,7 +265,6 @@ def test_a_further_round_of_a_run_has_no_column_of_its_own() -> None:
     assert "empty@2" not in title
     assert "  7 " in line
     assert " 9 " not in line
-    assert [run.name for run in document_of.judged(view, Terms()).runs] == ["empty", "empty@2", "full"]
 
 
 def test_rows_are_data() -> None:

@@ -11,18 +11,18 @@ from bisector.core.figures import Latency, LatencyKind
 from bisector.core.objective import MEAN, SUM, Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
-from bisector.status.compared import Arm, Measured, Result, Row, SoundBlock
+from bisector.status.compared import ComparedArm, ComparedRow, ComparisonResult, MeasuredSetup, SoundBlock
 from bisector.status.comparison import figure, result
 from tests.examples import commit, run, trial
 
-OLD, NEW, AGAIN = Arm("v6.10"), Arm("v6.11"), Arm("v6.10 (again)", placebo=True)
+OLD, NEW, AGAIN = ComparedArm("v6.10"), ComparedArm("v6.11"), ComparedArm("v6.10 (again)", placebo=True)
 LVMCACHE = Setup("lvmcache(ssd,hdd)+ext4", "fio(partial.fio)")
 BCACHE = Setup("bcache(ssd,hdd)+ext4", "fio(partial.fio)")
 
 
 def measured(
     figures: Mapping[str, Sequence[float]], setup: Setup = LVMCACHE, objective: Objective | None = None, n: int = 1
-) -> Measured:
+) -> MeasuredSetup:
     """A setup of one job, whose IOPS are given for each arm and block."""
     blocks = []
     for round_, row in enumerate(zip(*figures.values(), strict=True), 1):
@@ -31,7 +31,7 @@ def measured(
         }
         blocks.append(SoundBlock(round_, numbered, seed=round_))
         n += len(row)
-    return Measured(setup, objective or Objective(), tuple(blocks), {})
+    return MeasuredSetup(setup, objective or Objective(), tuple(blocks), {})
 
 
 def of_iops(*iops: float) -> Trial:
@@ -42,11 +42,11 @@ FASTER = {"v6.10": (100.0, 102, 98, 101, 99, 100), "v6.11": (120.0, 123, 117, 12
 SAME = {"v6.10": (100.0, 102, 98, 101, 99, 100), "v6.11": (101.0, 101, 98.5, 100, 99.5, 100)}
 
 
-def outcomes(found: Result) -> list[Outcome]:
+def outcomes(found: ComparisonResult) -> list[Outcome]:
     return [change.decision.outcome for row in found.rows for change in row.changes if change.decision]
 
 
-def only(found: Result) -> Row:
+def only(found: ComparisonResult) -> ComparedRow:
     (row,) = found.rows
     return row
 
@@ -81,12 +81,12 @@ def test_arm_that_a_setup_cannot_have_is_absent_with_the_reason() -> None:
 
 @pytest.mark.parametrize(("lacks", "said"), [("v6.10", "v6.10: "), ("v6.11", "")])
 def test_setup_without_blocks_says_what_is_in_the_way_of_one(lacks: str, said: str) -> None:
-    nothing = Measured(LVMCACHE, Objective(), (), {lacks: "needs CONFIG_MD"})
+    nothing = MeasuredSetup(LVMCACHE, Objective(), (), {lacks: "needs CONFIG_MD"})
     assert only(result((OLD, NEW), (nothing,))).changes[0].absent == f"{said}needs CONFIG_MD"
 
 
 def test_others_are_still_compared_where_one_arm_is_absent() -> None:
-    third = Arm("v4.9")
+    third = ComparedArm("v4.9")
     blocks = replace(measured(FASTER), absent={"v4.9": "needs CONFIG_DM_WRITECACHE"})
     found = result((OLD, third, NEW), (blocks,))
     assert [change.absent for change in only(found).changes] == ["needs CONFIG_DM_WRITECACHE", ""]
@@ -101,7 +101,7 @@ def test_arm_that_is_lost_keeps_what_it_measured_in_sound_blocks(late: str, said
         for one in whole.blocks[4:]
     )
     blocks = replace(whole, blocks=(*whole.blocks[:4], *rest), absent={late: "panic: no more"})
-    row = only(result((OLD, NEW, Arm("v4.9")), (blocks,)))
+    row = only(result((OLD, NEW, ComparedArm("v4.9")), (blocks,)))
     side = next(one for one in row.sides if one.arm == late)
     assert (len(side.values), side.absent) == (4, "after block 4: panic: no more")
     change = row.changes[0]
@@ -158,7 +158,7 @@ def test_mean_of_every_kernel_leaves_out_the_stack_that_one_of_them_lacks() -> N
     both = [measured({"v6.10": same, "v6.11": same, "v5.4": doubled}, setup) for setup in (LVMCACHE, BCACHE)]
     third = measured({"v6.10": same, "v6.11": doubled}, Setup("lvmwritecache(ssd,hdd)+ext4", "w"))
     lacking = replace(third, absent={"v5.4": "needs CONFIG_DM_WRITECACHE"})
-    found = result((OLD, NEW, Arm("v5.4")), (*both, lacking))
+    found = result((OLD, NEW, ComparedArm("v5.4")), (*both, lacking))
     assert [(one.arm, one.rows, round(one.effect.estimate, 9)) for one in found.means] == [
         ("v6.11", 2, 1.0),
         ("v5.4", 2, 2.0),
@@ -189,7 +189,7 @@ def test_every_other_value_is_exploratory_and_gets_no_verdict() -> None:
 def test_figure_that_is_always_zero_is_not_explored() -> None:
     counted = replace(run("full", 100.0), counters=(("cache.dirty_blocks", 0.0), ("cache.promotions", 7.0)))
     block = SoundBlock(1, {"v6.10": (1, trial(commit(1), counted)), "v6.11": (2, trial(commit(2), counted))})
-    found = result((OLD, NEW), (Measured(LVMCACHE, Objective(), (block,), {}),))
+    found = result((OLD, NEW), (MeasuredSetup(LVMCACHE, Objective(), (block,), {}),))
     names = {row.objective.metric for row in found.exploratory}
     assert "cache.promotions" in names
     assert "cache.dirty_blocks" not in names
@@ -219,7 +219,7 @@ def test_zero_is_a_figure_and_has_a_difference() -> None:
         SoundBlock(n, {"v6.10": (2 * n, trial(commit(1), none)), "v6.11": (2 * n + 1, trial(commit(2), some))})
         for n in range(3)
     )
-    row = only(result((OLD, NEW), (Measured(LVMCACHE, Objective("cache.hit_ratio"), blocks, {}),)))
+    row = only(result((OLD, NEW), (MeasuredSetup(LVMCACHE, Objective("cache.hit_ratio"), blocks, {}),)))
     assert row.changes[0].effect is not None
     assert (row.changes[0].effect.scale, row.changes[0].effect.estimate) == (Scale.DIFFERENCE, 40.0)
 
@@ -229,7 +229,7 @@ def test_percentiles_that_one_run_lacks() -> None:
     with_one = run("full", 100.0)
     with_one = replace(with_one, jobs=(replace(with_one.jobs[0], latencies=(long,)),))
     blocks = (SoundBlock(1, {"v6.10": (1, trial(commit(1), with_one)), "v6.11": (2, of_iops(100.0))}),)
-    found = result((OLD, NEW), (Measured(LVMCACHE, Objective(), blocks, {}),))
+    found = result((OLD, NEW), (MeasuredSetup(LVMCACHE, Objective(), blocks, {}),))
     (row,) = (row for row in found.exploratory if row.objective.metric == "read.clat.p99.9")
     assert row.changes[0].absent == "no read.clat.p99.9"
     assert math.isnan(row.changes[0].adjusted_p)

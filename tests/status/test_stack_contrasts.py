@@ -6,7 +6,7 @@ import pytest
 
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
-from bisector.status.compared import Measured
+from bisector.status.compared import MeasuredSetup
 from bisector.status.comparison import result
 from bisector.status.stack_contrasts import StackContrast, stack_contrasts
 from tests.status.test_comparison import AGAIN, BCACHE, LVMCACHE, NEW, OLD, measured
@@ -17,7 +17,7 @@ ALIKE = (101.0, 103, 98.5, 102, 99.5, 101)  # +1 %
 HDD = Setup("hdd+ext4", LVMCACHE.workload)
 
 
-def found(*setups: Measured) -> tuple[StackContrast, ...]:
+def found(*setups: MeasuredSetup) -> tuple[StackContrast, ...]:
     return stack_contrasts(result((OLD, NEW), setups).rows)
 
 

@@ -1,5 +1,6 @@
 """Histories without a repository, and what bisector prints of them."""
 
+from collections.abc import Iterable
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,11 @@ SINGLE, TWO, NOTHING = (
 )  # fmt: skip
 
 
-def status(state: str, **more: Any) -> dict[str, Any]:
-    """As much of what ``status --json`` prints as is read."""
+def status(state: str, candidates: Iterable[str] = (), **more: Any) -> dict[str, Any]:
+    """As much of what ``status --json`` prints as is read; of ``candidates`` the hashes."""
     return {
-        "state": state, "message": "a sentence", "first_fixed": None, "candidates": [], "one_change": True,
+        "state": state, "message": "a sentence", "first_fixed": None,
+        "candidates": [{"sha": sha} for sha in candidates], "one_change": True,
         "no_change": False, "other_steps": [], "probability": 0.997, "evaluations": 9, "skipped": 1, **more,
     }  # fmt: skip
 

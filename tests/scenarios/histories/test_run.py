@@ -150,8 +150,8 @@ def test_what_a_history_can_take_is_what_the_others_leave(desk: Desk) -> None:
 def test_one_whose_time_is_over_has_ended(desk: Desk) -> None:
     """What it knows is its answer; it is not gone on with for ever."""
     name = SINGLE.drawn.name
-    over = {"budget": {"is_over": True}, "candidates": [SINGLE.planted[0].sha, "9" * 40], "probability": 0.6}
-    plant(desk, {name: [3]}, **{name: status("narrowed", **over)})
+    shas = (SINGLE.planted[0].sha, "9" * 40)
+    plant(desk, {name: [3]}, **{name: status("narrowed", shas, budget={"is_over": True}, probability=0.6)})
     assert (again(desk), again(desk)) == (0, 0)
     assert len(log(desk)) == TEN
 
