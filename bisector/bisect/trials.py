@@ -15,8 +15,8 @@ from bisector.core.trial import Fill
 from bisector.core.verdict import State
 from bisector.search.readings import SearchFacts as Readings
 from bisector.status import view
-from bisector.status.costs import costs_of
-from bisector.status.durations import asked_most_s
+from bisector.status.evidence import costs_of
+from bisector.status.progress import asked_most_s
 from bisector.store.comparison import PlannedSetup
 from bisector.trial.runner import TrialRequest
 

@@ -1,6 +1,6 @@
-"""``report`` and ``plot`` of a run that compares."""
+"""``report`` and ``plot`` of a run that compares, and which plots it has."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,15 +8,72 @@ from bisector.commands.output import note, save, write
 from bisector.core import json_document
 from bisector.core.errors import UserError
 from bisector.core.metric import is_short, named, short
-from bisector.report import comparison_illustrations, comparison_record
+from bisector.core.objective import Objective
+from bisector.core.printable import clean
+from bisector.report import as_html, comparison_record, curves
+from bisector.report.as_html import Shown
 from bisector.report.as_text import markdown, plain
 from bisector.report.comparison import ComparisonReport, page
-from bisector.report.comparison_illustrations import Drawn
-from bisector.report.comparison_plots import rows_of
-from bisector.report.drawing import Picture, draw
-from bisector.status.blocks import Blocks
+from bisector.report.comparison_plots import forest, rows_of, run_order
+from bisector.report.curves import Curves, Measured, traced
+from bisector.report.drawing import Picture, Plot, draw, following
+from bisector.status.blocks import Blocks, names
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
+from bisector.workload.fio.logs import logged_metric
+
+RATIOS, RUNS, CURVES = KINDS = ("ratios", "runs", "curves")
+_ALT = "Plot: {}. The tables have its figures."
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A plot with the name of its file, and what it shows for those who do not see it."""
+
+    name: str
+    plot: Plot
+
+
+def _plots(
+    report: ComparisonReport, blocks: Blocks, run_dir: Path, metric: str | None = None
+) -> tuple[tuple[Drawn, ...], tuple[str, ...]]:
+    """Every plot there is something for, and a sentence for each log that could not be read.
+
+    Of a ``metric`` its changes and its runs, whether it decides or not; curves are of what fio logs, whatever decides.
+    """
+    made = [Drawn(RATIOS, one) for one in (forest(report.result, metric),) if one is not None]
+    made += [Drawn(RUNS, one) for one in (run_order(report.result, metric),) if one is not None]
+    complaints: list[str] = []
+    several = len(blocks.plan.setups) > 1
+    for n, label in enumerate(names(blocks.plan) if metric is None else ()):
+        found = _curves(blocks, n, label, run_dir, complaints)
+        if found is not None:
+            made.append(Drawn(f"{CURVES}-{n + 1}" if several else CURVES, found))
+    return tuple(made), tuple(complaints)
+
+
+def _curves(blocks: Blocks, setup: int, label: str, run_dir: Path, complaints: list[str]) -> Curves | None:
+    """The last block of a setup that counts: every kernel over time, as fio logged it."""
+    if not (counted := blocks.counted(setup)):
+        return None
+    block = counted[-1]
+    trials = {name: trial for name, (_, trial) in blocks.trials(block).items()}
+    objective = blocks.plan.setups[setup].objective
+    runs = (run for trial in trials.values() for run in trial.runs)
+    io = objective.io_direction or next((run.direction for run in runs), Objective().io_direction)
+    found = {name: traced(trial, run_dir, io) for name, trial in trials.items()}
+    complaints += [text for one in found.values() for text in one.complaints]
+    kernels = [Measured(clean(name), one.runs) for name, one in found.items()]
+    logged = Objective(logged_metric(io), objective.over)
+    title = f"{logged.definition.unit} over time on {clean(label)}, block {block.n}"
+    return curves.curves(title, kernels, logged)
+
+
+def _html(report: ComparisonReport, drawn: Iterable[Drawn]) -> str:
+    """The report as one file, with its plots."""
+    pictures = [Shown(following(one.plot), _ALT.format(one.plot.title)) for one in drawn]
+    return as_html.render_page(page(report), pictures)
+
 
 _RENDERERS: Mapping[str, Callable[[ComparisonReport], str]] = {
     "text": lambda report: plain(page(report)),
@@ -29,12 +86,12 @@ def text(run: RunDirectory, store: Store, blocks: Blocks, form: str) -> str:
     """The report in one of the formats of ``bisector report``; a letter is :mod:`bisector.mail.outbox`'s."""
     report = comparison_record.report(run, store, blocks)
     if form == "html":
-        return comparison_illustrations.html(report, _drawn(run, blocks, report))
+        return _html(report, _drawn(run, blocks, report))
     return _RENDERERS[form](report)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlotRequest:
     """Which plots: their kinds, all of them where none is named; and of which metric, None of those that decide."""
 
     kinds: tuple[str, ...]
@@ -43,7 +100,7 @@ class Asked:
     picture: Picture | None
 
 
-def plot(run: RunDirectory, store: Store, blocks: Blocks, asked: Asked) -> None:
+def plot(run: RunDirectory, store: Store, blocks: Blocks, asked: PlotRequest) -> None:
     """Draw into a directory, or one plot into a file, and print where; raises :class:`UserError`."""
     output, report = asked.output, comparison_record.report(run, store, blocks)
     drawn = _drawn(run, blocks, report, None if asked.metric is None else _measured(report, asked.metric))
@@ -72,7 +129,7 @@ def _measured(report: ComparisonReport, typed: str) -> str:
 
 
 def _drawn(run: RunDirectory, blocks: Blocks, report: ComparisonReport, metric: str | None = None) -> tuple[Drawn, ...]:
-    drawn, complaints = comparison_illustrations.plots(report, blocks, run.path, metric)
+    drawn, complaints = _plots(report, blocks, run.path, metric)
     for complaint in complaints:
         note(f"bisector: not drawn: {complaint}")
     return drawn

@@ -19,8 +19,7 @@ from bisector.doctor import checks
 from bisector.fleet.extra import check_installed
 from bisector.git.bisect import check_terms
 from bisector.report.display import print_lines
-from bisector.report.findings import finding_lines
-from bisector.report.side_by_side import side_by_side
+from bisector.report.findings import finding_lines, side_by_side
 from bisector.report.terminal import Line, as_text
 from bisector.store.rundir import state_home
 

@@ -32,7 +32,6 @@ from bisector.mail.addresses import Proposal, parse, propose
 from bisector.report import as_html, illustrations, reporting
 from bisector.report.as_text import markdown, plain
 from bisector.report.before_after import Basis
-from bisector.report.comparison_illustrations import KINDS as OF_COMPARISONS
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, draw
 from bisector.report.illustrations import Kind
@@ -123,7 +122,7 @@ def _add_plot(verbs: Verbs) -> None:
     verb = add_verb(verbs, "plot", plot, examples=_PLOT_EXAMPLES, disturbs=True)
     verb.add_argument(
         "--kind",
-        choices=tuple(dict.fromkeys((*map(str, Kind), *OF_COMPARISONS))),
+        choices=tuple(dict.fromkeys((*map(str, Kind), *comparison_report.KINDS))),
         action="append",
         default=[],
         help="which plot; repeatable (default: all)",
@@ -198,7 +197,7 @@ def plot(arguments: argparse.Namespace) -> int:
         if (plan := store.plan) is not None:
             if arguments.over is not None:
                 raise UserError("a comparison has each metric over jobs as it decides", "leave out --over")
-            asked = comparison_report.Asked(tuple(arguments.kind), arguments.metric, output, arguments.format)
+            asked = comparison_report.PlotRequest(tuple(arguments.kind), arguments.metric, output, arguments.format)
             comparison_report.plot(run, store, Blocks.of(plan, store), asked)
             return 0
         wanted = _kinds(arguments)
@@ -275,7 +274,6 @@ def _document(run: RunDirectory, store: Store, form: Format, by: Objective | Non
 
 
 def _letter(run: RunDirectory, store: Store) -> compose.Told:
-    """What a letter tells, without recipients."""
     return outbox.Post(run, store, options.from_json(store.bisection().settings).mail).report()
 
 

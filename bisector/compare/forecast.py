@@ -15,8 +15,7 @@ from bisector.kernel.build import KernelBuilder
 from bisector.plan.experience import Experience, experience
 from bisector.plan.inputs import SMALL_BUILD_S, Quantity
 from bisector.status.blocks import Blocks
-from bisector.status.durations import asked_most_s, asked_s
-from bisector.status.progress import comparable
+from bisector.status.progress import asked_most_s, asked_s, comparable
 from bisector.store.comparison import Plan, PlannedSetup
 
 

@@ -214,10 +214,8 @@ def _classes(column: Column, cell: str) -> str:
 
 
 def _visible(value: object) -> object:
-    """Whatever the template writes, without what moves a cursor or turns the direction of text; markup is ours."""
     return clean(value) if type(value) is str else value
 
 
 def _hash(text: str) -> str:
-    """As a Content-Security-Policy names what may run (W3C CSP 3, hash-source)."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"

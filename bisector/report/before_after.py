@@ -131,12 +131,10 @@ def name_of(objective: Objective) -> str:
 
 
 def _name(metric: str) -> str:
-    """``write_bw_MiB_s``, ``read_clat_99%_us``."""
     return _DOT.sub("_", _PERCENTILE.sub(r"_\1%", _plain(metric))) + _scale(metric)[0]
 
 
 def _plain(metric: str) -> str:
-    """Robots take no colons: a figure of a command's own is called by its name."""
     return short(metric).rpartition(":")[2]
 
 
@@ -226,7 +224,6 @@ def _counter_metrics(before: Side, after: Side) -> Iterator[ComparedMetric]:
 
 
 def _scaled(figures: Iterable[float], metric: str) -> tuple[float, ...]:
-    """Values of a metric in the unit that its name here has."""
     return tuple(figure / _scale(metric)[1] for figure in figures)
 
 

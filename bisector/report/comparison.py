@@ -15,7 +15,7 @@ from bisector.core import units
 from bisector.core.json_document import FLAT, PAIRS, SCHEMA, Key
 from bisector.core.printable import clean
 from bisector.core.verdict import State
-from bisector.report import comparison_hints as hints
+from bisector.report import comparison_table
 from bisector.report.comparison_table import deciding_tables, sentences
 from bisector.report.document import (
     Block,
@@ -31,9 +31,8 @@ from bisector.report.document import (
     Table,
 )
 from bisector.report.sections import host_facts, measured_on, minute
-from bisector.status.compared import ComparisonResult
-from bisector.status.stack_contrasts import StackContrast, stack_contrasts
-from bisector.status.time_spent import TimeSpent
+from bisector.status.comparison import ComparisonResult, StackContrast, stack_contrasts
+from bisector.status.progress import TimeSpent
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +254,10 @@ def _reproduce(report: ComparisonReport) -> Iterator[Block]:
 
 _SECTIONS: tuple[tuple[str, str, Callable[[ComparisonReport], Iterator[Block]]], ...] = (
     ("result", "Result", _result),
-    ("tests", "Tests", lambda report: hints.tests(report.result)),
-    ("means", "All setups together", lambda report: hints.means(report.result)),
-    ("stacks", "Exploratory: between stacks", lambda report: hints.stacks(report.result)),
-    ("exploratory", "Exploratory: other figures", lambda report: hints.exploratory(report.result)),
+    ("tests", "Tests", lambda report: comparison_table.tests(report.result)),
+    ("means", "All setups together", lambda report: comparison_table.means(report.result)),
+    ("stacks", "Exploratory: between stacks", lambda report: comparison_table.stacks(report.result)),
+    ("exploratory", "Exploratory: other figures", lambda report: comparison_table.exploratory(report.result)),
     ("kernels", "Kernels", _kernels),
     ("blocks", "Blocks", _blocks),
     ("job", "Workload", _workload),

@@ -16,7 +16,7 @@ from bisector.core.printable import clean
 from bisector.report.comparison_table import caption, difference_text, word
 from bisector.report.strokes import GREY, HATCHES, INKS, SIDES, axis_label, empty, legend, scale
 from bisector.report.terminal import Role
-from bisector.status.compared import ComparedChange, ComparedRow, ComparisonResult
+from bisector.status.comparison import ComparedChange, ComparedRow, ComparisonResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -276,7 +276,6 @@ def ratio_ticks(most: float) -> list[float]:
 
 
 def _opposite(tick: float) -> float:
-    """As round a ratio below 1: 0.8 for 1.2, and half for twice."""
     return 2 - tick if tick <= _ROUND_BELOW else 1 / tick
 
 

@@ -22,7 +22,7 @@ from bisector.report.document import JobFile
 from bisector.report.sections import queues, quoted
 from bisector.status.blocks import Blocks, names, result_of
 from bisector.status.conclusion import CONFIG_ARTIFACT
-from bisector.status.time_spent import TimeSpent
+from bisector.status.progress import TimeSpent
 from bisector.store.comparison import Arm, Block, Budget, Plan, on_top
 from bisector.store.rundir import RunDirectory, state_of
 from bisector.store.store import Store
@@ -156,7 +156,6 @@ def _command(plan: Plan, given: Budget | None = None) -> str:
 
 
 def _word(arm: Arm) -> str:
-    """A commit, or an image by its name, which the run's copy has, too."""
     return reporting.end_word(arm.name, arm.commit.sha) if arm.subject.is_built else f"image:./{arm.name}"
 
 

@@ -91,7 +91,6 @@ class Course:
         return Course(judged=(*earlier, event, *later), hosts=self._without(event.n))
 
     def _without(self, n: int) -> Mapping[str, "Course"]:
-        """What hosts are at, once that trial has ended."""
         return {name: Course() if one.plan is not None and one.plan.n == n else one for name, one in self.hosts.items()}
 
     def _next_stage(self, event: StageStarted, now_s: float) -> "Course":
@@ -140,7 +139,6 @@ def expectation(course: Course, now_s: float, wall: datetime) -> str:
 
 
 def _coarse(seconds: float) -> float:
-    """Whole minutes: an estimate that ticks by the second claims what it does not know."""
     return max(60.0, round(seconds / 60) * 60)
 
 

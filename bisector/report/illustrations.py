@@ -94,7 +94,6 @@ def _logged(shown: Sequence[TrialView], objective: Objective) -> Objective:
 
 
 def _compared(source: Source) -> Plotted:
-    """Of the trials asked for, else of the two sides of the answer."""
     return Plotted(*curves_of(_asked(source) if source.trials else _both_sides(source.report), source))
 
 

@@ -132,7 +132,6 @@ def _dates(axes: "Axes", plot: Nights) -> None:
 
 
 def _date(at: object) -> Any:
-    """A date stands wherever a figure can (matplotlib.units), which matplotlib's annotations do not say."""
     return cast("Any", at)
 
 

@@ -90,7 +90,6 @@ def _of_history(
 
 
 def _without_command(view: BisectionView) -> Request:
-    """An import has the ends that its people's words give, single trials have none: no command measures them again."""
     return Request(view.old.short, view.new.short, (), (), first_parent=False, command="")
 
 
@@ -228,7 +227,6 @@ def _eras(trials: Iterable[Trial]) -> Iterator[tuple[str, str]]:
 
 
 def _asked_here(row: RunHeader, settings: Settings, budget: Budget | None = None) -> Request:
-    """What was typed, as far as it is on record, and the command."""
     return Request(row.old_rev, row.new_rev, row.paths, row.skips, row.first_parent, command(row, settings, budget))
 
 
@@ -289,7 +287,6 @@ def _own_job(copy: Path) -> Path:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """A copy that is gone was the same: its name alone is what is left."""
     return not other.is_file() or one.read_bytes() == other.read_bytes()
 
 
@@ -326,7 +323,6 @@ def fragment_words(names: Sequence[str], needed: Collection[str]) -> Iterator[tu
 
 
 def _is_made(value: object) -> bool:
-    """Whether it is a clone that the same command makes again."""
     return isinstance(value, str) and bundle.is_made(Path(value))
 
 
@@ -342,5 +338,4 @@ def _words(option: Option, value: object) -> Iterator[tuple[str, ...]]:
 
 
 def _typed(value: object) -> str:
-    """A value as it is typed on a command line."""
     return ",".join(map(str, value)) if isinstance(value, list) else options.shown(value).replace('""', "")

@@ -98,7 +98,6 @@ def _name(row: PlacedTrial) -> str:
 
 
 def _figures(rows: Sequence[PlacedTrial]) -> dict[str, float]:
-    """The last value of each commit that has one."""
     return {row.shown.trial.commit.sha: row.shown.value for row in rows if row.shown.value is not None}
 
 

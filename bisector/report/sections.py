@@ -269,7 +269,6 @@ def _range(report: Report) -> Iterator[Block]:
 
 
 def _end(rev: str, commit: Commit) -> str:
-    """With what was typed, where that is not the hash."""
     return quoted(commit) if commit.sha.startswith(rev) else f"{rev}, {quoted(commit)}"
 
 

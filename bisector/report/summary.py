@@ -103,7 +103,6 @@ def _figures(view: BisectionView, width: int) -> list[Line]:
 
 
 def _again(view: BisectionView, width: int) -> list[Line]:
-    """How the verdicts compare with what another metric says."""
     return _labelled("seen again", _sentences(view.seen_again, width) if view.seen_again else [], width, Role.WEAK)
 
 
@@ -112,7 +111,6 @@ def _evaluations(view: BisectionView, width: int) -> list[Line]:
 
 
 def _joined(parts: list[str]) -> list[str]:
-    """The words of ``a, b, c``, so that they can be filled into lines."""
     return ", ".join(parts).split()
 
 

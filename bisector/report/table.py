@@ -127,7 +127,6 @@ def _why(view: TrialView) -> str:
 
 
 def _not_measured(trial: Trial) -> str:
-    """Of a trial whose kernel was measured before."""
     return f"{trial.sameness}, not {'built and not ' if trial.same_sources else ''}measured again"
 
 
@@ -279,7 +278,6 @@ def time_lines(trials: Sequence[TrialView], terms: Terms, objective: Objective =
 
 
 def _seconds(figure: float) -> str:
-    """A part that took no time at all was not reached."""
     return units.seconds(figure) if figure else units.UNKNOWN
 
 

@@ -9,12 +9,13 @@ changed, or between two of its trials more time passed than the longest of them 
 figures of a block only as long as they are measured in one go.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from operator import attrgetter
 
 from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
@@ -25,11 +26,9 @@ from bisector.core import units
 from bisector.core.subject import Compiler
 from bisector.core.trial import Fault, Stage, Trial, difference
 from bisector.core.verdict import Verdict
-from bisector.status import kernels
-from bisector.status.compared import ComparedArm as Shown
-from bisector.status.compared import ComparisonResult, MeasuredSetup, SoundBlock
-from bisector.status.comparison import figure, result
-from bisector.store.comparison import Block, Place, Placed, Plan
+from bisector.status.comparison import ComparedArm as Shown
+from bisector.status.comparison import ComparisonResult, MeasuredSetup, SoundBlock, figure, result
+from bisector.store.comparison import Arm, Block, Place, Placed, Plan
 from bisector.store.facts import BuildTry
 from bisector.store.store import Store
 
@@ -319,7 +318,6 @@ class Blocks:
 
 
 def _reached(trial: Trial) -> int:
-    """How far a trial came, as the place of its stage."""
     return _ORDER.index(trial.fault.stage if trial.fault is not None else Stage.DONE)
 
 
@@ -348,9 +346,9 @@ def result_of(blocks: Blocks) -> ComparisonResult:
     measured = [_measured(blocks, setup, name) for setup, name in enumerate(names(plan))]
     return replace(
         result(arms, measured, plan.extent.delta),
-        equal=kernels.equal(plan, blocks.placed),
-        several=kernels.several(plan, blocks.compared),
-        unlike=kernels.unlike(plan, blocks.compared),
+        equal=equal_kernels(plan, blocks.placed),
+        several=changed_kernels(plan, blocks.compared),
+        unlike=unlike_kernels(plan, blocks.compared),
         clock=plan.setups[0].settings.machine.time,
     )
 
@@ -372,3 +370,49 @@ def _measured(blocks: Blocks, setup: int, name: str) -> MeasuredSetup:
     missing = sum(one.n > last for one in void)
     alpha = blocks.alpha(setup)
     return MeasuredSetup(planned.setup, planned.objective, sound, absent, name, len(void), missing, alpha)
+
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+def first_kernel(plan: Plan, placed: Sequence[Placed], arm: int) -> Trial | None:
+    """The first trial that had a kernel of what an arm is built of; arms of one build have one kernel."""
+    wanted = plan.arms[arm].subject.built_of
+    trials = (one.trial for one in placed if plan.arms[one.place.arm].subject.built_of == wanted)
+    return next((trial for trial in trials if trial.kernel is not None), None)
+
+
+def equal_kernels(plan: Plan, placed: Sequence[Placed]) -> Pairs:
+    """Arms of two subjects whose kernels are the same: what differs between them is no part of the build."""
+    arms = plan.arms
+    contents = {one.place.arm: one.trial.kernel.content_sha256 for one in placed if one.trial.kernel is not None}
+    return tuple(
+        (arms[one].name, arms[other].name)
+        for one, other in combinations(sorted(contents), 2)
+        if contents[one] == contents[other]
+        and arms[one].subject != arms[other].subject
+        and arms[one].subject.parameters == arms[other].subject.parameters
+    )
+
+
+def changed_kernels(plan: Plan, placed: Sequence[Placed]) -> tuple[str, ...]:
+    """The names of arms that were more than one kernel; earlier versions measured on with what was built anew."""
+    contents: defaultdict[int, set[str]] = defaultdict(set)
+    for one in placed:
+        contents[one.place.arm] |= {one.trial.kernel.content_sha256} if one.trial.kernel is not None else set()
+    return tuple(plan.arms[arm].name for arm, found in sorted(contents.items()) if len(found) > 1)
+
+
+def unlike_kernels(plan: Plan, placed: Sequence[Placed]) -> Pairs:
+    """Arms that were made in another way than an earlier arm, each with that one, though nobody asked for that.
+
+    Apart from an arm's own fragment all kernels of a comparison are made alike; one that could be built only after an
+    upgrade of bisector may be made with other quirks.
+    """
+    found, made = [], dict[str, tuple[Arm, str]]()
+    for n, arm in enumerate(plan.arms):
+        trial = first_kernel(plan, placed, n)
+        if arm.subject.is_built and trial is not None and trial.kernel is not None:
+            earlier, family = made.setdefault(arm.subject.fragment, (arm, trial.kernel.family))
+            found += [(earlier.name, arm.name)] if family != trial.kernel.family else []
+    return tuple(found)

@@ -5,16 +5,17 @@ them, and cannot be apart, so that no commit between them is the first new one.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
 from bisector.analysis.judgement import SoundMeasurement, Untestable
 from bisector.analysis.verdicts import Judging, host_of
 from bisector.core.subject import NotChanged, Subject
-from bisector.core.trial import Trial
+from bisector.core.trial import Timings, Trial
 from bisector.core.verdict import Direction, Verdict
 from bisector.git.ranges import SearchRange
 from bisector.search.choice import Costs, SearchProblem
@@ -25,7 +26,53 @@ from bisector.search.noise import EarlierSearches, Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, as_mask
 from bisector.search.step import Search
-from bisector.status.costs import costs_of
+
+# A trial and the side it is on.
+_Judged: TypeAlias = tuple[Trial, Verdict]
+
+
+def costs_of(judging: Judging) -> Costs:
+    """Minutes as they were measured here, the defaults where nothing was."""
+    default, sound = Costs(), judging.sound()
+    builds = [trial.timings.build_s for _, trial in judging.trials if trial.timings.build_s]
+    faulty = [trial.timings.total_s for _, trial in judging.trials if trial.fault is not None]
+    whole = [trial for trial, _ in sound if trial.bears_answer]
+    # An end's run after a short fill is neither: it goes on until it is like the whole one, and comes once.
+    early = [one for one in sound if not one[0].bears_answer and one[0].commit.sha not in (judging.old, judging.new)]
+    usual = replace(
+        default,
+        build_min=_minutes(builds, default.build_min),
+        build_spare=max(builds) * len(builds) / math.fsum(builds) if builds else 1.0,
+        setup_min=_minutes([_beside_s(t.timings) for t, _ in sound], default.setup_min),
+        old_run_min=_minutes(_runs_s(early, sound, Verdict.OLD), default.old_run_min),
+        new_run_min=_minutes(_runs_s(early, sound, Verdict.NEW), default.new_run_min),
+        whole_run_min=_minutes([trial.timings.workload_s for trial in whole], default.whole_run_min),
+        skip_min=_minutes(faulty, _minutes(builds, default.skip_min)),
+    )
+    counted = (*whole, *(trial for trial, _ in early))
+    longer = (_besides_build_min(trial) / usual.longest(0.0, whole=trial.bears_answer) for trial in counted)
+    return replace(usual, spare=max((1.0, *longer)))
+
+
+def _runs_s(early: Sequence[_Judged], sound: Sequence[_Judged], side: Verdict) -> list[float]:
+    """Seconds of the runs to be expected of a side: most are stopped early, and if none of its own was, like others."""
+    of_side = [[trial for trial, one in trials if one is side] for trials in (early, sound)]
+    expected = of_side[0] or [trial for trial, _ in early] or of_side[1]
+    return [trial.timings.workload_s for trial in expected]
+
+
+def _besides_build_min(trial: Trial) -> float:
+    return (_beside_s(trial.timings) + trial.timings.workload_s) / _MIN_S
+
+
+def _beside_s(timings: Timings) -> float:
+    return max(timings.boot_s + timings.storage_s, timings.total_s - timings.build_s - timings.workload_s)
+
+
+def _minutes(seconds: list[float], otherwise: float) -> float:
+    mean = math.fsum(seconds) / len(seconds) / _MIN_S if seconds else 0.0
+    return mean or otherwise
+
 
 # A commit between two with equal kernels: no evidence makes up for this, short of hashes that collide.
 IMPOSSIBLE_WEIGHT = 1e-9
@@ -135,7 +182,6 @@ class Case:
 
     @property
     def _before(self) -> frozenset[str]:
-        """Commits that are known to be before the range."""
         return frozenset((self.judging.old, *self.known.bases))
 
     @cached_property

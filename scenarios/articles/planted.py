@@ -8,7 +8,7 @@ from typing import Any
 from bisector.core.json_document import text
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
-from bisector.status.compared import ComparedArm
+from bisector.status.comparison import ComparedArm
 from scenarios.articles.kernels import Kernels
 from scenarios.demo.history import History, MadeCommit
 from tests.docs.json_schema import valid

@@ -9,8 +9,7 @@ from bisector.campaign.instructions import Done
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.status.blocks import BlockState, result_of
-from bisector.status.durations import block_s
-from bisector.status.progress import left_s
+from bisector.status.progress import block_s, left_s
 from bisector.store.comparison import Absent, Budget, Extent
 from tests.compare import planted
 from tests.compare.played import (

@@ -12,8 +12,7 @@ from bisector.core.verdict import State
 from bisector.report.as_text import markdown, plain
 from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock, page
 from bisector.report.document import JobFile, MeasuringHost
-from bisector.status.compared import ComparedArm, MeasuredSetup, SoundBlock
-from bisector.status.comparison import result
+from bisector.status.comparison import ComparedArm, MeasuredSetup, SoundBlock, result
 from tests.examples import commit, run, trial
 
 GOLDEN = Path(__file__).parent.parent / "data" / "report"

@@ -28,8 +28,8 @@ from bisector.report.comparison_table import (
     word,
 )
 from bisector.report.document import Paragraph, Section, Table
-from bisector.status.compared import ComparedArm
-from bisector.status.time_spent import TimeSpent
+from bisector.status.comparison import ComparedArm
+from bisector.status.progress import TimeSpent
 from tests.report import comparison_examples as examples
 from tests.report.test_as_html import HOSTILE, Page
 

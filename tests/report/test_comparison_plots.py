@@ -11,7 +11,7 @@ from bisector.core.trial import Trial
 from bisector.report.comparison import page
 from bisector.report.comparison_plots import Dot, forest, forest_figure, ratio_ticks, run_order, runs_figure, tick_text
 from bisector.report.drawing import Picture, draw
-from bisector.status.compared import MeasuredSetup, SoundBlock
+from bisector.status.comparison import MeasuredSetup, SoundBlock
 from tests.report import comparison_examples as examples
 
 

@@ -1,7 +1,7 @@
 """Several machines side by side."""
 
 from bisector.core.errors import Finding, Grade
-from bisector.report.side_by_side import side_by_side
+from bisector.report.findings import side_by_side
 from bisector.report.terminal import Role, as_text
 
 GIT = Finding("git", Grade.OK, "2.39.5; tried: bisects and skips with terms of our choice, in more words than fit")

@@ -11,8 +11,15 @@ from bisector.core.figures import Latency, LatencyKind
 from bisector.core.objective import MEAN, SUM, Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
-from bisector.status.compared import ComparedArm, ComparedRow, ComparisonResult, MeasuredSetup, SoundBlock
-from bisector.status.comparison import figure, result
+from bisector.status.comparison import (
+    ComparedArm,
+    ComparedRow,
+    ComparisonResult,
+    MeasuredSetup,
+    SoundBlock,
+    figure,
+    result,
+)
 from tests.examples import commit, run, trial
 
 OLD, NEW, AGAIN = ComparedArm("v6.10"), ComparedArm("v6.11"), ComparedArm("v6.10 (again)", placebo=True)

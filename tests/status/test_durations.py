@@ -10,7 +10,7 @@ from bisector.config import options
 from bisector.core.subject import Cell, Subject
 from bisector.core.trial import Trial
 from bisector.status.blocks import Blocks
-from bisector.status.durations import BOOT_AND_LAYOUT_S, asked_most_s, asked_s, block_s
+from bisector.status.progress import BOOT_AND_LAYOUT_S, asked_most_s, asked_s, block_s
 from bisector.store.comparison import Arm, Block, Extent, Place, Placed, Plan, PlannedSetup
 from tests import fakes
 from tests.compare import planted

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bisector.core.subject import Cell, Kernel, Kind, Subject
-from bisector.status import kernels
+from bisector.status import blocks
 from bisector.store.comparison import Arm, Extent, Place, Placed, Plan
 from tests import examples
 from tests.examples import commit
@@ -35,21 +35,21 @@ def placed(*found: tuple[int, Kernel | None]) -> Sequence[Placed]:
 
 def test_arms_of_one_build_are_the_kernel_that_was_measured_first() -> None:
     trials = placed((2, None), (2, kernel("a")), (0, kernel("b")), (1, kernel("c")), (4, kernel("d")))
-    found = [kernels.first(PLAN, trials, arm) for arm in range(5)]
+    found = [blocks.first_kernel(PLAN, trials, arm) for arm in range(5)]
     contents = [one and one.kernel and one.kernel.content_sha256 for one in found]
     assert contents == ["a", "c", "a", "a", "d"]
-    assert kernels.first(PLAN, placed((0, None)), 0) is None
+    assert blocks.first_kernel(PLAN, placed((0, None)), 0) is None
 
 
 def test_an_arm_that_was_several_kernels_is_named() -> None:
     trials = placed((0, kernel("a")), (1, kernel("c")), (0, None), (0, kernel("b")), (1, kernel("c")))
-    assert kernels.several(PLAN, trials) == ("v6.1",)
+    assert blocks.changed_kernels(PLAN, trials) == ("v6.1",)
 
 
 def test_arms_that_were_made_in_two_ways_are_named() -> None:
     """A configuration of an arm's own is a way that was asked for, and nobody knows how an image was made."""
     one, other = kernel("a"), kernel("c", "f2-8888")
     own, image = kernel("d", "f3-7777"), kernel("e", "image-9")
-    assert kernels.unlike(PLAN, placed((0, one), (1, kernel("c", "f1-8888")), (4, own), (5, image))) == ()
-    assert kernels.unlike(PLAN, placed((0, one), (1, other), (4, own), (3, one))) == (("v6.1", "v6.2"),)
-    assert kernels.unlike(PLAN, placed((1, other))) == ()
+    assert blocks.unlike_kernels(PLAN, placed((0, one), (1, kernel("c", "f1-8888")), (4, own), (5, image))) == ()
+    assert blocks.unlike_kernels(PLAN, placed((0, one), (1, other), (4, own), (3, one))) == (("v6.1", "v6.2"),)
+    assert blocks.unlike_kernels(PLAN, placed((1, other))) == ()

@@ -6,9 +6,7 @@ import pytest
 
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
-from bisector.status.compared import MeasuredSetup
-from bisector.status.comparison import result
-from bisector.status.stack_contrasts import StackContrast, stack_contrasts
+from bisector.status.comparison import MeasuredSetup, StackContrast, result, stack_contrasts
 from tests.status.test_comparison import AGAIN, BCACHE, LVMCACHE, NEW, OLD, measured
 
 LEVEL = (100.0, 102, 98, 101, 99, 100)

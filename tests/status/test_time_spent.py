@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.trial import Timings
-from bisector.status.time_spent import TimeSpent
+from bisector.status.progress import TimeSpent
 from bisector.store import times
 from bisector.store.log import DATABASE
 from bisector.store.store import Store

@@ -9,7 +9,7 @@ from bisector import cli
 from bisector.commands import compare_setups
 from bisector.core.subject import Subject
 from bisector.status.blocks import Blocks
-from bisector.status.durations import asked_s, block_s
+from bisector.status.progress import asked_s, block_s
 from bisector.store.comparison import Arm, Extent, Plan, PlannedSetup
 from scenarios.articles import sets
 from scenarios.articles.planted import KERNELS
