@@ -64,9 +64,7 @@ class Effect:
     """How a figure differs from the first kernel's; ``mean``, ``spread`` and ``median`` are of d, one of each block.
 
     d is the logarithm of the ratio, or the difference in the metric's unit. ``spread`` is its standard deviation, NaN
-    of one block. ``median`` is that of the Walsh averages, the Hodges-Lehmann estimate. ``p`` is Student's, ``exact_p``
-    that of the permutations within blocks; both are 1 of one block. ``base`` is the first kernel's mean figure.
-    ``alpha`` is what the interval leaves out by Student's t; ``p`` is so much larger that 5 % are just that.
+    of one block; ``base`` is the first kernel's mean figure, and ``alpha`` what the interval leaves out.
     """
 
     scale: Annotated[Scale, "whether what follows are ratios, or differences where a value is zero or negative"]
@@ -282,11 +280,7 @@ def walsh_median(d: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is said of an effect in its family: Holm's p-value, one of the four outcomes, and what goes with it.
-
-    ``fragile``: Student's t says that it differs, and the permutations do not. ``small``: it differs, but by less than
-    the band. ``needed``: after about so many blocks an unclear one would be clear, None of more than can be told.
-    """
+    """What is said of an effect in its family: Holm's p-value, one of the four outcomes, and what goes with it."""
 
     outcome: Annotated[Outcome, "what is said of it; `null` of a row that does not decide"]
     adjusted_p: float

@@ -1,6 +1,6 @@
 """``report`` and ``plot`` of a run that compares, and which plots it has."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,12 +69,6 @@ def _curves(blocks: Blocks, setup: int, label: str, run_dir: Path, complaints: l
     return curves.curves(title, kernels, logged)
 
 
-def _html(report: ComparisonReport, drawn: Iterable[Drawn]) -> str:
-    """The report as one file, with its plots."""
-    pictures = [Shown(following(one.plot), _ALT.format(one.plot.title)) for one in drawn]
-    return as_html.render_page(page(report), pictures)
-
-
 _RENDERERS: Mapping[str, Callable[[ComparisonReport], str]] = {
     "text": lambda report: plain(page(report)),
     "markdown": lambda report: markdown(page(report)),
@@ -86,7 +80,8 @@ def text(run: RunDirectory, store: Store, blocks: Blocks, form: str) -> str:
     """The report in one of the formats of ``bisector report``; a letter is :mod:`bisector.mail.outbox`'s."""
     report = comparison_record.report(run, store, blocks)
     if form == "html":
-        return _html(report, _drawn(run, blocks, report))
+        drawn = (one.plot for one in _drawn(run, blocks, report))
+        return as_html.render_page(page(report), [Shown(following(one), _ALT.format(one.title)) for one in drawn])
     return _RENDERERS[form](report)
 
 

@@ -26,7 +26,7 @@ class LatencyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The distribution of one kind of latency; ``percentiles_ns`` holds pairs of percent and nanoseconds."""
+    """The distribution of one kind of latency."""
 
     kind: Annotated[
         LatencyKind,
@@ -54,11 +54,7 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """One fio job in one direction, as fio reported it (fio HOWTO, "Interpreting the output").
-
-    None is what was not reported: old versions of fio have no deviation of the IOPS, and a job can be told to
-    compute no percentiles. The steady part is that of :mod:`bisector.workload.fio.logs`.
-    """
+    """One fio job in one direction, as fio reported it (fio HOWTO, "Interpreting the output")."""
 
     name: Annotated[str, "name of the job"]
     direction: Annotated[
@@ -121,29 +117,16 @@ class CacheStatus:
     promotions: Annotated[int, "blocks moved to the cache"]
 
     @property
-    def full(
-        self,
-    ) -> Annotated[bool, "whether every cache block is in use, so that the next promotion has to demote"]:
+    def full(self) -> Annotated[bool, "whether every cache block is in use: the next promotion has to demote"]:
         """Every cache block is in use, so the next promotion has to demote."""
         return self.total_blocks > 0 and self.used_blocks >= self.total_blocks
 
 
 @dataclass(frozen=True, slots=True)
-class CacheStates:
-    """The cache before and after a run."""
-
-    before: Annotated[CacheStatus | None, "before the run; `null` for a stack without a cache"]
-    after: Annotated[CacheStatus | None, "after it; `null` for a stack without a cache"]
-
-
-@dataclass(frozen=True, slots=True)
 class Contention:
-    """What the host did besides the guest while a run lasted.
+    """What the host did besides the guest while a run lasted (Documentation/accounting/psi.rst).
 
-    ``other_busy_cores`` is CPU time of everything but the guest, in cores; ``steal_share`` is the
-    share of CPU time the hypervisor above took; ``psi_some_share`` is the ``some`` line of
-    /proc/pressure/cpu over the run (Documentation/accounting/psi.rst). How fast the host's cores were is read before
-    the run and after it, by a fixed piece of work.
+    How fast its cores were is read before the run and after it, by a fixed piece of work.
     """
 
     other_busy_cores: Annotated[float, "CPU time of everything but the guest, in cores"]
@@ -159,17 +142,11 @@ class Contention:
 
 @dataclass(frozen=True, slots=True)
 class EarlyStop:
-    """A run was stopped ``at_s`` seconds after its start, because its side of ``threshold`` was clear.
+    """A run was stopped before its time: its side of the threshold was clear, or the cache that it filled was settled.
 
-    ``bound`` is what the mean of each deciding value was above (ABOVE) or what one was below (NOT_ABOVE), the margin
-    for chance taken off or added: so the side holds for other thresholds, too, up to there. Both are values of
-    ``metric`` over jobs as ``over`` says, and tell nothing of another metric.
-
-    A run that an answer may rest on was also clear of the whole run of its counterpart, the commit ``against``: by the
-    factor ``apart`` at least (below 1 for a smaller value), moment by moment. One that was to show whether another way
-    of filling the cache changes anything was like a whole run of its own commit, which ``against`` is then, and
-    differed from it by the factor ``apart`` on average. Of a run that filled a cache (SETTLED)
-    ``metric`` tells how full it was at least, ``bound``, where ``threshold`` is full.
+    The bound is what the mean of each deciding value was above (ABOVE) or what one was below (NOT_ABOVE), the margin
+    for chance taken off or added, so that the side holds for other thresholds up to there. Of a run that filled a cache
+    (SETTLED) it is how full the cache was at least.
     """
 
     reason: Annotated[
@@ -213,41 +190,25 @@ def run_words(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One fio run: its jobs, the cache before and after it, the host meanwhile.
-
-    ``clock_drift_s`` is guest elapsed time minus host elapsed time over the run. It and ``contention`` are None when
-    nobody looked, which only an imported run may be. ``counters`` are values of the run as a whole, by the names of
-    metrics: what the layers of the storage stack counted, and what a command took and printed. The figures of a run
-    that was ``stopped_early`` are not to be compared with those of a whole one.
-    """
+    """One run of the workload."""
 
     name: Annotated[str, "name of its phase, such as `empty` or `full`; `empty@2` is its second round"]
     started_at: Annotated[str, "time"]
     duration_s: Annotated[float, "seconds"]
     jobs: Annotated[tuple[JobFigures, ...], "what fio reported for each job and direction"]
-    cache_before: CacheStatus | None
-    cache_after: CacheStatus | None
+    cache_before: Annotated[CacheStatus | None, "the cache before the run; `null` for a stack without one"]
+    cache_after: Annotated[CacheStatus | None, "the cache after it"]
     contention: Annotated[Contention | None, "what else the host was doing; `null` if nobody measured it"]
-    clock_drift_s: Annotated[
-        float | None, "seconds that the guest's clock gained on the host's; `null` if nobody measured it"
-    ]
+    clock_drift_s: Annotated[float | None, "seconds that the guest's clock gained; `null` if nobody measured it"]
     disks: Annotated[tuple[DiskFigures, ...], "what fio reported for each disk; may be empty"] = ()
     stopped_early: Annotated[
-        EarlyStop | None,
-        "why the run was stopped before its time, `null` for a full run; figures of a run that was stopped cannot be "
-        "compared with those of full runs",
+        EarlyStop | None, "why it was stopped before its time, `null` for a full run, whose figures differ from those"
     ] = None
     counters: Annotated[
         tuple[tuple[str, float], ...],
         PAIRS,
-        "what the layers of the stack counted during the run, and of a command what it took and printed: a value for "
-        "each metric",
+        "what the layers of the stack counted, and of a command what it took and printed: a value for each metric",
     ] = ()
-
-    @property
-    def cache(self) -> Annotated[CacheStates, "the cache before and after the run"]:
-        """The cache before and after the run."""
-        return CacheStates(self.cache_before, self.cache_after)
 
     @property
     def repeats(self) -> bool:

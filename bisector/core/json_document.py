@@ -23,12 +23,6 @@ __all__ = ["ABSENT", "FLAT", "PAIRS", "SCHEMA", "Absent", "Key", "Record", "memb
 SCHEMA = "counts up when a key is renamed, removed or changes its meaning; new keys may come at any time"
 
 
-class Key(NamedTuple):
-    """Beside a type: the key, where it is not the attribute's name."""
-
-    name: str
-
-
 class _Marker(Enum):
     FLAT = "the keys of the object stand in place of the attribute's own; each is null where there is no object"
     PAIRS = "pairs of a name and a value are an object"
@@ -37,6 +31,12 @@ class _Marker(Enum):
 FLAT: Final = _Marker.FLAT
 PAIRS: Final = _Marker.PAIRS
 Document = TypeVar("Document", bound="Record")
+
+
+class Key(NamedTuple):
+    """Beside a type: the key, where it is not the attribute's name."""
+
+    name: str
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,26 +59,25 @@ class Member(NamedTuple):
 @cache
 def members(kind: type) -> tuple[Member, ...]:
     """The keys of an object, in order; one that is :data:`FLAT` has no meaning of its own."""
-    return tuple(_members(kind))
-
-
-def _members(kind: type) -> Iterator[Member]:
-    own = {one: one for one in (field.name for field in fields(kind))} if is_dataclass(kind) else {}
+    hints = get_type_hints(kind, include_extras=True)
+    own = {one.name: one.name for one in fields(kind)} if is_dataclass(kind) else {}
     if issubclass(kind, msgspec.Struct):
         own = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
-    hints = get_type_hints(kind, include_extras=True)
     found = [(name, key, hints[name]) for name, key in own.items()]
-    for parent in reversed(kind.__mro__):
-        getters = ((name, one.fget) for name, one in vars(parent).items() if isinstance(one, property) and one.fget)
-        found += [(name, name, get_type_hints(one, include_extras=True).get("return")) for name, one in getters]
-    for name, key, hint in found:
-        if get_origin(hint) is Annotated:
-            inner, *beside = get_args(hint)
-            markers = tuple(one for one in beside if isinstance(one, _Marker))
-            meaning = next((one for one in beside if type(one) is str), "")
-            if meaning or FLAT in markers:
-                named = next((one.name for one in beside if isinstance(one, Key)), key)
-                yield Member(named, name, inner, meaning, markers)
+    getters = ((name, one.fget) for name, one in vars(kind).items() if isinstance(one, property) and one.fget)
+    found += [(name, name, get_type_hints(one, include_extras=True).get("return")) for name, one in getters]
+    told = [(name, key, *get_args(hint)) for name, key, hint in found if get_origin(hint) is Annotated]
+    made = (
+        Member(
+            key=next((one.name for one in beside if isinstance(one, Key)), key),
+            attribute=name,
+            hint=inner,
+            meaning=next((one for one in beside if type(one) is str), ""),
+            markers=tuple(one for one in beside if isinstance(one, _Marker)),
+        )
+        for name, key, inner, *beside in told
+    )
+    return tuple(one for one in made if one.meaning or FLAT in one.markers)
 
 
 def plain(value: Any) -> Any:

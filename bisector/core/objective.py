@@ -49,9 +49,7 @@ class Objective:
         return self.definition.unit
 
     @property
-    def better_side(
-        self,
-    ) -> Annotated[Better | None, Key("better"), "which of its values are better; `null` where neither are"]:
+    def better_side(self) -> Annotated[Better | None, Key("better"), "which values are better; `null`: neither"]:
         """Which of its values are better; None where neither are."""
         return self.definition.better
 

@@ -92,24 +92,19 @@ class NotChanged:
 class Subject:
     """What is measured: a commit; an end of a range without a commit, or with it; or a commit with a patch on top.
 
-    ``commit`` is what is built. Of an end without a commit, or with it, ``kind`` says which, ``changed_by`` is that
-    commit's hash, and ``commit`` is one that bisector made and no branch has. So it is with a patch, of which
-    ``changed_by`` is the hash of its commit, or the SHA-256 of its file. ``parameters`` of the
-    kernel's command line are those besides the settings' own, and ``fragment`` is the SHA-256 of a configuration
-    fragment that its build has besides them. Of an image ``commit`` stands for the file: ``sha`` and ``tree`` are its
-    SHA-256, and ``subject`` is the version in its header. Of a kernel that somebody else measured the ``sha`` of
-    ``commit`` is as much of it as was written down, or the kernel's name.
+    ``commit`` is what is built; of an end without a commit, or with it, and with a patch, one that no branch has.
+    ``parameters`` of the kernel's command line are those besides the settings' own, and ``fragment`` is the SHA-256 of
+    a configuration fragment that its build has besides them. Of an image ``commit`` stands for the file: ``sha`` and
+    ``tree`` are its SHA-256, and ``subject`` is the version in its header.
     """
 
     commit: Annotated[Commit, FLAT]
     kind: Annotated[
         Kind,
-        "`reverted` or `picked`: an end without the commit `changed_by`, or with it; `patched`: a commit with a patch "
-        "on top; then its `sha` is in no branch; `image`: a kernel that somebody else built",
+        "`reverted` or `picked`: an end without the commit `changed_by`, or with it; `patched`: with a patch on top, "
+        "and a `sha` that is in no branch; `image`: a kernel that somebody else built",
     ] = Kind.COMMIT
-    changed_by: Annotated[
-        str | None, "commit that was reverted or picked, or that is the patch; of a patch file its SHA-256"
-    ] = None
+    changed_by: Annotated[str | None, "commit that was reverted, picked, or is the patch; of a file its SHA-256"] = None
     parameters: str = ""
     fragment: str = ""
 

@@ -59,10 +59,7 @@ class Fill(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiskQueue:
-    """How the guest's kernel queued the requests of a disk (Documentation/ABI/stable/sysfs-block).
-
-    It is read once the stack is laid out. A file that a kernel does not have is empty, or None.
-    """
+    """How the guest's kernel queued the requests of a disk (Documentation/ABI/stable/sysfs-block)."""
 
     disk: Annotated[str, "name of the disk"]
     bus: Annotated[str, "how the guest sees it: `virtio`, `scsi`, `sata`, `nvme`, `null_blk` or `brd`"]
@@ -111,10 +108,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a commit cannot be judged; ``tail`` holds the last log lines that matter.
-
-    ``cached`` says that this was not tried again: an earlier build of the same source ended so.
-    """
+    """Why a commit cannot be judged."""
 
     stage: Annotated[Stage, "how far the trial came"]
     kind: Annotated[FaultKind, "what the kernel did"]
@@ -130,10 +124,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who measured a trial that bisector did not: people with ``tool``, a kernel that they called ``kernel``.
-
-    ``verdict`` is what they said of it, None when they said nothing.
-    """
+    """Who measured a trial that bisector did not, and what they said of it."""
 
     tool: Annotated[str, "what measured"]
     kernel: Annotated[str, "what the kernel was called"]
@@ -142,7 +133,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Where a trial comes from that was taken over: the directory of the run that measured it, its number there."""
+    """Where a trial comes from that was taken over."""
 
     run_dir: Annotated[str, "directory of the run that measured it"]
     n: Annotated[int, "number of the trial in that run"]
@@ -150,20 +141,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """An end of the range that was measured soundly, tried again: whether a kernel known to be good still works.
-
-    It was asked because of the faults of ``trials``, by their numbers, and had to come through ``stage``. ``failed``
-    says in what it ended instead, and is empty when it came so far.
-    """
+    """An end of the range that was measured soundly, tried again: whether a kernel known to be good still works."""
 
     at: Annotated[str, "time"]
     host: Annotated[str, "name of the host"]
     sha: Annotated[str, "commit of the end that was tried"]
     stage: Annotated[Stage, "how far it had to come"]
     trials: Annotated[tuple[int, ...], "numbers of the trials whose faults asked for it"]
-    failed: Annotated[
-        str, "in what it ended instead; empty if it came so far, and otherwise those faults are doubted"
-    ] = ""
+    failed: Annotated[str, "in what it ended instead, so that those faults are doubted; empty if it came so far"] = ""
 
     @property
     def answered(self) -> bool:
@@ -176,10 +161,7 @@ HOST_CLOCK = "host"
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """What the figures of a host depend on beside the kernel, as long as it stays so.
-
-    Two trials of a host are of one era where the digests are equal. The ``boot`` is no part of that.
-    """
+    """What the figures of a host depend on beside the kernel; of one era are two trials whose digests are equal."""
 
     accelerator: Annotated[str, "`kvm`, or `tcg` for emulation"]
     qemu: Annotated[str, "version of QEMU"]
@@ -190,9 +172,7 @@ class Era:
     image: Annotated[str, "hash of the guest's image, 16 digits"]
     disks: Annotated[tuple[str, ...], "each disk of the stack, and the host's disk that it is or lies on"]
     boot: Annotated[str, "boot id of the host; no part of the digest"] = ""
-    clock: Annotated[
-        str, "what makes the guest's time pass: `host`, or its instructions, as in `8 ns an instruction`"
-    ] = HOST_CLOCK
+    clock: Annotated[str, "what makes the guest's time pass: `host`, or as in `8 ns an instruction`"] = HOST_CLOCK
     digest: Annotated[str, "hash of all but the boot id, 12 digits"] = ""
 
     @property
@@ -240,13 +220,7 @@ def _text(era: Era, name: str) -> str:
 class Trial:
     """The facts of one trial of a cell; bisector derives its verdict from them and never stores it.
 
-    ``same_kernel_as`` names the commit whose equal kernel was measured, when this one was not. ``origin`` tells who
-    measured, where that was somebody else. ``control`` is the one that was asked because of its fault, if there was
-    one. ``fill`` is what was asked for: a cache that was not settled in time was filled by whole runs all the same.
-    ``era`` is None where it is not known. ``queues`` are those of the stack's disks; records of older versions, and of
-    others, have none. Where the guest's time is counted, ``guest_seed`` is that of a small shift of its time and its
-    pages: with the same one a kernel does the same again. Each of its runs was asked to last ``runtime_s``; 0 where
-    that is not known.
+    A cache that was not settled in time was filled by whole runs, whatever ``fill`` asked for.
     """
 
     cell: Annotated[Cell, FLAT]
@@ -261,9 +235,7 @@ class Trial:
     same_kernel_as: Annotated[str | None, "commit whose equal kernel was measured instead"] = None
     origin: Annotated[Origin | None, "of an import who measured it, else `null`"] = None
     control: Control | None = None
-    fill: Annotated[
-        Fill, "how runs that fill a cache were to end: after their `whole` length, or once it is settled"
-    ] = Fill.WHOLE
+    fill: Annotated[Fill, "how runs that fill a cache were to end: after their length, or once settled"] = Fill.WHOLE
     era: Annotated[Era | None, "what figures of that host depended on then; `null` where that is not known"] = None
     queues: Annotated[tuple[DiskQueue, ...], "how the guest's kernel queued requests, for each disk of the stack"] = ()
     guest_seed: Annotated[int, "where the guest's time is counted, seed of a small shift of its time and pages"] = 0
@@ -290,9 +262,7 @@ class Trial:
         return self.era is not None and self.era.is_counted
 
     @property
-    def doubted(
-        self,
-    ) -> Annotated[bool, "whether its fault may be the host's, because an end that had worked failed, too"]:
+    def doubted(self) -> Annotated[bool, "whether its fault may be the host's: an end that had worked failed, too"]:
         """Whether its fault may well be the host's: a kernel known to be good failed, too."""
         return self.control is not None and not self.control.answered
 
@@ -333,9 +303,7 @@ class Trial:
         return stop.apart if stop is not None and stop.against == self.commit.sha else None
 
     @property
-    def same_sources(
-        self,
-    ) -> Annotated[bool, "whether it was not even built, because it differs in no file that a build reads"]:
+    def same_sources(self) -> Annotated[bool, "whether it was not built: no file that a build reads differs"]:
         """Whether nothing was built, because another commit's build had read nothing that differs here."""
         return self.kernel is not None and self.kernel.tree not in ("", self.commit.tree)
 

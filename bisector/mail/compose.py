@@ -29,14 +29,13 @@ from bisector.report.document import Envelope, Listing, Report
 from bisector.report.sections import (
     answer_sentence,
     axes,
-    candidate_lines,
     circumstances,
     clock_sentence,
     confirmation,
-    quoted,
     sections,
     terms_sentence,
 )
+from bisector.report.summary import candidate_lines, quoted
 
 _LINE = 78  # RFC 5322, 2.1.1
 _CONFIRMED = "-confirmed"

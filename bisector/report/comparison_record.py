@@ -19,7 +19,8 @@ from bisector.report import reporting
 from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock
 from bisector.report.comparison_lines import to_go_on
 from bisector.report.document import JobFile
-from bisector.report.sections import queues, quoted
+from bisector.report.sections import queues
+from bisector.report.summary import quoted
 from bisector.status.blocks import Blocks, names, result_of
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.progress import TimeSpent

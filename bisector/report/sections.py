@@ -9,14 +9,24 @@ from bisector.core.figures import run_words
 from bisector.core.metric import Better
 from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
-from bisector.core.subject import Commit, Kernel, Kind
+from bisector.core.subject import Commit
 from bisector.core.trial import Trial
-from bisector.core.verdict import Direction, State, Verdict
+from bisector.core.verdict import Direction, State
 from bisector.report import before_after
 from bisector.report.document import STANDING, Block, Facts, Listing, MeasuringHost, Page, Paragraph, Report, Section
 from bisector.report.figures import EARLY, baseline_facts, early_note, filling_note, tail_note, words
+from bisector.report.summary import (
+    candidate_lines,
+    config_facts,
+    confirmed,
+    counted,
+    evaluations,
+    kernel_facts,
+    origin_text,
+    quoted,
+)
 from bisector.report.table import trial_table
-from bisector.status.view import BeliefView, BisectionView
+from bisector.status.view import BeliefView
 
 _LISTED = 20
 
@@ -55,11 +65,6 @@ def _says(block: Block) -> bool:
     return not isinstance(block, Facts) or bool(block.items)
 
 
-def quoted(commit: Commit) -> str:
-    """A commit as kernel people cite it."""
-    return f'{commit.short} ("{clean(commit.subject)}")'
-
-
 def answer_sentence(report: Report) -> str:
     """The outcome in one sentence."""
     view = report.bisection
@@ -93,19 +98,6 @@ def confirmation(report: Report) -> str:
         effect = f"{belief.effect.text(view.objective)}: {belief.effect.raw(view.objective)}"
         clocks = f" Its effect: {clean(effect)}.{clocks}"
     return f"{made or 'It was not confirmed by reverting it, or adding it.'} {_against(belief)}{clocks}"
-
-
-def confirmed(view: BisectionView, name: str) -> list[str]:
-    """What the changed ends measured that confirm the likeliest commit, which is called ``name``; and how often."""
-    return [
-        f"{end} is {word}{again} ({count.count(verdict)} of {len(count)})"
-        for kind, end, word, verdict, again in (
-            (Kind.REVERTED, f"NEW with {name} reverted", view.terms.old, Verdict.OLD, " again"),
-            (Kind.PICKED, f"OLD with {name} added", view.terms.new, Verdict.NEW, ""),
-        )
-        if view.belief is not None and kind in view.belief.confirmed
-        for count in [[one.verdict for one in view.trials if one.is_of(kind, view.belief.best.commit)]]
-    ]
 
 
 def _against(belief: BeliefView) -> str:
@@ -173,12 +165,6 @@ def _shown(report: Report) -> Iterator[tuple[str, str]]:
         yield from commit.trailers
 
 
-def candidate_lines(view: BisectionView) -> Iterator[str]:
-    """What the first new commit can still be, with the probability of each where there is one."""
-    odds = {one.commit.sha: f"{units.share(one.probability)}  " for one in view.belief.likely} if view.belief else {}
-    yield from (odds.get(commit.sha, "") + quoted(commit) for commit in view.candidates)
-
-
 def _more(commits: Sequence[Commit]) -> tuple[str, ...]:
     return (f"and {len(commits) - _LISTED} more",) if len(commits) > _LISTED else ()
 
@@ -187,18 +173,6 @@ def _trials(report: Report) -> Iterator[Block]:
     if report.rows:
         yield trial_table(report)
         yield Paragraph(_evaluations(report))
-
-
-def evaluations(view: BisectionView) -> list[str]:
-    """How many trials there are, what became of them, and what they took."""
-    counts = (
-        (view.count(Verdict.SKIP), "skipped"),
-        (view.count(Verdict.WEAK), "too weak to count"),
-        (view.reused, "not measured because the kernel was the same"),
-        (view.taken_over, "taken over from another run"),
-    )
-    what = [f"{count} {words}" for count, words in counts if count]
-    return [units.plural(len(view.trials), "trial"), *what, *([units.duration(view.trials_s)] if view.trials else [])]
 
 
 def _what_figures_are(objective: Objective) -> str:
@@ -217,7 +191,7 @@ def _evaluations(report: Report) -> str:
     if all(row.place is None for row in report.rows):
         order = "the order of their dates, for no repository tells that of history"
     return (
-        f"{', '.join(evaluations(view))}. Rows are in {order}; n is the order of measuring."
+        f"{evaluations(view)}. Rows are in {order}; n is the order of measuring."
         + _what_figures_are(view.objective)
         + (f" A run with {EARLY} was {early}; the others are full runs." if early else "")
         + f" {tail_note(view)}".rstrip(" ")
@@ -240,14 +214,8 @@ def _before_after(report: Report) -> Iterator[Block]:
 
 
 def _origin(report: Report) -> Iterator[Block]:
-    """What nobody knows of the facts of others is said, because the rest reads like facts that bisector measured."""
-    if report.imported:
-        origins = [row.shown.trial.origin for row in report.rows if row.shown.trial.origin is not None]
-        tools = ", ".join(dict.fromkeys(origin.tool for origin in origins if origin.tool)) or "fio"
-        yield Paragraph(
-            f"Imported: others measured this, with {clean(tools)}. What their kernels were built from, and what else"
-            " their hosts did meanwhile, is not known."
-        )
+    if said := origin_text(report.bisection):
+        yield Paragraph(clean(said))
 
 
 def _range(report: Report) -> Iterator[Block]:
@@ -273,32 +241,16 @@ def _end(rev: str, commit: Commit) -> str:
 
 
 def _config(report: Report) -> Iterator[Block]:
-    unmet = per_kernel(report.bisection, lambda kernel: kernel.unmet)
-    yield _facts([*report.kernel, ("asked for and not obtained", "; ".join(unmet))])
-    for changes in report.bisection.config_changes:
-        parent = changes.parent.short
-        if not changes.options:
-            yield Paragraph(f"The effective .config is the same as that of the parent {parent}.")
-            continue
-        count = units.plural(len(changes.options), "option")
-        yield Paragraph(f"Against the parent {parent} the effective .config differs in {count}:")
-        yield Listing(tuple(f"{one.option}: {one.parent} -> {one.child}" for one in changes.options))
+    lacking, *_ = kernel_facts(report.bisection)
+    yield _facts([*report.kernel, (lacking.label, "; ".join(lacking.texts))])
+    for sentence, options in config_facts(report.bisection):
+        yield Paragraph(sentence)
+        yield from [Listing(options)] if options else []
 
 
 def _compiler(report: Report) -> Iterator[Block]:
-    toolchains = per_kernel(report.bisection, lambda kernel: (kernel.toolchain,))
-    quirks = per_kernel(report.bisection, lambda kernel: kernel.quirks)
-    yield _facts([("compiler", "; ".join(toolchains)), ("done for old trees", "; ".join(quirks))])
-
-
-def per_kernel(view: BisectionView, of: Callable[[Kernel], Iterable[str]]) -> list[str]:
-    """What kernels have, each item once, with the number of kernels where not all have it."""
-    kernels = [shown.trial.kernel for shown in view.trials if shown.trial.kernel is not None]
-    return _counted(Counter(item for kernel in kernels for item in dict.fromkeys(of(kernel))), len(kernels), "kernels")
-
-
-def _counted(counts: Counter[str], whole: int, what: str) -> list[str]:
-    return [item if n == whole else f"{item} ({n} of {whole} {what})" for item, n in counts.items()]
+    _, *made = kernel_facts(report.bisection)
+    yield _facts((fact.label, "; ".join(fact.texts)) for fact in made)
 
 
 def _workload(report: Report) -> Iterator[Block]:
@@ -321,7 +273,7 @@ def queues(trials: Iterable[Trial]) -> list[tuple[str, str]]:
     for trial in trials:
         for queue in trial.queues:
             of_disks[queue.disk][queue.text] += 1
-    return [(disk, "; ".join(_counted(texts, texts.total(), "trials"))) for disk, texts in of_disks.items()]
+    return [(disk, "; ".join(counted(texts, "trials", texts.total()))) for disk, texts in of_disks.items()]
 
 
 def circumstances(report: Report) -> list[tuple[str, str]]:

@@ -1,320 +1,316 @@
-"""What stands below the table: how it was judged, what it cost, the answer, what to type next."""
+"""What is to be known of a run beside its table, as facts: a label, and what is said under it.
+
+Below the table facts are lines (:func:`footer_lines`): circumstances first, the answer last, where the eye is when the
+output has scrolled by. A report has those of configuration, kernels and origin in sections of their own
+(:mod:`bisector.report.sections`).
+"""
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from bisector.analysis.verdicts import in_era
 from bisector.core import units
-from bisector.core.objective import WORST, Objective
+from bisector.core.objective import WORST
 from bisector.core.printable import clean
+from bisector.core.subject import Commit, Kernel, Kind
 from bisector.core.verdict import State, Verdict
 from bisector.report.figures import EARLY, baseline_facts, early_note, tail_note, words
-from bisector.report.sections import candidate_lines, confirmed, evaluations, per_kernel, quoted
 from bisector.report.terminal import Line, Role, Span, cells, left, shorten, verdict_role, wrapped
-from bisector.status.view import BisectionView, LevelView
+from bisector.status.view import BisectionView
 
 _LABEL_WIDTH = 13
 _LISTED = 8
 _WORTH_SAYING = 0.01  # of a probability, that nothing changed: with more of it no commit is named
 
 
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A label, and below each other what is said under it: prose, which is filled, or ``items`` on a line each.
+
+    A ``command`` stands below them, never shortened: it is there to be copied.
+    """
+
+    label: str
+    texts: tuple[str, ...] = ()
+    role: Role = Role.PLAIN
+    items: bool = False
+    command: str = ""
+
+    def lines(self, width: int) -> Iterator[Line]:
+        """The fact in lines of at most ``width`` cells; of many items the first ones."""
+        room = width - _LABEL_WIDTH
+        rows = [line for text in self.texts for line in wrapped(clean(text).split(), room)]
+        if self.items:
+            more = [f"and {len(self.texts) - _LISTED} more"] if len(self.texts) > _LISTED else []
+            rows = [shorten(text, room) for text in (*self.texts[:_LISTED], *more)]
+        spans = [*(Span(row, self.role) for row in rows), *([Span(self.command, Role.COMMAND)] if self.command else [])]
+        for n, span in enumerate(spans):
+            yield (Span(left("" if n else self.label, _LABEL_WIDTH), Role.HEAD), span)
+
+
 def footer_lines(view: BisectionView, width: int) -> list[Line]:
-    """Circumstances first, the answer last, where the eye is when the output has scrolled by."""
-    circumstances = [line for block in _CIRCUMSTANCES for line in block(view, width)]
-    return [*circumstances, (), *answer_lines(view, width)]
+    """Circumstances first, the answer last."""
+    return [*_lines(circumstances(view), width), (), *answer_lines(view, width)]
 
 
 def answer_lines(view: BisectionView, width: int) -> list[Line]:
     """The outcome alone: the commit, or the set and what stands in the way, and what to type next."""
-    return [*_ANSWERS[view.state](view, width), *_host_clock(view, width), *_next(view), *_other_step(view, width)]
+    return _lines(answer(view), width)
 
 
-def _labelled(label: str, texts: Iterable[str], width: int, role: Role = Role.PLAIN) -> list[Line]:
-    """A label once, its texts below each other; nothing when there is none."""
-    room = width - _LABEL_WIDTH
+def _lines(facts: Iterable[Fact], width: int) -> list[Line]:
+    return [line for fact in facts for line in fact.lines(width)]
+
+
+# What several forms say
+
+
+def quoted(commit: Commit) -> str:
+    """A commit as kernel people cite it."""
+    return f'{commit.short} ("{clean(commit.subject)}")'
+
+
+def candidate_lines(view: BisectionView) -> Iterator[str]:
+    """What the first new commit can still be, with the probability of each where there is one."""
+    odds = {one.commit.sha: f"{units.share(one.probability)}  " for one in view.belief.likely} if view.belief else {}
+    yield from (odds.get(commit.sha, "") + quoted(commit) for commit in view.candidates)
+
+
+def evaluations(view: BisectionView) -> str:
+    """How many trials there are, what became of them, and what they took."""
+    counts = (
+        (view.skipped, "skipped"),
+        (view.weak, "too weak to count"),
+        (view.reused, "not measured because the kernel was the same"),
+        (view.taken_over, "taken over from another run"),
+    )
+    what = (f"{count} {said}" for count, said in counts if count)
+    took = [units.duration(view.trials_s)] if view.trials else []
+    return ", ".join((units.plural(len(view.trials), "trial"), *what, *took))
+
+
+def confirmed(view: BisectionView, name: str) -> list[str]:
+    """What the changed ends measured that confirm the likeliest commit, which is called ``name``; and how often."""
     return [
-        (Span(left("" if index else label, _LABEL_WIDTH), Role.HEAD), Span(shorten(text, room), role))
-        for index, text in enumerate(texts)
+        f"{end} is {word}{again} ({count.count(verdict)} of {len(count)})"
+        for kind, end, word, verdict, again in (
+            (Kind.REVERTED, f"NEW with {name} reverted", view.terms.old, Verdict.OLD, " again"),
+            (Kind.PICKED, f"OLD with {name} added", view.terms.new, Verdict.NEW, ""),
+        )
+        if view.belief is not None and kind in view.belief.confirmed
+        for count in [[one.verdict for one in view.trials if one.is_of(kind, view.belief.best.commit)]]
     ]
 
 
-def _listed(items: Iterable[str]) -> list[str]:
-    """The first few and how many more there are."""
-    items = list(items)
-    return items[:_LISTED] + ([f"and {len(items) - _LISTED} more"] if len(items) > _LISTED else [])
+def counted(counts: Counter[str], what: str, whole: int) -> tuple[str, ...]:
+    """Each item once, with its number where not all have it."""
+    return tuple(item if n == whole else f"{item} ({n} of {whole} {what})" for item, n in counts.items())
 
 
-def _sentences(text: str, width: int) -> list[str]:
-    return wrapped(clean(text).split(), width - _LABEL_WIDTH)
+def kernel_facts(view: BisectionView) -> Iterator[Fact]:
+    """What kernels lack, what made them, and what was done for old trees."""
+    kernels = [shown.trial.kernel for shown in view.trials if shown.trial.kernel is not None]
+
+    def of_each(label: str, of: Callable[[Kernel], Iterable[str]]) -> Fact:
+        counts = Counter(item for kernel in kernels for item in dict.fromkeys(of(kernel)))
+        return Fact(label, counted(counts, "kernels", len(kernels)), items=True)
+
+    yield of_each("not obtained", lambda kernel: kernel.unmet)
+    yield of_each("compiler", lambda kernel: (kernel.toolchain,))
+    yield of_each("quirks", lambda kernel: kernel.quirks)
 
 
-def _range(view: BisectionView, width: int) -> list[Line]:
+def config_facts(view: BisectionView) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """A sentence for each parent, and the options that differ; a default that changed is a frequent culprit."""
+    for changes in view.config_changes:
+        parent, count = changes.parent.short, units.plural(len(changes.options), "option")
+        same = f"The effective .config is the same as that of the parent {parent}."
+        differs = f"The effective .config differs from that of the parent {parent} in {count}:"
+        options = tuple(f"{one.option}: {one.parent} -> {one.child}" for one in changes.options)
+        yield differs if options else same, options
+
+
+def origin_text(view: BisectionView) -> str:
+    """What nobody knows of the facts of others is said, because the rest reads like facts that bisector measured."""
+    tools = dict.fromkeys(trial.trial.origin.tool for trial in view.trials if trial.trial.origin is not None)
+    by = f"Imported: others measured this, with {', '.join(filter(None, tools)) or 'fio'}."
+    unknown = " What their kernels were built from, and what else their hosts did meanwhile, is not known."
+    return by + unknown if tools else ""
+
+
+# What is below the table
+
+
+def circumstances(view: BisectionView) -> Iterator[Fact]:
+    """How it was judged, what it cost, and on what."""
+    yield from (_range(view), _figures(view), _threshold(view))
+    yield Fact("seen again", _some(view.seen_again), Role.WEAK)
+    yield Fact("baselines", tuple(f"{name} {text}" for name, text in baseline_facts(view.baselines, view.objective)))
+    if view.other_steps:
+        yield Fact("levels", (", ".join(_levels(view)),), Role.WEAK)
+    yield Fact("evaluations", (evaluations(view),))
+    yield from _search(view)
+    yield from kernel_facts(view)
+    for sentence, options in config_facts(view):
+        yield Fact("config", (sentence, "; ".join(options)) if options else (), Role.WEAK)
+    yield Fact("host", (" ".join(dict.fromkeys(one.trial.host for one in view.trials if one.trial.host)),))
+    yield Fact("clock", _some(view.clock.warning if view.clock is not None else ""), Role.WEAK)
+    yield Fact("origin", _some(origin_text(view)), Role.WEAK)
+    faults = tuple(f"{fault.host}: {fault.message}" for fault in view.infra_faults)
+    yield Fact("infra errors", faults, Role.WEAK, items=True)
+    yield from _controls(view)
+    if view.budget is not None:
+        spent, given = (units.duration(seconds) for seconds in (view.budget.spent_s, view.budget.budget_s))
+        yield Fact("budget", (f"{spent} of {given} spent",))
+    yield Fact("record", (view.run_dir,), items=True)
+
+
+def _some(text: str | None) -> tuple[str, ...]:
+    return (text,) if text else ()
+
+
+def _range(view: BisectionView) -> Fact:
     if not (view.old.sha or view.new.sha):  # an import whose people said nothing of its kernels
-        return []
-    words = max(cells(clean(word)) for word in (view.terms.old, view.terms.new)) + 2
-    texts = [left(f"{view.terms.old}:", words) + quoted(view.old), left(f"{view.terms.new}:", words) + quoted(view.new)]
-    texts += [view.relevance.sentence] if view.relevance else []
-    return _labelled("range", texts, width)
+        return Fact("range")
+    width = max(cells(clean(word)) for word in (view.terms.old, view.terms.new)) + 2
+    ends = ((view.terms.old, view.old), (view.terms.new, view.new))
+    texts = tuple(left(f"{word}:", width) + quoted(commit) for word, commit in ends)
+    return Fact("range", (*texts, *_some(view.relevance.sentence if view.relevance else None)), items=True)
 
 
-def _threshold(view: BisectionView, width: int) -> list[Line]:
-    if view.threshold is None and view.state is State.MEASURED:
-        return []
-    if view.threshold is None:
-        return _labelled("threshold", ["not known: it takes both ends, measured and different"], width)
-    origin = f", {view.threshold_origin}" if view.threshold_origin else ""
-    if len(view.host_thresholds) > 1:
-        lines = [
-            f"{in_era(one.host, one.era or '')}: {view.objective.text(one.threshold)}" for one in view.host_thresholds
-        ]
-        return _labelled("threshold", _sentences("; ".join(lines) + origin, width), width)
-    return _labelled("threshold", _sentences(f"{view.objective.text(view.threshold)}{origin}", width), width)
-
-
-def _baselines(view: BisectionView, width: int) -> list[Line]:
-    """What the disks do without a cache."""
-    facts = (f"{name} {text}" for name, text in baseline_facts(view.baselines, view.objective))
-    return _labelled("baselines", [line for text in facts for line in _sentences(text, width)], width)
-
-
-def _levels(view: BisectionView, width: int) -> list[Line]:
-    """Where the readings lie, when that is on more than two levels."""
-    if not view.other_steps:
-        return []
-    texts = [_level(level, view.objective) for level in view.levels]
-    return _labelled("levels", wrapped(_joined(texts), width - _LABEL_WIDTH), width, Role.WEAK)
-
-
-def _level(level: LevelView, objective: Objective) -> str:
-    values = objective.range_text(*map(objective.score, (level.low, level.high)))
-    return f"{values} ({units.plural(level.trials, 'trial')})"
-
-
-def _figures(view: BisectionView, width: int) -> list[Line]:
-    runs = [run for trial in view.trials for run in trial.trial.runs]
+def _figures(view: BisectionView) -> Fact:
     figure, first, last = words(view.objective)
     jobs = f"of the {first} and of the {last} job " if view.objective.is_of_jobs else ""
     what = f"{figure} {jobs}of each run" if view.objective.over == WORST else f"{view.objective.label}, of each run"
-    texts = [what] if runs else []
-    texts += _sentences(tail_note(view), width)
-    if early := early_note(view.trials):
-        texts += _sentences(f"{EARLY} {early}: not to be compared with a full run", width)
-    return _labelled("figures", texts, width)
-
-
-def _again(view: BisectionView, width: int) -> list[Line]:
-    return _labelled("seen again", _sentences(view.seen_again, width) if view.seen_again else [], width, Role.WEAK)
-
-
-def _evaluations(view: BisectionView, width: int) -> list[Line]:
-    return _labelled("evaluations", wrapped(_joined(evaluations(view)), width - _LABEL_WIDTH), width)
-
-
-def _joined(parts: list[str]) -> list[str]:
-    return ", ".join(parts).split()
-
-
-def _search(view: BisectionView, width: int) -> list[Line]:
-    """How sure all readings together are, and what that rests on."""
-    belief = view.belief
-    if belief is None:
-        return []
-    held = units.plural(len(belief.likely), "commit")
-    left = f", about {units.plural(belief.trials_left, 'more trial')}" if view.state is State.RUNNING else ""
-    texts = [f"{belief.best.commit.short} {units.share(belief.best.probability)}, 99 % in {held}{left}"]
-    texts.append(
-        f"{units.plural(belief.contradictions, 'contradiction')} ({belief.expected_contradictions:.1f} expected)"
+    early = early_note(view.trials)
+    said = (
+        what if any(trial.trial.runs for trial in view.trials) else "",
+        tail_note(view),
+        f"{EARLY} {early}: not to be compared with a full run" if early else "",
     )
-    texts += confirmed(view, "it")
+    return Fact("figures", tuple(filter(None, said)))
+
+
+def _threshold(view: BisectionView) -> Fact:
+    if view.threshold is None:
+        unknown = "not known: it takes both ends, measured and different"
+        return Fact("threshold", _some(unknown if view.state is not State.MEASURED else ""))
+    lines = [view.objective.text(view.threshold)]
+    if len(view.host_thresholds) > 1:
+        of_hosts = ((in_era(one.host, one.era or ""), one.threshold) for one in view.host_thresholds)
+        lines = [f"{host}: {view.objective.text(threshold)}" for host, threshold in of_hosts]
+    return Fact("threshold", ("; ".join(lines) + (f", {view.threshold_origin}" if view.threshold_origin else ""),))
+
+
+def _levels(view: BisectionView) -> Iterator[str]:
+    for level in view.levels:
+        values = view.objective.range_text(*map(view.objective.score, (level.low, level.high)))
+        yield f"{values} ({units.plural(level.trials, 'trial')})"
+
+
+def _search(view: BisectionView) -> Iterator[Fact]:
+    """How sure all readings together are, and what that rests on."""
+    if (belief := view.belief) is None:
+        return
+    held = units.plural(len(belief.likely), "commit")
+    more = f", about {units.plural(belief.trials_left, 'more trial')}" if view.state is State.RUNNING else ""
+    contradictions = units.plural(belief.contradictions, "contradiction")
+    texts = [
+        f"{belief.best.commit.short} {units.share(belief.best.probability)}, 99 % in {held}{more}",
+        f"{contradictions} ({belief.expected_contradictions:.1f} expected)",
+        *confirmed(view, "it"),
+    ]
     if belief.nothing >= _WORTH_SAYING:
         texts.append(f"nothing in the range changed: {units.share(belief.nothing)}")
     if belief.suspects:
         other = belief.without_suspects
         same = "" if other.commit == belief.best.commit else f"{other.commit.short} "
         texts.append(f"without suspecting {' '.join(belief.suspects)}: {same}{units.share(other.probability)}")
-    lines = _labelled("search", wrapped("; ".join(texts).split(), width - _LABEL_WIDTH), width)
-    if belief.effect is not None:
-        lines += _labelled("effect", wrapped(belief.effect.text(view.objective).split(), width - _LABEL_WIDTH), width)
-    return lines
+    yield Fact("search", ("; ".join(texts),))
+    yield Fact("effect", _some(belief.effect.text(view.objective) if belief.effect else None))
 
 
-def _kernels(view: BisectionView, width: int) -> list[Line]:
-    return [
-        *_labelled("not obtained", _listed(per_kernel(view, lambda kernel: kernel.unmet)), width),
-        *_labelled("compiler", _listed(per_kernel(view, lambda kernel: (kernel.toolchain,))), width),
-        *_labelled("quirks", _listed(per_kernel(view, lambda kernel: kernel.quirks)), width),
-    ]
-
-
-def _config(view: BisectionView, width: int) -> list[Line]:
-    """A default that changed is a frequent culprit: all that differs is named, also what cannot matter."""
-    lines: list[Line] = []
-    for changes in view.config_changes:
-        if not changes.options:
-            continue
-        count = units.plural(len(changes.options), "option")
-        title = f"the effective configuration differs from that of the parent {changes.parent.short} in {count}:"
-        words = "; ".join(f"{one.option}: {one.parent} -> {one.child}" for one in changes.options)
-        lines += _labelled("config", [*_sentences(title, width), *_sentences(words, width)], width, Role.WEAK)
-    return lines
-
-
-def _host(view: BisectionView, width: int) -> list[Line]:
-    hosts = dict.fromkeys(trial.trial.host for trial in view.trials if trial.trial.host)
-    return _labelled("host", wrapped(hosts, width - _LABEL_WIDTH), width)
-
-
-def _clock(view: BisectionView, width: int) -> list[Line]:
-    warning = view.clock.warning if view.clock is not None else ""
-    return _labelled("clock", _sentences(warning, width) if warning else [], width, Role.WEAK)
-
-
-def _origin(view: BisectionView, width: int) -> list[Line]:
-    """Facts of others are not as good as ours: what nobody knows of them is said."""
-    tools = dict.fromkeys(trial.trial.origin.tool for trial in view.trials if trial.trial.origin is not None)
-    if not tools:
-        return []
-    by = f"imported, measured by others with {', '.join(filter(None, tools)) or 'fio'}"
-    return _labelled("origin", _sentences(f"{by}; what else their hosts did is not known", width), width, Role.WEAK)
-
-
-def _infra(view: BisectionView, width: int) -> list[Line]:
-    texts = [f"{fault.host}: {fault.message}" for fault in view.infra_faults]
-    return _labelled("infra errors", _listed(texts), width, Role.WEAK)
-
-
-def _controls(view: BisectionView, width: int) -> list[Line]:
+def _controls(view: BisectionView) -> Iterator[Fact]:
     """How often an end that was measured before was tried again because of faults, and how it fared."""
-    lines: list[Line] = []
     if answered := sum(control.answered for control in view.controls):
         times = "once" if answered == 1 else f"{answered} times"
-        lines += _labelled(
-            "controls", _sentences(f"an end was tried again {times} after faults, and worked", width), width
-        )
-    failed = [f"{one.sha[:12]} failed at stage {one.stage}: {clean(one.failed)}" for one in view.controls if one.failed]
-    return [*lines, *_labelled("doubts", _listed(failed), width, Role.WEAK)]
+        yield Fact("controls", (f"an end was tried again {times} after faults, and worked",))
+    failed = (f"{one.sha[:12]} failed at stage {one.stage}: {one.failed}" for one in view.controls if one.failed)
+    yield Fact("doubts", tuple(failed), Role.WEAK, items=True)
 
 
-def _budget(view: BisectionView, width: int) -> list[Line]:
-    """How much of the time that a person gave is spent."""
-    if view.budget is None:
-        return []
-    spent, given = (units.duration(seconds) for seconds in (view.budget.spent_s, view.budget.budget_s))
-    return _labelled("budget", [f"{spent} of {given} spent"], width)
+# The answer
 
 
-def _directory(view: BisectionView, width: int) -> list[Line]:
-    return _labelled("record", [view.run_dir], width)
+def answer(view: BisectionView) -> Iterator[Fact]:
+    """The outcome, the command that goes on from it, and another change beside it."""
+    yield from _ANSWERS[view.state](view)
+    if (clock := view.host_clock) is not None:
+        yield Fact("both clocks", (clock.sentence,), command=(view.resume_command or "") if clock.waits else "")
+    yield Fact("next", command=_next(view))
+    if view.next_step_command:
+        at = view.objective.text(view.other_steps[0])
+        text = f"the readings lie on {len(view.levels)} levels; another commit brought them above, or below, {at}:"
+        yield Fact("another step", (text,), Role.WEAK, command=view.next_step_command)
 
 
-_CIRCUMSTANCES = (
-    _range,
-    _figures,
-    _threshold,
-    _again,
-    _baselines,
-    _levels,
-    _evaluations,
-    _search,
-    _kernels,
-    _config,
-    _host,
-    _clock,
-    _origin,
-    _infra,
-    _controls,
-    _budget,
-    _directory,
-)
-
-
-def _found(view: BisectionView, width: int) -> list[Line]:
+def _found(view: BisectionView) -> Iterator[Fact]:
     if view.first_fixed is None:
-        return _standing(view, width)
-    date = view.first_fixed.committed_at[:10]
+        yield from _unfinished(view)
+        return
     sure = f", {units.share(view.belief.best.probability)}" if view.belief is not None else ""
-    role = verdict_role(Verdict.NEW, view.direction)
-    return [
-        *_labelled("answer", [f"{view.first_fixed.short} is the first {view.terms.new} commit{sure}"], width, role),
-        *_labelled("", [view.first_fixed.subject], width, Role.STRONG),
-        *_labelled("", [date], width, Role.DIM),
-    ]
+    said = f"{view.first_fixed.short} is the first {view.terms.new} commit{sure}"
+    yield Fact("answer", (said,), verdict_role(Verdict.NEW, view.direction), items=True)
+    yield Fact("", (view.first_fixed.subject,), Role.STRONG, items=True)
+    yield Fact("", (view.first_fixed.committed_at[:10],), Role.DIM)
 
 
-def _narrowed(view: BisectionView, width: int) -> list[Line]:
+def _narrowed(view: BisectionView) -> Iterator[Fact]:
     if view.is_no_change:
-        return _labelled("answer", _sentences(view.message, width), width, Role.WEAK)
+        yield Fact("answer", (view.message,), Role.WEAK)
+        return
     count = units.plural(len(view.candidates), "commit")
     title = f"the first {view.terms.new} commit is one of {count}:"
     if view.belief is not None and not view.belief.one_change:
         title = f"not one change; if there were one, the first {view.terms.new} commit would be one of {count}:"
-    over = _sentences(view.budget.why_over, width) if view.budget is not None and view.budget.is_over else []
-    return [
-        *_labelled("answer", [title], width, Role.WEAK),
-        *_labelled("", _listed(candidate_lines(view)), width),
-        *_labelled("in the way", _listed(f"skipped {quoted(one)}" for one in view.skips_in_the_way), width, Role.SKIP),
-        *_labelled("out of time", over, width),
-    ]
+    yield Fact("answer", (title,), Role.WEAK, items=True)
+    yield Fact("", tuple(candidate_lines(view)), items=True)
+    skipped = tuple(f"skipped {quoted(one)}" for one in view.skips_in_the_way)
+    yield Fact("in the way", skipped, Role.SKIP, items=True)
+    if view.budget is not None and view.budget.is_over:
+        yield Fact("out of time", (view.budget.why_over,))
 
 
-def _standing(view: BisectionView, width: int) -> list[Line]:
-    left_over = [units.plural(len(view.candidates), "candidate") + " left"] if view.candidates else []
-    lines = _labelled(view.state.value, left_over or ["no verdict on the range yet"], width, Role.STRONG)
-    return [*lines, *_labelled("", _sentences(view.message, width), width)]
+def _unfinished(view: BisectionView) -> Iterator[Fact]:
+    left_over = f"{units.plural(len(view.candidates), 'candidate')} left" if view.candidates else ""
+    yield Fact(view.state.value, (left_over or "no verdict on the range yet",), Role.STRONG)
+    yield Fact("", _some(view.message))
 
 
-def _in_words(view: BisectionView, width: int) -> list[Line]:
-    return _labelled(view.state.value, _sentences(view.message, width), width)
+def _in_words(view: BisectionView) -> Iterator[Fact]:
+    yield Fact(view.state.value, (view.message,), Role.WORSE if view.state is State.FAILED else Role.PLAIN)
 
 
-def _failed(view: BisectionView, width: int) -> list[Line]:
-    return _labelled(view.state.value, _sentences(view.message, width), width, Role.WORSE)
-
-
-_ANSWERS: dict[State, Callable[[BisectionView, int], list[Line]]] = {
+_ANSWERS: dict[State, Callable[[BisectionView], Iterator[Fact]]] = {
     State.FOUND: _found,
     State.NARROWED: _narrowed,
-    State.RUNNING: _standing,
-    State.STOPPED: _standing,
-    State.FAILED: _failed,
+    State.RUNNING: _unfinished,
+    State.STOPPED: _unfinished,
+    State.FAILED: _in_words,
     State.IMPORTED: _in_words,
     State.MEASURED: _in_words,
 }
 
 
-def _host_clock(view: BisectionView, width: int) -> list[Line]:
-    """What an answer of counted time is by the host's clock, and what measures it where that is left to do."""
-    clock = view.host_clock
-    if clock is None:
-        return []
-    command = (Span(left("", _LABEL_WIDTH)), Span(view.resume_command or "", Role.COMMAND))
-    return [*_labelled("both clocks", _sentences(clock.sentence, width), width), *([command] if clock.waits else [])]
-
-
-def _other_step(view: BisectionView, width: int) -> list[Line]:
-    """That there is another one, and the command that looks for it, with the readings already there."""
-    if not view.next_step_command:
-        return []
-    at = view.objective.text(view.other_steps[0])
-    text = f"the readings lie on {len(view.levels)} levels; another commit brought them above, or below, {at}:"
-    return [
-        *_labelled("another step", _sentences(text, width), width, Role.WEAK),
-        (Span(left("", _LABEL_WIDTH)), Span(view.next_step_command, Role.COMMAND)),
-    ]
-
-
-def _next(view: BisectionView) -> list[Line]:
-    """The command is never shortened: it is there to be copied."""
-    match view.state:
-        case State.FOUND if view.first_fixed is not None:
-            command = shlex.join(["git", "-C", view.repository or ".", "show", view.first_fixed.short])
-        case State.NARROWED if view.budget is not None and view.budget.is_over:
-            command = view.resume_command or ""
-        case State.NARROWED if view.candidates:
-            shas = [commit.short for commit in view.candidates[:_LISTED]]
-            command = shlex.join(["git", "-C", view.repository or ".", "show", "--stat", *shas])
-        case State.STOPPED | State.FAILED:
-            command = view.resume_command or ""
-        case _:
-            command = ""
-    return [(Span(left("next", _LABEL_WIDTH), Role.HEAD), Span(command, Role.COMMAND))] if command else []
+def _next(view: BisectionView) -> str:
+    """What to type next; empty where nothing is left to do."""
+    show = ("git", "-C", view.repository or ".", "show")
+    is_over = view.budget is not None and view.budget.is_over
+    if view.state is State.FOUND and view.first_fixed is not None:
+        return shlex.join((*show, view.first_fixed.short))
+    if view.state is State.NARROWED and view.candidates and not is_over:
+        return shlex.join((*show, "--stat", *(commit.short for commit in view.candidates[:_LISTED])))
+    goes_on = view.state in (State.STOPPED, State.FAILED) or (view.state is State.NARROWED and is_over)
+    return view.resume_command or "" if goes_on else ""

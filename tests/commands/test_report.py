@@ -98,7 +98,7 @@ def test_facts_that_only_files_and_git_know(record: RecordedRun, capsys: pytest.
     run(record, "report", "--format", "json")
     whole = valid("report", capsys.readouterr().out)
     assert [(row["place"], row["n"], row["verdict"]) for row in whole["rows"]] == [
-        (0, 1, "broken"), (1, 4, "skip"), (2, 3, "broken"), (3, 5, "fixed"), (4, 2, "fixed"),
+        (0, 1, "old"), (1, 4, "skip"), (2, 3, "old"), (3, 5, "new"), (4, 2, "new"),
     ]  # fmt: skip
     assert whole["hosts"][0]["facts"]["CPU"] == "Example CPU, 4 cores"
     assert whole["storage"] == ["pvcreate /dev/vdb", "mkfs.ext4 /dev/vg/data"]

@@ -105,7 +105,7 @@ def test_dm_cache_of_every_kind(tool: Tool, demo: History, options: str) -> None
 def test_a_dm_cache_that_takes_nothing_in(tool: Tool, demo: History, option: str) -> None:
     trial = measured(tool, demo, f"lvmcache(ssd,hdd,{option})+ext4")
     assert [run["name"] for run in trial["runs"]] == ["empty", "full"]
-    assert trial["runs"][-1]["cache"]["after"]["used_blocks"] == 0
+    assert trial["runs"][-1]["cache_after"]["used_blocks"] == 0
     assert "full" not in trial["reason"] or trial["verdict"] == "measured"
 
 

@@ -74,7 +74,7 @@ def test_a_cache_in_memory_for_a_disk_that_is_named(tool: Tool, demo: History, j
         {"0"},
         {str(16 * MIB)},
     ]
-    empty, full = (run["cache"]["before"] for run in trial["runs"])
+    empty, full = (run["cache_before"] for run in trial["runs"])
     # LVM wipes the head of the volume, and udev reads its head and its tail.
     assert empty["used_blocks"] <= 0.01 * empty["total_blocks"]
     assert full["used_blocks"] >= 0.9 * full["total_blocks"]

@@ -48,7 +48,7 @@ def test_block_devices(tool: Tool, demo: History, devices: tuple[Path, Path], fi
     ssd, hdd = devices
     for _ in range(2):
         trial = tool.trial(demo.new, "--ssd", ssd, "--hdd", hdd, *SHORT)
-        assert trial["runs"][1]["cache"]["before"]["full"]
+        assert trial["runs"][1]["cache_before"]["full"]
         for file in files:
             data = file.read_bytes()
             assert any(data[MIB:-MIB])

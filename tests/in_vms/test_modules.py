@@ -16,6 +16,6 @@ def test_a_stack_of_modules(tool: Tool, demo: History) -> None:
     (config,) = (Path(trial["run_dir"]) / "trials").glob("*/kernel.config")
     assert "CONFIG_DM_CACHE_SMQ=m\n" in config.read_text()
     # Neither the target nor its policy is in the image, so both came from the file system of the modules.
-    assert trial["runs"][0]["cache"]["after"]["policy"] == "smq"
+    assert trial["runs"][0]["cache_after"]["policy"] == "smq"
     assert trial["kernel"]["unmet"] == []
     assert trial["kernel"]["modules"].endswith("/modules.ext4")

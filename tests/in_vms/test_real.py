@@ -31,8 +31,8 @@ def check_facts(trial: dict[str, Any], run_dir: Path) -> None:
     """Of a trial of the fixed end: its cache was full, its jobs ran as asked, its files are there."""
     empty, full = trial["runs"]
     assert [empty["name"], full["name"]] == ["empty", "full"]
-    assert full["cache"]["before"]["full"]
-    assert (full["cache"]["before"]["policy"], full["cache"]["before"]["mode"]) == ("smq", "writeback")
+    assert full["cache_before"]["full"]
+    assert (full["cache_before"]["policy"], full["cache_before"]["mode"]) == ("smq", "writeback")
     assert len(full["jobs"]) == 2
     assert all(job["iops_mean"] > 0 and job["error"] == 0 for job in full["jobs"])
     kept = {artifact["name"] for artifact in trial["artifacts"]}

@@ -23,7 +23,7 @@ def made(trial: dict[str, Any]) -> str:
 
 def test_a_layer_with_a_setting_of_its_own(tool: Tool, demo: History) -> None:
     trial = tool.trial(demo.new, *SHORT, "--stack", "lvmcache(ssd,hdd,cache_mode=writethrough)+ext4")
-    assert {run["cache"]["before"]["mode"] for run in trial["runs"]} == {"writethrough"}
+    assert {run["cache_before"]["mode"] for run in trial["runs"]} == {"writethrough"}
     assert " --cachemode writethrough " in made(trial)
 
 
@@ -31,7 +31,7 @@ def test_a_layer_with_a_setting_of_its_own(tool: Tool, demo: History) -> None:
 def test_a_disk_that_the_stack_does_not_name_is_not_attached(tool: Tool, demo: History) -> None:
     trial = tool.measured(demo.new, "--stack", "hdd+ext4", *SHORT)
     (run,) = trial["runs"]
-    assert (run["name"], run["cache"]) == ("hdd", {"before": None, "after": None})
+    assert (run["name"], run["cache_before"], run["cache_after"]) == ("hdd", None, None)
     assert "virtio-hdd" in made(trial)
     assert "virtio-ssd" not in made(trial)
 
@@ -61,5 +61,5 @@ def test_a_layer_is_made_and_read_back(tool: Tool, demo: History, stack: str, co
 )
 def test_a_cache_below_and_above_encryption(tool: Tool, demo: History, stack: str) -> None:
     trial = tool.trial(demo.new, *SHORT_RUNS, *LARGER, "--stack", stack)
-    assert trial["runs"][1]["cache"]["before"]["used_blocks"] > 0
+    assert trial["runs"][1]["cache_before"]["used_blocks"] > 0
     assert "cryptsetup open" in made(trial)

@@ -41,8 +41,8 @@ figures      mean IOPS of the slowest and of the fastest job of each run
 threshold    2,003 IOPS, the geometric mean of the least jobs of both ends
 evaluations  4 trials, 9 min 46 s
 compiler     gcc 12.2.0, GNU ld 2.40
-config       the effective configuration differs from that of the parent
-             2a5b3c7d9e1f in 2 options:
+config       The effective .config differs from that of the parent 2a5b3c7d9e1f
+             in 2 options:
              CONFIG_DM_CACHE_SMQ: n -> y; CONFIG_HZ: 250 -> 1000
 host         box
 record       /var/runs/r1

@@ -56,7 +56,7 @@ def test_values_of_a_belief() -> None:
         ("reverted", culprit),
     ]
     without = through_json(examples.found())
-    assert {without[key] for key in ("probability", "likely", "one_change", "second_step")} == {None}
+    assert {without[key] for key in ("probability", "likely", "one_change")} == {None}
 
 
 def test_values_of_a_trial() -> None:
@@ -67,8 +67,8 @@ def test_values_of_a_trial() -> None:
     runs = trial["runs"]
     assert [run["name"] for run in runs] == ["empty", "full"]
     assert runs[1]["jobs"][0]["iops_mean"] == 1001.6
-    assert runs[1]["cache"]["before"] is None
-    assert runs[1]["cache"]["after"]["full"] is True
+    assert runs[1]["cache_before"] is None
+    assert runs[1]["cache_after"]["full"] is True
     assert runs[1]["counters"] == {}  # nobody looked before it
 
 
