@@ -14,7 +14,7 @@ from bisector.core.errors import BisectorError
 from bisector.core.json_document import SCHEMA, Record
 from bisector.core.printable import clean
 from bisector.core.verdict import State
-from bisector.report.terminal import left, right, shorten
+from bisector.report.terminal import Span, columns, line_text, shorten
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, state_of
 from bisector.store.store import Store
 
@@ -108,17 +108,16 @@ def _kind(store: Store) -> RunKind:
 
 def lines(listed: tuple[ListedRun, ...], width: int) -> Iterator[str]:
     """A row for each run, as wide as the terminal: number, time, state, range and name; below it the answer."""
+    heads = ("n", "started", "state", "range", "name")
     rows = [
         (str(one.number), _when(one.started_at), str(one.state or "unreadable"), _range(one), one.name)
         for one in listed
     ]
-    heads = ("n", "started", "state", "range", "name")
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row, one in zip((heads, *rows), (None, *listed), strict=True):
-        cells = (right(row[0], widths[0]), *map(left, row[1:], widths[1:]))
-        yield shorten("  ".join(cells).rstrip(), width)
+    table = columns([[Span(cell) for cell in row] for row in (heads, *rows)], figures={0})
+    for line, one in zip(table, (None, *listed), strict=True):
+        yield shorten(line_text(line), width)
         if one is not None and one.answer:
-            yield " " * _INDENT + shorten(clean(one.answer), width - _INDENT)
+            yield " " * _INDENT + shorten(one.answer, width - _INDENT)
 
 
 def _range(one: ListedRun) -> str:

@@ -4,11 +4,8 @@ A line is spans with a role. What a span says is decided here and in the tables;
 terminal's matter. Everything that came from a commit, a kernel or a guest passes :func:`clean`, so that no subject line
 moves the cursor or recolours the screen.
 
-rich.table is not used for columns. Of the verdict table it would pad the cells, which :func:`left` and
-:func:`right` do; it has no columns that give way in an order (date, earlier runs), no lines across all of them
-(a subject or a reason below its row), and returns styles in place of roles. Forty rows of eight columns take it
-56 ms after 100 ms of imports, and 0.14 ms here. rich.cells counts 870 characters otherwise (Unicode's "Mc", Hangul's
-vowels), so the texts of mails and files would change.
+Columns are those of :func:`columns`, and not of rich.table, which has no lines across all of them (a subject or a
+reason below its row), no columns that give way in an order (date, earlier runs), and returns styles in place of roles.
 
 A bisection takes hours; the terminal it was started from may be gone long before. Then nothing may change but the
 output (:class:`LastingStream`).
@@ -19,7 +16,7 @@ import os
 import signal
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import IO, NamedTuple, TextIO
@@ -61,6 +58,7 @@ class Span(NamedTuple):
 
 
 Line = tuple[Span, ...]
+GAP = "  "
 
 
 def _char_cells(char: str) -> int:
@@ -100,6 +98,18 @@ def right(text: str, width: int) -> str:
     """The text shortened and padded to exactly ``width`` cells, at the right."""
     text = shorten(text, width)
     return " " * (width - cells(text)) + text
+
+
+def columns(rows: Sequence[Sequence[Span]], figures: Collection[int] = ()) -> list[Line]:
+    """Cells as lines, a column as wide as its widest cell; the columns with ``figures`` stand at the right."""
+    widths = [max(cells(clean(cell.text)) for cell in column) for column in zip(*rows, strict=True)]
+    pads = [right if n in figures else left for n in range(len(widths))]
+    gaps = ["", *(GAP for _ in widths[1:])]
+    return [
+        tuple(Span(gap + pad(cell.text, width), cell.role)
+              for cell, gap, pad, width in zip(row, gaps, pads, widths, strict=True))
+        for row in rows
+    ]  # fmt: skip
 
 
 def wrapped(words: Iterable[str], width: int) -> list[str]:

@@ -10,14 +10,13 @@ from bisector.report.figures import (
     Figures,
     baseline_text,
     figures,
-    run_names,
     run_titles,
     tail_note,
     values_text,
     words,
 )
 from bisector.report.summary import answer_lines, footer_lines
-from bisector.report.table import report_lines, rows, time_lines, verdict_lines
+from bisector.report.table import report_lines, time_lines, verdict_lines
 from bisector.report.terminal import Line, as_text, cells, line_text
 from bisector.status.view import BisectionView, TrialView
 from tests import examples as records
@@ -267,17 +266,8 @@ def test_a_further_round_of_a_run_has_no_column_of_its_own() -> None:
     assert " 9 " not in line
 
 
-def test_rows_are_data() -> None:
-    trials = examples.narrowed().trials
-    assert run_names(trials) == ("empty", "full")
-    skipped = rows(trials, Terms())[2]
-    assert skipped.figures == (None, None)
-    assert skipped.verdict == "skip"
-    assert len(skipped.tail) == 4
-
-
 def test_no_times_without_trials() -> None:
-    assert time_lines([], Terms()) == []
+    assert time_lines([]) == []
 
 
 def test_a_commit_that_was_not_even_built_says_so() -> None:
@@ -296,12 +286,11 @@ def test_an_end_without_a_commit_is_not_taken_for_the_commit() -> None:
     view = examples.believed()
     text = as_text(verdict_lines(view.trials, view.terms, 120))
     assert "no commit: NEW with 3a5b3c7d9e1f reverted" in text.splitlines()[-1]
-    row = rows(view.trials, view.terms)[-1]
-    assert row.commit == "e" * 12
+    assert " " + "e" * 12 in text
     trial = examples.REVERTED.trial
     picked = cell(trial.commit, Kind.PICKED, trial.subject.changed_by)
     with_it = replace(examples.REVERTED, trial=replace(trial, cell=picked))
-    assert rows([with_it], view.terms)[0].why == "no commit: OLD with 3a5b3c7d9e1f added"
+    assert "no commit: OLD with 3a5b3c7d9e1f added" in as_text(verdict_lines([with_it], view.terms, 120))
 
 
 @pytest.mark.parametrize(
