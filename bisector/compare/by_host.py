@@ -21,7 +21,7 @@ from bisector.core.events import Listener, Note
 from bisector.core.setting import AUTO
 from bisector.report.reporting import fragment_name
 from bisector.status import from_record
-from bisector.status.host_clock import HostClock
+from bisector.status.view import HostClock
 from bisector.storage.disks import DISKS, FURTHER, Bus
 from bisector.store.comparison import Extent
 from bisector.store.rundir import RunDirectory

@@ -44,8 +44,7 @@ from bisector.core.trial import Fault, Stage, Trial
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.executor.base import BuildRequest, Failed, Finished
 from bisector.status.blocks import BUILT_IN, Blocks, BlockState, judged, names
-from bisector.status.progress import block_s
-from bisector.status.progress import blocks_left, comparable, complete, effects
+from bisector.status.progress import block_s, blocks_left, comparable, complete, effects
 from bisector.store.comparison import Arm, Block, Budget, Place, Placed
 from bisector.store.facts import BuildTry, Compilers, Ended, Ending, InFlight
 from bisector.store.run_files import TRIALS

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from bisector.core import units
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, UserError
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
-from bisector.core.trial import Trial
+from bisector.core.trial import Taken, Trial
 from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Range, SearchRange
@@ -24,12 +24,14 @@ from bisector.git.repository import Repository
 from bisector.search.readings import Kernel
 from bisector.status.conclusion import Standing, config_changes, ends_by_others, outcome_by_others, outside_paths
 from bisector.status.evidence import Case, Known
-from bisector.status.host_clock import Factor, HostClock, host_clock
+from bisector.status.host_clock import host_clock
 from bisector.status.view import (
     BeliefView,
     BisectionView,
     BudgetView,
     EffectView,
+    Factor,
+    HostClock,
     HostThreshold,
     InfraFaultView,
     LevelView,
@@ -103,18 +105,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         strategy=settings.bisect.strategy,
         belief=belief,
         skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
-        trials=tuple(
-            TrialView(
-                n,
-                trial,
-                judgement.verdict,
-                judgement.why,
-                taken.get(n),
-                seen.value(trial),
-                new_sides.get(trial.commit.sha),
-            )
-            for n, trial, judgement in seen.judged_trials()
-        ),
+        trials=tuple(_trials(seen, taken, new_sides)),
         infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.infra_faults()),
         started_at=asked.created_at,
         ended_at=asked.created_at if by_others else _ended_at(state, last),
@@ -130,15 +121,24 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         else None,
         seen_again=seen_again(judging, seen) or None,
         budget=budget,
-        host_thresholds=tuple(
-            HostThreshold(first.host, objective.value_of(line), first.era.digest if first.era is not None else None)
-            for host, own in seen.hosts.items()
-            if (line := seen.line_on(host)) is not None
-            for _, first in own.trials[:1]
-        ),
+        host_thresholds=tuple(_host_thresholds(seen)),
         clock=None if by_others else settings.machine.time,
         host_clock=clock,
     )
+
+
+def _trials(seen: Judging, taken: Mapping[int, Taken], new_sides: Mapping[str, float]) -> Iterator[TrialView]:
+    for n, trial, judged in seen.judged_trials():
+        likely_new = new_sides.get(trial.commit.sha)
+        yield TrialView(n, trial, judged.verdict, judged.why, taken.get(n), seen.value(trial), likely_new)
+
+
+def _host_thresholds(seen: Judging) -> Iterator[HostThreshold]:
+    for host, own in seen.hosts.items():
+        if (line := seen.line_on(host)) is not None and own.trials:
+            _, first = own.trials[0]
+            era = first.era.digest if first.era is not None else None
+            yield HostThreshold(first.host, seen.objective.value_of(line), era)
 
 
 def _budget(store: Store, last: StateChange | None) -> BudgetView | None:

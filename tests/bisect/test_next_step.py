@@ -24,7 +24,7 @@ from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.report.summary import footer_lines
 from bisector.report.terminal import as_text
-from bisector.search.noise import Earlier
+from bisector.search.noise import EarlierSearches
 from bisector.status import from_record
 from bisector.status.evidence import is_on_an_ends_level
 from bisector.status.view import BisectionView

@@ -10,12 +10,13 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Timings
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
-from bisector.status.host_clock import Factor, HostClock
 from bisector.status.view import (
     BeliefView,
     BisectionView,
     ConfigChanges,
     EffectView,
+    Factor,
+    HostClock,
     HostThreshold,
     InfraFaultView,
     Likely,

@@ -11,7 +11,8 @@ from bisector.analysis.verdicts import Judging
 from bisector.config import options
 from bisector.core.subject import Commit
 from bisector.core.verdict import State
-from bisector.status.host_clock import Factor, HostClock, host_clock, pairs_needed
+from bisector.status.host_clock import host_clock
+from bisector.status.view import Factor, HostClock, pairs_needed
 from tests import fakes
 from tests.git import histories
 
