@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 from bisector.analysis.comparison import Outcome
 from bisector.core import units
@@ -20,7 +20,7 @@ from bisector.core.subject import Commit
 from bisector.core.verdict import Verdict
 from bisector.git.shown import ShownCommit
 from bisector.report import sections
-from bisector.report.document import Block, Column, Facts, Listing, Page, Paragraph, PlacedTrial, Report, Table
+from bisector.report.document import Column, Page, PlacedTrial, Report
 from bisector.report.terminal import Role, verdict_role
 from bisector.status.view import OptionChange
 
@@ -55,19 +55,6 @@ class Detail:
     console: tuple[str, ...] = ()
     against: Commit | None = None
     options: tuple[OptionChange, ...] = ()
-
-
-class _Kinded(NamedTuple):
-    """A block, and which of them it is."""
-
-    kind: Literal["paragraph", "facts", "table", "listing"]
-    block: Block
-
-
-class _Section(NamedTuple):
-    name: str
-    title: str
-    blocks: tuple[_Kinded, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +96,6 @@ class _TrialShown:
         return tuple(f"{one.option}: {one.parent} -> {one.child}" for one in options)
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """What the template is given; without ``trials`` every table is a plain one. Pictures follow the first section."""
-
-    title: str
-    lead: str
-    version: str
-    sections: tuple[_Section, ...]
-    trials: tuple[_TrialShown, ...]
-    pictures: tuple[Shown, ...]
-    patch: ShownCommit | None
-    role: Role
-
-
 def render(report: Report, details: Sequence[Detail] = (), pictures: Sequence[Shown] = ()) -> str:
     """The report of a bisection; ``details`` are those of its rows, found by their ``n``."""
     by_n = {detail.n: detail for detail in details}
@@ -132,7 +105,7 @@ def render(report: Report, details: Sequence[Detail] = (), pictures: Sequence[Sh
     )
     found = report.bisection.first_fixed is not None
     role = verdict_role(Verdict.NEW, report.bisection.direction) if found else Role.PLAIN
-    return _rendered(sections.page(report), pictures, trials, role, report.answer)
+    return render_page(sections.page(report), pictures, trials, role, report.answer)
 
 
 def _is_plain(row: PlacedTrial) -> bool:
@@ -142,41 +115,16 @@ def _is_plain(row: PlacedTrial) -> bool:
     return whole and row.shown.verdict in (Verdict.OLD, Verdict.NEW) and trial.origin is None
 
 
-def render_page(page: Page, pictures: Sequence[Shown] = ()) -> str:
-    """Any document."""
-    return _rendered(page, pictures, ())
-
-
-def _rendered(
+def render_page(
     page: Page,
-    pictures: Sequence[Shown],
-    trials: tuple[_TrialShown, ...],
+    pictures: Sequence[Shown] = (),
+    trials: Sequence[_TrialShown] = (),
     role: Role = Role.PLAIN,
     patch: ShownCommit | None = None,
 ) -> str:
-    given = _Given(
-        title=clean(page.title),
-        lead=page.lead,
-        patch=patch,
-        role=role,
-        version=page.tool_version,
-        sections=tuple(_Section(one.name, one.title, tuple(map(_kinded, one.blocks))) for one in page.sections),
-        trials=trials,
-        pictures=tuple(pictures),
-    )
-    return _environment().get_template("page.html").render(page=given)
-
-
-def _kinded(block: Block) -> _Kinded:
-    match block:
-        case Paragraph():
-            return _Kinded("paragraph", block)
-        case Facts():
-            return _Kinded("facts", block)
-        case Table():
-            return _Kinded("table", block)
-        case Listing():
-            return _Kinded("listing", block)
+    """Any document; without ``trials`` every table is a plain one. Pictures follow the first section."""
+    template = _environment().get_template("page.html")
+    return template.render(page=page, pictures=pictures, rows=trials, role=role, patch=patch)
 
 
 @cache

@@ -7,7 +7,7 @@ Made from the record by :mod:`bisector.report.reporting`; what is said of it, an
 import re
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from bisector.core import units
 from bisector.core.figures import Contention
@@ -245,6 +245,7 @@ class Report:
 class Paragraph:
     """Prose; each format fills it to its own width."""
 
+    kind: ClassVar = "paragraph"
     text: str
 
 
@@ -252,6 +253,7 @@ class Paragraph:
 class Facts:
     """Names, each with a text, which is prose."""
 
+    kind: ClassVar = "facts"
     items: tuple[tuple[str, str], ...]
 
 
@@ -271,6 +273,7 @@ class Table:
     is too wide for a mail, on a line of its own.
     """
 
+    kind: ClassVar = "table"
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     remarks: tuple[str, ...]
@@ -290,6 +293,7 @@ class Table:
 class Listing:
     """Lines to be shown as they are: a file, a log, a command."""
 
+    kind: ClassVar = "listing"
     lines: tuple[str, ...]
 
 
