@@ -159,7 +159,7 @@ def compare(arguments: argparse.Namespace) -> int:
         note_time(asked.settings[0].machine.time)
         for text in warnings(plan):
             note(f"bisector: {text}")
-        ends = comparison.Ends(notice, tuple(arguments.fail_on), quiet=arguments.quiet, as_json=arguments.json)
+        ends = comparison.EndActions(notice, tuple(arguments.fail_on), quiet=arguments.quiet, as_json=arguments.json)
         return comparison.conclude(run, store, plan, equip, ends)
 
 

@@ -28,7 +28,7 @@ _FAILURES = (Outcome.SLOWER, Outcome.FASTER, Outcome.UNCLEAR)
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class EndActions:
     """What is done at the end of a comparison: who is told, and by which outcomes it fails."""
 
     notice: Notice
@@ -49,7 +49,7 @@ def add_fail_on(verb: argparse.ArgumentParser) -> None:
 
 
 def resume(
-    run: RunDirectory, store: Store, plan: Plan, budget_s: float | None, ends: Ends, *, hosts: Path | None
+    run: RunDirectory, store: Store, plan: Plan, budget_s: float | None, ends: EndActions, *, hosts: Path | None
 ) -> int:
     """Go on with a locked run that compares, for so much time from now on if that is given; the exit code.
 
@@ -70,7 +70,7 @@ def _is_over(store: Store, plan: Plan) -> bool:
     return last is not None and last.state is State.MEASURED and not Blocks.of(plan, store).unbuilt
 
 
-def conclude(run: RunDirectory, store: Store, plan: Plan, equip: Equip, ends: Ends) -> int:
+def conclude(run: RunDirectory, store: Store, plan: Plan, equip: Equip, ends: EndActions) -> int:
     """Go on with a locked run that compares to its end, and show it; the exit code.
 
     One that is over is only shown. Of one that ends with an error what was measured is shown, and the error raised.

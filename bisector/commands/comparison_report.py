@@ -11,11 +11,11 @@ from bisector.core.metric import is_short, named, short
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report import as_html, comparison_record, curves
-from bisector.report.as_html import Shown
+from bisector.report.as_html import ShownPicture
 from bisector.report.as_text import markdown, plain
 from bisector.report.comparison import ComparisonReport, page
 from bisector.report.comparison_plots import forest, rows_of, run_order
-from bisector.report.curves import Curves, Measured, traced
+from bisector.report.curves import CurvePlot, TracedKernel, traced
 from bisector.report.drawing import Picture, Plot, draw, following
 from bisector.status.blocks import Blocks, names
 from bisector.store.rundir import RunDirectory
@@ -52,7 +52,7 @@ def _plots(
     return tuple(made), tuple(complaints)
 
 
-def _curves(blocks: Blocks, setup: int, label: str, run_dir: Path, complaints: list[str]) -> Curves | None:
+def _curves(blocks: Blocks, setup: int, label: str, run_dir: Path, complaints: list[str]) -> CurvePlot | None:
     """The last block of a setup that counts: every kernel over time, as fio logged it."""
     if not (counted := blocks.counted(setup)):
         return None
@@ -63,7 +63,7 @@ def _curves(blocks: Blocks, setup: int, label: str, run_dir: Path, complaints: l
     io = objective.io_direction or next((run.direction for run in runs), Objective().io_direction)
     found = {name: traced(trial, run_dir, io) for name, trial in trials.items()}
     complaints += [text for one in found.values() for text in one.complaints]
-    kernels = [Measured(clean(name), one.runs) for name, one in found.items()]
+    kernels = [TracedKernel(clean(name), one.runs) for name, one in found.items()]
     logged = Objective(logged_metric(io), objective.over)
     title = f"{logged.definition.unit} over time on {clean(label)}, block {block.n}"
     return curves.curves(title, kernels, logged)
@@ -81,7 +81,9 @@ def text(run: RunDirectory, store: Store, blocks: Blocks, form: str) -> str:
     report = comparison_record.report(run, store, blocks)
     if form == "html":
         drawn = (one.plot for one in _drawn(run, blocks, report))
-        return as_html.render_page(page(report), [Shown(following(one), _ALT.format(one.title)) for one in drawn])
+        return as_html.render_page(
+            page(report), [ShownPicture(following(one), _ALT.format(one.title)) for one in drawn]
+        )
     return _RENDERERS[form](report)
 
 

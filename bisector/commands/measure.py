@@ -208,7 +208,7 @@ def resume(arguments: argparse.Namespace) -> int:
         if arguments.notify is None:
             notice.command = options.from_json(store.bisection().settings).notify.command
         if (plan := store.plan) is not None and not arguments.skip:
-            ends = comparison.Ends(notice, tuple(arguments.fail_on), quiet=arguments.quiet)
+            ends = comparison.EndActions(notice, tuple(arguments.fail_on), quiet=arguments.quiet)
             return comparison.resume(run, store, plan, arguments.budget, ends, hosts=arguments.hosts)
         session.searched(run, store)
         if arguments.fail_on:

@@ -34,7 +34,7 @@ from bisector.report.as_text import markdown, plain
 from bisector.report.before_after import Basis
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, draw
-from bisector.report.illustrations import Kind
+from bisector.report.illustrations import PlotKind
 from bisector.report.sections import page
 from bisector.status.blocks import Blocks
 from bisector.store.rundir import RunDirectory
@@ -79,8 +79,8 @@ settings: [mail] of bisector.toml; mail.from may also come from the run's record
 BISECTOR_SMTP_USERNAME and BISECTOR_SMTP_PASSWORD, or in the file mail.login_file
 """
 _NOTHING = {
-    Kind.CURVES: "no curves: these trials left no IOPS log",
-    Kind.COMMITS: "no figures by commit: nothing is measured yet",
+    PlotKind.CURVES: "no curves: these trials left no IOPS log",
+    PlotKind.COMMITS: "no figures by commit: nothing is measured yet",
 }
 
 
@@ -122,7 +122,7 @@ def _add_plot(verbs: Verbs) -> None:
     verb = add_verb(verbs, "plot", plot, examples=_PLOT_EXAMPLES, disturbs=True)
     verb.add_argument(
         "--kind",
-        choices=tuple(dict.fromkeys((*map(str, Kind), *comparison_report.KINDS))),
+        choices=tuple(dict.fromkeys((*map(str, PlotKind), *comparison_report.KINDS))),
         action="append",
         default=[],
         help="which plot; repeatable (default: all)",
@@ -219,13 +219,15 @@ def plot(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _kinds(arguments: argparse.Namespace) -> tuple[Kind, ...]:
+def _kinds(arguments: argparse.Namespace) -> tuple[PlotKind, ...]:
     """What is to be drawn of a bisection; raises :class:`UserError` for a plot of a comparison."""
-    foreign = next((kind for kind in arguments.kind if kind not in tuple(Kind)), None)
+    foreign = next((kind for kind in arguments.kind if kind not in tuple(PlotKind)), None)
     if foreign is not None:
-        raise UserError(f"{foreign} is a plot of a comparison, and this run is none", f"choose of {', '.join(Kind)}")
-    asked = tuple(dict.fromkeys(map(Kind, arguments.kind)))
-    return asked or ((Kind.CURVES,) if arguments.trial else tuple(Kind))
+        raise UserError(
+            f"{foreign} is a plot of a comparison, and this run is none", f"choose of {', '.join(PlotKind)}"
+        )
+    asked = tuple(dict.fromkeys(map(PlotKind, arguments.kind)))
+    return asked or ((PlotKind.CURVES,) if arguments.trial else tuple(PlotKind))
 
 
 def mail(arguments: argparse.Namespace) -> int:
@@ -277,7 +279,7 @@ def _letter(run: RunDirectory, store: Store) -> compose.Told:
     return outbox.Post(run, store, options.from_json(store.bisection().settings).mail).report()
 
 
-def _paths(kinds: tuple[Kind, ...], output: Path, wanted: Picture | None) -> dict[Kind, tuple[Path, Picture]]:
+def _paths(kinds: tuple[PlotKind, ...], output: Path, wanted: Picture | None) -> dict[PlotKind, tuple[Path, Picture]]:
     """Where each plot goes, and as what; a name that ends like a picture is a file. Raises :class:`UserError`."""
     ending = output.suffix.removeprefix(".").lower()
     if ending not in tuple(Picture) or output.is_dir():

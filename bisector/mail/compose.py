@@ -23,7 +23,7 @@ from bisector.kernel import kconfig
 from bisector.mail.addresses import header, parse
 from bisector.report import before_after, comparison
 from bisector.report.as_text import block_lines, fill, plain, section_lines
-from bisector.report.before_after import Basis, BeforeAfter, Side
+from bisector.report.before_after import Basis, BeforeAfter, CommitSide
 from bisector.report.comparison import ComparisonReport
 from bisector.report.document import Envelope, Listing, Report
 from bisector.report.sections import (
@@ -310,7 +310,7 @@ def _why_no_parent(report: Report) -> str:
     return "the parent has no figures of a whole run" if tried else "the parent was not measured"
 
 
-def _measured(side: Side, objective: Objective) -> str:
+def _measured(side: CommitSide, objective: Objective) -> str:
     figures = before_after.values(side, objective)
     mean, text = fmean(figures), f"{objective.text(fmean(figures))} in {units.plural(len(figures), 'trial')}"
     if len(figures) == 1:

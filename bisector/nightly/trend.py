@@ -14,7 +14,7 @@ from bisector.core.printable import clean
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.nightly.job_history import JobHistory, JobNight, TipResult, replay
-from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
+from bisector.report.nights import NightChange, NightMark, NightPanel, Nights, NightSeen, Stretch
 from bisector.report.terminal import Line, Role, Span, cells, left, right, shorten
 from bisector.store.nights import BisectionConcluded, Measurement, Night, NightEvent
 
@@ -22,10 +22,10 @@ _ROLES = {TipResult.SLOWER: Role.WORSE, TipResult.FASTER: Role.BETTER, TipResult
 _GAP = "  "
 
 _SEEN = {
-    TipResult.FIRST: Seen.FIRST,
-    TipResult.SAME: Seen.SAME,
-    TipResult.FASTER: Seen.FASTER,
-    TipResult.SLOWER: Seen.SLOWER,
+    TipResult.FIRST: NightSeen.FIRST,
+    TipResult.SAME: NightSeen.SAME,
+    TipResult.FASTER: NightSeen.FASTER,
+    TipResult.SLOWER: NightSeen.SLOWER,
 }
 _TIP = "tip"  # the step of a trouble that says that the tip cannot be judged
 _WITHOUT_COMMIT = {State.NARROWED: "narrowed to several", State.FAILED: "no answer"}
@@ -162,7 +162,7 @@ def _around(times: Sequence[datetime]) -> timedelta:
     return min([_HALF_A_NIGHT, *((later - earlier) / 2 for earlier, later in pairwise(times))])
 
 
-def _panel(trend: Trend, began: Mapping[int, datetime], around: timedelta) -> Panel:
+def _panel(trend: Trend, began: Mapping[int, datetime], around: timedelta) -> NightPanel:
     tips = [point.night.tip for point in trend.points if point.night.tip]
     where = f": {tips[-1].rev} of {tips[-1].repository}" if tips else ""
     objective = trend.objective
@@ -170,7 +170,7 @@ def _panel(trend: Trend, began: Mapping[int, datetime], around: timedelta) -> Pa
     alike = [
         list(group) for _, group in groupby(measured, key=lambda one: (one[2].conditions, one[2].host, one[2].era))
     ]
-    return Panel(
+    return NightPanel(
         title=clean(f"{trend.job}{where}"),
         objective=objective,
         marks=tuple(_marks(trend, began)),
@@ -193,18 +193,18 @@ def _value(night: JobNight, trend: Trend) -> float:
     return measured.value or 0.0 if measured and measured.objective == trend.objective else 0.0
 
 
-def _marks(trend: Trend, began: Mapping[int, datetime]) -> Iterator[Mark]:
+def _marks(trend: Trend, began: Mapping[int, datetime]) -> Iterator[NightMark]:
     last: float | None = None
     for night in _nights(trend):
         at, value = began[night.night], _value(night, trend)
         if night.result in _SEEN:
-            yield Mark(at, _SEEN[night.result], value or None)
+            yield NightMark(at, _SEEN[night.result], value or None)
         if night.trouble is not None:
-            yield Mark(at, Seen.UNTESTABLE if night.trouble.step == _TIP else Seen.FAILED, None)
+            yield NightMark(at, NightSeen.UNTESTABLE if night.trouble.step == _TIP else NightSeen.FAILED, None)
         elif not night.done:
-            yield Mark(at, Seen.OPEN, None)
+            yield NightMark(at, NightSeen.OPEN, None)
         elif night.measured is None and last is not None:
-            yield Mark(at, Seen.AGAIN, last)
+            yield NightMark(at, NightSeen.AGAIN, last)
         last = value or last
 
 
@@ -244,7 +244,7 @@ def _levels(
         yield Stretch(start, end, median, median)
 
 
-def _changes(trend: Trend, began: Mapping[int, datetime]) -> Iterator[Change]:
+def _changes(trend: Trend, began: Mapping[int, datetime]) -> Iterator[NightChange]:
     """What was bisected stands at the night that saw it first, whenever it was answered."""
     answers = {one.run_dir: one for night in _nights(trend) for one in night.concluded}
     for point in trend.points:
@@ -252,7 +252,7 @@ def _changes(trend: Trend, began: Mapping[int, datetime]) -> Iterator[Change]:
         bisection = "" if begun is None else _bisection(answers.get(begun.run_dir))
         level = _level(point)
         if bisection or level:
-            yield Change(began[point.night.night], bisection, level)
+            yield NightChange(began[point.night.night], bisection, level)
 
 
 def _bisection(answer: BisectionConcluded | None) -> str:

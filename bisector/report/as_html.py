@@ -35,7 +35,7 @@ _ADDRESS = re.compile(r"https?://[\w.-]+(?::\d+)?(?:/[\w./~%@:?&=#+,;()!$*'-]*)?
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownPicture:
     """A picture, and what it shows for those who do not see it."""
 
     svg: bytes
@@ -96,7 +96,7 @@ class _TrialShown:
         return tuple(f"{one.option}: {one.parent} -> {one.child}" for one in options)
 
 
-def render(report: Report, details: Sequence[Detail] = (), pictures: Sequence[Shown] = ()) -> str:
+def render(report: Report, details: Sequence[Detail] = (), pictures: Sequence[ShownPicture] = ()) -> str:
     """The report of a bisection; ``details`` are those of its rows, found by their ``n``."""
     by_n = {detail.n: detail for detail in details}
     trials = tuple(
@@ -117,7 +117,7 @@ def _is_plain(row: PlacedTrial) -> bool:
 
 def render_page(
     page: Page,
-    pictures: Sequence[Shown] = (),
+    pictures: Sequence[ShownPicture] = (),
     trials: Sequence[_TrialShown] = (),
     role: Role = Role.PLAIN,
     patch: ShownCommit | None = None,

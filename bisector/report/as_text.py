@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from bisector.core.printable import clean
-from bisector.report.document import Block, Facts, Listing, Page, Paragraph, Section, Table
+from bisector.report.document import Block, FactList, Listing, Page, Paragraph, Section, Table
 from bisector.report.terminal import cells
 
 PROSE_WIDTH = 72
@@ -42,7 +42,7 @@ def block_lines(block: Block) -> list[str]:
     match block:
         case Paragraph(text):
             return fill(text)
-        case Facts(items):
+        case FactList(items):
             return list(_facts(items))
         case Table():
             return table_lines(block)
@@ -110,7 +110,7 @@ def _markdown_block(block: Block) -> list[str]:
     match block:
         case Paragraph(text):
             return [_escaped(text)]
-        case Facts(items):
+        case FactList(items):
             return [f"- **{_escaped(name)}**: {_escaped(text)}" for name, text in items]
         case Table():
             return _markdown_table(block)

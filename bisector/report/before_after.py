@@ -35,7 +35,7 @@ _RULE = "=" * 72
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class CommitSide:
     """A commit and the trials whose figures stand for it."""
 
     commit: Commit
@@ -59,8 +59,8 @@ class Basis(StrEnum):
 class BeforeAfter:
     """Before and after the change."""
 
-    before: Side
-    after: Side
+    before: CommitSide
+    after: CommitSide
     basis: Annotated[
         Basis, "what `before` is: the parent, the nearest before it where no parent was measured, or the old end"
     ]
@@ -162,7 +162,7 @@ _DOT = re.compile(r"\.(?![0-9])")
 _BESIDE = ("iops", "clat.mean", "clat.p99")
 
 
-def values(side: Side, objective: Objective) -> tuple[float, ...]:
+def values(side: CommitSide, objective: Objective) -> tuple[float, ...]:
     """What decides of each trial."""
     return tuple(map(objective.value, side.judged))
 
@@ -215,7 +215,7 @@ def _job_metrics(
             yield ComparedMetric(f"fio.{run}.{job}.{_name(name)}", *sides)
 
 
-def _counter_metrics(before: Side, after: Side) -> Iterator[ComparedMetric]:
+def _counter_metrics(before: CommitSide, after: CommitSide) -> Iterator[ComparedMetric]:
     """What the layers counted in the run that decides, by the names that they gave it."""
     for name in dict.fromkeys(name for run in after.judged for name, _ in run.counters):
         sides = [_scaled((value for run in side.judged for one, value in run.counters if one == name), name)
@@ -227,7 +227,7 @@ def _scaled(figures: Iterable[float], metric: str) -> tuple[float, ...]:
     return tuple(figure / _scale(metric)[1] for figure in figures)
 
 
-def _runs(side: Side, name: str) -> list[Run]:
+def _runs(side: CommitSide, name: str) -> list[Run]:
     return [run for trial in side.trials for run in trial.runs if run.name == name]
 
 

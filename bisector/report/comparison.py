@@ -21,7 +21,7 @@ from bisector.report.document import (
     Block,
     Column,
     Envelope,
-    Facts,
+    FactList,
     JobFile,
     Listing,
     MeasuringHost,
@@ -166,7 +166,7 @@ def _result(report: ComparisonReport) -> Iterator[Block]:
 
 
 def _kernels(report: ComparisonReport) -> Iterator[Block]:
-    yield Facts(tuple((clean(one.name), clean(_kernel_text(one))) for one in report.kernels))
+    yield FactList(tuple((clean(one.name), clean(_kernel_text(one))) for one in report.kernels))
 
 
 def _kernel_text(one: ComparedKernel) -> str:
@@ -233,9 +233,9 @@ def _hosts(report: ComparisonReport) -> Iterator[Block]:
     for host in report.hosts:
         yield host_facts(host)
     if report.versions:
-        yield Facts(tuple((clean(name), clean(text)) for name, text in report.versions))
+        yield FactList(tuple((clean(name), clean(text)) for name, text in report.versions))
     if report.time is not None:
-        yield Facts((("time", _time_text(report.time)),))
+        yield FactList((("time", _time_text(report.time)),))
 
 
 def _time_text(time: TimeSpent) -> str:

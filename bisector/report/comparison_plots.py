@@ -36,7 +36,7 @@ _LEAST_GAP = 0.1  # between two of them, of the width
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ChangeMark:
     """A kernel against the first one, as a ratio or a difference; ``low`` and ``high`` are None of one block.
 
     ``band`` is how far a difference may be from 0 to be the same.
@@ -51,13 +51,13 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class ForestPanel:
     """The changes of one figure, all of them ratios or all of them differences."""
 
     title: str
     objective: Objective
     scale: Scale
-    marks: tuple[Mark, ...]
+    marks: tuple[ChangeMark, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Forest:
 
     title: str
     first: str
-    panels: tuple[Panel, ...]
+    panels: tuple[ForestPanel, ...]
     delta: float
 
 
@@ -118,7 +118,7 @@ def forest(result: ComparisonResult, metric: str | None = None) -> Forest | None
     found = [(row, scale, marks) for row in rows for scale in Scale if (marks := tuple(_marks(row, scale, result)))]
     kinds = dict.fromkeys((_caption(row), row.objective, scale) for row, scale, _ in found)
     panels = tuple(
-        Panel(*kind, tuple(one for row, scale, marks in found if (_caption(row), row.objective, scale) == kind
+        ForestPanel(*kind, tuple(one for row, scale, marks in found if (_caption(row), row.objective, scale) == kind
                            for one in marks))
         for kind in kinds
     )  # fmt: skip
@@ -154,13 +154,13 @@ def _names(result: ComparisonResult) -> tuple[str, ...]:
     return tuple(clean(arm.name) for arm in result.arms)
 
 
-def _marks(row: ComparedRow, scale: Scale, result: ComparisonResult) -> Iterator[Mark]:
+def _marks(row: ComparedRow, scale: Scale, result: ComparisonResult) -> Iterator[ChangeMark]:
     for change in row.changes:
         one = change.effect
         if one is not None and one.scale is scale:
             label = row.label if len(result.arms) == _PAIR else f"{row.label}, {change.arm}"
             label += f": {word(change, result.delta)}" if row.deciding else ""
-            yield Mark(clean(label), _role(change), one.estimate, *_ends(one), one.band(result.delta))
+            yield ChangeMark(clean(label), _role(change), one.estimate, *_ends(one), one.band(result.delta))
 
 
 def _role(change: ComparedChange) -> Role:
@@ -202,7 +202,7 @@ def forest_figure(plot: Forest) -> "Figure":
     return figure
 
 
-def _changes(axes: "Axes", panel: Panel, plot: Forest) -> None:
+def _changes(axes: "Axes", panel: ForestPanel, plot: Forest) -> None:
     for row, one in enumerate(panel.marks):
         ink = SIDES[one.role]
         if one.low is not None and one.high is not None:
@@ -219,12 +219,12 @@ def _changes(axes: "Axes", panel: Panel, plot: Forest) -> None:
 _SAID = {Role.BETTER: str(Outcome.FASTER), Role.WORSE: str(Outcome.SLOWER), Role.PLAIN: "same or unclear"}
 
 
-def _ends_of(panel: Panel) -> Iterator[float]:
+def _ends_of(panel: ForestPanel) -> Iterator[float]:
     for one in panel.marks:
         yield from (one.estimate if one.low is None else one.low, one.estimate if one.high is None else one.high)
 
 
-def _ratios(axes: "Axes", panel: Panel, plot: Forest) -> None:
+def _ratios(axes: "Axes", panel: ForestPanel, plot: Forest) -> None:
     """The axis of ratios, and the band of the same on it."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415 - see drawing.py
 
@@ -239,7 +239,7 @@ def _ratios(axes: "Axes", panel: Panel, plot: Forest) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
 
 
-def _differences(axes: "Axes", panel: Panel, plot: Forest) -> None:
+def _differences(axes: "Axes", panel: ForestPanel, plot: Forest) -> None:
     """The axis of differences, with the band of each: the same is a share of the first kernel's figure."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415 - see drawing.py
 

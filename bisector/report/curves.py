@@ -35,7 +35,7 @@ _LOGARITHMIC_FROM = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CurveLine:
     """The rate over time of one job of one kernel; ``job`` counts from 1 and is TOGETHER for all of them.
 
     ``rates`` are the means of equal intervals, ``at_s`` the middles of those; ``smooth`` goes through them.
@@ -66,18 +66,18 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class CurvePanel:
     """One set of axes; the threshold is None where it does not apply."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[CurveLine, ...]
     stops: tuple[Stop, ...] = ()
     bands: tuple[Band, ...] = ()
     threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
+class CurvePlot:
     """Panels in rows, over one scale of time and one of ``objective``'s values; ``kernels`` are the lines' kernels.
 
     ``roles`` are what those are shown as; empty where no two of them are on different sides.
@@ -85,13 +85,13 @@ class Curves:
 
     title: str
     kernels: tuple[str, ...]
-    rows: tuple[tuple[Panel, ...], ...]
+    rows: tuple[tuple[CurvePanel, ...], ...]
     interval_s: float
     objective: Objective = field(default_factory=Objective)
     roles: tuple[Role, ...] = ()
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[CurveLine, ...]:
         """All of them."""
         return tuple(line for row in self.rows for panel in row for line in panel.lines)
 
@@ -111,7 +111,7 @@ class Logged:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TracedKernel:
     """A kernel by the name it is shown with, its runs, and what it is shown as."""
 
     name: str
@@ -121,11 +121,11 @@ class Measured:
 
 def curves(
     title: str,
-    kernels: Sequence[Measured],
+    kernels: Sequence[TracedKernel],
     objective: Objective,
     threshold: float | None = None,
     baselines: Sequence[Trial] = (),
-) -> Curves | None:
+) -> CurvePlot | None:
     """The runs of the kernels, one panel each; several kernels have their jobs and their sums in rows of their own.
 
     None when there is no log to draw. ``objective`` is of what was logged; the threshold is drawn in the last run, for
@@ -145,7 +145,7 @@ def curves(
         for panel in drawn:
             lines = tuple(line for line in panel.lines if not apart or (line.job == TOGETHER) is together)
             panels.append(
-                Panel(
+                CurvePanel(
                     title=f"{run_words(panel.title)}"
                     + ("" if not apart else ", all jobs together" if together else ", each job"),
                     lines=lines,
@@ -158,7 +158,7 @@ def curves(
     roles = tuple(kernel.role for kernel in kernels)
     if len(set(roles)) < len(roles):
         roles = ()
-    return Curves(title, tuple(kernel.name for kernel in kernels), tuple(rows), step_ms / 1000, objective, roles)
+    return CurvePlot(title, tuple(kernel.name for kernel in kernels), tuple(rows), step_ms / 1000, objective, roles)
 
 
 def smooth(rates: Floats) -> Floats:
@@ -179,8 +179,8 @@ def _step_ms(runs: Iterable[Logged]) -> float:
     return own_ms * max(1, math.ceil(max(float(log.end_ms[-1]) for log in logs) / own_ms / _MOST_POINTS))
 
 
-def _panel(name: str, kernels: Sequence[Measured], objective: Objective, step_ms: float) -> Panel:
-    lines: list[Line] = []
+def _panel(name: str, kernels: Sequence[TracedKernel], objective: Objective, step_ms: float) -> CurvePanel:
+    lines: list[CurveLine] = []
     stops = []
     for index, kernel in enumerate(kernels):
         for logged in kernel.runs:
@@ -188,10 +188,10 @@ def _panel(name: str, kernels: Sequence[Measured], objective: Objective, step_ms
                 lines += _lines(index, logged, objective, step_ms)
                 if logged.run.stopped_early is not None:
                     stops.append(Stop(index, logged.run.stopped_early.at_s))
-    return Panel(name, tuple(lines), tuple(stops))
+    return CurvePanel(name, tuple(lines), tuple(stops))
 
 
-def _lines(kernel: int, logged: Logged, objective: Objective, step_ms: float) -> Iterator[Line]:
+def _lines(kernel: int, logged: Logged, objective: Objective, step_ms: float) -> Iterator[CurveLine]:
     each = [_resampled(log, step_ms) for log in logged.logs]
     for job, rates in enumerate(each, 1):
         yield _line(kernel, job, rates, step_ms)
@@ -206,9 +206,9 @@ def _resampled(log: Series, step_ms: float) -> Floats:
     return resample(log, step_ms, math.floor(end_ms / step_ms) * step_ms)
 
 
-def _line(kernel: int, job: int, rates: Floats, step_ms: float) -> Line:
+def _line(kernel: int, job: int, rates: Floats, step_ms: float) -> CurveLine:
     at_s = (np.arange(rates.size) + 0.5) * step_ms / 1000
-    return Line(kernel, job, _values(at_s, 3), _values(rates, 1), _values(smooth(rates), 1))
+    return CurveLine(kernel, job, _values(at_s, 3), _values(rates, 1), _values(smooth(rates), 1))
 
 
 def _values(values: Floats, digits: int) -> tuple[float, ...]:

@@ -16,7 +16,7 @@ from bisector.core.printable import clean
 from bisector.core.subject import Commit
 from bisector.core.verdict import State, Verdict
 from bisector.git.shown import ShownCommit
-from bisector.report.before_after import Basis, BeforeAfter, Side, change_of
+from bisector.report.before_after import Basis, BeforeAfter, CommitSide, change_of
 from bisector.status.view import BisectionView, TrialView
 
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # SHA-1 or SHA-256
@@ -211,7 +211,7 @@ class Report:
         nearest = self._nearest_before(after.commit)
         return BeforeAfter(nearest, after, Basis.NEAREST, view.objective) if nearest is not None else None
 
-    def _side(self, commit: Commit) -> Side | None:
+    def _side(self, commit: Commit) -> CommitSide | None:
         """The trials that count for a commit: its own, or those of the commit that has its kernel; whole runs alone."""
         mine = [row.shown for row in self.rows if row.shown.trial.commit.sha == commit.sha]
         same = {shown.trial.same_kernel_as for shown in mine}
@@ -225,9 +225,9 @@ class Report:
             and shown.verdict in (Verdict.OLD, Verdict.NEW)
             and shown.value is not None
         )
-        return Side(commit, trials) if trials else None
+        return CommitSide(commit, trials) if trials else None
 
-    def _nearest_before(self, commit: Commit) -> Side | None:
+    def _nearest_before(self, commit: Commit) -> CommitSide | None:
         """The last commit on the old side before another one, in history order, that was measured."""
         places = [index for index, row in enumerate(self.rows) if row.shown.trial.commit.sha == commit.sha]
         for row in reversed(self.rows[: places[0]] if places else ()):
@@ -250,7 +250,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FactList:
     """Names, each with a text, which is prose."""
 
     kind: ClassVar = "facts"
@@ -297,7 +297,7 @@ class Listing:
     lines: tuple[str, ...]
 
 
-Block: TypeAlias = Paragraph | Facts | Table | Listing
+Block: TypeAlias = Paragraph | FactList | Table | Listing
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from bisector.core.verdict import Verdict
 from bisector.report.comparison_plots import Forest, RunOrder, forest_figure, runs_figure
-from bisector.report.curves import TOGETHER, Curves, Line, Panel
+from bisector.report.curves import TOGETHER, CurveLine, CurvePanel, CurvePlot
 from bisector.report.nights import Nights, nights_figure
-from bisector.report.search_plots import Commits, How, Mark
+from bisector.report.search_plots import CommitMark, Commits, How
 from bisector.report.strokes import (
     BLACK,
     BOTTOM,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-Plot: TypeAlias = Curves | Commits | Nights | Forest | RunOrder
+Plot: TypeAlias = CurvePlot | Commits | Nights | Forest | RunOrder
 
 
 class Picture(StrEnum):
@@ -145,7 +145,7 @@ def _styled() -> Iterator[None]:
 
 def _figure(plot: Plot) -> "Figure":
     match plot:
-        case Curves():
+        case CurvePlot():
             return _curves(plot)
         case Commits():
             return _commits(plot)
@@ -157,7 +157,7 @@ def _figure(plot: Plot) -> "Figure":
             return runs_figure(plot)
 
 
-def _curves(plot: Curves) -> "Figure":
+def _curves(plot: CurvePlot) -> "Figure":
     across, down = max(map(len, plot.rows)), len(plot.rows)
     figure = empty(_PANEL_INCHES * down + 0.5)
     axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
@@ -176,7 +176,7 @@ def _curves(plot: Curves) -> "Figure":
     return figure
 
 
-def _panel(axes: "Axes", panel: Panel, plot: Curves) -> None:
+def _panel(axes: "Axes", panel: CurvePanel, plot: CurvePlot) -> None:
     for disk, hatch in zip(panel.bands, HATCHES, strict=False):
         band(axes, disk.low / _MARGIN, disk.high * _MARGIN, disk.name, hatch)
     for line in panel.lines:
@@ -192,11 +192,11 @@ def _panel(axes: "Axes", panel: Panel, plot: Curves) -> None:
     axes.set_title(panel.title)
 
 
-def _ink(plot: Curves, kernel: int) -> Ink:
+def _ink(plot: CurvePlot, kernel: int) -> Ink:
     return SIDES[plot.roles[kernel]] if plot.roles else INKS[kernel % len(INKS)]
 
 
-def _line(axes: "Axes", line: Line, kernel: str, ink: Ink) -> None:
+def _line(axes: "Axes", line: CurveLine, kernel: str, ink: Ink) -> None:
     dashes = _DASHES[line.job % len(_DASHES)]
     what = "all jobs" if line.job == TOGETHER else f"job {line.job}"
     every = max(1, len(line.at_s) // 6)
@@ -246,7 +246,7 @@ _MARGIN = 1.04
 
 def _marks(axes: "Axes", plot: Commits) -> None:
     words = dict(plot.words)
-    groups: dict[tuple[Verdict, How], list[Mark]] = {}
+    groups: dict[tuple[Verdict, How], list[CommitMark]] = {}
     for mark in plot.marks:
         groups.setdefault((mark.verdict, mark.how), []).append(mark)
     for (verdict, how), marks in groups.items():

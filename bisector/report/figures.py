@@ -24,7 +24,7 @@ EARLY = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class RunFigures:
     """The values of the jobs of one run by a metric, the worst first, and whether the run was stopped early."""
 
     values: tuple[float, ...]
@@ -91,11 +91,11 @@ def _title(name: str, runs: Sequence[Run], objective: Objective) -> Title:
     return Title(short, short + order if objective.over == WORST else clean(f"{short} {objective.over}"))
 
 
-def figures(run: Run, objective: Objective = USUAL) -> Figures | None:
+def figures(run: Run, objective: Objective = USUAL) -> RunFigures | None:
     """The values of the jobs of a run, or of what they amount to; None where it has none."""
     objective = _of(run, objective)
     found = objective.worst_first(value for value in _values(run, objective) if math.isfinite(value))
-    return Figures(tuple(found), run.stopped_early is not None, objective) if found else None
+    return RunFigures(tuple(found), run.stopped_early is not None, objective) if found else None
 
 
 def _values(run: Run, objective: Objective) -> Iterator[float]:

@@ -20,7 +20,7 @@ from bisector.host.files import inside
 from bisector.kernel import kconfig
 from bisector.report import as_html, curves, reporting
 from bisector.report.as_html import Detail
-from bisector.report.curves import Curves, Measured, traced
+from bisector.report.curves import CurvePlot, TracedKernel, traced
 from bisector.report.document import Report
 from bisector.report.drawing import Plot, following
 from bisector.report.search_plots import commits
@@ -37,7 +37,7 @@ _CONSOLE_LINES = 40
 _CONSOLE_BYTES = 16_384  # they hold forty lines of a console
 
 
-class Kind(StrEnum):
+class PlotKind(StrEnum):
     """What can be plotted; each is the name of a file, too."""
 
     CURVES = "curves"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PlotSource:
     """What plots are made from.
 
     ``trials`` are the numbers of those to compare, none of them means before and after.
@@ -56,9 +56,9 @@ class Source:
     trials: tuple[int, ...] = ()
 
 
-def source(run: RunDirectory, store: Store, trials: tuple[int, ...] = (), by: Objective | None = None) -> Source:
+def source(run: RunDirectory, store: Store, trials: tuple[int, ...] = (), by: Objective | None = None) -> PlotSource:
     """All there is to plot of a run."""
-    return Source(reporting.report(run, store, by), run.path, trials)
+    return PlotSource(reporting.report(run, store, by), run.path, trials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ class Plotted:
     complaints: tuple[str, ...] = ()
 
 
-def curves_of(shown: Sequence[TrialView], source: Source) -> tuple[Curves | None, tuple[str, ...]]:
+def curves_of(shown: Sequence[TrialView], source: PlotSource) -> tuple[CurvePlot | None, tuple[str, ...]]:
     """The curves of one trial, or of several beside each other, and what was wrong with their logs."""
     view = source.report.bisection
     logged = _logged(shown, view.objective)
     found = [traced(one.trial, source.run_dir, logged.io_direction) for one in shown]
     kernels = [
-        Measured(_name(one, view.terms), of.runs, verdict_role(one.verdict, view.direction))
+        TracedKernel(_name(one, view.terms), of.runs, verdict_role(one.verdict, view.direction))
         for one, of in zip(shown, found, strict=True)
     ]
     drawn = logged, replace(logged, metric=of_steady_part(logged.metric) or logged.metric)
@@ -93,39 +93,39 @@ def _logged(shown: Sequence[TrialView], objective: Objective) -> Objective:
     return Objective(logged_metric(direction), objective.over)
 
 
-def _compared(source: Source) -> Plotted:
+def _compared(source: PlotSource) -> Plotted:
     return Plotted(*curves_of(_asked(source) if source.trials else _both_sides(source.report), source))
 
 
-def _commits(source: Source) -> Plotted:
+def _commits(source: PlotSource) -> Plotted:
     return Plotted(commits(source.report))
 
 
-_MAKERS: Mapping[Kind, Callable[[Source], Plotted]] = {
-    Kind.CURVES: _compared,
-    Kind.COMMITS: _commits,
+_MAKERS: Mapping[PlotKind, Callable[[PlotSource], Plotted]] = {
+    PlotKind.CURVES: _compared,
+    PlotKind.COMMITS: _commits,
 }
 
 
-def plotted(kind: Kind, source: Source) -> Plotted:
+def plotted(kind: PlotKind, source: PlotSource) -> Plotted:
     """One plot of a run. Raises :class:`UserError` for a trial that there is not."""
     return _MAKERS[kind](source)
 
 
-def page(source: Source) -> str:
+def page(source: PlotSource) -> str:
     """The report as HTML."""
-    plots = [plotted(kind, source).plot for kind in Kind]
-    pictures = [as_html.Shown(following(plot), _ALT.format(plot.title)) for plot in plots if plot is not None]
+    plots = [plotted(kind, source).plot for kind in PlotKind]
+    pictures = [as_html.ShownPicture(following(plot), _ALT.format(plot.title)) for plot in plots if plot is not None]
     return as_html.render(source.report, details(source), pictures)
 
 
-def details(source: Source) -> tuple[Detail, ...]:
+def details(source: PlotSource) -> tuple[Detail, ...]:
     """One for each row of the report, in their order; a .config is compared with the one before it in history."""
     configs = _Configs(source.run_dir)
     return tuple(_details(source, configs))
 
 
-def _asked(source: Source) -> list[TrialView]:
+def _asked(source: PlotSource) -> list[TrialView]:
     by_n = {shown.n: shown for shown in source.report.bisection.trials}
     for n in source.trials:
         if n not in by_n:
@@ -153,7 +153,7 @@ def _name(shown: TrialView, terms: Terms) -> str:
     return f"{clean(shown.trial.commit.short)} ({clean(terms.word(shown.verdict))})"
 
 
-def _details(source: Source, configs: "_Configs") -> Iterator[Detail]:
+def _details(source: PlotSource, configs: "_Configs") -> Iterator[Detail]:
     before: tuple[Commit, kconfig.Options] | None = None
     for row in source.report.rows:
         trial = row.shown.trial

@@ -25,7 +25,7 @@ _MARGIN = timedelta(minutes=10)
 _LOGARITHMIC_FROM = 3.0
 
 
-class Seen(StrEnum):
+class NightSeen(StrEnum):
     """What a night saw of a tip; the value is what the legend says."""
 
     FIRST = "tip, compared with nothing yet"
@@ -39,11 +39,11 @@ class Seen(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class NightMark:
     """What a night saw; ``value`` is what decides, None where there is none by the panel's objective."""
 
     at: datetime
-    seen: Seen
+    seen: NightSeen
     value: float | None
 
 
@@ -58,7 +58,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class NightChange:
     """A night from which on something is otherwise, and what is said of it in the picture.
 
     ``bisection`` is the commit that a bisection named, or how it stands; ``level`` what the test for changes of level
@@ -71,7 +71,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class NightPanel:
     """One job by one objective: ``lines`` join values that can be compared, ``breaks`` are where others begin.
 
     ``usual`` is where a tip is the same as what it is compared with, by a factor; with ``thresholds`` these decide.
@@ -79,12 +79,12 @@ class Panel:
 
     title: str
     objective: Objective
-    marks: tuple[Mark, ...]
+    marks: tuple[NightMark, ...]
     lines: tuple[tuple[tuple[datetime, float], ...], ...]
     thresholds: tuple[Stretch, ...]
     usual: tuple[Stretch, ...]
     levels: tuple[Stretch, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[NightChange, ...]
     breaks: tuple[datetime, ...]
 
 
@@ -93,18 +93,18 @@ class Nights:
     """A panel for each job, over the same nights."""
 
     title: str
-    panels: tuple[Panel, ...]
+    panels: tuple[NightPanel, ...]
 
 
 _INKS = {
-    Seen.FIRST: Ink(BLACK, "s"),
-    Seen.SAME: Ink(BLACK, "o"),
-    Seen.FASTER: SIDES[Role.BETTER],
-    Seen.SLOWER: SIDES[Role.WORSE],
-    Seen.AGAIN: Ink(GREY, "o", filled=False),
-    Seen.UNTESTABLE: Ink(BLACK, "X"),
-    Seen.FAILED: Ink(BLACK, "P"),
-    Seen.OPEN: Ink(GREY, "d", filled=False),
+    NightSeen.FIRST: Ink(BLACK, "s"),
+    NightSeen.SAME: Ink(BLACK, "o"),
+    NightSeen.FASTER: SIDES[Role.BETTER],
+    NightSeen.SLOWER: SIDES[Role.WORSE],
+    NightSeen.AGAIN: Ink(GREY, "o", filled=False),
+    NightSeen.UNTESTABLE: Ink(BLACK, "X"),
+    NightSeen.FAILED: Ink(BLACK, "P"),
+    NightSeen.OPEN: Ink(GREY, "d", filled=False),
 }
 
 
@@ -135,7 +135,7 @@ def _date(at: object) -> Any:
     return cast("Any", at)
 
 
-def _panel(axes: "Axes", panel: Panel) -> None:
+def _panel(axes: "Axes", panel: NightPanel) -> None:
     figures = [mark.value for mark in panel.marks if mark.value is not None]
     logarithmic = bool(figures) and max(figures) / min(figures) >= _LOGARITHMIC_FROM
     for line in panel.lines:
@@ -143,7 +143,7 @@ def _panel(axes: "Axes", panel: Panel) -> None:
     _stretches(axes, panel)
     for at in panel.breaks:
         axes.axvline(_date(at), color=GREY, linestyle=":", linewidth=1, label="other settings or another host")
-    for seen in Seen:
+    for seen in NightSeen:
         _marks(axes, seen, [mark for mark in panel.marks if mark.seen is seen])
     scale(axes, panel.objective.definition.unit, logarithmic=logarithmic)
     axes.set_ylabel(axis_label(panel.objective))
@@ -154,7 +154,7 @@ def _panel(axes: "Axes", panel: Panel) -> None:
     axes.set_title(panel.title)
 
 
-def _stretches(axes: "Axes", panel: Panel) -> None:
+def _stretches(axes: "Axes", panel: NightPanel) -> None:
     for band in panel.usual:
         axes.fill_between(_ends(band), band.low, band.high, facecolor="#f2f2f2", edgecolor="#bbbbbb", zorder=0,
                           hatch="///", linewidth=0.6, label="within the factor that makes no change")  # fmt: skip
@@ -170,7 +170,7 @@ def _ends(stretch: Stretch) -> list[Any]:
     return [_date(stretch.start), _date(stretch.end)]
 
 
-def _marks(axes: "Axes", seen: Seen, marks: Sequence[Mark]) -> None:
+def _marks(axes: "Axes", seen: NightSeen, marks: Sequence[NightMark]) -> None:
     ink = _INKS[seen]
     for nowhere in (False, True):
         group = [mark for mark in marks if (mark.value is None) is nowhere]
@@ -187,7 +187,7 @@ def _marks(axes: "Axes", seen: Seen, marks: Sequence[Mark]) -> None:
             )
 
 
-def _change(axes: "Axes", n: int, change: Change) -> None:
+def _change(axes: "Axes", n: int, change: NightChange) -> None:
     """A line with a number that the legend explains; whole for a bisection, dashed for a changed level alone."""
     words = ", ".join(filter(None, (f"{change.at:%Y-%m-%d}", change.bisection, change.level)))
     axes.axvline(_date(change.at), color="#000000", linestyle="-" if change.bisection else (0, (3, 2)), linewidth=1,

@@ -33,7 +33,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CommitMark:
     """A trial: ``place`` is that of its commit among those drawn, ``value`` that of its last run by the objective."""
 
     place: int
@@ -54,7 +54,7 @@ class Commits:
     title: str
     axis: str
     names: tuple[str, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[CommitMark, ...]
     objective: Objective
     levels: tuple[LevelView, ...]
     threshold: float | None
@@ -110,7 +110,7 @@ def _whole(rows: Sequence[PlacedTrial], objective: Objective) -> dict[str, list[
     return dict(found)
 
 
-def _mark(row: PlacedTrial, shas: Sequence[str], figures: dict[str, float]) -> Mark:
+def _mark(row: PlacedTrial, shas: Sequence[str], figures: dict[str, float]) -> CommitMark:
     trial = row.shown.trial
     how, value = How.NONE, row.shown.value
     if trial.same_kernel_as is not None:
@@ -118,7 +118,7 @@ def _mark(row: PlacedTrial, shas: Sequence[str], figures: dict[str, float]) -> M
         how = How.SAME if value is not None else How.NONE
     elif value is not None:
         how = How.WHOLE if trial.stopped_early is None else How.EARLY
-    return Mark(shas.index(trial.commit.sha), row.shown.n, row.shown.verdict, how, value)
+    return CommitMark(shas.index(trial.commit.sha), row.shown.n, row.shown.verdict, how, value)
 
 
 def _step(report: Report, shas: Sequence[str]) -> int | None:

@@ -13,7 +13,7 @@ from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
 from bisector.report import before_after
-from bisector.report.document import STANDING, Block, Facts, Listing, MeasuringHost, Page, Paragraph, Report, Section
+from bisector.report.document import STANDING, Block, FactList, Listing, MeasuringHost, Page, Paragraph, Report, Section
 from bisector.report.figures import EARLY, baseline_facts, early_note, filling_note, tail_note, words
 from bisector.report.summary import (
     candidate_lines,
@@ -62,7 +62,7 @@ def sections(report: Report) -> tuple[Section, ...]:
 
 
 def _says(block: Block) -> bool:
-    return not isinstance(block, Facts) or bool(block.items)
+    return not isinstance(block, FactList) or bool(block.items)
 
 
 def answer_sentence(report: Report) -> str:
@@ -297,7 +297,7 @@ def _hosts(report: Report) -> Iterator[Block]:
     yield from map(host_facts, report.hosts)
 
 
-def host_facts(host: MeasuringHost) -> Facts:
+def host_facts(host: MeasuringHost) -> FactList:
     """What is known of a host, and what else it did."""
     return _facts([("host", f"{host.name}, {units.plural(host.trials, 'trial')}"), *host.facts, *_contention(host)])
 
@@ -343,8 +343,8 @@ def _reproduce(report: Report) -> Iterator[Block]:
     yield Paragraph(f"bisector {report.tool_version}, in a clone of the tree above; the workload {workload}.")
 
 
-def _facts(items: Iterable[tuple[str, str]]) -> Facts:
-    return Facts(tuple((name, clean(text)) for name, text in items if text))
+def _facts(items: Iterable[tuple[str, str]]) -> FactList:
+    return FactList(tuple((name, clean(text)) for name, text in items if text))
 
 
 _SECTIONS: tuple[tuple[str, str, Callable[[Report], Iterator[Block]]], ...] = (

@@ -14,7 +14,7 @@ from bisector.core.printable import clean
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.report.document import Column, PlacedTrial, Report, Table
-from bisector.report.figures import USUAL, Figures, figures, run_names, run_titles
+from bisector.report.figures import USUAL, RunFigures, figures, run_names, run_titles
 from bisector.report.terminal import GAP, Line, Role, Span, cells, columns, shorten, verdict_role, wrapped
 from bisector.status.view import BisectionView, TrialView
 
@@ -99,17 +99,17 @@ def _width(line: Line) -> int:
     return sum(cells(span.text) for span in line)
 
 
-def _figures_of(trial: Trial, name: str, objective: Objective) -> Figures | None:
+def _figures_of(trial: Trial, name: str, objective: Objective) -> RunFigures | None:
     """The figures of the last run of a name; None where it did not run."""
     return next((figures(run, objective) for run in reversed(trial.runs) if run.name == name), None)
 
 
-def _aligned(column: Sequence[Figures | None]) -> list[str]:
+def _aligned(column: Sequence[RunFigures | None]) -> list[str]:
     """The worst and the best of each run, each below those of the others."""
     worst = max((len(one.worst_text) for one in column if one), default=1)
     best = max((len(one.best_text) for one in column if one), default=0)
 
-    def text(one: Figures) -> str:
+    def text(one: RunFigures) -> str:
         rest = one.best_text
         return one.worst_text.rjust(worst) + (rest[:3] + rest[3:].rjust(best - 3) if rest else " " * best)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from bisector.core import units
-from bisector.report.document import Block, Column, Facts, Listing, Page, Paragraph, Section, Table
+from bisector.report.document import Block, Column, FactList, Listing, Page, Paragraph, Section, Table
 from scenarios.articles.articles import Article
 from scenarios.articles.findings import Measured, Shown, Verdict, figure
 from scenarios.articles.sets import Run
@@ -68,7 +68,7 @@ def _summary(
     yield Paragraph(_HOW)
     hosts = [host for document in measured.documents.values() for host in document.get("hosts", ())]
     machine: Mapping[str, str] = next((host["facts"] for host in hosts if host["facts"]), {})
-    yield Facts((*machine.items(), *_kernels(measured)))
+    yield FactList((*machine.items(), *_kernels(measured)))
     yield _times(runs, measured, spent, builds_s)
 
 

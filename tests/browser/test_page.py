@@ -19,7 +19,7 @@ from selenium.webdriver.common.keys import Keys
 
 from bisector.core.objective import Objective
 from bisector.report import as_html, comparison, comparison_plots, search_plots
-from bisector.report.as_html import Detail, Shown
+from bisector.report.as_html import Detail, ShownPicture
 from bisector.report.comparison import ComparisonReport
 from bisector.report.curves import curves
 from bisector.report.document import Report
@@ -74,7 +74,7 @@ def page() -> str:
     wide = tuple(f"[    0.{n:06}] {'a very long line of a console ' * 8}{SCRIPT}" for n in range(60))
     options = (OptionChange("CONFIG_HZ", "250", "1000"),)
     details = [Detail(row.shown.n, wide, wide, examples.COMMITS[0], options) for row in made.rows]
-    pictures = [Shown(following(plot), f"Plot: {plot.title}") for plot in (drawn, by_commit)]
+    pictures = [ShownPicture(following(plot), f"Plot: {plot.title}") for plot in (drawn, by_commit)]
     return as_html.render(made, details, pictures)
 
 
@@ -203,7 +203,7 @@ def test_page_of_a_comparison_is_as_accessible(
     """Two kernels, and three, whose rows have groups: what names a group stays in sight on a phone."""
     made = example()
     plots = (comparison_plots.forest(made.result), comparison_plots.run_order(made.result))
-    shown = [Shown(following(plot), f"Plot: {plot.title}") for plot in plots if plot is not None]
+    shown = [ShownPicture(following(plot), f"Plot: {plot.title}") for plot in plots if plot is not None]
     path = tmp_path / "comparison.html"
     path.write_text(as_html.render_page(comparison.page(made), shown), encoding="utf-8")
     look(browser, path, size, scheme)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from bisector.core import resources
 from bisector.core.objective import Objective
-from bisector.report.curves import Measured, curves
+from bisector.report.curves import TracedKernel, curves
 from bisector.report.drawing import DARK, Picture, draw, following
 from bisector.report.terminal import Role
 from tests.report.curve_examples import real
@@ -20,8 +20,8 @@ _THRESHOLD = 1363.0
 def drawn() -> Mapping[str, bytes]:
     """The files, by their names in docs/: a cache that is full, before and after the change."""
     kernels = (
-        Measured("before the change (broken)", (real("broken"),), Role.WORSE),
-        Measured("after it (fixed)", (real("fixed"),), Role.BETTER),
+        TracedKernel("before the change (broken)", (real("broken"),), Role.WORSE),
+        TracedKernel("after it (fixed)", (real("fixed"),), Role.BETTER),
     )
     plot = curves(_TITLE, kernels, Objective(), _THRESHOLD)
     if plot is None:

@@ -20,7 +20,7 @@ from bisector.core.subject import Commit
 from bisector.mail import compose
 from bisector.mail.addresses import parse, usable
 from bisector.report import as_text
-from bisector.report.document import Envelope, Facts, Paragraph, Report
+from bisector.report.document import Envelope, FactList, Paragraph, Report
 from bisector.report.sections import sections
 from bisector.status.view import TrialView
 from tests.examples import cell
@@ -143,7 +143,7 @@ def test_prose_is_filled_and_tables_are_whole(name: str) -> None:
     for section in sections(made):
         for block in section.blocks:
             lines = as_text.block_lines(block)
-            if isinstance(block, Paragraph | Facts):
+            if isinstance(block, Paragraph | FactList):
                 assert all(len(line) <= 72 for line in lines)
             if section.name not in ("answer", "comparison"):
                 assert lines == written[written.index(lines[0]) :][: len(lines)]

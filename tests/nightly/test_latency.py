@@ -14,7 +14,7 @@ from bisector.nightly.job_history import classify
 from bisector.nightly.night import QueuedJob, intents
 from bisector.nightly.plan import conditions, load
 from bisector.nightly.trend import nights_plot, trend_lines, trends
-from bisector.report.nights import Mark, Nights, Seen
+from bisector.report.nights import NightMark, Nights, NightSeen
 from bisector.report.terminal import as_text
 from bisector.store.log import DATABASE
 from bisector.store.nights import Measurement, Night, NightEvent, NightRecord, nights_home
@@ -133,7 +133,10 @@ def test_another_metric_begins_anew(world: World) -> None:
     assert world.measured() == ["c2", "c2"]
     _, plot, known = shown(world)
     begun = [datetime.fromisoformat(one.started_at) for one in known]
-    assert plot.panels[0].marks == (Mark(begun[0], Seen.FIRST, None), Mark(begun[1], Seen.FIRST, 2e6))
+    assert plot.panels[0].marks == (
+        NightMark(begun[0], NightSeen.FIRST, None),
+        NightMark(begun[1], NightSeen.FIRST, 2e6),
+    )
 
 
 def test_a_level_that_creeps_has_its_unit() -> None:

@@ -14,7 +14,7 @@ from bisector.core.verdict import Direction, State
 from bisector.nightly.documents import History
 from bisector.nightly.job_history import Reference, TipResult, classify, replay, usual_factor
 from bisector.nightly.trend import Trend, nights_plot, trend_lines, trends
-from bisector.report.nights import Change, Mark, Panel, Seen, Stretch
+from bisector.report.nights import NightChange, NightMark, NightPanel, NightSeen, Stretch
 from bisector.report.terminal import as_text, cells
 from bisector.store.nights import (
     BisectionBegun,
@@ -151,7 +151,7 @@ def facts(
     return [begun, tip, *figure, *more, *ended]
 
 
-def panel(*nights: Sequence[JobFact]) -> Panel:
+def panel(*nights: Sequence[JobFact]) -> NightPanel:
     """One fact after the other, a night a day; the first is night 1."""
     events = [
         NightEvent(100 * n + k, n, "cache", "", fact) for n, one in enumerate(nights, 1) for k, fact in enumerate(one)
@@ -183,15 +183,15 @@ def test_what_nights_saw() -> None:
     )
     assert made.title == "cache: origin main of /srv/linux"
     assert made.marks == (
-        Mark(at(1), Seen.FIRST, 4_000.0),
-        Mark(at(2), Seen.SAME, 4_100.0),
-        Mark(at(3), Seen.AGAIN, 4_100.0),
-        Mark(at(4), Seen.FAILED, None),
-        Mark(at(5), Seen.OPEN, None),
-        Mark(at(6), Seen.UNTESTABLE, None),
-        Mark(at(7), Seen.SLOWER, 1_000.0),
-        Mark(at(7), Seen.FAILED, None),
-        Mark(at(8), Seen.FASTER, 9_000.0),
+        NightMark(at(1), NightSeen.FIRST, 4_000.0),
+        NightMark(at(2), NightSeen.SAME, 4_100.0),
+        NightMark(at(3), NightSeen.AGAIN, 4_100.0),
+        NightMark(at(4), NightSeen.FAILED, None),
+        NightMark(at(5), NightSeen.OPEN, None),
+        NightMark(at(6), NightSeen.UNTESTABLE, None),
+        NightMark(at(7), NightSeen.SLOWER, 1_000.0),
+        NightMark(at(7), NightSeen.FAILED, None),
+        NightMark(at(8), NightSeen.FASTER, 9_000.0),
     )
     figures = ((1, 4_000.0), (2, 4_100.0), (7, 1_000.0), (8, 9_000.0))
     assert made.lines == (tuple((at(n), iops) for n, iops in figures),)
@@ -228,7 +228,7 @@ def test_other_settings_break_the_line() -> None:
 def test_a_bisection_stands_where_its_change_was_seen(concluded: BisectionConcluded | None, said: str) -> None:
     later = () if concluded is None else (concluded,)
     made = panel(facts(1, iops=4_000.0), facts(2, begun(2), iops=1_000.0), facts(2, *later))
-    assert made.changes == (Change(at(2), said, ""),)
+    assert made.changes == (NightChange(at(2), said, ""),)
 
 
 def test_levels_and_the_commit_that_made_one() -> None:

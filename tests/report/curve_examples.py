@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bisector.core.figures import EarlyStop, StopReason
-from bisector.report.curves import Logged, Measured
+from bisector.report.curves import Logged, TracedKernel
 from bisector.workload.fio.logs import Series, parse_log
 from tests import examples
 
@@ -29,8 +29,8 @@ def steady(*iops: float, name: str = "full", seconds: int = 10, stop: EarlyStop 
     return Logged(replace(examples.run(name, *iops), stopped_early=stop), logs)
 
 
-def both_sides() -> tuple[Measured, Measured]:
+def both_sides() -> tuple[TracedKernel, TracedKernel]:
     return (
-        Measured("aaaaaaaaaaaa (broken)", (real("fixed", "empty"), real("broken"))),
-        Measured("bbbbbbbbbbbb (fixed)", (real("fixed", "empty"), real("fixed"))),
+        TracedKernel("aaaaaaaaaaaa (broken)", (real("fixed", "empty"), real("broken"))),
+        TracedKernel("bbbbbbbbbbbb (fixed)", (real("fixed", "empty"), real("fixed"))),
     )

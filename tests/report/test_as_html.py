@@ -12,7 +12,7 @@ from bisector.core.printable import clean
 from bisector.core.verdict import Terms, Verdict
 from bisector.git.shown import ShownCommit
 from bisector.report import as_html
-from bisector.report.as_html import Detail, Shown
+from bisector.report.as_html import Detail, ShownPicture
 from bisector.report.document import Report
 from bisector.status.view import OptionChange
 from tests.examples import cell
@@ -60,7 +60,7 @@ def details(report: Report, lines: tuple[str, ...] = ("one", "two")) -> list[Det
 
 
 def whole(report: Report) -> Page:
-    return Page(as_html.render(report, details(report), [Shown(b"<svg/>", "a picture")]))
+    return Page(as_html.render(report, details(report), [ShownPicture(b"<svg/>", "a picture")]))
 
 
 @pytest.mark.parametrize("name", documents.DOCUMENTS)
@@ -96,7 +96,7 @@ def test_details_are_those_of_the_row() -> None:
 
 def test_nothing_is_loaded_and_no_other_script_runs() -> None:
     report = documents.found()
-    html = as_html.render(report, details(report), [Shown(b"<svg/>", "a picture")])
+    html = as_html.render(report, details(report), [ShownPicture(b"<svg/>", "a picture")])
     page = Page(html)
     assert [image["src"] for image in page.all("img")] == ["data:image/svg+xml;base64,PHN2Zy8+"]
     loading = [
@@ -143,7 +143,7 @@ def _hostile() -> Page:
     )
     option = OptionChange(HOSTILE, HOSTILE, HOSTILE)
     detail = [Detail(row.shown.n, (HOSTILE,), (HOSTILE,), commit, (option,)) for row in rows]
-    return Page(as_html.render(report, detail, [Shown(HOSTILE.encode(), HOSTILE)]))
+    return Page(as_html.render(report, detail, [ShownPicture(HOSTILE.encode(), HOSTILE)]))
 
 
 def test_hostile_text_stays_text() -> None:
@@ -172,5 +172,5 @@ def test_verdicts_are_words_and_not_colours_alone() -> None:
 
 def test_a_picture_of_any_size_is_whole() -> None:
     svg = b"<svg>" + b"x" * 100_000 + b"</svg>"
-    (image,) = Page(as_html.render(documents.found(), (), [Shown(svg, "Plot")])).all("img")
+    (image,) = Page(as_html.render(documents.found(), (), [ShownPicture(svg, "Plot")])).all("img")
     assert base64.b64decode((image["src"] or "").partition(",")[2], validate=True) == svg

@@ -6,14 +6,14 @@ import pytest
 
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
-from bisector.report.before_after import Basis, BeforeAfter, Side, lines, name_of
+from bisector.report.before_after import Basis, BeforeAfter, CommitSide, lines, name_of
 from tests.examples import commit, job, run, trial
 
 MIB_KIB = 1024.0
 
 
 def compared(metric: str, *runs: Run) -> BeforeAfter:
-    before, after = (Side(commit(n), (trial(commit(n), one),)) for n, one in enumerate(runs))
+    before, after = (CommitSide(commit(n), (trial(commit(n), one),)) for n, one in enumerate(runs))
     return BeforeAfter(before, after, Basis.PARENT, Objective(metric))
 
 

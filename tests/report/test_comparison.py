@@ -257,7 +257,7 @@ def test_p_values() -> None:
 
 def test_html_has_the_tables_and_no_trials() -> None:
     made = page(examples.usual())
-    found = Page(as_html.render_page(made, [as_html.Shown(b"<svg/>", "ratios")]))
+    found = Page(as_html.render_page(made, [as_html.ShownPicture(b"<svg/>", "ratios")]))
     assert len(found.all("table")) == len([one for section in made.sections for one in section.blocks
                                            if isinstance(one, Table)])  # fmt: skip
     assert len(found.all("caption")) == 1

@@ -16,18 +16,18 @@ from bisector.core import resources
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.report import curves, drawing, nights, search_plots, strokes
-from bisector.report.curves import Curves, Measured
+from bisector.report.curves import CurvePlot, TracedKernel
 from bisector.report.drawing import Picture, Plot, draw, following
-from bisector.report.nights import Change, Mark, Nights, Panel, Seen, Stretch
+from bisector.report.nights import NightChange, NightMark, NightPanel, Nights, NightSeen, Stretch
 from bisector.report.search_plots import Commits
 from tests.examples import baseline
 from tests.report import documents, examples
 from tests.report.curve_examples import STOP, both_sides, steady
 
 
-def over_time() -> Curves:
+def over_time() -> CurvePlot:
     disks = [baseline("ssd", 17_000.0, 16_000.0), baseline("hdd", 90.0, 110.0)]
-    kernels = (*both_sides(), Measured("cccccccccccc (weak)", (steady(700.0, 800.0, stop=STOP),)))
+    kernels = (*both_sides(), TracedKernel("cccccccccccc (weak)", (steady(700.0, 800.0, stop=STOP),)))
     made = curves.curves("$x^{2}$ and a_b", kernels, Objective(), 1363.0, disks)
     assert made is not None
     return made
@@ -40,13 +40,16 @@ def by_commit() -> Commits:
 
 
 def by_night() -> Nights:
-    at = [datetime(2026, 11, day, 1, 30, tzinfo=UTC) for day in range(1, len(Seen) + 2)]
-    marks = [Mark(day, seen, 1000.0 if n < 5 else None) for n, (day, seen) in enumerate(zip(at, Seen, strict=False))]
+    at = [datetime(2026, 11, day, 1, 30, tzinfo=UTC) for day in range(1, len(NightSeen) + 2)]
+    marks = [
+        NightMark(day, seen, 1000.0 if n < 5 else None)
+        for n, (day, seen) in enumerate(zip(at, NightSeen, strict=False))
+    ]
     whole = Stretch(at[0], at[-1], 500.0, 2000.0)
     line = replace(whole, high=500.0)
-    changes = (Change(at[2], "from 0123456789ab on", ""), Change(at[3], "", "4,000 to 1,000, p = 0.001"))
+    changes = (NightChange(at[2], "from 0123456789ab on", ""), NightChange(at[3], "", "4,000 to 1,000, p = 0.001"))
     lines = (tuple((day, 1000.0) for day in at[:3]),)
-    panel = Panel("a_b: $x^{2}$", Objective(), tuple(marks), lines, (line,), (whole,), (line,), changes, (at[4],))
+    panel = NightPanel("a_b: $x^{2}$", Objective(), tuple(marks), lines, (line,), (whole,), (line,), changes, (at[4],))
     return Nights("night $x$ by night", (panel, replace(panel, title="another", changes=changes[:1])))
 
 
@@ -58,7 +61,7 @@ PLOTS = [
 
 
 _SAID: dict[type, tuple[str, ...]] = {
-    Curves: ("threshold", "read IOPS", "(s)", "10,000", "SSD alone", "stopped early"),
+    CurvePlot: ("threshold", "read IOPS", "(s)", "10,000", "SSD alone", "stopped early"),
     Commits: (
         "threshold",
         "read.iops of the worst job, IOPS",
@@ -145,11 +148,11 @@ def test_marks_and_bands_differ_in_more_than_colour() -> None:
 
 def test_nights_differ_in_more_than_colour() -> None:
     looks = [(ink.marker, ink.filled) for ink in nights._INKS.values()]
-    assert len(set(looks)) == len(looks) == len(Seen)
+    assert len(set(looks)) == len(looks) == len(NightSeen)
     with drawing._styled():
         figure = drawing._figure(by_night())
     (words,) = figure.legends
-    assert {str(seen) for seen in Seen} < {text.get_text() for text in words.get_texts()}
+    assert {str(seen) for seen in NightSeen} < {text.get_text() for text in words.get_texts()}
 
 
 def test_axes_of_a_latency_are_in_its_unit() -> None:

@@ -13,7 +13,7 @@ from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.report import illustrations
 from bisector.report.as_html import Detail
 from bisector.report.document import PlacedTrial
-from bisector.report.illustrations import Source, details
+from bisector.report.illustrations import PlotSource, details
 from bisector.status.view import OptionChange
 from bisector.store.store import Store
 from tests.examples import cell
@@ -39,7 +39,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     return run
 
 
-def source(run: RecordedRun) -> Source:
+def source(run: RecordedRun) -> PlotSource:
     with Store.open(run.run.database, readonly=True) as store:
         return illustrations.source(run.run, store)
 
@@ -56,7 +56,7 @@ def test_the_curves_of_a_run_whose_ends_nobody_measured(tmp_path: Path) -> None:
     """As of one output of fio that was imported with its logs."""
     run = RecordedRun(tmp_path, histories.linear(5), {})
     run.add("c2", FAST, more={"full/partial_iops.1.log": log_text("fixed", 1)})
-    assert illustrations.plotted(illustrations.Kind.CURVES, source(run)).plot is not None
+    assert illustrations.plotted(illustrations.PlotKind.CURVES, source(run)).plot is not None
 
 
 def test_configuration_is_compared_with_the_one_before_it_in_history(recorded: RecordedRun) -> None:

@@ -14,7 +14,7 @@ from bisector.core.verdict import Direction, State, Verdict
 from bisector.mail import compose
 from bisector.report import as_text, before_after
 from bisector.report.before_after import Basis, ComparedMetric, change, metric_line
-from bisector.report.document import Column, Facts, Listing, Table, span
+from bisector.report.document import Column, FactList, Listing, Table, span
 from bisector.report.sections import page, sections, terms_sentence
 from bisector.status.view import TrialView
 from tests.docs.json_schema import valid
@@ -74,7 +74,7 @@ def test_what_the_guests_had_of_disks_file_system_and_machine() -> None:
         f"read_ahead_kb 128, nr_requests 256 ({count - 1} of {count} trials)"
     )
     (section,) = (one for one in sections(made) if one.name == "storage")
-    assert section.blocks == (Facts((("hdd", disk),)), Listing(made.storage))
+    assert section.blocks == (FactList((("hdd", disk),)), Listing(made.storage))
     letter = compose.render(made).splitlines()
     place = letter.index(f"disk hdd: 1 GiB, a file on the host, 1,000 IOPS at most; {disk}")
     assert letter[place + 1 : place + 3] == [

@@ -6,7 +6,7 @@ from bisector.core.subject import Kind
 from bisector.core.verdict import Verdict
 from bisector.report.curves import Band
 from bisector.report.document import PlacedTrial, Report
-from bisector.report.search_plots import How, Mark, commits
+from bisector.report.search_plots import CommitMark, How, commits
 from bisector.status.view import LevelView, TrialView
 from tests import examples as records
 from tests.examples import cell
@@ -19,11 +19,11 @@ def test_found() -> None:
     assert plot is not None
     assert plot.names == tuple(f"{place}: {examples.COMMITS[place].short}" for place in (0, 2, 3, 5))
     assert plot.marks == (
-        Mark(0, 1, Verdict.OLD, How.WHOLE, 1001.6),
-        Mark(1, 3, Verdict.OLD, How.WHOLE, 1002.0),
-        Mark(2, 4, Verdict.NEW, How.WHOLE, 4011.5),
-        Mark(2, 5, Verdict.NEW, How.WHOLE, 4400.0),
-        Mark(3, 2, Verdict.NEW, How.WHOLE, 4006.0),
+        CommitMark(0, 1, Verdict.OLD, How.WHOLE, 1001.6),
+        CommitMark(1, 3, Verdict.OLD, How.WHOLE, 1002.0),
+        CommitMark(2, 4, Verdict.NEW, How.WHOLE, 4011.5),
+        CommitMark(2, 5, Verdict.NEW, How.WHOLE, 4400.0),
+        CommitMark(3, 2, Verdict.NEW, How.WHOLE, 4006.0),
     )
     assert plot.levels == (LevelView(1001.6, 1002.0, 2), LevelView(4006.0, 4400.0, 3))
     assert (plot.threshold, plot.step) == (2003.1, 2)
@@ -46,8 +46,8 @@ def test_skipped_and_equal_kernels() -> None:
     plot = commits(documents.narrowed())
     assert plot is not None
     marks = {mark.n: mark for mark in plot.marks}
-    assert marks[3] == Mark(1, 3, Verdict.SKIP, How.NONE, None)
-    assert marks[5] == Mark(3, 5, Verdict.NEW, How.SAME, 4011.5)
+    assert marks[3] == CommitMark(1, 3, Verdict.SKIP, How.NONE, None)
+    assert marks[5] == CommitMark(3, 5, Verdict.NEW, How.SAME, 4011.5)
     assert plot.step is None
 
 
@@ -62,14 +62,14 @@ def _with(verdict: Verdict, *, early: bool) -> Report:
 def test_early_figures_are_shown_and_make_no_level() -> None:
     plot = commits(_with(Verdict.OLD, early=True))
     assert plot is not None
-    assert plot.marks[1] == Mark(1, 9, Verdict.OLD, How.EARLY, 2000.0)
+    assert plot.marks[1] == CommitMark(1, 9, Verdict.OLD, How.EARLY, 2000.0)
     assert sum(level.trials for level in plot.levels) == 4
 
 
 def test_weak_figures_are_shown_and_make_no_level() -> None:
     plot = commits(_with(Verdict.WEAK, early=False))
     assert plot is not None
-    assert plot.marks[1] == Mark(1, 9, Verdict.WEAK, How.WHOLE, 2000.0)
+    assert plot.marks[1] == CommitMark(1, 9, Verdict.WEAK, How.WHOLE, 2000.0)
     assert sum(level.trials for level in plot.levels) == 4
 
 
@@ -111,7 +111,7 @@ def test_ends_without_the_commit_and_with_it_stand_last() -> None:
     assert plot is not None
     assert plot.names[-2:] == ("NEW, 3a5b3c7d9e1f reverted", "OLD, 3a5b3c7d9e1f added")
     assert plot.names[0] == "0: 0a5b3c7d9e1f"
-    assert plot.marks[0] == Mark(4, 6, Verdict.OLD, How.WHOLE, 1002.0)
+    assert plot.marks[0] == CommitMark(4, 6, Verdict.OLD, How.WHOLE, 1002.0)
     assert plot.step == 2
     assert sum(level.trials for level in plot.levels) == 7
 

@@ -7,7 +7,7 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Kind
 from bisector.core.verdict import Terms, Verdict
 from bisector.report.figures import (
-    Figures,
+    RunFigures,
     baseline_text,
     figures,
     run_titles,
@@ -199,18 +199,22 @@ def test_long_reason_takes_two_lines_at_most() -> None:
 
 
 def test_figures_by_number_of_jobs() -> None:
-    assert figures(records.run("full", 5.0)) == Figures((5.0,))
-    assert figures(records.run("full", 5.0, 3.0, 4.0)) == Figures((3.0, 4.0, 5.0))
+    assert figures(records.run("full", 5.0)) == RunFigures((5.0,))
+    assert figures(records.run("full", 5.0, 3.0, 4.0)) == RunFigures((3.0, 4.0, 5.0))
     assert figures(records.run("full")) is None
     assert figures(records.run("full", float("nan"))) is None
     mixed = replace(records.run("full"), jobs=(records.job("a", 9.0), records.job("a", 2.0, "write")))
-    assert figures(mixed) == Figures((9.0,))
+    assert figures(mixed) == RunFigures((9.0,))
     shown = []
     for means in ((5.0,), (5.0, 3.0), (5.0, 3.0, 4.0)):
         trial = records.trial(examples.COMMITS[0], records.run("full", *means))
         shown.append(line_text(verdict_lines([TrialView(1, trial, Verdict.OLD, "")], Terms(), 80)[1]))
     assert [line.split("broken")[1].split("Linux")[0].strip() for line in shown] == ["5", "3 / 5", "3 … 5"]
-    assert [Figures(values).range_text for values in ((5.0,), (3.0, 5.0), (3.0, 4.0, 5.0))] == ["5", "3 / 5", "3 … 5"]
+    assert [RunFigures(values).range_text for values in ((5.0,), (3.0, 5.0), (3.0, 4.0, 5.0))] == [
+        "5",
+        "3 / 5",
+        "3 … 5",
+    ]
 
 
 def test_a_column_of_writes_says_so() -> None:
@@ -224,7 +228,7 @@ def test_a_column_of_writes_says_so() -> None:
     assert heading(writes) == "write IOPS full min/max"
     assert heading(reads, writes) == "read.iops/write.iops full min/max"
     assert heading(replace(reads, jobs=())) == "IOPS full"
-    assert figures(writes) == Figures((7.0, 9.0), objective=Objective("write.iops"))
+    assert figures(writes) == RunFigures((7.0, 9.0), objective=Objective("write.iops"))
 
 
 def test_a_column_of_latencies_has_their_unit_and_the_worst_first() -> None:
