@@ -43,7 +43,7 @@ def verdict_lines(
         return [(Span("No trial has ended yet.", Role.DIM),)]
     table = _widest(trials, terms, width, objective, direction)
     beside = width - max(map(_width, table)) - len(GAP)
-    indent = " " * (cells(table[0][0].text) + len(GAP))
+    indent = " " * cells(table[0][0].text)
     room = width - len(indent)
     subjects = [clean(view.trial.commit.subject) for view in trials]
     if beside >= _SUBJECT_MIN_WIDTH:

@@ -104,10 +104,10 @@ def columns(rows: Sequence[Sequence[Span]], figures: Collection[int] = ()) -> li
     """Cells as lines, a column as wide as its widest cell; the columns with ``figures`` stand at the right."""
     widths = [max(cells(clean(cell.text)) for cell in column) for column in zip(*rows, strict=True)]
     pads = [right if n in figures else left for n in range(len(widths))]
-    gaps = ["", *(GAP for _ in widths[1:])]
+    gaps = [*(GAP for _ in widths[1:]), ""]
     return [
-        tuple(Span(gap + pad(cell.text, width), cell.role)
-              for cell, gap, pad, width in zip(row, gaps, pads, widths, strict=True))
+        tuple(Span(pad(cell.text, width) + gap, cell.role)
+              for cell, pad, width, gap in zip(row, pads, widths, gaps, strict=True))
         for row in rows
     ]  # fmt: skip
 
