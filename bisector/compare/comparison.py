@@ -14,8 +14,7 @@ from bisector.core.trial import Trial
 from bisector.executor.base import Executor, Request
 from bisector.host.files import inside
 from bisector.kernel.toolchain import check_unchanged
-from bisector.status import kernels
-from bisector.status.blocks import Blocks, BlockState, Earlier
+from bisector.status.blocks import Blocks, BlockState, Earlier, first_kernel
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.progress import left_s
 from bisector.store.comparison import Place, Plan
@@ -85,7 +84,7 @@ class Comparison:
         request, place = submit.request, submit.place
         if not isinstance(request, TrialRequest) or place is None:
             return request
-        trial = kernels.first(self.plan, self._record.blocks.compared, place.arm)
+        trial = first_kernel(self.plan, self._record.blocks.compared, place.arm)
         return request if trial is None else replace(request, kernel=self._kernel(trial))
 
     def _kernel(self, trial: Trial) -> Kernel | None:
