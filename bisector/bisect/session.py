@@ -12,7 +12,7 @@ from bisector.analysis.verdicts import Judging
 from bisector.bisect.baselines import missing
 from bisector.bisect.bisection import Bisection, GitSide, scope_of
 from bisector.bisect.state import Aim
-from bisector.campaign.equipment import Equip, here
+from bisector.campaign.equipment import Equip, clean_up, here
 from bisector.campaign.instructions import Done
 from bisector.config import ConfirmBy, Settings, checks, options
 from bisector.core import units
@@ -30,7 +30,6 @@ from bisector.git.ranges import Range, check_range, check_suspects, remarks, to_
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
 from bisector.git.worktrees import hold, release
-from bisector.host import process
 from bisector.host.files import discard, our_files, remove_abandoned
 from bisector.host.load import host_id
 from bisector.mail import outbox
@@ -41,7 +40,7 @@ from bisector.status import from_record
 from bisector.store.comparison import Budget
 from bisector.store.facts import Compilers, Fact, RunHeader, StateChange
 from bisector.store.log import now
-from bisector.store.run_files import adopt, keep_inputs, remove_unfinished
+from bisector.store.run_files import adopt, keep_inputs
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
 
@@ -253,13 +252,6 @@ def skip(store: Store, expressions: Iterable[str]) -> None:
 def _range(repository: Repository, asked: RunHeader) -> Range:
     old, new = repository.resolve(asked.old_sha), repository.resolve(asked.new_sha)
     return Range(old, new, asked.first_parent, asked.paths)
-
-
-def clean_up(run: RunDirectory, store: Store) -> None:
-    """After a killed process of this run: what it left running, and what it had not recorded."""
-    process.reap(run.path)
-    with our_files(run.path):
-        remove_unfinished(run.path, store.artifacts())
 
 
 @contextmanager

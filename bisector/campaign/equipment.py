@@ -16,8 +16,13 @@ from bisector.executor.local import local_executor
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
+from bisector.host import process
+from bisector.host.files import our_files
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.sources import mattering
+from bisector.store.run_files import remove_unfinished
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store
 
 # What people are told the CPU that builds ahead is called, where no guest needs it.
 _BUILDER = "builder"
@@ -92,3 +97,10 @@ def here(settings: Settings, run_dir: Path, repository: Repository, tell: Listen
             return
         with AtOnce(local, guests, *builders) as executor:
             yield Equipment(executor, kernels, crew=Crew(builders=frozenset(builders), guests=guests))
+
+
+def clean_up(run: RunDirectory, store: Store) -> None:
+    """After a killed process of this run: what it left running, and what it had not recorded."""
+    process.reap(run.path)
+    with our_files(run.path):
+        remove_unfinished(run.path, store.artifacts())

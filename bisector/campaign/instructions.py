@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
+from bisector.config import RetryPolicy
 from bisector.core.errors import AttemptFailed, AttemptLost, BisectorError
 from bisector.core.events import Event, Note
 from bisector.core.subject import Commit
@@ -218,3 +219,25 @@ def measured(attempt: Attempt, trial: Trial) -> Record:
 def again_note(wait_s: float, error: BisectorError) -> Note:
     """What people are told before a pause."""
     return Note(f"not the kernel's fault, trying again in {wait_s:.0f} s: {error}")
+
+
+def last_failed(now: Transient, host: str) -> Attempt | None:
+    """The attempt that failed on a host since it last finished one, if it has had no pause for that yet."""
+    attempts = (tried[-1] for tried in now.tasks.values() if tried[-1].news.host == host)
+    last = max(attempts, key=lambda one: one.id, default=None)
+    is_due = last is not None and now.failures.get(host) and f"pause after {last.id}" not in now.notified
+    return last if is_due else None
+
+
+def back_off(now: Transient, host: str, policy: RetryPolicy) -> Pause | None:
+    """The pause of a host on which an attempt failed last, each longer than the one before; None where none is due.
+
+    Raises what the attempt failed with where there is to be no other.
+    """
+    if (last := last_failed(now, host)) is None:
+        return None
+    error = now.failures[host][-1]
+    wait_s = policy.wait_s(len(now.failures[host])) if isinstance(error, AttemptFailed) else None
+    if wait_s is None:
+        raise error
+    return Pause(host, wait_s, (again_note(wait_s, error),), f"pause after {last.id}")

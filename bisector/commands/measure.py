@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bisector.bisect import session
 from bisector.bisect.next_step import next_step
-from bisector.bisect.single import Single, settings_for
 from bisector.campaign.equipment import Equip
+from bisector.campaign.single import Single, settings_for
 from bisector.commands import comparison
 from bisector.commands.arguments import (
     NOTIFY,

@@ -32,8 +32,9 @@ from bisector.campaign.instructions import (
     Submit,
     Transient,
     Wait,
-    again_note,
+    back_off,
     failed,
+    last_failed,
     measured,
 )
 from bisector.core import units
@@ -209,18 +210,14 @@ def _after_failure(facts: CompareState) -> Pause | SetAside | None:
 
     Raises what the attempt failed with on the last host, and where no other host would do better.
     """
-    failures, policy = facts.transient.failures.get(facts.host, ()), facts.blocks.plan.setups[0].settings.retries
-    attempts = [tried[-1] for tried in facts.transient.tasks.values() if tried[-1].news.host == facts.host]
-    last = max(attempts, key=lambda one: one.id, default=None)
-    if not failures or last is None or (key := f"pause after {last.id}") in facts.transient.notified:
-        return None
-    wait_s = policy.wait_s(len(failures)) if isinstance(failures[-1], AttemptFailed) else None
-    if wait_s is not None:
-        return Pause(facts.host, wait_s, (again_note(wait_s, failures[-1]),), key)
-    error = _named(facts, last.submit, failures[-1])
-    if isinstance(error, TrialRefused) or facts.there <= {facts.host}:
-        raise error
-    return SetAside(facts.host, error)
+    try:
+        return back_off(facts.transient, facts.host, facts.blocks.plan.setups[0].settings.retries)
+    except BisectorError as raised:
+        last = last_failed(facts.transient, facts.host)
+        error = raised if last is None else _named(facts, last.submit, raised)
+        if isinstance(error, TrialRefused) or facts.there <= {facts.host}:
+            raise error from None
+        return SetAside(facts.host, error)
 
 
 def _named(facts: CompareState, submit: Submit, error: BisectorError) -> BisectorError:

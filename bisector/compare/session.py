@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.bisect import session as bisection
-from bisector.bisect.session import clean_up, ends_recorded, gone_if_nothing_began, let_go
-from bisector.campaign.equipment import Equip
+from bisector.bisect.session import ends_recorded, gone_if_nothing_began, let_go
+from bisector.campaign.equipment import Equip, clean_up
 from bisector.campaign.instructions import Done
 from bisector.compare.comparison import Comparison
 from bisector.compare.plan import Asked, planned

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bisector.analysis.judgement import SoundMeasurement, judged_run
 from bisector.analysis.verdicts import changes_of_hosts
-from bisector.bisect.single import Attempts, Settled, Single, heard, next_end, settle
 from bisector.campaign.equipment import Equip, Equipment
+from bisector.campaign.single import Settled, Single, SingleTrials
 from bisector.config import Settings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import Finding, InfraError
@@ -128,12 +128,16 @@ class TipBench:
         settings = keep_inputs(measuring, run.path)
         with run.lock(), Single.open(run, repository, settings) as single:
             with self.context.equip(settings, run.path, repository, tell := self.context.tell) as equipment:
-                before, host = heard(single.store, equipment, tell), self._host(equipment, single.store)
-                how = (record, tell, equipment.pause, settings.retries, host, before)
-                attempts = Attempts(single.store, equipment.executor, *how)
+                trials = SingleTrials(single.store, settings, equipment, tell)
+                host, faults = self._host(equipment, trials), len(single.store.infra_faults())
                 for target in targets:
                     purpose = f"{self.job.name}: {target.role} {target.rev}"
-                    settled = settle(settings, target.commit, attempts, purpose)
+                    try:
+                        settled = trials.settle(target.commit, purpose, host)
+                    finally:
+                        for fault in single.store.infra_faults()[faults:]:
+                            record(fault)
+                        faults = len(single.store.infra_faults())
                     self._tell_what_changed(single.store, settled)
                     record(self._measurement(run, target, settled, settings))
             discard(run.path / "build")
@@ -145,14 +149,10 @@ class TipBench:
             if one.since == first:
                 self._say(f"{one.host} changed since trial {one.before}: {one.what}; a new history begins there")
 
-    def _host(self, equipment: Equipment, store: Store) -> str:
+    def _host(self, equipment: Equipment, trials: SingleTrials) -> str:
         if self.context.hosts is None:
             return ""
-
-        def hear() -> None:
-            next_end(store, equipment.executor, self.context.tell)
-
-        return host_for(equipment, self.context.hosts, self.last_host, self._say, hear)
+        return host_for(equipment, self.context.hosts, self.last_host, self._say, trials.loop.hear)
 
     def _say(self, text: str) -> None:
         self.context.tell(Note(f"{self.job.name}: {text}"))

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bisector.bisect.on_hosts import on_hosts
-from bisector.bisect.single import Single
 from bisector.campaign.equipment import Equip, here
+from bisector.campaign.single import Single
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError
 from bisector.core.resources import cache_home

@@ -1,13 +1,14 @@
 """How often an attempt is made, how long it waits in between, and what is recorded and told of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from bisector.bisect.single import Attempts
-from bisector.config import RetryPolicy, options
+from bisector.campaign.equipment import Equipment
+from bisector.campaign.single import SingleTrials
+from bisector.config import RetryPolicy, Settings, options
 from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Event, Note
 from bisector.core.trial import Artifact, Trial
@@ -28,15 +29,22 @@ class Log:
     """What was recorded, told and waited for."""
 
     store: Store
-    faults: list[InfraFault] = field(default_factory=list)
     told: list[Event] = field(default_factory=list)
     waited_s: list[float] = field(default_factory=list)
 
-    def trial(self, executor: fakes.FakeExecutor, policy: RetryPolicy = POLICY) -> Trial:
-        attempts = Attempts(
-            self.store, executor, self.faults.append, self.told.append, self.waited_s.append, policy, fakes.HOST
+    def trial(self, executor: fakes.FakeExecutor) -> Trial:
+        equipment = Equipment(executor, None, self.waited_s.append)  # type: ignore[arg-type] # nobody asks for kernels
+        settings = options.from_json(self.store.bisection().settings)
+        *_, (_, trial) = (
+            SingleTrials(self.store, settings, equipment, self.told.append)
+            .settle(REQUEST.commit, "tip", fakes.HOST)
+            .trials
         )
-        return attempts.at(REQUEST)[1]
+        return trial
+
+    @property
+    def faults(self) -> Sequence[InfraFault]:
+        return self.store.infra_faults()
 
 
 @pytest.fixture
@@ -100,7 +108,8 @@ def test_the_policy_is_the_settings_own() -> None:
 def test_waits_grow_to_minutes_and_are_told(log: Log) -> None:
     with pytest.raises(AttemptFailed, match="network went away"):
         log.trial(failing(99))
-    assert log.waited_s == list(POLICY.waits_s) == [5.0, 60.0, 300.0]
+    assert list(POLICY.waits_s) == [5.0, 60.0, 300.0]
+    assert log.waited_s == pytest.approx(POLICY.waits_s, abs=3)
     assert [fault.message for fault in log.faults] == ["the network went away"] * POLICY.attempts
     notes = [event.text for event in log.told if isinstance(event, Note)]
     assert notes[-1] == "not the kernel's fault, trying again in 300 s: the network went away"
@@ -152,16 +161,19 @@ def test_what_is_interrupted_stays_under_way(log: Log) -> None:
 
 def test_what_comes_back_in_time_costs_nothing_more(log: Log) -> None:
     assert log.trial(failing(2)).commit == REQUEST.commit
-    assert (log.waited_s, len(log.faults)) == ([5.0, 60.0], 2)
+    assert log.waited_s == pytest.approx([5.0, 60.0], abs=3)
+    assert len(log.faults) == 2
 
 
-def test_another_policy_is_another_number_of_attempts(log: Log) -> None:
+def test_another_policy_is_another_number_of_attempts(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Settings, "retries", RetryPolicy(waits_s=(1.0,)))
     with pytest.raises(AttemptFailed):
-        log.trial(failing(99), RetryPolicy(waits_s=(1.0,)))
-    assert (len(log.faults), log.waited_s) == (2, [1.0])
+        log.trial(failing(99))
+    assert len(log.faults) == 2
+    assert log.waited_s == pytest.approx([1.0], abs=1)
 
 
 def test_what_is_no_trouble_of_ours_is_raised_at_once(log: Log) -> None:
     with pytest.raises(UserError, match="root disk is full"):
         log.trial(fakes.FakeExecutor(lambda sha: True, refused={REQUEST.commit.sha: 1}))
-    assert (log.faults, log.waited_s) == ([], [])
+    assert (log.faults, log.waited_s) == ((), [])
