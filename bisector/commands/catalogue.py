@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Verb:
     """A command: its name, the module of this room that registers it, and its sentence in help."""
 
     name: str
@@ -14,46 +14,46 @@ class Entry:
 
 
 # In the order in which a person meets them.
-GROUPS: Mapping[str, tuple[Entry, ...]] = {
+GROUPS: Mapping[str, tuple[Verb, ...]] = {
     "a bisection": (
-        Entry("start", "measure", "build, boot and measure the kernels of a range until the commit is found"),
-        Entry("resume", "measure", "go on with a run; nothing is measured twice"),
-        Entry("next-step", "measure", "bisect the second change that a run's readings show"),
-        Entry("runs", "runs", "list the runs, with their answers"),
-        Entry("status", "show", "show where a run stands, in one paragraph or as JSON"),
-        Entry("table", "show", "show the table of trials and verdicts"),
-        Entry("log", "show", "print git's bisect log of a run"),
-        Entry("report", "report", "print the full report of a run: text, mail, markdown, json or html"),
-        Entry("plot", "report", "draw a run: IOPS over time, figures by commit"),
-        Entry("mail", "report", "draft a letter with the report; --send sends it"),
-        Entry("baselines", "measure", "measure each disk of a run's stack alone"),
-        Entry("import", "importing", "import fio results that others measured, by an index or one by one"),
-        Entry("reset", "upkeep", "end a run, and remove its worktrees, references, guests, disks and build"),
+        Verb("start", "measure", "build, boot and measure the kernels of a range until the commit is found"),
+        Verb("resume", "measure", "go on with a run; nothing is measured twice"),
+        Verb("next-step", "measure", "bisect the second change that a run's readings show"),
+        Verb("runs", "runs", "list the runs, with their answers"),
+        Verb("status", "show", "show where a run stands, in one paragraph or as JSON"),
+        Verb("table", "show", "show the table of trials and verdicts"),
+        Verb("log", "show", "print git's bisect log of a run"),
+        Verb("report", "report", "print the full report of a run: text, mail, markdown, json or html"),
+        Verb("plot", "report", "draw a run: IOPS over time, figures by commit"),
+        Verb("mail", "report", "draft a letter with the report; --send sends it"),
+        Verb("baselines", "measure", "measure each disk of a run's stack alone"),
+        Verb("import", "importing", "import fio results that others measured, by an index or one by one"),
+        Verb("reset", "upkeep", "end a run, and remove its worktrees, references, guests, disks and build"),
     ),
     "a comparison": (
-        Entry("compare", "compare", "measure kernels on storage stacks and workloads, and tell how they differ"),
+        Verb("compare", "compare", "measure kernels on storage stacks and workloads, and tell how they differ"),
     ),
     "every night": (
-        Entry("nightly", "nightly", "measure the tips of branches, and bisect what changed"),
-        Entry("history", "nightly", "show what the nights measured"),
+        Verb("nightly", "nightly", "measure the tips of branches, and bisect what changed"),
+        Verb("history", "nightly", "show what the nights measured"),
     ),
     "beforehand": (
-        Entry("plan", "plan", "estimate a bisection or comparison on this machine: trials, hours, confidence"),
-        Entry("simulate", "simulate", "search simulated histories many times, to see how often the answer is right"),
+        Verb("plan", "plan", "estimate a bisection or comparison on this machine: trials, hours, confidence"),
+        Verb("simulate", "simulate", "search simulated histories many times, to see how often the answer is right"),
     ),
     "a single commit": (
-        Entry("test", "measure", "measure one commit"),
-        Entry("kernel", "kernel", "make the .config or the kernel of a commit, without measuring"),
+        Verb("test", "measure", "measure one commit"),
+        Verb("kernel", "kernel", "make the .config or the kernel of a commit, without measuring"),
     ),
     "this machine": (
-        Entry("doctor", "doctor", "check what this machine lacks, and print the commands that fix it"),
-        Entry("settings", "settings", "print the effective settings, and where each comes from"),
-        Entry("image", "upkeep", "build the guest's root image"),
-        Entry("cache", "upkeep", "list or clear the kernels and guest images that are kept for later runs"),
+        Verb("doctor", "doctor", "check what this machine lacks, and print the commands that fix it"),
+        Verb("settings", "settings", "print the effective settings, and where each comes from"),
+        Verb("image", "upkeep", "build the guest's root image"),
+        Verb("cache", "upkeep", "list or clear the kernels and guest images that are kept for later runs"),
     ),
     "several hosts": (
-        Entry("fleet", "fleet", "make a fleet's authority, add hosts to it, show what they do, drain and remove them"),
-        Entry("worker", "worker", "measure on this host what a coordinator on another one asks for"),
+        Verb("fleet", "fleet", "make a fleet's authority, add hosts to it, show what they do, drain and remove them"),
+        Verb("worker", "worker", "measure on this host what a coordinator on another one asks for"),
     ),
 }
 
@@ -84,7 +84,7 @@ FIRST_FLAGS: Mapping[str, Brief] = {
 }
 
 
-def entries() -> Iterator[Entry]:
+def entries() -> Iterator[Verb]:
     """Every command once."""
     for group in GROUPS.values():
         yield from group

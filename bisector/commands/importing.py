@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_settings, add_verb, given_settings, known_run
 from bisector.commands.output import write
-from bisector.config import Part, Settings, options
+from bisector.config import RunPart, Settings, options
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.trial import Trial
@@ -95,7 +95,7 @@ def _known_run(path: Path | None) -> RunDirectory | None:
 def _into_new(arguments: argparse.Namespace) -> int:
     """Everything is read and checked before anything is made."""
     # Others may have left no logs, by which runs are split.
-    whole = options.Given(Part.WHOLE.value, "import")
+    whole = options.Given(RunPart.WHOLE.value, "import")
     settings = options.load({"bisect.part": whole, **given_settings(arguments)}, arguments.config).settings
     check_terms(settings.bisect.terms)
     terms = _terms(arguments, settings)

@@ -11,7 +11,7 @@ from bisector.commands.arguments import Verbs, add_settings, add_verb
 from bisector.commands.effective import effective
 from bisector.commands.output import write, write_document
 from bisector.config import options
-from bisector.config.options import CONFIG_FILE, Effective, Row
+from bisector.config.options import CONFIG_FILE, Effective, SettingRow
 
 _EXAMPLES = f"""\
 examples:
@@ -58,7 +58,7 @@ def settings(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
+def _chosen(rows: Sequence[SettingRow], keys: Sequence[str]) -> list[SettingRow]:
     """The settings of these keys, and of tables with these names; raises :class:`UserError` for a key of none."""
     for key in keys:
         if not any(row.key == key or row.key.startswith(f"{key}.") for row in rows):
@@ -66,7 +66,7 @@ def _chosen(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
     return [row for row in rows if any(row.key == key or row.key.startswith(f"{key}.") for key in keys)]
 
 
-def listed(rows: Sequence[Row], width: int | None) -> Iterator[str]:
+def listed(rows: Sequence[SettingRow], width: int | None) -> Iterator[str]:
     """A row for each setting; in a ``width`` tables are apart, and values go on below each other."""
     key_width, value_width, origin_width = (
         max(map(len, column)) for column in zip(*((row.key, row.value, row.origin) for row in rows), strict=True)
@@ -81,7 +81,9 @@ def listed(rows: Sequence[Row], width: int | None) -> Iterator[str]:
             yield from (f"{'':{key_width}}  {line}" for line in further)
 
 
-def explained(rows: Sequence[Row], effective: Effective, defaults: Mapping[str, object], width: int) -> Iterator[str]:
+def explained(
+    rows: Sequence[SettingRow], effective: Effective, defaults: Mapping[str, object], width: int
+) -> Iterator[str]:
     """All there is to know of some settings: value, origin, default, flag, meaning."""
     known = {option.key: option for option in options.rows_for(effective.settings)}
     for number, row in enumerate(rows):

@@ -66,7 +66,7 @@ class ConfirmBy(StrEnum):
     HOST = "host"
 
 
-class Part(StrEnum):
+class RunPart(StrEnum):
     """Which part of a run the metric is of, where it exists of both.
 
     AUTO is as a metric that is given says, and the steady part by default where a cache is filled.
@@ -123,7 +123,7 @@ class BisectSettings:
         "metric that decides, such as read.clat.p99; docs/metrics.md lists all: read.iops, write.bw",
         absent=(AUTO, "what the workload names, or read.iops, of the part that bisect.part says"),
         flag="--metric", metavar="NAME", before="read.iops")]
-    part: Annotated[Part, Option(
+    part: Annotated[RunPart, Option(
         "bisect.part", "auto",
         "which part of a run the metric is of: all of it, or what is left when it has settled, as in "
         "read.iops.steady; auto is as a metric that is given says, else steady where a cache is filled", "whole",

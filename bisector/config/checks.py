@@ -11,7 +11,7 @@ from bisector.config import (
     Accelerator,
     ConfirmBy,
     DiskSettings,
-    Part,
+    RunPart,
     Security,
     Settings,
     StorageSettings,
@@ -348,10 +348,12 @@ def _objective_orders(settings: Settings) -> Iterator[Problem]:
 
 def _metric_is_of_part(settings: Settings) -> Iterator[Problem]:
     keys, metric, part = ("bisect.part", "bisect.metric"), settings.bisect.metric, settings.bisect.part
-    if part is Part.STEADY and not is_of_split(metric):
-        yield Problem(keys, f"there is no {short(metric)} of the steady part of a run", f"--part {Part.WHOLE}")
-    elif part is Part.WHOLE and is_of_split(metric):
-        yield Problem(keys, f"{metric} is of a run that is split", f"--part {Part.STEADY}, or a metric of whole runs")
+    if part is RunPart.STEADY and not is_of_split(metric):
+        yield Problem(keys, f"there is no {short(metric)} of the steady part of a run", f"--part {RunPart.WHOLE}")
+    elif part is RunPart.WHOLE and is_of_split(metric):
+        yield Problem(
+            keys, f"{metric} is of a run that is split", f"--part {RunPart.STEADY}, or a metric of whole runs"
+        )
 
 
 def _layer_counts_metric(settings: Settings) -> Iterator[Problem]:

@@ -31,7 +31,7 @@ from bisector.config import (
     MachineSettings,
     MailSettings,
     NotifySettings,
-    Part,
+    RunPart,
     Settings,
     StorageSettings,
     WorkloadSettings,
@@ -149,10 +149,10 @@ def objective_of(values: Values, own: Any, stacks: Iterable[Stack] = ()) -> Obje
         found = replace(found, over=over or found.over)
     else:
         found = Objective(workload.full_name(own, metric) if is_short(metric) else metric, over or WORST)
-    if part is Part.AUTO and metric is None and workload.are_split(own):
+    if part is RunPart.AUTO and metric is None and workload.are_split(own):
         filled = any(phase.fills for stack in (values["storage.stack"], *stacks) for phase in stack.phases)
-        part = Part.STEADY if filled else Part.WHOLE
-    steady = of_steady_part(found.metric) if part is Part.STEADY else None
+        part = RunPart.STEADY if filled else RunPart.WHOLE
+    steady = of_steady_part(found.metric) if part is RunPart.STEADY else None
     return found if steady is None else replace(found, metric=steady)
 
 
@@ -225,7 +225,7 @@ class Effective:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """One line of ``bisector settings``; ``value`` is as a person would write it."""
 
     key: str
@@ -309,7 +309,7 @@ def _followed(settings: Settings, values: Values, part: str) -> Iterator[tuple[s
         if named_by := workload.deciding(own).named_by:
             yield from ((key, named_by) for key in ("bisect.metric", "bisect.over") if values[key] is None)
         if is_of_split(settings.bisect.metric):
-            yield "bisect.metric", _STACK if values["bisect.part"] is Part.AUTO else part
+            yield "bisect.metric", _STACK if values["bisect.part"] is RunPart.AUTO else part
 
 
 def _choose_workload(given: dict[str, Given]) -> None:
@@ -489,11 +489,11 @@ def changed(settings: Settings) -> dict[str, object]:
     return {key: defaults[key] for key, value in written.items() if value != defaults[key]}
 
 
-def describe(effective: Effective) -> list[Row]:
+def describe(effective: Effective) -> list[SettingRow]:
     """The rows of ``bisector settings``, in the order of the table."""
     written = written_values(effective.settings)
     return [
-        Row(option.key, shown(written[option.key]), effective.origins.get(option.key, ""), option.help)
+        SettingRow(option.key, shown(written[option.key]), effective.origins.get(option.key, ""), option.help)
         for option in rows_for(effective.settings)
     ]
 

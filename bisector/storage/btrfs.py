@@ -12,7 +12,7 @@ from bisector.storage.file_system import (
     FileSystemSettings,
     MkfsOptions,
     MountOptions,
-    Shown,
+    ShownOptions,
     Syntax,
     differing,
     mkfs_row,
@@ -58,7 +58,7 @@ _SYNTAX = Syntax(  # mkfs.btrfs(8)
     unfit={**dict.fromkeys(("-V", "--version", "--help"), NO_FILE_SYSTEM), "-r": A_FILE, "--rootdir": A_FILE},
 )
 # By btrfs_show_options() in fs/btrfs/super.c.
-_SHOWN = Shown(
+_SHOWN = ShownOptions(
     frozenset(
         {"nodatasum", "nodatacow", "nobarrier", "notreelog", "noacl", "compress", "compress-force", "ssd", "nossd"}
         | {"ssd_spread", "flushoncommit", "autodefrag", "skip_balance", "user_subvol_rm_allowed", "enospc_debug"}

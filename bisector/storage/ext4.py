@@ -14,7 +14,7 @@ from bisector.storage.file_system import (
     FileSystemSettings,
     MkfsOptions,
     MountOptions,
-    Shown,
+    ShownOptions,
     Syntax,
     differing,
     in_bytes,
@@ -59,7 +59,7 @@ _SYNTAX = Syntax(
 # All options that are in force are in a file of its own (Documentation/admin-guide/ext4.rst), in these words
 # (_ext4_show_options() in fs/ext4/super.c). That something is off, such as nodiscard, older kernels do not say: there
 # it is read from discard being absent (v4.11, v4.12).
-_SHOWN = Shown(
+_SHOWN = ShownOptions(
     frozenset(
         {"minixdf", "grpid", "block_validity", "dioread_nolock", "discard", "delalloc", "barrier", "auto_da_alloc"}
         | {"init_itable", "errors", "commit", "data"}

@@ -115,7 +115,7 @@ _FIELDS_AFTER = 3  # the ` - `, file system, source and options of the superbloc
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownOptions:
     """How kernels show the options of one file system.
 
     ``always`` are the names of those that are shown whenever they are in force, whatever the device. ``spelled`` has
@@ -201,12 +201,12 @@ def objections(given: str) -> Iterator[str]:
             yield f"{option} is for other file systems than a new one on one block device"
 
 
-def unread(given: str, display: Shown) -> tuple[str, ...]:
+def unread(given: str, display: ShownOptions) -> tuple[str, ...]:
     """The options of which no kernel shows whether it took them."""
     return tuple(option for option in given.split(",") if not display.can_be_told(option))
 
 
-def merged(default: str, given: str, display: Shown) -> tuple[str, ...]:
+def merged(default: str, given: str, display: ShownOptions) -> tuple[str, ...]:
     """Options of mount: the default ones, those that the given ones contradict replaced, and the rest of these."""
     options: dict[str, str] = {}
     for option in filter(None, (*default.split(","), *given.split(","))):
@@ -214,7 +214,7 @@ def merged(default: str, given: str, display: Shown) -> tuple[str, ...]:
     return tuple(options.values())
 
 
-def not_mounted(asked: Iterable[str], shown: Iterable[str], display: Shown) -> Iterator[str]:
+def not_mounted(asked: Iterable[str], shown: Iterable[str], display: ShownOptions) -> Iterator[str]:
     """The options that the kernel did not take, by what it shows."""
     found = frozenset(map(in_bytes, filter(None, shown)))
     return (option for option in asked if not display.takes(option, found))
@@ -267,7 +267,7 @@ class FileSystem(Layer[F]):
     mkfs: ClassVar[str]
     syntax: ClassVar[Syntax]
     defaults: ClassVar[str]
-    display: ClassVar[Shown]
+    display: ClassVar[ShownOptions]
     least_bytes: ClassVar[int] = 0
     fragments_of_options: ClassVar[Mapping[str, str]] = {}
     later: ClassVar[Mapping[str, Since]] = {}

@@ -18,7 +18,7 @@ TREE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class VolumePart:
     """A part of a device: its title, its own ``major:minor``, and those of the disks that it has to be on."""
 
     title: str
@@ -59,7 +59,7 @@ def volume_fault(*keys: str) -> Callable[[FailedStep], BisectorError]:
     return blame
 
 
-def check_parts(parts: Iterable[Part], tree: Sequence[str]) -> None:
+def check_parts(parts: Iterable[VolumePart], tree: Sequence[str]) -> None:
     """Where a volume lies is decided by LVM and by our disks, never by the kernel under test.
 
     ``tree`` are the answers to :data:`TREE`. Raises :class:`InfraError`, and :class:`dmcache.CacheUnusable` when the

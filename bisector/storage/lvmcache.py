@@ -21,7 +21,7 @@ from bisector.storage import dmcache, filling
 from bisector.storage.disks import kernel_fault, kernel_fault_in_run
 from bisector.storage.dmcache import SECTOR_BYTES
 from bisector.storage.layer import Counters, Extent, Feature, Files, Layer, Made, Phase, Since, Site
-from bisector.storage.lvm import EXTENT_BYTES, TREE, Part, check_parts, group_steps, volume_fault, whole_extents
+from bisector.storage.lvm import EXTENT_BYTES, TREE, VolumePart, check_parts, group_steps, volume_fault, whole_extents
 
 _METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
 # For each chunk: the mapping, its hint and the hint's key, and room for a transaction (_cache_min_metadata_size() in
@@ -234,9 +234,9 @@ class LvmCache(Layer[CacheSettings]):
                 _check_sizes(settings, table, target)
                 check_parts(
                     (
-                        Part("metadata", table.metadata, cache),
-                        Part("data", table.cache, cache),
-                        Part("origin", table.origin, origin),
+                        VolumePart("metadata", table.metadata, cache),
+                        VolumePart("data", table.cache, cache),
+                        VolumePart("origin", table.origin, origin),
                     ),
                     tree,
                 )

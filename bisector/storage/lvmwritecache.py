@@ -22,7 +22,7 @@ from bisector.storage.disks import kernel_fault, kernel_fault_in_run
 from bisector.storage.dmcache import CacheUnusable
 from bisector.storage.filling import FILLED, FILLED_BEFORE, Settling, not_full_before
 from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Phase, Site
-from bisector.storage.lvm import EXTENT_BYTES, TREE, Part, check_parts, group_steps, volume_fault, whole_extents
+from bisector.storage.lvm import EXTENT_BYTES, TREE, VolumePart, check_parts, group_steps, volume_fault, whole_extents
 
 _GROUP = "bisectorw"
 _STATUS_DEADLINE_S = 60.0
@@ -204,7 +204,7 @@ class LvmWritecache(Layer[WritecacheSettings]):
                 table = parse_table(table_line)
                 _check_made(settings, table, table_line)
                 _check_size(settings, status)
-                check_parts((Part("data", table.cache, cache), Part("origin", table.origin, origin)), tree)
+                check_parts((VolumePart("data", table.cache, cache), VolumePart("origin", table.origin, origin)), tree)
             except CacheUnusable as error:
                 raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
 

@@ -15,7 +15,7 @@ from bisector.storage.file_system import (
     FileSystemSettings,
     MkfsOptions,
     MountOptions,
-    Shown,
+    ShownOptions,
     Syntax,
     differing,
     mkfs_row,
@@ -61,7 +61,7 @@ _SYNTAX = Syntax(  # mkfs.xfs(8)
 )
 # By xfs_fs_show_options() in fs/xfs/xfs_super.c. Not discard, which is given up where the device cannot, nor what newer
 # kernels take and no longer show (attr2, ikeep).
-_SHOWN = Shown(
+_SHOWN = ShownOptions(
     frozenset(
         {"wsync", "noalign", "swalloc", "nouuid", "filestreams", "grpid", "largeio", "inode32", "inode64"}
         | {"allocsize", "logbufs", "logbsize", "noquota", "usrquota", "grpquota", "prjquota"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import Part, options
+from bisector.config import RunPart, options
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.storage.stack import stack_of
@@ -151,7 +151,7 @@ def test_a_record_from_before_there_were_parts_is_of_whole_runs() -> None:
     written = json.loads(options.to_json(load(bisect__metric="read.iops").settings))
     del written["bisect.part"]
     recorded = options.from_json(json.dumps(written)).bisect
-    assert (recorded.metric, recorded.part) == ("read.iops", Part.WHOLE)
+    assert (recorded.metric, recorded.part) == ("read.iops", RunPart.WHOLE)
 
 
 def _keys(flags: dict[str, str]) -> list[str]:

@@ -243,7 +243,7 @@ def test_every_option_says_its_unit(option: Option) -> None:
 def test_describe() -> None:
     shown_rows = {row.key: row for row in options.describe(from_argv("--threshold", "5000", "--first-parent"))}
     assert list(shown_rows) == list(by_key())
-    assert shown_rows["bisect.threshold"] == options.Row(
+    assert shown_rows["bisect.threshold"] == options.SettingRow(
         "bisect.threshold", "5000", "--threshold", by_key()["bisect.threshold"].help
     )
     shown = {key: row.value for key, row in shown_rows.items()}

@@ -17,7 +17,7 @@ from bisector.storage import btrfs, ext4, xfs
 from bisector.storage.file_system import (
     FileSystem,
     FileSystemSettings,
-    Shown,
+    ShownOptions,
     merged,
     mounted_with,
     not_mounted,
@@ -301,7 +301,7 @@ def test_options_of_mount_that_are_none_are_refused(typed: str) -> None:
         options.load({"storage.ext4.mount_options": typed}, directory=Path("/"))
 
 
-def lost(display: Shown, asked: str, shown: str) -> str:
+def lost(display: ShownOptions, asked: str, shown: str) -> str:
     return ",".join(not_mounted(asked.split(","), shown.split(","), display))
 
 
@@ -344,7 +344,9 @@ def test_options_that_kernels_never_show_are_held_against_their_opposites() -> N
         (BTRFS, "nodatacow", "nodatacow", "rw"),
     ],
 )
-def test_kernels_show_options_in_words_of_their_own(display: Shown, asked: str, shown: str, instead: str) -> None:
+def test_kernels_show_options_in_words_of_their_own(
+    display: ShownOptions, asked: str, shown: str, instead: str
+) -> None:
     assert lost(display, asked, shown) == ""
     assert lost(display, asked, instead) == asked
 
@@ -372,7 +374,7 @@ BY_V6_18 = (
 
 
 @pytest.mark.parametrize(("display", "asked", "shown"), BY_V6_18)
-def test_what_a_kernel_showed_of_mounts_is_what_was_asked(display: Shown, asked: str, shown: str) -> None:
+def test_what_a_kernel_showed_of_mounts_is_what_was_asked(display: ShownOptions, asked: str, shown: str) -> None:
     assert lost(display, asked, shown) == ""
 
 
