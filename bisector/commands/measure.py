@@ -191,13 +191,14 @@ def start(arguments: argparse.Namespace) -> int:
         budget_s=arguments.budget,
     )
     equip = equip_of(arguments.hosts)
+    # Before the run is on record: an error of the forecast refuses it, and leaves nothing to resume.
+    reach = None if arguments.budget is None or arguments.quiet else forecast_of(asked).reach
     begun = session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None)
     with Notice(settings.notify.command) as notice, begun as (run, store):
         remember(run, arguments.hosts)
         note_time(settings.machine.time)
-        if arguments.budget is not None and not arguments.quiet:
-            reach = forecast_of(asked).reach
-            note(f"bisector: {reach.sentence if reach is not None else ''}")
+        if reach is not None:
+            note(f"bisector: {reach.sentence}")
         return _conclude(run, store, notice, quiet=arguments.quiet, equip=equip)
 
 

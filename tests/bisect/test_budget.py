@@ -11,6 +11,7 @@ from bisector.bisect import session
 from bisector.bisect.session import Asked
 from bisector.campaign.instructions import Done
 from bisector.cli import main
+from bisector.core.errors import InfraError
 from bisector.core.events import Note
 from bisector.core.trial import Timings, Trial
 from bisector.core.verdict import State, Strategy
@@ -228,6 +229,16 @@ def test_what_is_reached_is_told_before_the_first_trial(
     assert "of 30 simulated searches name a commit in 8 h" in capsys.readouterr().err
     with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
         assert store.budgets() == (Budget(8 * 3600.0),)
+
+
+def test_a_forecast_that_fails_leaves_no_run_behind(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(asked: Asked) -> None:
+        raise InfraError("the list of runs is damaged")
+
+    monkeypatch.setattr("bisector.commands.measure.forecast_of", fails)
+    words = ["start", "old", "main", "--repo", str(site.repository), "--run-dir", str(site.home / "run")]
+    assert main([*words, "--budget", "8h"]) == 4
+    assert not (site.home / "run").exists()
 
 
 def test_more_time_is_given_by_resume(
