@@ -120,7 +120,6 @@ bench: setup
 	$(BIN)/python -m tests.bench_planning
 	$(BIN)/python -m tests.bench_search
 	$(BIN)/python -m tests.bench_report
-	$(BIN)/python -m tests.bench_fleet
 	$(BIN)/python -m tests.bench_layout
 
 calibrate: setup

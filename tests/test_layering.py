@@ -23,9 +23,10 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "workload",
         "config",
         "analysis host",
-        "git kernel vm fleet",
+        "git kernel vm",
         "store trial",
         "executor imported",
+        "fleet",
         "status",
         "report",
         "mail plan",
@@ -44,18 +45,16 @@ OWNERS = {
     "subprocess": {"bisector.host.process"},
     "git": {"bisector.git.command"},
     "libvirt": {"bisector.vm.driver"},
-    "cryptography": {"bisector.fleet.authority"},
-    "dask": {"bisector.executor.cluster.dask_settings"},
-    # Both ends of the connection, what goes between them, and who may connect.
+    "dask": {"bisector.fleet.dask_settings"},
+    # The scheduler and its workers, what they are told to do, and who tells them.
     "distributed": {
-        "bisector.executor.cluster.coordinator",
-        "bisector.executor.cluster.security",
-        "bisector.executor.cluster.wire",
-        "bisector.executor.cluster.worker",
+        "bisector.fleet.cluster",
+        "bisector.fleet.executor",
+        "bisector.fleet.job",
+        "bisector.fleet.worker",
     },
     "fabric": {"bisector.vm.guest"},
     "paramiko": {"bisector.vm.guest"},
-    "tomlkit": {"bisector.fleet.edit_hosts"},
     "tenacity": {"bisector.core.deadline"},
     "sqlite3": {"bisector.store.log"},
     "rich": {
@@ -64,7 +63,7 @@ OWNERS = {
         "bisector.commands.doctor",
         "bisector.commands.plan",
     },
-    "msgspec": {"bisector.core.json_document", "bisector.core.setting", "bisector.store.log"},
+    "msgspec": {"bisector.core.json_document", "bisector.core.setting", "bisector.fleet.hosts", "bisector.store.log"},
     "jinja2": {"bisector.nightly.timer", "bisector.report.as_html"},
     # The door, what all pictures have in common, and the pictures that the door has no room for.
     "matplotlib": {

@@ -1,8 +1,9 @@
-"""The equipment of a run whose trials are made on other hosts: a scheduler here, to which their workers connect.
+"""What measures a run whose trials are made on other hosts.
 
 Of dask.distributed nothing is imported before such a run begins: who has one machine needs none of it.
 """
 
+import queue
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,80 +12,63 @@ from bisector.campaign.equipment import Equip, Equipment, KernelEquality
 from bisector.campaign.instructions import Crew
 from bisector.config import Settings
 from bisector.core import resources
-from bisector.core.errors import UserError
-from bisector.core.events import Listener
-from bisector.executor.local import kernel_builder
-from bisector.executor.spec import run_key
-from bisector.fleet.extra import Extra, check_installed
-from bisector.fleet.home import FleetHome
-from bisector.fleet.hosts import Hosts, Role
+from bisector.core.errors import InfraError, UserError
+from bisector.core.events import Listener, Note
+from bisector.executor.local import kept_kernels, kernel_builder
+from bisector.fleet.hosts import Hosts
+from bisector.fleet.spec import run_key
+from bisector.fleet.versions import check_installed
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
 from bisector.host import locks
+from bisector.host.files import our_files, remove_abandoned, scratch
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
+_CONNECT_S = 300.0
+
 
 def on_hosts(hosts: Hosts) -> Equip:
-    """What measures on the hosts of a file; raises :class:`UserError` for a file by which none can connect."""
+    """What measures on the hosts of a file; raises :class:`UserError` for a file by which none can."""
     check_installed("--hosts")
-    if hosts.dashboard:
-        check_installed(f"the dashboard of {hosts.path}", Extra.DASHBOARD)
-    if hosts.coordinator is None:
-        raise UserError(
-            f"{hosts.path} does not say where the hosts find this machine", 'coordinator = "tls://NAME:8786"'
-        )
-    builders = frozenset(host.name for host in hosts.hosts if host.role is Role.BUILD)
+    builders = hosts.builders
     if builders and len(builders) == len(hosts.hosts):
-        raise UserError(
-            f"all hosts of {hosts.path} only build: nobody would measure", 'role = "measure" for one of them'
-        )
-    address = hosts.coordinator
-    disks = {
-        host.name: {name: path for name, path in (("ssd", host.ssd), ("hdd", host.hdd)) if path is not None}
-        for host in hosts.hosts
-    }
+        raise UserError(f"all hosts of {hosts.path} only build", 'role = "measure" for one of them')
 
     @contextmanager
     def equip(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
-        from bisector.executor.cluster.connect import remote_executor  # noqa: PLC0415 - Dask is an extra, and slow to load
-        from bisector.executor.cluster.security import door  # noqa: PLC0415 - see above
+        from bisector.fleet.cluster import client_of  # noqa: PLC0415 - Dask is an extra, and slow to load
+        from bisector.fleet.executor import Arrival, FleetExecutor  # noqa: PLC0415 - see above
 
         with Store.open(RunDirectory(run_dir).database, readonly=True) as store:
             key = run_key(run_dir, store.bisection().created_at)
-            before = {one.id: one.submitted.host for one in store.in_flight()}
-            lost = tuple(one.id for one in store.silent())
-        builder = kernel_builder(settings.kernel)
+        arrived: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
+        builder, home = kernel_builder(settings.kernel), resources.cache_home()
+        with our_files(home):
+            home.mkdir(parents=True, exist_ok=True)
+        for directory in (home, run_dir):  # where a coordinator that was killed has left what was on its way
+            remove_abandoned(directory)
         with (
-            locks.using_caches(resources.cache_home()),
-            remote_executor(
-                door(address, certificates(address)),
+            locks.using_caches(home),
+            scratch("sent", home) as place,
+            client_of(hosts, lambda text: arrived.put(Note(text))) as client,
+        ):
+            executor = FleetExecutor(
+                client,
+                hosts,
                 key,
                 run_dir,
                 settings,
+                repository,
+                kept_kernels(),
+                place,
+                builder.compilers,
                 tell,
-                builds_with=builder.compilers,
-                repository=repository,
-                before=before,
-                lost=lost,
-                disks=disks,
-                builders=builders,
-                dashboard=hosts.dashboard,
-            ) as executor,
-        ):
-            kernels = KernelEquality(Trees(repository), builder, settings.bisect.first_parent)
-            yield Equipment(
-                executor, kernels, adopted=tuple(before), crew=Crew(len(hosts.hosts) - len(builders), builders)
+                arrived,
             )
+            if not (executor.wait(_CONNECT_S) or executor.idle):
+                raise InfraError(f"no host was there within {_CONNECT_S:g} s", "bisector fleet status")
+            kernels = KernelEquality(Trees(repository), builder, settings.bisect.first_parent)
+            yield Equipment(executor, kernels, crew=Crew(len(hosts.hosts) - len(builders), builders))
 
     return equip
-
-
-def certificates(address: str) -> Path | None:
-    """The coordinator's own; raises :class:`UserError` where there are none and they are needed."""
-    own = FleetHome.of_person().coordinator.directory
-    if not own.is_dir():
-        if address.startswith("tls:"):
-            raise UserError("this machine has no fleet yet", "bisector fleet init")
-        return None
-    return own

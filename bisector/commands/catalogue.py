@@ -51,10 +51,7 @@ GROUPS: Mapping[str, tuple[Verb, ...]] = {
         Verb("image", "upkeep", "build the guest's root image"),
         Verb("cache", "upkeep", "list or clear the kernels and guest images that are kept for later runs"),
     ),
-    "several hosts": (
-        Verb("fleet", "fleet", "make a fleet's authority, add hosts to it, show what they do, drain and remove them"),
-        Verb("worker", "worker", "measure on this host what a coordinator on another one asks for"),
-    ),
+    "several hosts": (Verb("fleet", "fleet", "show what the hosts of hosts.toml do now, and their versions"),),
 }
 
 

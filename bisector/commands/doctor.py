@@ -16,7 +16,6 @@ from bisector.config.options import Effective
 from bisector.core.errors import Finding, Grade, UserError, refusal
 from bisector.core.examination import Examination, ready
 from bisector.doctor import checks
-from bisector.fleet.extra import check_installed
 from bisector.git.bisect import check_terms
 from bisector.report.display import print_lines
 from bisector.report.findings import finding_lines, side_by_side
@@ -71,25 +70,24 @@ def _print(lines: Callable[[int], Sequence[Line]]) -> None:
 
 def _hosts(arguments: argparse.Namespace) -> int:
     """The same of every host of a fleet, with the settings that hold here."""
-    check_installed("bisector doctor --hosts")
     from bisector.fleet import hosts, survey  # noqa: PLC0415 - of a fleet alone
-    from bisector.fleet.home import FleetHome  # noqa: PLC0415 - see above
 
     if arguments.run_dir is not None:
         raise UserError("--run-dir is a place on this machine, and --hosts looks at others", "leave one of them out")
     listed = hosts.load(arguments.hosts)
-    if not listed.hosts:
-        raise UserError(f"{arguments.hosts} lists no host", "bisector fleet add USER@HOST")
+    if listed.cluster:
+        raise UserError("the hosts of a Dask cluster are not known here", "there: bisector doctor")
     found = effective(arguments, here=False)
     written = options.written_values(found.settings)
     # A host tells nobody.
     given = {key: written[key] for key in _given(found) if not key.startswith(("mail.", "notify."))}
-    surveyed = survey.survey(FleetHome.of_person(), listed, given, lambda host: _note(f"{host}: looked at"))
+    surveyed = survey.survey(listed, given)
+    document = survey.document(surveyed)
     if arguments.json:
-        write_json(survey.document(surveyed))
+        write_json(document)
     else:
-        _print(lambda width: side_by_side({one.host: one.findings for one in surveyed}, width))
-    return 0 if survey.ready(surveyed) else _NOT_READY
+        _print(lambda width: side_by_side(surveyed, width))
+    return 0 if document.ready else _NOT_READY
 
 
 def _given(effective: Effective) -> list[str]:

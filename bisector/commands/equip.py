@@ -6,12 +6,18 @@ from pathlib import Path
 from bisector.campaign.equipment import Equip, here
 from bisector.store.rundir import RunDirectory
 
-_HELP = "measure on the hosts of a fleet, and not here: hosts.toml"
+_HELP = "measure on the hosts of hosts.toml, or of tls://…, and not here"
 
 
 def add_hosts(verb: argparse.ArgumentParser) -> None:
     """Add ``--hosts`` to a command."""
-    verb.add_argument("--hosts", type=Path, metavar="FILE", help=_HELP)
+    verb.add_argument("--hosts", type=hosts_file, metavar="FILE", help=_HELP)
+
+
+def hosts_file(text: str) -> Path:
+    """Where a list of hosts is, from any directory; the address of a cluster (tls://…) stays one."""
+    path = Path(text)
+    return path if path.parts[:1] == ("tls:",) else path.absolute()
 
 
 def equip_of(file: Path | None) -> Equip:

@@ -208,7 +208,6 @@ def _reset(run: RunDirectory) -> None:
         by_others = store.by_others
         if (store.is_search or store.plan is not None) and (state is None or state.state is State.RUNNING):
             store.set_state(State.STOPPED, "reset")
-        _tell_hosts(run, store)
     if asked.repository is not None and not by_others:  # an import has nothing outside its record
         # The guests, worktrees, disks and the build of a run.
         repository = asked.repository
@@ -225,13 +224,3 @@ def _reset(run: RunDirectory) -> None:
         with our_files(run.path):
             for leftover in (run.path / "build", run.path / "worktrees", *run.path.glob("*.qcow2"), *disks):
                 remove_whole(leftover)  # of a link what it leads to is the person's, who made it
-
-
-def _tell_hosts(run: RunDirectory, store: Store) -> None:
-    """Have the hosts of a run forget it, if it has any."""
-    if (file := run.hosts) is None:
-        return
-    from bisector.bisect.reset_hosts import tell_hosts  # noqa: PLC0415 - of a fleet alone
-
-    for told in tell_hosts(run, store, file, lambda text: note(f"bisector: {text}")):
-        write(f"{told}\n")

@@ -77,7 +77,7 @@ class AttemptFailed(InfraError):
 
 
 class AttemptLost(AttemptFailed):
-    """A trial that nothing was heard of for too long. It may go on where it is, and what comes of it counts then."""
+    """A trial whose worker, host or connection died: nothing of it goes on, and it is measured again."""
 
 
 class AttemptCancelled(AttemptFailed):

@@ -177,7 +177,7 @@ def of_its_job(news: Finished | Failed, n: int | None, sha: str, cell: Cell | No
     asked = f"{sha[:12]} on {cell.setup}" if cell is not None else sha[:12]
     got = f"{trial.commit.short} on {trial.setup}" + "".join(f", trial {one}" for one in sorted(filter(None, numbers)))
     message = f"trial {n} was to measure {asked}, and {news.host} answered with {got}"
-    hint = "a damaged spool, or two versions of bisector on one host: bisector fleet status"
+    hint = "two versions of bisector on one host, say: bisector fleet status"
     return Failed(news.id, news.host, AttemptFailed(message, hint, Stage.CHECKOUT, news.host), news.at)
 
 

@@ -32,7 +32,6 @@ from bisector.executor.base import (
     cancelled,
     ended,
 )
-from bisector.executor.spool import places
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import locks, process
@@ -42,7 +41,7 @@ from bisector.host.locks import Held, TurnPurpose, held, holder_of
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.store.run_files import collect, trial_directory
-from bisector.store.rundir import LOCK, Index, single_commit_home
+from bisector.store.rundir import LOCK, Index, jobs_home, single_commit_home
 from bisector.trial.runner import Bench, TrialRequest, remake, run_trial, try_build, try_control
 from bisector.vm.definition import domain_prefix
 from bisector.vm.embedded import end_abandoned, guests, runs_guest
@@ -211,6 +210,37 @@ def kept_kernels() -> KernelCache:
     return KernelCache(resources.cache_home() / "kernels", KEPT_KERNELS_BYTES)
 
 
+def compilers_of(request: Request) -> tuple[Compiler, ...]:
+    """The compilers that a job may build with, in their order; none where its host is to choose."""
+    return (request.compiler,) if isinstance(request, BuildRequest) else request.compilers
+
+
+def kernels_of(settings: Settings, request: Request) -> tuple[str, ...]:
+    """The keys of which a job takes a kept kernel, in the order of looking; none where it builds whatever is kept.
+
+    Raises :class:`bisector.core.errors.UserError` for configurations that will not do.
+    """
+    return tuple(dict.fromkeys(_keys(settings, request)))
+
+
+def _keys(settings: Settings, request: Request) -> Iterator[str]:
+    own: Settings | None = None
+    if isinstance(request, ControlRequest):
+        if request.through is Stage.BUILD:
+            return
+    else:
+        own = request.settings
+        if isinstance(request, BuildRequest) and request.measured is not None:
+            return
+        if not isinstance(request, BuildRequest):
+            if request.anew or request.image is not None:
+                return
+            if request.kernel is not None:
+                yield request.kernel.key
+    builder = kernel_builder((own or settings).kernel)
+    yield from (builder.using(one).key(request.commit.tree) for one in compilers_of(request))
+
+
 @contextmanager
 def local_executor(
     settings: Settings, run_dir: Path, repository: Repository, tell: Listener, *, keep_sources: bool = False
@@ -285,5 +315,6 @@ def _known() -> Iterator[Path]:
 
     Raises :class:`InfraError` when the list of runs is damaged.
     """
-    directories = (*(Path(entry.run_dir) for entry in Index().entries()), *single_commit_home().glob("*"), *places())
+    of_others = (lock.parent for lock in jobs_home().glob(f"*/{LOCK}"))
+    directories = (*(Path(entry.run_dir) for entry in Index().entries()), *single_commit_home().glob("*"), *of_others)
     return (Path(os.path.realpath(directory)) for directory in directories)

@@ -1,82 +1,60 @@
-"""What is found out about all hosts of a fleet at the same time: as hosts of it, and by each one's own doctor."""
+"""``bisector doctor --hosts``: what is found out about all hosts at the same time, and by each one's own doctor."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal
 
-from bisector.core import examination
+from bisector.config import file as configfile
+from bisector.core import examination, json_document
 from bisector.core.errors import BisectorError, Finding, Grade
-from bisector.core.examination import ShownFinding
+from bisector.core.examination import Examination, ShownFinding
+from bisector.core.json_document import SCHEMA, Record
 from bisector.core.printable import clean
-from bisector.fleet import adding, ask, authority, versions
-from bisector.fleet.authority import RENEW_DAYS
-from bisector.fleet.documents import HostDescription, HostExamination, HostsExamination, ShownCertificate
-from bisector.fleet.home import FleetHome
-from bisector.fleet.hosts import Host, Hosts, add_command
-from bisector.fleet.ssh import Remote, login
+from bisector.fleet import ssh, versions
+from bisector.fleet.hosts import Host, Hosts
+from bisector.fleet.status import described
 
 SSH = "ssh"  # the row of a host that nothing else is known of
+_DOCTOR_S = 240.0  # it may try KVM, and QEMU, and build nothing
 _MOST_CLOCK_S = 2.0
-_RUNS = frozenset(("active", "activating", "reloading"))
 
 
-@dataclass(frozen=True, slots=True)
-class Surveyed:
-    """What was found out about a host, in the order in which it is shown."""
+class HostExamination(Record, frozen=True, kw_only=True):
+    """What was found out about a host."""
 
-    host: str
-    findings: tuple[Finding, ...]
-
-
-def survey(
-    home: FleetHome, listed: Hosts, settings: Mapping[str, object], told: Callable[[str], None]
-) -> tuple[Surveyed, ...]:
-    """Look at all hosts, with these settings, by key; ``told`` gets the name of each that is done.
-
-    Raises :class:`UserError` where there is no fleet.
-    """
-    issuer = authority.Authority.open(home).certified.fingerprint
-    return ask.of_each(home, listed, lambda remote: _surveyed(remote, issuer, settings), told)
+    name: Annotated[str, "name of the host"]
+    ready: Annotated[bool, "whether `bisector start` could begin there"]
+    findings: Annotated[tuple[ShownFinding, ...], "`ssh`, `clock`, `versions`, then its doctor's"]
 
 
-def _surveyed(remote: Remote, issuer: str, settings: Mapping[str, object]) -> Surveyed:
-    return Surveyed(remote.host.name, tuple(map(_clean, _findings(remote, issuer, settings))))
+class HostsExamination(Record, frozen=True, kw_only=True):
+    """What ``bisector doctor --hosts --json`` prints."""
+
+    schema: Annotated[Literal[1], SCHEMA] = 1
+    ready: Annotated[bool, "whether `bisector start` could begin on every host (exit code 0)"]
+    hosts: Annotated[tuple[HostExamination, ...], "in the order of the file"]
 
 
-def _clean(finding: Finding) -> Finding:
-    """A row that came from a host, as it may be shown."""
-    remedy = "\n".join(map(clean, finding.remedy.split("\n")))
-    return Finding(clean(finding.name), finding.state, clean(finding.what), remedy)
+def survey(listed: Hosts, settings: Mapping[str, object]) -> dict[str, tuple[Finding, ...]]:
+    """What there is to find about each host with these settings, by key, in the order in which it is shown."""
+    found = ssh.of_each(listed.hosts, lambda host: tuple(map(_clean, _findings(host, settings))))
+    return dict(zip((host.name for host in listed.hosts), found, strict=True))
 
 
-def _findings(remote: Remote, issuer: str, settings: Mapping[str, object]) -> Iterator[Finding]:
-    host = remote.host
-    if host.ssh is None:
-        yield Finding(SSH, Grade.WARN, "it dials in by itself: there is no way to look at it from here")
-        return
-    began, began_s = time.time(), time.monotonic()
-    try:
-        found = adding.describe(remote)
-    except BisectorError as error:
-        yield Finding(SSH, Grade.MISSING, error.message, error.hint)
-        return
-    yield Finding(SSH, Grade.OK, "answers, with the key that is pinned")
-    yield clock(found.clock_s, began, began + time.monotonic() - began_s)
-    yield certificate(host, found.certificate, issuer)
-    yield worker(host, found)
-    yield (same := _versions(host, found))
-    if same.state is Grade.MISSING:
-        return
-    try:
-        examined = adding.examine(remote, settings)
-    except BisectorError as error:
-        yield Finding("doctor", Grade.MISSING, error.message, error.hint)
-        return
-    yield from (row.finding for row in examined.findings)
+def document(surveyed: Mapping[str, Sequence[Finding]]) -> HostsExamination:
+    """All of it, for scripts."""
+    hosts = tuple(
+        HostExamination(name=name, ready=examination.ready(found), findings=tuple(map(ShownFinding.of, found)))
+        for name, found in surveyed.items()
+    )
+    return HostsExamination(ready=all(one.ready for one in hosts), hosts=hosts)
 
 
 def clock(there_s: float, began_s: float, ended_s: float) -> Finding:
-    """Whether a clock that was read between two moments of this host's clock may agree with it."""
+    """Whether a clock that was read between two moments of this host's clock may agree with it.
+
+    Credentials are valid from the moment at which they are made: for a clock that is behind they are not yet.
+    """
     apart_s = max(began_s - there_s, there_s - ended_s, 0.0)
     if apart_s <= _MOST_CLOCK_S:
         return Finding("clock", Grade.OK, "as here")
@@ -84,56 +62,40 @@ def clock(there_s: float, began_s: float, ended_s: float) -> Finding:
     return Finding("clock", Grade.WARN, f"{apart_s:.0f} s {side} this machine's", "timedatectl set-ntp true")
 
 
-def certificate(host: Host, found: ShownCertificate | None, issuer: str) -> Finding:
-    """Whether a host's certificate is of our authority, and for how long."""
-    again = add_command(host)
-    if found is None:
-        return Finding("certificate", Grade.MISSING, "it has none", again)
-    if found.authority != issuer:
-        return Finding("certificate", Grade.MISSING, "it is of another authority than this machine's", again)
-    left = f"valid until {found.until[:10]}"
-    if found.days_left < 0:
-        return Finding("certificate", Grade.MISSING, f"expired: {left}", again)
-    if found.days_left < RENEW_DAYS:
-        return Finding("certificate", Grade.WARN, f"{left}: {found.days_left} days", again)
-    return Finding("certificate", Grade.OK, left)
+def _findings(host: Host, settings: Mapping[str, object]) -> Iterator[Finding]:
+    began, began_s = time.time(), time.monotonic()
+    try:
+        found = described(host)
+    except BisectorError as error:
+        yield Finding(SSH, Grade.MISSING, error.message, error.hint)
+        return
+    yield Finding(SSH, Grade.OK, "answers")
+    yield clock(found.clock_s, began, began + time.monotonic() - began_s)
+    if apart := versions.differences(found.versions):
+        yield Finding("versions", Grade.MISSING, apart, "install the same commit of bisector on both machines")
+        return
+    yield Finding("versions", Grade.OK, "as here")
+    try:
+        examined = _examined(host, settings)
+    except BisectorError as error:
+        yield Finding("doctor", Grade.MISSING, error.message, error.hint)
+        return
+    yield from (row.finding for row in examined.findings)
 
 
-def worker(host: Host, found: HostDescription) -> Finding:
-    """Whether something runs the worker there, also while nobody is logged in."""
-    ssh = f"ssh {login(host)}"
-    if found.linger is None:
-        return Finding("worker", Grade.INFO, "no systemd: it is started by hand")
-    if found.worker is None:
-        return Finding("worker", Grade.WARN, "it has no unit", add_command(host))
-    if found.worker not in _RUNS:
-        return Finding(
-            "worker", Grade.WARN, f"its unit is {found.worker}", f"{ssh} systemctl --user status bisector-worker"
-        )
-    if not found.linger:
-        return Finding("worker", Grade.WARN, "it ends with its user's last login", f"{ssh} loginctl enable-linger")
-    return Finding("worker", Grade.OK, "its unit runs")
+def _examined(host: Host, settings: Mapping[str, object]) -> Examination:
+    """What the doctor finds on a host, with these settings and the host's own disks; no file over there counts."""
+    disks = {f"storage.{name}.path": path for name, path in host.disks.items()}
+    given = configfile.write({**settings, **disks})
+    words = ("doctor", "--json", "--config", "/dev/stdin")
+    answer = ssh.asked(host, *words, within_s=_DOCTOR_S, stdin=given)
+    try:
+        return json_document.parsed(answer, Examination)
+    except ValueError as error:
+        said = clean((answer.strip() or "nothing").splitlines()[-1])
+        raise BisectorError(f"its doctor gave no answer: {said}", f"ssh {host.login} {host.bisector} doctor") from error
 
 
-def _versions(host: Host, found: HostDescription) -> Finding:
-    apart = versions.differences(found.versions)
-    if not apart:
-        return Finding("versions", Grade.OK, "as here")
-    remedy = versions.remedy(apart, found.versions, login(host))
-    return Finding("versions", Grade.MISSING, "; ".join(map(str, apart)), remedy)
-
-
-def ready(surveyed: Sequence[Surveyed]) -> bool:
-    """Whether `start` could begin on every host."""
-    return all(examination.ready(one.findings) for one in surveyed)
-
-
-def document(surveyed: Sequence[Surveyed]) -> HostsExamination:
-    """All of it, for scripts."""
-    found = (
-        HostExamination(
-            name=one.host, ready=examination.ready(one.findings), findings=tuple(map(ShownFinding.of, one.findings))
-        )
-        for one in surveyed
-    )
-    return HostsExamination(ready=ready(surveyed), hosts=tuple(found))
+def _clean(row: Finding) -> Finding:
+    """A row that came from a host, as it may be shown."""
+    return Finding(clean(row.name), row.state, clean(row.what), "\n".join(map(clean, row.remedy.split("\n"))))

@@ -1,96 +1,71 @@
-"""What has to be the same on all machines of a fleet, since values travel between them as pickles.
+"""What has to be the same on all machines that measure together, since values travel between them as pickles.
 
-dask.distributed only warns of other versions (``versions.error_message`` never fills its "error"), and not at all of
-another source of bisector. So we compare, before a host is added and whenever it is looked at, and refuse by name.
+dask.distributed only warns of other versions, and not at all of another source of bisector. Frozen dataclasses pickle
+field by field in order, so that a value of another version is read with its fields exchanged, and without an error.
 """
 
 import functools
 import hashlib
+import importlib.util
 import platform
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
+from typing import Annotated
 
 from bisector.core import resources
-from bisector.fleet.documents import Versions
-from bisector.fleet.extra import Source
+from bisector.core.errors import UserError
+from bisector.core.json_document import Record
 
 # msgpack carries distributed's messages, cloudpickle its functions and arguments.
 _PACKAGES = ("distributed", "cloudpickle", "msgpack")
-_SOURCE = "the source of bisector"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One thing that is another there; None where it is not installed."""
+class Versions(Record, frozen=True, kw_only=True):
+    """What has to be the same on all machines that measure together."""
 
-    what: str
-    ours: str | None
-    theirs: str | None
-
-    def __str__(self) -> str:
-        if self.theirs is None:
-            return f"{self.what} is not installed there, and {self.ours} here"
-        return f"{self.what} is {self.theirs} there and {self.ours or 'not installed'} here"
+    python: Annotated[str, "major and minor version of Python"]
+    bisector: Annotated[str, "version of bisector"]
+    source: Annotated[str, "digest of bisector's own modules"]
+    distributed: Annotated[str | None, "version of distributed; `null` where it is not installed"]
+    cloudpickle: Annotated[str | None, "version of cloudpickle"]
+    msgpack: Annotated[str | None, "version of msgpack"]
 
 
 @functools.cache
 def own() -> Versions:
-    """Those of this process."""
+    """Those of this process: of the files as they were when it first asked, which is when it began."""
     return Versions(
         python=".".join(platform.python_version_tuple()[:2]),
         bisector=metadata.version("bisector"),
         source=_source_digest(),
-        **{package: _version(package) for package in _PACKAGES},
-        executable=sys.executable,
+        **{name: metadata.version(name) if importlib.util.find_spec(name) else None for name in _PACKAGES},
     )
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def differences(theirs: Versions, ours: Versions | None = None) -> str:
+    """What is another there than here, for people; empty when nothing is."""
+    ours = ours or own()
+    apart = []
+    for name in ("python", "bisector", "source", *_PACKAGES):
+        here, there = getattr(ours, name), getattr(theirs, name)
+        # Of another version the source is another one anyway.
+        if here != there and (name != "source" or ours.bisector == theirs.bisector):
+            apart.append(f"{name} is {there or 'not installed'} there and {here or 'not installed'} here")
+    return "; ".join(apart)
+
+
+def check_installed(command: str) -> None:
+    """Raise :class:`UserError` where a package of the extra ``fleet`` is missing; before anything imports it."""
+    missing = [name for name in ("distributed", "cryptography") if importlib.util.find_spec(name) is None]
+    if missing:
+        install = f"{sys.executable} -m pip install 'bisector[fleet]', from where bisector was installed"
+        raise UserError(f"{command} needs what is not installed: {', '.join(missing)}", install)
 
 
 def _source_digest() -> str:
-    """Of our own modules: two checkouts of one version may be of two commits."""
+    """Of all modules: two checkouts of one version may be of two commits."""
     digest = hashlib.sha256()
     for path in sorted(resources.PACKAGE.rglob("*.py")):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(resources.PACKAGE)}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:16]
-
-
-def compared(of: Versions | None = None) -> tuple[tuple[str, str], ...]:
-    """What has to be equal on two machines, by name; empty for what is not installed."""
-    versions = of or own()
-    packages = ((package, getattr(versions, package) or "") for package in _PACKAGES)
-    named = (("Python", versions.python), ("bisector", versions.bisector), *packages)
-    return (*named, (_SOURCE, versions.source))
-
-
-def differences(theirs: Versions, ours: Versions | None = None) -> tuple[Difference, ...]:
-    """What is another there than here."""
-    return tuple(_differences(theirs, ours or own()))
-
-
-def _differences(theirs: Versions, ours: Versions) -> Iterator[Difference]:
-    for (what, here), (_, there) in zip(compared(ours), compared(theirs), strict=True):
-        # Of another version the source is another one anyway.
-        if here != there and (what != _SOURCE or ours.bisector == theirs.bisector):
-            yield Difference(what, here or None, there or None)
-
-
-def remedy(found: tuple[Difference, ...], theirs: Versions, login: str) -> str:
-    """What is typed to make them the same: at the host, as it is here."""
-    named = {one.what: one for one in found}
-    if "Python" in named:
-        return f"install bisector on the host with Python {named['Python'].ours}, in a virtual environment of its own"
-    if "bisector" in named:
-        return Source.known().install_there(login, theirs.executable)
-    wanted = [f"'{package}=={named[package].ours}'" for package in _PACKAGES if package in named]
-    if not wanted:
-        return "install the same commit of bisector on both machines"
-    return f"ssh {login} {theirs.executable} -m pip install {' '.join(wanted)}"

@@ -75,7 +75,7 @@ _ENVIRONMENT = {
 # reading a clone that somebody else made would run what that person chose. The first variable has come with git 2.45
 # and some releases of older versions; the second one allows a protocol that there is not.
 _NOTHING_FETCHED = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
-_OF_REMOTES = ("fetch", "ls-remote")
+_OF_REMOTES = ("fetch", "ls-remote", "push")
 # What a measurement cannot do without the files; where the clone's own configuration names no program.
 _OF_FILES = ("checkout", "bisect", "merge-tree", "apply", "write-tree", "pack-objects")
 _OWN_PROGRAMS = r"^(core\.(sshcommand|gitproxy)|credential\.(.*\.)?helper|remote\..*\.uploadpack)$"

@@ -1,12 +1,12 @@
-"""The repository of a host that works for others: the commits that it was sent, each without its history.
+"""The repository of a host that works for others: the commits that were pushed to it, each without its history.
 
 What a trial does on a host needs a commit, its tree and the files of that: they are checked out and built, and trees
 are compared where they are there (:mod:`bisector.git.source_tree`, :mod:`bisector.git.trees`). Nobody asks for an
-ancestor: the release of a kernel is pinned, so kbuild does not ask git for it either. So each commit is kept as `git
-clone --depth 1` keeps it, as one of the shallow boundary (gitrepository-layout(5), "shallow"), with its own hash.
-A made commit without parents, as :mod:`bisector.git.bundle` makes them, would have another hash than the record says.
-All that leads to the commit would be 2 to 5 GB for a kernel's history, where one commit of Linux 6.1 is 0.3 GB, once,
-and the next one what differs from it: 2 kB between two commits that are eight apart.
+ancestor: the release of a kernel is pinned, so kbuild does not ask git for it either. So each commit is pushed out of a
+repository in which it has no parents, and is kept as `git clone --depth 1` keeps it, as one of the shallow boundary
+(gitrepository-layout(5), "shallow"), with its own hash. All that leads to the commit would be 2 to 5 GB for a kernel's
+history, where one commit of Linux 6.1 is 0.3 GB, once, and the next one what differs from it: 2 kB between two commits
+that are eight apart.
 
 Objects of a clone that the host has may be borrowed (gitrepository-layout(5), "objects/info/alternates"): that clone is
 read and never written, and where it is gone its objects are sent anew.
@@ -25,18 +25,25 @@ from pathlib import Path
 
 from bisector.core.errors import UserError
 from bisector.git.command import GitAnswer, GitRunner, enclosing_repository
-from bisector.git.repository import REFERENCES
+from bisector.git.repository import REFERENCES, Repository
 from bisector.host import process
 from bisector.host.files import remove_whole, write_whole
 
+SOURCES = "sources.git"
 _SENT = f"{REFERENCES}/sent"
 _USED = "bisector"  # in it a file for each run, whose time is that of the run's last use
-_MOST_KNOWN = 256
 _MOST_PACKS = 50  # as gc.autoPackLimit has it (git-config(1))
-_TAKE_S = 3600.0
+_FARTHEST = 1 << 17  # mainline has 90,000 commits along first parents
+_PUSH_S = 3600.0
 _COLLECT_S = 1800.0
 # A reference that a power failure has emptied would have to be removed by hand; objects are on the disk by default.
 _ON_DISK = ("-c", "core.fsync=committed,reference")
+# Whatever the host's own configuration says: no hooks, nothing beside, and no line for each tag of a borrowed clone.
+_RECEIVE = (
+    *("-c", "core.hooksPath=/dev/null", "-c", "receive.autogc=false", "-c", "receive.shallowUpdate=true"),
+    *("-c", "receive.unpackLimit=1"),  # packs: a kernel tree has 70,000 files
+    *("-c", "core.alternateRefsCommand=true", "-c", "transfer.hideRefs=refs"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +74,8 @@ class Mirror:
                 remove_whole(place)
             self.git("init", "--quiet", "--bare", "--template=", os.fspath(new), at=new.parent)
             new.rename(self.path)
-        alternates = self.path / "objects" / "info" / "alternates"
-        content = b"" if objects is None else os.fsencode(objects) + b"\n"
-        if content != (alternates.read_bytes() if alternates.exists() else b""):
-            alternates.parent.mkdir(exist_ok=True)
-            write_whole(alternates, content)
-        # Remove what a git that was killed here has left.
+        borrow(self.path, objects)
+        # What a git that was killed here has left.
         names = ("objects/pack/tmp_*", f"{_SENT}/**/*.lock", "packed-refs.lock", "shallow.lock", "gc.pid*")
         for left in (path for name in names for path in self.path.glob(name)):
             left.unlink(missing_ok=True)
@@ -81,56 +84,50 @@ class Mirror:
         """Whether a commit is here with all its files, the borrowed ones included."""
         return self._ask("rev-list", "--objects", "--quiet", f"{sha}^{{tree}}", "--", ok=None).status == 0
 
-    def first(self, shas: Iterable[str]) -> str:
-        """The first of some commits that is here with all its files; empty when none is."""
-        return next((sha for sha in shas if self.has(sha)), "")
-
-    def known(self) -> tuple[str, ...]:
-        """Commits that were sent, and are kept."""
-        return tuple(dict.fromkeys(name.rpartition("/")[2] for name in self._references(_SENT)))[:_MOST_KNOWN]
+    def known(self, run: str) -> tuple[str, ...]:
+        """The commits that are kept for a run."""
+        return tuple(name.rpartition("/")[2] for name in self._references(references(run)))
 
     def keep(self, run: str, sha: str) -> None:
-        """Keep a commit that is here until its run is let go of."""
-        used = self._used(run)
-        used.parent.mkdir(exist_ok=True)
-        used.touch()
-        # Have git look for no parent of a commit, which may not be here.
+        """Keep a commit that is here until its run is let go of, and have git look for no parent of it."""
         shallow = self.path / "shallow"
         known = shallow.read_text(encoding="ascii").split() if shallow.exists() else []
         if sha not in known:
             write_whole(shallow, "".join(f"{one}\n" for one in (*known, sha)).encode())
-        self._ask("update-ref", f"{_of(run)}/{sha}", sha)
-
-    def take(self, pack: Path) -> None:
-        """Add the objects of a pack; its deltas may be against what is here (git-index-pack(1), ``--fix-thin``).
-
-        Git computes the hash of each object anew, so none is another one than its name says. What git-fsck(1) would
-        find fault with beyond that (``--strict``) is not refused: old histories have some, git checks them out, and
-        a host has to build what the coordinator builds. Whether a commit is whole is asked afterwards (:meth:`has`).
-        """
-        self._ask("index-pack", "--stdin", "--fix-thin", stdin=pack, deadline_s=_TAKE_S)
+        self._ask("update-ref", f"{references(run)}/{sha}", sha)
 
     def release(self, run: str) -> None:
-        """Let go of the commits of a run."""
-        self._delete(self._references(_of(run)))
-        self._used(run).unlink(missing_ok=True)
+        """Let go of the commits of a run, of which some may be damaged."""
+        self._delete(self._references(references(run)))
 
-    def abandon(self, run: str) -> None:
-        """Have the commits of a run be let go of by the next :meth:`release_unused`; beside whatever git does here."""
-        self._used(run).unlink(missing_ok=True)
+    def use(self, run: str) -> None:
+        """Note that a run is at work here, for :meth:`release_unused`."""
+        (self.path / _USED).mkdir(exist_ok=True)
+        (self.path / _USED / _digest(run)).touch()
+
+    def receive(self, run: str) -> int:
+        """Serve `git push` of a run's commits on standard input and output; the exit status of git-receive-pack(1).
+
+        Git computes the hash of each object anew, so none is another one than its name says. What git-fsck(1) would
+        find fault with beyond that is not refused: old histories have some, and a host has to build what the
+        coordinator builds. Whether a commit is whole is asked afterwards (:meth:`has`).
+        """
+        own = ("-c", f"transfer.hideRefs=!{references(run)}")
+        words = ("git", *_ON_DISK, *_RECEIVE, *own, "receive-pack", os.fspath(self.path))
+        child = os.posix_spawnp("git", words, {**os.environ, **process.mark(self.path)})
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     def release_unused(self, seconds: float) -> None:
-        """Let go of runs that nothing was sent for in that time: the coordinator may be gone for good."""
+        """Let go of runs that nothing was pushed for in that time, and forget what no run keeps, once it is much.
+
+        Nothing else may read meanwhile (git-gc(1)).
+        """
         used = {path.name: path.stat().st_mtime for path in (self.path / _USED).glob("*")}
         oldest = time.time() - seconds
-        names = [name for name in self._references(_SENT) if used.get(name.split("/")[-2], 0.0) < oldest]
-        self._delete(names)
+        self._delete(name for name in self._references(_SENT) if used.get(name.split("/")[-2], 0.0) < oldest)
         for digest, at in used.items():
             if at < oldest:
                 (self.path / _USED / digest).unlink(missing_ok=True)
-
-    def collect(self) -> None:
-        """Forget what no run keeps, once there are many packs; nothing else may read meanwhile (git-gc(1))."""
         if len(list((self.path / "objects" / "pack").glob("*.pack"))) > _MOST_PACKS:
             self._ask("gc", "--quiet", "--prune=now", deadline_s=_COLLECT_S)
 
@@ -141,15 +138,61 @@ class Mirror:
         if commands := "".join(f"delete {name}\n" for name in names):
             self._ask("update-ref", "--stdin", stdin=commands)
 
-    def _used(self, run: str) -> Path:
-        return self.path / _USED / _digest(run)
-
     def _ask(
-        self, *words: str, ok: tuple[int, ...] | None = (0,), stdin: str | Path = "", deadline_s: float = 600.0
+        self, *words: str, ok: tuple[int, ...] | None = (0,), stdin: str = "", deadline_s: float = 600.0
     ) -> GitAnswer:
         """Here and nowhere else: git would look for a repository in the directories above."""
         where = (f"--git-dir={self.path}", *_ON_DISK)
         return self.git(*words, at=self.path.parent, where=where, ok=ok, stdin=stdin, deadline_s=deadline_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a mirror is as git names it, the ssh(1) that leads there, what receives there, and its run's references."""
+
+    url: str
+    ssh: str
+    receive_pack: str
+    below: str
+
+
+def push(repository: Repository, sender: Path, sha: str, known: Iterable[str], to: Address) -> None:
+    """Send a commit to a mirror that has the ``known`` ones of its run whole, out of a repository made at ``sender``.
+
+    In that repository each of these commits has no parents, so that neither end's history is walked or sent. Raises
+    :class:`bisector.core.errors.InfraError` where git cannot.
+    """
+    git = GitRunner()
+    if not sender.exists():
+        git("init", "--quiet", "--bare", "--template=", os.fspath(sender), at=sender.parent)
+        borrow(sender, objects_of(repository.top))
+    asked = tuple(dict.fromkeys((sha, *known)))
+    lines = repository.ask("cat-file", "--batch-check", stdin="".join(f"{one}\n" for one in asked)).lines
+    here = [one for one, line in zip(asked, lines, strict=True) if line.startswith(f"{one} commit ")]
+    write_whole(sender / "shallow", "".join(f"{one}\n" for one in here).encode())
+    where = (f"--git-dir={sender}", "-c", f"core.sshCommand={to.ssh}")
+    words = ("push", "--quiet", f"--receive-pack={to.receive_pack}", to.url, f"{sha}:{to.below}/{sha}")
+    git(*words, at=sender.parent, where=where, deadline_s=_PUSH_S)
+
+
+def ancestors(repository: Repository, sha: str) -> tuple[str, ...]:
+    """Some ancestors along first parents, ever farther apart: a clone somewhere has one of them, most likely."""
+    line = repository.ask("rev-list", "--first-parent", f"--max-count={_FARTHEST}", sha).lines
+    return tuple(line[1 << power] for power in range((len(line) - 1).bit_length()) if 1 << power < len(line))
+
+
+def references(run: str) -> str:
+    """Below here are the references by which a mirror keeps the commits of a run."""
+    return f"{_SENT}/{_digest(run)}"
+
+
+def borrow(repository: Path, objects: Path | None) -> None:
+    """Have a bare repository borrow the objects of a directory; of none where it is None."""
+    alternates = repository / "objects" / "info" / "alternates"
+    content = b"" if objects is None else os.fsencode(objects) + b"\n"
+    if content != (alternates.read_bytes() if alternates.exists() else b""):
+        alternates.parent.mkdir(exist_ok=True)
+        write_whole(alternates, content)
 
 
 def objects_of(path: Path) -> Path:
@@ -165,12 +208,8 @@ def objects_of(path: Path) -> Path:
         if answer.status == 0 and objects.is_dir():
             return objects.resolve()
     raise UserError(
-        f"{path} is no git repository to borrow objects from", "--repo DIRECTORY names a clone; or leave it out"
+        f"{path} is no git repository to borrow objects from", 'repository = "…" in hosts.toml names a clone there'
     )
-
-
-def _of(run: str) -> str:
-    return f"{_SENT}/{_digest(run)}"
 
 
 def _digest(run: str) -> str:

@@ -48,6 +48,7 @@ _HINTS = {
 # What mkfs(8) and pvcreate(8) read before they write; they stop at, or keep, what an earlier trial left there.
 _ERASED_BYTES = 4 << 20
 _WIPEFS_S = 30.0
+USED_DISKS = "used-disks"  # in the directory of a run: the disks that it has labelled
 _SUPERUSER_DIRECTORIES = ("/usr/sbin", "/sbin")
 
 # Behind all that file systems, volume managers and RAID write at the beginning of a disk, as far as wipefs(8) knows
@@ -105,7 +106,7 @@ class UsedDisks:
     @classmethod
     def of(cls, run_dir: Path) -> Self:
         """The disks of the run in this directory."""
-        return cls(run_dir / "used-disks")
+        return cls(run_dir / USED_DISKS)
 
     @property
     def names(self) -> tuple[str, ...]:

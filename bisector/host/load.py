@@ -23,6 +23,8 @@ from bisector.core.errors import Finding, Grade, InfraError
 from bisector.core.figures import Contention
 from bisector.core.units import duration_text
 
+_MACHINE_ID = Path("/etc/machine-id")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _GLANCE_S = 1.0  # for the row of a person who waits
@@ -66,6 +68,18 @@ def available_memory_bytes(proc: Path = _PROC) -> int:
     lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
     (kib,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
     return int(kib) << 10
+
+
+def boot_id() -> str:
+    """The boot of this host (random(4)); another one after each."""
+    return _BOOT_ID.read_text(encoding="ascii").strip()
+
+
+def machine_id() -> str:
+    """The installation of this host (machine-id(5)); its name where it has none."""
+    with suppress(OSError):
+        return _MACHINE_ID.read_text(encoding="ascii").strip()
+    return platform.node()
 
 
 def host_id(proc: Path = _PROC) -> str:

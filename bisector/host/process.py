@@ -9,7 +9,6 @@ Whose they are and what they run is asked of those that have it.
 
 import os
 import select
-import selectors
 import shlex
 import shutil
 import signal
@@ -19,8 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError
@@ -105,17 +103,6 @@ class CommandTimeout(Exception):
         return f"{shlex.join(self.argv)}: not finished after {self.seconds:g} s"
 
 
-class TooMuchOutput(Exception):
-    """More than anybody would write in good faith."""
-
-    def __init__(self, most_bytes: int) -> None:
-        super().__init__(most_bytes)
-        self.most_bytes = most_bytes
-
-    def __str__(self) -> str:
-        return f"more than {self.most_bytes >> 10:,} KiB of output"
-
-
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """A short allow-list of variables plus ``extra``, in the C locale, so that outputs parse."""
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
@@ -174,49 +161,6 @@ def run(
     if check and finished.exit_status != 0:
         raise CommandFailed(finished)
     return finished
-
-
-def run_bounded(
-    argv: Sequence[str],
-    *,
-    deadline_s: float,
-    most_bytes: int,
-    stdin: str = "",
-    env: Mapping[str, str] | None = None,
-    stopped: Callable[[], bool] = lambda: False,
-) -> FinishedCommand:
-    """Run a command whose output is not trusted to end.
-
-    Raises :class:`CommandMissing`, :class:`CommandTimeout`, :class:`bisector.host.process.TooMuchOutput`, and
-    ``InterruptedError`` soon after it is ``stopped``, by another thread. Nothing of its group is left.
-    """
-    words, deadline = tuple(argv), Deadline(f"the end of {argv[0]}", deadline_s)
-    with TemporaryFile() as given:  # a pipe would fill up while nobody reads at its other end
-        given.write(stdin.encode())
-        given.seek(0)
-        try:
-            child = subprocess.Popen(
-                words,
-                env=environment(env),
-                stdin=given,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except (FileNotFoundError, PermissionError) as error:
-            raise CommandMissing(words[0]) from error
-        pipes = [pipe for pipe in (child.stdout, child.stderr) if pipe is not None]
-        try:
-            stdout, stderr = _read_all(pipes, most_bytes, deadline, stopped)
-            child.wait(deadline.remaining_s)
-        except (DeadlineExpired, subprocess.TimeoutExpired) as error:
-            raise CommandTimeout(words, deadline_s) from error
-        finally:
-            _signal_group(child, signal.SIGKILL)
-            child.wait(_GONE_S)
-            for pipe in pipes:
-                pipe.close()
-    return FinishedCommand(words, child.returncode, stdout, stderr)
 
 
 def run_here(command: Sequence[str], variables: Mapping[str, str]) -> CommandResult | None:
@@ -323,32 +267,6 @@ def _output(log: Path | None) -> Iterator[int | None]:
 def _signal_group(child: Child[Any], signum: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):  # nobody is left; or somebody else, who changed user
         os.killpg(child.pid, signum)
-
-
-def _read_all(
-    streams: Sequence[IO[bytes]], most_bytes: int, deadline: Deadline, stopped: Callable[[], bool]
-) -> tuple[str, ...]:
-    """What each stream has, to its end; what is no UTF-8 is replaced.
-
-    Raises :class:`TooMuchOutput` when they have more than ``most_bytes`` together, ``DeadlineExpired``, and
-    ``InterruptedError`` once it is ``stopped``.
-    """
-    found = {stream.fileno(): bytearray() for stream in streams}
-    with selectors.DefaultSelector() as selector:
-        for descriptor in found:
-            selector.register(descriptor, selectors.EVENT_READ)
-        while selector.get_map():
-            deadline.check()
-            if stopped():
-                raise InterruptedError
-            for key, _ in selector.select(min(_LOOK_EVERY_S, deadline.remaining_s)):
-                data = os.read(key.fd, _CHUNK_BYTES)
-                if not data:
-                    selector.unregister(key.fd)
-                found[key.fd] += data
-                if sum(map(len, found.values())) > most_bytes:
-                    raise TooMuchOutput(most_bytes)
-    return tuple(data.decode("utf-8", "replace") for data in found.values())
 
 
 def pids() -> Iterator[int]:

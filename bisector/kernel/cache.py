@@ -12,6 +12,7 @@ and the modules, and the key, which says what the kernel was made from
 
 import errno
 import hashlib
+import io
 import json
 import os
 import re
@@ -148,20 +149,22 @@ class KernelCache:
         kept = self.find(key) if _KEY.fullmatch(key) else None
         return "" if kept is None else kept.content_sha256
 
-    def pack(self, key: str, file: Path) -> None:
-        """Write the kernel of a key into a file. Raises :class:`InfraError` when there is none, and ``OSError``."""
+    def pack(self, key: str) -> bytes:
+        """The kernel of a key as an archive. Raises :class:`InfraError` when there is none, and ``OSError``."""
         if not self.content(key):
             raise InfraError(f"no kernel of the key {key} is kept")
-        with tarfile.open(file, "w:", format=tarfile.PAX_FORMAT) as archive:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.PAX_FORMAT) as archive:
             for name in sorted(_KERNEL_FILES):
                 if (path := self.root / key / name).is_file():
                     member = tarfile.TarInfo(name)
                     member.size = path.stat().st_size
                     with path.open("rb") as opened:
                         archive.addfile(member, opened)
+        return buffer.getvalue()
 
-    def unpack(self, key: str, file: Path) -> None:
-        """Keep the kernel of a file that arrived, in place of any other of its key.
+    def unpack(self, key: str, packed: bytes) -> None:
+        """Keep the kernel of an archive that arrived, in place of any other of its key.
 
         Raises :class:`InfraError` for anything that is no whole kernel of that key, and ``OSError``.
         """
@@ -169,7 +172,7 @@ class KernelCache:
             raise InfraError(f"{key!r} is no key of a kernel")
         with self._made() as new:
             try:
-                with tarfile.open(file, "r:") as archive:
+                with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
                     for member in archive:
                         _extract(archive, member, new)
             except tarfile.TarError as error:

@@ -18,7 +18,6 @@ from pathlib import Path
 from bisector.config import EMBEDDED
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.fleet.home import FleetHome
 from bisector.git.repository import Repository
 from bisector.host import systemd
 from bisector.nightly.plan import NightJob, NightPlan
@@ -56,7 +55,7 @@ class Timer:
     @property
     def command(self) -> tuple[str, ...]:
         """What is started."""
-        hosts = () if self.hosts is None else ("--hosts", str(self.hosts.absolute()))
+        hosts = () if self.hosts is None else ("--hosts", str(self.hosts))
         return (sys.executable, "-m", "bisector", "nightly", "--config", str(self.plan.path), *hosts)
 
     def files(self) -> dict[str, str]:
@@ -134,7 +133,6 @@ def _parts(timer: Timer) -> Iterator[tuple[str, Path]]:
     yield "the jobs of", timer.plan.path
     if timer.hosts is not None:  # who is a host of this fleet can run programs here
         yield "with the hosts of", timer.hosts
-        yield "with the certificates in", FleetHome.of_person().path
     for job in timer.plan.jobs:
         yield from _of_job(job)
     yield "the interpreter", Path(sys.executable)

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -39,6 +40,11 @@ def state_home() -> Path:
     # "All paths set in these environment variables must be absolute"; others are ignored.
     home = given if given.is_absolute() else Path.home() / ".local" / "state"
     return home / "bisector"
+
+
+def jobs_home() -> Path:
+    """Where this host does the jobs of other hosts' runs; a home that several hosts share has one for each."""
+    return state_home() / "jobs" / platform.node()
 
 
 def single_commit_home() -> Path:
@@ -131,7 +137,7 @@ class RunDirectory:
     def remember_hosts(self, file: Path) -> None:
         """Have ``resume`` go on where the run was begun."""
         with our_files(self.path):
-            (self.path / HOSTS).write_text(f"{file.absolute()}\n", encoding="utf-8")
+            (self.path / HOSTS).write_text(f"{file}\n", encoding="utf-8")
 
     @property
     def job(self) -> str:

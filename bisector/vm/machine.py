@@ -23,9 +23,8 @@ from bisector.core.errors import BisectorError, InfraError, KernelFault, UserErr
 from bisector.core.shell import Shell
 from bisector.core.subject import Kernel, build_id_in
 from bisector.core.trial import HOST_CLOCK, Era, FaultKind, Stage
-from bisector.host.detached import machine_id
 from bisector.host.files import our_files, remove_abandoned, scratch, write_whole
-from bisector.host.load import host_facts
+from bisector.host.load import host_facts, machine_id
 from bisector.vm.accelerator import ACCELERATOR_MEMORY, choose_accelerator
 from bisector.vm.base import (
     Domain,

@@ -1,26 +1,27 @@
 """``make demo-fleet``: the demonstration on two hosts that take turns at this machine, through two ``kill -9``.
 
-Each host is a real worker with a certificate, a spool and a cache of kernels of its own, and without a clone: sources
-and kernels are sent to it. One worker is killed in the middle of a run, and begun again; later the coordinator is, and
-``bisector resume`` goes on. What the machine itself has is lent to both: the image of the guest, what QEMU can do, and
-the cache of compiled objects. It takes half an hour. The exit status is that of ``make demo``.
+Each host has a home of its own behind a sshd(8) of this user's on the loopback device, and no clone: it is sent sources
+and kernels. One worker is killed in the middle of a run, and is started again by the coordinator; later the
+coordinator is, and ``bisector resume`` goes on. What the machine itself has is lent to both: the image of the guest,
+what QEMU can do, and the cache of compiled objects. It takes half an hour. The exit status is that of ``make demo``.
 """
 
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.core.resources import cache_home
-from bisector.fleet import authority
-from bisector.fleet.home import FleetHome, Identity
 from bisector.store.rundir import state_home
 from scenarios.demo import history
 from scenarios.demo.history import NEW_TAG, OLD_TAG
@@ -28,28 +29,21 @@ from scenarios.demo.run import history_of, newest_tarball, verdict
 from scenarios.kept_runs import bisector, exit_status
 
 NAMES = ("bench1", "bench2")
-ADDRESS = "tls://127.0.0.1:8786"
 LENT = ("images", "ccache", "accelerator.json")
 _FULL_RUN = re.compile(r"(bench\d):\s+workload: full run")
 _WORKER_DIES_IN, _COORDINATOR_DIES_IN = 4, 7  # of the full runs
 _INTO_THE_RUN_S = 5.0
-_GONE_S = 10.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Bench:
-    """The files of a demonstration, and its workers by name."""
+    """The files of a demonstration."""
 
     home: Path
-    workers: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     @property
     def run_dir(self) -> Path:
         return self.home / "run"
-
-    @property
-    def certificates(self) -> Path:
-        return self.home / "worker"
 
     @property
     def hosts(self) -> Path:
@@ -57,73 +51,66 @@ class Bench:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """That of the coordinator, whose fleet and whose runs nobody else sees."""
-        return {**os.environ, "XDG_DATA_HOME": str(self.home / "data"), "XDG_STATE_HOME": str(self.home / "state")}
+        """That of the coordinator, whose runs nobody else sees, and whose ssh knows the way to the hosts."""
+        path = f"{self.home}{os.pathsep}{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "XDG_STATE_HOME": str(self.home / "state")}
 
-    def lay_out(self) -> None:
-        """Begin with nothing but what hosts are lent."""
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """Lay out two hosts with nothing but what they are lent, and serve their SSH."""
         shutil.rmtree(self.home, ignore_errors=True)
         self.home.mkdir(parents=True)
-        fleet = FleetHome(self.home / "data" / "bisector" / "fleet")
-        made, *_ = authority.initialised(fleet)
-        identity = Identity(self.certificates)
-        request = authority.request_of(identity, NAMES[0])
-        authority.install(identity, made.sign(request, NAMES[0]), made.certificate)
-        self.hosts.write_text(f'coordinator = "{ADDRESS}"\n')
-        for name in NAMES:
-            cache = self.home / name / "cache" / "bisector"
-            cache.mkdir(parents=True)
-            for lent in LENT:
-                if (cache_home() / lent).exists():
-                    (cache / lent).symlink_to(cache_home() / lent)
-
-    def begin(self, name: str) -> None:
-        """Start a worker in a session of its own, as a unit or a queue would."""
-        own = self.home / name
-        words = bisector(
-            "worker", ADDRESS, "--certificates", self.certificates, "--name", name, "--spool", own / "spool"
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        for key in ("host_key", "login"):
+            words = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.home / key))
+            subprocess.run(words, check=True)
+        server, client, known = (self.home / name for name in ("sshd_config", "ssh_config", "known_hosts"))
+        known.write_text(f"[127.0.0.1]:{port} {(self.home / 'host_key.pub').read_text()}")
+        server.write_text(
+            f"ListenAddress 127.0.0.1:{port}\nHostKey {self.home}/host_key\nPidFile none\nUsePAM no\nStrictModes no\n"
+            f"AuthorizedKeysFile {self.home}/login.pub\nPasswordAuthentication no\nPermitRootLogin yes\n"
         )
-        environment = {**os.environ, "XDG_CACHE_HOME": str(own / "cache"), "XDG_STATE_HOME": str(own / "state")}
-        with (own / "worker.log").open("ab") as log:
-            self.workers[name] = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-                cwd=self.home,
-            )
+        client.write_text(
+            f"Host {' '.join(NAMES)}\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {self.home}/login\n"
+            f"  IdentitiesOnly yes\n  UserKnownHostsFile {known}\n"
+        )
+        self._write_program(self.home / "ssh", shutil.which("ssh") or "ssh", "-F", str(client))
+        self.hosts.write_text("".join(map(self._host, NAMES)))
+        if os.geteuid() == 0:  # its child that has no rights works in there
+            Path("/run/sshd").mkdir(exist_ok=True)
+        program = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin") or "sshd"
+        with subprocess.Popen((program, "-D", "-f", server), stdin=subprocess.DEVNULL) as sshd:
+            try:
+                yield
+            finally:
+                sshd.terminate()
+
+    def _host(self, name: str) -> str:
+        cache, program = self.home / name / "cache" / "bisector", self.home / name / "bisector"
+        cache.mkdir(parents=True)
+        for lent in LENT:
+            if (cache_home() / lent).exists():
+                (cache / lent).symlink_to(cache_home() / lent)
+        own = {"XDG_CACHE_HOME": cache.parent, "XDG_STATE_HOME": self.home / name / "state", "PATH": os.environ["PATH"]}
+        self._write_program(program, "env", *(f"{key}={value}" for key, value in own.items()), *bisector())
+        return f'[hosts.{name}]\nssh = "{name}"\nbisector = "{program}"\n'
+
+    @staticmethod
+    def _write_program(path: Path, *words: str) -> None:
+        path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        path.chmod(0o755)
 
     def kill_worker(self, name: str) -> None:
-        """As a machine that crashes would; its job is a process of its own, and goes on."""
+        """As a machine that crashes would; the coordinator starts it again."""
         time.sleep(_INTO_THE_RUN_S)
-        _say(f"kill -9 of the worker of {name}")
-        self.workers[name].kill()
-        self.workers[name].wait()
-        time.sleep(_GONE_S)
-        self.begin(name)
-        _say(f"the worker of {name} is begun again")
-
-    def end(self) -> None:
-        """Let both workers leave once their jobs are over, or cut short by the second signal."""
-        for _ in range(2):
-            for worker in self.workers.values():
-                worker.terminate()
-                time.sleep(1.0)
-        for worker in self.workers.values():
-            worker.wait()
-
-
-@contextmanager
-def workers(bench: Bench) -> Iterator[None]:
-    """Both workers, for as long as the demonstration lasts."""
-    try:
-        for name in NAMES:
-            bench.begin(name)
-        yield
-    finally:
-        bench.end()
+        mark = os.fsencode(f"XDG_STATE_HOME={self.home / name / 'state'}")
+        for entry in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+            words = (entry / "cmdline").read_bytes() if entry.is_dir() else b""
+            if b"on-host\0worker" in words and mark in (entry / "environ").read_bytes():
+                _say(f"kill -9 of the worker of {name}")
+                os.kill(int(entry.name), signal.SIGKILL)
+                return
 
 
 def followed(words: Sequence[str], bench: Bench, at_full_run: Callable[["subprocess.Popen[str]", str], None]) -> int:
@@ -156,7 +143,6 @@ def bisected(bench: Bench, repository: str) -> int:
     start = bisector("start", OLD_TAG, NEW_TAG, "--repo", repository, "--hosts", bench.hosts, "--run-dir")
     status = followed([*start, str(bench.run_dir)], bench, at_full_run)
     if status < 0:
-        time.sleep(_GONE_S)
         status = followed(bisector("resume", "--run-dir", bench.run_dir), bench, at_full_run)
     if not status and runs < _COORDINATOR_DIES_IN:
         _say(f"the answer came after {runs} full runs, before the coordinator was killed")
@@ -168,8 +154,7 @@ def demonstrate() -> int:
     began, tarball = time.monotonic(), newest_tarball()
     made = history.make(tarball, history_of(tarball, cache_home() / "demo"))
     bench = Bench(state_home() / "demo-fleet")
-    bench.lay_out()
-    with workers(bench):
+    with bench.served():
         status = bisected(bench, made.repo)
     if status:
         return status

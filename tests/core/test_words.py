@@ -80,7 +80,6 @@ EXAMPLES: dict[type[BaseException], tuple[object, ...]] = {
     process.CommandMissing: ("make",),
     process.CommandFailed: (process.FinishedCommand(("make",), 2, "", "error"),),
     process.CommandTimeout: (("make",), 3.0),
-    process.TooMuchOutput: (1 << 20,),
 }
 
 

@@ -19,8 +19,8 @@ from bisector.commands.upkeep import Caches
 from bisector.compare.forecast import ComparisonForecast
 from bisector.core.examination import Examination
 from bisector.core.json_document import FLAT, PAIRS, Absent, members
-from bisector.executor.fleet_status import FleetStatus
-from bisector.fleet.documents import FleetMade, HostAdded, HostRemoved, HostsExamination
+from bisector.fleet.status import FleetStatus
+from bisector.fleet.survey import HostsExamination
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.plan.forecast import Forecast
 from bisector.report.comparison import ComparisonReport
@@ -44,12 +44,7 @@ DOCUMENTS: Mapping[str, type] = {
     "nightly": OneNight,
     "nightly --dry-run": DryRun,
     "doctor --hosts": HostsExamination,
-    "fleet init": FleetMade,
-    "fleet add": HostAdded,
-    "fleet remove": HostRemoved,
     "fleet status": FleetStatus,
-    "fleet drain": FleetStatus,
-    "fleet release": FleetStatus,
 }
 # Commands that print the document of another one.
 SAME = {"table": "status", "baselines": "status"}

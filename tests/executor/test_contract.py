@@ -1,31 +1,36 @@
-"""What every executor does: that of this host, that of other hosts (with a real worker), that of the loop's tests."""
+"""What every executor does: that of this host, that of others (with a real Dask worker), that of the loop's tests."""
 
 import pickle
-from collections import deque
+import queue
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from distributed import Client, LocalCluster
 
-from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost
+from bisector.core.errors import AttemptCancelled, AttemptFailed
 from bisector.core.subject import Cell, Kind, Subject
-from bisector.core.trial import Fault, Stage, Trial
+from bisector.core.trial import Fault, Stage
 from bisector.executor.at_once import AtOnce
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Failed, Finished, Job, Progress
-from bisector.executor.cluster.coordinator import Coordinator
-from bisector.executor.cluster.security import door
-from bisector.executor.hosts import Connection, Host, HostNews, Joined, Left, Word
-from bisector.executor.spec import Key, Spec
-from bisector.executor.spool import Standing
+from bisector.fleet.executor import FleetExecutor
+from bisector.fleet.hosts import Host, Hosts
+from bisector.fleet.job import RESOURCE
+from bisector.git import mirror
+from bisector.git.repository import Repository
+from bisector.host import locks
+from bisector.host.load import host_id
+from bisector.kernel import toolchain
+from bisector.kernel.cache import KernelCache
 from bisector.storage.disks import DISKS
+from bisector.store.rundir import jobs_home
 from bisector.trial.runner import TrialRequest
 from tests import examples, fakes
-from tests.executor import fleet
 from tests.executor.bench import COMMIT, CONTENT, NOTHING, RULE, Bad, Workload, local, settings_of
-from tests.executor.engines import CONTRACT
+from tests.fleet import engines
+from tests.git import histories
 
 Make: TypeAlias = Callable[[Bad], Executor]
 
@@ -43,19 +48,22 @@ def fake(bad: Bad = NOTHING) -> fakes.FakeExecutor:
 
 
 @pytest.fixture(scope="module")
-def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Coordinator, Path]]:
-    """A coordinator, and a worker that does what ``bad`` in its spool says."""
-    place, authority = tmp_path_factory.mktemp("fleet"), fleet.Authority.new()
-    spool = place / "bench1" / "spool"
-    with (
-        Coordinator(door("tls://127.0.0.1:0", authority.certify(place / "coordinator"))) as coordinator,
-        fleet.worker(coordinator.address, authority.certify(place / "of-bench1"), spool, engine=CONTRACT) as worker,
-    ):
-        worker.said("connected")
-        yield coordinator, spool
+def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Path]]:
+    """A worker of a Dask cluster of this process, and where its jobs are done."""
+    home = tmp_path_factory.mktemp("host")
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in ("STATE", "CACHE"):
+            patch.setenv(f"XDG_{kind}_HOME", str(home))
+        patch.setattr(mirror, "ancestors", lambda repository, sha: ())
+        patch.setattr(mirror, "push", lambda *words: None)
+        patch.setattr(toolchain, "named", {one.command: one for one in (fakes.GCC, fakes.OLD_GCC)}.__getitem__)
+        patch.setattr(locks, "SHARED_TURN", home / "shared.lock")
+        options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+        with LocalCluster(resources={RESOURCE: 1}, **options) as cluster, Client(cluster) as client:
+            yield client, jobs_home()
 
 
-@pytest.fixture(params=["local", "at once", "remote", "fake"])
+@pytest.fixture(params=["local", "at once", pytest.param("fleet", marks=pytest.mark.fleet), "fake"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, workload: Workload) -> Make:
     if request.param == "fake":
         return fake
@@ -63,16 +71,34 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, workload: Workload) -> 
         return lambda bad: local(tmp_path, settings_of("lvmcache"), bad)
     if request.param == "at once":
         return lambda bad: AtOnce(local(tmp_path, settings_of("lvmcache"), bad), 1)
-    coordinator, spool = request.getfixturevalue("one_host")
+    client, home = request.getfixturevalue("one_worker")
+    histories.build(tmp_path / "linux", histories.linear(2))
+    repository = Repository.open(tmp_path / "linux")
     numbers = count()
 
-    def remote(bad: Bad) -> Executor:
-        (spool / "bad").write_bytes(pickle.dumps(bad))
-        made = fleet.executor(coordinator, tmp_path / "run", f"{tmp_path.name}-{next(numbers)}")
-        made.wait_for_hosts(1, 60.0)
+    def on_worker(bad: Bad) -> Executor:
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "bad").write_bytes(pickle.dumps(bad))
+        hosts = Hosts(tmp_path / "hosts.toml", (Host(name=host_id(), ssh="bench1"),))
+        made = FleetExecutor(
+            client,
+            hosts,
+            f"{tmp_path.name}-{next(numbers)}",
+            tmp_path / "run",
+            settings_of("lvmcache"),
+            repository,
+            KernelCache(tmp_path / "kernels", 1 << 30),
+            tmp_path,
+            lambda: (fakes.GCC, fakes.OLD_GCC),
+            lambda event: None,
+            queue.SimpleQueue(),
+            engines.by_contract,
+        )
+        (tmp_path / "run").mkdir(exist_ok=True)
+        made.wait(60.0)
         return made
 
-    return remote
+    return on_worker
 
 
 def test_a_sound_kernel_has_the_figures_of_each_run(make: Make) -> None:
@@ -144,67 +170,6 @@ def news_of(executor: Executor) -> Finished | Failed:
     return news
 
 
-@dataclass
-class Losing:
-    """A connection over which nothing is heard of the first job; when anybody looks again, its host is back."""
-
-    connection: Connection
-    news_first: deque[HostNews] = field(default_factory=deque)
-    was_lost: bool = False
-
-    def hosts(self) -> tuple[Host, ...]:
-        self.known = self.connection.hosts()
-        return self.known
-
-    def submit(self, address: str, work: Spec | Key, attempt: int) -> None:
-        self.connection.submit(address, work, attempt)
-        if isinstance(work, Spec) and not self.was_lost:
-            self.was_lost = True
-            (host,) = self.known
-            self.news_first += [Left(address), Joined(replace(host, held=((work.key, Standing.RUNNING),)))]
-
-    def send(self, address: str, word: Word, key: Key) -> None:
-        self.connection.send(address, word, key)
-
-    def news(self, timeout_s: float) -> HostNews | None:
-        return self.news_first.popleft() if self.news_first else self.connection.news(timeout_s)
-
-
-@pytest.fixture(params=["remote", "fake"])
-def losing(request: pytest.FixtureRequest, tmp_path: Path) -> Executor:
-    """An executor that loses the first job of :data:`COMMIT`, and hears of it later."""
-    if request.param == "fake":
-        made = fake()
-        made.loses = {COMMIT.sha: 1}
-        return made
-    coordinator, spool = request.getfixturevalue("one_host")
-    (spool / "bad").write_bytes(pickle.dumps(NOTHING))
-    return fleet.executor(Losing(coordinator), tmp_path / "run", tmp_path.name, patience_s=0.0)
-
-
-def test_what_is_lost_is_news_once_more_when_it_is_heard_after_all(losing: Executor) -> None:
-    losing.submit(Job(1, TrialRequest(1, examples.cell(COMMIT), {})))
-    lost = news_of(losing)
-    assert isinstance(lost, Failed)
-    assert (lost.id, type(lost.error)) == (1, AttemptLost)
-    losing.acknowledge(1)
-    with pytest.raises(ValueError, match="no job"):
-        losing.next()
-    len(losing.idle)
-    losing.submit(Job(2, TrialRequest(2, examples.cell(examples.commit(8)), {})))
-    ends = {news.id: news for news in (news_of(losing), news_of(losing))}
-    assert {*ends} == {1, 2}
-    late = ends[1]
-    assert isinstance(late, Finished)
-    assert isinstance(late.result, Trial)
-    assert late.result.commit == COMMIT
-    for id_ in ends:
-        losing.acknowledge(id_)
-    assert len(losing.idle) == 1
-    with pytest.raises(ValueError, match="no job"):
-        losing.next()
-
-
 def test_nothing_comes_of_nothing(make: Make) -> None:
     executor = make(NOTHING)
     assert len(executor.idle) == 1
@@ -245,8 +210,6 @@ def test_a_job_that_is_cancelled_before_it_is_begun_ends_in_that(make: Make) -> 
     assert isinstance(second, Failed)
     assert isinstance(second.error, AttemptCancelled)
     executor.cancel(2)
-    executor.acknowledge(1)
-    executor.acknowledge(2)
     assert len(executor.idle) == 1
     with pytest.raises(ValueError, match="no job"):
         executor.next()

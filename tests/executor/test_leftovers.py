@@ -45,7 +45,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(
         process, "marked", lambda: {run: pids for run, pids in marked().items() if run.is_relative_to(tmp_path)}
     )
-    monkeypatch.setattr(embedded, "_parents", lambda: (tmp_path,))
+    monkeypatch.setattr(embedded, "PARENT", tmp_path)
     return tmp_path
 
 

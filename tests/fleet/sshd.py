@@ -4,7 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,8 @@ from pathlib import Path
 from bisector.core.deadline import Deadline
 from bisector.host.process import FinishedCommand, run
 
-# What it would be called in a person's own configuration.
-ALIAS = "bench1.example"
+# What its names end with in a person's own configuration: bench1.example.
+DOMAIN = "example"
 
 
 @dataclass
@@ -24,28 +24,18 @@ class Sshd:
     port: int
 
     @property
-    def host_key(self) -> Path:
-        return self.place / "host_key"
-
-    @property
-    def fingerprint(self) -> str:
-        return keygen("-lf", str(self.host_key)).stdout.split()[1]
-
-    def logins(self) -> int:
-        """How many there were so far."""
-        return (self.place / "log").read_text().count("Accepted publickey")
+    def known_hosts(self) -> Path:
+        return self.place / "known_hosts"
 
     @contextmanager
-    def running(self, environment: Mapping[str, str]) -> Iterator[None]:
-        """Serve; commands get the variables of ``environment``, whatever the user's own are."""
+    def running(self) -> Iterator[None]:
         program = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
         assert program, "openssh-server is not installed"
-        variables = " ".join(f'"{name}={value}"' for name, value in environment.items())
         config = self.place / "sshd_config"
         config.write_text(
-            f"ListenAddress 127.0.0.1:{self.port}\nHostKey {self.host_key}\nPidFile none\nUsePAM no\nStrictModes no\n"
-            f"AuthorizedKeysFile {self.place}/authorized_keys\nPasswordAuthentication no\nPermitRootLogin yes\n"
-            f"KbdInteractiveAuthentication no\nSetEnv {variables}\n"
+            f"ListenAddress 127.0.0.1:{self.port}\nHostKey {self.place}/host_key\nPidFile none\nUsePAM no\n"
+            f"StrictModes no\nAuthorizedKeysFile {self.place}/authorized_keys\nPasswordAuthentication no\n"
+            "PermitRootLogin yes\nKbdInteractiveAuthentication no\n"
         )
         if os.geteuid() == 0:  # its child that has no rights works in there
             Path("/run/sshd").mkdir(exist_ok=True)
@@ -62,36 +52,32 @@ class Sshd:
         with socket.socket() as probe:
             return True if probe.connect_ex(("127.0.0.1", self.port)) == 0 else None
 
-    def new_key(self) -> None:
-        """As after an installation."""
-        for path in (self.host_key, self.host_key.with_suffix(".pub")):
-            path.unlink(missing_ok=True)
-        keygen("-q", "-t", "ed25519", "-N", "", "-f", str(self.host_key))
-
-    def client(self) -> Path:
-        """A directory with an ``ssh`` that has a person's configuration: OpenSSH looks for it in no other home."""
-        program = shutil.which("ssh")
-        keygen("-q", "-t", "ed25519", "-N", "", "-f", str(self.place / "login"))
-        shutil.copy(self.place / "login.pub", self.place / "authorized_keys")
-        config = self.place / "ssh_config"
-        config.write_text(
-            f"Host {ALIAS}\n  HostName 127.0.0.1\n  Port {self.port}\n  IdentityFile {self.place}/login\n"
-            "  IdentitiesOnly yes\n  IdentityAgent none\n  StrictHostKeyChecking no\n"
-        )
-        script = self.place / "bin" / "ssh"
-        script.parent.mkdir()
-        script.write_text(f'#!/bin/sh\nexec {program} -F {config} "$@"\n')
-        script.chmod(0o755)
-        return script.parent
+    def know(self) -> None:
+        """Have this person know the host's key."""
+        public = (self.place / "host_key.pub").read_text().split(" ")
+        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {public[0]} {public[1]}\n")
 
 
 def made(place: Path) -> Sshd:
-    """A server that is not started yet, on a port that is free."""
+    """A server that is not started yet, on a port that is free; an ``ssh`` below it has a person's configuration."""
     place.mkdir(parents=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         server = Sshd(place, probe.getsockname()[1])
-    server.new_key()
+    for name in ("host_key", "login"):
+        keygen("-q", "-t", "ed25519", "-N", "", "-f", str(place / name))
+    shutil.copy(place / "login.pub", place / "authorized_keys")
+    config = place / "ssh_config"
+    config.write_text(
+        f"Host *.{DOMAIN}\n  HostName 127.0.0.1\n  Port {server.port}\n"
+        f"  IdentityFile {place}/login\n  IdentitiesOnly yes\n  IdentityAgent none\n"
+        f"  UserKnownHostsFile {server.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
+    )
+    script = place / "bin" / "ssh"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
+    script.chmod(0o755)
+    server.know()
     return server
 
 

@@ -122,8 +122,9 @@ class World:
 
     def on_hosts(self, *measuring: str, builders: Sequence[str] = (), gone: Sequence[str] = ()) -> Fleet:
         """From now on the nights are those of a fleet, each of whose hosts is a bench of the first job."""
-        listed = [*(Host(name) for name in measuring), *(Host(name, role=Role.BUILD) for name in builders)]
-        self.hosts = Hosts(self.path / "hosts.toml", "tls://desk:8786", tuple(listed))
+        roles = {**dict.fromkeys(measuring, Role.MEASURE), **dict.fromkeys(builders, Role.BUILD)}
+        listed = [Host(name=name, ssh=name, role=role) for name, role in roles.items()]
+        self.hosts = Hosts(self.path / "hosts.toml", tuple(listed))
         benches = {one.name: self._engine(self.names[0]) for one in listed}
         self.fleet = Fleet(benches, gone=set(gone))
         return self.fleet

@@ -107,7 +107,7 @@ def test_what_comes_late_is_heard_while_a_host_is_waited_for(world: World, monke
 
 def test_where_the_file_lists_no_host_the_last_one_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = world.on_hosts("one", "two")
-    world.hosts = Hosts(world.path / "hosts.toml", "tls://desk:8786", ())
+    world.hosts = Hosts(world.path / "hosts.toml", (), cluster="tls://desk:8786")
     world.night()
     (first,) = hosts_of_tips(world)
     monkeypatch.setattr(measure, "AWAY_S", 0.05)

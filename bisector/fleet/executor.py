@@ -1,0 +1,355 @@
+"""Jobs on other hosts: each is a task on the Dask worker of one idle host.
+
+A job whose worker, host or connection dies is lost, and nothing of it goes on: the record has it measured again. One
+thread decides here; a thread for each job asks its host what it lacks, sends that, and waits for what comes of it.
+"""
+
+import pickle
+import queue
+import shlex
+import threading
+import time
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from distributed import Client
+
+from bisector.config import Settings
+from bisector.core.deadline import Deadline
+from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, BisectorError, InfraError
+from bisector.core.events import Listener, Note
+from bisector.core.subject import Compiler
+from bisector.core.trial import Stage
+from bisector.executor.base import Failed, Finished, Job, News, Progress
+from bisector.executor.local import compilers_of
+from bisector.fleet import job as on_host
+from bisector.fleet import ssh, versions
+from bisector.fleet.archive import DamagedArchive
+from bisector.fleet.hosts import Hosts
+from bisector.fleet.job import RESOURCE, TOPIC, Found, Introduction, Returned, Wanted, Work
+from bisector.fleet.spec import Key, Spec, on_disks
+from bisector.git import mirror
+from bisector.git.repository import Repository
+from bisector.kernel.cache import KernelCache
+from bisector.store.log import now
+
+PATIENCE_S = 300.0  # for a host that a job is meant for: it may be started anew
+NO_HOST_S = 3600.0  # while no host is there at all
+_LOOK_S = 1.0
+_ASK = "bisector fleet status"
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """A worker that has connected: who it is, or why it is of no use."""
+
+    address: str
+    found: Introduction | str
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A host that cannot work for this run, and the job that it was given, which may go to any other."""
+
+    id: int
+    address: str
+    why: str
+
+
+# What other threads have for the one that decides.
+Arrival: TypeAlias = News | Note | _Joined | _Refused | InfraError
+
+
+@dataclass(slots=True)
+class _OpenJob:
+    """A job that has not ended; ``address`` is empty until a host has it, and ``wanted`` the one that it is for."""
+
+    job: Job
+    wanted: str
+    waiting: Deadline
+    host: str = ""
+    address: str = ""
+    cancelled: bool = False
+
+
+@dataclass(slots=True)
+class FleetExecutor:
+    """An :class:`bisector.executor.base.Executor` over the workers of a Dask cluster.
+
+    ``run`` is a name that no other run ever has. What comes back lies in ``run_dir`` as if it had been measured here,
+    and kernels that were built elsewhere in ``kernels``. ``place`` is for files on their way, and ``arrived`` has what
+    other threads tell.
+    """
+
+    client: Client
+    hosts: Hosts
+    run: str
+    run_dir: Path
+    settings: Settings
+    repository: Repository
+    kernels: KernelCache
+    place: Path
+    builds_with: Callable[[], tuple[Compiler, ...]]
+    tell: Listener
+    arrived: "queue.SimpleQueue[Arrival]"
+    work: Work = on_host.here
+    patience_s: float = PATIENCE_S
+    _workers: dict[str, Introduction | None] = field(default_factory=dict, init=False)  # by address; None: not used
+    _names: dict[str, str] = field(default_factory=dict, init=False)  # of machines that had them, in this process
+    _open: dict[int, _OpenJob] = field(default_factory=dict, init=False)
+    _ready: deque[News] = field(default_factory=deque, init=False)
+    _looked_s: float = field(default=0.0, init=False)
+    _sending: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self.client.subscribe_topic(TOPIC, self._progress)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The hosts that have nothing to do, by name."""
+        self._listen(0.0)
+        return tuple(self._idle())
+
+    def submit(self, job: Job, host: str = "") -> None:
+        """Take a job; it waits here until a host, or the one that is named, is idle."""
+        self._open[job.id] = _OpenJob(job, host, Deadline("a host", self.patience_s))
+        self._begin_waiting()
+
+    def next(self) -> News:
+        """The next news; raises ``ValueError`` without a job, and :class:`InfraError` where they cannot be kept."""
+        while not self._ready:
+            if not self._open:
+                raise ValueError("no job was submitted")
+            self._listen(_LOOK_S)
+        return self._ready.popleft()
+
+    def wait(self, within_s: float | None) -> bool:
+        """Wait for news, or for another idle host; raises :class:`InfraError` when there is neither job nor host."""
+        idle, alone = set(self._idle()), not self._open
+        longest_s = NO_HOST_S if alone else float("inf")
+        deadline = Deadline("news", longest_s if within_s is None else within_s)
+        while not (self._ready or deadline.expired or set(self._idle()) - idle):
+            self._listen(min(_LOOK_S, deadline.remaining_s))
+        measuring = [one for one in self._workers.values() if one and one.name not in self.hosts.builders]
+        if alone and not measuring and within_s is None and deadline.expired:
+            raise InfraError(f"no host that measures was there for {NO_HOST_S / 60:.0f} min", _ASK)
+        return bool(self._ready)
+
+    def acknowledge(self, id_: int) -> None:
+        """No host keeps a result."""
+
+    def over(self) -> None:
+        """What a host keeps of a run goes by its age."""
+
+    def cancel(self, id_: int) -> None:
+        """End a job that has not ended; that it was is its news."""
+        if (one := self._open.get(id_)) is None:
+            return
+        one.cancelled = True
+        if one.address:
+            self.client.run(on_host.end, Key(self.run, id_), workers=[one.address], wait=False, on_error="ignore")
+        else:
+            self._end(one, AttemptCancelled(f"job {id_} was cancelled", "", Stage.CHECKOUT, one.wanted))
+
+    def compilers(self) -> tuple[Compiler, ...]:
+        """Those of the coordinator, which the hosts have to have as well."""
+        return self.builds_with()
+
+    def _idle(self) -> Mapping[str, str]:
+        """The addresses of the hosts that have nothing to do, by name."""
+        at_work = {one.address for one in self._open.values()}
+        return {one.name: address for address, one in self._workers.items() if one and address not in at_work}
+
+    def _listen(self, within_s: float) -> None:
+        """Take what has arrived in that time, and look who is there."""
+        if time.monotonic() - self._looked_s >= _LOOK_S:
+            self._looked_s = time.monotonic()
+            self._look()
+        with suppress(queue.Empty):
+            self._take(self.arrived.get(timeout=within_s) if within_s else self.arrived.get_nowait())
+            while True:
+                self._take(self.arrived.get_nowait())
+        self._begin_waiting()
+
+    def _look(self) -> None:
+        """Which workers have come, and gone."""
+        there: Mapping[str, Mapping[str, Any]] = self.client.scheduler_info(n_workers=-1)["workers"]
+        for address in self._workers.keys() - there.keys():
+            if (gone := self._workers.pop(address)) is not None:
+                self.tell(Note(f"{gone.name} is not there any more"))
+        for address in there.keys() - self._workers.keys():
+            self._workers[address] = None
+            has_resource = there[address]["resources"].get(RESOURCE) == 1
+            threading.Thread(target=self._introduce, args=(address, has_resource), daemon=True).start()
+
+    def _introduce(self, address: str, has_resource: bool) -> None:
+        found: Introduction | str
+        if not has_resource:
+            found = f"it was not started with --resources {RESOURCE}=1"
+        else:
+            try:
+                found = self.client.run(on_host.introduce, workers=[address])[address]
+            except Exception as error:  # noqa: BLE001 - whatever a worker raises that has another bisector, or none
+                found = f"its worker does not answer as one of bisector: {type(error).__name__}: {error}"
+        self.arrived.put(_Joined(address, found))
+
+    def _take(self, news: Arrival) -> None:
+        match news:
+            case InfraError():
+                raise news
+            case Note():
+                self.tell(news)
+            case _Joined(address=address, found=found):
+                if address in self._workers:
+                    self._join(address, found)
+            case _Refused(id=id_, address=address, why=why):
+                if (worker := self._workers.get(address)) is not None:
+                    self.tell(Note(f"{worker.name} is not used: {why}"))
+                    self._workers[address] = None
+                one = self._open[id_]
+                one.host, one.address, one.waiting = "", "", Deadline("a host", self.patience_s)
+                if one.cancelled:
+                    self.cancel(id_)
+            case Progress(id=id_):
+                if id_ in self._open:
+                    self._ready.append(news)
+            case Finished(id=id_) | Failed(id=id_):
+                self._open.pop(id_)
+                self._ready.append(news)
+
+    def _join(self, address: str, found: Introduction | str) -> None:
+        """Use a worker that fits; by a host's name its figures are compared, so it is that of one machine."""
+        others = [one for one in self._workers.values() if one is not None]
+        if isinstance(found, str):
+            why, name = found, f"the worker at {address}"
+        else:
+            name = found.name
+            why = versions.differences(found.versions)
+            if self._names.setdefault(found.name, found.machine) != found.machine:
+                why = "another machine has that name, too; give it a name of its own"
+            elif twin := next((one.name for one in others if one.machine == found.machine), None):
+                why = f"it is the same machine as {twin}" if twin != name else "the machine has another worker"
+        if why or isinstance(found, str):
+            self.tell(Note(f"{name} is not used: {why}"))
+        else:
+            self._workers[address] = found
+            self.tell(Note(f"{name} is there"))
+
+    def _begin_waiting(self) -> None:
+        """Give waiting jobs to hosts that are idle; one that no host takes for long has failed."""
+        for one in [one for one in self._open.values() if not one.address]:
+            idle = self._idle()
+            if (name := one.wanted or next(iter(idle), "")) in idle:
+                one.host, one.address = name, idle[name]
+                threading.Thread(target=self._do, args=(one.job, name, one.address), daemon=True).start()
+            elif any(worker and one.wanted in ("", worker.name) for worker in self._workers.values()):
+                one.waiting = Deadline("a host", self.patience_s)
+            elif one.waiting.expired:
+                where = one.wanted or "no host"
+                why = f"{where} was not there for job {one.job.id} within {self.patience_s / 60:g} min"
+                self._end(one, AttemptFailed(why, _ASK, Stage.CHECKOUT, one.wanted))
+
+    def _end(self, one: _OpenJob, error: BisectorError) -> None:
+        del self._open[one.job.id]
+        self._ready.append(Failed(one.job.id, one.host or one.wanted, error, now()))
+
+    def _progress(self, event: tuple[float, Any]) -> None:
+        """Dask has no other word for what a task tells than a topic; other runs of a cluster tell theirs there, too."""
+        match event[1]:
+            case {"run": self.run, "id": int(id_), "event": bytes(told)}:
+                self.arrived.put(Progress(id_, pickle.loads(told)))  # noqa: S301 - as each task's value is
+
+    # In the thread of a job
+
+    def _do(self, job: Job, name: str, address: str) -> None:
+        news: News | _Refused | InfraError
+        try:
+            news = self._done(job, name, address)
+        except BisectorError as error:
+            failed = AttemptFailed(error.message, error.hint, Stage.CHECKOUT, name)
+            news = Failed(job.id, name, failed if isinstance(error, InfraError) else error, now())
+        except (CancelledError, Exception) as error:  # noqa: BLE001 - Dask's own, of a worker or connection that is gone
+            why = f"{name}: its worker or the connection to it has ended ({type(error).__name__})"
+            news = Failed(job.id, name, AttemptLost(why, _ASK, Stage.CHECKOUT, name), now())
+        self.arrived.put(news)
+
+    def _done(self, job: Job, name: str, address: str) -> "News | _Refused | InfraError":
+        host = next((one for one in self.hosts.hosts if one.name == name), None)
+        disks = host.disks if host is not None else {}
+        job = replace(job, request=on_disks(job.request, disks))
+        spec = Spec.of(self.run, job, self.settings.on_disks(disks))
+        compilers, sha = compilers_of(spec.request), spec.request.commit.sha
+        first = next(iter(spec.kernels), "")
+        wanted = Wanted(
+            self.run,
+            job.id,
+            sha,
+            mirror.ancestors(self.repository, sha),
+            tuple(one.command for one in compilers),
+            first,
+            # A cluster that is there already has the person's files where they are here, or cannot build.
+            str(self.repository.top) if host is None else host.repository,
+        )
+        found: Found = self._task(address, on_host.find, wanted)
+        for ours, theirs in zip(compilers, found.compilers, strict=True):
+            if ours.identity != theirs.identity:  # it would build other code under the same commit's name
+                why = f"its compiler {ours.command} is {theirs.identity}, and that of this run is {ours.identity}"
+                return _Refused(job.id, address, why)
+        kept = tuple(key for key in spec.kernels if self.kernels.content(key))
+        kernel = None
+        # Where both have a kernel and they are not equal, that of the coordinator is measured on all hosts.
+        if first in kept and self.kernels.content(first) != found.kernel:
+            kernel = self.kernels.pack(first)
+        if not (found.has_commit or found.kernel or kernel is not None):
+            try:
+                self._push(name, sha, found)
+            except InfraError:  # what the host has of earlier commits may be damaged
+                anew = replace(wanted, ancestors=(), anew=True)
+                self._push(name, sha, self._task(address, on_host.find, anew))
+        returned: Returned = self._task(address, on_host.run_job, replace(spec, kept=kept, kernel=kernel), self.work)
+        return self._kept(returned, name)
+
+    def _push(self, name: str, sha: str, found: Found) -> None:
+        """Send a commit; by SSH, which leads to the hosts of a file alone."""
+        host = next((one for one in self.hosts.hosts if one.name == name), None)
+        if host is None:
+            raise InfraError(
+                f"{name} has not the sources of {sha[:12]}", f"its workers have to find {self.repository.top} there"
+            )
+        to = mirror.Address(
+            f"{host.ssh}:{found.mirror}",
+            shlex.join(ssh.client(host)),
+            ssh.remote(host, "fleet", "on-host", "receive-pack", self.run),
+            mirror.references(self.run),
+        )
+        with self._sending:  # the repository that commits are sent from is one
+            mirror.push(self.repository, self.place / "sender.git", sha, found.known, to)
+
+    def _kept(self, returned: Returned, name: str) -> "News | InfraError":
+        """What came of a job, with its files in the run directory and its kernel in the cache."""
+        if returned.kernel is not None:
+            with suppress(BisectorError, OSError):  # then another host builds it again
+                self.kernels.unpack(*returned.kernel)
+        news = replace(returned.news, host=name)
+        try:
+            if returned.files is not None:
+                returned.files.unpack(self.run_dir)
+        except DamagedArchive as error:
+            trouble = AttemptFailed(f"{name}: {error.message}", error.hint, Stage.CHECKOUT, name)
+            return Failed(news.id, name, trouble, now())
+        except InfraError as error:  # of this machine's disk: the run stops, and the trial is measured again
+            return error
+        return news
+
+    def _task(self, address: str, function: Callable[..., Any], *words: object) -> Any:
+        """The value of a task on one worker, and on no other; raises what it raises, and what Dask does."""
+        future = self.client.submit(function, *words, workers=[address], resources={RESOURCE: 1}, retries=0, pure=False)
+        try:
+            return future.result()
+        finally:
+            future.release()

@@ -1,0 +1,323 @@
+"""What the worker of a host does for the coordinator: the functions that it sends as Dask tasks.
+
+A trial runs in a process of its own, which ends with its worker: it reads a pipe that the kernel closes whatever the
+worker dies of. It then cleans up as after Ctrl-C, and what it cannot end any more is found by its name, and ended,
+before this host takes the next job (:func:`bisector.executor.local.end_leftovers`).
+"""
+
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TypeAlias, cast
+
+from distributed import Worker, get_worker
+
+from bisector.core.deadline import Deadline, DeadlineExpired, retried
+from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError, InfraError
+from bisector.core.events import Event, Listener, Note, StageStarted
+from bisector.core.subject import Compiler
+from bisector.core.trial import Stage, Trial
+from bisector.executor.base import Failed, Finished, Job
+from bisector.executor.local import end_all_of, kept_kernels, local_executor
+from bisector.fleet import versions
+from bisector.fleet.archive import WRITTEN, ResultArchive
+from bisector.fleet.spec import Key, Spec
+from bisector.fleet.status import UnderWay
+from bisector.fleet.versions import Versions
+from bisector.git.mirror import SOURCES, Mirror
+from bisector.git.repository import Repository
+from bisector.host import locks
+from bisector.host.files import our_files
+from bisector.host.load import host_id, machine_id
+from bisector.host.locks import Held, TurnPurpose, held
+from bisector.kernel import toolchain
+from bisector.store.log import now
+from bisector.store.rundir import LOCK, jobs_home
+
+TOPIC = "bisector"
+RESOURCE = "trial"
+_OUTPUT = "output"  # of the process of a job: what nobody else has said
+GRACE_S = 40.0  # a guest is shut down, a worktree left in order
+_OTHERS_WAITS_S = (5.0,) * 24  # longer than a job whose worker has died is given to end
+_UNUSED_S = 30 * 24 * 3600.0
+_UNDER_WAY: dict[Key, Connection] = {}
+
+# Does the job of a spec in a directory, with the sources of a repository; the news are there while the context lasts.
+Work: TypeAlias = Callable[[Spec, Path, Path, Listener], AbstractContextManager[Finished | Failed]]
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What a worker says of its host; no two hosts have one ``machine``, and no two machines one name."""
+
+    name: str
+    machine: str
+    versions: Versions
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a job needs on its host: a commit, one of some compilers, and maybe the kernel of a key.
+
+    ``ancestors`` are commits that the host may have, and ``borrowed`` is a clone there whose objects it may use. What
+    was pushed for the run counts no more if it is to be pushed ``anew``.
+    """
+
+    run: str
+    id: int
+    sha: str
+    ancestors: tuple[str, ...]
+    compilers: tuple[str, ...]
+    kernel: str
+    borrowed: str | None
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What of it is there: the commit with all its files, the commits of the run, the digest of the kept kernel."""
+
+    compilers: tuple[Compiler, ...]
+    kernel: str
+    has_commit: bool
+    known: tuple[str, ...]
+    mirror: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What came of a job: the record, the files that belong to it, and the kernel that the coordinator lacks."""
+
+    news: Finished | Failed
+    files: ResultArchive | None = None
+    kernel: tuple[str, bytes] | None = None
+
+
+def introduce(dask_worker: Worker) -> Introduction:
+    """Who this worker is. One that was started without a name of its own is called as its host's trials would be."""
+    name = str(dask_worker.name)
+    return Introduction(
+        host_id() if name == dask_worker.address or name.isdigit() else name,
+        f"{machine_id()} {jobs_home()}",
+        versions.own(),
+    )
+
+
+def find(wanted: Wanted) -> Found:
+    """What of the needs of a job is on this host; in its turn, since a bench that walks trees measures something else.
+
+    Raises :class:`bisector.core.errors.UserError` for a compiler that does not work, and :class:`InfraError`.
+    """
+    home = jobs_home()
+    borrowed = Path(wanted.borrowed) if wanted.borrowed is not None else None
+    worker, key = get_worker(), Key(wanted.run, wanted.id)
+
+    def tell(text: str) -> None:
+        worker.log_event(TOPIC, _message(key, Note(text)))
+
+    with our_files(home), locks.measuring(home, tell, TurnPurpose.BUILD):
+        mirror = Mirror(home / SOURCES, borrowed)
+        mirror.prepare()
+        mirror.use(wanted.run)
+        if wanted.anew:
+            mirror.release(wanted.run)
+        mirror.release_unused(_UNUSED_S)
+        whole = next(filter(mirror.has, (wanted.sha, *wanted.ancestors)), None)
+        if whole is not None:
+            mirror.keep(wanted.run, whole)
+        return Found(
+            tuple(map(toolchain.named, wanted.compilers)),
+            kept_kernels().content(wanted.kernel) if wanted.kernel else "",
+            whole == wanted.sha,
+            mirror.known(wanted.run),
+            str(mirror.path),
+        )
+
+
+def run_job(spec: Spec, work: Work) -> Returned:
+    """The task: do a job in a process of its own, and tell of its progress."""
+    worker = get_worker()
+    context = multiprocessing.get_context("forkserver")  # a new interpreter would load for seconds what it needs
+    context.set_forkserver_preload([__name__])
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_child, args=(theirs, spec, work), name=f"job {spec.key}")
+    process.start()
+    theirs.close()
+    _UNDER_WAY[spec.key] = ours
+    deadline, returned = Deadline("the end of a job", spec.deadline_s), cast("Returned | None", None)
+    try:
+        with suppress(EOFError, OSError):
+            while returned is None and ours.poll(deadline.remaining_s):
+                told = ours.recv()
+                if isinstance(told, Returned):
+                    returned = told
+                else:
+                    worker.log_event(TOPIC, _message(spec.key, told))
+        if returned is None and deadline.expired:
+            why = f"it was not over after {deadline.seconds / 60:.0f} min, and was ended"
+            returned = _failed(spec, InfraError(f"job {spec.key}: {why}"))
+            end(spec.key)
+        process.join(GRACE_S)
+    finally:
+        del _UNDER_WAY[spec.key]
+        if process.is_alive():
+            process.kill()
+        process.join()
+        ours.close()
+        if process.exitcode:
+            end_all_of(jobs_home() / spec.key.run)
+    if returned is None:
+        signalled = process.exitcode is not None and process.exitcode < 0
+        how = signal.Signals(-process.exitcode).name if signalled else f"status {process.exitcode}"  # type: ignore[operator] # it has ended
+        hint = f"on {host_id()}: dmesg | tail, if it was short of memory"
+        return _failed(spec, InfraError(f"the process of job {spec.key} ended with {how} and no result", hint))
+    return returned
+
+
+def end(key: Key) -> None:
+    """Have a job end that nobody needs any more: it cleans up, and ends."""
+    if (pipe := _UNDER_WAY.get(key)) is not None:
+        with suppress(OSError):  # it is ending
+            pipe.send(None)
+
+
+def end_all() -> None:
+    """Have all jobs end that are under way, and wait until they have cleaned up."""
+    for key in tuple(_UNDER_WAY):
+        end(key)
+    with suppress(DeadlineExpired):
+        Deadline("the end of what is under way", GRACE_S).poll(lambda: None if _UNDER_WAY else True)
+
+
+@contextmanager
+def here(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
+    """One job on this host; sources and build directory stay for the next one of its run."""
+    settings, request = spec.unpacked(place)
+    with (
+        Repository.open(repository, run_marker=place) as opened,
+        local_executor(settings, place, opened, tell, keep_sources=True) as executor,
+    ):
+        executor.submit(Job(spec.key.id, request))
+        yield executor.next()
+
+
+def _message(key: Key, event: Event) -> dict[str, object]:
+    return {"run": key.run, "id": key.id, "event": pickle.dumps(event)}
+
+
+def _failed(spec: Spec, error: BisectorError) -> Returned:
+    """The end of a job that its host could not do: what its commit is to blame for is a result, and is not raised."""
+    failed = AttemptFailed(error.message, error.hint, Stage.CHECKOUT, host_id())
+    return Returned(Failed(spec.key.id, host_id(), failed, now()))
+
+
+# The process of a job
+
+
+def _child(pipe: Connection, spec: Spec, work: Work) -> None:
+    os.setsid()  # Ctrl-C at the worker is for the worker
+    place = jobs_home() / spec.key.run
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / _OUTPUT).open("wb") as output:  # sshd(8) waits for all that hold those of the worker
+        os.dup2(output.fileno(), sys.stdout.fileno())
+        os.dup2(output.fileno(), sys.stderr.fileno())
+    signal.signal(signal.SIGTERM, _interrupted)
+    threading.Thread(target=_end_with_worker, args=(pipe,), daemon=True).start()
+    sent = False
+
+    def send(returned: Returned) -> None:
+        nonlocal sent
+        sent = True
+        with suppress(OSError):  # the worker is gone
+            pipe.send(returned)
+
+    try:
+        _do(spec, work, pipe, send)
+    except KeyboardInterrupt:
+        error = AttemptCancelled(f"job {spec.key} was ended", "", Stage.CHECKOUT, host_id())
+        send(Returned(Failed(spec.key.id, host_id(), error, now())))
+    except BisectorError as error:
+        if not sent:  # else it is trouble of cleaning up, which the next job meets
+            send(_failed(spec, error))
+    except Exception as error:  # noqa: BLE001 - the outermost frame of a process that has nobody to raise to
+        traceback.print_exc()
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"a bug in bisector on {host_id()}: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+        if not sent:
+            send(Returned(Failed(spec.key.id, host_id(), BisectorError(text), now())))
+
+
+def _do(spec: Spec, work: Work, pipe: Connection, send: Callable[[Returned], None]) -> None:
+    place = jobs_home() / spec.key.run
+    if apart := versions.differences(versions.own(), spec.versions):
+        raise InfraError(f"bisector was installed anew on {host_id()} while its worker ran: {apart}")
+
+    def tell(event: Event) -> None:
+        if isinstance(event, StageStarted):
+            UnderWay.of(spec, event).write(place)
+        with suppress(OSError):  # the worker is gone, which ends this process, too
+            pipe.send(event)
+
+    with our_files(place), ExitStack() as stack:
+        retried(lambda: stack.enter_context(held(place / LOCK)), Held, _OTHERS_WAITS_S)
+        UnderWay.of(spec).write(place)
+        for name in WRITTEN:  # what a job that was killed left there
+            shutil.rmtree(place / name, ignore_errors=True)
+        if spec.kernel is not None:
+            kept_kernels().unpack(spec.kernels[0], spec.kernel)
+        spec.unpack(place)
+        with work(spec, place, place.parent / SOURCES, tell) as news:
+            files = ResultArchive.of(place)
+            send(Returned(_without(news, files.left_out), files, _new_kernel(spec, news)))
+
+
+def _without(news: Finished | Failed, left_out: tuple[str, ...]) -> Finished | Failed:
+    """The news of a trial without the artifacts that there was no room for."""
+    error = news.error if isinstance(news, Failed) else None
+    trial = news.result if isinstance(news, Finished) else getattr(error, "trial", None)
+    if not left_out or not isinstance(trial, Trial):
+        return news
+    kept = replace(trial, artifacts=tuple(one for one in trial.artifacts if one.path not in left_out))
+    if isinstance(news, Finished):
+        return replace(news, result=kept)
+    if isinstance(error, AttemptFailed):
+        error.trial = kept
+    return news
+
+
+def _new_kernel(spec: Spec, news: Finished | Failed) -> tuple[str, bytes] | None:
+    """The kernel that was built, or taken from this host's cache, if the coordinator has none of its key."""
+    if not isinstance(news, Finished):
+        return None
+    keys = spec.kernels
+    if isinstance(trial := news.result, Trial):
+        keys = (trial.kernel.key,) if trial.kernel is not None else ()
+    cache = kept_kernels()
+    for key in keys:
+        if key not in spec.kept and cache.content(key):
+            return key, cache.pack(key)
+    return None
+
+
+def _end_with_worker(pipe: Connection) -> None:
+    """Wait for a word of the worker, or for its end, and clean up then; what is stuck is ended by the kernel later."""
+    with suppress(EOFError, OSError):
+        pipe.recv()
+    signal.setitimer(signal.ITIMER_REAL, GRACE_S)  # without a handler it ends the process (setitimer(2), signal(7))
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _interrupted(_signum: int, _frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what cleans up now is not to be cut short by the next one
+    raise KeyboardInterrupt

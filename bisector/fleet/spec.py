@@ -1,0 +1,185 @@
+"""A job as it goes to another host: a value that pickles, with the files that its settings name.
+
+Figures that were measured with other settings are figures of something else, so a digest of the settings goes along.
+Files are carried by content, since their paths are those of the host that sends them.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from bisector.config import Settings
+from bisector.core.errors import InfraError, UserError
+from bisector.executor.base import ControlRequest, Job, Request
+from bisector.executor.local import kernels_of
+from bisector.fleet import versions
+from bisector.fleet.versions import Versions
+from bisector.host.files import inside, sha256_of, write_whole
+from bisector.host.load import machine_id
+from bisector.store.run_files import INPUTS, fingerprint
+from bisector.trial.runner import TrialRequest
+
+_RUN_LENGTH = 80  # of its part for people
+_RUN_DIGITS = 16
+_DIGITS = 12  # of a hash, as the name of a directory
+_MOST_BYTES = 64 << 20  # of all files together: configurations and job files, and a bundle that a workload may take
+_BUILDS = 4  # each compiler that is tried has its time, and a build that was not done in time is tried once more
+_SPARE_S = 3600.0
+
+
+def run_key(run_dir: Path, created_at: str) -> str:
+    """A name that no other run has, or ever had, also on other coordinators; it may be the name of a directory.
+
+    A run directory may be removed and made again with the same name, so the time of the record is part of it.
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", run_dir.name).lstrip("._-")[:_RUN_LENGTH] or "run"
+    whole = "\0".join((machine_id(), os.path.realpath(run_dir), created_at))
+    return f"{name}-{hashlib.sha256(os.fsencode(whole)).hexdigest()[:_RUN_DIGITS]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A job of a run: ``run`` is a name that no other run has, or ever had, and ``id`` that of the job in it."""
+
+    run: str
+    id: int
+
+    def __str__(self) -> str:
+        return f"{self.run}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file that settings name: where it is below the directory of inputs, and what it holds."""
+
+    name: str
+    content: bytes
+    executable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a host needs to do a job: ``settings`` name the files ``inputs`` by paths that are not absolute.
+
+    ``deadline_s`` bounds the whole of it, the wait for its turn on the host included. ``kernels`` are the keys of
+    which a kernel would be taken instead of one that is built, in the order of looking; ``kept`` those of which the
+    coordinator has one, and ``kernel`` is the archive of the first, for a host that lacks it. ``versions`` are the
+    coordinator's.
+    """
+
+    key: Key
+    settings: Settings
+    settings_sha256: str
+    request: Request
+    inputs: tuple[Input, ...]
+    deadline_s: float
+    versions: Versions
+    kernels: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    kernel: bytes | None = None
+
+    @classmethod
+    def of(cls, run: str, job: Job, settings: Settings) -> Self:
+        """The spec of a job; raises :class:`UserError` for what is on this host alone, :class:`InfraError` for a file.
+
+        An image that somebody else built would have to be sent, and is not.
+        """
+        request = job.request
+        if isinstance(request, TrialRequest) and request.image is not None:
+            raise UserError(f"{request.image} is an image on this host, which no other host has", "leave --hosts out")
+        used = _used(settings, request)
+        paths = {path for one in used for path in _named(one)}
+        try:
+            inputs = {path: _input(path) for path in sorted(paths)}
+        except OSError as error:
+            raise InfraError(f"cannot read {error.filename}: {error.strerror}", f"ls -l {error.filename}") from error
+        if (size_bytes := sum(len(one.content) for one in inputs.values())) > _MOST_BYTES:
+            raise UserError(
+                f"the input files have {size_bytes >> 20} MiB, and {_MOST_BYTES >> 20} go to a host at most"
+            )
+        places = {path: Path(INPUTS, one.name) for path, one in inputs.items()}
+        return cls(
+            Key(run, job.id),
+            _moved(settings, places),
+            fingerprint(settings),
+            _with_settings(request, places),
+            tuple(inputs.values()),
+            max(map(longest_s, used)),
+            versions.own(),
+            kernels_of(settings, request),
+        )
+
+    def unpack(self, place: Path) -> None:
+        """Write the files below ``place``, where the job before may still be reading them; raises ``OSError``.
+
+        Raises :class:`InfraError` when what arrived is not what was sent.
+        """
+        for one in self.inputs:
+            path = inside(place / INPUTS, one.name)
+            if not path.exists() or path.read_bytes() != one.content:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, one.content, 0o755 if one.executable else 0o644)
+        settings, _ = self.unpacked(place)
+        if fingerprint(settings) != self.settings_sha256:
+            raise InfraError(
+                f"the settings of trial {self.key} are not what they were where they came from",
+                "both hosts need the same version of bisector",
+            )
+
+    def unpacked(self, place: Path) -> tuple[Settings, Request]:
+        """The settings and the request, which name the files below ``place``."""
+        places = {Path(INPUTS, one.name): place / INPUTS / one.name for one in self.inputs}
+        return _moved(self.settings, places), _with_settings(self.request, places)
+
+
+def on_disks(request: Request, paths: Mapping[str, str]) -> Request:
+    """The same request on these disks of its host, where it has settings of its own."""
+    if isinstance(request, ControlRequest) or request.settings is None:
+        return request
+    return replace(request, settings=request.settings.on_disks(paths))
+
+
+def longest_s(settings: Settings) -> float:
+    """More than a job with these settings can take."""
+    kernel, machine = settings.kernel, settings.machine
+    return machine.trial_deadline_s + _BUILDS * kernel.build_deadline_s + settings.contention.patience_s + _SPARE_S
+
+
+def _used(settings: Settings, request: Request) -> tuple[Settings, ...]:
+    own = None if isinstance(request, ControlRequest) else request.settings
+    return (settings,) if own is None else (settings, own)
+
+
+def _with_settings(request: Request, places: Mapping[Path, Path]) -> Request:
+    if isinstance(request, ControlRequest) or request.settings is None:
+        return request
+    return replace(request, settings=_moved(request.settings, places))
+
+
+def _named(settings: Settings) -> Iterator[Path]:
+    """The files that settings name; a fragment without a slash is the tool's own, and on each host."""
+    kernel = settings.kernel
+    if kernel.base_config is not None:
+        yield kernel.base_config
+    yield from (Path(name) for name in kernel.fragments if "/" in name)
+    yield from settings.workload.inputs.values()
+
+
+def _moved(settings: Settings, places: Mapping[Path, Path]) -> Settings:
+    kernel, workload = settings.kernel, settings.workload
+    fragments = tuple(str(places[Path(name)]) if "/" in name else name for name in kernel.fragments)
+    base = None if kernel.base_config is None else places[kernel.base_config]
+    return replace(
+        settings,
+        kernel=replace(kernel, base_config=base, fragments=fragments),
+        workload=workload.with_inputs({name: places[path] for name, path in workload.inputs.items()}),
+    )
+
+
+def _input(path: Path) -> Input:
+    """With its own name, since that is part of what is measured: a job file may be called by it."""
+    return Input(f"{sha256_of(path)[:_DIGITS]}/{path.name}", path.read_bytes(), bool(path.stat().st_mode & 0o100))

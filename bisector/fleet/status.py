@@ -1,0 +1,151 @@
+"""How the hosts of ``hosts.toml`` stand, whether or not a coordinator runs: all are asked at the same time, by SSH."""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from bisector.core import json_document
+from bisector.core.errors import BisectorError, InfraError, UserError
+from bisector.core.events import StageStarted
+from bisector.core.json_document import SCHEMA, Record
+from bisector.core.printable import clean
+from bisector.core.trial import Stage
+from bisector.fleet import ssh, versions
+from bisector.fleet.hosts import Host, Hosts
+from bisector.fleet.spec import Spec
+from bisector.fleet.versions import Versions
+from bisector.host.files import disk_room_bytes, nearest, write_whole
+from bisector.host.locks import holder_of
+from bisector.store.log import now
+from bisector.store.rundir import LOCK, jobs_home
+from bisector.trial.runner import TrialRequest
+
+QUESTION_S = 60.0
+_FILE = "job.json"
+
+
+class UnderWay(Record, frozen=True, kw_only=True):
+    """A job that is under way on a host."""
+
+    run: Annotated[str, "key of its run"]
+    id: Annotated[int, "number of the job in its run"]
+    n: Annotated[int | None, "number of the trial that it makes; `null` for a build, or a control trial"]
+    sha: Annotated[str, "hash of the commit that it is about"]
+    stage: Annotated[Stage | None, "stage that it began last; `null` before the first"]
+    detail: Annotated[str, "more on that, for people; may be empty"]
+    since: Annotated[str, "time at which that stage, or the job, began"]
+
+    @classmethod
+    def of(cls, spec: Spec, stage: StageStarted | None = None) -> Self:
+        """The job of a spec, which begins now, or a stage of it."""
+        request = spec.request
+        return cls(
+            run=spec.key.run,
+            id=spec.key.id,
+            n=request.n if isinstance(request, TrialRequest) else None,
+            sha=request.commit.sha,
+            stage=stage.stage if stage is not None else None,
+            detail=stage.detail if stage is not None else "",
+            since=now(),
+        )
+
+    def write(self, place: Path) -> None:
+        """Have it shown while the lock of its place is held; a full disk shows where facts are written."""
+        with suppress(OSError):
+            write_whole(place / _FILE, json_document.text(self).encode())
+
+
+class HostDescription(Record, frozen=True, kw_only=True):
+    """What a host says of itself, to another bisector."""
+
+    schema: Annotated[Literal[1], SCHEMA] = 1
+    versions: Annotated[Versions, "what has to be the same on all machines"]
+    clock_s: Annotated[float, "its clock, in seconds since 1970"]
+    jobs: Annotated[tuple[UnderWay, ...], "jobs of other machines' runs that are under way"]
+    free_bytes: Annotated[int, "room left where such jobs are done"]
+
+
+class HostState(StrEnum):
+    """What a host does."""
+
+    WORKING = "working"
+    IDLE = "idle"
+    REFUSED = "refused"
+    UNREACHABLE = "unreachable"
+
+
+class HostStatus(Record, frozen=True, kw_only=True):
+    """A host of the file."""
+
+    name: Annotated[str, "name of the host"]
+    state: Annotated[HostState, "what it does; `refused`: its versions differ from those here, or it cannot be asked"]
+    trouble: Annotated[str | None, "why it is so, if that is trouble; sentences may change"]
+    remedy: Annotated[str | None, "command that fixes it, or a hint"]
+    told: Annotated[HostDescription | None, "what it told; `null` if it did not answer"]
+
+
+class FleetStatus(Record, frozen=True, kw_only=True):
+    """What ``bisector fleet status --json`` prints."""
+
+    schema: Annotated[Literal[2], SCHEMA] = 2
+    versions: Annotated[Versions, "those of this machine"]
+    hosts: Annotated[tuple[HostStatus, ...], "in the order of the file"]
+
+    @property
+    def complete(self) -> bool:
+        """Whether each host can measure for this machine."""
+        return all(host.state in (HostState.WORKING, HostState.IDLE) for host in self.hosts)
+
+
+def describe() -> HostDescription:
+    """What this machine is, as a host."""
+    home = jobs_home()
+    return HostDescription(
+        versions=versions.own(),
+        clock_s=time.time(),
+        jobs=tuple(_under_way(home)),
+        free_bytes=disk_room_bytes(nearest(home)),
+    )
+
+
+def _under_way(home: Path) -> Iterator[UnderWay]:
+    for file in sorted(home.glob(f"*/{_FILE}")):
+        with suppress(OSError, InfraError, ValueError):  # it has ended in this moment; or of another version
+            if holder_of(file.parent / LOCK) is not None:
+                yield json_document.parsed(file.read_text(encoding="utf-8"), UnderWay)
+
+
+def described(host: Host) -> HostDescription:
+    """What a host tells of itself; raises as :func:`ssh.asked` does, and :class:`UserError` for another bisector."""
+    answer = ssh.asked(host, "fleet", "on-host", "describe", within_s=QUESTION_S)
+    try:
+        return json_document.parsed(answer, HostDescription)
+    except ValueError as error:
+        said = clean((answer.strip() or "nothing").splitlines()[-1])
+        there = ssh.asked(host, "--version", within_s=QUESTION_S).strip()
+        raise UserError(
+            f"{host.name} has {clean(there)}, and here is bisector {versions.own().bisector}; it answered: {said}",
+            "install the same bisector on both machines",
+        ) from error
+
+
+def of_fleet(listed: Hosts) -> FleetStatus:
+    """All hosts of a file."""
+    return FleetStatus(versions=versions.own(), hosts=ssh.of_each(listed.hosts, _status))
+
+
+def _status(host: Host) -> HostStatus:
+    try:
+        told = described(host)
+    except BisectorError as error:
+        state = HostState.REFUSED if isinstance(error, UserError) else HostState.UNREACHABLE
+        trouble, remedy = clean(error.message), error.hint or None
+        return HostStatus(name=host.name, state=state, trouble=trouble, remedy=remedy, told=None)
+    if apart := versions.differences(told.versions):
+        remedy = "install the same commit of bisector, and the same packages, on both machines"
+        return HostStatus(name=host.name, state=HostState.REFUSED, trouble=apart, remedy=remedy, told=told)
+    state = HostState.WORKING if told.jobs else HostState.IDLE
+    return HostStatus(name=host.name, state=state, trouble=None, remedy=None, told=told)
