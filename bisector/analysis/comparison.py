@@ -21,7 +21,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from bisector.core.json_document import Key
+from bisector.core.json_keys import Key
 from bisector.core.metric import Better
 from bisector.search.difference import p_value, quantile
 

@@ -14,7 +14,8 @@ from bisector.commands.effective import effective
 from bisector.commands.output import note, write, write_document
 from bisector.core import resources
 from bisector.core.errors import KernelFault, UserError
-from bisector.core.json_document import ABSENT, FLAT, Absent, Record
+from bisector.core.json_document import ABSENT, Absent, Record
+from bisector.core.json_keys import FLAT
 from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel
 from bisector.doctor import checks

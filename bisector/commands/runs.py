@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 from bisector.commands.arguments import Verbs, add_json, add_verb, write_json
 from bisector.commands.output import write
 from bisector.core.errors import BisectorError
-from bisector.core.json_document import SCHEMA, Record
+from bisector.core.json_document import Record
+from bisector.core.json_keys import SCHEMA
 from bisector.core.printable import clean
 from bisector.core.verdict import State
 from bisector.report.terminal import Span, columns, line_text, shorten

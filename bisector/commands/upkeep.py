@@ -11,7 +11,8 @@ from bisector.commands.arguments import Verbs, add_json, add_run, add_verb, run_
 from bisector.commands.output import note, write
 from bisector.config import options
 from bisector.core import resources, units
-from bisector.core.json_document import SCHEMA, Record
+from bisector.core.json_document import Record
+from bisector.core.json_keys import SCHEMA
 from bisector.core.subject import Kernel
 from bisector.core.verdict import State
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels

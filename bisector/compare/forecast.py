@@ -10,7 +10,8 @@ from bisector.compare.plan import warnings
 from bisector.compare.schedule import wanted
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
-from bisector.core.json_document import SCHEMA, Record
+from bisector.core.json_document import Record
+from bisector.core.json_keys import SCHEMA
 from bisector.kernel.build import KernelBuilder
 from bisector.plan.experience import Experience, experience
 from bisector.plan.inputs import SMALL_BUILD_S, Quantity

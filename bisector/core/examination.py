@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from bisector.core.errors import Finding, Grade
-from bisector.core.json_document import SCHEMA, Record
+from bisector.core.json_document import Record
+from bisector.core.json_keys import SCHEMA
 
 
 class ShownFinding(Record, frozen=True, kw_only=True):

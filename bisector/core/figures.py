@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from bisector.core.json_document import PAIRS
+from bisector.core.json_keys import PAIRS
 
 
 class StopReason(StrEnum):

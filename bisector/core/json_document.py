@@ -12,31 +12,17 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET as ABSENT
 from msgspec import UnsetType as Absent
 
-__all__ = ["ABSENT", "FLAT", "PAIRS", "SCHEMA", "Absent", "Key", "Record", "members", "parsed", "plain", "text"]
+from bisector.core.json_keys import FLAT, PAIRS, Key, Marker
 
-SCHEMA = "counts up when a key is renamed, removed or changes its meaning; new keys may come at any time"
+__all__ = ["ABSENT", "Absent", "Record", "members", "parsed", "plain", "text"]
 
-
-class _Marker(Enum):
-    FLAT = "the keys of the object stand in place of the attribute's own; each is null where there is no object"
-    PAIRS = "pairs of a name and a value are an object"
-
-
-FLAT: Final = _Marker.FLAT
-PAIRS: Final = _Marker.PAIRS
 Document = TypeVar("Document", bound="Record")
-
-
-class Key(NamedTuple):
-    """Beside a type: the key, where it is not the attribute's name."""
-
-    name: str
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +39,7 @@ class Member(NamedTuple):
     attribute: str
     hint: Any
     meaning: str
-    markers: tuple[_Marker, ...] = ()
+    markers: tuple[Marker, ...] = ()
 
 
 @cache
@@ -73,7 +59,7 @@ def members(kind: type) -> tuple[Member, ...]:
             attribute=name,
             hint=inner,
             meaning=next((one for one in beside if type(one) is str), ""),
-            markers=tuple(one for one in beside if isinstance(one, _Marker)),
+            markers=tuple(one for one in beside if isinstance(one, Marker)),
         )
         for name, key, inner, *beside in told
     )

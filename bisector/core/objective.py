@@ -12,7 +12,7 @@ from typing import Annotated
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import JobFigures, Latency, LatencyKind, Run, run_words
-from bisector.core.json_document import Key
+from bisector.core.json_keys import Key
 from bisector.core.metric import (
     DIRECTIONS,
     SETTLED_AFTER,

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from bisector.core.figures import EarlyStop, Run
-from bisector.core.json_document import FLAT
+from bisector.core.json_keys import FLAT
 from bisector.core.subject import Cell, Commit, Kernel, Setup, Subject
 from bisector.core.verdict import Verdict
 

@@ -10,7 +10,8 @@ from typing import Annotated, Literal, Self
 from bisector.core import json_document
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.events import StageStarted
-from bisector.core.json_document import SCHEMA, Record
+from bisector.core.json_document import Record
+from bisector.core.json_keys import SCHEMA
 from bisector.core.printable import clean
 from bisector.core.trial import Stage
 from bisector.fleet import ssh, versions

@@ -8,7 +8,8 @@ from bisector.config import file as configfile
 from bisector.core import examination, json_document
 from bisector.core.errors import BisectorError, Finding, Grade
 from bisector.core.examination import Examination, ShownFinding
-from bisector.core.json_document import SCHEMA, Record
+from bisector.core.json_document import Record
+from bisector.core.json_keys import SCHEMA
 from bisector.core.printable import clean
 from bisector.fleet import ssh, versions
 from bisector.fleet.hosts import Host, Hosts

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from bisector.analysis.changes import ALPHA
-from bisector.core.json_document import ABSENT, SCHEMA, Absent, Record
+from bisector.core.json_document import ABSENT, Absent, Record
+from bisector.core.json_keys import SCHEMA
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Commit

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
-from bisector.core.json_document import SCHEMA, Record
+from bisector.core.json_document import Record
+from bisector.core.json_keys import SCHEMA
 from bisector.core.subject import Commit, Relevance
 from bisector.core.units import percent_text
 from bisector.core.verdict import Strategy

@@ -19,7 +19,7 @@ from bisector.analysis.judgement import judged_run
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.figures import Run, run_words
-from bisector.core.json_document import Key
+from bisector.core.json_keys import Key
 from bisector.core.metric import Unit, named, short
 from bisector.core.objective import Objective, values_of
 from bisector.core.subject import Commit

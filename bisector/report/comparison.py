@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from bisector.analysis.comparison import Outcome
 from bisector.core import units
-from bisector.core.json_document import FLAT, PAIRS, SCHEMA, Key
+from bisector.core.json_keys import FLAT, PAIRS, SCHEMA, Key
 from bisector.core.printable import clean
 from bisector.core.verdict import State
 from bisector.report import comparison_table

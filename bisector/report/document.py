@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from bisector.core import units
 from bisector.core.figures import Contention
-from bisector.core.json_document import PAIRS, SCHEMA, Key
+from bisector.core.json_keys import PAIRS, SCHEMA, Key
 from bisector.core.printable import clean
 from bisector.core.subject import Commit
 from bisector.core.verdict import State, Verdict

@@ -21,7 +21,7 @@ from bisector.analysis.comparison import (
 from bisector.analysis.threshold import ReadingLevel
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
-from bisector.core.json_document import FLAT, SCHEMA, Key
+from bisector.core.json_keys import FLAT, SCHEMA, Key
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.trial import Control, Taken, Trial

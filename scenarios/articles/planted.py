@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def comparison(
         for place, (stack, figures) in enumerate(stacks.items(), 1)
     ]
     made = report(*setups, arms=[ComparedArm(name, placebo=name.endswith("(again)")) for name in arms])
-    document: dict[str, Any] = valid("compare", text(made))
+    kernels = tuple(replace(made.kernels[0], name=name) for name in arms)
+    document: dict[str, Any] = valid("compare", text(replace(made, kernels=kernels)))
     return document
 
 

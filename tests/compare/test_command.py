@@ -205,7 +205,7 @@ def test_what_a_run_that_compares_cannot_do_is_said(desk: Desk, capsys: pytest.C
         (("main~1", "main", "--stack", "nvme"), "there is no layer or disk nvme"),
         (("main~1", "main", "--stack", "hdd", "--stack", "hdd+ext4"), "is asked for twice"),
         (("main~1", "main", "--job", "none.fio"), "none.fio"),
-        (("main~1", "main", "--workload", "dd"), "workload.kind = dd"),
+        (("main~1", "main", "--workload", "dd"), "there is no workload dd: expected one of fio, command, gitgrep"),
         (("main~1", "main", "--metric", "read.iopps"), "read.iopps"),
         (("main~1", "main", "--plan", "--metric", "write.iops"), "write.iops"),
     ],

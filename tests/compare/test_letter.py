@@ -121,6 +121,4 @@ def test_no_letter_says_what_the_files_do_not(
     (raw,) = Path("run").glob("trials/0003-*/*/fio.json")
     raw.write_text(raw.read_text() + " ")
     assert main(["mail", "--run-dir", "run"]) == 4
-    assert (
-        "the record cannot be confirmed from its files, so no letter is written: trial 3 of" in capsys.readouterr().err
-    )
+    assert "no letter is written, because a file of trial 3 of" in capsys.readouterr().err

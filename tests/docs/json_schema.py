@@ -18,7 +18,8 @@ from bisector.commands.simulate import Simulation
 from bisector.commands.upkeep import Caches
 from bisector.compare.forecast import ComparisonForecast
 from bisector.core.examination import Examination
-from bisector.core.json_document import FLAT, PAIRS, Absent, members
+from bisector.core.json_document import Absent, members
+from bisector.core.json_keys import FLAT, PAIRS
 from bisector.fleet.status import FleetStatus
 from bisector.fleet.survey import HostsExamination
 from bisector.nightly.documents import DryRun, History, OneNight

@@ -129,7 +129,7 @@ def test_a_table_worth_posting(desk: Desk) -> None:
         "15  4d44ec5ab751  2017-05-14  broken       7,006 / 10,090     6,120 /  7,911  4.12.0-rc1+4d44ec5ab751",
     ]
     assert not any("seconds" in line for line in lines)
-    assert "origin       imported, measured by others with fio-2.16" in "\n".join(lines)
+    assert "origin       Imported: others measured this, with fio-2.16." in "\n".join(lines)
 
 
 def test_all_sets_at_once(desk: Desk) -> None:
@@ -189,7 +189,7 @@ def test_a_run_without_a_name_is_the_only_one_of_each_trial(desk: Desk) -> None:
     rows = (row("78c45607b909", SLOW[1], "broken", ""), row("6cf4cc8f8b3b", FAST[1], "fixed", ""))
     log = row("6cf4cc8f8b3b", DATA / "fio" / "partial_iops.1.log", "fixed", "")
     desk.imports(*index(desk, *rows, log))
-    assert desk.table().splitlines()[0] == " n  commit        date        verdict  IOPS fio min/max  subject"
+    assert desk.table().splitlines()[0] == " n  commit        date  verdict  IOPS fio min/max  subject"
     desk.imports(SLOW[0], "--commit", "78c45607b909")
     assert {run.name for shown in desk.view.trials for run in shown.trial.runs} == {"fio"}
 

@@ -94,7 +94,7 @@ def test_killed_bisection_goes_on_where_its_facts_end(
     kept = ("n", "sha", "started_at", "runs", "artifacts", "total_s")
     assert [status["trials"][0][key] for key in kept] == [killed["trials"][0][key] for key in kept]
     counted = [trial for trial in status["trials"] if trial["verdict"] != "weak"]
-    assert [(trial["kind"], trial["verdict"]) for trial in counted][:2] == [("commit", "broken"), ("commit", "fixed")]
+    assert [(trial["kind"], trial["verdict"]) for trial in counted][:2] == [("commit", "old"), ("commit", "new")]
     check_facts(counted[1], run_dir)
     # The ends without the commit, and with it, are kernels that are known: nothing is built or measured for them.
     assert all(trial["kind"] != "commit" and trial["same_kernel_as"] for trial in counted[2:])

