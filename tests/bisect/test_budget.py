@@ -78,7 +78,7 @@ def test_what_a_budget_cuts_short_is_what_comes_without_one(tmp_path: Path, cloc
     (tmp_path / "short").mkdir()
     whole, short = limited(tmp_path / "whole"), limited(tmp_path / "short")
     assert whole.found(whole.bisect(whole.engine("c11"))) == "c11"
-    short.give(5 * TRIAL_S)
+    short.give(5 * TRIAL_S + 90)
     short.bisect(short.engine("c11"))
     assert 2 < len(tried(short)) < len(tried(whole))
     assert tried(short) == tried(whole)[: len(tried(short))]
