@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
-from bisector.bisect.session import Asked, Inherited
+from bisector.bisect.session import BisectRequest, Inherited
 from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.verdict import State, Verdict
@@ -17,7 +17,7 @@ from bisector.store.store import Store
 _RUNNING = "wait for it, or interrupt it: bisector status"
 
 
-def next_step(run: RunDirectory, store: Store) -> Asked:
+def next_step(run: RunDirectory, store: Store) -> BisectRequest:
     """What to bisect next: the narrowest range of measured commits around the widest other gap, and all trials.
 
     Raises :class:`UserError` when the readings have one step, or it cannot be looked for.
@@ -46,7 +46,7 @@ def next_step(run: RunDirectory, store: Store) -> Asked:
     directories = {run.path, *(Path(one.run_dir) for one in store.taken().values())}
     measured_in = frozenset(directory.resolve() for directory in directories)
     inherited = Inherited(run.path, own, store.compilers(), measured_in)
-    return Asked(asked.repository, old, new, settings, asked.paths, asked.skips, inherited)
+    return BisectRequest(asked.repository, old, new, settings, asked.paths, asked.skips, inherited)
 
 
 def _where(judging: Judging) -> str:

@@ -58,7 +58,7 @@ class Inherited:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BisectRequest:
     """What a person, or a night, wants bisected; revisions and skips as typed, ``paths`` limit the range.
 
     No trial is begun that would end later than ``budget_s`` seconds of measuring allow.
@@ -76,7 +76,7 @@ class Asked:
 
 @contextmanager
 def begun(
-    asked: Asked, run_dir: Path | None, warn: Callable[[Finding], None], *, measures_here: bool = True
+    asked: BisectRequest, run_dir: Path | None, warn: Callable[[Finding], None], *, measures_here: bool = True
 ) -> Iterator[tuple[RunDirectory, Store]]:
     """A new run, checked in every way that needs nothing built, recorded, and ours while the block lasts.
 
@@ -103,14 +103,14 @@ def begun(
             yield run, store
 
 
-def _known(asked: Asked, settings: Settings) -> Experience:
+def _known(asked: BisectRequest, settings: Settings) -> Experience:
     """What earlier runs read here; what is taken over is read by this one, and does not count as read before, too."""
     own = asked.inherited.measured_in if asked.inherited is not None else frozenset()
     earlier = [path for entry in Index().entries() if (path := Path(entry.run_dir)).resolve() not in own]
     return experience(settings, host_id(), earlier)
 
 
-def _known_before(asked: Asked, known: Experience) -> Iterator[Fact]:
+def _known_before(asked: BisectRequest, known: Experience) -> Iterator[Fact]:
     """What is on record from the first moment on: without it a resumed run would never know of it."""
     if asked.budget_s is not None:
         yield Budget(asked.budget_s)
@@ -137,7 +137,7 @@ def what_changes_take(settings: Settings, known: Experience, commits: int) -> st
     return f"{math.expm1(spread.value):.1%} ({spread.source}); a change {taken}"
 
 
-def checked(repository: Repository, asked: Asked) -> tuple[Range, Settings, int]:
+def checked(repository: Repository, asked: BisectRequest) -> tuple[Range, Settings, int]:
     """The range, its number of commits, and the settings with the very files that a run has.
 
     By these earlier trials are told to be alike.
@@ -176,7 +176,9 @@ def gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
         raise
 
 
-def _row(asked: Asked, repository: Path, wanted: Range, skips: tuple[str, ...], settings: Settings) -> RunHeader:
+def _row(
+    asked: BisectRequest, repository: Path, wanted: Range, skips: tuple[str, ...], settings: Settings
+) -> RunHeader:
     return RunHeader.of(
         settings,
         repository,

@@ -28,7 +28,7 @@ from bisector.commands.notice import Notice
 from bisector.commands.output import note, note_time, warn, write
 from bisector.compare import session
 from bisector.compare.forecast import forecast, forecast_rows
-from bisector.compare.plan import Asked, planned, warnings
+from bisector.compare.plan import CompareRequest, planned, warnings
 from bisector.config.option_table import rows
 from bisector.doctor.checks import check_workload
 from bisector.executor.local import kernel_builder
@@ -139,7 +139,7 @@ def compare(arguments: argparse.Namespace) -> int:
     drawn = secrets.randbits(32) if arguments.seed is None else arguments.seed
     settings = compare_setups.settings_of(arguments)
     delta = settings[0].bisect.least_effect
-    asked = Asked(
+    asked = CompareRequest(
         arguments.repo,
         tuple(arguments.subjects),
         settings,
@@ -163,7 +163,7 @@ def compare(arguments: argparse.Namespace) -> int:
         return comparison.conclude(run, store, plan, equip, ends)
 
 
-def _tell_hours(asked: Asked, *, as_json: bool) -> int:
+def _tell_hours(asked: CompareRequest, *, as_json: bool) -> int:
     """What it takes; nothing is measured."""
     with Repository.open(asked.repository) as repository:
         plan = planned(repository, asked)

@@ -22,7 +22,7 @@ from bisector.vm.accelerator import could_count
 SEARCHES = 30
 
 
-def forecast_of(asked: session.Asked, searches: int = SEARCHES, seed: int = 1, hosts: int = 1) -> Forecast:
+def forecast_of(asked: session.BisectRequest, searches: int = SEARCHES, seed: int = 1, hosts: int = 1) -> Forecast:
     """What to expect of a search, from what all known runs took and read on this host; raises as ``start`` does."""
     with Repository.open(asked.repository) as repository:
         wanted, settings, _ = session.checked(repository, asked)

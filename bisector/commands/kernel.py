@@ -14,7 +14,7 @@ from bisector.commands.effective import effective
 from bisector.commands.output import note, write, write_document
 from bisector.core import resources
 from bisector.core.errors import KernelFault, UserError
-from bisector.core.json_document import ABSENT, Absent, Record
+from bisector.core.json_document import ABSENT, Absent, JsonObject
 from bisector.core.json_keys import FLAT
 from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel
@@ -53,7 +53,7 @@ _CONFIGURING = ("kernel.base_config", "kernel.fragments", "kernel.compiler", "ke
 _LABEL_WIDTH = 14
 
 
-class KernelFiles(Record, frozen=True, kw_only=True):
+class KernelFiles(JsonObject, frozen=True, kw_only=True):
     """The files of a kernel: in the cache, or copies of them."""
 
     image: Annotated[str, "path of the image that boots"]
@@ -61,7 +61,7 @@ class KernelFiles(Record, frozen=True, kw_only=True):
     modules: Annotated[str | Absent, "path of a file system for /lib/modules; only of a kernel with modules"] = ABSENT
 
 
-class KernelBuild(Record, frozen=True, kw_only=True):
+class KernelBuild(JsonObject, frozen=True, kw_only=True):
     """What ``bisector kernel build --json`` prints."""
 
     commit: Annotated[Commit, FLAT]

@@ -182,7 +182,7 @@ def start(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, bisect."""
     ends = arguments.old, arguments.new
     settings = effective(arguments, *ends, here=arguments.hosts is None).settings
-    asked = session.Asked(
+    asked = session.BisectRequest(
         arguments.repo,
         *ends,
         settings,

@@ -30,7 +30,7 @@ from bisector.commands.output import note, warn, write
 from bisector.config.option_table import rows
 from bisector.doctor.checks import check_configuration, check_workload
 from bisector.fleet import hosts
-from bisector.fleet.hosts import Role
+from bisector.fleet.hosts import HostRole
 from bisector.plan.forecast import Forecast, forecast_lines
 from bisector.report.display import display_for, print_lines
 from bisector.report.terminal import as_text
@@ -88,7 +88,7 @@ def _hosts(text: str) -> int:
     """How many hosts measure; raises what argparse takes for a wrong value, and :class:`UserError` for a file."""
     if text.isdecimal():
         return count(text)
-    return sum(host.role is Role.MEASURE for host in hosts.load(Path(text)).hosts)
+    return sum(host.role is HostRole.MEASURE for host in hosts.load(Path(text)).hosts)
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -97,7 +97,7 @@ def plan(arguments: argparse.Namespace) -> int:
     check_configuration(settings.kernel)
     for doubt in check_workload(settings):
         warn(doubt)
-    asked = session.Asked(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
+    asked = session.BisectRequest(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
     if "bisect.calibrate" in given_settings(arguments):
         _calibrate(asked, arguments.run_dir)
     asked = replace(asked, budget_s=arguments.budget)
@@ -106,7 +106,7 @@ def plan(arguments: argparse.Namespace) -> int:
     return _HOPELESS if made.hopeless else 0
 
 
-def _calibrate(asked: session.Asked, run_dir: Path | None) -> None:
+def _calibrate(asked: session.BisectRequest, run_dir: Path | None) -> None:
     """Measure both ends, in a run that can be gone on with."""
     with (
         session.begun(asked, run_dir, warn) as (run, store),

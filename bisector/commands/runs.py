@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from bisector.commands.arguments import Verbs, add_json, add_verb, write_json
 from bisector.commands.output import write
 from bisector.core.errors import BisectorError
-from bisector.core.json_document import Record
+from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
 from bisector.core.printable import clean
 from bisector.core.verdict import State
@@ -37,7 +37,7 @@ class RunKind(StrEnum):
     IMPORT = "import"
 
 
-class ListedRun(Record, frozen=True, kw_only=True):
+class ListedRun(JsonObject, frozen=True, kw_only=True):
     """A run that this user began."""
 
     number: Annotated[int, "number of the run, which it keeps"]
@@ -52,7 +52,7 @@ class ListedRun(Record, frozen=True, kw_only=True):
     started_at: Annotated[str, "time"]
 
 
-class Runs(Record, frozen=True, kw_only=True):
+class Runs(JsonObject, frozen=True, kw_only=True):
     """What ``bisector runs --json`` prints."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1

@@ -21,7 +21,7 @@ from bisector.commands.arguments import (
 from bisector.commands.output import write
 from bisector.core import units
 from bisector.core.errors import UserError
-from bisector.core.json_document import Record
+from bisector.core.json_document import JsonObject
 from bisector.core.verdict import Strategy
 from bisector.git.ranges import Range, check_range, graph_of_range, read_graph
 from bisector.git.repository import Repository
@@ -61,7 +61,7 @@ _RUNS = {
 }
 
 
-class Simulation(Record, frozen=True, kw_only=True):
+class Simulation(JsonObject, frozen=True, kw_only=True):
     """What ``bisector simulate --json`` prints: what was asked for, and shares, means and ninetieth percentiles."""
 
     strategy: Annotated[Strategy, "of the searches"]

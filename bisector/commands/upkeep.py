@@ -11,7 +11,7 @@ from bisector.commands.arguments import Verbs, add_json, add_run, add_verb, run_
 from bisector.commands.output import note, write
 from bisector.config import options
 from bisector.core import resources, units
-from bisector.core.json_document import Record
+from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
 from bisector.core.subject import Kernel
 from bisector.core.verdict import State
@@ -48,7 +48,7 @@ _SHORT = 12
 _SIZE_WIDTH = 9
 
 
-class CacheEntry(Record, frozen=True, kw_only=True):
+class CacheEntry(JsonObject, frozen=True, kw_only=True):
     """What is kept under a key."""
 
     key: Annotated[str, "name of its directory"]
@@ -62,7 +62,7 @@ class KernelEntry(CacheEntry, frozen=True, kw_only=True):
     release: Annotated[str | None, "release of the kernel; `null` for a source that is known not to build"]
 
 
-class CachedKernels(Record, frozen=True, kw_only=True):
+class CachedKernels(JsonObject, frozen=True, kw_only=True):
     """The kernels that are kept."""
 
     path: Annotated[Path, "directory"]
@@ -71,7 +71,7 @@ class CachedKernels(Record, frozen=True, kw_only=True):
     entries: Annotated[tuple[KernelEntry, ...], "the last used first"]
 
 
-class CachedImages(Record, frozen=True, kw_only=True):
+class CachedImages(JsonObject, frozen=True, kw_only=True):
     """The guest images that are kept."""
 
     path: Annotated[Path, "directory"]
@@ -79,7 +79,7 @@ class CachedImages(Record, frozen=True, kw_only=True):
     entries: Annotated[tuple[CacheEntry, ...], "the last used first"]
 
 
-class Caches(Record, frozen=True, kw_only=True):
+class Caches(JsonObject, frozen=True, kw_only=True):
     """What ``bisector cache --json`` prints."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from bisector.bisect import session as bisection
 from bisector.campaign.equipment import Equip
 from bisector.compare import session
-from bisector.compare.plan import Asked
+from bisector.compare.plan import CompareRequest
 from bisector.config import COUNTED_FRAGMENT, ConfirmBy, GuestClock, Settings, options
 from bisector.core.errors import InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
@@ -99,7 +99,7 @@ def _opened(run: RunDirectory, store: Store, clock: HostClock, tell: Listener) -
         yield own, own_store
 
 
-def _asked(store: Store, clock: HostClock) -> Asked:
+def _asked(store: Store, clock: HostClock) -> CompareRequest:
     """The parent first; as many pairs as the change takes to show, in the time that the search has left over."""
     row = store.bisection()
     if row.repository is None or clock.parent is None or clock.needed is None:
@@ -110,4 +110,4 @@ def _asked(store: Store, clock: HostClock) -> Asked:
         raise UserError("the budget of the search is spent", "a comparison of its own: bisector compare")
     settings = settings_by_host(options.from_json(row.settings))
     extent = Extent(secrets.randbits(32), clock.needed, budget_s=left_s, delta=settings.bisect.least_effect)
-    return Asked(row.repository, (clock.parent.short, clock.first.short), (settings,), extent)
+    return CompareRequest(row.repository, (clock.parent.short, clock.first.short), (settings,), extent)

@@ -10,7 +10,7 @@ from bisector.compare.plan import warnings
 from bisector.compare.schedule import wanted
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
-from bisector.core.json_document import Record
+from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
 from bisector.kernel.build import KernelBuilder
 from bisector.plan.experience import Experience, experience
@@ -20,7 +20,7 @@ from bisector.status.progress import asked_most_s, asked_s, comparable
 from bisector.store.comparison import Plan, PlannedSetup
 
 
-class SetupForecast(Record, frozen=True, kw_only=True):
+class SetupForecast(JsonObject, frozen=True, kw_only=True):
     """What a trial on one setup takes."""
 
     stack: Annotated[str, "storage stack"]
@@ -30,7 +30,7 @@ class SetupForecast(Record, frozen=True, kw_only=True):
     trial_most_s: Annotated[float, "the same if its cache takes as long to fill as it may, where they are assumed"]
 
 
-class ComparisonForecast(Record, frozen=True, kw_only=True):
+class ComparisonForecast(JsonObject, frozen=True, kw_only=True):
     """What ``bisector compare --plan --json`` prints."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1

@@ -29,7 +29,7 @@ _IMAGE = "image:"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompareRequest:
     """What a person wants compared: subjects as typed, the settings of each setup, how much, and what besides.
 
     Each of ``patches``, files or commits, is put on top of the first subject and is an arm of its own; so is the first
@@ -52,7 +52,7 @@ class Asked:
         return tuple(Path(text) for text in self.patches if _is_file(text))
 
 
-def planned(repository: Repository, asked: Asked) -> Plan:
+def planned(repository: Repository, asked: CompareRequest) -> Plan:
     """The plan; raises :class:`UserError` for what cannot be compared."""
     check_attributes(repository)
     arms = tuple(_arms(repository, asked))
@@ -78,7 +78,7 @@ def is_image(text: str) -> bool:
     return text.startswith(_IMAGE)
 
 
-def _arms(repository: Repository, asked: Asked) -> Iterator[Arm]:
+def _arms(repository: Repository, asked: CompareRequest) -> Iterator[Arm]:
     named = [_named(repository, text) for text in asked.subjects]
     first, *_ = named
     if not first.subject.is_built and (asked.patches or asked.fragments):

@@ -10,7 +10,7 @@ from bisector.bisect.session import ends_recorded, gone_if_nothing_began, let_go
 from bisector.campaign.equipment import Equip, clean_up
 from bisector.campaign.instructions import Done
 from bisector.compare.comparison import Comparison
-from bisector.compare.plan import Asked, planned
+from bisector.compare.plan import CompareRequest, planned
 from bisector.core.errors import Finding, InfraError, UserError
 from bisector.core.events import Listener
 from bisector.core.verdict import State
@@ -32,7 +32,7 @@ _BUILD = "build"
 
 @contextmanager
 def begun(
-    asked: Asked,
+    asked: CompareRequest,
     run_dir: Path | None,
     warn: Callable[[Finding], None],
     *,

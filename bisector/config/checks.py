@@ -23,7 +23,7 @@ from bisector.core.metric import is_of_split, short
 from bisector.core.setting import AUTO, Problem, options_of
 from bisector.core.units import duration_text, size_text
 from bisector.storage.disks import Bus
-from bisector.storage.layer import OF_CACHES, Extent, Files
+from bisector.storage.layer import OF_CACHES, Capacity, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack, unknown_disk
 from bisector.workload.base import INSTRUCTIONS
@@ -233,9 +233,9 @@ def _no_room(settings: Settings) -> Iterator[Problem]:
     yield from _baselines_fit(settings, files)
 
 
-def extents(storage: StorageSettings) -> dict[str, Extent]:
+def extents(storage: StorageSettings) -> dict[str, Capacity]:
     """Each disk that the stack uses, as its layers see it before there is a guest."""
-    return {name: Extent.of_disk(name, disk_bytes(disk)) for name, disk in storage.used_disks.items()}
+    return {name: Capacity.of_disk(name, disk_bytes(disk)) for name, disk in storage.used_disks.items()}
 
 
 def _memory_suffices(settings: Settings) -> Iterator[Problem]:
@@ -268,11 +268,11 @@ def _image_takes_workload(settings: Settings) -> Iterator[Problem]:
         yield from settings.workload.workload.problems_on_built_image(settings.workload.values)
 
 
-def _has_room(device: Extent, stack: Stack, data_bytes: int) -> bool:
+def _has_room(device: Capacity, stack: Stack, data_bytes: int) -> bool:
     return device.size_bytes is None or data_bytes <= device.size_bytes * stack.file_system.data_share
 
 
-def _size_of(device: Extent) -> str | int:
+def _size_of(device: Capacity) -> str | int:
     return size_text(device.size_bytes or 0)
 
 

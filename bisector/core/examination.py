@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from bisector.core.errors import Finding, Grade
-from bisector.core.json_document import Record
+from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
 
 
-class ShownFinding(Record, frozen=True, kw_only=True):
+class ShownFinding(JsonObject, frozen=True, kw_only=True):
     """What was found out about a machine."""
 
     name: Annotated[str, "what was looked at; names stay"]
@@ -27,7 +27,7 @@ class ShownFinding(Record, frozen=True, kw_only=True):
         return Finding(self.name, self.state, self.what, self.remedy or "")
 
 
-class Examination(Record, frozen=True, kw_only=True):
+class Examination(JsonObject, frozen=True, kw_only=True):
     """What ``bisector doctor --json`` prints."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1

@@ -1,7 +1,7 @@
 """JSON documents for scripts: typed objects that say what each of their keys means.
 
-A document is a frozen dataclass, or a :class:`Record`. Its keys are the fields and the properties whose type says what
-they mean, with the unit: ``Annotated[float, "seconds of the build"]``. What says nothing is no key. The schemas in
+A document is a frozen dataclass, or a :class:`JsonObject`. Its keys are the fields and the properties whose type says
+what they mean, with the unit: ``Annotated[float, "seconds of the build"]``. What says nothing is no key. The schemas in
 docs/schema/ are generated from the types, and tests hold what commands print to them.
 """
 
@@ -20,12 +20,12 @@ from msgspec import UnsetType as Absent
 
 from bisector.core.json_keys import FLAT, PAIRS, Key, Marker
 
-__all__ = ["ABSENT", "Absent", "Record", "members", "parsed", "plain", "text"]
+__all__ = ["ABSENT", "Absent", "JsonObject", "members", "parsed", "plain", "text"]
 
-Document = TypeVar("Document", bound="Record")
+Document = TypeVar("Document", bound="JsonObject")
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class JsonObject(msgspec.Struct, frozen=True, kw_only=True):
     """An object of a document that other programs of bisector read back (:func:`parsed`).
 
     A field that is :data:`ABSENT` has no key. A key that is a word of Python is named with ``rename``.

@@ -31,8 +31,8 @@ from bisector.fleet import job as on_host
 from bisector.fleet import ssh, versions
 from bisector.fleet.archive import DamagedArchive
 from bisector.fleet.hosts import Hosts
-from bisector.fleet.job import RESOURCE, TOPIC, Found, Introduction, Returned, Wanted, Work
-from bisector.fleet.spec import Key, Spec, on_disks
+from bisector.fleet.job import RESOURCE, TOPIC, Found, Introduction, JobNeeds, Returned, Work
+from bisector.fleet.spec import JobKey, Spec, on_disks
 from bisector.git import mirror
 from bisector.git.repository import Repository
 from bisector.kernel.cache import KernelCache
@@ -152,7 +152,7 @@ class FleetExecutor:
             return
         one.cancelled = True
         if one.address:
-            self.client.run(on_host.end, Key(self.run, id_), workers=[one.address], wait=False, on_error="ignore")
+            self.client.run(on_host.end, JobKey(self.run, id_), workers=[one.address], wait=False, on_error="ignore")
         else:
             self._end(one, AttemptCancelled(f"job {id_} was cancelled", "", Stage.CHECKOUT, one.wanted))
 
@@ -285,7 +285,7 @@ class FleetExecutor:
         spec = Spec.of(self.run, job, self.settings.on_disks(disks))
         compilers, sha = compilers_of(spec.request), spec.request.commit.sha
         first = next(iter(spec.kernels), "")
-        wanted = Wanted(
+        wanted = JobNeeds(
             self.run,
             job.id,
             sha,

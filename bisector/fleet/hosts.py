@@ -26,7 +26,7 @@ Row = TypeVar("Row")
 _DISK = Annotated[str, msgspec.Meta(pattern="^/")]
 
 
-class Role(StrEnum):
+class HostRole(StrEnum):
     """What a host is for: trials with their builds, or builds alone."""
 
     MEASURE = "measure"
@@ -46,7 +46,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     repository: Annotated[str, msgspec.Meta(pattern="^/")] | None = None
     ssd: _DISK | None = None
     hdd: _DISK | None = None
-    role: Role = Role.MEASURE
+    role: HostRole = HostRole.MEASURE
     bisector: Annotated[str, msgspec.Meta(pattern=f"^(/.*|{PROGRAM})$")] = PROGRAM
 
     @property
@@ -60,7 +60,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.ssh if self.port is None else f"-p {self.port} {self.ssh}"
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _HostsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: Annotated[str, msgspec.Meta(pattern=_ADDRESS)] = ""
     hosts: dict[str, dict[str, Any]] = {}
 
@@ -80,7 +80,7 @@ class Hosts:
     @property
     def builders(self) -> frozenset[str]:
         """The names of the hosts that only build."""
-        return frozenset(host.name for host in self.hosts if host.role is Role.BUILD)
+        return frozenset(host.name for host in self.hosts if host.role is HostRole.BUILD)
 
 
 def load(path: Path | str) -> Hosts:
@@ -96,7 +96,7 @@ def load(path: Path | str) -> Hosts:
     if not path.exists():
         raise UserError(f"there is no file {path}", "docs/fleet.md has an example; or name it: --hosts FILE")
     _, table = configfile.read(path)
-    listed = _convert(path, "", table, _File)
+    listed = _convert(path, "", table, _HostsFile)
     hosts = tuple(_host(path, name, row) for name, row in listed.hosts.items())
     if not hosts:
         raise UserError(f"{path} lists no host", '[hosts.bench1] with ssh = "USER@HOST"')

@@ -31,7 +31,7 @@ from bisector.executor.base import Failed, Finished, Job
 from bisector.executor.local import end_all_of, kept_kernels, local_executor
 from bisector.fleet import versions
 from bisector.fleet.archive import WRITTEN, ResultArchive
-from bisector.fleet.spec import Key, Spec
+from bisector.fleet.spec import JobKey, Spec
 from bisector.fleet.status import UnderWay
 from bisector.fleet.versions import Versions
 from bisector.git.mirror import SOURCES, Mirror
@@ -50,7 +50,7 @@ _OUTPUT = "output"  # of the process of a job: what nobody else has said
 GRACE_S = 40.0  # a guest is shut down, a worktree left in order
 _OTHERS_WAITS_S = (5.0,) * 24  # longer than a job whose worker has died is given to end
 _UNUSED_S = 30 * 24 * 3600.0
-_UNDER_WAY: dict[Key, Connection] = {}
+_UNDER_WAY: dict[JobKey, Connection] = {}
 
 # Does the job of a spec in a directory, with the sources of a repository; the news are there while the context lasts.
 Work: TypeAlias = Callable[[Spec, Path, Path, Listener], AbstractContextManager[Finished | Failed]]
@@ -66,7 +66,7 @@ class Introduction:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class JobNeeds:
     """What a job needs on its host: a commit, one of some compilers, and maybe the kernel of a key.
 
     ``ancestors`` are commits that the host may have, and ``borrowed`` is a clone there whose objects it may use. What
@@ -113,14 +113,14 @@ def introduce(dask_worker: Worker) -> Introduction:
     )
 
 
-def find(wanted: Wanted) -> Found:
+def find(wanted: JobNeeds) -> Found:
     """What of the needs of a job is on this host; in its turn, since a bench that walks trees measures something else.
 
     Raises :class:`bisector.core.errors.UserError` for a compiler that does not work, and :class:`InfraError`.
     """
     home = jobs_home()
     borrowed = Path(wanted.borrowed) if wanted.borrowed is not None else None
-    worker, key = get_worker(), Key(wanted.run, wanted.id)
+    worker, key = get_worker(), JobKey(wanted.run, wanted.id)
 
     def tell(text: str) -> None:
         worker.log_event(TOPIC, _message(key, Note(text)))
@@ -184,7 +184,7 @@ def run_job(spec: Spec, work: Work) -> Returned:
     return returned
 
 
-def end(key: Key) -> None:
+def end(key: JobKey) -> None:
     """Have a job end that nobody needs any more: it cleans up, and ends."""
     if (pipe := _UNDER_WAY.get(key)) is not None:
         with suppress(OSError):  # it is ending
@@ -211,7 +211,7 @@ def here(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[
         yield executor.next()
 
 
-def _message(key: Key, event: Event) -> dict[str, object]:
+def _message(key: JobKey, event: Event) -> dict[str, object]:
     return {"run": key.run, "id": key.id, "event": pickle.dumps(event)}
 
 

@@ -42,7 +42,7 @@ def run_key(run_dir: Path, created_at: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class JobKey:
     """A job of a run: ``run`` is a name that no other run has, or ever had, and ``id`` that of the job in it."""
 
     run: str
@@ -71,7 +71,7 @@ class Spec:
     coordinator's.
     """
 
-    key: Key
+    key: JobKey
     settings: Settings
     settings_sha256: str
     request: Request
@@ -103,7 +103,7 @@ class Spec:
             )
         places = {path: Path(INPUTS, one.name) for path, one in inputs.items()}
         return cls(
-            Key(run, job.id),
+            JobKey(run, job.id),
             _moved(settings, places),
             fingerprint(settings),
             _with_settings(request, places),

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from bisector.core import json_document
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.events import StageStarted
-from bisector.core.json_document import Record
+from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
 from bisector.core.printable import clean
 from bisector.core.trial import Stage
@@ -28,7 +28,7 @@ QUESTION_S = 60.0
 _FILE = "job.json"
 
 
-class UnderWay(Record, frozen=True, kw_only=True):
+class UnderWay(JsonObject, frozen=True, kw_only=True):
     """A job that is under way on a host."""
 
     run: Annotated[str, "key of its run"]
@@ -59,7 +59,7 @@ class UnderWay(Record, frozen=True, kw_only=True):
             write_whole(place / _FILE, json_document.text(self).encode())
 
 
-class HostDescription(Record, frozen=True, kw_only=True):
+class HostDescription(JsonObject, frozen=True, kw_only=True):
     """What a host says of itself, to another bisector."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1
@@ -78,7 +78,7 @@ class HostState(StrEnum):
     UNREACHABLE = "unreachable"
 
 
-class HostStatus(Record, frozen=True, kw_only=True):
+class HostStatus(JsonObject, frozen=True, kw_only=True):
     """A host of the file."""
 
     name: Annotated[str, "name of the host"]
@@ -88,7 +88,7 @@ class HostStatus(Record, frozen=True, kw_only=True):
     told: Annotated[HostDescription | None, "what it told; `null` if it did not answer"]
 
 
-class FleetStatus(Record, frozen=True, kw_only=True):
+class FleetStatus(JsonObject, frozen=True, kw_only=True):
     """What ``bisector fleet status --json`` prints."""
 
     schema: Annotated[Literal[2], SCHEMA] = 2

@@ -8,7 +8,7 @@ from bisector.config import file as configfile
 from bisector.core import examination, json_document
 from bisector.core.errors import BisectorError, Finding, Grade
 from bisector.core.examination import Examination, ShownFinding
-from bisector.core.json_document import Record
+from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
 from bisector.core.printable import clean
 from bisector.fleet import ssh, versions
@@ -20,7 +20,7 @@ _DOCTOR_S = 240.0  # it may try KVM, and QEMU, and build nothing
 _MOST_CLOCK_S = 2.0
 
 
-class HostExamination(Record, frozen=True, kw_only=True):
+class HostExamination(JsonObject, frozen=True, kw_only=True):
     """What was found out about a host."""
 
     name: Annotated[str, "name of the host"]
@@ -28,7 +28,7 @@ class HostExamination(Record, frozen=True, kw_only=True):
     findings: Annotated[tuple[ShownFinding, ...], "`ssh`, `clock`, `versions`, then its doctor's"]
 
 
-class HostsExamination(Record, frozen=True, kw_only=True):
+class HostsExamination(JsonObject, frozen=True, kw_only=True):
     """What ``bisector doctor --hosts --json`` prints."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1

@@ -14,13 +14,13 @@ from typing import Annotated
 
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.core.json_document import Record
+from bisector.core.json_document import JsonObject
 
 # msgpack carries distributed's messages, cloudpickle its functions and arguments.
 _PACKAGES = ("distributed", "cloudpickle", "msgpack")
 
 
-class Versions(Record, frozen=True, kw_only=True):
+class Versions(JsonObject, frozen=True, kw_only=True):
     """What has to be the same on all machines that measure together."""
 
     python: Annotated[str, "major and minor version of Python"]

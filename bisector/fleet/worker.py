@@ -19,7 +19,7 @@ from typing import Annotated, TextIO
 from distributed import Security, Worker
 
 from bisector.core.errors import BisectorError, InfraError, UserError
-from bisector.core.json_document import Record, parsed
+from bisector.core.json_document import JsonObject, parsed
 from bisector.executor.local import end_leftovers
 from bisector.fleet import dask_settings, job, versions
 from bisector.fleet.versions import Versions
@@ -37,7 +37,7 @@ _BLOCK_BYTES = 512  # of st_blocks (stat(2))
 _REGISTER_S = 60.0
 
 
-class Assignment(Record, frozen=True, kw_only=True):
+class Assignment(JsonObject, frozen=True, kw_only=True):
     """What a worker is told: its name, where the scheduler listens, and what proves that both belong to one run.
 
     Without an address it is the one by which this host sees its coordinator (SSH_CONNECTION of ssh(1)).

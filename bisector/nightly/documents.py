@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from bisector.analysis.changes import ALPHA
-from bisector.core.json_document import ABSENT, Absent, Record
+from bisector.core.json_document import ABSENT, Absent, JsonObject
 from bisector.core.json_keys import SCHEMA
 from bisector.core.objective import Objective
 from bisector.core.printable import clean
@@ -20,7 +20,7 @@ from bisector.store.nights import Night, NightEnding
 TEST = "circular binary segmentation on ranks; p from random orders"
 
 
-class NightFigure(Record, frozen=True, kw_only=True):
+class NightFigure(JsonObject, frozen=True, kw_only=True):
     """A value of the last trial of a night."""
 
     run: Annotated[str, "name of the run's phase"]
@@ -29,7 +29,7 @@ class NightFigure(Record, frozen=True, kw_only=True):
     value: Annotated[float, "in the unit of the metric"]
 
 
-class ComparedWith(Record, frozen=True, kw_only=True):
+class ComparedWith(JsonObject, frozen=True, kw_only=True):
     """The commit that a tip is compared with."""
 
     sha: Annotated[str, "hash"]
@@ -37,7 +37,7 @@ class ComparedWith(Record, frozen=True, kw_only=True):
     value: Annotated[float, "its value by the `objective`"]
 
 
-class ChangedLevel(Record, frozen=True, kw_only=True, rename={"before": "from", "after": "to"}):
+class ChangedLevel(JsonObject, frozen=True, kw_only=True, rename={"before": "from", "after": "to"}):
     """A change of the level of a job's values that begins with a night."""
 
     before: Annotated[float, "median of the values before it"]
@@ -45,7 +45,7 @@ class ChangedLevel(Record, frozen=True, kw_only=True, rename={"before": "from", 
     p: Annotated[float, "probability of so clear a change in nights without one"]
 
 
-class NightBisection(Record, frozen=True, kw_only=True):
+class NightBisection(JsonObject, frozen=True, kw_only=True):
     """A bisection that a night began or went on with."""
 
     run_dir: Annotated[Path, "run directory"]
@@ -54,7 +54,7 @@ class NightBisection(Record, frozen=True, kw_only=True):
     first_new: Annotated[str | None, "hash of the first commit on the new side, if it was found"]
 
 
-class NightTrouble(Record, frozen=True, kw_only=True):
+class NightTrouble(JsonObject, frozen=True, kw_only=True):
     """Why a job was not done."""
 
     step: Annotated[str, "at which step"]
@@ -62,7 +62,7 @@ class NightTrouble(Record, frozen=True, kw_only=True):
     hint: Annotated[str, "what to do about it"]
 
 
-class ShownNight(Record, frozen=True, kw_only=True, rename={"result": "class"}):
+class ShownNight(JsonObject, frozen=True, kw_only=True, rename={"result": "class"}):
     """A job in a night."""
 
     name: Annotated[str | Absent, "name of the job; absent in `bisector history`, where the job has it"] = ABSENT
@@ -83,21 +83,21 @@ class ShownNight(Record, frozen=True, kw_only=True, rename={"result": "class"}):
     done: Annotated[bool, "whether all that was to be done was done"]
 
 
-class ChangeTest(Record, frozen=True, kw_only=True):
+class ChangeTest(JsonObject, frozen=True, kw_only=True):
     """The test that finds changes of level."""
 
     name: Annotated[str, "name of the test"] = TEST
     false_alarm_rate: Annotated[float, "probability of a change found in a history without one, at most"] = ALPHA
 
 
-class JobNights(Record, frozen=True, kw_only=True):
+class JobNights(JsonObject, frozen=True, kw_only=True):
     """A job's nights."""
 
     name: Annotated[str, "name of the job"]
     nights: Annotated[tuple[ShownNight, ...], "oldest first"]
 
 
-class History(Record, frozen=True, kw_only=True):
+class History(JsonObject, frozen=True, kw_only=True):
     """What ``bisector history --json`` prints."""
 
     schema: Annotated[Literal[2], SCHEMA] = 2
@@ -115,7 +115,7 @@ class History(Record, frozen=True, kw_only=True):
         return cls(jobs=tuple(jobs))
 
 
-class OneNight(Record, frozen=True, kw_only=True):
+class OneNight(JsonObject, frozen=True, kw_only=True):
     """What ``bisector nightly --json`` prints."""
 
     schema: Annotated[Literal[2], SCHEMA] = 2
@@ -142,7 +142,7 @@ class OneNight(Record, frozen=True, kw_only=True):
         )
 
 
-class PlannedJob(Record, frozen=True, kw_only=True):
+class PlannedJob(JsonObject, frozen=True, kw_only=True):
     """What a night would do for a job."""
 
     name: Annotated[str, "name of the job"]
@@ -150,7 +150,7 @@ class PlannedJob(Record, frozen=True, kw_only=True):
     problem: Annotated[str | None, "why it cannot be done, or `null`"]
 
 
-class DryRun(Record, frozen=True, kw_only=True):
+class DryRun(JsonObject, frozen=True, kw_only=True):
     """What ``bisector nightly --dry-run --json`` prints."""
 
     schema: Annotated[Literal[2], SCHEMA] = 2

@@ -153,7 +153,9 @@ class JobRun:
                 yield run, store
             return
         job = self.job
-        asked = session.Asked(job.repository, begun.old_sha, begun.new_sha, job.settings[begun.direction], job.paths)
+        asked = session.BisectRequest(
+            job.repository, begun.old_sha, begun.new_sha, job.settings[begun.direction], job.paths
+        )
         hosts = self.context.hosts
         with session.begun(asked, begun.run_dir, self._warn, measures_here=hosts is None) as (run, store):
             run.remember_job(self.job.name)

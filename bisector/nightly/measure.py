@@ -22,7 +22,7 @@ from bisector.core.errors import Finding, InfraError
 from bisector.core.events import Listener, Note
 from bisector.core.subject import Commit
 from bisector.doctor import checks
-from bisector.fleet.hosts import Hosts, Role
+from bisector.fleet.hosts import HostRole, Hosts
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.files import discard, our_files, write_whole
@@ -225,4 +225,4 @@ def _is_host(listed: Hosts, name: str) -> bool:
 
 
 def _measuring(listed: Hosts) -> tuple[str, ...]:
-    return tuple(one.name for one in listed.hosts if one.role is Role.MEASURE)
+    return tuple(one.name for one in listed.hosts if one.role is HostRole.MEASURE)

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
-from bisector.core.json_document import Record
+from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
 from bisector.core.subject import Commit, Relevance
 from bisector.core.units import percent_text
@@ -30,7 +30,7 @@ from bisector.status.evidence import Case
 _EFFECTS, _EFFECTS_COUNTED = (0.05, 0.10, 0.20), (0.001, 0.01, 0.05)
 
 
-class Detectable(Record, frozen=True, kw_only=True):
+class Detectable(JsonObject, frozen=True, kw_only=True):
     """What a change of one size takes."""
 
     effect: Annotated[float, "the change of the value, as a share"]
@@ -67,7 +67,7 @@ _MIN_S = 60.0
 _SEARCHES = 30
 
 
-class BudgetReach(Record, frozen=True, kw_only=True):
+class BudgetReach(JsonObject, frozen=True, kw_only=True):
     """What the searches of a forecast reach within a budget."""
 
     budget_s: Annotated[float, "seconds of measuring that there are"]
@@ -130,7 +130,7 @@ _CLOSE = 1.05
 _WORTH_IT = 0.03
 
 
-class Shared(Record, frozen=True, kw_only=True):
+class Shared(JsonObject, frozen=True, kw_only=True):
     """What several hosts that are like this one gain, each of which measures both ends first."""
 
     hosts: Annotated[int, "number of hosts"]
@@ -144,7 +144,7 @@ class Shared(Record, frozen=True, kw_only=True):
         return self.hours_with_one_less - self.hours
 
 
-class Forecast(Record, frozen=True, kw_only=True):
+class Forecast(JsonObject, frozen=True, kw_only=True):
     """What ``bisector plan --json`` prints."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1

@@ -11,7 +11,7 @@ from bisector.analysis.threshold import LEAST_FACTOR
 from bisector.config import Settings
 from bisector.core import units
 from bisector.core.guest_time import BY_THE_HOST
-from bisector.core.json_document import Record
+from bisector.core.json_document import JsonObject
 from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
@@ -49,7 +49,7 @@ _SHARE_OF_RUNS = 0.6
 _Figure: TypeAlias = Callable[[Sequence[float]], float]
 
 
-class Quantity(Record, frozen=True):
+class Quantity(JsonObject, frozen=True):
     """A figure that went into a forecast."""
 
     value: Annotated[float, "in the unit that its key names"]

@@ -45,7 +45,7 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
-class RunProgress:
+class CourseSoFar:
     """What is happening, as of the last event; all times are readings of one monotonic clock.
 
     Where several ``hosts`` share the search, each has a course of its own; one may have no trial, and build.
@@ -60,9 +60,9 @@ class RunProgress:
     passed: tuple[Passed, ...] = ()
     sample: LiveSample | None = None
     judged: tuple[TrialJudged, ...] = ()
-    hosts: Mapping[str, "RunProgress"] = field(default_factory=dict)
+    hosts: Mapping[str, "CourseSoFar"] = field(default_factory=dict)
 
-    def after(self, event: Event, now_s: float) -> "RunProgress":
+    def after(self, event: Event, now_s: float) -> "CourseSoFar":
         """The course with one more event."""
         match event:
             case Planned() | BuildStarted() | BuildEnded():
@@ -74,28 +74,28 @@ class RunProgress:
             case TrialJudged():
                 return self._judged(event)
             case OnHost(host=host, event=one):
-                there = self.hosts.get(host, RunProgress()).after(one, now_s)
+                there = self.hosts.get(host, CourseSoFar()).after(one, now_s)
                 return replace(self, hosts={**self.hosts, host: there})
         return self
 
-    def _next(self, event: Planned | BuildStarted | BuildEnded, now_s: float) -> "RunProgress":
+    def _next(self, event: Planned | BuildStarted | BuildEnded, now_s: float) -> "CourseSoFar":
         plan = event if isinstance(event, Planned) else None
         build = event if isinstance(event, BuildStarted) else None
-        return RunProgress(plan, build, now_s, judged=self.judged, hosts=self.hosts)
+        return CourseSoFar(plan, build, now_s, judged=self.judged, hosts=self.hosts)
 
-    def _judged(self, event: TrialJudged) -> "RunProgress":
+    def _judged(self, event: TrialJudged) -> "CourseSoFar":
         earlier = tuple(one for one in self.judged if one.n < event.n)
         later = tuple(one for one in self.judged if one.n > event.n)
         if later and not self.hosts:  # an end, judged anew with the threshold, while another trial goes on
             return replace(self, judged=(*earlier, event, *later))
-        return RunProgress(judged=(*earlier, event, *later), hosts=self._without(event.n))
+        return CourseSoFar(judged=(*earlier, event, *later), hosts=self._without(event.n))
 
-    def _without(self, n: int) -> Mapping[str, "RunProgress"]:
+    def _without(self, n: int) -> Mapping[str, "CourseSoFar"]:
         return {
-            name: RunProgress() if one.plan is not None and one.plan.n == n else one for name, one in self.hosts.items()
+            name: CourseSoFar() if one.plan is not None and one.plan.n == n else one for name, one in self.hosts.items()
         }
 
-    def _next_stage(self, event: StageStarted, now_s: float) -> "RunProgress":
+    def _next_stage(self, event: StageStarted, now_s: float) -> "CourseSoFar":
         passed = self.passed
         if self.stage is not None and self.stage is not event.stage:
             passed = (*passed, Passed(self.stage, now_s - self.stage_at_s))
@@ -129,7 +129,7 @@ def plan_text(plan: Planned) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def expectation(course: RunProgress, now_s: float, wall: datetime) -> str:
+def expectation(course: CourseSoFar, now_s: float, wall: datetime) -> str:
     """When it should be over, or honestly that nobody knows yet."""
     remaining = course.remaining_s(now_s)
     if remaining is None:
@@ -144,7 +144,7 @@ def _coarse(seconds: float) -> float:
     return max(60.0, round(seconds / 60) * 60)
 
 
-def live_lines(course: RunProgress, now_s: float, wall: datetime, width: int, height: int) -> list[Line]:
+def live_lines(course: CourseSoFar, now_s: float, wall: datetime, width: int, height: int) -> list[Line]:
     """The live picture: the trial, its stage, the run in progress, the verdicts so far."""
     if course.hosts:
         trial = [_host_line(name, one, now_s, width) for name, one in course.hosts.items()]
@@ -154,7 +154,7 @@ def live_lines(course: RunProgress, now_s: float, wall: datetime, width: int, he
     return [cut(line, width) for line in lines]
 
 
-def _trial_lines(course: RunProgress, now_s: float, wall: datetime, width: int) -> list[Line]:
+def _trial_lines(course: CourseSoFar, now_s: float, wall: datetime, width: int) -> list[Line]:
     plan = course.plan
     if plan is None:
         return [(Span(f"{_INDENT}choosing the next commit" if course.judged else f"{_INDENT}preparing", Role.DIM),)]
@@ -172,7 +172,7 @@ def _labelled(label: str, text: str, room: int) -> Line:
     return (Span(_INDENT + left(label, _LABEL_WIDTH), Role.HEAD), Span(shorten(text, room), Role.DIM))
 
 
-def _stage_lines(course: RunProgress, now_s: float, width: int) -> list[Line]:
+def _stage_lines(course: CourseSoFar, now_s: float, width: int) -> list[Line]:
     if course.stage is None:
         return []
     spinner = _SPINNER[int(now_s * 2) % len(_SPINNER)]
@@ -190,7 +190,7 @@ def _stage_lines(course: RunProgress, now_s: float, width: int) -> list[Line]:
     return lines
 
 
-def _host_line(name: str, course: RunProgress, now_s: float, width: int) -> Line:
+def _host_line(name: str, course: CourseSoFar, now_s: float, width: int) -> Line:
     """What one of several hosts is at: the stage and its clock, the run in progress, the trial and its commit."""
     label = left(shorten(name, _HOST_WIDTH), _HOST_WIDTH)
     if course.plan is not None:
@@ -232,7 +232,7 @@ def _bar(sample: LiveSample, width: int) -> Line:
     )
 
 
-def _verdict_lines(course: RunProgress, width: int, room: int) -> list[Line]:
+def _verdict_lines(course: CourseSoFar, width: int, room: int) -> list[Line]:
     """The last verdicts that fit in ``room`` lines, the heading and what is left out among them."""
     if not course.judged or room < 2:  # noqa: PLR2004 - a heading and one row
         return []

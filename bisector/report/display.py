@@ -31,7 +31,7 @@ from bisector.core.events import (
     TrialJudged,
 )
 from bisector.core.printable import clean
-from bisector.report.course import RunProgress, live_lines, plan_text
+from bisector.report.course import CourseSoFar, live_lines, plan_text
 from bisector.report.figures import values_text
 from bisector.report.summary import answer_lines, footer_lines
 from bisector.report.table import report_lines
@@ -118,7 +118,7 @@ class LiveProgress:
     ) -> None:
         self._stream = LastingStream(stream)
         self._console = Console(file=cast(TextIO, self._stream), highlight=False)  # rich asks for the whole of IO[str]
-        self._course = RunProgress()
+        self._course = CourseSoFar()
         self._clock = clock
         self._exits = ExitStack()
         self._live = Live(

@@ -26,7 +26,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault, kernel_fault_in_run
 from bisector.storage.filling import FILLED, FILLED_BEFORE, not_full_before
-from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Phase, Site
+from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Phase, Site
 
 _GREATEST = 2**63  # of an integer that the record holds
 _QUOTED, _LONGEST = 200, 64 << 10
@@ -308,12 +308,12 @@ class Bcache(Layer[BcacheSettings]):
     )
     phases = (Phase("empty", judged=False, fills=True), Phase("full", unready=not_full_before))
 
-    def extent(self, below: Sequence[Extent], own: BcacheSettings) -> Extent:
+    def extent(self, below: Sequence[Capacity], own: BcacheSettings) -> Capacity:
         """As large as the backing device, but for the superblock."""
         _cache, backing = below
         return backing
 
-    def problems(self, below: Sequence[Extent], own: BcacheSettings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], own: BcacheSettings, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, enough buckets, and the other device has as much to fill it with."""
         fast, slow = below
         size_key, bucket_key = "storage.bcache.cache_size", "storage.bcache.bucket_size"
@@ -348,7 +348,7 @@ class Bcache(Layer[BcacheSettings]):
                 " one with a full cache",
             )
 
-    def written(self, below: Sequence[Extent], own: BcacheSettings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], own: BcacheSettings, data_bytes: int) -> tuple[int, ...]:
         """The whole cache, and all data on the backing device."""
         cache = own.cache_bytes or below[0].size_bytes or data_bytes
         return cache + _START_BYTES, data_bytes + _START_BYTES

@@ -18,7 +18,7 @@ from bisector.storage.file_system import (
     mkfs_row,
     mount_row,
 )
-from bisector.storage.layer import MOUNTPOINT, Extent, Since
+from bisector.storage.layer import MOUNTPOINT, Capacity, Since
 
 # The defaults of btrfs-progs 5.14 and earlier: 5.15 turned on no-holes and the free space tree, and copies metadata on
 # every disk rather than on those that turn (btrfs-progs CHANGES, mkfs.btrfs(8)).
@@ -121,7 +121,7 @@ class Btrfs(FileSystem[BtrfsSettings]):
 
     format_command = f"btrfs inspect-internal dump-super {{device}} && btrfs filesystem df {MOUNTPOINT}"
 
-    def written(self, below: Sequence[Extent], own: BtrfsSettings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], own: BtrfsSettings, data_bytes: int) -> tuple[int, ...]:
         """It never overwrites in place, so the whole device in time."""
         whole = below[0].size_bytes
         return (max(data_bytes, whole) if whole is not None else 3 * data_bytes,)

@@ -12,7 +12,7 @@ from bisector.core.shell import Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage import dmcache
 from bisector.storage.disks import kernel_fault, not_an_answer
-from bisector.storage.layer import Extent, Feature, Files, Layer, Made, Since, Site
+from bisector.storage.layer import Capacity, Feature, Files, Layer, Made, Since, Site
 
 _CIPHER = r"[a-z0-9_]+(?:,[a-z0-9_]+)?-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a-z0-9_-]+)?)?"
 # START LENGTH crypt CIPHER KEY IV-OFFSET DEVICE OFFSET [N OPTION…] (Documentation/admin-guide/device-mapper/
@@ -89,7 +89,7 @@ class Crypt(Layer[CryptSettings]):
             since = Since("v4.12", "drivers/md/dm-crypt.c", "sector_size:")
             yield Feature(f"sectors of {own.sector_bytes} bytes", since, ("storage.crypt.sector_size",))
 
-    def problems(self, below: Sequence[Extent], own: CryptSettings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], own: CryptSettings, files: Files) -> Iterator[Problem]:
         """The kernel options of the cipher are known, it takes the key, and the device has whole sectors."""
         (device,) = below
         name, mode, iv = (*own.cipher.split("-", 2), "")[:3]

@@ -22,7 +22,7 @@ from bisector.storage.file_system import (
     mount_row,
     words_of,
 )
-from bisector.storage.layer import MOUNTPOINT, Extent, Files, Since
+from bisector.storage.layer import MOUNTPOINT, Capacity, Files, Since
 
 # The defaults of e2fsprogs 1.43 to 1.46, written out: 1.47 adds features that kernels before
 # v5.15 refuse to mount, and a file system that depends on the image would make runs incomparable.
@@ -130,7 +130,7 @@ class Ext4(FileSystem[Ext4Settings]):
     )
     format_command = "dumpe2fs -h {device}"
 
-    def problems(self, below: Sequence[Extent], own: Ext4Settings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], own: Ext4Settings, files: Files) -> Iterator[Problem]:
         """Options that exclude each other (__ext4_fill_super() in fs/ext4/super.c)."""
         yield from super().problems(below, own, files)
         options = self.mounted(own)
@@ -147,7 +147,7 @@ class Ext4(FileSystem[Ext4Settings]):
         options = super().mounted(own)
         return options if _has_journal(own.mkfs_options) else tuple(one for one in options if one != _ORDERED)
 
-    def written(self, below: Sequence[Extent], own: Ext4Settings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], own: Ext4Settings, data_bytes: int) -> tuple[int, ...]:
         """The data, the journal and all inode tables."""
         return (data_bytes + _JOURNAL_BYTES + int((below[0].size_bytes or 0) * _INODES_SHARE),)
 

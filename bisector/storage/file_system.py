@@ -26,7 +26,7 @@ from bisector.core.shell import FailedStep, Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault, not_an_answer
-from bisector.storage.layer import MOUNTPOINT, Extent, Feature, Files, Layer, Made, Since, Site
+from bisector.storage.layer import MOUNTPOINT, Capacity, Feature, Files, Layer, Made, Since, Site
 
 # Words that name no file: a setting is text of a person, and is run by a shell in the guest.
 _WORDS = r"^-[-A-Za-z0-9_.,:=^ ]*$"
@@ -295,7 +295,7 @@ class FileSystem(Layer[F]):
                 if word in self.later:
                     yield Feature(f"{self.name} with {word}", self.later[word], (f"storage.{self.name}.{name}",))
 
-    def problems(self, below: Sequence[Extent], own: F, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], own: F, files: Files) -> Iterator[Problem]:
         """The device is large enough for mkfs, and the options are for a file system that can be mounted."""
         (device,) = below
         for sentence in self.syntax.objections(own.mkfs_options):

@@ -51,7 +51,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class Capacity:
     """A disk, or what a layer makes, before there is a guest.
 
     ``what`` is its name in a sentence, ``keys`` are the settings that its size comes from. ``size_bytes`` is None
@@ -65,7 +65,7 @@ class Extent:
     has_partitions: bool = True
 
     @classmethod
-    def of_disk(cls, name: str, size_bytes: int | None) -> "Extent":
+    def of_disk(cls, name: str, size_bytes: int | None) -> "Capacity":
         """One of the disks of the settings."""
         return cls(f"the {name.upper()}", size_bytes, (f"storage.{name}.size",))
 
@@ -221,7 +221,7 @@ class Layer(ABC, Generic[S]):
         """Whether it can be made on so many devices."""
         return count == len(self.needs) or (self.many and count > len(self.needs))
 
-    def extent(self, below: Sequence[Extent], own: S) -> Extent:
+    def extent(self, below: Sequence[Capacity], own: S) -> Capacity:
         """What the layer makes; as large as the first device below it unless it says otherwise."""
         return below[0]
 
@@ -229,11 +229,11 @@ class Layer(ABC, Generic[S]):
         """How much a run has to write, in bytes, so that a cache is full; 0 for what is none, or fills itself."""
         return 0
 
-    def problems(self, below: Sequence[Extent], own: S, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], own: S, files: Files) -> Iterator[Problem]:
         """Settings that cannot work, as far as sizes are known before there is a guest."""
         yield from ()
 
-    def written(self, below: Sequence[Extent], own: S, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], own: S, data_bytes: int) -> tuple[int, ...]:
         """How much at most is written to each device below when ``data_bytes`` are written to this one."""
         return (data_bytes,) * len(below)
 
@@ -253,7 +253,7 @@ class Layer(ABC, Generic[S]):
         """What not every kernel's drivers can that have the options of the fragments, as far as these settings ask."""
         yield from ()
 
-    def memory(self, own: S, devices: int) -> Extent | None:
+    def memory(self, own: S, devices: int) -> Capacity | None:
         """What of the guest's memory it keeps as long as it is there, on so many devices."""
         return None
 

@@ -12,7 +12,7 @@ from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import DiskQueue
 from bisector.storage import disks
 from bisector.storage.disks import Brd, GuestDisk, MemoryDisk
-from bisector.storage.layer import MOUNTPOINT, Counters, Device, Extent, Files, Made, Site
+from bisector.storage.layer import MOUNTPOINT, Capacity, Counters, Device, Files, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Node, Stack, Values
 
@@ -131,7 +131,7 @@ def lay_out(
         if one.verify is not None:
             one.verify(answers, numbers)
     queues = tuple(disks.queue(name, disk, next(outputs)) for name, disk in of_disks.items())
-    larger = " or ".join(stack.extent({name: Extent.of_disk(name, None) for name in stack.disks}, values).keys)
+    larger = " or ".join(stack.extent({name: Capacity.of_disk(name, None) for name in stack.disks}, values).keys)
     described = tuple(step.command for step in (*own, *steps))
     if raw:
         _check_device(free, files, len(stack.phases), larger)

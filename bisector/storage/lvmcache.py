@@ -20,7 +20,7 @@ from bisector.core.units import size_text
 from bisector.storage import dmcache, filling
 from bisector.storage.disks import kernel_fault, kernel_fault_in_run
 from bisector.storage.dmcache import SECTOR_BYTES
-from bisector.storage.layer import Counters, Extent, Feature, Files, Layer, Made, Phase, Since, Site
+from bisector.storage.layer import Capacity, Counters, Feature, Files, Layer, Made, Phase, Since, Site
 from bisector.storage.lvm import EXTENT_BYTES, TREE, VolumePart, check_parts, group_steps, volume_fault, whole_extents
 
 _METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
@@ -171,7 +171,7 @@ class LvmCache(Layer[CacheSettings]):
     counts = dmcache.COUNTS
     phases = (Phase("empty", judged=False, fills=True, settling=dmcache.SETTLING), Phase("full", unready=_full))
 
-    def extent(self, below: Sequence[Extent], own: CacheSettings) -> Extent:
+    def extent(self, below: Sequence[Capacity], own: CacheSettings) -> Capacity:
         """As large as the origin."""
         _cache, origin = below
         return origin
@@ -190,7 +190,7 @@ class LvmCache(Layer[CacheSettings]):
         """As much as the cache has room for."""
         return own.cache_bytes if own.fills else 0
 
-    def problems(self, below: Sequence[Extent], own: CacheSettings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], own: CacheSettings, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, and the files of a run fill it."""
         fast = below[0]
         yield from chunk_problems(own)
@@ -213,7 +213,7 @@ class LvmCache(Layer[CacheSettings]):
                 files.to_fill(needed),
             )
 
-    def written(self, below: Sequence[Extent], own: CacheSettings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], own: CacheSettings, data_bytes: int) -> tuple[int, ...]:
         """The whole cache, and all data on the origin."""
         return own.cache_bytes + own.metadata_bytes + EXTENT_BYTES, data_bytes + EXTENT_BYTES
 

@@ -21,7 +21,7 @@ from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault, kernel_fault_in_run
 from bisector.storage.dmcache import CacheUnusable
 from bisector.storage.filling import FILLED, FILLED_BEFORE, Settling, not_full_before
-from bisector.storage.layer import Counters, Extent, Files, Layer, Made, Phase, Site
+from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Phase, Site
 from bisector.storage.lvm import EXTENT_BYTES, TREE, VolumePart, check_parts, group_steps, volume_fault, whole_extents
 
 _GROUP = "bisectorw"
@@ -154,7 +154,7 @@ class LvmWritecache(Layer[WritecacheSettings]):
         Phase("full", unready=not_full_before),
     )
 
-    def extent(self, below: Sequence[Extent], own: WritecacheSettings) -> Extent:
+    def extent(self, below: Sequence[Capacity], own: WritecacheSettings) -> Capacity:
         """As large as the origin."""
         _cache, origin = below
         return origin
@@ -163,7 +163,7 @@ class LvmWritecache(Layer[WritecacheSettings]):
         """Up to the low watermark: what is above is written back."""
         return -(-own.cache_bytes * own.low_percent // _MOST_PERCENT)
 
-    def problems(self, below: Sequence[Extent], own: WritecacheSettings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], own: WritecacheSettings, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, and what a run writes fills it."""
         fast = below[0]
         if not own.low_percent <= own.high_percent <= _MOST_PERCENT:
@@ -186,7 +186,7 @@ class LvmWritecache(Layer[WritecacheSettings]):
                 files.to_fill(wanted),
             )
 
-    def written(self, below: Sequence[Extent], own: WritecacheSettings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], own: WritecacheSettings, data_bytes: int) -> tuple[int, ...]:
         """The whole cache, and all data on the origin."""
         return own.cache_bytes + EXTENT_BYTES, data_bytes + EXTENT_BYTES
 

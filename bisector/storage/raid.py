@@ -18,7 +18,7 @@ from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault, kernel_fault_in_run
-from bisector.storage.layer import Counters, Extent, Files, Layer, Made, NoSettings, S, Site
+from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, NoSettings, S, Site
 
 # Where data begin on each device: the default follows the size of the device and the version of mdadm (md(4)).
 _DATA_OFFSET_BYTES = 1 << 20
@@ -75,18 +75,18 @@ class Raid(Layer[S]):
         """Files of the array in sysfs that are written before it is used, where they are and have another value."""
         return {}
 
-    def extent(self, below: Sequence[Extent], own: S) -> Extent:
+    def extent(self, below: Sequence[Capacity], own: S) -> Capacity:
         """As much of each device as the smallest one has."""
         keys = tuple(dict.fromkeys(key for one in below for key in one.keys))
         what = f"the {self.name} of {', '.join(one.what for one in below)}"
         sizes = [one.size_bytes for one in below if one.size_bytes is not None]
         if len(sizes) < len(below):
-            return Extent(what, None, keys)
+            return Capacity(what, None, keys)
         each = max(min(sizes) - _DATA_OFFSET_BYTES, 0)
         unit = self.chunk_bytes(own) or _SECTOR_BYTES
-        return Extent(what, each // unit * unit * self.data_devices(len(below)), keys)
+        return Capacity(what, each // unit * unit * self.data_devices(len(below)), keys)
 
-    def problems(self, below: Sequence[Extent], own: S, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], own: S, files: Files) -> Iterator[Problem]:
         """Each device has room for the superblock and one chunk."""
         for one in below:
             needed = _DATA_OFFSET_BYTES + (self.chunk_bytes(own) or _LEAST_CHUNK_BYTES)
@@ -97,7 +97,7 @@ class Raid(Layer[S]):
                 )
                 yield Problem(("storage.stack", *one.keys), sentence)
 
-    def written(self, below: Sequence[Extent], own: S, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], own: S, data_bytes: int) -> tuple[int, ...]:
         """A page that is written is a page of data or of parity on a device, wherever the pages lie."""
         return (data_bytes + _DATA_OFFSET_BYTES,) * len(below)
 
@@ -195,16 +195,16 @@ class Raid5(Raid[Raid5Settings]):
         """Of the settings."""
         return own.chunk_bytes
 
-    def memory(self, own: Raid5Settings, devices: int) -> Extent:
+    def memory(self, own: Raid5Settings, devices: int) -> Capacity:
         """The stripe cache: a page of each device for a stripe."""
         size_bytes = own.stripes * devices * (_PAGE_BYTES + _STRIPE_BYTES)
-        return Extent("the stripe cache of RAID 5", size_bytes, ("storage.raid5.stripe_cache_size",))
+        return Capacity("the stripe cache of RAID 5", size_bytes, ("storage.raid5.stripe_cache_size",))
 
     def tuned(self, own: Raid5Settings) -> Mapping[str, str]:
         """The kernel's defaults, unless the settings differ (Documentation/admin-guide/md.rst)."""
         return {"stripe_cache_size": str(own.stripes), "group_thread_cnt": str(own.threads), **_OF_STRIPES}
 
-    def problems(self, below: Sequence[Extent], own: Raid5Settings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], own: Raid5Settings, files: Files) -> Iterator[Problem]:
         """The driver takes the values (drivers/md/raid5.c, setup_conf, raid5_set_cache_size)."""
         chunk = self.chunk_bytes(own)
         if chunk & (chunk - 1):

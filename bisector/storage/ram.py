@@ -12,7 +12,7 @@ from bisector.core.setting import Meta, Option, Size
 from bisector.core.shell import Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Extent, Layer, Made, Site
+from bisector.storage.layer import Capacity, Layer, Made, Site
 
 _SIZE = "storage.ram.size"
 _MOST = 4
@@ -50,16 +50,16 @@ class Ram(Layer[RamSettings]):
     suspects = ("drivers/block/brd.c",)
     tools = ("dd", "blockdev")
 
-    def extent(self, below: Sequence[Extent], own: RamSettings) -> Extent:
+    def extent(self, below: Sequence[Capacity], own: RamSettings) -> Capacity:
         """As large as its setting, in whole pages."""
-        return Extent("the RAM disk", own.whole_bytes, (_SIZE,))
+        return Capacity("the RAM disk", own.whole_bytes, (_SIZE,))
 
-    def memory(self, own: RamSettings, devices: int) -> Extent:
+    def memory(self, own: RamSettings, devices: int) -> Capacity:
         """All its pages, and what brd finds them by."""
         size = own.whole_bytes
-        return Extent("the RAM disk", size + int(size * _TREE_SHARE), (_SIZE,))
+        return Capacity("the RAM disk", size + int(size * _TREE_SHARE), (_SIZE,))
 
-    def written(self, below: Sequence[Extent], own: RamSettings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], own: RamSettings, data_bytes: int) -> tuple[int, ...]:
         """Nothing on a disk."""
         return ()
 

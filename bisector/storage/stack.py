@@ -24,7 +24,7 @@ from bisector.core.setting import Form, Problem, Unfit
 from bisector.core.units import plural
 from bisector.storage import filling
 from bisector.storage.disks import DISKS, objection_to
-from bisector.storage.layer import Extent, Feature, Files, Layer, NoSettings, Phase
+from bisector.storage.layer import Capacity, Feature, Files, Layer, NoSettings, Phase
 from bisector.storage.layers import LAYERS, aliases, spelled_out
 
 _BARE = re.compile(r"[^\s(),+=]+")
@@ -176,7 +176,7 @@ class Stack:
         asked = (one for node in self.nodes for one in LAYERS[node.name].parameters(node.own(values)))
         return tuple(dict.fromkeys(asked))
 
-    def memory(self, values: Values) -> tuple[Extent, ...]:
+    def memory(self, values: Values) -> tuple[Capacity, ...]:
         """What of the guest's memory its layers keep."""
         asked = ((node, LAYERS[node.name].memory(node.own(values), len(node.below))) for node in self.nodes)
         return tuple(replace(one, keys=node.said_by(one.keys)) for node, one in asked if one is not None)
@@ -208,15 +208,15 @@ class Stack:
         """The disks whose figures alone say something that those of the stack do not; none for a disk alone."""
         return () if self.lone_disk else self.disks
 
-    def extent(self, disks: Mapping[str, Extent], values: Values) -> Extent:
+    def extent(self, disks: Mapping[str, Capacity], values: Values) -> Capacity:
         """The device that the file system is on."""
         return _extent(self.device, disks, values)
 
-    def problems(self, disks: Mapping[str, Extent], values: Values, files: Files) -> Iterator[Problem]:
+    def problems(self, disks: Mapping[str, Capacity], values: Values, files: Files) -> Iterator[Problem]:
         """What cannot work of each layer, from the disks upwards."""
         found: list[Problem] = []
 
-        def extent(node: Node, below: tuple[Extent, ...]) -> Extent:
+        def extent(node: Node, below: tuple[Capacity, ...]) -> Capacity:
             own = node.own(values)
             found.extend(map(node.blamed, LAYERS[node.name].problems(below, own, files)))
             return _made(node.name, below, own)
@@ -234,7 +234,7 @@ class Stack:
                 sentence = f"its layers need two values of the kernel parameter {name}, {other} and {value}"
                 yield Problem(("storage.stack",), sentence)
 
-    def written(self, disks: Mapping[str, Extent], values: Values, data_bytes: int) -> Mapping[str, int]:
+    def written(self, disks: Mapping[str, Capacity], values: Values, data_bytes: int) -> Mapping[str, int]:
         """How much at most is written to each disk when the file system is given ``data_bytes`` of data."""
         total: dict[str, int] = {}
 
@@ -251,11 +251,11 @@ class Stack:
         return total
 
 
-def _extent(node: Node, disks: Mapping[str, Extent], values: Values) -> Extent:
+def _extent(node: Node, disks: Mapping[str, Capacity], values: Values) -> Capacity:
     return node.fold(disks.__getitem__, lambda one, below: _made(one.name, below, one.own(values)))
 
 
-def _made(name: str, below: Sequence[Extent], own: Any) -> Extent:
+def _made(name: str, below: Sequence[Capacity], own: Any) -> Capacity:
     layer = LAYERS[name]
     return replace(layer.extent(below, own), has_partitions=not layer.is_mapped)
 

@@ -22,7 +22,7 @@ from bisector.storage.file_system import (
     mount_row,
     words_of,
 )
-from bisector.storage.layer import MOUNTPOINT, Extent, Files, Since
+from bisector.storage.layer import MOUNTPOINT, Capacity, Files, Since
 
 # Those of xfsprogs' own mkfs/lts_4.19.conf; a kernel refuses to mount features that it does not know: reflink and
 # rmapbt are experimental in v4.9, bigtime and inobtcount are of v5.10, nrext64 of v5.19. Sectors are of 4 KiB, since
@@ -121,7 +121,7 @@ class Xfs(FileSystem[XfsSettings]):
 
     format_command = f"xfs_spaceman -c info {MOUNTPOINT}"
 
-    def problems(self, below: Sequence[Extent], own: XfsSettings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], own: XfsSettings, files: Files) -> Iterator[Problem]:
         """The device and the log are large enough for mkfs."""
         yield from super().problems(below, own, files)
         log_bytes = _log_bytes(own.mkfs_options)
@@ -132,7 +132,7 @@ class Xfs(FileSystem[XfsSettings]):
             sentence = "the size of the log is given in bytes, not in blocks or sectors: it is read back so"
             yield Problem(("storage.xfs.mkfs_options",), sentence, "-l size=64m")
 
-    def written(self, below: Sequence[Extent], own: XfsSettings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], own: XfsSettings, data_bytes: int) -> tuple[int, ...]:
         """The data, the log, and inodes and extents, which are below a tenth of the data where files are not tiny."""
         return (data_bytes + data_bytes // 10 + (_log_bytes(own.mkfs_options) or 2 << 30) + (32 << 20),)
 

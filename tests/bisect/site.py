@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
-from bisector.bisect.session import Asked
+from bisector.bisect.session import BisectRequest
 from bisector.campaign.equipment import Equipment
 from bisector.config import Settings, options
 from bisector.core.errors import Interrupted
@@ -59,7 +59,7 @@ class Site:
         return histories.git(self.repository, *words)
 
     def begin(self) -> State:
-        asked = Asked(self.repository, "old", "main", self.settings)
+        asked = BisectRequest(self.repository, "old", "main", self.settings)
         with session.begun(asked, self.home / "run", lambda _: None) as (run, store):
             return self._go_on(run, store)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
-from bisector.bisect.session import Asked
+from bisector.bisect.session import BisectRequest
 from bisector.campaign.instructions import Done
 from bisector.cli import main
 from bisector.core.errors import InfraError
@@ -176,7 +176,7 @@ def site(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def test_a_person_is_told_what_is_known_and_how_to_go_on(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = Asked(site.repository, "old", "main", site.settings, budget_s=3 * TRIAL_S + 20)
+    asked = BisectRequest(site.repository, "old", "main", site.settings, budget_s=3 * TRIAL_S + 20)
     with session.begun(asked, site.home / "run", lambda _: None) as (run, store):
         assert site._go_on(run, store) is State.NARROWED
     run_dir = str(site.home / "run")
@@ -213,7 +213,7 @@ def test_a_run_has_its_budget_from_the_first_moment_on(site: Site, monkeypatch: 
         raise fakes.Killed
 
     monkeypatch.setattr(Store, "add", add)
-    asked = Asked(site.repository, "old", "main", site.settings, budget_s=60.0)
+    asked = BisectRequest(site.repository, "old", "main", site.settings, budget_s=60.0)
     with suppress(fakes.Killed), session.begun(asked, site.home / "run", lambda _: None):
         pass
     with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
@@ -232,7 +232,7 @@ def test_what_is_reached_is_told_before_the_first_trial(
 
 
 def test_a_forecast_that_fails_leaves_no_run_behind(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(asked: Asked) -> None:
+    def fails(asked: BisectRequest) -> None:
         raise InfraError("the list of runs is damaged")
 
     monkeypatch.setattr("bisector.commands.measure.forecast_of", fails)
@@ -244,7 +244,7 @@ def test_a_forecast_that_fails_leaves_no_run_behind(site: Site, monkeypatch: pyt
 def test_more_time_is_given_by_resume(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = Asked(site.repository, "old", "main", site.settings, budget_s=3 * TRIAL_S + 20)
+    asked = BisectRequest(site.repository, "old", "main", site.settings, budget_s=3 * TRIAL_S + 20)
     with session.begun(asked, site.home / "run", lambda _: None) as (run, store):
         site._go_on(run, store)
     monkeypatch.setattr("bisector.doctor.checks.warn_again", lambda *_: None)
@@ -271,7 +271,7 @@ def test_more_time_is_given_by_resume(
 
 
 def test_a_budget_too_short_for_anything_is_told_as_such(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = Asked(site.repository, "old", "main", site.settings, budget_s=10.0)
+    asked = BisectRequest(site.repository, "old", "main", site.settings, budget_s=10.0)
     with session.begun(asked, site.home / "run", lambda _: None) as (run, store):
         assert site._go_on(run, store) is State.NARROWED
     assert main(["resume", "--run-dir", str(site.home / "run")]) == 3

@@ -294,7 +294,7 @@ def test_a_file_that_is_gone_is_said_and_nothing_is_begun(site: Site) -> None:
 def test_ends_that_were_calibrated_are_not_measured_again(site: Site) -> None:
     """What ``plan --calibrate`` does, and ``resume`` after it."""
     settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, calibrate=2))
-    asked = session.Asked(site.home / "linux", site.shas["x1"], site.shas["x3"], settings)
+    asked = session.BisectRequest(site.home / "linux", site.shas["x1"], site.shas["x3"], settings)
     with session.begun(asked, site.home / "calibrated", lambda _: None) as (run, store):
         outcome = session.go_on(run, store, lambda event: None, site.equip, Aim.ENDS)
         assert outcome.state is State.STOPPED

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
-from bisector.bisect.session import Asked
+from bisector.bisect.session import BisectRequest
 from bisector.cli import main
 from bisector.config import options
 from bisector.core.errors import Finding, Grade, InfraError, UserError
@@ -217,7 +217,7 @@ def test_clone_that_the_workload_searches_is_made_before_the_first_trial(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(site.home / "cache"))
     given = {"workload.gitgrep.pattern": "dm", "workload.gitgrep.path": "drivers", "workload.gitgrep.commit": "main"}
-    asked = Asked(site.repository, "old", "main", options.load(given, directory=Path("/")).settings)
+    asked = BisectRequest(site.repository, "old", "main", options.load(given, directory=Path("/")).settings)
     with session.begun(asked, site.home / "run", lambda _: None) as (run, store):
         bundle = options.from_json(store.bisection().settings).workload.inputs["bundle"]
     assert bundle.is_relative_to(run.path)

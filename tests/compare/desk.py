@@ -10,7 +10,7 @@ import pytest
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Done
 from bisector.compare import session
-from bisector.compare.plan import Asked, planned
+from bisector.compare.plan import CompareRequest, planned
 from bisector.config import Settings, options
 from bisector.core.errors import UserError
 from bisector.core.events import Event, Listener
@@ -48,10 +48,12 @@ class Desk:
 
     def asked(self, *names: str, stacks: tuple[str, ...] = ("lvmcache", "hdd"), runs: int = 2, placebo: bool = False,
               patches: tuple[str, ...] = (), parameters: tuple[str, ...] = (),
-              fragments: tuple[str, ...] = (), **more: str | list[str]) -> Asked:  # fmt: skip
+              fragments: tuple[str, ...] = (), **more: str | list[str]) -> CompareRequest:  # fmt: skip
         revs = tuple(self.shas.get(name, name) for name in names)
         each = tuple(settings(stack, **more) for stack in stacks)
-        return Asked(self.place / "linux", revs, each, Extent(7, runs), placebo, patches, parameters, fragments)
+        return CompareRequest(
+            self.place / "linux", revs, each, Extent(7, runs), placebo, patches, parameters, fragments
+        )
 
     def begin(self, *names: str, **how: object) -> RunDirectory:
         with session.begun(self.asked(*names, **how), self.place / "run", lambda _: None) as (run, _):  # type: ignore[arg-type] # as asked() takes them

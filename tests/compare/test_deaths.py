@@ -10,7 +10,7 @@ import pytest
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Done
 from bisector.compare.comparison import Comparison
-from bisector.compare.plan import Asked, planned
+from bisector.compare.plan import CompareRequest, planned
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, BlockState
@@ -75,7 +75,7 @@ def _unbroken(place: Path) -> Iterator[World]:
     shas = histories.build(place / "linux", histories.linear(3))
     (place / "hz.config").write_text("CONFIG_DM_CACHE_SMQ=y\n")
     setups, own = (settings("lvmcache"), settings("hdd")), (str(place / "hz.config"),)
-    asked = Asked(place / "linux", (shas["c0"], shas["c2"]), setups, Extent(7, 2), placebo=True, fragments=own)
+    asked = CompareRequest(place / "linux", (shas["c0"], shas["c2"]), setups, Extent(7, 2), placebo=True, fragments=own)
     with Repository.open(place / "linux") as repository:
         plan = planned(repository, asked)
     row = RunHeader.of(plan.setups[0].settings, place / "linux")
@@ -135,7 +135,7 @@ def hopeless(shas: dict[str, str]) -> planted.Bench:
 def without(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, str], RunHeader]:
     place = tmp_path_factory.mktemp("without")
     shas = histories.build(place / "linux", histories.linear(4))
-    asked = Asked(place / "linux", tuple(shas[f"c{n}"] for n in range(4)), (settings("hdd"),), Extent(7, 2))
+    asked = CompareRequest(place / "linux", tuple(shas[f"c{n}"] for n in range(4)), (settings("hdd"),), Extent(7, 2))
     with Repository.open(place / "linux") as repository:
         plan = planned(repository, asked)
     row = RunHeader.of(plan.setups[0].settings, place / "linux")

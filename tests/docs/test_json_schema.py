@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bisector import cli
-from bisector.core.json_document import ABSENT, Absent, Record, plain, text
+from bisector.core.json_document import ABSENT, Absent, JsonObject, plain, text
 from bisector.core.trial import Stage
 from tests.docs import json_schema
 
@@ -55,7 +55,7 @@ class Inner:
     pairs: Annotated[tuple[tuple[str, float], ...], "pairs"] = ()
 
 
-class Outer(Record, frozen=True, kw_only=True, rename={"before": "from"}):
+class Outer(JsonObject, frozen=True, kw_only=True, rename={"before": "from"}):
     """A document."""
 
     before: Annotated[int, "a number"]

@@ -6,7 +6,7 @@ import pytest
 
 from bisector.core.errors import UserError
 from bisector.fleet import hosts
-from bisector.fleet.hosts import Host, Role
+from bisector.fleet.hosts import Host, HostRole
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -27,7 +27,7 @@ def test_all_that_the_file_says(tmp_path: Path) -> None:
     assert (found.address, found.cluster, found.builders) == ("desk.example:8786", "", frozenset({"b2"}))
     assert (first.login, first.disks) == ("-p 2222 anna@bench1", {"ssd": "/dev/ssd", "hdd": "/dev/hdd"})
     assert (first.repository, first.bisector) == ("/srv/linux", "/opt/bisector")
-    assert second == Host(name="b2", ssh="b2", role=Role.BUILD)
+    assert second == Host(name="b2", ssh="b2", role=HostRole.BUILD)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from bisector.core.errors import InfraError
 from bisector.core.events import Event as Told
 from bisector.core.events import Listener, Note
 from bisector.doctor import checks
-from bisector.fleet.hosts import Host, Hosts, Role
+from bisector.fleet.hosts import Host, HostRole, Hosts
 from bisector.git import remotes
 from bisector.git.repository import Repository
 from bisector.nightly import night, plan
@@ -122,7 +122,7 @@ class World:
 
     def on_hosts(self, *measuring: str, builders: Sequence[str] = (), gone: Sequence[str] = ()) -> Fleet:
         """From now on the nights are those of a fleet, each of whose hosts is a bench of the first job."""
-        roles = {**dict.fromkeys(measuring, Role.MEASURE), **dict.fromkeys(builders, Role.BUILD)}
+        roles = {**dict.fromkeys(measuring, HostRole.MEASURE), **dict.fromkeys(builders, HostRole.BUILD)}
         listed = [Host(name=name, ssh=name, role=role) for name, role in roles.items()]
         self.hosts = Hosts(self.path / "hosts.toml", tuple(listed))
         benches = {one.name: self._engine(self.names[0]) for one in listed}
@@ -175,7 +175,7 @@ class World:
         if self.hosts is None or self.fleet is None:
             yield Equipment(self.engines[job], fakes.FakeEquality(repository), fakes.at_once)
             return
-        builders = frozenset(one.name for one in self.hosts.hosts if one.role is Role.BUILD)
+        builders = frozenset(one.name for one in self.hosts.hosts if one.role is HostRole.BUILD)
         crew = Crew(len(self.fleet.benches) - len(builders), builders)
         adopted = tuple(job.id for job in self.fleet.open.values())
         yield Equipment(self.fleet, fakes.FakeEquality(repository), fakes.at_once, adopted, crew)

@@ -7,7 +7,7 @@ from bisector.core.events import BuildEnded, BuildStarted, LiveSample, Note, OnH
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.trial import Stage
-from bisector.report.course import RunProgress, expectation, live_lines, plan_text
+from bisector.report.course import CourseSoFar, expectation, live_lines, plan_text
 from bisector.report.display import event_text
 from bisector.report.terminal import as_text, cells, line_text
 from tests.report import examples
@@ -15,9 +15,9 @@ from tests.report import examples
 WALL = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
 
 
-def course(*, steps_left: int = 2) -> RunProgress:
+def course(*, steps_left: int = 2) -> CourseSoFar:
     commit = examples.COMMITS[3]
-    going = RunProgress()
+    going = CourseSoFar()
     for shown in (examples.BROKEN, examples.FIXED):
         going = going.after(examples.event_of(shown), 0.0)
     going = going.after(Planned(3, commit, "halves the candidates", 4, steps_left), 100.0)
@@ -63,7 +63,7 @@ HOSTS = """\
 
 def test_each_of_several_hosts_has_a_line() -> None:
     first, second = examples.COMMITS[3], examples.COMMITS[5]
-    going = RunProgress().after(examples.event_of(examples.BROKEN), 0.0)
+    going = CourseSoFar().after(examples.event_of(examples.BROKEN), 0.0)
     for host, event in (
         ("bench1", Planned(3, first, "halves the candidates", 4, 2)),
         ("bench2", Planned(4, second, "tells most beside it", 4, 2)),
@@ -78,7 +78,7 @@ def test_each_of_several_hosts_has_a_line() -> None:
 
 def test_a_host_that_builds_ahead_says_so_until_that_has_ended() -> None:
     commit = examples.COMMITS[3]
-    going = RunProgress().after(OnHost("bench3", BuildStarted(commit, "ahead")), 100.0)
+    going = CourseSoFar().after(OnHost("bench3", BuildStarted(commit, "ahead")), 100.0)
     going = going.after(OnHost("bench3", StageStarted(commit, Stage.BUILD)), 103.0)
     (_, line) = as_text(live_lines(going, 110.0, WALL, 80, 30)).splitlines()
     assert line.split() == ["bench3", "build", "0:07", "-", commit.short, "builds", "ahead"]
@@ -124,7 +124,7 @@ def test_expected_end_is_mean_times_steps_less_what_is_done() -> None:
 
 def test_end_is_not_known_without_ground() -> None:
     planned = Planned(1, examples.COMMITS[0], "the old end", 0, 2)
-    assert expectation(RunProgress().after(planned, 0.0), 1.0, WALL) == "not known before a trial is done"
+    assert expectation(CourseSoFar().after(planned, 0.0), 1.0, WALL) == "not known before a trial is done"
     assert expectation(course(steps_left=0), 1.0, WALL) == "not known yet"
     assert course(steps_left=0).remaining_s(1.0) is None
 
@@ -143,7 +143,7 @@ def test_a_note_changes_nothing_and_a_verdict_ends_the_trial() -> None:
 
 
 def test_before_the_first_trial() -> None:
-    assert as_text(live_lines(RunProgress(), 0.0, WALL, 80, 24)) == "\n  preparing\n\n"
+    assert as_text(live_lines(CourseSoFar(), 0.0, WALL, 80, 24)) == "\n  preparing\n\n"
 
 
 @pytest.mark.parametrize("share", [-1.0, 0.0, 1.0, 7.0, float("nan")])
@@ -155,7 +155,7 @@ def test_bar_holds_odd_shares(share: float) -> None:
 
 def test_verdicts_by_a_latency_name_it_and_its_unit() -> None:
     event = replace(examples.event_of(examples.BROKEN), objective=Objective("read.clat.mean"))
-    lines = [line_text(line) for line in live_lines(RunProgress(judged=(event,)), 1.0, WALL, 100, 24)]
+    lines = [line_text(line) for line in live_lines(CourseSoFar(judged=(event,)), 1.0, WALL, 100, 24)]
     (heading,) = (line for line in lines if "verdict" in line)
     assert "read.clat.mean" in heading
     assert "IOPS" not in "".join(lines)

@@ -13,7 +13,7 @@ from bisector.core.events import TrialJudged
 from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
 from bisector.report import as_html, drawing, search_plots
-from bisector.report.course import RunProgress, live_lines
+from bisector.report.course import CourseSoFar, live_lines
 from bisector.report.curves import curves
 from bisector.report.display import painted, print_report
 from bisector.report.document import Report
@@ -40,7 +40,7 @@ def test_on_a_terminal(made: Made, better: str, worse: str) -> None:
     view = made().bisection
     table = terminal()
     print_report(table, view)
-    going = RunProgress()
+    going = CourseSoFar()
     for one in view.trials:
         told = TrialJudged(one.n, one.trial, one.verdict, one.why, view.terms, direction=view.direction)
         going = going.after(told, 0.0)

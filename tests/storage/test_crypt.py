@@ -9,7 +9,7 @@ from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.doctor.tree import NeededOption, needs
 from bisector.storage.crypt import CryptSettings
-from bisector.storage.layer import Extent, Files
+from bisector.storage.layer import Capacity, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.stack import stack_of
@@ -105,7 +105,7 @@ def test_above_a_cache_it_lies_on_all_of_its_disks() -> None:
 
 
 def test_settings_that_cannot_be_are_refused_before() -> None:
-    device = Extent("the HDD", (64 << 20) + 512, ("storage.hdd.size",))
+    device = Capacity("the HDD", (64 << 20) + 512, ("storage.hdd.size",))
     own = CryptSettings("aes-xts-plain64", key_bits=512, sector_bytes=4096)
     found = [problem.keys for problem in LAYERS["crypt"].problems((device,), own, Files(0, ""))]
     assert found == [("storage.crypt.sector_size", "storage.hdd.size")]

@@ -23,7 +23,7 @@ from bisector.storage.file_system import (
     not_mounted,
     words_of,
 )
-from bisector.storage.layer import Device, Extent, Files, Made, Site
+from bisector.storage.layer import Capacity, Device, Files, Made, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import lay_out
 from bisector.storage.stack import stack_of
@@ -474,7 +474,7 @@ def test_sizes_of_mkfs_may_have_units() -> None:
 
 
 def problems(name: str, size_bytes: int | None, **changed: str) -> list[tuple[str, ...]]:
-    device = Extent("the HDD", size_bytes, ("storage.hdd.size",))
+    device = Capacity("the HDD", size_bytes, ("storage.hdd.size",))
     return [found.keys for found in file_system(name).problems((device,), own(name, **changed), Files(0, ""))]
 
 
@@ -510,7 +510,7 @@ def test_options_that_mkfs_does_not_take_are_the_persons() -> None:
 
 
 def test_all_that_is_written_comes_to_the_disk() -> None:
-    device = Extent("the HDD", 1024 * MIB, ())
+    device = Capacity("the HDD", 1024 * MIB, ())
     for name, at_least in (("ext4", 100), ("xfs", 100 + 64), ("btrfs", 1024)):
         (written,) = file_system(name).written((device,), own(name), 100 * MIB)
         assert written >= at_least * MIB

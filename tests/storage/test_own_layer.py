@@ -15,7 +15,7 @@ from bisector.core.shell import Shell, Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Counters, Extent, Files, Layer, Made, NoSettings, Phase, Site
+from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, NoSettings, Phase, Site
 from bisector.storage.layout import lay_out
 from bisector.storage.lvmcache import CacheSettings
 from bisector.storage.stack import stack_of
@@ -48,12 +48,12 @@ class Veil(Layer[VeilSettings]):
     metrics = (Metric("veil.requests", Unit.COUNT, None, "requests that dm-crypt was given"),)
     phases = (Phase("cold", judged=False), Phase("warm", judged=False), Phase("hot"))
 
-    def extent(self, below: Sequence[Extent], own: VeilSettings) -> Extent:
+    def extent(self, below: Sequence[Capacity], own: VeilSettings) -> Capacity:
         (device,) = below
         size = None if device.size_bytes is None else device.size_bytes - own.spare_bytes
-        return Extent("the veil device", size, (*device.keys, "storage.veil.spare"))
+        return Capacity("the veil device", size, (*device.keys, "storage.veil.spare"))
 
-    def problems(self, below: Sequence[Extent], own: VeilSettings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], own: VeilSettings, files: Files) -> Iterator[Problem]:
         if own.spare_bytes > 8 * MIB:
             yield Problem(("storage.veil.spare",), "that is too much")
 
@@ -103,10 +103,10 @@ class Zram(Layer[ZramSettings]):
     needs = ()
     settings = ZramSettings
 
-    def extent(self, below: Sequence[Extent], own: ZramSettings) -> Extent:
-        return Extent("the RAM disk", own.size_bytes, ("storage.zram.size",))
+    def extent(self, below: Sequence[Capacity], own: ZramSettings) -> Capacity:
+        return Capacity("the RAM disk", own.size_bytes, ("storage.zram.size",))
 
-    def written(self, below: Sequence[Extent], own: ZramSettings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], own: ZramSettings, data_bytes: int) -> tuple[int, ...]:
         return ()
 
     def parameters(self, own: ZramSettings) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import Stage
-from bisector.storage.layer import Device, Extent, Files, Layer, Made, NoSettings, Site
+from bisector.storage.layer import Capacity, Device, Files, Layer, Made, NoSettings, Site
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.raid import Raid5Settings
@@ -207,9 +207,9 @@ def test_a_mirror_of_encrypted_disks_is_checked_against_device_mappers_devices()
         laid_out(FakeShell({**answers, **rows, "/md && grep": Answer(OF_RAID1)}), "raid1(crypt(ssd),crypt(hdd))+ext4")
 
 
-def extents(*sizes_mib: float | None) -> tuple[Extent, ...]:
+def extents(*sizes_mib: float | None) -> tuple[Capacity, ...]:
     return tuple(
-        Extent(f"disk {n}", None if size is None else int(size * MIB), (f"storage.d{n}.size",))
+        Capacity(f"disk {n}", None if size is None else int(size * MIB), (f"storage.d{n}.size",))
         for n, size in enumerate(sizes_mib)
     )
 

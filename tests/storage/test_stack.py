@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.storage.disks import DISKS, in_order, objection_to
-from bisector.storage.layer import Extent, Files
+from bisector.storage.layer import Capacity, Files
 from bisector.storage.layers import LAYERS, aliases
 from bisector.storage.lvmcache import DmCacheMode
 from bisector.storage.stack import stack_of, unknown_disk
@@ -20,8 +20,8 @@ from bisector.vm.definition import MODULES_SERIAL
 GIB = 1 << 30
 MIB = 1 << 20
 EXTENTS = {
-    "ssd": Extent("the SSD", GIB, ("storage.ssd.size",)),
-    "hdd": Extent("the HDD", 4 * GIB, ("storage.hdd.size",)),
+    "ssd": Capacity("the SSD", GIB, ("storage.ssd.size",)),
+    "hdd": Capacity("the HDD", 4 * GIB, ("storage.hdd.size",)),
 }
 VALUES = options.load(directory=Path("/")).settings.storage.layers
 CACHE = VALUES["lvmcache"]
