@@ -17,49 +17,49 @@ from tests.test_layering import MODULES, PACKAGE, imports, room
 
 # Lines of Python, with docstrings and blanks.
 ROOMS = {
-    "report": 6_900,
-    "vm": 4_100,
-    "search": 4_950,
-    "executor": 750,
+    "report": 5_850,
     "storage": 4_350,
-    "bisect": 4_350,
-    "commands": 4_300,
-    "workload": 4_100,
-    "kernel": 3_950,
-    "status": 3_050,
-    "store": 3_050,
-    "core": 3_000,
-    "analysis": 2_800,
+    "search": 4_250,
+    "vm": 4_000,
+    "workload": 4_000,
+    "commands": 3_850,
+    "kernel": 3_700,
+    "bisect": 3_250,
+    "core": 2_950,
+    "analysis": 2_750,
+    "status": 2_600,
     "git": 2_500,
-    "host": 2_600,
-    "nightly": 2_100,
-    "config": 2_000,
+    "host": 2_350,
+    "nightly": 2_050,
+    "store": 1_950,
     "fleet": 1_950,
-    "compare": 1_500,
+    "config": 1_900,
+    "compare": 1_300,
+    "mail": 1_150,
+    "plan": 950,
     "campaign": 900,
-    "mail": 1_350,
-    "plan": 1_000,
+    "executor": 750,
     "imported": 600,
-    "trial": 600,
-    "doctor": 550,
+    "trial": 550,
+    "doctor": 500,
     "cli": 200,
     "__main__": 50,
 }
 
 # All of ``bisector/``; 40,000 are aimed at.
-LINES = 70_700
+LINES = 60_500
 # Of them without docstrings, comments and blanks; 28,000 are aimed at.
-CODE_LINES = 48_400
+CODE_LINES = 41_300
 # Those of ``tests/``; 42,000 are aimed at.
-TEST_LINES = 72_100
+TEST_LINES = 62_200
 # Without an ``__init__`` that is nothing but a docstring; 175 are aimed at.
-MODULES_IN_ALL = 366
+MODULES_IN_ALL = 259
 # Modules that each import the next one; 24 are aimed at.
-LONGEST_CHAIN = 42
+LONGEST_CHAIN = 37
 # Class names that several modules define; none is aimed at.
-DOUBLED_CLASS_NAMES = 77
-# Lines of a function, with its docstring: half of all, nine of ten, and the longest, of which 80 are aimed at.
-MEDIAN_FUNCTION, MOST_FUNCTIONS, LONGEST_FUNCTION = 10, 25, 85
+DOUBLED_CLASS_NAMES = 0
+# Lines of a function, with its docstring: half of all, nine of ten, and the longest.
+MEDIAN_FUNCTION, MOST_FUNCTIONS, LONGEST_FUNCTION = 10, 25, 80
 
 
 @cache
