@@ -34,8 +34,7 @@ exit codes: 0 each host can measure; 1 some cannot; others as in `bisector --hel
 _ON_HOST_EXAMPLES = """\
 examples:
   bisector fleet on-host describe | jq .versions
-Commands with --hosts, `bisector fleet status` and `bisector doctor --hosts` run this on a host, by SSH;
-nobody has to type it.
+`bisector fleet status` and commands with --hosts run this on a host, by SSH; nobody has to type it.
 """
 _SOME_CANNOT = 1
 _WIDTH = 120

@@ -519,7 +519,7 @@ def test_a_host_that_is_not_worth_its_calibration_is_named(place: Place, monkeyp
 
 def test_the_hosts_of_a_fleet_are_counted(place: Place) -> None:
     hosts = place.home / "hosts.toml"
-    hosts.write_text('[hosts.a]\n[hosts.b]\n[hosts.c]\nrole = "build"\n')
+    hosts.write_text('[hosts.a]\nssh = "a"\n[hosts.b]\nssh = "b"\n[hosts.c]\nssh = "c"\nrole = "build"\n')
     assert place.json("--hosts", str(hosts), *FEW)["shared"]["hosts"] == 2
 
 
