@@ -104,7 +104,8 @@ browser: setup
 	$(BIN)/pytest -m 'browser $(NOT_RARE)'
 
 fleet: setup
-	$(BIN)/pytest -n $$(nproc) --dist loadfile -m 'fleet $(NOT_RARE)' --durations=10
+	@$(MAKE) --no-print-directory packages PACKAGES='$(SSHD)'
+	$(BIN)/pytest -n $$(nproc) --dist worksteal -m 'fleet $(NOT_RARE)' --durations=10
 
 # First those whose measurements count, alone. For the others a measurement that was disturbed is as good, so that each
 # core has one, as if it were a host of its own.
