@@ -204,7 +204,7 @@ def test_a_named_disk_is_overwritten_when_a_run_first_uses_it_and_has_its_label_
 
 
 def test_a_label_is_of_one_disk(disk: File) -> None:
-    """It is written once; what lies behind it is nobody's, and what somebody puts before it is somebody's."""
+    """Data behind a label of bisector may be overwritten; data before it belongs to a person, and is refused."""
     disk.empty()
     label = os.pread(disk.descriptor, LABEL_BYTES, LABEL_AT)
     found = DiskLabel.parse(label)
