@@ -103,16 +103,17 @@ class Place:
         return Deadline(f"the worker of {name}", WAIT_S).poll(lambda: next(iter(self.processes(name)), None))
 
     def processes(self, name: str) -> list[int]:
-        """All that run for a host, the worker first."""
+        """All that run for a host, the first that was started, its worker, first: numbers of processes wrap around."""
         mark = f"{on_host.HOME}={self.home / name}".encode()
-        found = []
+        found = {}
         for entry in Path("/proc").iterdir():
             try:
                 if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
+                    # proc_pid_stat(5): the 22nd field, starttime
+                    found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[19])
             except OSError:
                 continue
-        return sorted(found)
+        return sorted(found, key=lambda pid: (found[pid], pid))
 
     def ended(self, child: "subprocess.Popen[bytes]", code: int = 0) -> str:
         assert child.wait(3 * WAIT_S) == code, self.log.read_text()
