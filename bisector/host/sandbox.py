@@ -1,7 +1,4 @@
-"""Commands that a stranger's tree brings along (make's rules, scripts) run in a sandbox.
-
-It is one of bubblewrap (bwrap(1)). Where that is not installed, it is made with the same guarantees of what util-linux
-has: unshare(1), mount(8), pivot_root(8) and setpriv(1), put together by sh. That is slower: a process for each step.
+"""Commands that a stranger's tree brings along (make's rules, scripts) run in a sandbox of bubblewrap (bwrap(1)).
 
 What holds for such a command, whoever starts it:
 
@@ -17,10 +14,9 @@ What does not: memory, processor time and room on the disk are not bounded, and 
 
 import functools
 import os
-import shlex
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +27,7 @@ from bisector.host.build_user import build_user
 from bisector.host.packages import install
 
 BUBBLEWRAP = "bwrap"
-UNSHARE = "unshare"
 OPTION = "kernel.sandbox"
-_PACKAGE = "bubblewrap"
 _DEADLINE_S = 20.0
 _TMP = "/tmp"  # noqa: S108 - the sandbox's own
 _HOME = f"{_TMP}/home"
@@ -56,49 +50,6 @@ _ISOLATED = (
 # The first process of the namespace ends with the command, and the kernel then ends all others before that is told
 # (pid_namespaces(7)); bwrap's own one would wait for them.
 _FIRST_PROCESS = ("sh", "-c", '"$@"; exit $?', "sh")
-# What a first line of output may begin with when it is not the command's.
-_STEPS = ("setpriv", UNSHARE, "sh", "mount", "umount", "mkdir", "cp", "pivot_root")
-_ROOT = "/sys"  # where the new root is made: a directory of every host that no place lies in
-_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-_DEVICE_LINKS = ("/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr")
-_NAMESPACES = ("--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child")
-_KEPT_BY_ROOT = "--bounding-set=-all,+setuid,+setgid,+setpcap"
-_NO_MORE_RIGHTS = ("--inh-caps=-all", "--no-new-privs", "--")
-_SAFE = "nosuid,nodev"
-_MADE = "X-mount.mkdir"  # the directory that is mounted on
-# The directories that are the command's own, and the options to mount them.
-_OWN = {
-    place: f"{_MADE},mode={mode},{_SAFE}"
-    for place, mode in (("/dev/shm", 1777), (_TMP, 1777), (_HOME, 777))  # noqa: S108 - its own
-}
-# An ordinary user has rights in its own namespace alone, and keeps them there until all is mounted. No further one can
-# be made in it. For root that number would be the host's.
-_USER_NAMESPACE = ("--user", "--map-current-user", "--keep-caps")
-_NO_FURTHER_ONE = "echo 0 > /proc/sys/user/max_user_namespaces\n"
-# What takes time is processes, so there are few: one cp(1) makes the links, the files of /etc and the directories that
-# they lie in; one mount(8) makes all other directories and what is mounted there. The last line of its table makes the
-# root read-only, which is tried afterwards. The table is in a file that a device is then mounted on.
-_SCRIPT = """\
-set -e
-test $$ -eq 1 # mounts in any other namespace would be the host's
-here=$PWD path=$PATH mask=$(umask)
-PATH=$PATH:/usr/sbin:/sbin
-umask 022
-{limit}mount -n -t tmpfs -o {safe},mode=755 tmpfs {root}
-cp -rP --parents {copied} {root}
-{places_of_files}for file in {files}; do : > "$file"; done
-printf "%s\\n" {table} > {root}/dev/null
-mount -n -a -T {root}/dev/null
-{remounts}cd {root}
-pivot_root . .{home}
-umount -n -i -l {home}
-if true 2> /dev/null > /written; then echo "sh: the root of the sandbox can be written" >&2; exit 1; fi
-export HOME={home} PATH="$path"
-unset TMPDIR XDG_CACHE_HOME XDG_RUNTIME_DIR
-umask "$mask"
-cd "$here" 2> /dev/null || cd
-exec {rights} "$@"
-"""
 # By what sh(1) has built in. Then which file each word is: a program, or a script that one reads.
 _TRIAL = """\
 no() { echo "$1" >&2; exit 1; }
@@ -131,92 +82,30 @@ class Sandbox:
     @property
     def words(self) -> tuple[str, ...]:
         """What is put before a command, for :func:`bisector.host.process.run`."""
-        shown = {str(place): False for place in _program_places(self.programs) if os.access(place, os.F_OK)}
-        shown |= {str(place): False for place in self.readable}
-        shown |= {str(place): True for place in self.writable}
-        return _unshared(shown) if program() == UNSHARE else _bubblewrap(shown)
-
-
-def _bubblewrap(shown: Mapping[str, bool]) -> tuple[str, ...]:
-    """What is put before a command, for these places; whether they can be written."""
-    user = build_user()
-    # In order of their names: a place comes after the one that it lies in. What it lies in has to be said, or bwrap
-    # may make that for root alone.
-    binds = (
-        word
-        for place in sorted(shown)
-        for word in ("--dir", str(Path(place).parent), "--bind" if shown[place] else "--ro-bind", place, place)
-    )
-    covers = (word for socket in _sockets(shown) for word in ("--ro-bind", os.devnull, socket))
-    return (
-        BUBBLEWRAP,
-        *_ISOLATED,
-        *(_FOR_USERS if user is None else _FOR_ROOT),
-        *_bound_system(),
-        *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
-        *("--perms", "1777", "--tmpfs", "/dev/shm", "--perms", "1777", "--tmpfs", _TMP),  # noqa: S108 - its own
-        *("--perms", "0777", "--dir", _HOME),
-        *binds,
-        *covers,
-        *("--remount-ro", "/", "--setenv", "HOME", _HOME),
-        *(word for name in ("TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR") for word in ("--unsetenv", name)),
-        "--",
-        *_FIRST_PROCESS,
-        *(() if user is None else user.become),
-    )
-
-
-def _unshared(places: Mapping[str, bool]) -> tuple[str, ...]:
-    """What is put before a command where there is no bubblewrap; what fails ends it before the command starts."""
-    user = build_user()
-    system = tuple(_system())
-    links = [path for path in system if path.is_symlink()]
-    shown = {**{str(path): False for path in system if path not in links}, **places}
-    below = [path for path in _mounted() if _is_below_readable(path, shown) and os.access(path, os.F_OK)]
-    files = [place for place in shown if not Path(place).is_dir()]
-    copied = (*links, *map(Path, _DEVICE_LINKS), *(path for path in _etc() if os.access(path, os.F_OK)))
-    kept = ("--ambient-caps=-all", "--bounding-set=-all") if user is None else (_KEPT_BY_ROOT,)
-    rights = ("setpriv", *kept, *_NO_MORE_RIGHTS, *_FIRST_PROCESS, *(() if user is None else user.become))
-    script = _SCRIPT.format(
-        root=_ROOT, home=_HOME, safe=_SAFE, limit=_NO_FURTHER_ONE if user is None else "", rights=shlex.join(rights),
-        places_of_files="".join(_places_of(files)),
-        files=_at_root((*(f"/dev/{name}" for name in _DEVICES), *files)),
-        copied=shlex.join(map(str, copied)), table=shlex.quote("\n".join(_table(shown, files))),
-        remounts="".join(f"mount -n -o remount,bind,ro,{_SAFE} {_at_root([place])}\n" for place in below),
-    )  # fmt: skip
-    namespaces = (*(_USER_NAMESPACE if user is None else ()), *_NAMESPACES)
-    return ("setpriv", "--pdeathsig", "KILL", "--", UNSHARE, *namespaces, "--", "sh", "-c", script, "sh")
-
-
-def _at_root(places: Iterable[str]) -> str:
-    return shlex.join(_ROOT + place for place in places)
-
-
-def _places_of(files: Sequence[str]) -> Iterator[str]:
-    """What comes before a place that is a file, of which most sandboxes have none: what it may lie in."""
-    if files:
-        yield from (f"mount -n -t tmpfs -o {options} tmpfs {_ROOT}{place}\n" for place, options in _OWN.items())
-        yield f"mkdir -p {_at_root(str(Path(file).parent) for file in files)}\n"
-
-
-def _table(shown: Mapping[str, bool], files: Sequence[str]) -> Iterator[str]:
-    """The lines of a table of mounts (fstab(5)); a place comes after the one that it lies in."""
-    for name in _DEVICES:
-        yield f"/dev/{name} {_ROOT}/dev/{name} none bind 0 0"
-    yield f"proc {_ROOT}/proc proc {_MADE},ro,noexec,{_SAFE} 0 0"
-    for place, options in () if files else _OWN.items():
-        yield f"tmpfs {_ROOT}{place} tmpfs {options} 0 0"
-    for place in sorted(shown):
-        word = _field(place)
-        made = "" if place in files else f"{_MADE},"
-        yield f"{word} {_ROOT}{word} none {made}rbind,{'rw' if shown[place] else 'ro'},{_SAFE} 0 0"
-    for socket in _sockets(shown):
-        yield f"{os.devnull} {_ROOT}{_field(socket)} none bind 0 0"
-    yield f"remount {_ROOT} none remount,bind,ro,{_SAFE} 0 0"
-
-
-def _field(path: str) -> str:
-    return "".join(f"\\{ord(letter):03o}" if letter in " \t\n\\" else letter for letter in path)
+        shown = {str(place): "--ro-bind" for place in _program_places(self.programs) if os.access(place, os.F_OK)}
+        shown |= {str(place): "--ro-bind" for place in self.readable}
+        shown |= {str(place): "--bind" for place in self.writable}
+        user = build_user()
+        # In order of their names: a place comes after the one that it lies in. What it lies in has to be said, or bwrap
+        # may make that for root alone.
+        binds = (word for p in sorted(shown) for word in ("--dir", str(Path(p).parent), shown[p], p, p))
+        covers = (word for socket in _sockets(shown) for word in ("--ro-bind", os.devnull, socket))
+        return (
+            BUBBLEWRAP,
+            *_ISOLATED,
+            *(_FOR_USERS if user is None else _FOR_ROOT),
+            *_bound_system(),
+            *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
+            *("--perms", "1777", "--tmpfs", "/dev/shm", "--perms", "1777", "--tmpfs", _TMP),  # noqa: S108 - its own
+            *("--perms", "0777", "--dir", _HOME),
+            *binds,
+            *covers,
+            *("--remount-ro", "/", "--setenv", "HOME", _HOME),
+            *(word for name in ("TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR") for word in ("--unsetenv", name)),
+            "--",
+            *_FIRST_PROCESS,
+            *(() if user is None else user.become),
+        )
 
 
 def _sockets(shown: Iterable[str]) -> list[str]:
@@ -228,8 +117,8 @@ def _sockets(shown: Iterable[str]) -> list[str]:
     table = Path("/proc/net/unix").read_bytes().splitlines()[1:]
     named = (os.fsdecode(b"/" + path) for _, slash, path in (line.partition(b" /") for line in table) if slash)
     found = {os.path.realpath(path) for path in (*named, *_special_files_below(_OPT))}
-    seen = [f"{place}/" for place in (*map(str, _system()), *shown)]
-    return sorted(path for path in found if path.startswith(tuple(seen)) and _is_socket(path))
+    seen = tuple(f"{place}/" for place in (*map(str, _system()), *shown))
+    return sorted(path for path in found if path.startswith(seen) and _is_socket(path))
 
 
 def _is_socket(path: str) -> bool:
@@ -254,27 +143,10 @@ def _special_files_below(directory: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _mounted() -> list[str]:
-    """Where something is mounted (proc_pid_mountinfo(5)); what is mounted below a place comes with it, as it is."""
-    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    fields = (line.split(b" ")[4].decode("unicode_escape").encode("latin-1") for line in lines)
-    return sorted({os.fsdecode(field) for field in fields})
-
-
-def _is_below_readable(path: str, shown: Mapping[str, bool]) -> bool:
-    above = [place for place in shown if path.startswith(f"{place}/")]
-    return path not in shown and bool(above) and not shown[max(above, key=len)]
-
-
-def program() -> str:
-    """The program that makes the sandbox: bubblewrap, or where that is not installed unshare(1)."""
-    return BUBBLEWRAP if shutil.which(BUBBLEWRAP) or not shutil.which(UNSHARE) else UNSHARE
-
-
 def failed(output: Iterable[str]) -> str | None:
     """Why there was no sandbox, by the first line that was written: what makes it speaks before what it starts."""
     first = next(iter(output), "")
-    return first if first.startswith(tuple(f"{name}: " for name in (BUBBLEWRAP, *_STEPS))) else None
+    return first if first.startswith((f"{BUBBLEWRAP}: ", "setpriv: ")) else None
 
 
 def check(*words: str) -> None:
@@ -316,15 +188,11 @@ def _none(why: str) -> UserError:
 def missing() -> UserError:
     """The error for a host without bubblewrap."""
     what = f"{BUBBLEWRAP} is not installed: there is no sandbox for what a kernel tree runs"
-    return UserError(what, install(_PACKAGE))
+    return UserError(what, install("bubblewrap"))
 
 
 def _system() -> Iterator[Path]:
     return (path for path in (Path("/", name) for name in _SYSTEM) if path.is_symlink() or path.is_dir())
-
-
-def _etc() -> Iterator[Path]:
-    return (Path("/etc", name) for name in _ETC)
 
 
 def _bound_system() -> Iterator[str]:
@@ -333,7 +201,7 @@ def _bound_system() -> Iterator[str]:
             yield from ("--symlink", os.fspath(path.readlink()), os.fspath(path))
         else:
             yield from ("--dir", os.fspath(path.parent), "--ro-bind", os.fspath(path), os.fspath(path))
-    for path in _etc():
+    for path in (Path("/etc", name) for name in _ETC):
         yield from ("--dir", os.fspath(path.parent), "--ro-bind-try", os.fspath(path), os.fspath(path))
 
 

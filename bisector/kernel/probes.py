@@ -162,7 +162,7 @@ def confinement(wanted: bool, programs: Iterable[str]) -> Finding:
     user = build_user()
     number = f", user {user.uid} instead of root" if user is not None else ""
     tried = f"tried: no network, an empty home, no other process{number}"
-    return Finding(row, Grade.OK, f"{_version(sandbox.program())}; {tried}")
+    return Finding(row, Grade.OK, f"{_version(sandbox.BUBBLEWRAP)}; {tried}")
 
 
 def _version(program: str) -> str:

@@ -39,7 +39,7 @@ MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
     ("git", "git", git_that_gives_up_after_a_skip, install("git")),
     ("compiler", "compiler", lambda machine: machine.setting("kernel.compiler", "gcc-0"), install("gcc-0")),
     ("kernel config", "kernel config", other_architecture, ""),
-    ("sandbox", "sandbox", without("bwrap", "unshare"), install("bubblewrap")),
+    ("sandbox", "sandbox", without("bwrap"), install("bubblewrap")),
     ("sandbox", "sandbox", bwrap_without_rights, "--set kernel.sandbox=false"),
     ("build tools", "make", without("make"), install("make")),
     ("build tools", "flex", without("flex"), install("flex")),
