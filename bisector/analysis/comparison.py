@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from bisector.core.json_keys import Key
 from bisector.core.metric import Better
+from bisector.core.objective import Factor
 from bisector.search.difference import p_value, quantile
 
 Floats = npt.NDArray[np.float64]
@@ -209,6 +210,16 @@ def contrast(one: Effect, other: Effect) -> Contrast | None:
     freedom = math.floor(variance**2 / math.fsum(part**2 / own for part, own in parts) * (1 + _ROUNDING))
     mean, error, alpha = one.mean - other.mean, math.sqrt(variance), min(one.alpha, other.alpha)
     return Contrast(mean, quantile(1 - alpha, freedom) * error, _of_alpha(p_value(mean / error, freedom), alpha))
+
+
+def factor_between(before: Sequence[float], after: Sequence[float]) -> Factor | None:
+    """How many times the values of ``before`` those of ``after`` are, which are above zero; None without either."""
+    if not (before and after):
+        return None
+    # Each side against 1, so that what they are apart is the ratio of both.
+    old, new = (effect([1.0] * len(one), one) for one in (before, after))
+    found = contrast(new, old)
+    return Factor.of_logs(new.mean - old.mean, found.half_width if found is not None else math.inf)
 
 
 def _of_alpha(p: float, alpha: float) -> float:

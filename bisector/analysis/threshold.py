@@ -209,7 +209,7 @@ class Threshold:
         old, line, new = (objective.text(objective.value_of(one)) for one in (self.old, self.score, self.new))
         origin = "as given" if self.given else "the middle of the gap between the ends"
         article = {Direction.IMPROVEMENT: "an", Direction.REGRESSION: "a"}[self.direction]
-        told = "" if self.difference is None else f", {times_text(self.difference, objective)}"
+        told = "" if self.difference is None else f", {factor_text(self.difference, objective)}"
         return f"{article} {self.direction}: {objective.label} from {old} to {new}{told}; threshold {line}, {origin}"
 
 
@@ -238,7 +238,7 @@ def told_apart(ends: MeasuredEnds, readings: InTurn, rule: PairsRule) -> Measure
         case PairsTell.DIFFER:
             return ends
         case PairsTell.SAME:
-            interval = times_text(seen, ends.objective)
+            interval = factor_text(seen, ends.objective)
             raise EndsAreTheSame(
                 f"{ends.measured}: the same within {percent_text(rule.least_effect)}, {interval}",
                 "choose a --metric that the two ends differ in, or a smaller --least-effect",
@@ -251,24 +251,15 @@ def _too_noisy(ends: MeasuredEnds, seen: PairedDifference, rule: PairsRule) -> T
     needed = pairs_to_tell(seen.spread, rule.least_effect)
     most = "more pairs than anybody has time for" if needed is None else f"about {needed} pairs"
     return TooNoisy(
-        f"{ends.measured}: too noisy to tell on this host: {times_text(seen, ends.objective)}, and readings of one end"
+        f"{ends.measured}: too noisy to tell on this host: {factor_text(seen, ends.objective)}, and readings of one end"
         f" spread by {math.expm1(seen.spread):.1%}: {most} tell a change of {percent_text(rule.least_effect)}",
         "a longer --runtime has less noise; or look for larger changes alone with --least-effect",
     )
 
 
-def times(seen: PairedDifference, objective: Objective) -> tuple[float, float]:
-    """Between which factors the new end's value is to the old one's, 95 times of 100."""
-    sign, half = objective.better.sign, seen.half_width()
-    low, high = sorted(math.exp(sign * (seen.mean + one)) for one in (-half, half))
-    return low, high
-
-
-def times_text(seen: PairedDifference, objective: Objective) -> str:
-    """The interval of the factor, for a person: ``0.88 to 0.93 times (95 %, 6 pairs)``."""
-    low, high = times(seen, objective)
-    digits = 2 if high - low >= 0.02 else 4  # noqa: PLR2004 - as many digits as tell both apart
-    return f"{low:.{digits}f} to {high:.{digits}f} times (95 %, {seen.pairs} pairs)"
+def factor_text(seen: PairedDifference, objective: Objective) -> str:
+    """How many times the old end's value the new one's is: ``0.902 times (95 %: 0.875 to 0.930), by 6 pairs``."""
+    return f"{objective.factor(seen.mean, seen.half_width()).text}, by {seen.pairs} pairs"
 
 
 def from_scores(ends: MeasuredEnds, scores: Scores) -> Threshold:
@@ -318,7 +309,7 @@ def differing(runs: Sequence[tuple[bool, Run]], asked: Objective) -> str | None:
         return None
     objective, seen = found[min(sure)[1]]
     return (
-        f"by {objective.label} they differ: {times_text(seen, objective)}, the surest of {len(found)} metrics:"
+        f"by {objective.label} they differ: {factor_text(seen, objective)}, the surest of {len(found)} metrics:"
         f" --metric {objective.metric}"
     )
 

@@ -4,7 +4,6 @@ All readings are weighed: what tells most for its time is next, until the answer
 a mirror of what is believed.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -18,6 +17,7 @@ from bisector.bisect.trials import Outlook, ends_in_time, measure, why_over
 from bisector.campaign.instructions import Ask, Cancel, Done, Instruction, Record, Submit, Wait
 from bisector.core.errors import InfraError
 from bisector.core.events import Note
+from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind, NotChanged, Subject
 from bisector.core.units import plural, share
 from bisector.core.verdict import State, Verdict
@@ -295,21 +295,18 @@ def _narrowed(facts: BisectState, standing: Standing, answer: SearchAnswer, like
         return Done(State.NARROWED, _no_change(facts.judging, answer))
     if answer.ending is SearchEnding.NOT_ONE_CHANGE:
         return Done(State.NARROWED, _not_one_change(answer), candidates, skipped)
-    sign = facts.judging.objective.better.sign
-    return Done(State.NARROWED, _one_of(likeliest, answer, skipped, sign), candidates, skipped)
+    return Done(State.NARROWED, _one_of(likeliest, answer, skipped, facts.judging.objective), candidates, skipped)
 
 
 def _no_change(judging: Judging, answer: SearchAnswer) -> str:
     """What is said where nothing in the range made the ends differ."""
     if (all_of := answer.of_all) is None:
         raise RuntimeError("no change is concluded from readings of both ends")
-    sign = judging.objective.better.sign
-    first = math.exp(sign * all_of.of_ends)
-    low, high = sorted(math.exp(sign * (all_of.mean + half)) for half in (-all_of.half_width, all_of.half_width))
-    counts = " and ".join(map(str, all_of.counts))
+    objective, counts = judging.objective, " and ".join(map(str, all_of.counts))
+    first, since = objective.factor(all_of.of_ends, 0.0).times, objective.factor(all_of.mean, all_of.half_width)
     return (
         f"{NOTHING_CHANGED} {judging.objective.label}: the new end's was {first:.2f} times the old end's"
-        f" when the search began, and {low:.2f} to {high:.2f} times (95 %) by {counts} readings in turn since then"
+        f" when the search began, and {since.text} by {counts} readings in turn since then"
         f" (probability {share(answer.nothing)})"
     )
 
@@ -331,23 +328,22 @@ def _outlook(standing: Standing) -> Outlook:
     return Outlook(len(standing.candidates), standing.trials_left, standing.probability)
 
 
-def _one_of(likeliest: Commit, answer: SearchAnswer, skipped: Iterable[Commit], sign: int) -> str:
+def _one_of(likeliest: Commit, answer: SearchAnswer, skipped: Iterable[Commit], objective: Objective) -> str:
     names = ", ".join(commit.short for commit in skipped)
     why = f"; {names} cannot be tested and stand in the way" if names else ""
     unconfirmed = "" if answer.confirmed else "; no end without it, or with it, could be had to confirm it"
     nothing = f"; that nothing in the range changed has {share(answer.nothing)}" if answer.nothing > _LITTLE else ""
-    return f"{_likeliest(likeliest, answer)}{nothing}{why or unconfirmed or _unshown(answer.effect, sign)}"
+    return f"{_likeliest(likeliest, answer)}{nothing}{why or unconfirmed or _unshown(answer.effect, objective)}"
 
 
-def _unshown(effect: SuspectEffect | None, sign: int) -> str:
-    """Why a commit is not named whose own readings do not show it; ``sign`` is that of what is better."""
+def _unshown(effect: SuspectEffect | None, objective: Objective) -> str:
+    """Why a commit is not named whose own readings do not show it."""
     if effect is None or effect.is_shown or not all(effect.counts):
         return ""
-    low, high = sorted(math.exp(sign * (effect.mean + one)) for one in (-effect.half_width, effect.half_width))
-    counts = " and ".join(map(str, effect.counts))
-    needed = math.exp(sign * effect.of_ends / 2)
+    seen, counts = objective.factor(effect.mean, effect.half_width), " and ".join(map(str, effect.counts))
+    needed = objective.factor(effect.of_ends / 2, 0.0).times
     return (
-        f"; {counts} readings without it and with it differ by {low:.2f} to {high:.2f} times (95 %), where"
+        f"; {counts} readings without it and with it differ by {seen.text}, where"
         f" {needed:.2f} times would be half of what the ends differ by"
     )
 

@@ -28,6 +28,42 @@ from bisector.core.metric import (
 )
 
 WORST, SUM, MEAN = OVER = ("worst", "sum", "mean")
+# A factor is written with more digits near 1, and as a whole number from here on.
+_NEAR_ONE, _WHOLE_FROM, _MOST_DIGITS = 0.1, 100, 7
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """How many times one value another one is, between the 95 % limits of its interval."""
+
+    times: Annotated[float, "how many times the parent's value the commit's is"]
+    interval: Annotated[
+        tuple[float, float] | None, "in which the true one lies, 95 times of 100; `null` where the readings tell none"
+    ]
+
+    @classmethod
+    def of_logs(cls, mean: float, half_width: float) -> "Factor":
+        """From the mean of the logarithm and half of its interval, which may be infinite."""
+        interval = (math.exp(mean - half_width), math.exp(mean + half_width)) if math.isfinite(half_width) else None
+        return cls(math.exp(mean), interval)
+
+    @property
+    def text(self) -> str:
+        """``1.020 times (95 %: 0.970 to 1.070)``, with as many digits as tell both ends of the interval apart."""
+        if self.interval is None:
+            return f"{_number(self.times)} times"
+        apart = (
+            digits for digits in range(3, _MOST_DIGITS) if len({_number(one, digits) for one in self.interval}) > 1
+        )
+        digits = next(apart, 3)
+        low, high = (_number(one, digits) for one in self.interval)
+        return f"{_number(self.times, digits)} times (95 %: {low} to {high})"
+
+
+def _number(times: float, digits: int = 3) -> str:
+    if abs(times - 1) < _NEAR_ONE or digits > 3:  # noqa: PLR2004 - as many as are usual
+        return f"{times:.{digits}f}"
+    return f"{times:#.3g}" if times < _WHOLE_FROM else f"{times:,.0f}"
 
 
 class MetricAbsent(UserError):
@@ -161,6 +197,10 @@ class Objective:
     def value_of(self, score: float) -> float:
         """The value of a score, to twelve digits: so it is the very value that the score was made of."""
         return float(f"{math.exp(self.better.sign * score):.12g}")
+
+    def factor(self, mean: float, half_width: float) -> Factor:
+        """How many times the value is for scores that differ by so much, ``half_width`` of the interval either way."""
+        return Factor.of_logs(self.better.sign * mean, half_width)
 
     def text(self, value: float) -> str:
         """A value with its unit, for a person."""

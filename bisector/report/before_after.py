@@ -13,8 +13,7 @@ from enum import StrEnum
 from statistics import fmean, stdev
 from typing import Annotated
 
-from bisector.analysis import comparison
-from bisector.analysis.comparison import contrast
+from bisector.analysis.comparison import factor_between
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
 from bisector.core.errors import UserError
@@ -191,11 +190,10 @@ def effect(compared: BeforeAfter) -> str:
     text = f"{objective.cell(before)} → {objective.text(after)}, {change(before, after, objective)}"
     if min(map(min, sides)) <= 0:
         return text
-    # Each side against 1, so that what they are apart is the ratio of both.
-    found = contrast(*(comparison.effect([1.0] * len(side), side) for side in reversed(sides)))
-    if found is None:
+    found = factor_between(*sides)
+    if found is None or found.interval is None:
         return text
-    low, high = sorted(end if found.estimate >= 1 else 1 / end for end in found.interval)
+    low, high = sorted(end if found.times >= 1 else 1 / end for end in found.interval)
     return f"{text} (95 %: {low:.1f}x to {high:.1f}x)"
 
 

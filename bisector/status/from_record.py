@@ -30,7 +30,6 @@ from bisector.status.view import (
     BisectionView,
     BudgetView,
     EffectView,
-    Factor,
     HostClock,
     HostThreshold,
     InfraFaultView,
@@ -265,12 +264,9 @@ def _effect(repository: Repository, standing: Standing) -> EffectView | None:
     if kernel is Kernel.COMMIT:
         (parent,) = repository.commits([standing.case.commit_for(commit)])
         without = f"its parent {parent.short}"
-    sign, half = standing.case.judging.objective.better.sign, found.half_width
-    low, high = sorted(sign * (found.mean + one) for one in (-half, half))
-    interval = (math.exp(low), math.exp(high)) if math.isfinite(half) else None
     of = standing.case.judging.objective
     rows = (tuple(of.value_of(one.score) for one in row if one.score is not None) for row in found.readings)
-    return EffectView(without, Factor(math.exp(sign * found.mean), interval), *rows)
+    return EffectView(without, of.factor(found.mean, found.half_width), *rows)
 
 
 def _range(repository: Repository, asked: RunHeader) -> Range:

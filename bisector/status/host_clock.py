@@ -5,24 +5,19 @@ of another size, or none, where time is the host's. That is measured as a compar
 (:mod:`bisector.compare`), whose record lies below the run's. Nothing here changes the answer: it stands beside it.
 """
 
-import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.analysis.comparison import (
-    Scale,
-    contrast,
-    effect,
-)
+from bisector.analysis.comparison import Scale, factor_between
 from bisector.analysis.verdicts import Judging
 from bisector.core.errors import BisectorError
+from bisector.core.objective import Factor
 from bisector.core.subject import Commit
 from bisector.core.verdict import State, Verdict
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, result_of
-from bisector.status.view import Factor, HostClock
+from bisector.status.view import HostClock
 from bisector.store.rundir import RunDirectory, state_of
 from bisector.store.store import Store
 
@@ -47,20 +42,11 @@ def _counted(judging: Judging, parent: Commit, first: Commit) -> Factor | None:
     """By the readings of both kernels; of one that has none of its own, by all of its side."""
     sides = ((parent, Verdict.OLD), (first, Verdict.NEW))
     before, after = (judging.scores_of((one.sha,)) or judging.scores_of(_side(judging, side)) for one, side in sides)
-    return _factor(*([judging.objective.value_of(score) for score in one] for one in (before, after)))
+    return factor_between(*([judging.objective.value_of(score) for score in one] for one in (before, after)))
 
 
 def _side(judging: Judging, side: Verdict) -> list[str]:
     return [sha for sha, verdict in judging.verdicts() if verdict is side]
-
-
-def _factor(before: Sequence[float], after: Sequence[float]) -> Factor | None:
-    if not (before and after):
-        return None
-    # Each side against 1, so that what they are apart is the ratio of both.
-    old, new = (effect([1.0] * len(one), one) for one in (before, after))
-    found = contrast(new, old)
-    return Factor(math.exp(new.mean - old.mean), found.interval if found is not None else None)
 
 
 def _measured(clock: HostClock) -> HostClock:
@@ -80,7 +66,6 @@ def _measured(clock: HostClock) -> HostClock:
     found = change.effect
     if found is None or found.scale is not Scale.RATIO:
         return known
-    interval = found.interval if math.isfinite(found.half_width) else None
-    known = replace(known, measured=Factor(found.estimate, interval), pairs=found.blocks)
+    known = replace(known, measured=Factor.of_logs(found.mean, found.half_width), pairs=found.blocks)
     said = change.decision
     return known if said is None else replace(known, outcome=said.outcome, fragile=said.fragile)

@@ -22,7 +22,7 @@ from bisector.analysis.threshold import ReadingLevel
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
 from bisector.core.json_keys import FLAT, SCHEMA, Key
-from bisector.core.objective import Objective
+from bisector.core.objective import Factor, Objective
 from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.trial import Control, Taken, Trial
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
@@ -32,34 +32,7 @@ MOST_PAIRS = 10
 _LEAST_PAIRS = blocks_for_exact(1)
 # Of one pair, whose two trials spread as those of any host do before it is known by how much.
 _SPREAD_OF_A_PAIR = OF_HOSTS.spread * math.sqrt(2)
-_NEAR_ONE, _WHOLE_FROM, _MOST_DIGITS = 0.1, 100, 6
 _ENDED = (State.MEASURED, State.FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """How many times the value of its parent a commit's is."""
-
-    times: Annotated[float, "how many times the parent's value the commit's is"]
-    interval: Annotated[
-        tuple[float, float] | None, "in which the true one lies, 95 times of 100; `null` where the readings tell none"
-    ]
-
-    @property
-    def text(self) -> str:
-        """``1.02 times (95 %: 0.970 to 1.07)``, near 1 with as many digits as tell both ends of the interval apart."""
-        if self.interval is None:
-            return f"{_number(self.times)} times"
-        apart = (digits for digits in range(3, _MOST_DIGITS) if len({f"{one:.{digits}f}" for one in self.interval}) > 1)
-        digits = next(apart, _MOST_DIGITS)
-        low, high = (_number(one, digits) for one in self.interval)
-        return f"{_number(self.times, digits)} times (95 %: {low} to {high})"
-
-
-def _number(times: float, digits: int = 3) -> str:
-    if abs(times - 1) < _NEAR_ONE:
-        return f"{times:.{digits}f}"
-    return f"{times:#.3g}" if times < _WHOLE_FROM else f"{times:,.0f}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,12 @@ from bisector.analysis.threshold import (
     Threshold,
     from_scores,
     given,
-    times,
     told_apart,
 )
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, Terms, Verdict
-from bisector.search.difference import InTurn, PairedDifference, PairsRule, difference, pairs_to_tell
+from bisector.search.difference import InTurn, PairsRule, difference, pairs_to_tell
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
 IOPS, LATENCY = Objective(), Objective("read.clat.p50")
@@ -169,7 +168,7 @@ def test_ends_are_the_same_where_their_interval_lies_within_the_least_effect() -
         told(old, new)
     assert caught.value.message == (
         "the old end measured 200 IOPS, the new end 200 IOPS (read.iops of the worst job, means of 2 readings of "
-        "each): the same within 5%, 0.98 to 1.02 times (95 %, 2 pairs)"
+        "each): the same within 5%, 0.996 times (95 %: 0.977 to 1.016), by 2 pairs"
     )
     assert told(old, new, PairsRule(0.005, 40)) is None
 
@@ -195,8 +194,9 @@ def test_a_drift_of_the_host_is_no_difference() -> None:
     found = told(readings[::2], faster)
     assert found is not None
     assert found.difference is not None
-    low, high = times(found.difference, IOPS)
-    assert low < 1.2 < high < 1.25
+    factor = IOPS.factor(found.difference.mean, found.difference.half_width())
+    assert factor.interval is not None
+    assert factor.interval[0] < 1.2 < factor.interval[1] < 1.25
 
 
 def _expected_by_least_squares(readings: InTurn) -> tuple[float, float]:
@@ -222,9 +222,8 @@ def test_the_difference_is_that_of_least_squares(pairs: list[tuple[float, float,
 
 
 def test_the_factor_is_that_of_values_whichever_are_better() -> None:
-    seen = PairedDifference(pairs=8, mean=math.log(2), error=0.01, freedom=13)
-    assert times(seen, IOPS)[0] < 2 < times(seen, IOPS)[1]
-    assert times(seen, LATENCY)[0] < 0.5 < times(seen, LATENCY)[1]
+    assert IOPS.factor(math.log(2), 0.01).text == "2.00 times (95 %: 1.98 to 2.02)"
+    assert LATENCY.factor(math.log(2), 0.01).text == "0.500 times (95 %: 0.495 to 0.505)"
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ def in_turn(slower: float) -> list[tuple[bool, Run]]:
 
 def test_the_metric_that_differs_most_surely_is_named_with_its_interval() -> None:
     assert differing(in_turn(1.6), Objective()) == (
-        "by read.clat.mean of the worst job they differ: 1.49 to 1.80 times (95 %, 4 pairs), the surest of 3 metrics: "
-        "--metric read.clat.mean"
+        "by read.clat.mean of the worst job they differ: 1.64 times (95 %: 1.49 to 1.80), by 4 pairs, the surest of"
+        " 3 metrics: --metric read.clat.mean"
     )
 
 

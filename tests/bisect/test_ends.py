@@ -112,7 +112,7 @@ def test_a_history_without_any_change_is_not_searched_for_one_pair_that_differs(
     engine = replace(line.engine("c7"), slow_iops=200.0, fast_iops=200.0)
     engine.factor = lambda n: (0.985, 1.035, 1.01, 0.99, 1.02, 0.98, 0.995, 1.005)[(n - 1) % 8]
     for _ in range(2):  # the next process comes to the same at once
-        with pytest.raises(EndsAreTheSame, match=r"the same within 5%, 0\.9\d to 1\.0\d times"):
+        with pytest.raises(EndsAreTheSame, match=r"the same within 5%, 1\.0\d+ times \(95 %: 0\.9\d+ to 1\.0\d+\), by"):
             line.bisect(engine)
     read = [engine.measured.count(line.shas[name]) for name in ("c0", "c16")]
     assert read[0] == read[1] == len(engine.measured) / 2 >= 4
@@ -142,7 +142,7 @@ def test_ends_that_lie_close_are_read_until_they_are_told_apart(line: Lab, by: S
     assert engine.measured[:3] == [*ends, ends[1]]
     assert set(engine.measured[3:5]) == set(ends)
     told = next(event.text for event in line.events if isinstance(event, Note) and "threshold" in event.text)
-    assert "from 200 IOPS to 240 IOPS, 1.1968 to 1.2020 times (95 %, 2 pairs); threshold 219 IOPS" in told
+    assert "from 200 IOPS to 240 IOPS, 1.1994 times (95 %: 1.1968 to 1.2020), by 2 pairs; threshold 219 IOPS" in told
 
 
 def test_an_end_that_cannot_be_read_again_gives_no_direction(line: Lab) -> None:

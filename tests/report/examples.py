@@ -6,7 +6,7 @@ from bisector.analysis.comparison import Outcome
 from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
 from bisector.core.guest_time import GuestTime
 from bisector.core.metric import Unit
-from bisector.core.objective import Objective
+from bisector.core.objective import Factor, Objective
 from bisector.core.subject import Commit, Kind
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Timings
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
@@ -15,7 +15,6 @@ from bisector.status.view import (
     BisectionView,
     ConfigChanges,
     EffectView,
-    Factor,
     HostClock,
     HostThreshold,
     InfraFaultView,

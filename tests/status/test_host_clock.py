@@ -9,10 +9,11 @@ import pytest
 from bisector.analysis.comparison import Outcome
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
+from bisector.core.objective import Factor
 from bisector.core.subject import Commit
 from bisector.core.verdict import State
 from bisector.status.host_clock import host_clock
-from bisector.status.view import Factor, HostClock, pairs_needed
+from bisector.status.view import HostClock, pairs_needed
 from tests import fakes
 from tests.git import histories
 
@@ -93,7 +94,8 @@ def test_a_kernel_that_was_not_measured_is_as_its_side(tmp_path: Path) -> None:
         (Factor(1.2, (1.19, 1.21)), "1.20 times (95 %: 1.19 to 1.21)"),
         (Factor(1.02, (0.97, 1.07)), "1.020 times (95 %: 0.970 to 1.070)"),
         (Factor(0.99018, (0.99016, 0.99023)), "0.99018 times (95 %: 0.99016 to 0.99023)"),
-        (Factor(0.99, (0.99, 0.99)), "0.990000 times (95 %: 0.990000 to 0.990000)"),
+        (Factor(1.2, (1.1968, 1.2020)), "1.2000 times (95 %: 1.1968 to 1.2020)"),
+        (Factor(3.0, (3.0, 3.0)), "3.00 times (95 %: 3.00 to 3.00)"),
     ],
 )
 def test_a_factor_has_as_many_digits_as_its_interval_needs(factor: Factor, text: str) -> None:
