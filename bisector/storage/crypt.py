@@ -3,15 +3,20 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Literal
 
-from bisector.core.errors import InfraError, KernelFault
+from bisector.core.errors import InfraError
 from bisector.core.setting import Meta, Option, Problem
-from bisector.core.shell import Step
-from bisector.core.trial import FaultKind, Stage
-from bisector.storage import dmcache
-from bisector.storage.disks import kernel_fault, not_an_answer
+from bisector.storage.device_mapper import (
+    SECTOR_BYTES,
+    TREE,
+    WITHOUT_UDEV,
+    MapperUnreadable,
+    check_place,
+    numbers_of,
+    parse_dependencies,
+)
+from bisector.storage.disks import fault, not_an_answer, steps
 from bisector.storage.layer import Capacity, Feature, Files, Layer, Made, Since, Site
 
 _CIPHER = r"[a-z0-9_]+(?:,[a-z0-9_]+)?-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a-z0-9_-]+)?)?"
@@ -21,7 +26,6 @@ _TABLE = re.compile(
     r"0 \d+ crypt (?P<cipher>\S+) (?P<key>[0-9a-f]+|-) (?P<iv>\d+) \S+ (?P<offset>\d+)(?: \d+ (?P<options>\S.*))?"
 )
 _SECTOR_SIZE = re.compile(r"sector_size:\d{1,9}")  # each other option turns something on that is off by default
-_SECTOR_BYTES = 512
 _BITS_OF_A_DIGIT = 4
 _BLOCK_CIPHER_BITS = (128, 192, 256)  # of one key (FIPS 197, and what the other candidates for it take)
 _MODES = ("xts", "cbc")
@@ -85,7 +89,7 @@ class Crypt(Layer[CryptSettings]):
 
     def features(self, own: CryptSettings) -> Iterator[Feature]:
         """Sectors of another size (8f0009a22517, "dm crypt: optionally support larger encryption sector size")."""
-        if own.sector_bytes != _SECTOR_BYTES:
+        if own.sector_bytes != SECTOR_BYTES:
             since = Since("v4.12", "drivers/md/dm-crypt.c", "sector_size:")
             yield Feature(f"sectors of {own.sector_bytes} bytes", since, ("storage.crypt.sector_size",))
 
@@ -95,7 +99,12 @@ class Crypt(Layer[CryptSettings]):
         name, mode, iv = (*own.cipher.split("-", 2), "")[:3]
         known = CIPHERS.get(name)
         if known is None or mode not in known.modes or iv not in _IVS:
-            yield _unknown_cipher(name, known)
+            sentence = f"which kernel options it needs is not known here; known ciphers are {', '.join(CIPHERS)}"
+            if known is not None:
+                modes, ivs = " and ".join(known.modes), ", ".join(_IVS)
+                sentence = f"of {name} the modes {modes} are known here, and the IVs {ivs}"
+            hint = "such as aes-xts-plain64 or xchacha20,aes-adiantum-plain64"
+            yield Problem(("storage.crypt.cipher",), sentence, hint)
             return
         able = [(2 if mode == "xts" else 1) * bits for bits in known.key_bits]  # IEEE 1619
         if own.key_bits not in able:
@@ -106,79 +115,47 @@ class Crypt(Layer[CryptSettings]):
             yield Problem(("storage.crypt.sector_size", *device.keys), sentence)
 
     def make(self, site: Site[CryptSettings]) -> Made:
-        """A device of device-mapper's, whose table is checked."""
-        name, settings = f"crypt{site.suffix}", site.own
+        """A device of device-mapper's, whose table is checked; where it lies was decided by cryptsetup."""
+        name, own = f"crypt{site.suffix}", site.own
         (device,) = site.below
-        key_file, key_bytes = f"/run/{name}.key", settings.key_bits // 8
-        steps = (
-            # libdevmapper makes the device node itself instead of waiting for udev's rules (dmsetup(8)).
-            Step("export DM_DISABLE_UDEV=1", kernel_fault),
-            Step(f"seq 1000 | head -c {key_bytes} > {key_file}", kernel_fault),
-            Step(
-                # Of a key from a file nothing is hashed (cryptsetup(8), plain mode).
-                f"cryptsetup open --type plain --cipher {settings.cipher} --key-size {settings.key_bits} "
-                f"--sector-size {settings.sector_bytes} --key-file {key_file} {device.path} {name}",
-                kernel_fault,
-            ),
+        key_file = f"/run/{name}.key"
+
+        def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
+            table, deps, names = answers
+            _check_table(table.strip(), own)
+            try:
+                below, number = parse_dependencies(deps, names), numbers_of(names).get(name, "nothing")
+                check_place(name, number, below, {numbers[leaf] for leaf in device.leaves})
+            except MapperUnreadable as error:
+                raise fault(str(error)) from error
+
+        made = steps(
+            WITHOUT_UDEV,
+            f"seq 1000 | head -c {own.key_bits // 8} > {key_file}",
+            # Of a key from a file nothing is hashed (cryptsetup(8), plain mode).
+            f"cryptsetup open --type plain --cipher {own.cipher} --key-size {own.key_bits} "
+            f"--sector-size {own.sector_bytes} --key-file {key_file} {device.path} {name}",
         )
-        checks = (
-            Step(f"dmsetup table {name}", kernel_fault),
-            Step("dmsetup deps", kernel_fault),
-            Step("dmsetup info -c --noheadings --separator ' ' -o name,major,minor", kernel_fault),
-        )
-        verify = partial(_check, name, settings, device.leaves)
-        return Made(f"/dev/mapper/{name}", steps, checks, verify, device.leaves)
+        checks = (*steps(f"dmsetup table {name}"), *TREE)
+        return Made(f"/dev/mapper/{name}", made, checks, verify, device.leaves)
 
 
 CRYPT = Crypt()
 
 
-def _unknown_cipher(name: str, known: Cipher | None) -> Problem:
-    sentence = f"which kernel options it needs is not known here; known ciphers are {', '.join(CIPHERS)}"
-    if known is not None:
-        sentence = f"of {name} the modes {' and '.join(known.modes)} are known here, and the IVs {', '.join(_IVS)}"
-    return Problem(("storage.crypt.cipher",), sentence, "such as aes-xts-plain64 or xchacha20,aes-adiantum-plain64")
-
-
-def _check(
-    name: str, settings: CryptSettings, leaves: Sequence[str], answers: Sequence[str], numbers: Mapping[str, str]
-) -> None:
-    """Cipher, key and sectors were asked for by name; what lies below was decided by cryptsetup."""
-    table, deps, names = answers
-    _check_table(table.strip(), settings)
-    try:
-        below, own = dmcache.parse_dependencies(deps, names), dmcache.numbers_of(names).get(name)
-    except dmcache.CacheUnusable as error:
-        raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
-    if own is None or own not in below:
-        raise not_an_answer("dmsetup deps", deps)
-    wanted = {numbers[leaf] for leaf in leaves}
-    if (found := dmcache.disks_below(own, below)) != wanted:
-        where, instead = (", ".join(sorted(one)) for one in (found, wanted))
-        raise InfraError(f"{name} is on {where or 'no disk'} instead of {instead}")
-
-
-def _check_table(table: str, settings: CryptSettings) -> None:
+def _check_table(table: str, own: CryptSettings) -> None:
+    """Cipher, key and sectors were asked for by name."""
     if (found := _TABLE.fullmatch(table)) is None:
         raise not_an_answer("dmsetup table", table)
     options = (found["options"] or "").split()
     sizes = [int(word.partition(":")[2]) for word in options if _SECTOR_SIZE.fullmatch(word)]
-    got = (
-        found["cipher"],
-        len(found["key"]) * _BITS_OF_A_DIGIT,
-        sizes[0] if sizes else _SECTOR_BYTES,
-        int(found["iv"]),
-        int(found["offset"]),
-    )
-    asked = (settings.cipher, settings.key_bits, settings.sector_bytes, 0, 0)
-    if got != asked:
-        cipher, bits, sector, iv, offset = got
-        raise KernelFault(
-            Stage.STORAGE,
-            FaultKind.COMMAND_FAILED,
-            f"dmsetup: {cipher[:80]}, a key of {bits} bits, sectors of {sector} bytes, offsets {iv} and {offset}; "
-            f"asked for {settings.cipher}, {settings.key_bits} bits, {settings.sector_bytes} bytes, 0 and 0",
-            (table[:200],),
+    bits, sector_bytes = len(found["key"]) * _BITS_OF_A_DIGIT, sizes[0] if sizes else SECTOR_BYTES
+    got = (found["cipher"], bits, sector_bytes, int(found["iv"]), int(found["offset"]))
+    if got != (own.cipher, own.key_bits, own.sector_bytes, 0, 0):
+        raise fault(
+            f"dmsetup: {got[0][:80]}, a key of {bits} bits, sectors of {sector_bytes} bytes, offsets {got[3]} and "
+            f"{got[4]}; asked for {own.cipher}, {own.key_bits} bits, {own.sector_bytes} bytes, 0 and 0",
+            table[:200],
         )
     if others := [word for word in options if not _SECTOR_SIZE.fullmatch(word)]:
         raise InfraError(f"cryptsetup made {', '.join(others)[:200]}, which nobody asked for")

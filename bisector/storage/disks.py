@@ -272,9 +272,19 @@ def path_of(disk: str, bus: Bus = Bus.VIRTIO) -> str:
     return f"{_BY_ID}/{bus.link}{disk}"
 
 
+def fault(reason: str, *tail: str) -> KernelFault:
+    """What this kernel did to the stack while it was made, with the lines that show it."""
+    return KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, reason, tail)
+
+
 def kernel_fault(failed: FailedStep) -> BisectorError:
     """Tools and disks are the same for every commit: a command that fails is this kernel's fault."""
-    return KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
+    return fault(failed.reason, *failed.tail)
+
+
+def steps(*commands: str) -> tuple[Step, ...]:
+    """Commands of which none fails but by the kernel's fault."""
+    return tuple(Step(command, kernel_fault) for command in commands)
 
 
 def kernel_fault_in_run(failed: FailedStep) -> BisectorError:
@@ -284,7 +294,7 @@ def kernel_fault_in_run(failed: FailedStep) -> BisectorError:
 
 def not_an_answer(what: str, output: str) -> KernelFault:
     """The guest's own tools printed what they never print: by the kernel under test, whose figures they read."""
-    return KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, f"{what} printed {output[:_QUOTED]!r}")
+    return fault(f"{what} printed {output[:_QUOTED]!r}")
 
 
 def tools_step(tools: Sequence[str]) -> Step:

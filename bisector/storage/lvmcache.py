@@ -5,41 +5,57 @@ differ between versions. The default policy was mq before v4.2 and is smq since;
 the kernel has it, which kernels before v4.11 cannot read (629d0a8a1a10, "dm cache metadata: add "metadata2" feature").
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Annotated, Literal
 
-from bisector.core.errors import InfraError, KernelFault
+from bisector.core.errors import InfraError
 from bisector.core.figures import CacheStatus, Run
 from bisector.core.setting import AUTO, Count, Meta, Option, Problem, Size
-from bisector.core.shell import Shell, Step, run_steps
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.shell import Step
 from bisector.core.units import size_text
-from bisector.storage import dmcache, filling
-from bisector.storage.disks import kernel_fault, kernel_fault_in_run
-from bisector.storage.dmcache import SECTOR_BYTES
-from bisector.storage.layer import Capacity, Counters, Feature, Files, Layer, Made, Phase, Since, Site
-from bisector.storage.lvm import EXTENT_BYTES, TREE, VolumePart, check_parts, group_steps, volume_fault, whole_extents
+from bisector.storage.device_mapper import (
+    SECTOR_BYTES,
+    LvmCacheLayer,
+    MapperUnreadable,
+    arguments,
+    quoted,
+    whole_extents,
+)
+from bisector.storage.disks import fault, kernel_fault
+from bisector.storage.filling import FILLED, FULL_PERCENT, Settling
+from bisector.storage.layer import Capacity, Feature, Files, Phase, Since
 
 _METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
 # For each chunk: the mapping, its hint and the hint's key, and room for a transaction (_cache_min_metadata_size() in
 # LVM's lib/metadata/cache_manip.c).
 _METADATA_OF_CHUNK_BYTES, _TRANSACTION_BYTES = 44, 4 << 20
-CHUNK_STEP_BYTES, _CHUNK_MOST_BYTES = 32 << 10, 1 << 30  # lvmcache(7), "dm-cache chunk size"
+_CHUNK_STEP_BYTES, _CHUNK_MOST_BYTES = 32 << 10, 1 << 30  # lvmcache(7), "dm-cache chunk size"
 _MOST_CHUNKS = 1_000_000  # lvm.conf(5), allocation/cache_pool_max_chunks
-NEWER_FORMAT = 2
+_NEWER_FORMAT = 2
 _AS_LVM_CHOOSES = (AUTO, "as LVM chooses")
 POLICY = "smq"  # of the fragment that every stack with a cache has
 # LVM before 2.03.40 gives a cachevol this one, whatever lvconvert or lvchange is told: it looks for the policy in the
 # segment of the cachevol, which has none (its a16979bc5, "cache: fix wrong segment used for cachevol policy name").
 _CACHEVOL_POLICY = "mq"
+_CLEANER = "cleaner"
 _CLEANER_STACK = (
-    f"such as lvmcache(ssd,hdd,cache_policy={dmcache.CLEANER},cache_mode=writethrough,cache_metadata_format=2)+ext4"
+    f"such as lvmcache(ssd,hdd,cache_policy={_CLEANER},cache_mode=writethrough,cache_metadata_format=2)+ext4"
 )
 # lvmcache(7): the threshold "is at least 8 chunks in size"; the kernel's own default is 2048 sectors (cache.rst).
 _THRESHOLD_LEAST_CHUNKS, _THRESHOLD_USUAL_BYTES = 8, 2048 * SECTOR_BYTES
+_THRESHOLD = "migration_threshold"
+# smq spreads the blocks over its levels at the end of each CACHE_UPDATE_PERIOD, and marks anew what it may demote at
+# that of each DEMOTE_PERIOD (drivers/md/dm-cache-policy-smq.c, end_cache_period() and update_sentinels()). In v6.1 both
+# are 60 s; the smq of before dm-cache's rework in v4.12 had 10 s and 60 s. The demonstration's fixed kernel becomes
+# fast when that moment comes, and not before. mq is the same policy since v4.6; before, it counted hits, and no time.
+SETTLING = Settling(period_s=60.0)
+_N = r"(\d{1,18})"  # what the record holds has 63 bits; the kernel's counters have 32, or are block numbers
+# Sectors of a block of metadata, blocks of metadata in use and in all, sectors of a block of the cache, blocks of it in
+# use and in all, read hits and misses, write hits and misses, demotions, promotions, dirty blocks.
+_STATUS = re.compile(rf"{_N} {_N}/{_N} {_N} {_N}/{_N} {_N} {_N} {_N} {_N} {_N} {_N} {_N} (.*)", re.ASCII)
 
 
 class DmCacheMode(StrEnum):
@@ -72,7 +88,7 @@ class CacheSettings:
         "storage.metadata_size", "8MiB", "metadata of the cache, bytes", "50MiB")]
     mode: Annotated[DmCacheMode, Option("storage.cache_mode", "writeback", "dm-cache mode")]
     policy: Annotated[Literal["smq", "mq", "cleaner"], Option("storage.cache_policy", POLICY, "dm-cache policy")]
-    chunk_bytes: Annotated[Annotated[Size, Meta(ge=CHUNK_STEP_BYTES)] | None, Option(
+    chunk_bytes: Annotated[Annotated[Size, Meta(ge=_CHUNK_STEP_BYTES)] | None, Option(
         "storage.cache_chunk_size", "64KiB", "block of dm-cache, bytes", absent=_AS_LVM_CHOOSES, before=AUTO)]
     metadata_format: Annotated[Count | None, Option(
         "storage.cache_metadata_format", 1,
@@ -96,85 +112,129 @@ class CacheSettings:
         return max(_THRESHOLD_USUAL_BYTES, _THRESHOLD_LEAST_CHUNKS * self.chunk_bytes) // SECTOR_BYTES
 
     @property
-    def fills(self) -> bool:
-        """Whether blocks ever go into the cache."""
-        return dmcache.fills(self.mode, self.policy)
-
-    @property
     def least_metadata_bytes(self) -> int:
         """The least that LVM takes for this many chunks."""
-        chunks = self.cache_bytes // (self.chunk_bytes or 2 * CHUNK_STEP_BYTES)
+        chunks = self.cache_bytes // (self.chunk_bytes or 2 * _CHUNK_STEP_BYTES)
         return max(_METADATA_LEAST_BYTES, _TRANSACTION_BYTES + chunks * _METADATA_OF_CHUNK_BYTES)
 
 
-def chunk_problems(settings: CacheSettings) -> Iterator[Problem]:
-    """Blocks that LVM does not make."""
-    chunk, key = settings.chunk_bytes, "storage.cache_chunk_size"
-    if chunk is None:
+@dataclass(frozen=True, slots=True)
+class CacheTarget:
+    """What a status line says: the size of the device that the metadata are on, and the threshold in sectors.
+
+    ``migration_threshold`` is None where the kernel does not tell it.
+    """
+
+    status: CacheStatus
+    metadata_bytes: int
+    migration_threshold: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTable:
+    """A table line: the ``major:minor`` of the devices, the size of a block, the format of the metadata."""
+
+    metadata: str
+    cache: str
+    origin: str
+    block_sectors: int
+    metadata_format: int
+
+
+def _cache_arguments(line: str) -> list[str]:
+    words = arguments(line, "cache")
+    if words[:1] in (["Fail"], ["Error"]):
+        raise MapperUnreadable(f"dm-cache gave up: its status is {words[0]!r}")
+    return words
+
+
+def _counted_words(words: Iterator[str]) -> tuple[str, ...]:
+    """As many words as the first one says; raises :class:`ValueError` and :class:`StopIteration`."""
+    return tuple([next(words) for _ in range(int(next(words)))])
+
+
+def parse_status(line: str) -> CacheTarget:
+    """Read ``dmsetup status DEVICE``; raises :class:`MapperUnreadable`, also for metadata that are read-only."""
+    strange = MapperUnreadable(f"not a dm-cache status line: {quoted(line)}")
+    if (found := _STATUS.fullmatch(" ".join(_cache_arguments(line)))) is None:
+        raise strange
+    *figures, rest = found.groups()
+    metadata_sectors, _, metadata_blocks, _, used, total, *counts, dirty = map(int, figures)
+    words = iter(rest.split())
+    try:
+        features, core = _counted_words(words), _counted_words(words)
+        policy = next(words)
+        _counted_words(words)
+        threshold = int(core[core.index(_THRESHOLD) + 1]) if _THRESHOLD in core[:-1] else None
+    except (ValueError, StopIteration) as error:
+        raise strange from error
+    # Kernels before v4.3 have no needs_check, and those before v3.16 no word on whether the metadata are read-only.
+    if not {"ro", "needs_check"}.isdisjoint(words):
+        raise MapperUnreadable("the kernel made the cache's metadata read-only")
+    # writeback is the kernel's default, and may go without saying.
+    mode = next((one for one in features if one in tuple(DmCacheMode)), DmCacheMode.WRITEBACK.value)
+    read_hits, read_misses, write_hits, write_misses, demotions, promotions = counts
+    status = CacheStatus(
+        policy, mode, used, total, dirty, read_hits, read_misses, write_hits, write_misses, demotions, promotions
+    )
+    return CacheTarget(status, metadata_blocks * metadata_sectors * SECTOR_BYTES, threshold)
+
+
+def parse_table(line: str) -> CacheTable:
+    """Read ``dmsetup table DEVICE``; raises :class:`MapperUnreadable`."""
+    found = re.fullmatch(r"(\S+) (\S+) (\S+) ([1-9]\d{0,9}) (.*)", " ".join(_cache_arguments(line)), re.ASCII)
+    try:
+        features = _counted_words(iter(found[5].split())) if found else ()
+    except (ValueError, StopIteration):
+        found = None
+    if found is None:
+        raise MapperUnreadable(f"not a dm-cache table line: {quoted(line)}")
+    return CacheTable(found[1], found[2], found[3], int(found[4]), 2 if "metadata2" in features else 1)
+
+
+def takes_blocks(mode: str, policy: str) -> bool:
+    """Whether blocks ever go into the cache: in passthrough mode none do, and the cleaner only writes back."""
+    return mode != DmCacheMode.PASSTHROUGH and policy != _CLEANER
+
+
+def counted(before: CacheStatus | None, after: CacheStatus | None) -> Iterator[tuple[str, float]]:
+    """The values of metrics over a run; dm-cache itself counts from the making of the cache on."""
+    if before is None or after is None:
         return
-    if chunk % CHUNK_STEP_BYTES or chunk > _CHUNK_MOST_BYTES:
-        yield Problem((key,), "dm-cache takes multiples of 32KiB, up to 1GiB")
-    elif settings.cache_bytes // chunk > _MOST_CHUNKS:
-        yield Problem((key, "storage.cache_size"), f"LVM makes no cache of more than {_MOST_CHUNKS:,} blocks")
-    elif (least := _THRESHOLD_LEAST_CHUNKS * chunk) > (settings.threshold_sectors or 0) * SECTOR_BYTES:
-        yield Problem(("storage.cache_migration_threshold", key), f"LVM makes it {size_text(least)}, 8 blocks, or more")
+    hits = after.read_hits + after.write_hits - before.read_hits - before.write_hits
+    misses = after.read_misses + after.write_misses - before.read_misses - before.write_misses
+    if hits + misses > 0:
+        yield "cache.hit_ratio", 100 * hits / (hits + misses)
+    yield "cache.promotions", float(after.promotions - before.promotions)
+    yield "cache.demotions", float(after.demotions - before.demotions)
+    yield "cache.dirty_blocks", float(after.dirty_blocks)
+    if takes_blocks(after.mode, after.policy) and after.total_blocks > 0:
+        yield FILLED, 100 * after.used_blocks / after.total_blocks
 
 
-def format_problems(settings: CacheSettings) -> Iterator[Problem]:
-    """What LVM refuses, or makes in another way than it was told to."""
-    format_key, policy_key, volume_key = (f"storage.cache_{name}" for name in ("metadata_format", "policy", "volume"))
-    chosen, policy = settings.metadata_format, settings.policy
-    is_cachevol, is_cleaner = settings.volume is CacheVolume.VOLUME, policy == dmcache.CLEANER
-    named_mq = f"LVM gives a cachevol the policy {_CACHEVOL_POLICY}, whatever it is told"
-    mq = f"cache_policy={_CACHEVOL_POLICY}, which is smq by another name since v4.6"
-    for wrong, keys, sentence, hint in (
-        (chosen not in (None, 1, NEWER_FORMAT), (format_key,), "dm-cache has formats 1 and 2", ""),
-        (is_cachevol and policy != _CACHEVOL_POLICY, (policy_key, volume_key), named_mq, mq),
-        (is_cachevol and chosen == 1, (format_key, volume_key), "LVM makes a cachevol with format 2 alone", ""),
-        (is_cleaner and chosen == 1, (format_key, policy_key), "LVM gives the cleaner format 2", _CLEANER_STACK),
-        (
-            is_cleaner and settings.mode is not DmCacheMode.WRITETHROUGH,
-            ("storage.cache_mode", policy_key),
-            "LVM makes a cleaner's cache writethrough",
-            _CLEANER_STACK,
-        ),
-    ):
-        if wrong:
-            yield Problem(keys, sentence, hint)
-
-
-_GROUP = "bisector"
-_STATUS_DEADLINE_S = 60.0
-
-
-def _full(run: Run) -> Iterator[str]:
+def _not_full(run: Run) -> Iterator[str]:
     """A cache with free blocks takes what it is given; only a full one has to choose."""
     before = run.cache_before
-    if before is None or not dmcache.fills(before.mode, before.policy):
+    if before is None or not takes_blocks(before.mode, before.policy):
         return
-    if before.used_blocks * 100 < filling.FULL_PERCENT * before.total_blocks:
+    if before.used_blocks * 100 < FULL_PERCENT * before.total_blocks:
         yield f"the cache was not full before the {run.name} run: {before.used_blocks} of {before.total_blocks} blocks"
 
 
-class LvmCache(Layer[CacheSettings]):
+class LvmCache(LvmCacheLayer[CacheSettings]):
     """The first run fills the cache, the second one shows which blocks it keeps."""
 
     name = "lvmcache"
-    needs = ("cache device", "origin device")
-    is_mapped = True
+    group = "bisector"
     settings = CacheSettings
+    size_keys = ("storage.cache_size", "storage.metadata_size")
     alias = "lvmcache(ssd,hdd)+ext4"
     fragments = ("storage-lvmcache",)
     suspects = ("drivers/md",)
     # lvconvert calls cache_check from thin-provisioning-tools on every cache it activates.
     tools = ("pvcreate", "vgcreate", "lvcreate", "lvconvert", "dmsetup", "cache_check")
-    counts = dmcache.COUNTS
-    phases = (Phase("empty", judged=False, fills=True, settling=dmcache.SETTLING), Phase("full", unready=_full))
-
-    def extent(self, below: Sequence[Capacity], own: CacheSettings) -> Capacity:
-        """As large as the origin."""
-        _cache, origin = below
-        return origin
+    counts = ("cache.hit_ratio", "cache.promotions", "cache.demotions", "cache.dirty_blocks", FILLED)
+    phases = (Phase("empty", judged=False, fills=True, settling=SETTLING), Phase("full", unready=_not_full))
 
     def fragments_for(self, own: CacheSettings) -> tuple[str, ...]:
         """Old trees have each policy but smq as an option of its own."""
@@ -182,167 +242,134 @@ class LvmCache(Layer[CacheSettings]):
 
     def features(self, own: CacheSettings) -> Iterator[Feature]:
         """The newer format of the metadata, where it is asked for by name."""
-        if own.metadata_format == NEWER_FORMAT:
+        if own.metadata_format == _NEWER_FORMAT:
             since = Since("v4.11", "drivers/md/dm-cache-target.c", "metadata2")
             yield Feature("metadata of format 2", since, ("storage.cache_metadata_format",))
 
     def filled_by(self, own: CacheSettings) -> int:
         """As much as the cache has room for."""
-        return own.cache_bytes if own.fills else 0
+        return own.cache_bytes if takes_blocks(own.mode, own.policy) else 0
+
+    def volume_bytes(self, own: CacheSettings) -> int:
+        """The blocks and the metadata, one volume or two."""
+        return whole_extents(own.cache_bytes) + whole_extents(own.metadata_bytes)
 
     def problems(self, below: Sequence[Capacity], own: CacheSettings, files: Files) -> Iterator[Problem]:
-        """The cache has room on its device, and the files of a run fill it."""
-        fast = below[0]
-        yield from chunk_problems(own)
-        yield from format_problems(own)
-        if own.metadata_bytes < own.least_metadata_bytes:
-            least = size_text(whole_extents(own.least_metadata_bytes))
-            yield Problem(("storage.metadata_size",), f"LVM needs {least} or more for it")
-        # One extent more: the volume group's own header comes first on the disk.
-        needed = whole_extents(own.cache_bytes) + whole_extents(own.metadata_bytes) + EXTENT_BYTES
-        if fast.size_bytes is not None and needed > fast.size_bytes:
-            yield Problem(
-                ("storage.cache_size", "storage.metadata_size", *fast.keys),
-                f"the cache and its metadata need {size_text(needed)} on {fast.what}, which has "
-                f"{size_text(fast.size_bytes)}",
-            )
-        if files.total_bytes < (needed := self.filled_by(own)):
-            yield Problem(
-                (*files.keys, "storage.cache_size"),
-                f"{files.sentence}, which never fills the cache; the run that tells is the one with a full cache",
-                files.to_fill(needed),
-            )
-
-    def written(self, below: Sequence[Capacity], own: CacheSettings, data_bytes: int) -> tuple[int, ...]:
-        """The whole cache, and all data on the origin."""
-        return own.cache_bytes + own.metadata_bytes + EXTENT_BYTES, data_bytes + EXTENT_BYTES
-
-    def make(self, site: Site[CacheSettings]) -> Made:
-        """A cached logical volume; its device is checked against what device-mapper shows."""
-        group, settings = f"{_GROUP}{site.suffix}", site.own
-        device = f"{group}-origin"  # device-mapper's name of the logical volume
-        fast, slow = site.below
-        checks = (Step(f"dmsetup table {device}", kernel_fault), Step(f"dmsetup status {device}", kernel_fault), *TREE)
-
-        def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
-            table_line, status_line, *tree = answers
-            target = _target(status_line, Stage.STORAGE)
-            cache, origin = (frozenset(numbers[leaf] for leaf in one.leaves) for one in site.below)
-            try:
-                table = dmcache.parse_table(table_line)
-                _check_made(settings, table, target, (table_line, status_line))
-                _check_sizes(settings, table, target)
-                check_parts(
-                    (
-                        VolumePart("metadata", table.metadata, cache),
-                        VolumePart("data", table.cache, cache),
-                        VolumePart("origin", table.origin, origin),
-                    ),
-                    tree,
-                )
-            except dmcache.CacheUnusable as error:
-                raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
-
-        return Made(
-            f"/dev/{group}/origin",
-            (*group_steps(group, fast.path, slow.path), *_steps(group, fast.path, slow.path, settings)),
-            checks,
-            verify,
-            (*fast.leaves, *slow.leaves),
-            Counters(partial(_status, device), dmcache.counted),
+        """What LVM refuses, or makes in another way than it was told to."""
+        size_key, metadata_key = self.size_keys
+        chunk_key, threshold_key, format_key, policy_key, mode_key, volume_key = (
+            f"storage.cache_{name}"
+            for name in ("chunk_size", "migration_threshold", "metadata_format", "policy", "mode", "volume")
         )
+        chunk, is_format_1 = own.chunk_bytes or _CHUNK_STEP_BYTES, own.metadata_format == 1
+        least_threshold = _THRESHOLD_LEAST_CHUNKS * (own.chunk_bytes or 0)
+        is_cachevol, is_cleaner = own.volume is CacheVolume.VOLUME, own.policy == _CLEANER
+        named_mq = f"LVM gives a cachevol the policy {_CACHEVOL_POLICY}, whatever it is told"
+        mq = f"cache_policy={_CACHEVOL_POLICY}, which is smq by another name since v4.6"
+        not_writethrough = own.mode is not DmCacheMode.WRITETHROUGH
+        for wrong, keys, sentence, hint in (
+            (
+                chunk % _CHUNK_STEP_BYTES or chunk > _CHUNK_MOST_BYTES,
+                (chunk_key,),
+                "dm-cache takes multiples of 32KiB, up to 1GiB",
+                "",
+            ),
+            (
+                own.chunk_bytes is not None and own.cache_bytes // chunk > _MOST_CHUNKS,
+                (chunk_key, size_key),
+                f"LVM makes no cache of more than {_MOST_CHUNKS:,} blocks",
+                "",
+            ),
+            (
+                own.chunk_bytes is not None and least_threshold > (own.threshold_sectors or 0) * SECTOR_BYTES,
+                (threshold_key, chunk_key),
+                f"LVM makes it {size_text(least_threshold)}, 8 blocks, or more",
+                "",
+            ),
+            (own.metadata_format not in (None, 1, _NEWER_FORMAT), (format_key,), "dm-cache has formats 1 and 2", ""),
+            (is_cachevol and own.policy != _CACHEVOL_POLICY, (policy_key, volume_key), named_mq, mq),
+            (is_cachevol and is_format_1, (format_key, volume_key), "LVM makes a cachevol with format 2 alone", ""),
+            (is_cleaner and is_format_1, (format_key, policy_key), "LVM gives the cleaner format 2", _CLEANER_STACK),
+            (
+                is_cleaner and not_writethrough,
+                (mode_key, policy_key),
+                "LVM makes a cleaner's cache writethrough",
+                _CLEANER_STACK,
+            ),
+            (
+                own.metadata_bytes < own.least_metadata_bytes,
+                (metadata_key,),
+                f"LVM needs {size_text(whole_extents(own.least_metadata_bytes))} or more for it",
+                "",
+            ),
+        ):
+            if wrong:
+                yield Problem(keys, sentence, hint)
+        yield from super().problems(below, own, files)
+
+    def volumes(self, group: str, fast: str, slow: str, own: CacheSettings) -> Iterator[Step]:
+        """The order is the pool's: what lies on the fast device first, then the origin over the whole slow one."""
+        chunk = "" if own.chunk_bytes is None else f"--chunksize {own.chunk_bytes}b "
+        rest = f"--cachepolicy {own.policy} "
+        if own.metadata_format is not None:
+            rest += f"--cachemetadataformat {own.metadata_format} "
+        if own.threshold_sectors is not None:
+            rest += f"--cachesettings {_THRESHOLD}={own.threshold_sectors} "
+        data, origin = f"{group}/data", Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow}", self.volume_fault)
+        if own.volume is CacheVolume.VOLUME:
+            yield Step(f"lvcreate -y -n data -L {self.volume_bytes(own)}b {group} {fast}", self.volume_fault)
+            yield origin
+            yield Step(
+                f"lvconvert -y --type cache --cachevol {data} --cachemode {own.mode} {chunk}"
+                f"--poolmetadatasize {own.metadata_bytes}b {rest}{group}/origin",
+                kernel_fault,
+            )
+            return
+        for name, size_bytes in (("meta", own.metadata_bytes), ("data", own.cache_bytes)):
+            yield Step(f"lvcreate -y -n {name} -L {size_bytes}b {group} {fast}", self.volume_fault)
+        yield origin
+        # No spare metadata volume: it takes room on the fast device, and nothing here outlives the trial.
+        yield Step(
+            f"lvconvert -y --type cache-pool --cachemode {own.mode} {chunk}--poolmetadataspare n "
+            f"--poolmetadata {group}/meta {data}",
+            kernel_fault,
+        )
+        yield Step(f"lvconvert -y --type cache --cachepool {data} {rest}{group}/origin", kernel_fault)
+
+    def read_status(self, line: str) -> CacheStatus:
+        """See :func:`parse_status`."""
+        return parse_status(line).status
+
+    def counted(self, own: CacheSettings, before: CacheStatus, after: CacheStatus) -> Iterator[tuple[str, float]]:
+        """See :func:`counted`."""
+        return counted(before, after)
+
+    def check_made(self, own: CacheSettings, table_line: str, status_line: str) -> Mapping[str, str]:
+        """LVM asked for policy, mode and blocks by name; how large its volumes are no kernel has a part in."""
+        table, target = parse_table(table_line), parse_status(status_line)
+        found, asked = [target.status.policy, target.status.mode], [own.policy, own.mode.value]
+        # A pair for each that was named; a kernel that does not tell its threshold leaves it out.
+        sectors, threshold = own.threshold_sectors, target.migration_threshold
+        for name, wanted, has in (
+            ("blocks of {} sectors", own.chunk_bytes and own.chunk_bytes // SECTOR_BYTES, table.block_sectors),
+            ("metadata {}", own.metadata_format, table.metadata_format),
+            (f"{_THRESHOLD} {{}}", sectors if threshold is not None else None, threshold),
+        ):
+            if wanted is not None and wanted != has:
+                asked.append(name.format(wanted))
+                found.append(name.format(has))
+        if found != asked:
+            told = f"dmsetup: the cache is {', '.join(found)}; asked for {', '.join(asked)}"
+            raise fault(told, table_line.strip(), status_line.strip())
+        block_bytes = table.block_sectors * SECTOR_BYTES
+        cache_bytes = whole_extents(own.cache_bytes) // block_bytes * block_bytes
+        for what, size_bytes, has_bytes in (
+            ("cache", cache_bytes, target.status.total_blocks * block_bytes),
+            ("metadata", whole_extents(own.metadata_bytes), target.metadata_bytes),
+        ):
+            if has_bytes != size_bytes:
+                raise InfraError(f"LVM made {has_bytes:,} bytes for the {what} of dm-cache instead of {size_bytes:,}")
+        return {"metadata": table.metadata, "data": table.cache, "origin": table.origin}
 
 
 LVMCACHE = LvmCache()
-
-
-def _steps(group: str, fast: str, slow: str, settings: CacheSettings) -> tuple[Step, ...]:
-    """The order is the pool's: what lies on the fast device first, then the origin over the whole slow one."""
-    fault = volume_fault("storage.cache_size", "storage.metadata_size")
-    chunk = "" if settings.chunk_bytes is None else f"--chunksize {settings.chunk_bytes}b "
-    rest = f"--cachepolicy {settings.policy} "
-    if settings.metadata_format is not None:
-        rest += f"--cachemetadataformat {settings.metadata_format} "
-    if settings.threshold_sectors is not None:
-        rest += f"--cachesettings migration_threshold={settings.threshold_sectors} "
-    origin = Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow}", fault)
-    if settings.volume is CacheVolume.VOLUME:
-        both = whole_extents(settings.cache_bytes) + whole_extents(settings.metadata_bytes)
-        return (
-            Step(f"lvcreate -y -n data -L {both}b {group} {fast}", fault),
-            origin,
-            Step(
-                f"lvconvert -y --type cache --cachevol {group}/data --cachemode {settings.mode} {chunk}"
-                f"--poolmetadatasize {settings.metadata_bytes}b {rest}{group}/origin",
-                kernel_fault,
-            ),
-        )
-    return (
-        Step(f"lvcreate -y -n meta -L {settings.metadata_bytes}b {group} {fast}", fault),
-        Step(f"lvcreate -y -n data -L {settings.cache_bytes}b {group} {fast}", fault),
-        origin,
-        Step(
-            # No spare metadata volume: it takes room on the fast device, and nothing here outlives the trial.
-            f"lvconvert -y --type cache-pool --cachemode {settings.mode} {chunk}--poolmetadataspare n "
-            f"--poolmetadata {group}/meta {group}/data",
-            kernel_fault,
-        ),
-        Step(f"lvconvert -y --type cache --cachepool {group}/data {rest}{group}/origin", kernel_fault),
-    )
-
-
-def _status(device: str, shell: Shell) -> CacheStatus:
-    (line,) = run_steps(shell, (Step(f"dmsetup status {device}", kernel_fault_in_run),), _STATUS_DEADLINE_S)
-    return _target(line, Stage.WORKLOAD).status
-
-
-def _target(line: str, stage: Stage) -> dmcache.CacheTarget:
-    try:
-        target = dmcache.parse_status(line)
-    except dmcache.CacheUnusable as error:
-        raise KernelFault(stage, FaultKind.IO_ERROR, str(error), (line.strip(),)) from error
-    if target.read_only or target.needs_check:
-        raise KernelFault(stage, FaultKind.IO_ERROR, "the kernel made the cache's metadata read-only", (line.strip(),))
-    return target
-
-
-def _check_made(
-    settings: CacheSettings, table: dmcache.CacheTable, target: dmcache.CacheTarget, lines: Sequence[str]
-) -> None:
-    """Another policy, mode or size than asked for is the kernel's doing: LVM asked for these by name."""
-    status = target.status
-    found = [status.policy, status.mode]
-    asked = [settings.policy, settings.mode.value]
-    # A pair for each that was named; a kernel that does not tell its threshold leaves it out.
-    sectors, threshold = settings.threshold_sectors, target.migration_threshold
-    for name, wanted, has in (
-        ("blocks of {} sectors", settings.chunk_bytes and settings.chunk_bytes // SECTOR_BYTES, table.block_sectors),
-        ("metadata {}", settings.metadata_format, table.metadata_format),
-        ("migration_threshold {}", sectors if threshold is not None else None, threshold),
-    ):
-        if wanted is not None and wanted != has:
-            asked.append(name.format(wanted))
-            found.append(name.format(has))
-    if found != asked:
-        raise KernelFault(
-            Stage.STORAGE,
-            FaultKind.COMMAND_FAILED,
-            f"dmsetup: the cache is {', '.join(found)}; asked for {', '.join(asked)}",
-            tuple(line.strip() for line in lines),
-        )
-
-
-def _check_sizes(settings: CacheSettings, table: dmcache.CacheTable, target: dmcache.CacheTarget) -> None:
-    """How large its volumes are is LVM's doing, as is where they lie: no kernel has a part in it."""
-    block_bytes = table.block_sectors * SECTOR_BYTES
-    sizes = (
-        (
-            "cache",
-            whole_extents(settings.cache_bytes) // block_bytes * block_bytes,
-            target.status.total_blocks * block_bytes,
-        ),
-        ("metadata", whole_extents(settings.metadata_bytes), target.metadata_bytes),
-    )
-    for what, asked, found in sizes:
-        if found != asked:
-            raise InfraError(f"LVM made {found:,} bytes for the {what} of dm-cache instead of {asked:,}")

@@ -8,29 +8,23 @@ So a cache whose use has come near the low watermark counts as full.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Annotated
 
-from bisector.core.errors import InfraError, KernelFault
+from bisector.core.errors import InfraError
 from bisector.core.metric import Metric, Unit
 from bisector.core.setting import Count, Meta, Option, Problem, Size
-from bisector.core.shell import Shell, Step, run_steps
-from bisector.core.trial import FaultKind, Stage
-from bisector.core.units import size_text
-from bisector.storage.disks import kernel_fault, kernel_fault_in_run
-from bisector.storage.dmcache import CacheUnusable
+from bisector.core.shell import Step
+from bisector.storage.device_mapper import LvmCacheLayer, MapperUnreadable, arguments, quoted, whole_extents
+from bisector.storage.disks import fault, kernel_fault
 from bisector.storage.filling import FILLED, FILLED_BEFORE, Settling, not_full_before
-from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Phase, Site
-from bisector.storage.lvm import EXTENT_BYTES, TREE, VolumePart, check_parts, group_steps, volume_fault, whole_extents
+from bisector.storage.layer import Capacity, Files, Phase
 
-_GROUP = "bisectorw"
-_STATUS_DEADLINE_S = 60.0
 _OLD_FIELDS, _NEW_FIELDS = 4, 14
 _MOST_PERCENT = 100
 _LEFT_SHARE = 0.9  # of the low watermark, after the last batch that is written back
 _GREATEST = 2**63  # of an integer that the record holds
-_LONGEST_LINE, _QUOTED = 4096, 200
+_QUOTED = 200
 _BLOCK_SIZES = (512, 4096)  # lvmcache(7), "dm-writecache block size"
 # The kernel's own for an SSD: when what was written is made to last, in blocks and in milliseconds. And how many pieces
 # may be written back at a time: without a limit until the middle of 2022, by the size of the memory since then, and at
@@ -59,6 +53,11 @@ class WritecacheSettings:
     block_bytes: Annotated[Size, Meta(ge=512), Option(
         "storage.lvmwritecache.block_size", "4096", "block of dm-writecache, 512 or 4096 bytes")]
     # fmt: on
+
+    @property
+    def named(self) -> Mapping[str, int]:
+        """The arguments that are given by name, beside the size of a block."""
+        return {"high_watermark": self.high_percent, "low_watermark": self.low_percent, **_FIXED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +93,12 @@ class WritecacheTable:
 
 
 def parse_status(line: str) -> WritecacheStatus:
-    """Read ``dmsetup status DEVICE``; raises :class:`CacheUnusable`, also where the target met an error."""
-    words = _arguments(line)
+    """Read ``dmsetup status DEVICE``; raises :class:`MapperUnreadable`, also where the target met an error."""
+    words = arguments(line, "writecache")
     if len(words) not in (_OLD_FIELDS, _NEW_FIELDS) or not all(map(_is_whole, words[1:])):
-        raise CacheUnusable(f"not a dm-writecache status line: {_quoted(line)}")
+        raise MapperUnreadable(f"not a dm-writecache status line: {quoted(line)}")
     if words[0] != "0":
-        raise CacheUnusable(f"dm-writecache met error {words[0][:_QUOTED]}")
+        raise MapperUnreadable(f"dm-writecache met error {words[0][:_QUOTED]}")
     blocks, free, writeback, *more = map(int, words[1:])
     if not more:
         return WritecacheStatus(blocks, free, writeback)
@@ -108,38 +107,50 @@ def parse_status(line: str) -> WritecacheStatus:
 
 
 def parse_table(line: str) -> WritecacheTable:
-    """Read ``dmsetup table DEVICE``; raises :class:`CacheUnusable`."""
-    words = _arguments(line)
+    """Read ``dmsetup table DEVICE``; raises :class:`MapperUnreadable`."""
     try:
-        _kind, origin, cache, block, count, *rest = words
-        arguments = rest[: int(count)]
-        found = WritecacheTable(origin, cache, int(block), _named(arguments), tuple(_flags(arguments)))
+        _kind, origin, cache, block, count, *rest = arguments(line, "writecache")
+        given = [*pairwise((*rest[: int(count)], ""))]
+        named = {name: int(value) for name, value in given if not _is_whole(name) and _is_whole(value)}
+        flags = tuple(name for name, value in given if not _is_whole(name) and not _is_whole(value))
+        return WritecacheTable(origin, cache, int(block), named, flags)
     except ValueError as error:
-        raise CacheUnusable(f"not a dm-writecache table line: {_quoted(line)}") from error
-    return found
+        raise MapperUnreadable(f"not a dm-writecache table line: {quoted(line)}") from error
+
+
+def _is_whole(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and int(word) < _GREATEST
 
 
 def counted(low_percent: int, before: WritecacheStatus, after: WritecacheStatus) -> Iterator[tuple[str, float]]:
     """The values of metrics over a run; the target itself counts from the making of the cache on."""
-    yield FILLED_BEFORE, _filled(before, low_percent)
-    yield FILLED, _filled(after, low_percent)
+    for name, status in ((FILLED_BEFORE, before), (FILLED, after)):
+        # Of what is in use after it was written back down to the low watermark. The kernel writes back in batches, and
+        # a last one takes it below: seen were 42.5 % of a small cache instead of 45.
+        used = _MOST_PERCENT * (status.blocks - status.free) / max(status.blocks, 1)
+        yield name, float(min(_MOST_PERCENT, _MOST_PERCENT * used / (low_percent * _LEFT_SHARE)))
     yield "cache.blocks", float(after.blocks)
     yield "cache.free_blocks", float(after.free)
     yield "cache.writeback_blocks", float(after.writeback)
     # Whatever is in the cache is still to be written back.
     yield "cache.dirty_blocks", float(after.blocks - after.free)
-    reads, hits, writes, around = (_gone_up(before, after, name) for name in _COUNTERS)
-    if reads is not None and hits is not None and writes is not None and around is not None and reads + writes > 0:
-        yield "cache.hit_ratio", 100 * (hits + writes - around) / (reads + writes)
+    pairs = [
+        (getattr(before, name), getattr(after, name)) for name in ("reads", "read_hits", "writes", "writes_around")
+    ]
+    if all(None not in pair for pair in pairs):
+        reads, hits, writes, around = (last - first for first, last in pairs)
+        if reads + writes > 0:
+            yield "cache.hit_ratio", 100 * (hits + writes - around) / (reads + writes)
 
 
-class LvmWritecache(Layer[WritecacheSettings]):
+class LvmWritecache(LvmCacheLayer[WritecacheSettings]):
     """The first run fills the cache up to where it is written back, the second one is judged."""
 
     name = "lvmwritecache"
-    needs = ("cache device", "origin device")
-    is_mapped = True
+    group = "bisectorw"
     settings = WritecacheSettings
+    size_keys = ("storage.lvmwritecache.cache_size",)
+    filled = "the cache up to its low watermark"
     alias = "lvmwritecache(ssd,hdd)+ext4"
     fragments = ("storage-lvmwritecache",)
     suspects = ("drivers/md/dm-writecache.c", "drivers/md/dm-io-tracker.h", "drivers/md")
@@ -149,169 +160,65 @@ class LvmWritecache(Layer[WritecacheSettings]):
         Metric("cache.free_blocks", Unit.COUNT, None, "blocks of the cache that were free at the end"),
         Metric("cache.writeback_blocks", Unit.COUNT, None, "blocks that were being written back at the end"),
     )
-    phases = (
-        Phase("empty", judged=False, fills=True, settling=_SETTLING),
-        Phase("full", unready=not_full_before),
-    )
-
-    def extent(self, below: Sequence[Capacity], own: WritecacheSettings) -> Capacity:
-        """As large as the origin."""
-        _cache, origin = below
-        return origin
+    phases = (Phase("empty", judged=False, fills=True, settling=_SETTLING), Phase("full", unready=not_full_before))
 
     def filled_by(self, own: WritecacheSettings) -> int:
         """Up to the low watermark: what is above is written back."""
         return -(-own.cache_bytes * own.low_percent // _MOST_PERCENT)
 
+    def volume_bytes(self, own: WritecacheSettings) -> int:
+        """One volume, with the metadata in it."""
+        return whole_extents(own.cache_bytes)
+
     def problems(self, below: Sequence[Capacity], own: WritecacheSettings, files: Files) -> Iterator[Problem]:
-        """The cache has room on its device, and what a run writes fills it."""
-        fast = below[0]
+        """The watermarks and the block are such that the target takes them."""
         if not own.low_percent <= own.high_percent <= _MOST_PERCENT:
             keys = ("storage.lvmwritecache.low_watermark", "storage.lvmwritecache.high_watermark")
             yield Problem(keys, "the low one is at most the high one, and that at most 100")
         if own.block_bytes not in _BLOCK_SIZES:
             yield Problem(("storage.lvmwritecache.block_size",), "LVM makes blocks of 512 or 4096 bytes")
-        # One extent more: the volume group's own header comes first on the disk.
-        needed = whole_extents(own.cache_bytes) + EXTENT_BYTES
-        if fast.size_bytes is not None and needed > fast.size_bytes:
-            yield Problem(
-                ("storage.lvmwritecache.cache_size", *fast.keys),
-                f"the cache needs {size_text(needed)} on {fast.what}, which has {size_text(fast.size_bytes)}",
-            )
-        if files.total_bytes < (wanted := self.filled_by(own)):
-            yield Problem(
-                (*files.keys, "storage.lvmwritecache.cache_size"),
-                f"{files.sentence}, which never fills the cache up to its low watermark; "
-                "the run that tells is the one with a full cache",
-                files.to_fill(wanted),
-            )
+        yield from super().problems(below, own, files)
 
-    def written(self, below: Sequence[Capacity], own: WritecacheSettings, data_bytes: int) -> tuple[int, ...]:
-        """The whole cache, and all data on the origin."""
-        return own.cache_bytes + EXTENT_BYTES, data_bytes + EXTENT_BYTES
-
-    def make(self, site: Site[WritecacheSettings]) -> Made:
-        """A logical volume with a writecache; its device is checked against what device-mapper shows."""
-        group, settings = f"{_GROUP}{site.suffix}", site.own
-        device = f"{group}-origin"  # device-mapper's name of the logical volume
-        fast, slow = site.below
-
-        def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
-            table_line, status_line, *tree = answers
-            cache, origin = (frozenset(numbers[leaf] for leaf in one.leaves) for one in site.below)
-            try:
-                status = parse_status(status_line)
-                table = parse_table(table_line)
-                _check_made(settings, table, table_line)
-                _check_size(settings, status)
-                check_parts((VolumePart("data", table.cache, cache), VolumePart("origin", table.origin, origin)), tree)
-            except CacheUnusable as error:
-                raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, str(error)) from error
-
-        fault = volume_fault("storage.lvmwritecache.cache_size")
-        named = {"block_size": settings.block_bytes, **_named_by(settings)}
-        arguments = " ".join(f"{name}={value}" for name, value in named.items())
-        steps = (
-            *group_steps(group, fast.path, slow.path),
-            # LVM attaches an inactive one alone, and cannot wipe what is not active: lvconvert formats it.
-            Step(f"lvcreate -y -an -Zn -n data -L {settings.cache_bytes}b {group} {fast.path}", fault),
-            Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow.path}", fault),
-            Step(
-                f"lvconvert -y --type writecache --cachevol {group}/data --cachesettings '{arguments}' {group}/origin",
-                kernel_fault,
-            ),
+    def volumes(self, group: str, fast: str, slow: str, own: WritecacheSettings) -> Iterator[Step]:
+        """LVM attaches an inactive volume alone, and cannot wipe what is not active: lvconvert formats it."""
+        yield Step(f"lvcreate -y -an -Zn -n data -L {own.cache_bytes}b {group} {fast}", self.volume_fault)
+        yield Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow}", self.volume_fault)
+        named = " ".join(f"{name}={value}" for name, value in {"block_size": own.block_bytes, **own.named}.items())
+        yield Step(
+            f"lvconvert -y --type writecache --cachevol {group}/data --cachesettings '{named}' {group}/origin",
+            kernel_fault,
         )
-        checks = (Step(f"dmsetup table {device}", kernel_fault), Step(f"dmsetup status {device}", kernel_fault), *TREE)
-        counters = Counters(partial(_status, device), partial(counted, settings.low_percent))
-        return Made(f"/dev/{group}/origin", steps, checks, verify, (*fast.leaves, *slow.leaves), counters)
+
+    def read_status(self, line: str) -> WritecacheStatus:
+        """See :func:`parse_status`."""
+        return parse_status(line)
+
+    def counted(
+        self, own: WritecacheSettings, before: WritecacheStatus, after: WritecacheStatus
+    ) -> Iterator[tuple[str, float]]:
+        """See :func:`counted`."""
+        return counted(own.low_percent, before, after)
+
+    def check_made(self, own: WritecacheSettings, table_line: str, status_line: str) -> Mapping[str, str]:
+        """Other arguments than LVM asked for are the kernel's doing; how large the volume is is LVM's.
+
+        v4.18 reckons watermarks and times back from blocks and ticks, so that one can be off by one.
+        """
+        table, asked = parse_table(table_line), own.named
+        found = {name: table.named.get(name) for name in asked}
+        near = all(value is not None and abs(value - asked[name]) <= 1 for name, value in found.items())
+        others = tuple(name for name in (*table.named, *table.flags) if name not in asked)
+        if not near or others or table.block_bytes != own.block_bytes:
+            told, wanted = (
+                ", ".join([f"blocks of {block}", *(f"{name} {value}" for name, value in marks.items())])
+                for block, marks in ((table.block_bytes, found), (own.block_bytes, asked))
+            )
+            has = ", ".join((told, *others))[:_QUOTED]
+            raise fault(f"dmsetup: the writecache has {has}; asked for {wanted}", table_line.strip())
+        whole, data_bytes = whole_extents(own.cache_bytes), parse_status(status_line).blocks * own.block_bytes
+        if not _DATA_SHARE * whole <= data_bytes <= whole:
+            raise InfraError(f"dm-writecache has {data_bytes:,} bytes of blocks in a volume that should have {whole:,}")
+        return {"data": table.cache, "origin": table.origin}
 
 
 LVMWRITECACHE = LvmWritecache()
-
-_COUNTERS = ("reads", "read_hits", "writes", "writes_around")
-
-
-def _arguments(line: str) -> list[str]:
-    """The words after ``START LENGTH writecache``."""
-    if len(line) > _LONGEST_LINE:
-        raise CacheUnusable(f"a line of {len(line):,} characters about a cache: {_quoted(line)}")
-    words = line.split()
-    if "writecache" not in words[:4]:
-        raise CacheUnusable(f"not a writecache device: {_quoted(line)}")
-    return words[words.index("writecache") + 1 :]
-
-
-def _quoted(line: str) -> str:
-    return repr(line.strip()[:_QUOTED])
-
-
-def _is_whole(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and int(word) < _GREATEST
-
-
-def _named(arguments: Sequence[str]) -> dict[str, int]:
-    pairs = pairwise(arguments)
-    return {name: int(value) for name, value in pairs if not _is_whole(name) and _is_whole(value)}
-
-
-def _flags(arguments: Sequence[str]) -> Iterator[str]:
-    following = zip_longest(arguments, arguments[1:], fillvalue="")
-    return (name for name, value in following if not _is_whole(name) and not _is_whole(value))
-
-
-def _filled(status: WritecacheStatus, low_percent: int) -> float:
-    """In percent of what is in use after it was written back down to the low watermark.
-
-    The kernel writes back in batches, and a last one takes it below: seen were 42.5 % of a small cache instead of 45.
-    """
-    if status.blocks <= 0:
-        return 0.0
-    used = _MOST_PERCENT * (status.blocks - status.free) / status.blocks
-    return float(min(_MOST_PERCENT, _MOST_PERCENT * used / (low_percent * _LEFT_SHARE)))
-
-
-def _gone_up(before: WritecacheStatus, after: WritecacheStatus, name: str) -> int | None:
-    first, last = getattr(before, name), getattr(after, name)
-    return None if first is None or last is None else last - first
-
-
-def _named_by(settings: WritecacheSettings) -> dict[str, int]:
-    return {"high_watermark": settings.high_percent, "low_watermark": settings.low_percent, **_FIXED}
-
-
-def _check_made(settings: WritecacheSettings, table: WritecacheTable, line: str) -> None:
-    """Other arguments than asked for are the kernel's doing: LVM asked for these by name.
-
-    v4.18 reckons watermarks and times back from blocks and ticks, so that one can be off by one.
-    """
-    asked = _named_by(settings)
-    found = {name: table.named.get(name) for name in asked}
-    near = all(value is not None and abs(value - asked[name]) <= 1 for name, value in found.items())
-    others = tuple(name for name in (*table.named, *table.flags) if name not in asked)
-    if near and table.block_bytes == settings.block_bytes and not others:
-        return
-    told, wanted = (
-        ", ".join([f"blocks of {block}", *(f"{name} {value}" for name, value in marks.items())])
-        for block, marks in ((table.block_bytes, found), (settings.block_bytes, asked))
-    )
-    raise KernelFault(
-        Stage.STORAGE,
-        FaultKind.COMMAND_FAILED,
-        f"dmsetup: the writecache has {', '.join((told, *others))[:_QUOTED]}; asked for {wanted}",
-        (line.strip(),),
-    )
-
-
-def _check_size(settings: WritecacheSettings, status: WritecacheStatus) -> None:
-    """How large its volume is is LVM's doing; the kernel lays blocks and metadata out in it."""
-    whole, found = whole_extents(settings.cache_bytes), status.blocks * settings.block_bytes
-    if not _DATA_SHARE * whole <= found <= whole:
-        raise InfraError(f"dm-writecache has {found:,} bytes of blocks in a volume that should have {whole:,}")
-
-
-def _status(device: str, shell: Shell) -> WritecacheStatus:
-    (line,) = run_steps(shell, (Step(f"dmsetup status {device}", kernel_fault_in_run),), _STATUS_DEADLINE_S)
-    try:
-        return parse_status(line)
-    except CacheUnusable as error:
-        raise KernelFault(Stage.WORKLOAD, FaultKind.IO_ERROR, str(error), (line.strip(),)) from error

@@ -11,8 +11,8 @@ import pytest
 from bisector.analysis.short_fill import FillRule, Look, is_tried, rule_for, why_never
 from bisector.config import options
 from bisector.core.figures import EarlyStop, StopReason
-from bisector.storage.dmcache import SETTLING
 from bisector.storage.filling import FILLED, Settling
+from bisector.storage.lvmcache import SETTLING
 from bisector.workload.fio.run import MOST_STEERED_JOBS
 
 RULE = FillRule(SETTLING, 900.0)

@@ -33,7 +33,7 @@ from bisector.search.simulate.world import (
     World,
     usual_durations,
 )
-from bisector.storage.dmcache import SETTLING
+from bisector.storage.lvmcache import SETTLING
 from tests.search.graphs import recorded
 
 

@@ -11,7 +11,7 @@ from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.metric import named
 from bisector.core.trial import FaultKind, Stage
-from bisector.storage.dmcache import CacheUnusable
+from bisector.storage.device_mapper import MapperUnreadable
 from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.lvmwritecache import WritecacheStatus, counted, parse_status, parse_table
@@ -67,7 +67,7 @@ def test_status_of_old_and_new_kernels() -> None:
     ],
 )
 def test_what_is_no_sound_status_is_refused(line: str, why: str) -> None:
-    with pytest.raises(CacheUnusable, match=why) as caught:
+    with pytest.raises(MapperUnreadable, match=why) as caught:
         parse_status(line)
     assert len(str(caught.value)) < 400
 
@@ -80,7 +80,7 @@ def test_table_has_the_devices_the_block_and_what_was_named() -> None:
     assert table.flags == ()
     for line in (TABLE.replace(" 10 high", " 11 cleaner high"), f"{TABLE} cleaner".replace(" 10 high", " 11 high")):
         assert (parse_table(line).named["low_watermark"], parse_table(line).flags) == (45, ("cleaner",))
-    with pytest.raises(CacheUnusable):
+    with pytest.raises(MapperUnreadable):
         parse_table("0 1 writecache s 251:2")
 
 
