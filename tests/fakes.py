@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from bisector.analysis.early_stop import StopRule
 from bisector.campaign.equipment import KernelEquality
-from bisector.core.errors import AttemptFailed, AttemptLost, TrialRefused
+from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.events import StageStarted
 from bisector.core.figures import Contention, EarlyStop, StopReason
 from bisector.core.subject import Commit, Compiler, Kernel, Mattering, Remade, Setup
@@ -17,7 +17,6 @@ from bisector.executor.base import (
     ControlRequest,
     Executor,
     Failed,
-    Finished,
     Job,
     News,
     Progress,
@@ -118,8 +117,7 @@ class FakeExecutor:
     process dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``builds`` are what was
     asked for and ``built_by`` which compilers were given. With ``stops_early`` it ends the runs that may be; those of
     the ``misleading`` on the wrong side. ``iops`` are figures of their own. On another setup than ``setup`` a commit is
-    called as the disk of that, ``ssd`` or ``hdd``. The first job of a commit of ``loses`` is told as lost, and what
-    came of it when so many other jobs have ended. The host's cores have the speed ``mib_s`` at the trial of a number,
+    called as the disk of that, ``ssd`` or ``hdd``. The host's cores have the speed ``mib_s`` at the trial of a number,
     and its figures that ``factor``. What comes of the trials ``mixed_up`` is changed at their first attempt.
     With ``keyed`` it is known what kernels were made from, so that they can be built ``once_more``; what is ``remade``
     of some is told, of others it is what was measured; at the ``kill_at_once_more``th one the process dies.
@@ -157,9 +155,8 @@ class FakeExecutor:
     waited: list[tuple[str, bool]] = field(default_factory=list)
     attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     jobs: deque[Job] = field(default_factory=deque)
-    acknowledged: list[int] = field(default_factory=list)
+    waited_s: list[float] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
-    loses: Mapping[str, int] = field(default_factory=dict)
     mib_s: Callable[[int], float] | None = None
     factor: Callable[[int], float] = lambda _: 1.0
     keyed: bool = False
@@ -167,9 +164,6 @@ class FakeExecutor:
     remade: Mapping[str, Remade | Fault] = field(default_factory=dict)
     kill_at_once_more: int | None = None
     mixed_up: dict[int, Callable[[Trial], Trial]] = field(default_factory=dict)
-    lost: set[str] = field(default_factory=set)
-    is_over: bool = False
-    late: list[tuple[int, Finished | Failed]] = field(default_factory=list)
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -179,22 +173,15 @@ class FakeExecutor:
         self.jobs.append(job)
 
     def wait(self, within_s: float | None) -> bool:
+        if not self.jobs and within_s is not None:
+            self.waited_s.append(within_s)
+            return False
         return True
-
-    def acknowledge(self, id_: int) -> None:
-        self.acknowledged.append(id_)
-
-    def over(self) -> None:
-        self.is_over = True
 
     def cancel(self, id_: int) -> None:
         self.cancelled |= {job.id for job in self.jobs if job.id == id_}
 
     def next(self) -> News:
-        for number, (others, news) in enumerate(self.late):
-            if not others:
-                del self.late[number]
-                return news
         if not self.jobs:
             raise ValueError("no job was submitted")
         job = self.jobs.popleft()
@@ -202,19 +189,9 @@ class FakeExecutor:
             self.cancelled.remove(job.id)
             return cancelled(job, HOST)
         if isinstance(job, Begun):
-            return self._heard(job, ended(job, HOST, self._work))
+            return ended(job, HOST, self._work)
         self.jobs.appendleft(Begun(job.id, job.request))
         return Progress(job.id, StageStarted(job.request.commit, Stage.CHECKOUT))
-
-    def _heard(self, job: Job, news: Finished | Failed) -> Finished | Failed:
-        """The end of a job, or that it is lost."""
-        sha = job.request.commit.sha
-        if sha in self.loses and sha not in self.lost:
-            self.lost.add(sha)
-            self.late.append((self.loses[sha], news))
-            return Failed(job.id, HOST, AttemptLost("nothing was heard of it", "", Stage.CHECKOUT, HOST), news.at)
-        self.late = [(max(0, others - 1), one) for others, one in self.late]
-        return news
 
     def _work(self, request: Request) -> Result:
         match request:
@@ -344,10 +321,6 @@ def among(shas: Iterable[str]) -> Callable[[str], bool]:
     """Whether a hash is one of these."""
     known = frozenset(shas)
     return lambda sha: sha in known
-
-
-def at_once(seconds: float) -> None:
-    """Does not wait."""
 
 
 def measured(executor: Executor, request: TrialRequest) -> Trial:

@@ -25,8 +25,8 @@ from bisector.campaign.instructions import Done, Instruction, Question, Submit, 
 from bisector.campaign.loop import Loop
 from bisector.config import Settings
 from bisector.core.events import Listener
-from bisector.core.trial import Fill, Trial
-from bisector.core.verdict import State, Strategy, Verdict
+from bisector.core.trial import Fill
+from bisector.core.verdict import Strategy, Verdict
 from bisector.executor.base import Request
 from bisector.git.bisect import Bisect, CommitToTry, Contradiction, Step
 from bisector.git.ranges import Range, SearchRange
@@ -34,7 +34,6 @@ from bisector.git.repository import Repository
 from bisector.git.trees import changed_end
 from bisector.host.files import write_whole
 from bisector.search.readings import SearchFacts as Readings
-from bisector.store.facts import Submitted
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -122,13 +121,7 @@ class Bisection:
         Raises :class:`bisector.core.errors.EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError`
         when an infrastructure error stays. Everything measured is in the store either way.
         """
-        loop = Loop(
-            self.store, self.equipment, self.tell, self._step, self._answer, self._complete, accepts=self._accepts
-        )
-        done = loop.run()
-        if done.state is State.FOUND:  # a search that was narrowed may go on
-            self.equipment.executor.over()
-        return done
+        return Loop(self.store, self.equipment, self.tell, self._step, self._answer, self._complete).run()
 
     def _step(self, transient: Transient) -> Instruction:
         return step(BisectState(self.scope, self._record, transient, self._shown, self._chose_by))
@@ -167,10 +160,6 @@ class Bisection:
         if submit.alike:
             return rule_alike(judging, run_dir, submit.request.commit.sha)
         return rule_clear_of(judging, run_dir, submit.clear_of) if submit.clear_of else None
-
-    def _accepts(self, submitted: Submitted, trial: Trial) -> bool:
-        """A sound baseline is chosen anew; the trial of another setup is none of the search's."""
-        return trial.setup == self.scope.settings.setup
 
 
 def scope_of(git: GitSide, store: Store, settings: Settings, skips: tuple[str, ...], aim: Aim = Aim.ANSWER) -> Scope:

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 
 from bisector.bisect.questions import Installed
 from bisector.bisect.state import Aim, BisectState
-from bisector.campaign.instructions import Attempt, Instruction, Record, SetAside, Submit, Wait
-from bisector.core.errors import AttemptFailed, AttemptLost, EndsDoNotReproduce
+from bisector.campaign.instructions import Attempt, Instruction, Record, SetAside, Submit, Wait, failed
+from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import BuildEnded, BuildStarted, Event, Note, OnHost
 from bisector.core.subject import Commit, Compiler
 from bisector.core.trial import Fault
 from bisector.executor.base import BuildRequest, Failed, Finished
 from bisector.kernel.toolchain import check_unchanged
-from bisector.store.facts import BuildTry, Compilers, Ended, Ending, Fact, InfraFault
+from bisector.store.facts import BuildTry, Compilers, Ended, Ending
 
 
 def is_awaited(facts: BisectState, sha: str) -> bool:
@@ -62,21 +62,13 @@ def recorded(attempt: Attempt, request: BuildRequest) -> Record:
     news, commit = attempt.news, request.commit
     told: tuple[Event, ...] = (OnHost(news.host, BuildEnded(commit)),)
     if isinstance(news, Failed):
-        return _failed(attempt, commit, news, told)
+        told = (*told, Note(f"{commit.short} was not built on {news.host}: {news.error}"))
+        return failed(attempt, news.error, over=True, tell=told)
     fault = news.result if isinstance(news.result, Fault) else None
     if fault is not None:
         told = (*told, Note(f"{commit.short} was to be built ahead and is not: {fault.reason}"))
     one = BuildTry(request.compiler, commit.sha, fault.reason if fault else "")
     return Record((one, Ended(attempt.id, Ending.DONE)), attempt, over=True, tell=told)
-
-
-def _failed(attempt: Attempt, commit: Commit, news: Failed, told: tuple[Event, ...]) -> Record:
-    error, row = news.error, tuple[Fact, ...]()
-    if isinstance(error, AttemptFailed):
-        row = (InfraFault(news.at, commit.sha, error.stage, error.host, str(error)),)
-    ending = Ending.SILENT if isinstance(error, AttemptLost) else Ending.FAILED
-    told = (*told, Note(f"{commit.short} was not built on {news.host}: {error}"))
-    return Record((*row, Ended(attempt.id, ending)), attempt, over=True, tell=told)
 
 
 def _meanwhile(facts: BisectState) -> Submit | Wait:

@@ -130,7 +130,7 @@ def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
         return None
     left_min, ids = dict[Key, float](), dict[Key, int]()
     for id_, one in facts.in_flight.items():
-        if one is None or id_ in facts.transient.cancelled:
+        if id_ in facts.transient.cancelled:
             continue
         if id_ in facts.builds_in_flight and one.request.commit not in facts.scope.ends:
             # What would be broken off is its trial: nothing else waits for the build.

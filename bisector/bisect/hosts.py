@@ -84,12 +84,9 @@ def once_all_has_ended(facts: BisectState, found: Instruction) -> Instruction:
         return found
     needless = set(facts.builds_in_flight)
     if not found.out_of_time:
-        needless |= {id_ for id_, one in facts.in_flight.items() if _is_trial(one)} - facts.transient.cancelled
+        needless |= {id_ for id_, one in facts.in_flight.items() if isinstance(one.request, TrialRequest)}
+        needless -= facts.transient.cancelled
     return next(map(Cancel, sorted(needless)), Wait() if facts.in_flight else found)
-
-
-def _is_trial(submit: Submit | None) -> bool:
-    return submit is None or isinstance(submit.request, TrialRequest)
 
 
 def _goes_elsewhere(facts: BisectState, submit: Submit) -> bool:

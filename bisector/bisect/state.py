@@ -80,7 +80,6 @@ class Recorded:
     baselines: tuple[Numbered, ...]
     controls: tuple[Control, ...]
     in_flight: tuple[InFlight, ...]
-    silent: tuple[InFlight, ...]
     next_n: int
     compilers: tuple[Compiler, ...]
     build_tries: tuple[BuildTry, ...]
@@ -102,7 +101,6 @@ class Recorded:
             store.baselines(),
             store.controls(),
             store.in_flight(),
-            store.silent(),
             store.next_n,
             store.compilers(),
             store.build_tries(),
@@ -207,8 +205,8 @@ class BisectState:
     host: str = ""
 
     @property
-    def in_flight(self) -> Mapping[int, Submit | None]:
-        """What was submitted and has not ended, by its number; None for an earlier process's."""
+    def in_flight(self) -> Mapping[int, Submit]:
+        """What was submitted and has not ended, by its number."""
         return self.transient.in_flight
 
     @property

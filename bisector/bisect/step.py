@@ -59,7 +59,7 @@ def step(facts: BisectState) -> Instruction:
     """
     now, builders = facts.transient, facts.scope.crew.builders
     usable = [host for host in now.idle if host not in now.set_aside]
-    at_work = (one.host for one in now.in_flight.values() if one is not None)
+    at_work = (one.host for one in now.in_flight.values())
     there = (host for host in (*usable, *sorted(now.paused), *at_work) if host not in now.set_aside)
     facts = replace(facts, hosts=tuple(host for host in dict.fromkeys(there) if host not in builders))
     try:
@@ -85,7 +85,7 @@ def _next_of_one(facts: BisectState) -> Instruction:
     found = in_time(facts, found)
     if isinstance(found, Submit):
         # A host that measures several at a time is not to be given the same twice.
-        is_begun = any(one is not None and one.task == found.task for one in facts.in_flight.values())
+        is_begun = any(one.task == found.task for one in facts.in_flight.values())
         return Wait() if is_begun else replace(found, host=facts.host)
     return once_all_has_ended(facts, found)
 
@@ -177,7 +177,7 @@ def _unreported(facts: BisectState) -> Notify | None:
 
 def _begun(facts: BisectState) -> Iterator[Instruction]:
     """What follows on this host on the last attempt of a matter that is not over."""
-    under_way = {one.task for one in facts.in_flight.values() if one is not None}
+    under_way = {one.task for one in facts.in_flight.values()}
     for matter, attempts in facts.transient.tasks.items():
         if matter not in facts.transient.notified and matter not in under_way:
             yield from follow_up(facts, attempts, _after)

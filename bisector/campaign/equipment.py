@@ -1,6 +1,5 @@
 """What a run measures with: this host, unless somebody says otherwise (:mod:`bisector.bisect.on_hosts`)."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -69,16 +68,13 @@ class KernelEquality:
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What measures commits, what knows of kernels without building them, and what waits between two attempts.
+    """What measures commits, and what knows of kernels without building them.
 
-    ``adopted`` are an earlier process's submissions of which the executor still hears, and ``crew`` the hosts that a
-    person has named, where there are several, or the guests that measure at a time.
+    ``crew`` are the hosts that a person has named, where there are several, or the guests that measure at a time.
     """
 
     executor: Executor
     kernels: KernelEquality
-    pause: Callable[[float], None] = time.sleep
-    adopted: tuple[int, ...] = ()
     crew: Crew = field(default_factory=Crew)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from bisector.config import RetryPolicy
-from bisector.core.errors import AttemptFailed, AttemptLost, BisectorError
+from bisector.core.errors import AttemptFailed, BisectorError
 from bisector.core.events import Event, Note
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial
@@ -162,15 +162,15 @@ class Crew:
 class Transient:
     """What this process knows beside the record.
 
-    ``in_flight`` are the submissions that have not ended, by number, None for an earlier process's, and ``since_min``
-    for how many minutes they have been. ``idle`` are the hosts that may be given work now, ``paused`` those whose pause
+    ``in_flight`` are its submissions that have not ended, by number, and ``since_min`` for how many minutes they have
+    been. ``idle`` are the hosts that may be given work now, ``paused`` those whose pause
     is not over. ``arrived`` are the ends of submissions that are not on record yet, ``tasks`` the attempts at each task
     that is not over, oldest first. ``notified`` are the keys of what people were told, ``answers`` those to questions.
     Submissions that were ``cancelled`` may still be in flight. ``set_aside`` has for each excluded host what was raised
     there, and ``failures`` for each host what attempts failed with since it last finished one.
     """
 
-    in_flight: Mapping[int, Submit | None] = field(default_factory=dict)
+    in_flight: Mapping[int, Submit] = field(default_factory=dict)
     since_min: Mapping[int, float] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
     paused: frozenset[str] = frozenset()
@@ -186,22 +186,13 @@ class Transient:
 # What steps put on record
 
 
-def failed_ending(error: BisectorError) -> Ending:
-    """How a submission ended that failed."""
-    return Ending.SILENT if isinstance(error, AttemptLost) else Ending.FAILED
-
-
-def failure_row(sha: str, news: Finished | Failed) -> tuple[InfraFault, ...]:
-    """An attempt at a commit that failed by an infrastructure error, for the record; none of any other."""
-    if not isinstance(news, Failed) or not isinstance(error := news.error, AttemptFailed):
-        return ()
-    return (InfraFault(news.at, sha, error.stage, error.host, str(error)),)
-
-
 def failed(attempt: Attempt, error: BisectorError, *, over: bool = False, tell: tuple[Event, ...] = ()) -> Record:
-    """An attempt that failed, for the record."""
-    row = failure_row(attempt.submit.request.commit.sha, attempt.news)
-    return Record((*row, Ended(attempt.id, failed_ending(error))), attempt, over=over, tell=tell)
+    """An attempt that failed, for the record, and the infrastructure error that it failed by, if it was one."""
+    facts: list[Fact] = [Ended(attempt.id, Ending.FAILED)]
+    if isinstance(error, AttemptFailed):
+        sha = attempt.submit.request.commit.sha
+        facts.insert(0, InfraFault(attempt.news.at, sha, error.stage, error.host, str(error)))
+    return Record(tuple(facts), attempt, over=over, tell=tell)
 
 
 def measured(attempt: Attempt, trial: Trial) -> Record:

@@ -24,17 +24,13 @@ from bisector.campaign.instructions import (
     Submit,
     Transient,
     Wait,
-    failed_ending,
-    failure_row,
 )
 from bisector.core.deadline import Deadline
 from bisector.core.errors import AttemptCancelled, BisectorError
 from bisector.core.events import Event, Listener, Note, OnHost
-from bisector.core.trial import Trial
 from bisector.executor.base import (
     BuildRequest,
     ControlRequest,
-    Failed,
     Finished,
     Job,
     News,
@@ -42,41 +38,9 @@ from bisector.executor.base import (
     Request,
     of_its_job,
 )
-from bisector.store.comparison import Place
-from bisector.store.facts import Ended, Ending, Fact, NumberedTrial, Submitted, Work
+from bisector.store.facts import Ended, Ending, Submitted, Work
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
-
-
-@dataclass(slots=True)
-class GuestNames:
-    """What people are told the guests of a host are called, of which so many measure at a time.
-
-    One alone has no name, unless guests are ``named`` since something else is told of, too.
-    """
-
-    count: int = 1
-    named: bool = False
-    _taken: dict[int, str] = field(default_factory=dict, init=False)
-
-    @property
-    def free(self) -> str:
-        """The name of the next guest; empty without one."""
-        names = (f"guest {number}" for number in range(1, self.count + 1))
-        is_named = self.named or self.count > 1
-        return next((name for name in names if is_named and name not in self._taken.values()), "")
-
-    def take(self, id_: int) -> None:
-        """Give the next guest to a submission."""
-        self._taken[id_] = self.free
-
-    def leave(self, id_: int) -> str:
-        """The name of the guest of a submission, which has ended."""
-        return self._taken.pop(id_, "")
-
-    def of(self, id_: int) -> str:
-        """The name of the guest of a submission; empty without one."""
-        return self._taken.get(id_, "")
 
 
 def no_answer(question: Question[object]) -> object:
@@ -89,7 +53,7 @@ class Loop:
     """A process's part of a run.
 
     ``step`` decides what to do next, ``answer`` finds the answers to its questions, and ``complete`` adds to a request
-    what only files tell. ``accepts`` says whether the trial of an earlier process's submission is worth recording.
+    what only files tell. What an earlier process had under way is lost, and recorded so when the loop is made.
     """
 
     store: Store
@@ -98,17 +62,21 @@ class Loop:
     step: Callable[[Transient], Instruction]
     answer: Callable[[Question[object]], object] = no_answer
     complete: Callable[[Submit], Request] = lambda submit: submit.request
-    accepts: Callable[[Submitted, Trial], bool] = lambda submitted, trial: True
     transient: Transient = field(default_factory=Transient)
     _since_s: dict[int, float] = field(default_factory=dict, init=False)
     _pauses: dict[str, Deadline] = field(default_factory=dict, init=False)
+    _idle: frozenset[str] = field(default=frozenset(), init=False)
     _seen: set[str] = field(default_factory=set, init=False)
-    _guests: GuestNames = field(init=False)
+    _guests: dict[int, str] = field(default_factory=dict, init=False)  # names, by submission
 
     def __post_init__(self) -> None:
-        crew = self.equipment.crew
-        self._guests = GuestNames(crew.guests, named=crew.builds_here)
-        self._take_over()
+        lost = self.store.in_flight()
+        for one in lost:
+            what = f"trial {one.submitted.n}" if one.submitted.n is not None else f"the {one.submitted.work}"
+            sha = one.submitted.sha[:12]
+            self.tell(Note(f"{what}, of {sha}, was under way when this run was stopped, and is lost"))
+        if lost:
+            self.store.add(*(Ended(one.id, Ending.LOST) for one in lost))
 
     def run(self) -> Done:
         """Go on until the step is done; raises what it raises. Everything measured is in the store either way."""
@@ -144,8 +112,9 @@ class Loop:
         """What is known now: of hosts that are excluded none is idle, nor of those that have a pause."""
         self._pauses = {host: one for host, one in self._pauses.items() if not one.expired}
         now_s = time.monotonic()
-        idle = tuple(self.equipment.executor.idle)
-        self._seen |= {*idle} - self.equipment.crew.builders
+        idle = self.equipment.executor.idle
+        self._idle = frozenset(idle)
+        self._seen |= self._idle - self.equipment.crew.builders
         self._change(
             since_min={id_: (now_s - since_s) / 60 for id_, since_s in self._since_s.items()},
             idle=tuple(host for host in idle if host not in self._pauses),
@@ -155,7 +124,7 @@ class Loop:
 
     def _submit(self, submit: Submit) -> None:
         """Put it on record and give it to the executor: what cannot be given has failed, and its error is raised."""
-        guest = "" if submit.host in self.equipment.crew.builders else self._guests.free
+        guest = "" if submit.host in self.equipment.crew.builders else self._free_guest()
         self._tell(submit.tell, guest or (submit.host if self._several else ""))
         request = self.complete(submit)
         id_ = self.store.add(_submitted(submit))
@@ -165,35 +134,38 @@ class Loop:
             self.store.add(Ended(id_, Ending.FAILED))
             raise
         if guest:
-            self._guests.take(id_)
+            self._guests[id_] = guest
         self._since_s[id_] = time.monotonic()
         self._change(in_flight={**self.transient.in_flight, id_: submit})
 
+    def _free_guest(self) -> str:
+        """What people are told the next guest is called; one that is alone has no name."""
+        crew = self.equipment.crew
+        names = (f"guest {number}" for number in range(1, crew.guests + 1) if crew.guests > 1 or crew.builds_here)
+        return next((name for name in names if name not in self._guests.values()), "")
+
     def _wait(self) -> None:
-        """For news; or until the first pause is over, or until there is a host."""
+        """For news; or until the first pause is over, or until there is another host."""
         host = min(self._pauses, key=lambda one: self._pauses[one].remaining_s, default=None)
         left_s = None if host is None else self._pauses[host].remaining_s
-        if host is not None and left_s is not None and not self.transient.in_flight:
-            self.equipment.pause(left_s)
+        executor = self.equipment.executor
+        if executor.wait(left_s):
+            self._hear(executor.next())
+        elif host is not None and self._idle.issuperset(executor.idle):
             del self._pauses[host]
-        elif self.equipment.executor.wait(left_s):
-            self.hear()
 
-    def hear(self) -> None:
-        """Take the next news of the executor."""
-        news: News = self.equipment.executor.next()
+    def _hear(self, news: News) -> None:
         submit = self.transient.in_flight.get(news.id)
+        if submit is None:  # its end is known: what comes after that counts no more
+            return
         if isinstance(news, Progress):
-            self._tell((news.event,), self._guests.of(news.id) or (submit.host if submit is not None else ""))
+            self._tell((news.event,), self._guests.get(news.id, submit.host))
             return
-        self._guests.leave(news.id)
-        self._since_s.pop(news.id, None)
+        self._guests.pop(news.id, None)
+        del self._since_s[news.id]
         self._change(in_flight={id_: one for id_, one in self.transient.in_flight.items() if id_ != news.id})
-        if submit is None:
-            self._adopt(news)
-            return
         if isinstance(asked := submit.request, TrialRequest):
-            news = of_its_job(news, asked.n, asked.commit.sha, asked.cell)
+            news = of_its_job(news, asked.n, asked.cell)
         failures = self.transient.failures.get(news.host, ())
         if isinstance(news, Finished):
             failures = ()
@@ -213,9 +185,6 @@ class Loop:
     def _record(self, record: Record) -> None:
         if record.facts:
             self.store.add(*record.facts)
-        for fact in record.facts:
-            if isinstance(fact, Ended):
-                self.equipment.executor.acknowledge(fact.submission)
         if (settled := record.settles) is not None:
             tasks = dict(self.transient.tasks)
             attempts = (*tasks.pop(settled.submit.task, ()), settled)
@@ -233,49 +202,6 @@ class Loop:
     def _tell(self, events: tuple[Event, ...], where: str = "") -> None:
         for event in events:
             self.tell(OnHost(where, event) if where and not isinstance(event, OnHost) else event)
-
-    # What an earlier process has left
-
-    def _take_over(self) -> None:
-        """Submissions of an earlier process that no host is heard of end here; the others are in flight."""
-        lost, adopted = list[Ended](), dict[int, None]()
-        for one in self.store.in_flight():
-            if one.id in self.equipment.adopted:
-                adopted[one.id] = None
-                continue
-            lost.append(Ended(one.id, Ending.LOST))
-            what = f"trial {one.submitted.n}" if one.submitted.n is not None else f"the {one.submitted.work}"
-            sha = one.submitted.sha[:12]
-            self.tell(Note(f"{what}, of {sha}, was under way when this run was stopped, and is lost"))
-        if lost:
-            self.store.add(*lost)
-        self._change(in_flight=adopted)
-
-    def _adopt(self, news: Finished | Failed) -> None:
-        """Record what came of an earlier process's submission, or of one that was given up as silent.
-
-        How late a trial comes says nothing of its figures.
-        """
-        late = {one.id: one.submitted for one in self.store.silent()}
-        submitted = (late | {one.id: one.submitted for one in self.store.in_flight()}).get(news.id)
-        if submitted is not None:
-            news = of_its_job(news, submitted.n, submitted.sha)
-            facts = tuple(self._adopted(news, submitted))
-            if news.id not in late:
-                ending = (
-                    failed_ending(news.error) if isinstance(news, Failed) else Ending.DONE if facts else Ending.LOST
-                )
-                facts = (*facts, *failure_row(submitted.sha, news), Ended(news.id, ending))
-            if facts:
-                self.store.add(*facts)
-        self.equipment.executor.acknowledge(news.id)
-
-    def _adopted(self, news: Finished | Failed, submitted: Submitted) -> list[Fact]:
-        trial, n = news.result if isinstance(news, Finished) else None, submitted.n
-        if not isinstance(trial, Trial) or n is None or not self.accepts(submitted, trial):
-            return []
-        place = None if submitted.block is None or submitted.arm is None else Place(submitted.block, submitted.arm)
-        return [NumberedTrial(n, replace(trial, host=news.host), place=place)]
 
 
 def _submitted(submit: Submit) -> Submitted:

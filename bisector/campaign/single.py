@@ -116,31 +116,29 @@ class Settled:
 class SingleTrials:
     """A process's part of a store of single commits, which measures one after another.
 
-    Trials of before do not count, unless they were under way when this process began.
+    Trials of before do not count.
     """
 
     store: Store
     settings: Settings
     equipment: Equipment
     tell: Listener
-    loop: Loop = field(init=False)
-    _known: frozenset[int] = field(init=False)
+    _before: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._known = frozenset(n for n, _ in self.store.trials())
-        self.loop = Loop(self.store, self.equipment, self.tell, lambda transient: Wait())
+        self._before = frozenset(n for n, _ in self.store.trials())
 
     def settle(self, commit: Commit, purpose: str, host: str = "", *, once: bool = False) -> Settled:
         """Measure a commit; each trial is on record before anything is concluded from it. Raises as :func:`step`."""
 
         def known(transient: Transient) -> SingleState:
-            new = ((n, trial) for n, trial in self.store.trials() if n not in self._known)
+            new = ((n, trial) for n, trial in self.store.trials() if n not in self._before)
             own = tuple((n, one) for n, one in new if one.commit.sha == commit.sha and host in ("", one.host))
             return SingleState(self.settings, commit, purpose, own, self.store.next_n, transient, host, once)
 
-        self.loop.step = lambda transient: step(known(transient))
-        self.loop.run()
-        found = known(self.loop.transient)
+        told = Transient(notified=frozenset(f"trial {n}" for n, _ in self.store.trials()))
+        Loop(self.store, self.equipment, self.tell, lambda now: step(known(now)), transient=told).run()
+        found = known(told)
         return Settled(found.trials, found.judging.settlement(commit.sha))
 
 

@@ -9,16 +9,14 @@ from bisector.campaign.loop import Loop
 from bisector.compare.schedule import CompareState, step
 from bisector.core.errors import UserError
 from bisector.core.events import Listener, Note
-from bisector.core.subject import Cell, Compiler, Kernel
+from bisector.core.subject import Compiler, Kernel
 from bisector.core.trial import Trial
 from bisector.executor.base import Executor, Request
 from bisector.host.files import inside
 from bisector.kernel.toolchain import check_unchanged
 from bisector.status.blocks import Blocks, BlockState, Earlier, first_kernel
 from bisector.status.conclusion import CONFIG_ARTIFACT
-from bisector.status.progress import left_s
-from bisector.store.comparison import Place, Plan
-from bisector.store.facts import Submitted
+from bisector.store.comparison import Plan
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
@@ -48,15 +46,11 @@ class Comparison:
             self.tell,
             self._step,
             complete=self._complete,
-            accepts=self._accepts,
             transient=known,
         )
         self._installed = usable_compilers(self.store, self.equipment.executor, self.tell)
         self._earlier = given_up_before(self.plan, self.store, self.tell)
-        done = loop.run()
-        if not done.given_up and not left_s(self._record.blocks):  # with more time it would go on
-            self.equipment.executor.over()
-        return done
+        return loop.run()
 
     def _step(self, transient: Transient) -> Instruction:
         return step(replace(self._record, transient=transient))
@@ -73,7 +67,6 @@ class Comparison:
                 installed=self._installed,
                 given=next(reversed(self.store.budgets()), None),
                 in_flight=self.store.in_flight(),
-                silent=self.store.silent(),
                 crew=self.equipment.crew,
             )
             self._recorded = moment, state
@@ -95,15 +88,6 @@ class Comparison:
             with suppress(OSError):
                 return replace(trial.kernel, config=inside(self.store.path.parent, config))
         return trial.kernel
-
-    def _accepts(self, submitted: Submitted, trial: Trial) -> bool:
-        """A trial of its cell, unless that was measured again meanwhile."""
-        blocks = self._record.blocks
-        block = next((one for one in blocks.blocks if one.n == submitted.block), None)
-        if block is None or submitted.arm is None:
-            return False
-        cell = Cell(self.plan.arms[submitted.arm].subject, self.plan.setups[block.setup].setup)
-        return trial.cell == cell and blocks.trial(Place(block.n, submitted.arm)) is None
 
 
 def usable_compilers(store: Store, executor: Executor, tell: Listener) -> tuple[Compiler, ...]:

@@ -59,8 +59,8 @@ _ONCE_MORE = "bisector status; logs of builds are in compilers/ of the run direc
 class CompareState:
     """What is on record, and what is known of the hosts.
 
-    Of the record: the blocks, the seconds that were spent, the last budget that was given, if any was, the submissions
-    that have not ended, and those whose hosts fell silent. ``installed`` are the compilers of the settings, or those of
+    Of the record: the blocks, the seconds that were spent, the last budget that was given, if any was, and the
+    submissions that have not ended. ``installed`` are the compilers of the settings, or those of
     the coordinator, the preferred one first. ``host`` is the one that is asked for.
     """
 
@@ -72,7 +72,6 @@ class CompareState:
     installed: tuple[Compiler, ...] = ()
     given: Budget | None = None
     in_flight: tuple[InFlight, ...] = ()
-    silent: tuple[InFlight, ...] = ()
     crew: Crew = field(default_factory=Crew)
     host: str = ""
 
@@ -91,7 +90,7 @@ class CompareState:
 
     def home(self, block: Block) -> str:
         """The host that a block is of; empty where nothing of it was measured or is under way."""
-        at_work = {one.submitted.block: one.submitted.host for one in (*self.silent, *self.in_flight)}
+        at_work = {one.submitted.block: one.submitted.host for one in self.in_flight}
         return at_work.get(block.n) or self.blocks.host(block)
 
     @property
@@ -116,7 +115,7 @@ class CompareState:
     @property
     def being_built(self) -> set[tuple[str, str]]:
         """What is built now (:attr:`bisector.core.subject.Subject.built_of`)."""
-        requests = (one.request for one in self.transient.in_flight.values() if one is not None)
+        requests = (one.request for one in self.transient.in_flight.values())
         return {(one.commit.sha, one.fragment) for one in requests if isinstance(one, BuildRequest)}
 
 

@@ -76,10 +76,6 @@ class AttemptFailed(InfraError):
         self.trial = trial
 
 
-class AttemptLost(AttemptFailed):
-    """A trial whose worker, host or connection died: nothing of it goes on, and it is measured again."""
-
-
 class AttemptCancelled(AttemptFailed):
     """A trial that was ended because nobody needs it any more; it says nothing of its commit, or of its host."""
 

@@ -166,12 +166,6 @@ class AtOnce:
                 return False
         return True
 
-    def acknowledge(self, id_: int) -> None:
-        """Nothing is kept but in the run directory."""
-
-    def over(self) -> None:
-        """What a run leaves on this host is removed by whoever has begun it."""
-
     def cancel(self, id_: int) -> None:
         """A job that is under way ends at the next thing that it tells."""
         if id_ in self._threads or any(job.id == id_ for job in self._waiting):

@@ -111,30 +111,17 @@ class Executor(Protocol):
     def next(self) -> News:
         """Wait for the next news of any job that was submitted. ``ValueError`` when there is none to wait for.
 
-        The last news of a job is that it has finished or failed; after it there are none. But one that failed by
-        :class:`bisector.core.errors.AttemptLost` may finish or fail once more, for good, as long as this executor
-        lives: its host was not heard of in time, and is back. No job is waited for that is nothing but lost. Where the
-        jobs run in this process their progress may be told to its listener instead.
+        The last news of a job is that it has finished or failed; after it there are none. Where the jobs run in this
+        process their progress may be told to its listener instead.
         """
         ...
 
     def wait(self, within_s: float | None) -> bool:
         """Wait until there are news, which is True, until a host is idle that was not, or for so long.
 
-        Where the jobs run in this process, asking for the news runs them, and there is nothing to wait for. Raises
+        Where asking for the news runs the jobs, there is nothing to wait for but an end of the time. Raises
         ``InfraError`` when no host comes for long.
         """
-        ...
-
-    def acknowledge(self, id_: int) -> None:
-        """The end of a job that was given last is on record: whoever keeps its result may forget it.
-
-        Of a job that is lost there is no result yet; it is acknowledged once more when there is one.
-        """
-        ...
-
-    def over(self) -> None:
-        """The run has ended, and its results are on record: whoever works for it may forget all of it."""
         ...
 
     def cancel(self, id_: int) -> None:
@@ -163,8 +150,8 @@ def ended(job: Job, host: str, work: Callable[[Request], Result]) -> Finished | 
     return Finished(job.id, host, result, _now())
 
 
-def of_its_job(news: Finished | Failed, n: int | None, sha: str, cell: Cell | None = None) -> Finished | Failed:
-    """The end of what was submitted as trial ``n`` of a commit, of a cell if that is known.
+def of_its_job(news: Finished | Failed, n: int, cell: Cell) -> Finished | Failed:
+    """The end of what was submitted as trial ``n`` of a cell.
 
     A result that is another trial's has failed, whoever mixed them up: its figures would be another kernel's.
     """
@@ -172,9 +159,9 @@ def of_its_job(news: Finished | Failed, n: int | None, sha: str, cell: Cell | No
     if not isinstance(trial, Trial):
         return news
     numbers = {number_in(artifact.path) for artifact in trial.artifacts} - {None, n}
-    if trial.commit.sha == sha and cell in (None, trial.cell) and not numbers:
+    if trial.cell == cell and not numbers:
         return news
-    asked = f"{sha[:12]} on {cell.setup}" if cell is not None else sha[:12]
+    asked = f"{cell.commit.short} on {cell.setup}"
     got = f"{trial.commit.short} on {trial.setup}" + "".join(f", trial {one}" for one in sorted(filter(None, numbers)))
     message = f"trial {n} was to measure {asked}, and {news.host} answered with {got}"
     hint = "two versions of bisector on one host, say: bisector fleet status"

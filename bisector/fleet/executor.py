@@ -21,7 +21,7 @@ from distributed import Client
 
 from bisector.config import Settings
 from bisector.core.deadline import Deadline
-from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, BisectorError, InfraError
+from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError, InfraError
 from bisector.core.events import Listener, Note
 from bisector.core.subject import Compiler
 from bisector.core.trial import Stage
@@ -139,12 +139,6 @@ class FleetExecutor:
         if alone and not measuring and within_s is None and deadline.expired:
             raise InfraError(f"no host that measures was there for {NO_HOST_S / 60:.0f} min", _ASK)
         return bool(self._ready)
-
-    def acknowledge(self, id_: int) -> None:
-        """No host keeps a result."""
-
-    def over(self) -> None:
-        """What a host keeps of a run goes by its age."""
 
     def cancel(self, id_: int) -> None:
         """End a job that has not ended; that it was is its news."""
@@ -275,7 +269,7 @@ class FleetExecutor:
             news = Failed(job.id, name, failed if isinstance(error, InfraError) else error, now())
         except (CancelledError, Exception) as error:  # noqa: BLE001 - Dask's own, of a worker or connection that is gone
             why = f"{name}: its worker or the connection to it has ended ({type(error).__name__})"
-            news = Failed(job.id, name, AttemptLost(why, _ASK, Stage.CHECKOUT, name), now())
+            news = Failed(job.id, name, AttemptFailed(why, _ASK, Stage.CHECKOUT, name), now())
         self.arrived.put(news)
 
     def _done(self, job: Job, name: str, address: str) -> "News | _Refused | InfraError":

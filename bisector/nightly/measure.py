@@ -129,7 +129,7 @@ class TipBench:
         with run.lock(), Single.open(run, repository, settings) as single:
             with self.context.equip(settings, run.path, repository, tell := self.context.tell) as equipment:
                 trials = SingleTrials(single.store, settings, equipment, tell)
-                host, faults = self._host(equipment, trials), len(single.store.infra_faults())
+                host, faults = self._host(equipment), len(single.store.infra_faults())
                 for target in targets:
                     purpose = f"{self.job.name}: {target.role} {target.rev}"
                     try:
@@ -149,10 +149,10 @@ class TipBench:
             if one.since == first:
                 self._say(f"{one.host} changed since trial {one.before}: {one.what}; a new history begins there")
 
-    def _host(self, equipment: Equipment, trials: SingleTrials) -> str:
+    def _host(self, equipment: Equipment) -> str:
         if self.context.hosts is None:
             return ""
-        return host_for(equipment, self.context.hosts, self.last_host, self._say, trials.loop.hear)
+        return host_for(equipment, self.context.hosts, self.last_host, self._say)
 
     def _say(self, text: str) -> None:
         self.context.tell(Note(f"{self.job.name}: {text}"))
@@ -187,14 +187,12 @@ class TipBench:
         )
 
 
-def host_for(
-    equipment: Equipment, listed: Hosts, last: str, say: Callable[[str], None], hear: Callable[[], object]
-) -> str:
+def host_for(equipment: Equipment, listed: Hosts, last: str, say: Callable[[str], None]) -> str:
     """The host that measured the ``last`` tip, once it is idle; the first one that measures where there was none.
 
     Figures of two hosts are not compared, so all tips of a job's history are measured on one. A host that is none any
     more is not waited for: another one begins a new history, and that is said. Where the file lists hosts that measure,
-    it is one of them, which will be a host the next time, too. What comes late of other jobs meanwhile is to ``hear``.
+    it is one of them, which will be a host the next time, too.
     Raises :class:`InfraError` for a host that is not there in time.
     """
     executor, builders = equipment.executor, equipment.crew.builders
@@ -208,8 +206,7 @@ def host_for(
             if last:
                 say(f"the last tip was measured on {last}, which is no host any more: {idle[0]} begins a new history")
             return idle[0]
-        if executor.wait(deadline.remaining_s):
-            hear()
+        executor.wait(deadline.remaining_s)
     if not is_host:
         raise InfraError("no host that measures is there", "bisector fleet status")
     raise InfraError(

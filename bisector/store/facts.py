@@ -107,15 +107,13 @@ class Work(StrEnum):
 class Ending(StrEnum):
     """What became of a submission.
 
-    LOST when its process was killed, CANCELLED when nobody needed it any more, and SILENT when nothing was heard of its
-    host for too long: a trial may come of that all the same, and has its number.
+    LOST when its process was killed, CANCELLED when nobody needed it any more.
     """
 
     DONE = "done"
     FAILED = "failed"
     LOST = "lost"
     CANCELLED = "cancelled"
-    SILENT = "silent"
 
 
 @dataclass(frozen=True, slots=True)

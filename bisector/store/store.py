@@ -24,7 +24,6 @@ from bisector.store.facts import (
     BuildTry,
     Compilers,
     Ended,
-    Ending,
     Fact,
     InFlight,
     InfraFault,
@@ -221,25 +220,15 @@ class Store:
 
     @property
     def next_n(self) -> int:
-        """The number that the next trial will get: no trial has it, and none that is in flight, or was silent."""
-        held = (one.submitted.n or 0 for one in (*self.in_flight(), *self.silent()))
+        """The number that the next trial will get: no trial has it, and none that is in flight."""
+        held = (one.submitted.n or 0 for one in self.in_flight())
         return 1 + max((*held, *(entry.fact.n for entry in self.log.of(NumberedTrial))), default=0)
 
     def in_flight(self) -> tuple[InFlight, ...]:
         """What was submitted and has not ended, oldest first; of a process that is gone nothing will come of it."""
-        return self._that_ended(None)
-
-    def silent(self) -> tuple[InFlight, ...]:
-        """What was submitted to a host that was not heard of any more, and has not come to a trial since."""
-        found = self._that_ended(Ending.SILENT)
-        known = {entry.fact.n for entry in self.log.of(NumberedTrial)}
-        return tuple(one for one in found if one.submitted.n not in known)
-
-    def _that_ended(self, ending: Ending | None) -> tuple[InFlight, ...]:
         self.log.refresh()
-        ended = {entry.fact.submission: entry.fact.ending for entry in self.log.of(Ended)}
-        entries = self.log.of(Submitted)
-        return tuple(InFlight(entry.id, entry.fact) for entry in entries if ended.get(entry.id) == ending)
+        ended = {entry.fact.submission for entry in self.log.of(Ended)}
+        return tuple(InFlight(entry.id, entry.fact) for entry in self.log.of(Submitted) if entry.id not in ended)
 
     def hosts(self) -> frozenset[str]:
         """The names of the hosts that anything was submitted to; one is empty where the executor was to choose."""

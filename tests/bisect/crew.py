@@ -13,24 +13,17 @@ from tests import fakes
 
 @dataclass
 class Executor:
-    """What an executor over benches has beside them: it does not forget, and is over once nothing is under way."""
+    """What an executor over benches has beside them."""
 
     open: dict[Any, Job] = field(default_factory=dict, init=False)
     cancelled: set[int] = field(default_factory=set, init=False)
-    acknowledged: list[int] = field(default_factory=list, init=False)
     most: int = field(default=0, init=False)
 
     def wait(self, within_s: float | None) -> bool:
         return bool(self.open)
 
-    def acknowledge(self, id_: int) -> None:
-        self.acknowledged.append(id_)
-
     def cancel(self, id_: int) -> None:
         self.cancelled.add(id_)
-
-    def over(self) -> None:
-        assert not self.open
 
     def compilers(self) -> tuple[Compiler, ...]:
         return (fakes.GCC,)

@@ -75,7 +75,7 @@ class Lab:
                 equality = fakes.FakeEquality(repository, twins, self.known, kept)
                 git = GitSide(repository, wanted, bisect, equality)
                 scope = replace(scope_of(git, store, self.settings, skips), crew=self.crew)
-                equipment = Equipment(engine, equality, fakes.at_once, crew=self.crew)
+                equipment = Equipment(engine, equality, crew=self.crew)
                 outcome = Bisection(scope, store, git, equipment, self.events.append).run()
                 told = self.path / GIT_LOG
                 self.log = told.read_text(encoding="utf-8") if told.is_file() else ""

@@ -74,7 +74,7 @@ class Site:
     @contextmanager
     def _equip(self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
         with SourceTree(repository, run_dir) as self.engine.tree:
-            yield Equipment(self.engine, fakes.FakeEquality(repository), fakes.at_once)
+            yield Equipment(self.engine, fakes.FakeEquality(repository))
 
     def held(self) -> Sequence[str]:
         """The commits that are held, by the names of the references that do it."""

@@ -12,7 +12,7 @@ from bisector.config import RetryPolicy, Settings, options
 from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Event, Note
 from bisector.core.trial import Artifact, Trial
-from bisector.executor.base import Failed, Finished, of_its_job
+from bisector.executor.base import Failed, Finished, Job, of_its_job
 from bisector.store.facts import Ended, Ending, InfraFault, RunHeader, Submitted
 from bisector.store.run_files import TRIALS
 from bisector.store.store import Store
@@ -30,10 +30,9 @@ class Log:
 
     store: Store
     told: list[Event] = field(default_factory=list)
-    waited_s: list[float] = field(default_factory=list)
 
     def trial(self, executor: fakes.FakeExecutor) -> Trial:
-        equipment = Equipment(executor, None, self.waited_s.append)  # type: ignore[arg-type] # nobody asks for kernels
+        equipment = Equipment(executor, None)  # type: ignore[arg-type] # nobody asks for kernels
         settings = options.from_json(self.store.bisection().settings)
         *_, (_, trial) = (
             SingleTrials(self.store, settings, equipment, self.told.append)
@@ -80,7 +79,7 @@ def elsewhere(trial: Trial) -> Trial:
 )
 def test_a_result_is_held_against_its_job(change: Callable[[Trial], Trial], got: str) -> None:
     came = Finished(7, "bench1", change(fakes.trial(REQUEST.commit)), "now")
-    news = of_its_job(came, 1, REQUEST.commit.sha, REQUEST.cell)
+    news = of_its_job(came, 1, REQUEST.cell)
     assert isinstance(news, Failed) == bool(got)
     if isinstance(news, Failed):
         assert (news.id, news.host) == (7, "bench1")
@@ -106,42 +105,29 @@ def test_the_policy_is_the_settings_own() -> None:
 
 
 def test_waits_grow_to_minutes_and_are_told(log: Log) -> None:
+    executor = failing(99)
     with pytest.raises(AttemptFailed, match="network went away"):
-        log.trial(failing(99))
+        log.trial(executor)
     assert list(POLICY.waits_s) == [5.0, 60.0, 300.0]
-    assert log.waited_s == pytest.approx(POLICY.waits_s, abs=3)
+    assert executor.waited_s == pytest.approx(POLICY.waits_s, abs=3)
     assert [fault.message for fault in log.faults] == ["the network went away"] * POLICY.attempts
     notes = [event.text for event in log.told if isinstance(event, Note)]
     assert notes[-1] == "not the kernel's fault, trying again in 300 s: the network went away"
 
 
-def test_each_attempt_is_on_record_and_forgotten_once_it_is(log: Log) -> None:
-    """Under a number of its own: on a fleet, the host keeps what came of it until then."""
+def test_each_attempt_is_on_record_under_a_number_of_its_own(log: Log) -> None:
     executor = failing(1)
     log.trial(executor)
     assert log.trial(executor).host == fakes.HOST
     assert [(n, trial.commit) for n, trial in log.store.trials()] == [(1, REQUEST.commit), (2, REQUEST.commit)]
-    assert executor.acknowledged == [one.submission for one in log.store.facts(Ended)]
     endings = [one.ending for one in log.store.facts(Ended)]
     assert endings == [Ending.FAILED, Ending.DONE, Ending.DONE]
     assert {one.host for one in log.store.facts(Submitted)} == {fakes.HOST}
     assert [one.message for one in log.store.infra_faults()] == ["the network went away"]
 
 
-def test_what_comes_late_of_another_job_is_on_record_under_its_own_number(log: Log) -> None:
-    """The host was silent for too long; what it measured is what it is."""
-    executor = fakes.FakeExecutor(lambda sha: True, loses={REQUEST.commit.sha: 1})
-    log.trial(executor)
-    (silent,) = log.store.silent()
-    assert silent.submitted.n == 1
-    log.trial(executor)
-    assert [n for n, _ in log.store.trials()] == [1, 2, 3]
-    assert not log.store.silent()
-    assert executor.acknowledged.count(silent.id) == 2
-
-
 def test_what_is_interrupted_stays_under_way(log: Log) -> None:
-    """On another host it goes on, and the next process hears of it."""
+    """The next process says that it is lost."""
     cancelled = list[int]()
 
     class Watched(fakes.FakeExecutor):
@@ -159,21 +145,36 @@ def test_what_is_interrupted_stays_under_way(log: Log) -> None:
     assert [one.submitted.n for one in log.store.in_flight()] == [1]
 
 
+def test_a_job_that_cannot_be_sent_is_not_under_way(log: Log) -> None:
+    def refuses(job: Job, host: str = "") -> None:
+        raise UserError("the input files have 65 MiB, and 64 go to a host at most")
+
+    executor = fakes.FakeExecutor(lambda sha: True)
+    executor.submit = refuses  # type: ignore[method-assign] # an executor that cannot read a file, say
+    with pytest.raises(UserError, match="65 MiB"):
+        log.trial(executor)
+    assert [one.ending for one in log.store.facts(Ended)] == [Ending.FAILED]
+    assert not log.store.in_flight()
+
+
 def test_what_comes_back_in_time_costs_nothing_more(log: Log) -> None:
-    assert log.trial(failing(2)).commit == REQUEST.commit
-    assert log.waited_s == pytest.approx([5.0, 60.0], abs=3)
+    executor = failing(2)
+    assert log.trial(executor).commit == REQUEST.commit
+    assert executor.waited_s == pytest.approx([5.0, 60.0], abs=3)
     assert len(log.faults) == 2
 
 
 def test_another_policy_is_another_number_of_attempts(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Settings, "retries", RetryPolicy(waits_s=(1.0,)))
+    executor = failing(99)
     with pytest.raises(AttemptFailed):
-        log.trial(failing(99))
+        log.trial(executor)
     assert len(log.faults) == 2
-    assert log.waited_s == pytest.approx([1.0], abs=1)
+    assert executor.waited_s == pytest.approx([1.0], abs=1)
 
 
 def test_what_is_no_trouble_of_ours_is_raised_at_once(log: Log) -> None:
+    executor = fakes.FakeExecutor(lambda sha: True, refused={REQUEST.commit.sha: 1})
     with pytest.raises(UserError, match="root disk is full"):
-        log.trial(fakes.FakeExecutor(lambda sha: True, refused={REQUEST.commit.sha: 1}))
-    assert (log.faults, log.waited_s) == ((), [])
+        log.trial(executor)
+    assert (log.faults, executor.waited_s) == ((), [])

@@ -117,7 +117,7 @@ def measure(record: RecordedRun, engine: fakes.FakeExecutor) -> list[Event]:
 
     @contextmanager
     def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(engine, fakes.FakeEquality(repository), fakes.at_once)
+        yield Equipment(engine, fakes.FakeEquality(repository))
 
     with Store.open(record.run.database) as store:
         session.measure_baselines(record.run, store, events.append, equip)

@@ -13,7 +13,7 @@ from bisector.bisect.questions import CommitsOf, Installed, KeptKernels
 from bisector.bisect.state import Aim, BisectState
 from bisector.bisect.step import step
 from bisector.campaign.instructions import Attempt, Cancel, Crew, Done, Record, SetAside, Submit, Transient, Wait
-from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost, InfraError
+from bisector.core.errors import AttemptCancelled, AttemptFailed, InfraError
 from bisector.core.events import BuildEnded, BuildStarted, Note, OnHost
 from bisector.core.subject import Commit
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
@@ -25,8 +25,10 @@ from bisector.search.step import Hold, SearchAnswer
 from bisector.search.step import SearchEnding as Ends
 from bisector.status.conclusion import Standing
 from bisector.store.facts import BuildTry, Ended, Ending, InFlight, Submitted, Work
+from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.bisect.test_step import INNER, NEW, OLD, SCOPE, on_record
+from tests.examples import cell
 
 NO_BUILD = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "dm-cache.c:7: error: expected ';'")
 BROKEN = AttemptFailed("no space left on the device", "df", Stage.CHECKOUT, "builder")
@@ -37,8 +39,14 @@ TRANSIENT = Transient(answers={Installed(): (fakes.GCC,), KeptKernels((fakes.GCC
 
 def known(*trials: Trial, host: str = "one", hosts: tuple[str, ...] = ("one", "two"), **more: Any) -> BisectState:
     record = replace(on_record(*trials, scope=GIT), **more)
-    in_flight = {one.id: None for one in record.in_flight}
+    in_flight = {one.id: under_way(one.submitted) for one in record.in_flight}
     return BisectState(GIT, record, replace(TRANSIENT, in_flight=in_flight), hosts=hosts, host=host)
+
+
+def under_way(submitted: Submitted) -> Submit:
+    commit = next(one for one in (OLD, NEW, INNER) if one.sha == submitted.sha)
+    request = TrialRequest(1, cell(commit), {}) if submitted.work is Work.TRIAL else BuildRequest(commit, fakes.GCC)
+    return Submit(request, f"{submitted.work} {commit.sha}", host=submitted.host)
 
 
 def at_work(id_: int, work: Work, commit: Commit, host: str) -> InFlight:
@@ -140,11 +148,10 @@ def test_the_end_of_a_build_is_on_record_and_no_verdict() -> None:
     assert (done.over, done.tell) == (True, (told,))
     fault = said(Finished(3, "builder", NO_BUILD, "now"))
     assert fault.facts == (BuildTry(fakes.GCC, INNER.sha, NO_BUILD.reason), Ended(3, Ending.DONE))
-    for error, ending in ((BROKEN, Ending.FAILED), (AttemptLost("", "", Stage.CHECKOUT, "b"), Ending.SILENT)):
-        failed = said(Failed(3, "builder", error, "now"))
-        assert failed.facts[-1] == Ended(3, ending)
-        assert failed.over
-        assert told in failed.tell
+    failed = said(Failed(3, "builder", BROKEN, "now"))
+    assert failed.facts[-1] == Ended(3, Ending.FAILED)
+    assert failed.over
+    assert told in failed.tell
     cancelled = said(
         Failed(3, "builder", AttemptCancelled("", "", Stage.CHECKOUT, "b"), "now"),
         replace(TRANSIENT, cancelled=frozenset({3})),

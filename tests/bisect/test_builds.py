@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.campaign.instructions import Crew
-from bisector.core.errors import AttemptCancelled, AttemptFailed, AttemptLost
+from bisector.core.errors import AttemptCancelled, AttemptFailed
 from bisector.core.events import OnHost
 from bisector.core.subject import Commit, Compiler
 from bisector.core.trial import Fault, FaultKind, Stage
@@ -44,7 +44,7 @@ class Sharing(Fleet):
         if self.dead in self.open and self.dead not in self.gone:
             job = self.open.pop(self.dead)
             self.gone.add(self.dead)
-            lost = AttemptLost("nothing was heard of it", "", Stage.CHECKOUT, self.dead)
+            lost = AttemptFailed("nothing was heard of it", "", Stage.CHECKOUT, self.dead)
             return Failed(job.id, self.dead, lost, "now")
         open_ = {job.id: job for job in self.open.values()}
         news = super().next()

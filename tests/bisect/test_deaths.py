@@ -132,7 +132,7 @@ class World:
             store.added, store.dies_at, store.before = [], dies_at, before
             trials = store.trials()
             scope = replace(self.scope, run_dir=run_dir, forgiven=trials[-1][0] if trials else 0)
-            equipment = Equipment(executor, fakes.FakeEquality(self.git.side.repository), fakes.at_once)
+            equipment = Equipment(executor, fakes.FakeEquality(self.git.side.repository))
             bisection = Bisection(scope, store, self.git, equipment, lambda event: None)  # type: ignore[arg-type] # as it remembers it
             return bisection.run(), store.added
 

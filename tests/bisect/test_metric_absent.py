@@ -28,7 +28,7 @@ def test_it_is_over_and_resume_is_not_advised(tmp_path: Path, metric: str) -> No
 
     @contextmanager
     def equip(_settings: Settings, _run_dir: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(engine, fakes.FakeEquality(repository), fakes.at_once)
+        yield Equipment(engine, fakes.FakeEquality(repository))
 
     with Store.open(recorded.run.database) as store:
         with pytest.raises(MetricAbsent) as caught:

@@ -110,7 +110,7 @@ class Site:
     def equip(self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
         iops = {self.shas[name]: figure for name, figure in {**READINGS, **SECOND}.items()}
         engine = fakes.FakeExecutor(lambda sha: iops[sha] > 2_000, culprit="x2", slow_iops=700.0, fast_iops=6_000.0)
-        yield Equipment(engine, fakes.FakeEquality(repository), fakes.at_once)
+        yield Equipment(engine, fakes.FakeEquality(repository))
         names = {sha: name for name, sha in self.shas.items()}
         self.measured += [names[sha] for sha in engine.measured if sha in names]  # not the ends without a commit
 

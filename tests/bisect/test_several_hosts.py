@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.verdicts import host_of
-from bisector.core.errors import AttemptFailed, AttemptLost, EndsDoNotReproduce, InfraError
+from bisector.core.errors import AttemptFailed, EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import Direction, State
-from bisector.executor.base import Failed, Finished, Job, News
+from bisector.executor.base import Job, News
 from bisector.store.facts import Ended, Ending
 from tests import fakes
 from tests.bisect.crew import Fleet
@@ -56,7 +56,6 @@ def test_three_hosts_find_it_in_whatever_order_their_trials_end(line: Lab, seed:
         numbers = [n for n, _ in store.trials()]
         ended = store.facts(Ended)
     assert numbers == sorted(set(numbers))
-    assert sorted(fleet.acknowledged) == sorted(one.submission for one in ended)
     assert {one.ending for one in ended} <= {Ending.DONE, Ending.CANCELLED}
 
 
@@ -148,37 +147,37 @@ def test_what_nobody_needs_any_more_is_broken_off(line: Lab) -> None:
 
 
 @dataclass
-class Late(Fleet):
-    """The first trial of a commit between the ends is lost, and comes after two more."""
+class Twice(Fleet):
+    """Each result is told a second time."""
 
-    late: Finished | None = None
-    heard_since: int = 0
+    again: News | None = None
 
     def next(self) -> News:
-        if self.late is not None and self.heard_since == 2:
-            self.heard_since += 1
-            return self.late
-        news = super().next()
-        if self.late is not None:
-            self.heard_since += 1
-        elif isinstance(news, Finished) and news.id > 4:
-            self.late = news
-            error = AttemptLost("nothing was heard of it", "", Stage.CHECKOUT, news.host)
-            return Failed(news.id, news.host, error, "now")
-        return news
+        told, self.again = self.again, None
+        if told is not None:
+            return told
+        self.again = super().next()
+        return self.again
 
 
-def test_a_trial_that_comes_late_counts_under_its_own_number(line: Lab) -> None:
-    fleet = Late({name: bench(line) for name in ("one", "two")})
-    assert line.found(line.bisect(fleet)) == CULPRIT
-    assert fleet.late is not None
+def test_a_result_that_is_told_twice_is_on_record_once(line: Lab) -> None:
+    assert line.found(line.bisect(Twice({name: bench(line) for name in ("one", "two")}))) == CULPRIT
     with line._store() as store:
-        trials = store.trials()
-        assert not store.silent()
-        ended = {one.submission: one.ending for one in store.facts(Ended)}
-    assert ended[fleet.late.id] == Ending.SILENT
-    assert isinstance(fleet.late, Finished)
-    assert isinstance(fleet.late.result, Trial)
-    numbers = [n for n, trial in trials if trial.commit == fleet.late.result.commit]
-    assert len(numbers) == 2  # once more on another host, and what came late
-    assert fleet.acknowledged.count(fleet.late.id) == 2
+        numbers = [n for n, _ in store.trials()]
+        ended = [one.submission for one in store.facts(Ended)]
+    assert (len(set(numbers)), len(set(ended))) == (len(numbers), len(ended))
+
+
+class Comes(Fleet):
+    """A host comes while nobody has anything to do."""
+
+    def wait(self, within_s: float | None) -> bool:
+        if not self.open:
+            self.gone.clear()
+        return bool(self.open)
+
+
+def test_a_host_that_comes_during_the_pause_of_another_one_is_used(line: Lab) -> None:
+    fleet = Comes({"one": bench(line, infra={line.shas["c0"]: 1}), "two": bench(line)}, gone={"two"})
+    assert line.found(line.bisect(fleet)) == CULPRIT
+    assert line.trials()[0].host == "two"

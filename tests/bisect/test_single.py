@@ -41,7 +41,7 @@ class Desk:
 
     @contextmanager
     def equip(self, _settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(self.bench, fakes.FakeEquality(repository), fakes.at_once)
+        yield Equipment(self.bench, fakes.FakeEquality(repository))
 
     def test(self, name: str, *words: str, run_dir: str = "run") -> int:
         self.output.readouterr()

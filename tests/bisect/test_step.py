@@ -52,7 +52,7 @@ LOST = AttemptFailed("the network went away", "", Stage.BOOT, HOST, FACTS)
 
 def on_record(*trials: Trial, scope: Scope = SCOPE) -> Recorded:
     numbered = tuple(enumerate(trials, 1))
-    return Recorded(scope, numbered, (), (), (), (), len(trials) + 1, (fakes.GCC,), (), Relevance(9, 5), None, ())
+    return Recorded(scope, numbered, (), (), (), len(trials) + 1, (fakes.GCC,), (), Relevance(9, 5), None, ())
 
 
 def facts(*trials: Trial, transient: Transient = TRANSIENT, scope: Scope = SCOPE) -> BisectState:
@@ -121,8 +121,12 @@ def test_the_same_facts_have_the_same_answer() -> None:
     assert step(facts(*ENDS)) == step(facts(*ENDS))
 
 
-@pytest.mark.parametrize("in_flight", [{}, {7: None}], ids=["no host", "something in flight"])
-def test_there_is_a_time_to_wait(in_flight: dict[int, Submit | None]) -> None:
+@pytest.mark.parametrize(
+    "in_flight",
+    [{}, {7: Submit(BuildRequest(INNER, fakes.GCC), "build", host=HOST)}],
+    ids=["no host", "something in flight"],
+)
+def test_there_is_a_time_to_wait(in_flight: dict[int, Submit]) -> None:
     assert step(facts(transient=replace(TRANSIENT, idle=(), in_flight=in_flight))) == Wait()
 
 

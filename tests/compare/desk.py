@@ -40,11 +40,10 @@ class Desk:
     shas: dict[str, str]
     bench: planted.Bench = field(default_factory=planted.Bench)
     told: list[Event] = field(default_factory=list)
-    waited_s: list[float] = field(default_factory=list)
 
     @contextmanager
     def equip(self, _settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(self.bench, fakes.FakeEquality(repository), self.waited_s.append)
+        yield Equipment(self.bench, fakes.FakeEquality(repository))
 
     def asked(self, *names: str, stacks: tuple[str, ...] = ("lvmcache", "hdd"), runs: int = 2, placebo: bool = False,
               patches: tuple[str, ...] = (), parameters: tuple[str, ...] = (),

@@ -54,7 +54,7 @@ class Person:
                 yield one
         else:
             self.bench.jobs.clear()
-            yield Equipment(self.bench, fakes.FakeEquality(repository), fakes.at_once)
+            yield Equipment(self.bench, fakes.FakeEquality(repository))
 
     def start(self, *more: str) -> int:
         return main(["start", "old", "main", *WORDS, *more, "--repo", str(self.site.repository), "--run-dir", "run"])

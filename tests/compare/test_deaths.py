@@ -66,7 +66,7 @@ def life(
         store.added, store.dies_at = [], None
         store.set_state(State.RUNNING)
         store.added, store.dies_at, store.before = [], dies_at, before
-        equipment = Equipment(executor, None, fakes.at_once)  # type: ignore[arg-type] # no comparison asks for kin
+        equipment = Equipment(executor, None)  # type: ignore[arg-type] # no comparison asks for kin
         return Comparison(plan, store, equipment, lambda event: None).run(), store.added
 
 

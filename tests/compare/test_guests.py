@@ -32,7 +32,7 @@ def test_each_trial_is_measured_once_whatever_ends_first(desk: Desk, seed: int) 
 
     @contextmanager
     def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(guests, fakes.FakeEquality(repository), desk.waited_s.append, (), Crew(guests=2))
+        yield Equipment(guests, fakes.FakeEquality(repository), Crew(guests=2))
 
     run = RunDirectory.open(desk.place / "run")
     with run.lock(), Store.open(run.database) as store:

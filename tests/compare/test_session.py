@@ -92,7 +92,7 @@ def test_trouble_of_the_host_is_tried_again_and_is_no_trial(desk: Desk) -> None:
     desk.bench.infra_n = {3: 2}
     desk.begin("c0", "c3", stacks=("hdd",))
     desk.go_on()
-    assert desk.waited_s == pytest.approx([5.0, 60.0], abs=3)
+    assert desk.bench.waited_s == pytest.approx([5.0, 60.0], abs=3)
     blocks = desk.blocks()
     assert [one.n for one in blocks.placed] == [1, 2, 3, 4]
     assert blocks.count(BlockState.DONE) == len(blocks.blocks) == 2

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,15 +14,14 @@ from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Crew, Done
 from bisector.compare import session
 from bisector.config import RetryPolicy, Settings
-from bisector.core.errors import AttemptFailed, AttemptLost, BisectorError, InfraError, UserError
+from bisector.core.errors import AttemptFailed, InfraError, UserError
 from bisector.core.events import Listener, Note, OnHost, Planned
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import State
-from bisector.executor.base import BuildRequest, Failed, Finished, Job, News
+from bisector.executor.base import BuildRequest, Job, News
 from bisector.git.repository import Repository
 from bisector.status.blocks import BlockState, result_of
 from bisector.store.comparison import Extent
-from bisector.store.facts import Ended, Ending
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -86,11 +85,11 @@ class Room:
     desk: Desk
     builders: frozenset[str] = frozenset()
 
-    def go_on(self, fleet: Fleet, adopted: Sequence[int] = ()) -> Done:
+    def go_on(self, fleet: Fleet) -> Done:
         @contextmanager
         def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
             crew, kin = Crew(len(fleet.benches) - len(self.builders), self.builders), fakes.FakeEquality(repository)
-            yield Equipment(fleet, kin, self.desk.waited_s.append, tuple(adopted), crew)
+            yield Equipment(fleet, kin, crew)
 
         run = RunDirectory.open(self.desk.place / "run")
         with run.lock(), Store.open(run.database) as store:
@@ -142,7 +141,6 @@ def test_blocks_go_on_at_the_same_time_each_on_a_host_whatever_ends_first(room: 
     assert fleet.most == 3
     assert len(room.desk.blocks().blocks) == 2 * RUNS  # none was begun that was not needed
     assert set.union(*room.hosts().values()) == {"one", "two", "three"}
-    assert {job.id for _, job in fleet.jobs} == set(fleet.acknowledged)
 
 
 def test_figures_that_are_shown_are_those_of_one_host(room: Room) -> None:
@@ -303,49 +301,8 @@ def test_nothing_is_measured_twice_where_a_host_is_idle_before_its_trial_is_hear
 
 
 @dataclass
-class Late(Hosts):
-    """The first trial of "two" is lost, and comes after three more."""
-
-    late: Finished | None = None
-    heard_since: int = 0
-
-    @property
-    def idle(self) -> tuple[str, ...]:
-        back = self.late is None or self.heard_since > 3
-        return tuple(one for one in super().idle if one != "two" or back)
-
-    def next(self) -> News:
-        if self.late is not None and self.heard_since == 3:
-            self.heard_since += 1
-            return self.late
-        news = super().next()
-        if self.late is not None:
-            self.heard_since += 1
-        elif isinstance(news, Finished) and news.host == "two" and isinstance(news.result, Trial):
-            self.late = news
-            lost: BisectorError = AttemptLost("nothing was heard of it", "", Stage.CHECKOUT, news.host)
-            return Failed(news.id, news.host, lost, "now")
-        return news
-
-
-def test_a_trial_that_comes_late_counts_under_its_own_number(room: Room) -> None:
-    fleet = Late({name: bench(room.desk) for name in ("one", "two")})
-    room.compare(fleet)
-    room.check()
-    assert fleet.late is not None
-    assert fleet.acknowledged.count(fleet.late.id) == 2
-    with Store.open(room.desk.place / "run" / "record.sqlite", readonly=True) as store:
-        assert not store.silent()
-        ended = {one.submission: one.ending for one in store.facts(Ended)}
-        placed = store.placed()
-    assert ended[fleet.late.id] == Ending.SILENT
-    assert len({one.place for one in placed}) == len(placed)
-    assert sum(one.trial.host == "two" and one.place.block == 2 for one in placed) == 2
-
-
-@dataclass
 class Killed(Hosts):
-    """After so many news the coordinator dies; its hosts go on."""
+    """After so many news the coordinator dies."""
 
     dies_after: int = 0
 
@@ -357,17 +314,13 @@ class Killed(Hosts):
 
 
 @pytest.mark.parametrize("after", range(2, 10))
-def test_what_the_hosts_were_at_is_heard_by_the_process_that_goes_on(room: Room, after: int) -> None:
+def test_what_a_killed_coordinator_had_under_way_is_measured_again(room: Room, after: int) -> None:
     first = Killed({name: bench(room.desk) for name in ("one", "two")}, dies_after=after)
     with pytest.raises(fakes.Killed):
         room.compare(first, runs=2)
     assert first.open
-    second = Hosts(first.benches, jobs=first.jobs)
-    second.open |= first.open
-    room.go_on(second, [job.id for job in first.open.values()])
+    room.go_on(Hosts(first.benches))
     room.check(2)
-    trials = [job.request.n for _, job in second.jobs if isinstance(job.request, TrialRequest)]
-    assert len(trials) == len(set(trials)) == 8  # nothing was measured twice
 
 
 def test_the_width_of_intervals_is_looked_at_after_whole_rounds(room: Room) -> None:

@@ -182,7 +182,7 @@ def test_readme_comes_to_its_first_trial(part: str, home: Path, monkeypatch: pyt
 
     @contextmanager
     def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(engine, fakes.FakeEquality(repository), fakes.at_once)
+        yield Equipment(engine, fakes.FakeEquality(repository))
 
     shutil.copy(resources.ROOT / "fio/partial.fio", "my.fio")
     Path("bench.sh").write_text("#!/bin/sh\necho tps=512.25\n", encoding="utf-8")

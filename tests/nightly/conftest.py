@@ -173,12 +173,11 @@ class World:
         job = repository.top.name
         self.engines[job].culprit = self.slow_from.get(job, "")
         if self.hosts is None or self.fleet is None:
-            yield Equipment(self.engines[job], fakes.FakeEquality(repository), fakes.at_once)
+            yield Equipment(self.engines[job], fakes.FakeEquality(repository))
             return
         builders = frozenset(one.name for one in self.hosts.hosts if one.role is HostRole.BUILD)
         crew = Crew(len(self.fleet.benches) - len(builders), builders)
-        adopted = tuple(job.id for job in self.fleet.open.values())
-        yield Equipment(self.fleet, fakes.FakeEquality(repository), fakes.at_once, adopted, crew)
+        yield Equipment(self.fleet, fakes.FakeEquality(repository), crew)
 
     def events(self) -> tuple[NightEvent, ...]:
         with NightRecord.open(nights_home() / DATABASE, readonly=True) as record:

@@ -2,10 +2,7 @@
 
 import pytest
 
-from bisector.campaign.equipment import Equipment
-from bisector.executor.base import Job
 from bisector.fleet.hosts import Hosts
-from bisector.git.repository import Repository
 from bisector.nightly import measure
 from bisector.store.facts import Ended
 from bisector.store.nights import Measurement, NightEnding, Tip
@@ -94,17 +91,6 @@ def test_other_settings_begin_a_new_history_on_any_host(world: World) -> None:
     assert hosts_of_tips(world) == [first, other]
 
 
-def test_what_comes_late_is_heard_while_a_host_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would be news again and again, and nobody would wait."""
-    fleet = world.on_hosts("one", gone=["one"])
-    monkeypatch.setattr(measure, "AWAY_S", 1.0)
-    monkeypatch.setattr(fleet, "wait", lambda within_s: True)
-    assert world.hosts is not None
-    with Repository.open(world.path / "cache") as repository:
-        equipment = Equipment(fleet, fakes.FakeEquality(repository))
-        assert measure.host_for(equipment, world.hosts, "one", world.told.append, fleet.gone.clear) == "one"
-
-
 def test_where_the_file_lists_no_host_the_last_one_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = world.on_hosts("one", "two")
     world.hosts = Hosts(world.path / "hosts.toml", (), cluster="tls://desk:8786")
@@ -141,24 +127,6 @@ def test_a_change_is_bisected_on_all_hosts_and_resume_knows_them(world: World) -
     assert run.hosts == world.path / "hosts.toml"
     with Store.open(run.database, readonly=True) as store:
         assert {trial.host for _, trial in store.trials()} == {"one", "two"}
-
-
-def test_each_trial_of_a_tip_is_on_record_under_its_own_number_and_forgotten_then(world: World) -> None:
-    """A host keeps what it measured until then, and takes no number twice."""
-    fleet = world.on_hosts("one")
-    given, submit = list[Job](), fleet.submit
-
-    def watched(job: Job, host: str = "") -> None:
-        assert host == "one"
-        given.append(job)
-        submit(job, host)
-
-    fleet.submit = watched  # type: ignore[method-assign] # watched
-    world.night()
-    world.push("cache", "c3")
-    world.night()
-    assert len(given) == 2
-    assert [job.id for job in given] == fleet.acknowledged
 
 
 def test_what_a_killed_night_had_under_way_is_measured_again_under_another_number(world: World) -> None:
