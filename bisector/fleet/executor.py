@@ -9,15 +9,17 @@ import queue
 import shlex
 import threading
 import time
-from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from distributed import Client
+from distributed import Client, KilledWorker
+from distributed.comm.core import CommClosedError
+from distributed.scheduler import NoValidWorkerError
 
 from bisector.config import Settings
 from bisector.core.deadline import Deadline
@@ -61,8 +63,12 @@ class _Refused:
     why: str
 
 
-# What other threads have for the one that decides.
-Arrival: TypeAlias = News | Note | _Joined | _Refused | InfraError
+# What Dask raises where a worker, its host or the connection to it is gone: for a task that it was given, and for
+# whatever the scheduler is asked that is gone itself.
+_GONE = (KilledWorker, NoValidWorkerError, CommClosedError, CancelledError, TimeoutError, OSError)
+
+# What other threads have for the one that decides; an exception is raised there.
+Arrival: TypeAlias = News | Note | _Joined | _Refused | Exception
 
 
 @dataclass(slots=True)
@@ -194,7 +200,7 @@ class FleetExecutor:
 
     def _take(self, news: Arrival) -> None:
         match news:
-            case InfraError():
+            case Exception():
                 raise news
             case Note():
                 self.tell(news)
@@ -261,16 +267,15 @@ class FleetExecutor:
     # In the thread of a job
 
     def _do(self, job: Job, name: str, address: str) -> None:
-        news: News | _Refused | InfraError
         try:
-            news = self._done(job, name, address)
-        except BisectorError as error:
+            self.arrived.put(self._done(job, name, address))
+        except InfraError as error:
             failed = AttemptFailed(error.message, error.hint, Stage.CHECKOUT, name)
-            news = Failed(job.id, name, failed if isinstance(error, InfraError) else error, now())
-        except (CancelledError, Exception) as error:  # noqa: BLE001 - Dask's own, of a worker or connection that is gone
-            why = f"{name}: its worker or the connection to it has ended ({type(error).__name__})"
-            news = Failed(job.id, name, AttemptFailed(why, _ASK, Stage.CHECKOUT, name), now())
-        self.arrived.put(news)
+            self.arrived.put(Failed(job.id, name, failed, now()))
+        except BisectorError as error:
+            self.arrived.put(Failed(job.id, name, error, now()))
+        except Exception as error:  # noqa: BLE001 - a bug, which is raised where the news are asked for
+            self.arrived.put(error)
 
     def _done(self, job: Job, name: str, address: str) -> "News | _Refused | InfraError":
         host = next((one for one in self.hosts.hosts if one.name == name), None)
@@ -289,7 +294,7 @@ class FleetExecutor:
             # A cluster that is there already has the person's files where they are here, or cannot build.
             str(self.repository.top) if host is None else host.repository,
         )
-        found: Found = self._task(address, on_host.find, wanted)
+        found: Found = self._task(name, address, on_host.find, wanted)
         for ours, theirs in zip(compilers, found.compilers, strict=True):
             if ours.identity != theirs.identity:  # it would build other code under the same commit's name
                 why = f"its compiler {ours.command} is {theirs.identity}, and that of this run is {ours.identity}"
@@ -304,8 +309,9 @@ class FleetExecutor:
                 self._push(name, sha, found)
             except InfraError:  # what the host has of earlier commits may be damaged
                 anew = replace(wanted, ancestors=(), anew=True)
-                self._push(name, sha, self._task(address, on_host.find, anew))
-        returned: Returned = self._task(address, on_host.run_job, replace(spec, kept=kept, kernel=kernel), self.work)
+                self._push(name, sha, self._task(name, address, on_host.find, anew))
+        spec = replace(spec, kept=kept, kernel=kernel)
+        returned: Returned = self._task(name, address, on_host.run_job, spec, self.work)
         return self._kept(returned, name)
 
     def _push(self, name: str, sha: str, found: Found) -> None:
@@ -340,10 +346,16 @@ class FleetExecutor:
             return error
         return news
 
-    def _task(self, address: str, function: Callable[..., Any], *words: object) -> Any:
-        """The value of a task on one worker, and on no other; raises what it raises, and what Dask does."""
-        future = self.client.submit(function, *words, workers=[address], resources={RESOURCE: 1}, retries=0, pure=False)
+    def _task(self, name: str, address: str, function: Callable[..., Any], *words: object) -> Any:
+        """The value of a task on one worker, and on no other; raises what it raises, and :class:`InfraError`."""
         try:
-            return future.result()
-        finally:
-            future.release()
+            future = self.client.submit(
+                function, *words, workers=[address], resources={RESOURCE: 1}, retries=0, pure=False
+            )
+            try:
+                return future.result()
+            finally:
+                future.release()
+        except _GONE as error:
+            why = f"{name}: its worker or the connection to it has ended ({type(error).__name__})"
+            raise InfraError(why, _ASK) from error
