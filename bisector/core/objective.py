@@ -266,20 +266,14 @@ _REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def _absent(objective: Objective, run: Run) -> MetricAbsent | InfraError:
-    if is_of_split(objective.metric):
-        return _not_split(objective, run)
-    return MetricAbsent(
-        f"the {run_words(run.name)} has no {objective.metric}",
-        f"it has: {', '.join(available(run)) or 'no metric at all'}",
-    )
-
-
-def _not_split(objective: Objective, run: Run) -> MetricAbsent | InfraError:
     """No run of jobs without logs is ever split; one that settled to its end may be another time, or a longer one."""
+    lacks = f"the {run_words(run.name)} has no {objective.metric}"
+    if not is_of_split(objective.metric):
+        return MetricAbsent(lacks, f"it has: {', '.join(available(run)) or 'no metric at all'}")
     jobs = [job for job in run.jobs if objective.io_direction in ("", job.direction)]
     lasted_s = max((job.settled_after_s or 0.0 for job in jobs if job.steady_iops is None), default=0.0)
     if not lasted_s:
-        why = f"the {run_words(run.name)} has no {objective.metric}: no log of the IOPS of each job was read"
+        why = f"{lacks}: no log of the IOPS of each job was read"
         return MetricAbsent(why, "write_iops_log=NAME and log_avg_msec=500 in each job, or --part whole")
     why = f"the {run_words(run.name)} has no steady part in {lasted_s:.0f} s, and would have to be {2 * lasted_s:.0f} s"
     return InfraError(f"{why} long or more", f"--runtime {2 * lasted_s:.0f}s, or --part whole")

@@ -31,17 +31,10 @@ def clean(text: str) -> str:
 
 def clean_lines(text: str) -> str:
     """Text of several lines with each line made printable; tabs stay, and lines may be of any length."""
-    return text if _is_clean(text) else "\n".join(map(_clean_line, text.split("\n")))
-
-
-def _is_clean(text: str) -> bool:
-    return text.replace("\n", "").replace("\t", "").isprintable()
-
-
-def _clean_line(line: str) -> str:
-    if _is_clean(line):
-        return line
-    return "".join(char if char == "\t" else _visible(char) for char in _ESCAPES.sub("", line))
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    lines = (_ESCAPES.sub("", line) for line in text.split("\n"))
+    return "\n".join("".join(char if char == "\t" else _visible(char) for char in line) for line in lines)
 
 
 def _visible(char: str) -> str:

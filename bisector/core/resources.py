@@ -34,11 +34,6 @@ def cache_home() -> Path:
     return _home("XDG_CACHE_HOME", ".cache")
 
 
-def data_home() -> Path:
-    """What cannot be made again, and is not of one run (the same, XDG_DATA_HOME)."""
-    return _home("XDG_DATA_HOME", ".local/share")
-
-
 def config_home() -> Path:
     """What a person has chosen for all their runs (the same, XDG_CONFIG_HOME)."""
     return _home("XDG_CONFIG_HOME", ".config")

@@ -71,39 +71,35 @@ def absolute(raw: str, base: Path | None) -> Path:
         raise ValueError(raw) from error
 
 
-def _size(raw: object, _base: Path | None) -> object:
-    return units.size_bytes(raw) if isinstance(raw, str) else raw
+def _of_text(read: Callable[[str], object]) -> Callable[[object, Path | None], object]:
+    return lambda raw, _base: read(raw) if isinstance(raw, str) else raw
 
 
-def _bandwidth(raw: object, _base: Path | None) -> object:
-    return units.size_bytes(raw.removesuffix("/s")) if isinstance(raw, str) else raw
+def _whole_s(text: str) -> float:
+    found = units.duration_s(text)
+    return int(found) if found.is_integer() else found
 
 
-def _duration(raw: object, _base: Path | None) -> object:
-    return units.duration_s(raw) if isinstance(raw, str) else raw
+def _share(text: str) -> object:
+    return float(text.removesuffix("%")) / 100 if text.endswith("%") else text
 
 
-def _whole_duration(raw: object, base: Path | None) -> object:
-    found = _duration(raw, base)
-    return int(found) if isinstance(found, float) and found.is_integer() else found
-
-
-def _share(raw: object, _base: Path | None) -> object:
-    return float(raw.removesuffix("%")) / 100 if isinstance(raw, str) and raw.endswith("%") else raw
+def _bandwidth(text: str) -> int:
+    return units.size_bytes(text.removesuffix("/s"))
 
 
 _SIZES = "such as 512MiB, 5G or a whole number"
 _DURATIONS = "such as 40s, 15min or 1h30m"
-Size: TypeAlias = Annotated[int, Form(f"a size {_SIZES}", _size, units.size_text)]  # bytes
-Bandwidth: TypeAlias = Annotated[int, Form(f"bytes/s {_SIZES}", _bandwidth, units.size_text), Meta(ge=0)]
+Size: TypeAlias = Annotated[int, Form(f"a size {_SIZES}", _of_text(units.size_bytes), units.size_text)]  # bytes
+Bandwidth: TypeAlias = Annotated[int, Form(f"bytes/s {_SIZES}", _of_text(_bandwidth), units.size_text), Meta(ge=0)]
 Seconds: TypeAlias = Annotated[
-    float, Form(f"a duration {_DURATIONS}", _duration, units.duration_text), Meta(le=_LONGEST_S)
+    float, Form(f"a duration {_DURATIONS}", _of_text(units.duration_s), units.duration_text), Meta(le=_LONGEST_S)
 ]
 WholeSeconds: TypeAlias = Annotated[
-    int, Form(f"a duration in whole seconds {_DURATIONS}", _whole_duration, units.duration_text), Meta(le=10**9)
+    int, Form(f"a duration in whole seconds {_DURATIONS}", _of_text(_whole_s), units.duration_text), Meta(le=10**9)
 ]
 Share: TypeAlias = Annotated[
-    float, Form("a share such as 5%, above 0 and below 100%", _share, units.percent_text), Meta(gt=0, lt=1)
+    float, Form("a share such as 5%, above 0 and below 100%", _of_text(_share), units.percent_text), Meta(gt=0, lt=1)
 ]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
 NonNegative: TypeAlias = Annotated[int, Meta(ge=0)]

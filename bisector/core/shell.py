@@ -27,11 +27,7 @@ class CommandResult:
 
 
 class Shell(Protocol):
-    """A root shell in a running guest, as storage and workload see it.
-
-    Every method may raise what the caller of the trial sorts out: a dead kernel is a
-    ``KernelFault``, a lost connection to a live one an ``InfraError``.
-    """
+    """Every method may raise ``KernelFault`` for a dead kernel, ``InfraError`` for a lost connection to a live one."""
 
     def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
         """Run to the end, whatever the exit status."""
@@ -91,7 +87,12 @@ def run_steps(shell: Shell, steps: Sequence[Step], deadline_s: float) -> tuple[s
 
     Raises what the failed step's ``blame`` makes of it, and what the shell itself raises.
     """
-    finished = shell.run(_script(steps), deadline_s)
+    marked = (
+        f"printf '\\n{_MARK} {n}\\n'; printf '\\n{_MARK} {n}\\n' >&2\n{{ {step.command}\n}} || exit $?"
+        for n, step in enumerate(steps)
+    )
+    # Standard input is closed: a tool that asks a question must fail, not wait.
+    finished = shell.run("\n".join(("exec </dev/null", "export LC_ALL=C", *marked)), deadline_s)
     stdout, stderr = _split(finished.stdout, len(steps)), _split(finished.stderr, len(steps))
     if finished.exit_status != 0 or len(stdout) < len(steps):
         last = max(len(stdout) - 1, 0)
@@ -99,15 +100,6 @@ def run_steps(shell: Shell, steps: Sequence[Step], deadline_s: float) -> tuple[s
             FailedStep(steps[last].command, finished.exit_status, "".join(stdout[-1:]), "".join(stderr[-1:]))
         )
     return stdout
-
-
-def _script(steps: Sequence[Step]) -> str:
-    # Standard input is closed: a tool that asks a question must fail, not wait.
-    marked = (
-        f"printf '\\n{_MARK} {n}\\n'; printf '\\n{_MARK} {n}\\n' >&2\n{{ {step.command}\n}} || exit $?"
-        for n, step in enumerate(steps)
-    )
-    return "\n".join(("exec </dev/null", "export LC_ALL=C", *marked))
 
 
 def _split(output: str, count: int) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ A subject is a commit, or an end of a range without a commit or with it; a kerne
 is a cell, and one measurement of it on one host a trial. Plain data that pickles, like all facts.
 """
 
+import struct
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -228,18 +229,10 @@ def build_id_in(notes: bytes) -> str:
     """
     position = 0
     while position + _HEADER_BYTES <= len(notes):
-        name_size, desc_size, kind = (_word(notes, position + offset) for offset in (0, 4, 8))
+        name_size, desc_size, kind = struct.unpack_from("<III", notes, position)
         name_at = position + _HEADER_BYTES
-        desc_at = name_at + _aligned(name_size)
+        desc_at = name_at + (name_size + 3 & ~3)
         if kind == _NT_GNU_BUILD_ID and notes[name_at : name_at + name_size] == b"GNU\0":
             return notes[desc_at : desc_at + desc_size].hex()
-        position = desc_at + _aligned(desc_size)
+        position = desc_at + (desc_size + 3 & ~3)
     return ""
-
-
-def _word(data: bytes, at: int) -> int:
-    return int.from_bytes(data[at : at + 4], "little")
-
-
-def _aligned(size: int) -> int:
-    return (size + 3) & ~3

@@ -5,9 +5,13 @@ import re
 from collections.abc import Mapping
 
 UNKNOWN = "–"  # noqa: RUF001 - an en dash is what typographers set for "no figure"
-_MINUTE_S = 60
-_HOUR_S = 3600
-_DAY_S = 86400
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+# The smaller of two units, the larger one, and up to where they are used.
+_DURATIONS = (
+    (1, "s", _MINUTE_S, "min", _HOUR_S),
+    (_MINUTE_S, "min", _HOUR_S, "h", _DAY_S),
+    (_HOUR_S, "h", _DAY_S, "d", math.inf),
+)
 _SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _TENTHS_BELOW_S = 10
 _QUOTED = 40
@@ -45,24 +49,11 @@ def duration(seconds: float) -> str:
         return f"-{duration(-seconds)}"
     if round(seconds, 1) < _TENTHS_BELOW_S:
         return f"{seconds:.1f} s".replace(".0 s", " s")
-    return _whole_duration(round(seconds))
-
-
-def _whole_duration(whole: int) -> str:
-    """Rounded to the smaller unit before it is taken apart, so that no ``60 min`` comes out."""
-    if whole < _MINUTE_S:
-        return f"{whole} s"
-    if whole < _HOUR_S:
-        return _two_units(whole, _MINUTE_S, "min", 1, "s")
-    minutes_s = round(whole / _MINUTE_S) * _MINUTE_S
-    if minutes_s < _DAY_S:
-        return _two_units(minutes_s, _HOUR_S, "h", _MINUTE_S, "min")
-    return _two_units(round(whole / _HOUR_S) * _HOUR_S, _DAY_S, "d", _HOUR_S, "h")
-
-
-def _two_units(whole: int, large: int, large_name: str, small: int, small_name: str) -> str:
-    rest = whole % large // small
-    return f"{whole // large} {large_name}" + (f" {rest} {small_name}" if rest else "")
+    # Rounded to the smaller unit before it is taken apart, so that no "60 min" comes out.
+    rounded = ((round(round(seconds) / row[0]) * row[0], row) for row in _DURATIONS)
+    whole, (small_s, small, large_s, large, _) = next(one for one in rounded if one[0] < one[1][-1])
+    parts = ((whole // large_s, large), (whole % large_s // small_s, small))
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
 def clock(seconds: float) -> str:
