@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import UserError
 from scenarios.articles import kernels
 from scenarios.articles.kernels import OWN_EDITS, Kernels
 from scenarios.demo.commits import load_entries
@@ -69,19 +68,7 @@ def test_made_again_it_is_left_as_it_is(home: Path, made: Kernels) -> None:
     assert git(made.repo, "rev-parse", "refs/bisector/kept")
 
 
-def test_a_making_that_was_killed_is_begun_anew(tmp_path: Path, home: Path, made: Kernels) -> None:
-    aside = made.repo.with_name(f"{made.repo.name}.making")
-    made.repo.rename(aside)
-    assert kernels.make(home / "demo", home / "work", home / "src") == made
-    assert not aside.exists()
-
-
 def test_one_tarball_is_enough(tmp_path: Path) -> None:
     made = kernels.make(tmp_path / "demo", tmp_path / "work", sources(tmp_path / "src", "6.12"))
     assert (made.newest, made.older) == ("v6.12", "")
     assert made.built == ("v6.12", made.slow_cache, made.slow_submit, made.patched)
-
-
-def test_without_any_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no linux-source"):
-        kernels.make(tmp_path / "demo", tmp_path / "work", tmp_path)

@@ -62,20 +62,15 @@ def text(desk: Desk) -> str:
     return (desk.work / "articles.md").read_text(encoding="utf-8").replace("\\", "")
 
 
-def test_everything_runs_once(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_everything_runs_once_after_every_kernel_is_built(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     assert again(desk, KERNELS) == 0
+    lines = [line.split() for line in (desk.work / "log").read_text(encoding="utf-8").splitlines()]
+    assert [words[:2] for words in lines[: len(KERNELS.built)]] == [["kernel", one] for one in KERNELS.built]
     wanted = [f"{'start' if name == sets.BISECT else 'compare'} {name}" for name in NAMES]
     assert log(desk) == wanted
     assert str(desk.work / "articles.html") in capsys.readouterr().out
     assert again(desk, KERNELS) == 0
     assert log(desk) == wanted
-
-
-def test_every_kernel_is_built_before_the_first_run(desk: Desk) -> None:
-    again(desk, KERNELS)
-    lines = (desk.work / "log").read_text(encoding="utf-8").splitlines()
-    assert [line.split()[0] for line in lines[: len(KERNELS.built)]] == ["kernel"] * len(KERNELS.built)
-    assert [line.split()[1] for line in lines[: len(KERNELS.built)]] == list(KERNELS.built)
 
 
 def test_one_that_fails_does_not_keep_the_others_from_running(desk: Desk) -> None:
@@ -86,15 +81,6 @@ def test_one_that_fails_does_not_keep_the_others_from_running(desk: Desk) -> Non
     assert again(desk, KERNELS) == 0
     assert log(desk)[len(NAMES) :] == [f"resume {sets.KERNELS}"]
     assert "exit status 4" not in text(desk)
-
-
-def test_interrupted_it_stops_and_shows_what_there_is(desk: Desk) -> None:
-    (desk.work / "statuses.json").write_text(json.dumps({sets.GREP: [130]}), encoding="utf-8")
-    assert again(desk, KERNELS) == 130
-    assert log(desk) == [f"compare {sets.STACKS}", f"compare {sets.GREP}"]
-    assert "it was not run" in text(desk)
-    assert again(desk, KERNELS) == 0
-    assert log(desk)[2] == f"resume {sets.GREP}"
 
 
 def test_killed_it_goes_on(desk: Desk) -> None:
@@ -111,17 +97,6 @@ def test_killed_it_goes_on(desk: Desk) -> None:
     ]  # fmt: skip
     times = json.loads(next(desk.work.glob(f"{sets.GREP}-*.times")).read_text(encoding="utf-8"))
     assert [len(attempt) for attempt in times] == [2, 2]
-
-
-def test_one_alone_can_be_measured(desk: Desk) -> None:
-    assert again(desk, KERNELS, [sets.SUBMIT]) == 1
-    assert log(desk) == [f"compare {sets.SUBMIT}"]
-
-
-def test_the_page_alone_measures_nothing(desk: Desk) -> None:
-    assert again(desk, KERNELS, measure=False) == 1
-    assert not (desk.work / "log").exists()
-    assert text(desk).count("it was not run") >= len(NAMES)
 
 
 def row(page: str, sentence: str) -> list[str]:

@@ -49,13 +49,6 @@ def test_each_command_is_one_that_bisector_takes(tmp_path: Path) -> None:
             assert arguments.budget == pytest.approx(run.most_s)
 
 
-def test_another_thing_to_run_has_another_directory() -> None:
-    run = sets.runs(KERNELS)[0]
-    assert run.directory.startswith(f"{run.name}-")
-    assert replace(run, words=(*run.words, "--placebo")).directory != run.directory
-    assert replace(run, scaled="otherwise", expected_s=1.0).directory == run.directory
-
-
 def test_a_machine_with_one_kernel_compares_it_alone() -> None:
     of = {run.name: run for run in sets.runs(replace(KERNELS, older=""))}
     words = of[sets.KERNELS].words

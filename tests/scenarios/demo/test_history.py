@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import InfraError, UserError
+from bisector.core.errors import UserError
 from scenarios.demo import history
-from scenarios.demo.commits import EDITS, Edit, load_entries, plan, touched_paths
+from scenarios.demo.commits import EDITS, load_entries, plan, touched_paths
 from scenarios.demo.history import History, make
 
 TOP = "linux-source-0.1"
@@ -192,7 +192,7 @@ def bisect(made: History, worktree: Path) -> Bisected:
 
 
 # Once a commit was skipped git decides by hash between equally good ones, so several sets of hashes are tried.
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_git_finds_the_culprit_past_all_that_is_in_its_way(seed: int, tmp_path: Path) -> None:
     made = make(pack(tmp_path / "linux-source-0.2.tar.xz", tree(seed=str(seed).encode())), tmp_path / "linux")
     bisected = bisect(made, tmp_path / "worktree")
@@ -287,30 +287,7 @@ def test_what_is_no_tarball_is_said_so(content: bytes, tmp_path: Path) -> None:
         make(tmp_path / "linux-source-9.tar.xz", tmp_path / "linux")
 
 
-def test_a_tarball_that_is_cut_off_is_said_so(tarball: Path, tmp_path: Path) -> None:
-    cut = tmp_path / "linux-source-9.tar.xz"
-    cut.write_bytes(tarball.read_bytes()[:-200])
-    with pytest.raises(UserError, match="linux-source-9"):
-        make(cut, tmp_path / "linux")
-
-
-def test_a_missing_tarball_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such file"):
-        make(tmp_path / "linux-source-9.tar.xz", tmp_path / "linux")
-
-
 # The table.
-
-
-def test_an_undo_takes_all_edits_back() -> None:
-    edits = (Edit("a", b"one", b"two"), Edit("a", b"two three", b"four"), Edit("a", b"", b"\nend\n"))
-    text = b"one three"
-    for edit in edits:
-        text = edit.apply(text)
-    assert text == b"four\nend\n"
-    for edit in reversed(edits):
-        text = Edit(edit.path, edit.new, edit.old).apply(text)
-    assert text == b"one three"
 
 
 def test_a_merge_brings_only_what_is_not_there_yet() -> None:
@@ -322,21 +299,3 @@ def test_a_merge_brings_only_what_is_not_there_yet() -> None:
         theirs = {edit.path for entry in taken for edit in entry.edits}
         assert set(merge.files) <= theirs
         assert len(merge.parents) == 2
-
-
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Path:
-    """A git that ends as it does when the disk is full."""
-    script = tmp_path / "bin" / "git"
-    script.parent.mkdir()
-    script.write_text('#!/bin/sh\ncase " $* " in *" init "*) mkdir -p "$2/.git";; *) exit 128;; esac\n')
-    script.chmod(0o755)
-    return script.parent
-
-
-def test_a_failing_git_is_no_fault_of_the_person(
-    tarball: Path, full_disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", f"{full_disk}:{os.environ['PATH']}")
-    with pytest.raises(InfraError, match="128"):
-        make(tarball, full_disk / "linux")

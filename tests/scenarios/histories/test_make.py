@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import UserError
 from scenarios.demo import history
 from scenarios.demo.run import newest_tarball
 from scenarios.histories import make
@@ -122,18 +121,6 @@ def test_it_finds_the_source_where_that_is_now(tmp_path: Path) -> None:
 
 
 @pytest.mark.rare
-def test_another_seed_has_a_repository_of_its_own(home: Path, histories: Histories) -> None:
-    other = make.make(home / "demo", SEED + 1, home / "src")
-    assert other.repo != histories.repo
-    assert other.made != histories.made
-
-
-@pytest.mark.rare
 def test_of_a_killed_making_nothing_is_taken(home: Path, histories: Histories) -> None:
     histories.repo.rename(histories.repo.with_name(f"{histories.repo.name}.making"))
     assert make.make(home / "demo", SEED, home / "src") == histories
-
-
-def test_another_version_of_the_source_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no linux-source-6\.1"):
-        make.make(tmp_path / "demo", SEED, sources(tmp_path / "src", "6.12"))

@@ -89,23 +89,6 @@ def test_one_that_stops_is_missing_and_gone_on_with(desk: Desk) -> None:
     assert log(desk)[TEN:] == [f"resume {name}"]
 
 
-def test_interrupted_it_stops_and_shows_what_there_is(desk: Desk) -> None:
-    plant(desk, {NAMES[2]: [130]}, **{NAMES[2]: status("stopped")})
-    assert again(desk) == 130
-    assert log(desk) == [f"start {name}" for name in NAMES[:3]]
-    assert row(desk, NAMES[3])[5] == "missing"
-
-
-def test_one_alone_can_be_bisected(desk: Desk) -> None:
-    assert again(desk, NAMES[4]) == 1
-    assert log(desk) == [f"start {NAMES[4]}"]
-
-
-def test_the_table_alone_measures_nothing(desk: Desk) -> None:
-    assert bisected(desk, HISTORIES, SEED, measure=False) == 1
-    assert not (desk.work / "log").exists()
-
-
 def test_the_table(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     again(desk)
     cells = row(desk, TWO.drawn.name)
