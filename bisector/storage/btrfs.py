@@ -48,47 +48,7 @@ _OF_THE_KERNEL = frozenset(
 _FLAG = re.compile(r"^\s*\(?\s*([A-Z][A-Z0-9_]+)\s*[|)]", re.MULTILINE)
 _FIELD = re.compile(r"^(csum_type|sectorsize|nodesize)\s+(?:\d+ \()?([\w-]+)\)?$", re.MULTILINE)
 _PROFILE = re.compile(r"^(Data|Metadata)(?:\+Metadata)?, (\w+):", re.MULTILINE)
-_SYNTAX = Syntax(  # mkfs.btrfs(8)
-    "A:b:d:fl:L:m:n:r:s:vKMO:R:U:Vq",
-    (
-        *("alloc-start=", "byte-count=", "csum=", "checksum=", "data=", "features=", "force", "help", "label="),
-        *("leafsize=", "metadata=", "mixed", "nodesize=", "nodiscard", "quiet", "rootdir=", "runtime-features="),
-        *("sectorsize=", "shrink", "uuid=", "verbose", "version"),
-    ),
-    unfit={**dict.fromkeys(("-V", "--version", "--help"), NO_FILE_SYSTEM), "-r": A_FILE, "--rootdir": A_FILE},
-)
-# By btrfs_show_options() in fs/btrfs/super.c.
-_SHOWN = ShownOptions(
-    frozenset(
-        {"nodatasum", "nodatacow", "nobarrier", "notreelog", "noacl", "compress", "compress-force", "ssd", "nossd"}
-        | {"ssd_spread", "flushoncommit", "autodefrag", "skip_balance", "user_subvol_rm_allowed", "enospc_debug"}
-        | {"commit", "max_inline", "metadata_ratio", "space_cache", "nospace_cache"}
-    ),
-    {
-        "compress": ("compress=zlib",),
-        "compress-force": ("compress-force=zlib",),
-        "discard=sync": ("discard",),
-        "space_cache=v1": ("space_cache",),
-        # What holds by default is not shown, whoever asks for it.
-        **dict.fromkeys(("compress=no", "compress=none", "commit=0", "commit=30", "max_inline=2048"), ()),
-        **dict.fromkeys(("metadata_ratio=0", "fatal_errors=bug"), ()),
-        **dict.fromkeys(("datacow", "datasum", "barrier", "treelog", "acl", "max_inline=2k"), ()),
-    },
-    (("ssd", "nossd", "ssd_spread"),),
-)
 _UAPI = "include/uapi/linux"
-# By features, checksums and options of mount that came later (btrfs(5), mkfs.btrfs(8)).
-_LATER = {
-    **dict.fromkeys(("compress=zstd", "compress-force=zstd"), Since("v4.14", "fs/btrfs", "BTRFS_COMPRESS_ZSTD")),
-    "xxhash": Since("v5.5", _UAPI, "BTRFS_CSUM_TYPE_XXHASH"),
-    "sha256": Since("v5.5", _UAPI, "BTRFS_CSUM_TYPE_SHA256"),
-    "blake2": Since("v5.5", _UAPI, "BTRFS_CSUM_TYPE_BLAKE2"),
-    "discard=async": Since("v5.6", "fs/btrfs", "BTRFS_MOUNT_DISCARD_ASYNC"),
-    "block-group-tree": Since("v6.1", _UAPI, "BTRFS_FEATURE_COMPAT_RO_BLOCK_GROUP_TREE"),
-    "squota": Since("v6.7", _UAPI, "BTRFS_FEATURE_INCOMPAT_SIMPLE_QUOTA"),
-}
-
-
 # Whether the disk says that it turns decides between ssd and nossd; kernels since v6.2 discard by default.
 _MOUNT = "rw,relatime,nossd,nodiscard,space_cache"
 
@@ -107,10 +67,45 @@ class Btrfs(FileSystem[BtrfsSettings]):
     name = "btrfs"
     settings = BtrfsSettings
     mkfs = "mkfs.btrfs -q -f -K"
-    syntax = _SYNTAX
+    syntax = Syntax(  # mkfs.btrfs(8)
+        "A:b:d:fl:L:m:n:r:s:vKMO:R:U:Vq",
+        (
+            *("alloc-start=", "byte-count=", "csum=", "checksum=", "data=", "features=", "force", "help", "label="),
+            *("leafsize=", "metadata=", "mixed", "nodesize=", "nodiscard", "quiet", "rootdir=", "runtime-features="),
+            *("sectorsize=", "shrink", "uuid=", "verbose", "version"),
+        ),
+        unfit={**dict.fromkeys(("-V", "--version", "--help"), NO_FILE_SYSTEM), "-r": A_FILE, "--rootdir": A_FILE},
+    )
     defaults = _MOUNT
-    display = _SHOWN
-    later = _LATER
+    # By btrfs_show_options() in fs/btrfs/super.c.
+    display = ShownOptions(
+        frozenset(
+            {"nodatasum", "nodatacow", "nobarrier", "notreelog", "noacl", "compress", "compress-force", "ssd", "nossd"}
+            | {"ssd_spread", "flushoncommit", "autodefrag", "skip_balance", "user_subvol_rm_allowed", "enospc_debug"}
+            | {"commit", "max_inline", "metadata_ratio", "space_cache", "nospace_cache"}
+        ),
+        {
+            "compress": ("compress=zlib",),
+            "compress-force": ("compress-force=zlib",),
+            "discard=sync": ("discard",),
+            "space_cache=v1": ("space_cache",),
+            # What holds by default is not shown, whoever asks for it.
+            **dict.fromkeys(("compress=no", "compress=none", "commit=0", "commit=30", "max_inline=2048"), ()),
+            **dict.fromkeys(("metadata_ratio=0", "fatal_errors=bug"), ()),
+            **dict.fromkeys(("datacow", "datasum", "barrier", "treelog", "acl", "max_inline=2k"), ()),
+        },
+        (("ssd", "nossd", "ssd_spread"),),
+    )
+    # By features, checksums and options of mount that came later (btrfs(5), mkfs.btrfs(8)).
+    later: ClassVar[Mapping[str, Since]] = {
+        **dict.fromkeys(("compress=zstd", "compress-force=zstd"), Since("v4.14", "fs/btrfs", "BTRFS_COMPRESS_ZSTD")),
+        "xxhash": Since("v5.5", _UAPI, "BTRFS_CSUM_TYPE_XXHASH"),
+        "sha256": Since("v5.5", _UAPI, "BTRFS_CSUM_TYPE_SHA256"),
+        "blake2": Since("v5.5", _UAPI, "BTRFS_CSUM_TYPE_BLAKE2"),
+        "discard=async": Since("v5.6", "fs/btrfs", "BTRFS_MOUNT_DISCARD_ASYNC"),
+        "block-group-tree": Since("v6.1", _UAPI, "BTRFS_FEATURE_COMPAT_RO_BLOCK_GROUP_TREE"),
+        "squota": Since("v6.7", _UAPI, "BTRFS_FEATURE_INCOMPAT_SIMPLE_QUOTA"),
+    }
     fragments = ("storage-btrfs",)
     fragments_of_options: ClassVar[Mapping[str, str]] = {"acl": "storage-btrfs-acl"}
     suspects = ("block", "drivers/block", "fs/btrfs")

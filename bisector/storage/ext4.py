@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from bisector.core.setting import Problem
 from bisector.storage.file_system import (
@@ -48,50 +48,6 @@ _NEEDED = {
 _ORDERED, _COMMIT = "data=ordered", "commit=5"
 _OF_A_JOURNAL = ("data=", "commit=", "journal_checksum", "journal_async_commit")
 _LINE = re.compile(r"([^:]{1,40}):\s*(.*)")
-# mke2fs(8): -S writes superblocks alone; a journal device and a file system at an offset cannot be mounted.
-_SYNTAX = Syntax(
-    "b:cd:e:g:i:jl:m:no:qr:s:t:vC:DE:FG:I:J:KL:M:N:O:R:ST:U:Vz:",
-    unfit={
-        **dict.fromkeys(("-n", "-S", "-V", "-O journal_dev", "-E offset="), NO_FILE_SYSTEM),
-        **dict.fromkeys(("-d", "-l", "-z", "-J device="), A_FILE),
-    },
-)
-# All options that are in force are in a file of its own (Documentation/admin-guide/ext4.rst), in these words
-# (_ext4_show_options() in fs/ext4/super.c). That something is off, such as nodiscard, older kernels do not say: there
-# it is read from discard being absent (v4.11, v4.12).
-_SHOWN = ShownOptions(
-    frozenset(
-        {"minixdf", "grpid", "block_validity", "dioread_nolock", "discard", "delalloc", "barrier", "auto_da_alloc"}
-        | {"init_itable", "errors", "commit", "data"}
-        | {"min_batch_time", "max_batch_time", "inode_readahead_blks", "max_dir_size_kb", "resuid", "resgid"}
-    ),
-    {
-        "barrier=1": ("barrier",),
-        "barrier=0": ("nobarrier",),
-        "auto_da_alloc=1": ("auto_da_alloc",),
-        "auto_da_alloc=0": ("noauto_da_alloc",),
-        "bsddf": ("bsddf",),
-        "bsdgroups": ("grpid",),
-        "sysvgroups": ("nogrpid",),
-        **dict.fromkeys(("dioread_lock", "nodioread_nolock"), ("dioread_lock", "nodioread_nolock")),
-        "init_itable": ("init_itable=10",),
-        "commit=0": ("commit=5",),
-        "max_batch_time=0": ("max_batch_time=0", "max_batch_time=15000"),
-        "data_err=ignore": (),
-    },
-    (("minixdf", "bsddf"), ("dioread_nolock", "dioread_lock", "nodioread_nolock"), GROUP_OF_FILES),
-)
-# By features and options that came later (ext4(5), "Kernel support", and the kernel's own history).
-_LATER = {
-    "ea_inode": Since("v4.13", "fs/ext4", "ext4_has_feature_ea_inode"),
-    "large_dir": Since("v4.13", "fs/ext4", "ext4_has_feature_largedir"),
-    "casefold": Since("v5.2", "fs/ext4", "EXT4_FEATURE_INCOMPAT_CASEFOLD"),
-    "verity": Since("v5.4", "fs/ext4", "EXT4_FEATURE_RO_COMPAT_VERITY"),
-    "stable_inodes": Since("v5.5", "fs/ext4", "EXT4_FEATURE_COMPAT_STABLE_INODES"),
-    "fast_commit": Since("v5.10", "fs/ext4", "EXT4_FEATURE_COMPAT_FAST_COMMIT"),
-    "orphan_file": Since("v5.15", "fs/ext4", "EXT4_FEATURE_COMPAT_ORPHAN_FILE"),
-    **dict.fromkeys(("mb_optimize_scan", "mb_optimize_scan=0"), Since("v5.12", "fs/ext4", "mb_optimize_scan")),
-}
 
 
 _MOUNT = f"rw,relatime,{_ORDERED},barrier,delalloc,nodiscard,noinit_itable,{_COMMIT},errors=continue"
@@ -115,10 +71,50 @@ class Ext4(FileSystem[Ext4Settings]):
     name = "ext4"
     settings = Ext4Settings
     mkfs = "mkfs.ext4 -q -F"
-    syntax = _SYNTAX
+    # mke2fs(8): -S writes superblocks alone; a journal device and a file system at an offset cannot be mounted.
+    syntax = Syntax(
+        "b:cd:e:g:i:jl:m:no:qr:s:t:vC:DE:FG:I:J:KL:M:N:O:R:ST:U:Vz:",
+        unfit={
+            **dict.fromkeys(("-n", "-S", "-V", "-O journal_dev", "-E offset="), NO_FILE_SYSTEM),
+            **dict.fromkeys(("-d", "-l", "-z", "-J device="), A_FILE),
+        },
+    )
     defaults = _MOUNT
-    display = _SHOWN
-    later = _LATER
+    # In these words by _ext4_show_options() in fs/ext4/super.c. That something is off, such as nodiscard, older kernels
+    # do not say: there it is read from discard being absent (v4.11, v4.12).
+    display = ShownOptions(
+        frozenset(
+            {"minixdf", "grpid", "block_validity", "dioread_nolock", "discard", "delalloc", "barrier", "auto_da_alloc"}
+            | {"init_itable", "errors", "commit", "data"}
+            | {"min_batch_time", "max_batch_time", "inode_readahead_blks", "max_dir_size_kb", "resuid", "resgid"}
+        ),
+        {
+            "barrier=1": ("barrier",),
+            "barrier=0": ("nobarrier",),
+            "auto_da_alloc=1": ("auto_da_alloc",),
+            "auto_da_alloc=0": ("noauto_da_alloc",),
+            "bsddf": ("bsddf",),
+            "bsdgroups": ("grpid",),
+            "sysvgroups": ("nogrpid",),
+            **dict.fromkeys(("dioread_lock", "nodioread_nolock"), ("dioread_lock", "nodioread_nolock")),
+            "init_itable": ("init_itable=10",),
+            "commit=0": ("commit=5",),
+            "max_batch_time=0": ("max_batch_time=0", "max_batch_time=15000"),
+            "data_err=ignore": (),
+        },
+        (("minixdf", "bsddf"), ("dioread_nolock", "dioread_lock", "nodioread_nolock"), GROUP_OF_FILES),
+    )
+    # By features and options that came later (ext4(5), "Kernel support", and the kernel's own history).
+    later: ClassVar[Mapping[str, Since]] = {
+        "ea_inode": Since("v4.13", "fs/ext4", "ext4_has_feature_ea_inode"),
+        "large_dir": Since("v4.13", "fs/ext4", "ext4_has_feature_largedir"),
+        "casefold": Since("v5.2", "fs/ext4", "EXT4_FEATURE_INCOMPAT_CASEFOLD"),
+        "verity": Since("v5.4", "fs/ext4", "EXT4_FEATURE_RO_COMPAT_VERITY"),
+        "stable_inodes": Since("v5.5", "fs/ext4", "EXT4_FEATURE_COMPAT_STABLE_INODES"),
+        "fast_commit": Since("v5.10", "fs/ext4", "EXT4_FEATURE_COMPAT_FAST_COMMIT"),
+        "orphan_file": Since("v5.15", "fs/ext4", "EXT4_FEATURE_COMPAT_ORPHAN_FILE"),
+        **dict.fromkeys(("mb_optimize_scan", "mb_optimize_scan=0"), Since("v5.12", "fs/ext4", "mb_optimize_scan")),
+    }
     # The root file system's driver is ext4, too, so every guest's configuration has it.
     suspects = ("block", "drivers/block", "fs/ext4")
     tools = ("mkfs.ext4", "mount", "dumpe2fs")

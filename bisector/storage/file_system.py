@@ -5,9 +5,10 @@ each that shows in figures, is in the layer's settings. What the kernel mounted 
 and held against them.
 
 Another value of the same option of mount(8), its opposite, or nothing where every kernel shows it, is the kernel's
-fault. An option that no kernel shows cannot be told from one that was not taken, so it is no fault; :func:`unread`
-names it beforehand. What kernels show is in show_mnt_opts() and show_sb_opts() of fs/proc_namespace.c for all file
-systems, and in a function of each, which its own module names: read in v6.1, and held against mounts by v6.18.
+fault. An option that no kernel shows cannot be told from one that was not taken, so it is not a fault, and
+:meth:`FileSystem.untold` names it beforehand. What kernels show is in show_mnt_opts() and show_sb_opts() of
+fs/proc_namespace.c for all file systems, and in a function of each, which its own module names: read in v6.1, and held
+against mounts by v6.18.
 """
 
 import errno
@@ -20,12 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
-from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.setting import Form, Meta, Option, Problem
 from bisector.core.shell import FailedStep, Step
-from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
-from bisector.storage.disks import kernel_fault, not_an_answer
+from bisector.storage.disks import fault, kernel_fault, not_an_answer, steps
 from bisector.storage.layer import MOUNTPOINT, Capacity, Feature, Files, Layer, Made, Since, Site
 
 # Words that name no file: a setting is text of a person, and is run by a shell in the guest.
@@ -34,7 +34,7 @@ _WORDS = r"^-[-A-Za-z0-9_.,:=^ ]*$"
 NO_FILE_SYSTEM = "makes no file system"
 A_FILE = "names a file, and the guest has none of yours"
 # Of what mkfs prints when it is its options that it does not take, and not the disk that fails.
-NOT_TAKEN = ("usage:", "unknown", "unrecognized", "invalid", "illegal", "must be", "too small", "too large")
+_NOT_TAKEN = ("usage:", "unknown", "unrecognized", "invalid", "illegal", "must be", "too small", "too large")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,18 @@ class ShownOptions:
         default = option in _UNSHOWN or option in self.spelled or option.startswith("no")
         return default or _name(option) in self.always | _OF_EVERY_MOUNT
 
+    def merged(self, default: str, given: str) -> tuple[str, ...]:
+        """Options of mount: the default ones, those that the given ones contradict replaced, and the rest of these."""
+        options: dict[str, str] = {}
+        for option in filter(None, (*default.split(","), *given.split(","))):
+            options[self.subject(option)] = option
+        return tuple(options.values())
+
+    def lost(self, asked: Iterable[str], shown: Iterable[str]) -> list[str]:
+        """The options that the kernel did not take, by what it shows."""
+        found = frozenset(map(in_bytes, filter(None, shown)))
+        return [option for option in asked if not self.takes(option, found)]
+
     def subject(self, option: str) -> str:
         """What two options that cannot both hold have in common."""
         name = _name(option)
@@ -189,35 +201,6 @@ def mkfs_row(name: str, default: str, before: str | None = None) -> Option:
 def mount_row(name: str, default: str) -> Option:
     """The row of what mount is given."""
     return Option(f"storage.{name}.mount_options", default, f"options that {name} is mounted with, over its defaults")
-
-
-def objections(given: str) -> Iterator[str]:
-    """Why options of mount cannot be meant here, in sentences."""
-    for option in given.split(","):
-        name = _name(option)
-        if name in _OF_USER_SPACE or name.startswith(_FOR_PROGRAMS):
-            yield f"{option} is for /etc/fstab: the kernel never gets it"
-        elif name in _OF_OTHERS:
-            yield f"{option} is for other file systems than a new one on one block device"
-
-
-def unread(given: str, display: ShownOptions) -> tuple[str, ...]:
-    """The options of which no kernel shows whether it took them."""
-    return tuple(option for option in given.split(",") if not display.can_be_told(option))
-
-
-def merged(default: str, given: str, display: ShownOptions) -> tuple[str, ...]:
-    """Options of mount: the default ones, those that the given ones contradict replaced, and the rest of these."""
-    options: dict[str, str] = {}
-    for option in filter(None, (*default.split(","), *given.split(","))):
-        options[display.subject(option)] = option
-    return tuple(options.values())
-
-
-def not_mounted(asked: Iterable[str], shown: Iterable[str], display: ShownOptions) -> Iterator[str]:
-    """The options that the kernel did not take, by what it shows."""
-    found = frozenset(map(in_bytes, filter(None, shown)))
-    return (option for option in asked if not display.takes(option, found))
 
 
 def in_bytes(option: str) -> str:
@@ -300,7 +283,14 @@ class FileSystem(Layer[F]):
         (device,) = below
         for sentence in self.syntax.objections(own.mkfs_options):
             yield Problem((f"storage.{self.name}.mkfs_options",), f"mkfs.{self.name} {sentence}", "leave it out")
-        for sentence in objections(own.mount_options):
+        for option in own.mount_options.split(","):
+            name = _name(option)
+            if name in _OF_USER_SPACE or name.startswith(_FOR_PROGRAMS):
+                sentence = f"{option} is for /etc/fstab: the kernel never gets it"
+            elif name in _OF_OTHERS:
+                sentence = f"{option} is for other file systems than a new one on one block device"
+            else:
+                continue
             yield Problem((f"storage.{self.name}.mount_options",), sentence, "leave it out")
         if device.size_bytes is not None and device.size_bytes < self.least_bytes:
             sentence = (
@@ -310,59 +300,52 @@ class FileSystem(Layer[F]):
 
     def untold(self, own: F) -> Iterator[str]:
         """Options of mount that no kernel shows."""
-        for option in unread(own.mount_options, self.display):
-            yield f"storage.{self.name}.mount_options: kernels do not show {option}: it is asked for, and not read back"
+        for option in own.mount_options.split(","):
+            if not self.display.can_be_told(option):
+                said = f"kernels do not show {option}: it is asked for, and not read back"
+                yield f"storage.{self.name}.mount_options: {said}"
 
     def mounted(self, own: F) -> tuple[str, ...]:
         """The options that it is mounted with."""
-        return merged(self.defaults, own.mount_options, self.display)
+        return self.display.merged(self.defaults, own.mount_options)
 
     def make(self, site: Site[F]) -> Made:
         """Make the file system, mount it, and read back both."""
         (device,) = site.below
-        options = self.mounted(site.own)
-        steps = (
+        options, asked = self.mounted(site.own), words_of(site.own.mkfs_options)
+        made = (
             Step(f"{self.mkfs} {site.own.mkfs_options} {device.path}", self._mkfs_fault),
             Step(f"mount -t {self.name} -o {','.join(options)} {device.path} {MOUNTPOINT}", kernel_fault),
         )
-        asked = words_of(site.own.mkfs_options)
 
         def verify(answers: Sequence[str], _numbers: Mapping[str, str]) -> None:
             mountinfo, printed, *more = answers
-            self._check_mount(options, mountinfo, more)
-            self._check_format(asked, printed)
+            kind, shown = mounted_with(mountinfo)
+            if kind != self.name:
+                raise fault(f"mount: {kind[:40]!r} is mounted instead of {self.name}")
+            shown = (*shown, *(line.strip() for lines in more for line in lines.splitlines()))
+            if lost := self.display.lost(options, shown):
+                raise fault(f"mount: {self.name} is mounted without {','.join(lost)}", ",".join(shown)[:400])
+            # What is on the disk was decided by mkfs and its options, never by the kernel under test.
+            try:
+                differences = list(self.other_format(asked, printed))
+            except ValueError as error:
+                raise not_an_answer(self.format_command.split()[0], printed) from error
+            if differences:
+                raise InfraError(f"mkfs.{self.name} made {', '.join(differences)[:400]}")
 
         checks = ["cat /proc/self/mountinfo", self.format_command.format(device=device.path)]
-        checks += filter(None, [self.shown_command])
-        return Made(MOUNTPOINT, steps, tuple(Step(check, kernel_fault) for check in checks), verify)
+        return Made(MOUNTPOINT, made, steps(*checks, *filter(None, [self.shown_command])), verify)
 
     def _mkfs_fault(self, failed: FailedStep) -> BisectorError:
         """Options are a person's; that the disk cannot be written is the kernel's doing, EINVAL among it."""
         said = [line.lower() for line in failed.tail if not line.strip().endswith(os.strerror(errno.EINVAL))]
-        if any(word in line for line in said for word in NOT_TAKEN):
+        if any(word in line for line in said for word in _NOT_TAKEN):
             return UserError(
                 f"the guest's mkfs.{self.name} does not take its options: {failed.reason}",
                 f"storage.{self.name}.mkfs_options has them",
             )
         return kernel_fault(failed)
-
-    def _check_mount(self, options: Sequence[str], mountinfo: str, more: Sequence[str]) -> None:
-        """The kernel was asked for each option by name."""
-        kind, shown = mounted_with(mountinfo)
-        if kind != self.name:
-            raise _fault(f"mount: {kind[:40]!r} is mounted instead of {self.name}")
-        shown = (*shown, *(line.strip() for lines in more for line in lines.splitlines()))
-        if lost := list(not_mounted(options, shown, self.display)):
-            raise _fault(f"mount: {self.name} is mounted without {','.join(lost)}", (",".join(shown)[:400],))
-
-    def _check_format(self, asked: Mapping[str, str], printed: str) -> None:
-        """What is on the disk was decided by mkfs and its options, never by the kernel under test."""
-        try:
-            differences = list(self.other_format(asked, printed))
-        except ValueError as error:
-            raise not_an_answer(self.format_command.split()[0], printed) from error
-        if differences:
-            raise InfraError(f"mkfs.{self.name} made {', '.join(differences)[:400]}")
 
 
 def differing(asked: Mapping[str, str], found: Mapping[str, str]) -> Iterator[str]:
@@ -370,7 +353,3 @@ def differing(asked: Mapping[str, str], found: Mapping[str, str]) -> Iterator[st
     for name, value in asked.items():
         if (other := found.get(name, "nothing")) != in_bytes(value):
             yield f"{name}={other} instead of {name}={value}"
-
-
-def _fault(reason: str, tail: tuple[str, ...] = ()) -> KernelFault:
-    return KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, reason, tail)

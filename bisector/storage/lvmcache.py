@@ -8,7 +8,6 @@ the kernel has it, which kernels before v4.11 cannot read (629d0a8a1a10, "dm cac
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from bisector.core.errors import InfraError
@@ -35,6 +34,7 @@ _METADATA_OF_CHUNK_BYTES, _TRANSACTION_BYTES = 44, 4 << 20
 _CHUNK_STEP_BYTES, _CHUNK_MOST_BYTES = 32 << 10, 1 << 30  # lvmcache(7), "dm-cache chunk size"
 _MOST_CHUNKS = 1_000_000  # lvm.conf(5), allocation/cache_pool_max_chunks
 _NEWER_FORMAT = 2
+_MODES = ("writeback", "writethrough", "passthrough")  # lvmcache(7)
 _AS_LVM_CHOOSES = (AUTO, "as LVM chooses")
 POLICY = "smq"  # of the fragment that every stack with a cache has
 # LVM before 2.03.40 gives a cachevol this one, whatever lvconvert or lvchange is told: it looks for the policy in the
@@ -58,21 +58,6 @@ _N = r"(\d{1,18})"  # what the record holds has 63 bits; the kernel's counters h
 _STATUS = re.compile(rf"{_N} {_N}/{_N} {_N} {_N}/{_N} {_N} {_N} {_N} {_N} {_N} {_N} {_N} (.*)", re.ASCII)
 
 
-class DmCacheMode(StrEnum):
-    """dm-cache modes that lvmcache offers (lvmcache(7))."""
-
-    WRITEBACK = "writeback"
-    WRITETHROUGH = "writethrough"
-    PASSTHROUGH = "passthrough"
-
-
-class CacheVolume(StrEnum):
-    """Whether blocks and metadata are two logical volumes or parts of one (lvmcache(7))."""
-
-    POOL = "cachepool"
-    VOLUME = "cachevol"
-
-
 # Read as a table, so laid out as one.
 # fmt: off
 @dataclass(frozen=True, slots=True)
@@ -86,7 +71,8 @@ class CacheSettings:
         "storage.cache_size", "64MiB", "cache on the fast disk, bytes", "4GiB", flag="--cache-size", metavar="SIZE")]
     metadata_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
         "storage.metadata_size", "8MiB", "metadata of the cache, bytes", "50MiB")]
-    mode: Annotated[DmCacheMode, Option("storage.cache_mode", "writeback", "dm-cache mode")]
+    mode: Annotated[Literal["writeback", "writethrough", "passthrough"], Option(
+        "storage.cache_mode", "writeback", "dm-cache mode")]
     policy: Annotated[Literal["smq", "mq", "cleaner"], Option("storage.cache_policy", POLICY, "dm-cache policy")]
     chunk_bytes: Annotated[Annotated[Size, Meta(ge=_CHUNK_STEP_BYTES)] | None, Option(
         "storage.cache_chunk_size", "64KiB", "block of dm-cache, bytes", absent=_AS_LVM_CHOOSES, before=AUTO)]
@@ -97,7 +83,7 @@ class CacheSettings:
     threshold_bytes: Annotated[Annotated[Size, Meta(ge=SECTOR_BYTES)] | None, Option(
         "storage.cache_migration_threshold", AUTO, "most that dm-cache moves at a time, bytes",
         absent=(AUTO, "1MiB, or 8 blocks where that is more"))]
-    volume: Annotated[CacheVolume, Option(
+    volume: Annotated[Literal["cachepool", "cachevol"], Option(
         "storage.cache_volume", "cachepool",
         "whether blocks and metadata of the cache are two volumes (cachepool) or one (cachevol)")]
     # fmt: on
@@ -172,7 +158,7 @@ def parse_status(line: str) -> CacheTarget:
     if not {"ro", "needs_check"}.isdisjoint(words):
         raise MapperUnreadable("the kernel made the cache's metadata read-only")
     # writeback is the kernel's default, and may go without saying.
-    mode = next((one for one in features if one in tuple(DmCacheMode)), DmCacheMode.WRITEBACK.value)
+    mode = next((one for one in features if one in _MODES), _MODES[0])
     read_hits, read_misses, write_hits, write_misses, demotions, promotions = counts
     status = CacheStatus(
         policy, mode, used, total, dirty, read_hits, read_misses, write_hits, write_misses, demotions, promotions
@@ -194,7 +180,7 @@ def parse_table(line: str) -> CacheTable:
 
 def takes_blocks(mode: str, policy: str) -> bool:
     """Whether blocks ever go into the cache: in passthrough mode none do, and the cleaner only writes back."""
-    return mode != DmCacheMode.PASSTHROUGH and policy != _CLEANER
+    return mode != "passthrough" and policy != _CLEANER
 
 
 def counted(before: CacheStatus | None, after: CacheStatus | None) -> Iterator[tuple[str, float]]:
@@ -263,10 +249,10 @@ class LvmCache(LvmCacheLayer[CacheSettings]):
         )
         chunk, is_format_1 = own.chunk_bytes or _CHUNK_STEP_BYTES, own.metadata_format == 1
         least_threshold = _THRESHOLD_LEAST_CHUNKS * (own.chunk_bytes or 0)
-        is_cachevol, is_cleaner = own.volume is CacheVolume.VOLUME, own.policy == _CLEANER
+        is_cachevol, is_cleaner = own.volume == "cachevol", own.policy == _CLEANER
         named_mq = f"LVM gives a cachevol the policy {_CACHEVOL_POLICY}, whatever it is told"
         mq = f"cache_policy={_CACHEVOL_POLICY}, which is smq by another name since v4.6"
-        not_writethrough = own.mode is not DmCacheMode.WRITETHROUGH
+        not_writethrough = own.mode != "writethrough"
         for wrong, keys, sentence, hint in (
             (
                 chunk % _CHUNK_STEP_BYTES or chunk > _CHUNK_MOST_BYTES,
@@ -316,7 +302,7 @@ class LvmCache(LvmCacheLayer[CacheSettings]):
         if own.threshold_sectors is not None:
             rest += f"--cachesettings {_THRESHOLD}={own.threshold_sectors} "
         data, origin = f"{group}/data", Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow}", self.volume_fault)
-        if own.volume is CacheVolume.VOLUME:
+        if own.volume == "cachevol":
             yield Step(f"lvcreate -y -n data -L {self.volume_bytes(own)}b {group} {fast}", self.volume_fault)
             yield origin
             yield Step(
@@ -347,7 +333,7 @@ class LvmCache(LvmCacheLayer[CacheSettings]):
     def check_made(self, own: CacheSettings, table_line: str, status_line: str) -> Mapping[str, str]:
         """LVM asked for policy, mode and blocks by name; how large its volumes are no kernel has a part in."""
         table, target = parse_table(table_line), parse_status(status_line)
-        found, asked = [target.status.policy, target.status.mode], [own.policy, own.mode.value]
+        found, asked = [target.status.policy, target.status.mode], [str(own.policy), str(own.mode)]
         # A pair for each that was named; a kernel that does not tell its threshold leaves it out.
         sectors, threshold = own.threshold_sectors, target.migration_threshold
         for name, wanted, has in (

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from bisector.core.setting import Problem
 from bisector.core.units import size_text
@@ -18,6 +18,7 @@ from bisector.storage.file_system import (
     ShownOptions,
     Syntax,
     differing,
+    in_bytes,
     mkfs_row,
     mount_row,
     words_of,
@@ -38,8 +39,6 @@ _QUOTAS = (
 )
 _LEAST_BYTES = 300 << 20  # xfsprogs since 5.19 refuse less, and a log of less than 64 MiB (mkfs.xfs(8))
 _LEAST_LOG_BYTES = 64 << 20
-_SUFFIXES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SIZE = re.compile(r"([0-9]{1,15})([kmg]?)")
 _SECTION = re.compile(r"([a-z-]+) *=")
 _WORD = re.compile(r"([a-z0-9-]+)=([0-9]+)\b")
 # Where xfs_spaceman prints what is asked by the letters of mkfs.xfs's options, and under which names if they differ.
@@ -52,42 +51,6 @@ _PRINTED: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "l": ("log", {}),
 }
 _IN_EVERY_FORMAT = frozenset({"projid32bit", "crc", "finobt", "sparse", "ftype"})
-_SYNTAX = Syntax(  # mkfs.xfs(8)
-    "b:c:d:i:l:L:m:n:KNp:qr:s:CfV",
-    unfit={
-        **dict.fromkeys(("-N", "-V"), NO_FILE_SYSTEM),
-        **dict.fromkeys(("-c", "-p", "-r", "-l logdev=", "-d name=", "-d file"), A_FILE),
-    },
-)
-# By xfs_fs_show_options() in fs/xfs/xfs_super.c. Not discard, which is given up where the device cannot, nor what newer
-# kernels take and no longer show (attr2, ikeep).
-_SHOWN = ShownOptions(
-    frozenset(
-        {"wsync", "noalign", "swalloc", "nouuid", "filestreams", "grpid", "largeio", "inode32", "inode64"}
-        | {"allocsize", "logbufs", "logbsize", "noquota", "usrquota", "grpquota", "prjquota"}
-        | {"uqnoenforce", "gqnoenforce", "pqnoenforce"}
-    ),
-    {
-        **dict.fromkeys(("quota", "uquota"), ("usrquota",)),
-        "gquota": ("grpquota",),
-        "pquota": ("prjquota",),
-        "qnoenforce": ("uqnoenforce",),
-        "bsdgroups": ("grpid",),
-        "sysvgroups": ("nogrpid",),
-        "logbufs=0": ("logbufs=8",),
-        "logbsize=0": ("logbsize=32k",),
-        "barrier": (),
-    },
-    (("inode32", "inode64"), GROUP_OF_FILES),
-)
-# By features that came later (mkfs.xfs(8)); reflink and rmapbt were experimental until v4.16.
-_LATER = {
-    "rmapbt": Since("v4.8", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_RMAPBT"),
-    "reflink": Since("v4.9", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_REFLINK"),
-    "bigtime": Since("v5.10", "fs/xfs", "XFS_SB_FEAT_INCOMPAT_BIGTIME"),
-    "inobtcount": Since("v5.10", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_INOBTCNT"),
-    "nrext64": Since("v5.19", "fs/xfs", "XFS_SB_FEAT_INCOMPAT_NREXT64"),
-}
 
 
 # nolargeio and nodiscard are not shown by the kernel: what they switch off would be.
@@ -108,10 +71,43 @@ class Xfs(FileSystem[XfsSettings]):
     name = "xfs"
     settings = XfsSettings
     mkfs = "mkfs.xfs -q -f -K"
-    syntax = _SYNTAX
+    syntax = Syntax(  # mkfs.xfs(8)
+        "b:c:d:i:l:L:m:n:KNp:qr:s:CfV",
+        unfit={
+            **dict.fromkeys(("-N", "-V"), NO_FILE_SYSTEM),
+            **dict.fromkeys(("-c", "-p", "-r", "-l logdev=", "-d name=", "-d file"), A_FILE),
+        },
+    )
     defaults = _MOUNT
-    display = _SHOWN
-    later = _LATER
+    # By xfs_fs_show_options() in fs/xfs/xfs_super.c. Not discard, which is given up where the device cannot, nor what
+    # newer kernels take and no longer show (attr2, ikeep).
+    display = ShownOptions(
+        frozenset(
+            {"wsync", "noalign", "swalloc", "nouuid", "filestreams", "grpid", "largeio", "inode32", "inode64"}
+            | {"allocsize", "logbufs", "logbsize", "noquota", "usrquota", "grpquota", "prjquota"}
+            | {"uqnoenforce", "gqnoenforce", "pqnoenforce"}
+        ),
+        {
+            **dict.fromkeys(("quota", "uquota"), ("usrquota",)),
+            "gquota": ("grpquota",),
+            "pquota": ("prjquota",),
+            "qnoenforce": ("uqnoenforce",),
+            "bsdgroups": ("grpid",),
+            "sysvgroups": ("nogrpid",),
+            "logbufs=0": ("logbufs=8",),
+            "logbsize=0": ("logbsize=32k",),
+            "barrier": (),
+        },
+        (("inode32", "inode64"), GROUP_OF_FILES),
+    )
+    # By features that came later (mkfs.xfs(8)); reflink and rmapbt were experimental until v4.16.
+    later: ClassVar[Mapping[str, Since]] = {
+        "rmapbt": Since("v4.8", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_RMAPBT"),
+        "reflink": Since("v4.9", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_REFLINK"),
+        "bigtime": Since("v5.10", "fs/xfs", "XFS_SB_FEAT_INCOMPAT_BIGTIME"),
+        "inobtcount": Since("v5.10", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_INOBTCNT"),
+        "nrext64": Since("v5.19", "fs/xfs", "XFS_SB_FEAT_INCOMPAT_NREXT64"),
+    }
     fragments = ("storage-xfs",)
     fragments_of_options = dict.fromkeys(_QUOTAS, "storage-xfs-quota")
     suspects = ("block", "drivers/block", "fs/xfs", "fs/iomap", "fs/iomap.c")
@@ -145,8 +141,7 @@ class Xfs(FileSystem[XfsSettings]):
         for letter, (section, names) in _PRINTED.items():
             wanted = dict(word.split("=") for word in asked.get(letter, "").split(",") if "=" in word)
             if letter == "l" and "size" in wanted:
-                blocks = _bytes(wanted.pop("size")) // int(found["data"]["bsize"])
-                wanted["blocks"] = str(blocks)
+                wanted["blocks"] = str(int(in_bytes(wanted.pop("size"))) // int(found["data"]["bsize"]))
             wanted = {names.get(name, name): value for name, value in wanted.items()}
             named |= wanted.keys()
             # A limit or an identifier, of which nothing is printed there, is no feature.
@@ -172,13 +167,7 @@ def _sections(printed: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _bytes(text: str) -> int:
-    if (found := _SIZE.fullmatch(text)) is None:
-        raise ValueError(text)
-    return int(found[1]) * _SUFFIXES[found[2]]
-
-
 def _log_bytes(options: str) -> int | None:
     """The size of the log that is asked for; None where mkfs.xfs chooses it, or in units that follow the device."""
     found = re.search(r"-l +(?:\S*,)?size=([0-9]{1,15}[kmg]?)(?![0-9a-z])", options)
-    return _bytes(found[1]) if found else None
+    return int(in_bytes(found[1])) if found else None

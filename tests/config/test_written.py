@@ -14,7 +14,7 @@ from bisector.config import DiskSettings, file, options
 from bisector.core.objective import Objective
 from bisector.core.units import duration_s, duration_text, size_bytes, size_text
 from bisector.core.verdict import Direction, Strategy, Terms
-from bisector.storage.lvmcache import CacheSettings, CacheVolume, DmCacheMode
+from bisector.storage.lvmcache import CacheSettings
 from bisector.storage.stack import stack_of
 from tests.config.given import GIB, MIB, from_argv
 from tests.workload.test_job_file import GOOD
@@ -176,13 +176,13 @@ def test_storage_of_a_record_before_stacks_were_composed() -> None:
     assert storage.layers["lvmcache"] == CacheSettings(
         cache_bytes=128 * MIB,
         metadata_bytes=8 * MIB,
-        mode=DmCacheMode.WRITETHROUGH,
+        mode="writethrough",
         policy="mq",
         # What was left to LVM then is left to it when such a bisection goes on.
         chunk_bytes=None,
         metadata_format=None,
         threshold_bytes=None,
-        volume=CacheVolume.POOL,
+        volume="cachepool",
     )
     assert (storage.fill_deadline_s, storage.fill_rounds) == (0, 1)
     assert str(options.from_json(json.dumps(recorded | {"storage.stack": "hdd"})).storage.stack) == "hdd"

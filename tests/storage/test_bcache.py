@@ -46,19 +46,21 @@ def layout(stack: str = "bcache", changed: Mapping[str, Answer] | None = None) -
 
 
 def test_sysfs_of_old_and_new_kernels() -> None:
-    new, old = parse_status(V6_12), parse_status(V4_11)
-    assert (new.mode, new.state, new.replacement) == ("writethrough", "clean", "lru")
-    assert (new.cutoff_bytes, old.cutoff_bytes) == (4 * MIB, 4 * MIB)
-    assert (new.bucket_bytes, new.block_bytes, new.buckets, new.writeback_percent) == (64 << 10, 512, 1024, 10)
-    assert new.fixed == {name: FIXED[name] for name in FIXED.keys() - NOT_RECORDED - {"readahead"}}
-    assert old.fixed == {name: FIXED[name] for name in FIXED.keys() - NOT_RECORDED - {"readahead_cache_policy"}}
-    assert (old.mode, old.state, old.dirty_bytes) == ("writeback", "dirty", int(1.9 * 1024 * 1024))
-    assert (old.unused_percent, old.bypassed_bytes, old.hits, old.misses) == (93, 512, 4_031, 5_120)
-    assert (old.read_sectors, old.read_sectors_below) == (73_304, 41_664)
-    assert (new.unused_percent, new.hits, new.misses, new.bypassed_bytes) == (2, 55_002, 12_317, 42 * MIB)
+    new, old, dirty = map(parse_status, (V6_12, V4_11, WRITEBACK))
+    fixed = {name: value for name, value in FIXED.items() if name not in NOT_RECORDED}
+    of_cache = {"cache_replacement_policy": "lru", "bucket_size": 64 << 10, "block_size": 512, "nbuckets": 1024}
+    asked = {"cache_mode": "writethrough", "sequential_cutoff": 4 * MIB, "writeback_percent": 10}
+    asked |= {f"cache/cache0/{name}": value for name, value in of_cache.items()}
+    assert new.has == asked | {name: value for name, value in fixed.items() if name != "readahead"}
+    assert old.has.keys() == (asked | fixed).keys() - {"readahead_cache_policy"}
+    assert (old.has["cache_mode"], old.has["sequential_cutoff"]) == ("writeback", 4 * MIB)
+    assert (new.state, new.unused_percent, new.hits, new.misses, new.bypassed_bytes) == (
+        *("clean", 2, 55_002, 12_317, 42 * MIB),
+    )
+    assert (old.state, old.unused_percent, old.hits, old.misses, old.bypassed_bytes) == ("dirty", 93, 4_031, 5_120, 512)
+    assert old.dirty_bytes == int(1.9 * 1024 * 1024)
     assert (new.read_sectors, new.read_sectors_below) == (754_874, 218_520)
-    dirty = parse_status(WRITEBACK)
-    assert (dirty.mode, dirty.state, dirty.cutoff_bytes, dirty.unused_percent) == ("writeback", "dirty", 0, 2)
+    assert (dirty.has["cache_mode"], dirty.state, dirty.has["sequential_cutoff"]) == ("writeback", "dirty", 0)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,10 @@ def test_sysfs_of_old_and_new_kernels() -> None:
     [("0", 0), ("0.0k", 0), ("512", 512), ("4.0M", 4 * MIB), ("1.10M", int(1.9 * MIB)), ("999.9k", 1_023_897)],
 )
 def test_sizes_as_old_and_new_kernels_write_them(shown: str, size: int) -> None:
-    assert parse_status(V6_12.replace("sequential_cutoff:4.0M", f"sequential_cutoff:{shown}")).cutoff_bytes == size
+    assert (
+        parse_status(V6_12.replace("sequential_cutoff:4.0M", f"sequential_cutoff:{shown}")).has["sequential_cutoff"]
+        == size
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,8 @@ def test_how_full_a_cache_is_goes_by_where_its_filling_ended(
 
 @pytest.mark.parametrize("replacement", ["lru", "fifo", "random"])
 def test_no_cache_is_less_full_for_where_its_filling_ended(replacement: str) -> None:
-    status = replace(parse_status(V6_12), replacement=replacement)
+    text = V6_12.replace("[lru]", "lru").replace(replacement, f"[{replacement}]")
+    status = parse_status(text)
     for unused in range(101):
         for end in (None, *range(101)):
             found = replace(status, unused_percent=unused, fill_end_percent=end).filled_percent
@@ -166,7 +172,7 @@ def test_more_can_be_read_below_than_above() -> None:
 
 
 def test_a_bcache_that_caches_nothing_does_not_fill() -> None:
-    nothing = replace(parse_status(V6_12), mode="none")
+    nothing = parse_status(V6_12.replace("[writethrough]", "writethrough").replace(" none", " [none]"))
     assert "cache.filled" not in dict(counted(nothing, nothing))
 
 
@@ -207,7 +213,7 @@ def test_a_device_without_partitions_is_the_persons_to_change() -> None:
     [
         ("[writethrough] writeback", "writethrough [writeback]", "cache_mode writeback; asked for writethrough"),
         ("sequential_cutoff:4.0M", "sequential_cutoff:0.0k", "sequential_cutoff 0; asked for 4194304"),
-        ("[lru] fifo", "lru [fifo]", "replacement fifo"),
+        ("[lru] fifo", "lru [fifo]", "replacement_policy fifo"),
         ("writeback_percent:10", "writeback_percent:40", "writeback_percent 40"),
         ("read_threshold_us:0", "read_threshold_us:2000", "congested_read_threshold_us 2000; asked for 0"),
         ("[all] meta-only", "all [meta-only]", "readahead_cache_policy meta-only; asked for all"),

@@ -18,9 +18,7 @@ from bisector.storage.file_system import (
     FileSystem,
     FileSystemSettings,
     ShownOptions,
-    merged,
     mounted_with,
-    not_mounted,
     words_of,
 )
 from bisector.storage.layer import Capacity, Device, Files, Made, Site
@@ -270,13 +268,13 @@ def test_what_settings_ask_of_a_kernel_beside_its_options(name: str, field: str,
 
 def test_given_options_of_mount_replace_what_they_contradict() -> None:
     default = "rw,relatime,data=ordered,barrier,noinit_itable,commit=5"
-    assert merged(default, default, EXT4) == tuple(default.split(","))
-    assert merged(default, "noatime,nobarrier,commit=30,lazytime", EXT4) == (
+    assert EXT4.merged(default, default) == tuple(default.split(","))
+    assert EXT4.merged(default, "noatime,nobarrier,commit=30,lazytime") == (
         *("rw", "noatime", "data=ordered", "nobarrier", "noinit_itable", "commit=30", "lazytime"),
     )
-    assert merged("nossd,rw", "ssd_spread", BTRFS) == ("ssd_spread", "rw")
-    assert merged("inode64,grpid", "inode32,sysvgroups", XFS) == ("inode32", "sysvgroups")
-    assert merged("dioread_nolock", "dioread_lock", EXT4) == ("dioread_lock",)
+    assert BTRFS.merged("nossd,rw", "ssd_spread") == ("ssd_spread", "rw")
+    assert XFS.merged("inode64,grpid", "inode32,sysvgroups") == ("inode32", "sysvgroups")
+    assert EXT4.merged("dioread_nolock", "dioread_lock") == ("dioread_lock",)
     _, mount = (step.command for step in made("ext4", mount_options="data=writeback").steps)
     assert mount.split()[4].split(",")[2:4] == ["data=writeback", "barrier"]
 
@@ -302,7 +300,7 @@ def test_options_of_mount_that_are_none_are_refused(typed: str) -> None:
 
 
 def lost(display: ShownOptions, asked: str, shown: str) -> str:
-    return ",".join(not_mounted(asked.split(","), shown.split(","), display))
+    return ",".join(display.lost(asked.split(","), shown.split(",")))
 
 
 def test_what_is_shown_of_options() -> None:
