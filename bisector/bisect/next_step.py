@@ -5,7 +5,6 @@ from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
 from bisector.bisect.session import BisectRequest, Inherited
-from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.verdict import State, Verdict
 from bisector.git.ranges import Range
@@ -31,7 +30,7 @@ def next_step(run: RunDirectory, store: Store) -> BisectRequest:
         raise UserError(f"{run.path} has no ends between which there could be a step", "bisector start OLD NEW")
     # An end without a commit, or with it, is that of this run alone; so is what makes a fault doubted.
     trials = tuple((n, trial) for n, trial in store.trials() if trial.subject.is_commit and not trial.doubted)
-    judging = Judging(options.from_json(asked.settings), trials, asked.old_sha, asked.new_sha)
+    judging = Judging(store.settings, trials, asked.old_sha, asked.new_sha)
     lines, objective = judging.other_lines, judging.objective
     if not lines:
         raise UserError(

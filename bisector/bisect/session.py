@@ -211,8 +211,8 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
     The new end is built if its kernel is not kept. Raises :class:`UserError` for an import and for files that do not
     fit on the SSD, :class:`InfraError` for a disk that cannot be measured.
     """
-    asked, place = searched(run, store)
-    settings = options.from_json(asked.settings)
+    _, place = searched(run, store)
+    settings = store.settings
     checked = replace(settings, bisect=replace(settings.bisect, baselines=True))
     if (problem := checks.first_size_problem(checked)) is not None:
         raise UserError(f"{', '.join(problem.keys)}: {problem.sentence}", problem.hint)
@@ -284,7 +284,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
         store.set_state(State.RUNNING)
         with ends_recorded(run, store):
             hold(repository, run.path, {"old": wanted.old.sha, "new": wanted.new.sha})
-            settings = options.from_json(asked.settings)
+            settings = store.settings
             with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
                 outcome = bisection.run()
         store.set_state(outcome.state, outcome.message, out_of_time=outcome.out_of_time)
@@ -311,7 +311,7 @@ def goes_on(store: Store) -> bool:
         return False
     if last.out_of_time:
         return True
-    judging = Judging(options.from_json(asked.settings), store.trials(), asked.old_sha, asked.new_sha)
+    judging = Judging(store.settings, store.trials(), asked.old_sha, asked.new_sha)
     return not set(judging.given_up) <= set(asked.skips)
 
 

@@ -192,13 +192,13 @@ def settings_for(run: RunDirectory, repository: Repository, settings: Settings, 
     if not run.database.exists():
         return settings
     with Store.open(run.database, readonly=True) as store:
-        asked, by_others, compared_there = store.bisection(), store.by_others, store.plan is not None
+        asked, recorded = store.bisection(), store.settings
+        by_others, compared_there = store.by_others, store.plan is not None
     if asked.has_ends or by_others or compared_there or asked.repository is None:
         what = "an import" if by_others else "a comparison" if compared_there else "a bisection"
         raise UserError(f"{run.path} is {what}; a single trial needs a run directory of its own", _ELSEWHERE)
     if asked.repository != repository.top:
         raise UserError(f"{run.path} holds trials of commits of {asked.repository}", _ELSEWHERE)
-    recorded = options.from_json(asked.settings)
     if given and fingerprint(recorded) != fingerprint(settings):
         told = ", ".join(_otherwise(recorded, settings)) or "an input file has changed"
         raise UserError(f"{run.path} was measured with other settings: {told}", _ELSEWHERE)

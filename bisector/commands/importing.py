@@ -119,7 +119,7 @@ def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
         raise UserError(f"{run.path} has its terms, threshold and ends already", "import into another --run-dir")
     if arguments.repo is not None and asked.repository != _top(arguments.repo):
         raise UserError(f"{run.path} was imported with {asked.repository or 'no repository'}")
-    terms = _terms(arguments, options.from_json(asked.settings))
+    terms = _terms(arguments, store.settings)
     found = _found(arguments, asked.repository, terms or Terms.usual(None))
     recorded = (*store.trials(), *store.baselines())
     known = {artifact.sha256: f"trial {n}" for n, trial in recorded for artifact in trial.artifacts}

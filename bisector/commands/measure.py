@@ -36,7 +36,6 @@ from bisector.commands.forecasting import forecast_of
 from bisector.commands.notice import Notice, add_notify
 from bisector.commands.output import note, note_time, warn, write
 from bisector.compare.by_host import confirm
-from bisector.config import options
 from bisector.config.option_table import rows
 from bisector.core.errors import UserError
 from bisector.core.verdict import State, Verdict
@@ -207,7 +206,7 @@ def resume(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with Notice(arguments.notify or "") as notice, run.lock(), Store.open(run.database) as store:
         if arguments.notify is None:
-            notice.command = options.from_json(store.bisection().settings).notify.command
+            notice.command = store.settings.notify.command
         if (plan := store.plan) is not None and not arguments.skip:
             ends = comparison.EndActions(notice, tuple(arguments.fail_on), quiet=arguments.quiet)
             return comparison.resume(run, store, plan, arguments.budget, ends, hosts=arguments.hosts)
@@ -233,7 +232,7 @@ def resume(arguments: argparse.Namespace) -> int:
                 note(f"bisector: {reach_from(case, arguments.budget).sentence}")
         equip = equip_of(hosts := arguments.hosts or run.hosts)
         if hosts is None:
-            checks.warn_again(options.from_json(store.bisection().settings), run.path, warn)
+            checks.warn_again(store.settings, run.path, warn)
         remember(run, arguments.hosts)
         return _conclude(run, store, notice, quiet=arguments.quiet, equip=equip)
 

@@ -234,7 +234,7 @@ def mail(arguments: argparse.Namespace) -> int:
     """Draft, propose, and with --send send."""
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
-        recorded = options.from_json(store.bisection().settings)
+        recorded = store.settings
         settings = options.overlaid(recorded, "mail.", given_settings(arguments), arguments.config, kept=("mail.from",))
         proposal = _proposal(store, outbox.Post(run, store, settings.mail).report())
         post = outbox.Post(run, store, settings.mail, _delivery(arguments, proposal))
@@ -276,7 +276,7 @@ def _document(run: RunDirectory, store: Store, form: Format, by: Objective | Non
 
 
 def _letter(run: RunDirectory, store: Store) -> compose.Told:
-    return outbox.Post(run, store, options.from_json(store.bisection().settings).mail).report()
+    return outbox.Post(run, store, store.settings.mail).report()
 
 
 def _paths(kinds: tuple[PlotKind, ...], output: Path, wanted: Picture | None) -> dict[PlotKind, tuple[Path, Picture]]:

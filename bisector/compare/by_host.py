@@ -60,7 +60,7 @@ def confirm(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> No
 
     What fails is told, and no error; raises :class:`Interrupted` alone. Does nothing where nobody asked for it.
     """
-    if options.from_json(store.bisection().settings).bisect.confirm_by is ConfirmBy.NONE:
+    if store.settings.bisect.confirm_by is ConfirmBy.NONE:
         return
     clock, resume = from_record.view(run, store).host_clock, from_record.resume_command(run.path)
     try:
@@ -108,6 +108,6 @@ def _asked(store: Store, clock: HostClock) -> CompareRequest:
     left_s = None if budget is None else budget.end_s - store.spent_s()
     if left_s is not None and left_s <= 0:
         raise UserError("the budget of the search is spent", "a comparison of its own: bisector compare")
-    settings = settings_by_host(options.from_json(row.settings))
+    settings = settings_by_host(store.settings)
     extent = Extent(secrets.randbits(32), clock.needed, budget_s=left_s, delta=settings.bisect.least_effect)
     return CompareRequest(row.repository, (clock.parent.short, clock.first.short), (settings,), extent)

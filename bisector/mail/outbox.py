@@ -14,7 +14,7 @@ from email.utils import format_datetime
 from enum import StrEnum
 from pathlib import Path
 
-from bisector.config import MailSettings, options
+from bisector.config import MailSettings
 from bisector.core.deadline import retried
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.events import Listener, Note
@@ -329,7 +329,7 @@ def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:
 
     A draft with the same claim stays: a person may have edited it.
     """
-    post = Post(run, store, options.from_json(store.bisection().settings).mail)
+    post = Post(run, store, store.settings.mail)
     try:
         if post.is_drafted():
             text = f"{run.path / DRAFT} has this answer already, and stays as it is; bisector mail writes it anew"

@@ -13,7 +13,6 @@ from bisector.analysis.judgement import SoundMeasurement
 from bisector.analysis.verdicts import Judging, in_era
 from bisector.bisect import session
 from bisector.compare.by_host import confirm
-from bisector.config import options
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, Interrupted, UserError
 from bisector.core.events import Note
@@ -167,7 +166,7 @@ class JobRun:
         run = RunDirectory.open(begun.run_dir)
         with Store.open(run.database, readonly=True) as store:
             view = from_record.view(run, store)
-            judging = Judging(options.from_json(store.bisection().settings), store.trials())
+            judging = Judging(store.settings, store.trials())
         value = self._value_of(judging, begun.new_sha, seen=view.state in TELLING)
         first = view.first_fixed.sha if view.first_fixed else ""
         self._add(BisectionConcluded(begun.run_dir, view.state, view.message, first, begun.new_sha, value))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bisector.analysis.verdicts import Judging, host_of
-from bisector.config import Settings, options
+from bisector.config import Settings
 from bisector.core.errors import BisectorError
 from bisector.core.figures import StopReason
 from bisector.core.subject import Kernel
@@ -87,7 +87,7 @@ def experience(settings: Settings, host: str, run_dirs: Iterable[Path]) -> Exper
 def _measured_in(store: Store) -> Iterator[tuple[Settings, tuple[tuple[int, Trial], ...]]]:
     """The trials of a run, with what they were measured with: those of a comparison by their setups."""
     if store.plan is None:
-        yield options.from_json(store.bisection().settings), store.trials()
+        yield store.settings, store.trials()
         return
     placed = store.placed()
     for one in store.plan.setups:

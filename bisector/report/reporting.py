@@ -50,7 +50,7 @@ _NUMBERED = re.compile(r"\d+-")
 def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Report:
     """The document of a run, whether it goes on or not; ``by`` as of :func:`from_record.view`."""
     asked = store.bisection()
-    settings = options.from_json(asked.settings)
+    settings = store.settings
     view = from_record.view(run, store, by)
     trials = [one.trial for one in view.trials]
     # Settings say how commits are measured here; how others measured theirs is not known.

@@ -11,7 +11,7 @@ from pathlib import Path
 from bisector.analysis import kernels
 from bisector.analysis.judgement import Numbered, SoundMeasurement, judged_run
 from bisector.analysis.verdicts import Judging
-from bisector.config import ConfirmBy, options
+from bisector.config import ConfirmBy
 from bisector.core import units
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, UserError
 from bisector.core.objective import Objective
@@ -55,7 +55,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     has none.
     """
     asked = store.bisection()
-    settings = options.from_json(asked.settings)
+    settings = store.settings
     trials_of_all = store.trials()
     by_others, is_search = store.by_others, store.is_search
     old, new = ends_by_others(asked, trials_of_all) if by_others else (asked.old_sha, asked.new_sha)
@@ -217,7 +217,7 @@ def case(repository: Repository, asked: RunHeader, judging: Judging, store: Stor
 def case_of(store: Store) -> Case | None:
     """The same of a record alone; None by git, before both ends are measured, and when the repository is gone."""
     asked = store.bisection()
-    judging = Judging(options.from_json(asked.settings), store.trials(), asked.old_sha, asked.new_sha)
+    judging = Judging(store.settings, store.trials(), asked.old_sha, asked.new_sha)
     if not believes(asked, judging) or asked.repository is None:
         return None
     with Repository.open(asked.repository) as repository:

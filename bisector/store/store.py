@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from bisector.config import options
+from bisector.config import Settings, options
 from bisector.core.errors import InfraError
 from bisector.core.subject import Compiler, Mattering, NotChanged, Relevance, Setup
 from bisector.core.trial import Artifact, Control, Taken, Trial
@@ -156,6 +156,11 @@ class Store:
         added = (entry.fact.sha for entry in self.log.of(Skip))
         settings = with_inputs(asked.settings, found_input, self.path.parent)
         return replace(asked, settings=settings, skips=tuple(dict.fromkeys((*asked.skips, *added))))
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What the run was begun with, which does not change; its input files are those that are kept."""
+        return options.from_json(self.bisection().settings)
 
     @cached_property
     def setup(self) -> Setup:
