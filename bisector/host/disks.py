@@ -31,6 +31,7 @@ from bisector.config import DISK_MARGIN_BYTES, usable_bytes
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
 from bisector.host.files import our_files, write_whole
+from bisector.host.load import machine_id
 
 _SYS = Path("/sys/dev/block")
 _BLKDISCARD = 0x1277  # linux/fs.h
@@ -301,14 +302,15 @@ def disk_name(number: int, sys: Path | None = None) -> str:
     """The name of the block device with this device number (``st_rdev``), which goes with the device.
 
     The serial number of a disk, the UUID of a logical volume or other device-mapper device, ``loop:FILE:INODE`` of a
-    loop device; ``NAME-partN`` of a partition. A device of which nothing is known has the kernel's name with its size.
+    loop device; ``NAME-partN`` of a partition. A device of which nothing is known has the kernel's name
+    with its size and the machine's: its equal in another machine is another one, whose content nobody has spoken of.
     """
     entry = _entry(number, sys)
     part = _text(entry / "partition")
     disk = entry.parent if part else entry
     # One word that is typed without quotes, without the comma that separates names.
     words = (re.sub(r"[^\w.:+@/-]+", "_", text, flags=re.ASCII) for text in _known_names(disk))
-    name = next(filter(None, words), f"{disk.name}:{_text(disk / 'size')}-sectors")
+    name = next(filter(None, words), f"{disk.name}:{_text(disk / 'size')}-sectors@{machine_id()[:8]}")
     return f"{name}-part{part}" if part else name
 
 

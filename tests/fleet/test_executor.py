@@ -1,6 +1,7 @@
 """The coordinator's side of a fleet, over a Dask client that is made up: which workers it uses, and what ends a job."""
 
 import queue
+import resource
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,20 +13,26 @@ from distributed import KilledWorker
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import NoValidWorkerError
 
+from bisector.bisect.on_hosts import on_hosts
 from bisector.config import options
-from bisector.core.errors import AttemptFailed
+from bisector.core import resources
+from bisector.core.errors import AttemptFailed, InfraError
 from bisector.core.events import Event, Note
 from bisector.executor.base import BuildRequest, Failed, Finished, Job
+from bisector.fleet import cluster, dask_settings, versions
 from bisector.fleet import job as on_host
-from bisector.fleet import versions
 from bisector.fleet.executor import FleetExecutor
 from bisector.fleet.hosts import Host, Hosts
 from bisector.fleet.job import RESOURCE, Found, Introduction, Returned
 from bisector.fleet.spec import Spec
 from bisector.git import mirror
+from bisector.host.files import scratch
 from bisector.kernel.cache import KernelCache
+from bisector.store.rundir import RunDirectory, jobs_home
+from bisector.store.store import Store
 from tests import fakes
 from tests.examples import commit
+from tests.store import examples as store_examples
 
 WITHIN_S = 30.0
 
@@ -194,3 +201,42 @@ def test_hosts_that_do_not_take_what_they_are_sent_stop_no_other(tmp_path: Path)
         assert bench.end(1, "quick").id == 1
     finally:
         taken.set()
+
+
+def test_what_a_killed_coordinator_had_on_its_way_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run = RunDirectory(tmp_path / "run")
+    left = []
+    for parent in (resources.cache_home(), run.path):
+        parent.mkdir(parents=True)
+        with scratch("sent", parent) as path:
+            left.append(path)
+        path.mkdir()
+    Store.create(run.database, store_examples.bisection()).close()
+
+    def nobody(hosts: Hosts, tell: object) -> None:
+        raise InfraError("no Dask scheduler answers")
+
+    monkeypatch.setattr(cluster, "client_of", nobody)
+    equip = on_hosts(Hosts(tmp_path / "hosts.toml", (Host(name="one", ssh="one"),)))
+    settings = options.load(directory=Path("/")).settings
+    with pytest.raises(InfraError), equip(settings, run.path, cast("Any", None), lambda event: None):
+        pass
+    assert not any(path.exists() for path in left)
+
+
+def test_a_coordinator_and_its_workers_may_have_as_many_descriptors_as_the_system_allows() -> None:
+    """Whoever reaches the port holds some by handshakes that never go on."""
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, most - 1), most))
+    dask_settings.settle()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
+
+
+def test_hosts_that_share_a_home_have_a_place_for_jobs_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks of files may be known to one host alone (NFS): each would remove what another one is at."""
+    places = set()
+    for name in ("node1", "node2"):
+        monkeypatch.setattr("platform.node", lambda name=name: name)
+        places.add(jobs_home())
+    assert len(places) == 2

@@ -259,6 +259,9 @@ def test_a_loop_device_is_named_by_its_file(device: Path, file: Path) -> None:
         assert disk_name(first.stat().st_rdev) == f"{name}-part1"
 
 
+MACHINE = "0123456789abcdef"
+
+
 @pytest.mark.parametrize(
     ("files", "name"),
     [
@@ -267,10 +270,14 @@ def test_a_loop_device_is_named_by_its_file(device: Path, file: Path) -> None:
         ({"device/vpd_pg80": "\0\x80\0\x08  S3Z1    "}, "S3Z1"),
         ({"device/wwid": "t10.ATA     QEMU HARDDISK"}, "t10.ATA_QEMU_HARDDISK"),
         ({"dm/uuid": "LVM-abcDEF", "serial": "no"}, "LVM-abcDEF"),
-        ({"size": "2048\n", "serial": "\n"}, "block:2048-sectors"),
+        ({"size": "2048\n", "serial": "\n"}, f"block:2048-sectors@{MACHINE[:8]}"),
     ],
 )
-def test_what_the_kernel_tells_of_a_disk_names_it(tmp_path: Path, files: dict[str, str], name: str) -> None:
+def test_what_the_kernel_tells_of_a_disk_names_it(
+    tmp_path: Path, files: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its equal in another machine has another name: --overwrite is obeyed on all hosts."""
+    monkeypatch.setattr("bisector.host.disks.machine_id", lambda: MACHINE)
     device = tmp_path / "devices/block"
     for path, text in files.items():
         (device / path).parent.mkdir(parents=True, exist_ok=True)
