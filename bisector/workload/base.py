@@ -25,17 +25,18 @@ from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeAlias
 
 from bisector.core.deadline import Deadline
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import BisectorError, KernelFault, UserError
 from bisector.core.events import LiveSample
 from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
 from bisector.core.metric import Metric, short
 from bisector.core.objective import OVER, Objective
 from bisector.core.setting import Problem
-from bisector.core.shell import CommandResult, Shell
+from bisector.core.shell import CommandResult, FailedStep, Shell
 from bisector.core.trial import FaultKind, Stage
+from bisector.storage.disks import kernel_fault_in_run
 from bisector.storage.layer import OF_CACHES, Feature, Files, NoSettings, S
 from bisector.storage.layers import LAYERS
-from bisector.storage.layout import Readings
+from bisector.storage.layout import MountedStack, Readings
 
 # Those with a number are of devices, of which the timer of the PC is the guest's own; an NMI has none. What the kernel
 # itself writes to the serial port needs no interrupt (serial8250_console_write() polls), and what is typed there does.
@@ -46,7 +47,7 @@ _MARK = "@count "
 _WANTED = r"now at |cpu  | *(NMI|[0-9]+):| *\.(idle|iowait)_sleeptime"
 # Shell text; what is read last may have left its line without an end.
 _FILES = "/proc/interrupts /proc/stat /proc/timer_list"
-READ_COUNTS = f"printf '\\n' >&2; sed -nE 's/^({_WANTED})/{_MARK}&/p' {_FILES} >&2 2>/dev/null"
+_READ_COUNTS = f"printf '\\n' >&2; sed -nE 's/^({_WANTED})/{_MARK}&/p' {_FILES} >&2 2>/dev/null"
 _INTERRUPTS = re.compile(r" *(?:NMI|\d{1,6}):((?: +\d{1,20})+)(?: (.*))?", re.ASCII)
 _TIMER = "timer"
 _NOW = re.compile(r"now at (\d{1,18}) nsecs", re.ASCII)
@@ -54,7 +55,25 @@ _IDLE = re.compile(r" *\.(?:idle|iowait)_sleeptime *: (\d{1,18}) nsecs", re.ASCI
 _SHARES = re.compile(r"cpu +\d{1,18} \d{1,18} (\d{1,18}) \d{1,18} \d{1,18} (\d{1,18}) (\d{1,18})(?: .*)?", re.ASCII)
 _SHARE_NS = 10_000_000  # USER_HZ is 100 (include/asm-generic/param.h)
 _PER_CPU = 2  # lines of a CPU's idle time: one of them while I/O was waited for
-MOST_LINES = 10_000
+_MOST_LINES = 10_000
+
+
+def fault(reason: str, *tail: str) -> KernelFault:
+    """What this kernel did to the run, with the lines that show it."""
+    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tail)
+
+
+def guest_disk(failed: FailedStep) -> BisectorError:
+    """Whose fault it is when a step fails that needs room on the guest's own disk."""
+    if "No space left" not in failed.stderr:
+        return kernel_fault_in_run(failed)
+    return UserError("the guest's root disk is full", "the image that machine.image names needs some free space")
+
+
+def lacks(program: str, _failed: FailedStep) -> UserError:
+    """The guest has no such program: whose fault it is when a step fails that looks for it."""
+    hint = f"install {program} in the image that machine.image names, or leave it unset for the built image"
+    return UserError(f"the guest image lacks {program}", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +88,18 @@ class Counts:
     def of(cls, lines: Iterable[str]) -> "Counts":
         """What the lines say that begin with the mark."""
         told = [line.removeprefix(_MARK) for line in lines]
-        devices = [found for line in told if (found := _INTERRUPTS.fullmatch(line))]
-        own = [sum(map(int, found[1].split())) for found in devices if (found[2] or "").split()[-1:] != [_TIMER]]
-        shares = _first(_SHARES, told)
-        now, idle = _first(_NOW, told), [int(found[1]) for line in told if (found := _IDLE.fullmatch(line))]
+
+        def found(pattern: re.Pattern[str]) -> list[re.Match[str]]:
+            return list(filter(None, map(pattern.fullmatch, told)))
+
+        devices, shares, now, idle = map(found, (_INTERRUPTS, _SHARES, _NOW, _IDLE))
+        own = [sum(map(int, one[1].split())) for one in devices if (one[2] or "").split()[-1:] != [_TIMER]]
+        exact = now and len(idle) == _PER_CPU
         return cls(
             interrupts=sum(own) if devices else None,
-            kernel_ns=None if shares is None else sum(map(int, shares.groups())) * _SHARE_NS,
-            busy_ns=int(now[1]) - sum(idle) if now is not None and len(idle) == _PER_CPU else None,
+            kernel_ns=sum(map(int, shares[0].groups())) * _SHARE_NS if shares else None,
+            busy_ns=int(now[0][1]) - sum(int(one[1]) for one in idle) if exact else None,
         )
-
-
-def is_count(line: str) -> bool:
-    """Whether a line of standard error is of a reading."""
-    return line.startswith(_MARK)
 
 
 def between(before: Counts, after: Counts, ios: int, instruction_ns: int) -> Iterator[tuple[str, float]]:
@@ -97,14 +114,10 @@ def between(before: Counts, after: Counts, ios: int, instruction_ns: int) -> Ite
         yield INSTRUCTIONS, (after.busy_ns - before.busy_ns) / instruction_ns / ios
 
 
-def _first(pattern: re.Pattern[str], lines: Iterable[str]) -> re.Match[str] | None:
-    return next((found for line in lines if (found := pattern.fullmatch(line))), None)
-
-
 _UPTIME = "@uptime "
 # Shell text that prints the guest's counts and then its clock (/proc/uptime, proc_uptime(5)), each on a line of its own
 # of standard error.
-READ_CLOCK = f'{READ_COUNTS}; read -r up rest < /proc/uptime; printf "\\n{_UPTIME}%s\\n" "$up" >&2'
+READ_CLOCK = f'{_READ_COUNTS}; read -r up rest < /proc/uptime; printf "\\n{_UPTIME}%s\\n" "$up" >&2'
 _SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
 _READINGS = 2
 
@@ -118,8 +131,8 @@ class Clocks:
 
     def hear(self, line: str) -> bool:
         """Whether a line of standard error is of a reading."""
-        if is_count(line):
-            if len(self.read) < _READINGS and len(lines := self._counts[len(self.read)]) < MOST_LINES:
+        if line.startswith(_MARK):
+            if len(self.read) < _READINGS and len(lines := self._counts[len(self.read)]) < _MOST_LINES:
                 lines.append(line)
             return True
         if not line.startswith(_UPTIME):
@@ -139,7 +152,7 @@ class Clocks:
         """Elapsed time by either clock; raises :class:`KernelFault`, with the last lines of the workload."""
         if len(self.read) != _READINGS:
             reason = f"the guest's clock was read {len(self.read)} times around the workload, and not {_READINGS}"
-            raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tail)
+            raise fault(reason, *tail)
         (host_start, guest_start), (host_end, guest_end) = self.read
         return host_end - host_start, guest_end - guest_start
 
@@ -150,33 +163,6 @@ Locally: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], CommandResult 
 OnSample: TypeAlias = Callable[[LiveSample], None]
 
 MOST_SEED = 2**31 - 1  # what an int of C holds: every program that takes a seed takes this one
-
-
-class StackUnderTest(Protocol):
-    """What a run needs of a storage stack."""
-
-    @property
-    def mountpoint(self) -> str:
-        """Where the workload lays out its files."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """Of a stack without a file system the block device that is the workload's; else empty."""
-        ...
-
-    @property
-    def room(self) -> str:
-        """The settings that make it larger."""
-        ...
-
-    def read(self, shell: Shell) -> Readings:
-        """The counters of its layers, of this moment."""
-        ...
-
-    def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
-        """The values of metrics between two readings."""
-        ...
 
 
 class Meter(Protocol):
@@ -237,7 +223,7 @@ class RunSite:
     """
 
     shell: Shell
-    stack: StackUnderTest
+    stack: MountedStack
     name: str
     logs: Path
     keep_files: bool
@@ -484,10 +470,7 @@ class Workload(ABC, Generic[S]):
     def check_named(self, own: S, objective: Objective) -> None:
         """Raise :class:`UserError` for a metric that neither this workload nor a layer of a stack has."""
         names = self.names(own)
-        if objective.metric not in (*names, *_of_layers()) and not objective.metric.startswith(OF_CACHES):
+        of_layers = {metric.name for layer in LAYERS.values() for metric in layer.metrics}
+        if objective.metric not in {*names, *of_layers} and not objective.metric.startswith(OF_CACHES):
             listed = ", ".join(map(short, names)) or "those of the stack's layers alone"
             raise UserError(f"no run of {self.name} has {short(objective.metric)}", f"its metrics are: {listed}")
-
-
-def _of_layers() -> Iterator[str]:
-    yield from (metric.name for layer in LAYERS.values() for metric in layer.metrics)

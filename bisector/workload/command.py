@@ -13,8 +13,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from functools import cached_property
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated, TypeAlias
@@ -27,6 +25,7 @@ from bisector.core.objective import Objective
 from bisector.core.setting import Count, Form, Meta, Option, Problem, Size
 from bisector.core.shell import TIMED_OUT, Step, run_steps
 from bisector.core.units import size_text
+from bisector.storage.disks import kernel_fault_in_run
 from bisector.storage.layer import Files
 from bisector.workload import matching
 from bisector.workload.base import Deciding, Locally, RunSite, Workload
@@ -34,14 +33,12 @@ from bisector.workload.repetitions import (
     CARRIED,
     MOST_REPETITIONS,
     SHARED,
-    Carried,
     GuestState,
     Repeated,
     Repetition,
     Unusable,
     carry,
     figures,
-    kernel_fault,
     prepare,
     repeat,
 )
@@ -55,29 +52,27 @@ _KEY = re.compile(r'"(?:[^"\\]|\\["\\/])+"|[^".]+')
 _PATH = re.compile(rf"(?:{_KEY.pattern})(?:\.(?:{_KEY.pattern}))*")
 _INDEX = re.compile(r"[0-9]{1,9}")
 _SPEC = re.compile(r"(?P<name>[^=]*)=(?P<unit>[^,]*),(?P<better>[^,]*)(?:,(?P<how>[^:,]*):(?P<where>.*))?")
-
-
-# What an expression matches in a text, see :func:`matched`.
+_FORMS: Mapping[str, str] = {
+    "line": "one line such as '{name}=12.5 {unit}' on standard output",
+    "json": "one JSON document on standard output, with a number at {where}",
+    "regex": "one line on standard output that {where} matches, with a number in its group",
+}
+# What an expression matches in a text, see :func:`bisector.workload.matching.matched`.
 Matches: TypeAlias = Callable[[str, str], list[str]]
 
 
-class FigureSource(StrEnum):
-    """Where a figure stands in what a command printed."""
-
-    LINE = "line"
-    JSON = "json"
-    REGEX = "regex"
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CommandFigure:
-    """One figure: ``text`` describes it as a person wrote it, ``where`` is a path in JSON or a regular expression."""
+    """One figure: ``text`` describes it as a person wrote it, ``where`` is a path in JSON or a regular expression.
+
+    ``source`` is one of :data:`_FORMS`.
+    """
 
     text: str
     name: str
     typed_unit: str
     better: Better
-    source: FigureSource = FigureSource.LINE
+    source: str = "line"
     where: str = ""
 
     @property
@@ -90,47 +85,58 @@ class CommandFigure:
 
         ``matches`` applies a person's expression.
         """
-        if self.source is FigureSource.REGEX:
-            read = self.number(self.only(matches(self.where, output)))
-            number, unit = float(read["number"]), read["unit"]
+        if self.source == "json":
+            number, unit = self._in_json(output), ""
         else:
-            number, unit = _READERS[self.source](self, output)
+            if self.source == "regex":
+                found = matches(self.where, output)
+            else:
+                line = re.compile(rf"\s*{re.escape(self.name)}\s*=\s*(.*)")
+                lines = (line.fullmatch(one[: matching.LONGEST_LINE]) for one in output.splitlines())
+                found = [one[1] for one in lines if one]
+            if len(found) > 1:
+                values = ", ".join(text.strip()[:_QUOTED] for text in found[:3])
+                raise self._unusable(f"it printed the figure {self.name} {len(found)} times ({values})")
+            if not found:
+                raise self._lacking()
+            if (read := _VALUE.fullmatch(found[0].strip())) is None:
+                raise self._unusable(f"the figure {self.name} is {found[0].strip()[:_QUOTED]!r}, which is not a number")
+            number, unit = float(read["number"]), read["unit"]
         factor = Unit.of(self.typed_unit).factor(unit or self.typed_unit)
         if factor is None:
-            raise Unusable(f"the figure {self.name} is printed in {unit}, and not in {self.typed_unit}", self._form)
+            raise self._unusable(f"the figure {self.name} is printed in {unit}, and not in {self.typed_unit}")
         if not math.isfinite(number * factor):
-            raise Unusable(f"the figure {self.name} is {number:g}", self._form)
+            raise self._unusable(f"the figure {self.name} is {number:g}")
         return number * factor
 
-    @property
-    def _form(self) -> str:
-        return f"expected {_FORMS[self.source].format(name=self.name, unit=self.typed_unit, where=self.where)}"
+    def _in_json(self, output: str) -> float:
+        try:
+            value = json.loads(output)
+        except (ValueError, RecursionError) as error:
+            if not output.strip():
+                raise self._lacking() from error
+            raise self._unusable(f"what it printed is not JSON: {str(error)[:_QUOTED]}") from error
+        for key in (json.loads(word) if word.startswith('"') else word for word in _KEY.findall(self.where)):
+            if isinstance(value, list) and _INDEX.fullmatch(key) and int(key) < len(value):
+                value = value[int(key)]
+            elif isinstance(value, dict) and key in value:
+                value = value[key]
+            else:
+                raise self._lacking()
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            shown = json.dumps(value)[:_QUOTED]
+            raise self._unusable(f"the figure {self.name} is {shown}, which is not a number")
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise self._unusable(f"the figure {self.name} is a number of too many digits") from error
 
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """What its line matches."""
-        if self.source is FigureSource.REGEX:
-            return re.compile(self.where)
-        return re.compile(rf"\s*{re.escape(self.name)}\s*=\s*(.*)")
+    def _lacking(self) -> Unusable:
+        return self._unusable(f"it ended well and printed no figure {self.name}")
 
-    def lacking(self) -> Unusable:
-        """It is not there."""
-        return Unusable(f"it ended well and printed no figure {self.name}", self._form)
-
-    def only(self, found: list[str]) -> str:
-        """The text of the one that there is."""
-        if not found:
-            raise self.lacking()
-        if len(found) > 1:
-            values = ", ".join(text.strip()[:_QUOTED] for text in found[:3])
-            raise Unusable(f"it printed the figure {self.name} {len(found)} times ({values})", self._form)
-        return found[0]
-
-    def number(self, text: str) -> re.Match[str]:
-        """A number, maybe with its unit."""
-        if (read := _VALUE.fullmatch(text.strip())) is None:
-            raise Unusable(f"the figure {self.name} is {text.strip()[:_QUOTED]!r}, which is no number", self._form)
-        return read
+    def _unusable(self, message: str) -> Unusable:
+        form = _FORMS[self.source].format(name=self.name, unit=self.typed_unit, where=self.where)
+        return Unusable(message, f"expected {form}")
 
 
 def read_figure(text: str) -> CommandFigure:
@@ -138,40 +144,28 @@ def read_figure(text: str) -> CommandFigure:
     found = _SPEC.fullmatch(text.strip())
     if found is None:
         raise UserError(f"{text!r} describes no figure", f"expected NAME=UNIT,higher or lower, such as {EXAMPLE}")
-    better, how = found["better"].strip(), found["how"] or FigureSource.LINE
+    better, how, where = found["better"].strip(), found["how"], found["where"] or ""
     if better not in tuple(Better):
         raise UserError(f"{text!r}: which side is better, higher or lower?", f"such as {EXAMPLE}")
-    if how not in (FigureSource.JSON, FigureSource.REGEX) and found["how"] is not None:
+    if how not in (None, "json", "regex"):
         raise UserError(f"{text!r}: a figure is found by json:PATH or regex:EXPRESSION, not by {how}")
-    figure = CommandFigure(
-        text.strip(),
-        found["name"].strip(),
-        found["unit"].strip(),
-        Better(better),
-        FigureSource(how),
-        found["where"] or "",
-    )
+    name, unit = found["name"].strip(), found["unit"].strip()
+    figure = CommandFigure(text.strip(), name, unit, Better(better), how or "line", where)
     _ = figure.metric
-    _check_where(figure)
-    return figure
-
-
-def _check_where(figure: CommandFigure) -> None:
-    if figure.source is FigureSource.JSON and not _PATH.fullmatch(figure.where):
+    if how == "json" and not _PATH.fullmatch(where):
         raise UserError(
-            f"{figure.text!r}: {figure.where!r} is no path in JSON",
+            f"{figure.text!r}: {where!r} is not a path in JSON",
             'such as json:latency.p99 or json:0.tps; a key with points in quotes: json:clat."99.000000"',
         )
-    if figure.source is not FigureSource.REGEX:
-        return
-    try:
-        groups = figure.pattern.groups
-    except re.error as error:
-        raise UserError(f"{figure.text!r}: {error}", "Python's re has the syntax of regular expressions") from error
-    if groups != 1:
-        raise UserError(
-            f"{figure.text!r}: {groups} groups, and the figure is what one group matches", "such as ([0-9.]+)"
-        )
+    if how == "regex":
+        try:
+            groups = re.compile(where).groups
+        except re.error as error:
+            raise UserError(f"{figure.text!r}: {error}", "Python's re has the syntax of regular expressions") from error
+        if groups != 1:
+            said = f"{groups} groups, and the figure is what one group matches"
+            raise UserError(f"{figure.text!r}: {said}", "such as ([0-9.]+)")
+    return figure
 
 
 def _read_figures(raw: object, _base: Path | None) -> tuple[CommandFigure, ...]:
@@ -188,19 +182,8 @@ def _read_figures(raw: object, _base: Path | None) -> tuple[CommandFigure, ...]:
 FIGURES = Form(f'a list such as ["{EXAMPLE}"]', _read_figures, lambda found: [one.text for one in found])
 
 
-def metric_called(figures: tuple[CommandFigure, ...], name: str) -> str | None:
-    """The whole name of the metric that people type as ``custom:NAME``; None where no figure is called so."""
-    return next((one.metric for one in figures if short(one.metric) == name), None)
-
-
-def _of_line(figure: CommandFigure, output: str) -> tuple[float, str]:
-    lines = (figure.pattern.fullmatch(line[: matching.LONGEST_LINE]) for line in output.splitlines())
-    read = figure.number(figure.only([found[1] for found in lines if found]))
-    return float(read["number"]), read["unit"]
-
-
 def matched_apart(locally: Locally, directory: Path) -> Matches:
-    """:func:`matched` in a process of this host that is ended when it takes too long.
+    """An expression applied in a process of this host that is ended when it takes too long.
 
     ``directory`` is where it gets its text. Raises :class:`UserError` then: it is the expression's fault, whatever the
     commit printed.
@@ -222,37 +205,6 @@ def matched_apart(locally: Locally, directory: Path) -> Matches:
         return found
 
     return matches
-
-
-def _of_json(figure: CommandFigure, output: str) -> tuple[float, str]:
-    try:
-        value = json.loads(output)
-    except (ValueError, RecursionError) as error:
-        if not output.strip():
-            raise figure.lacking() from error
-        raise Unusable(f"what it printed is no JSON: {str(error)[:_QUOTED]}", figure._form) from error
-    for key in (json.loads(word) if word.startswith('"') else word for word in _KEY.findall(figure.where)):
-        if isinstance(value, list) and _INDEX.fullmatch(key) and int(key) < len(value):
-            value = value[int(key)]
-        elif isinstance(value, dict) and key in value:
-            value = value[key]
-        else:
-            raise figure.lacking()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        shown = json.dumps(value)[:_QUOTED]
-        raise Unusable(f"the figure {figure.name} is {shown}, which is no number", figure._form)
-    try:
-        return float(value), ""
-    except OverflowError as error:
-        raise Unusable(f"the figure {figure.name} is a number of too many digits", figure._form) from error
-
-
-_READERS = {FigureSource.LINE: _of_line, FigureSource.JSON: _of_json}
-_FORMS = {
-    FigureSource.LINE: "one line such as '{name}=12.5 {unit}' on standard output",
-    FigureSource.JSON: "one JSON document on standard output, with a number at {where}",
-    FigureSource.REGEX: "one line on standard output that {where} matches, with a number in its group",
-}
 
 
 _LONGEST = 10_000
@@ -322,7 +274,8 @@ class Command(Workload[CommandSettings]):
 
     def full_name(self, own: CommandSettings, name: str) -> str:
         """With unit and better side as the figure of the settings has them."""
-        return metric_called(own.figures, name) or super().full_name(own, name)
+        named = (one.metric for one in own.figures if short(one.metric) == name)
+        return next(named, None) or super().full_name(own, name)
 
     def files(self, own: CommandSettings) -> Files:
         """As much as a person says."""
@@ -347,7 +300,11 @@ class Command(Workload[CommandSettings]):
     def doubts(self, own: CommandSettings) -> Iterator[tuple[str, str]]:
         """A program that is a file here, and that the guest has not, or not under this name."""
         word = own.line.split()[0]
-        if word.startswith(_OF_GUESTS) or not _is_file(word):
+        try:
+            is_here = not word.startswith(_OF_GUESTS) and Path(word).is_file()
+        except (OSError, ValueError):  # a word that cannot be a path
+            is_here = False
+        if not is_here:
             return
         name = Path(word).name
         if name not in (path.name for path in own.carry):
@@ -383,32 +340,23 @@ class Command(Workload[CommandSettings]):
         directory = f"{_ASIDE if site.stack.device else site.stack.mountpoint}/{site.name}"
         prepare(site, deadline)
         if own.carry:
-            carry(site, (Carried(path, f"{CARRIED}/{path.name}") for path in own.carry), deadline)
-        run_steps(site.shell, (Step(f"mkdir -p {directory}", kernel_fault),), deadline.remaining_s)
+            carry(site, {path.name: path for path in own.carry}, deadline)
+        run_steps(site.shell, (Step(f"mkdir -p {directory}", kernel_fault_in_run),), deadline.remaining_s)
         seed = {} if site.seed is None else {"SEED": f"{site.seed}"}
         device = {"DEVICE": site.stack.device, "OFFSET": f"{site.offset_bytes}"} if site.stack.device else {}
         variables = {"DIRECTORY": directory, "CARRIED": CARRIED, "RUN": site.name, **device, **seed}
         if own.setup:
-            once = Repeated(
-                "the setup of the command", own.setup, directory, 1, GuestState.KEPT, variables, "setup", prepares=True
-            )
+            setup = "the setup of the command"
+            once = Repeated(setup, own.setup, directory, 1, GuestState.KEPT, variables, prepares=True)
             repeat(site, once, deadline)
         measured = Repeated("the command", own.line, directory, own.runs, own.state, variables)
         ran, done = repeat(site, measured, deadline)
-
         matches = matched_apart(site.locally, site.logs)
 
         def read(one: Repetition) -> dict[str, float]:
             return {figure.metric: figure.value(one.output, matches) for figure in own.figures}
 
         return ran.run(values=figures(ran, done, read, "the command"))
-
-
-def _is_file(word: str) -> bool:
-    try:
-        return Path(word).is_file()
-    except (OSError, ValueError):  # a word that can be no path
-        return False
 
 
 COMMAND = Command()

@@ -19,6 +19,7 @@ from bisector.core.objective import Objective
 from bisector.core.setting import Count, Line, Meta, Option, Problem, Size
 from bisector.core.shell import FailedStep, Step, run_steps
 from bisector.core.units import size_text
+from bisector.storage.disks import kernel_fault_in_run
 from bisector.storage.layer import Files
 from bisector.workload.base import Clone, Deciding, Locally, RunSite, Workload
 from bisector.workload.repetitions import (
@@ -26,19 +27,16 @@ from bisector.workload.repetitions import (
     MOST_REPETITIONS,
     OUTPUTS,
     SHARED,
-    Carried,
     Repeated,
     Repetition,
     Unusable,
     carry,
     figures,
-    kernel_fault,
     prepare,
     repeat,
 )
 
-_GIT = ("git", "install git in the image that machine.image names, or leave it unset for the built image")
-_BUNDLE = f"{CARRIED}/clone.bundle"
+_BUNDLE = "clone.bundle"
 _SUM = re.compile(r"\d{1,10} (?P<bytes>\d{1,19})\n", re.ASCII)  # cksum(1): of what git printed, and its length
 _QUOTED = 60
 
@@ -131,51 +129,39 @@ class GitGrep(Workload[GitGrepSettings]):
         if own.bundle is None:
             raise UserError("no clone was made for gitgrep", "name one with workload.gitgrep.bundle")
         deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
-        directory = f"{site.stack.mountpoint}/{site.name}"
-        prepare(site, deadline, (_GIT,))
-        carry(site, (Carried(own.bundle, _BUNDLE),), deadline)
-        clone = f"git clone -q {_BUNDLE} {directory}/clone"
+        directory, bundle = f"{site.stack.mountpoint}/{site.name}", f"{CARRIED}/{_BUNDLE}"
+
+        def no_clone(failed: FailedStep) -> BisectorError:
+            if "No space left" not in failed.stderr:
+                return kernel_fault_in_run(failed)
+            hint = f"make the disk larger ({site.stack.room}), or the clone smaller"
+            return UserError("the clone does not fit on the stack", hint)
+
+        prepare(site, deadline, "git")
+        carry(site, {_BUNDLE: own.bundle}, deadline)
         steps = (
-            Step(f"mkdir -p {directory}", kernel_fault),
-            Step(clone, lambda failed: _no_clone(failed, site.stack.room)),
-            Step(f"rm {_BUNDLE} && sync", kernel_fault),
+            Step(f"mkdir -p {directory}", kernel_fault_in_run),
+            Step(f"git clone -q {bundle} {directory}/clone", no_clone),
+            Step(f"rm {bundle} && sync", kernel_fault_in_run),
         )
         run_steps(site.shell, steps, deadline.remaining_s)
         # No pager and no configuration of a person's. git ends with 1 where no line matches.
         grep = f"git --no-pager grep -e {shlex.quote(own.pattern)}"
         status = f"{OUTPUTS}/grep"
         command = f'{{ {grep}; echo $? >{status}; }} | cksum; read -r s <{status}; [ "$s" -le 1 ]'
-        repeated = Repeated("git grep", command, f"{directory}/clone", own.runs)
-        ran, done = repeat(site, repeated, deadline)
-        return ran.run(values=figures(ran, done, _Same(own.pattern).check, "git grep"))
+        ran, done = repeat(site, Repeated("git grep", command, f"{directory}/clone", own.runs), deadline)
 
+        def check(one: Repetition) -> dict[str, float]:
+            """Each repetition finds the same lines, and some; there is no figure beside the time."""
+            if (found := _SUM.fullmatch(one.output)) is None:
+                raise Unusable(f"cksum printed {one.output[:_QUOTED]!r}")
+            if not int(found["bytes"]):
+                raise Unusable(f"it found no line with {own.pattern!r}", "workload.gitgrep.pattern = another one")
+            if one.output != (first := done[0].output):
+                raise Unusable(f"it found other lines: {one.output.strip()} and not {first.strip()} (cksum)")
+            return {}
 
-class _Same:
-    """Each repetition finds the same lines, and some."""
-
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
-        self._first = ""
-
-    def check(self, one: Repetition) -> dict[str, float]:
-        """No figure of its own; raises :class:`Unusable`."""
-        found = _SUM.fullmatch(one.output)
-        if found is None:
-            raise Unusable(f"cksum printed {one.output[:_QUOTED]!r}")
-        if not int(found["bytes"]):
-            raise Unusable(f"it found no line with {self._pattern!r}", "workload.gitgrep.pattern = another one")
-        self._first = self._first or one.output
-        if one.output != self._first:
-            raise Unusable(f"it found other lines: {one.output.strip()} and not {self._first.strip()} (cksum)")
-        return {}
-
-
-def _no_clone(failed: FailedStep, larger: str) -> BisectorError:
-    if "No space left" in failed.stderr:
-        return UserError(
-            "the clone does not fit on the stack", f"make the disk larger ({larger}), or the clone smaller"
-        )
-    return kernel_fault(failed)
+        return ran.run(values=figures(ran, done, check, "git grep"))
 
 
 GITGREP = GitGrep()

@@ -15,18 +15,19 @@ command's own doing, which no commit can be measured with; what a later one alon
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from bisector.core.deadline import Deadline
-from bisector.core.errors import BisectorError, KernelFault, UserError
+from bisector.core.errors import BisectorError, UserError
 from bisector.core.printable import clean
-from bisector.core.shell import CommandResult, FailedStep, Step, run_steps
-from bisector.core.trial import FaultKind, Stage
-from bisector.workload.base import READ_CLOCK, RunSite, Watched, watched
+from bisector.core.shell import Step, run_steps
+from bisector.storage.disks import kernel_fault_in_run
+from bisector.workload.base import RunSite, Watched, fault, guest_disk, lacks, timed, watched
 
 # The guest's, where nobody else is. The first is in memory, the second on its own disk, which is not under test.
 OUTPUTS = "/tmp/bisector"  # noqa: S108 -- see above
@@ -48,7 +49,7 @@ _STATE_FAILED = 70
 _NOT_FOUND = (126, 127)  # of what sh was told to run (POSIX, "Exit Status for Commands")
 
 _DIRECTORIES = f"{OUTPUTS} {CARRIED}"
-DROP_CACHES = "sync && echo 3 > /proc/sys/vm/drop_caches"
+_DROP_CACHES = "sync && echo 3 > /proc/sys/vm/drop_caches"
 
 
 class GuestState(StrEnum):
@@ -66,15 +67,15 @@ class GuestState(StrEnum):
     @property
     def command(self) -> str:
         """Shell text before each repetition."""
-        return DROP_CACHES if self is GuestState.DROPPED else "true"
+        return _DROP_CACHES if self is GuestState.DROPPED else "true"
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
     """What is repeated: shell text for sh(1), in ``directory`` of the guest, with ``variables`` in its environment.
 
-    ``what`` is its name in a sentence, and its outputs are kept as ``kept_as`` and the number. Processes that one which
-    ``prepares`` others leaves go on.
+    ``what`` is its name in a sentence. Processes that one which ``prepares`` others leaves go on, and its outputs are
+    kept by other names.
     """
 
     what: str
@@ -83,7 +84,6 @@ class Repeated:
     runs: int
     state: GuestState = GuestState.DROPPED
     variables: Mapping[str, str] = field(default_factory=dict)
-    kept_as: str = ""
     prepares: bool = False
 
 
@@ -104,14 +104,6 @@ class Repetition:
         return {"elapsed": self.elapsed_s, "user": self.user_s, "system": self.system_s, **share}
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """A file of this host, and where it goes in the guest."""
-
-    local: Path
-    remote: str
-
-
 class Unusable(Exception):
     """What a repetition that ended well lacks, and what a person can do about it."""
 
@@ -121,22 +113,15 @@ class Unusable(Exception):
         self.hint = hint
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The end of a repetition: its number, the exit status, and how much it printed on either stream."""
-
-    n: int
-    status: int
-    out_bytes: int
-    err_bytes: int
-
-
 @dataclass(slots=True)
 class _Heard:
-    """What the guest says of each repetition while they run."""
+    """What the guest says of each repetition while they run.
+
+    ``ends`` are the number, the exit status, and how many bytes came out on either stream.
+    """
 
     times: list[tuple[float, float, float]] = field(default_factory=list)
-    ends: list[_End] = field(default_factory=list)
+    ends: list[tuple[int, int, int, int]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     tail: list[str] = field(default_factory=list)
 
@@ -147,22 +132,19 @@ class _Heard:
             real, user, system = (float(f"{timed[n]}.{timed[n + 1]}") for n in (1, 3, 5))
             self.times.append((real, user, system))
         elif ended := _ENDED.fullmatch(line):
-            self.ends.append(_End(*map(int, ended.groups())))
+            n, status, out_bytes, err_bytes = map(int, ended.groups())
+            self.ends.append((n, status, out_bytes, err_bytes))
         elif left := _LEFT.fullmatch(line):
             self.left.append(f"repetition {left[1]}: {clean(left[2])}")
         elif line.strip():
             self.tail = [*self.tail, line.strip()[:_LONGEST_LINE]][-_TAIL_LINES:]
 
 
-def prepare(site: RunSite, deadline: Deadline, missing: Sequence[tuple[str, str]] = ()) -> None:
-    """An empty directory for outputs, and the programs that are needed: pairs of one and what to do about it."""
-    wanted = (("bash", "install bash in the image that machine.image names, or leave it unset for the built image"),)
-    programs = (Step(f"command -v {name}", _lacking(name, hint)) for name, hint in (*wanted, *missing))
-    run_steps(
-        site.shell,
-        (*programs, Step(f"rm -rf {_DIRECTORIES} && mkdir {_DIRECTORIES}", guest_disk)),
-        deadline.remaining_s,
-    )
+def prepare(site: RunSite, deadline: Deadline, *programs: str) -> None:
+    """An empty directory for outputs, and bash and the other programs that are needed are there."""
+    there = (Step(f"command -v {name}", partial(lacks, name)) for name in ("bash", *programs))
+    made = Step(f"rm -rf {_DIRECTORIES} && mkdir {_DIRECTORIES}", guest_disk)
+    run_steps(site.shell, (*there, made), deadline.remaining_s)
 
 
 def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watched, tuple[Repetition, ...]]:
@@ -176,17 +158,19 @@ def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watch
     site.shell.put(f'PATH="{CARRIED}:$PATH"; {repeated.command}\n', f"{OUTPUTS}/command")
     site.shell.put(_script(repeated), f"{OUTPUTS}/script")
     heard = _Heard()
-    command = f"{READ_CLOCK}; bash {OUTPUTS}/script; status=$?; {READ_CLOCK}; exit $status"
-    ran = watched(site, command, heard.hear, deadline)
+    ran = watched(site, timed(f"bash {OUTPUTS}/script"), heard.hear, deadline)
     if heard.left:
         (site.logs / LEFT).write_text("".join(f"{line}\n" for line in heard.left), encoding="utf-8")
     outputs = [_fetched(site, repeated, n, end) for n, end in enumerate(heard.ends, 1)]
     if ran.finished.exit_status or len(heard.ends) != repeated.runs:
-        raise _failed(repeated, ran.finished, heard)
+        # The state before a repetition was not reached, or bash itself did not end well.
+        last = ": ".join((f"exit {ran.finished.exit_status}", *heard.tail[-1:]))
+        ended = f"only {len(heard.ends)} of {repeated.runs} repetitions ended: {last}"
+        raise fault(f"{repeated.what}: {ended}", *heard.tail)
     times = heard.times[repeated.state.uncounted :]
     if len(times) != repeated.runs:
-        reason = f"{repeated.what}: the guest told {len(times)} times of {repeated.runs} repetitions"
-        raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(heard.tail))
+        told = f"the guest told {len(times)} times of {repeated.runs} repetitions"
+        raise fault(f"{repeated.what}: {told}", *heard.tail)
     return ran, tuple(Repetition(*time, output) for time, output in zip(times, outputs, strict=True))
 
 
@@ -203,19 +187,18 @@ def figures(
         try:
             found.append({**one.values, **read(one)})
         except Unusable as error:
-            raise blamed(n, what, error) from error
+            raise _blamed(n, what, error) from error
     text = json.dumps([{"n": n, **values} for n, values in enumerate(found, 1)], indent=1)
     (ran.site.logs / KEPT).write_text(f"{text}\n", encoding="utf-8")
     names = [name for name in found[0] if all(name in one for one in found)]
     return (*((name, median(one[name] for one in found)) for name in names), (PREPARED, ran.prepared_s))
 
 
-def blamed(n: int, what: str, error: Unusable) -> BisectorError:
+def _blamed(n: int, what: str, error: Unusable) -> BisectorError:
     """Of the first repetition the command's own doing, of a later one the kernel's."""
     if n == 1:
         return UserError(f"{what}: {error.message}", error.hint)
-    reason = f"{what}: repetition {n}, unlike those before: {error.message}"
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason)
+    return fault(f"{what}: repetition {n}, unlike those before: {error.message}")
 
 
 # proc_pid_environ(5): what a process was started with; of one length, since that of the environment shows in figures.
@@ -271,79 +254,45 @@ done
 """
 
 
-def _fetched(site: RunSite, repeated: Repeated, n: int, end: _End) -> str:
+def _fetched(site: RunSite, repeated: Repeated, n: int, end: tuple[int, int, int, int]) -> str:
     """What repetition ``n`` printed; raises what came of it. One that does not count is told of when it failed."""
-    if end.n not in (n, 0) or n > repeated.runs:
-        raise KernelFault(
-            Stage.WORKLOAD, FaultKind.COMMAND_FAILED, f"{repeated.what}: repetition {end.n} was told of after {n - 1}"
-        )
-    out = _text(site, repeated.kept_as or "output", f"out.{end.n}", end.out_bytes)
-    err = _text(site, f"{repeated.kept_as}-errors".removeprefix("-"), f"err.{end.n}", end.err_bytes)
-    if max(end.out_bytes, end.err_bytes) > MOST_BYTES:
-        stream = "standard output" if end.out_bytes > MOST_BYTES else "standard error"
+    told, status, out_bytes, err_bytes = end
+    if told not in (n, 0) or n > repeated.runs:
+        raise fault(f"{repeated.what}: repetition {told} was told of after {n - 1}")
+    texts = []
+    names = ("setup", "setup-errors") if repeated.prepares else ("output", "errors")
+    for name, file, size_bytes in zip(names, ("out", "err"), (out_bytes, err_bytes), strict=True):
+        kept = site.logs / f"{name}.{told}.txt"
+        if size_bytes:
+            site.shell.get(f"{OUTPUTS}/{file}.{told}", kept)
+        texts.append(kept.read_text(encoding="utf-8", errors="replace") if size_bytes else "")
+    out, err = texts
+    if max(out_bytes, err_bytes) > MOST_BYTES:
+        stream = "standard output" if out_bytes > MOST_BYTES else "standard error"
         message = f"it wrote more than {MOST_BYTES >> 20} MiB on {stream}"
-        raise blamed(n, repeated.what, Unusable(message, "let it write into a file, or to /dev/null"))
-    if end.status:
-        raise _ended(repeated, n, end.status, err or out)
-    return out
-
-
-def _text(site: RunSite, kept_as: str, file: str, size_bytes: int) -> str:
-    if not size_bytes:
-        return ""
-    kept = site.logs / f"{kept_as}.{file.rpartition('.')[2]}.txt"
-    site.shell.get(f"{OUTPUTS}/{file}", kept)
-    return kept.read_text(encoding="utf-8", errors="replace")
-
-
-def _ended(repeated: Repeated, n: int, status: int, said: str) -> BisectorError:
-    tail = tuple(line.strip()[:_LONGEST_LINE] for line in said.splitlines() if line.strip())[-_TAIL_LINES:]
+        raise _blamed(n, repeated.what, Unusable(message, "let it write into a file, or to /dev/null"))
+    if not status:
+        return out
+    tail = [line.strip()[:_LONGEST_LINE] for line in (err or out).splitlines() if line.strip()][-_TAIL_LINES:]
     reason = ": ".join((repeated.what, f"exit {status}", *tail[-1:]))
     if n == 1 and status in _NOT_FOUND:
         hint = "is it in the guest? --carry FILE brings a file along; one that is run has to be executable"
-        return UserError(f"the guest cannot run it: {reason}", hint)
-    which = f" in repetition {n}" if n > 1 else ""
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, f"{reason}{which}", tail)
+        raise UserError(f"the guest cannot run it: {reason}", hint)
+    raise fault(f"{reason}{f' in repetition {n}' if n > 1 else ''}", *tail)
 
 
-def _failed(repeated: Repeated, finished: CommandResult, heard: _Heard) -> KernelFault:
-    """The state before a repetition was not reached, or bash itself did not end well."""
-    tail = tuple(heard.tail)
-    last = ": ".join((f"exit {finished.exit_status}", *tail[-1:]))
-    reason = f"{repeated.what}: only {len(heard.ends)} of {repeated.runs} repetitions ended: {last}"
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tail)
-
-
-def kernel_fault(failed: FailedStep) -> BisectorError:
-    """A step that does the same whatever the commit: this kernel is to blame."""
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
-
-
-def guest_disk(failed: FailedStep) -> BisectorError:
-    """A step that needs room on the guest's own disk."""
-    if "No space left" not in failed.stderr:
-        return kernel_fault(failed)
-    return UserError("the guest's root disk is full", "the image that machine.image names needs some free space")
-
-
-def carry(site: RunSite, files: Iterable[Carried], deadline: Deadline) -> None:
-    """Copy files to :data:`CARRIED` in the guest; raises :class:`UserError` where there is no room for them."""
-    carried = tuple(files)
-    needed = sum(one.local.stat().st_size for one in carried)
-    (free,) = run_steps(site.shell, (Step(f"stat -f -c '%a %S' {CARRIED}", kernel_fault),), deadline.remaining_s)
-    blocks = re.fullmatch(r"(\d{1,15}) (\d{1,9})", free.strip())
-    if blocks is None:
-        raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, f"stat -f printed {free[:_LONGEST_LINE]!r}")
-    room = int(blocks[1]) * int(blocks[2])
-    if needed > room:
+def carry(site: RunSite, files: Mapping[str, Path], deadline: Deadline) -> None:
+    """Copy files to :data:`CARRIED` in the guest, by names; raises :class:`UserError` where there is no room."""
+    needed = sum(path.stat().st_size for path in files.values())
+    free_step = Step(f"stat -f -c '%a %S' {CARRIED}", kernel_fault_in_run)
+    (free,) = run_steps(site.shell, (free_step,), deadline.remaining_s)
+    if (blocks := re.fullmatch(r"(\d{1,15}) (\d{1,9})", free.strip())) is None:
+        raise fault(f"stat -f printed {free[:_LONGEST_LINE]!r}")
+    if needed > (room := int(blocks[1]) * int(blocks[2])):
         raise UserError(
             f"the files that are carried into the guest have {needed / 2**20:,.0f} MiB, and its own disk has room for "
             f"{room / 2**20:,.0f} MiB",
             "carry less, or compress it, and unpack it onto the stack",
         )
-    for one in carried:
-        site.shell.send(one.local, one.remote)
-
-
-def _lacking(program: str, hint: str) -> Callable[[FailedStep], BisectorError]:
-    return lambda failed: UserError(f"the guest image lacks {program}", hint)
+    for name, path in files.items():
+        site.shell.send(path, f"{CARRIED}/{name}")

@@ -21,7 +21,6 @@ from bisector.storage.layout import MountedStack
 from bisector.storage.stack import Stack
 from bisector.trial.runner import Bench
 from bisector.workload.base import RunSite, StopCondition
-from bisector.workload.base import StackUnderTest as RunStack
 from tests import examples, fakes
 from tests.examples import EARLY
 
@@ -112,7 +111,7 @@ class Workload:
     laid_out: list[str] = field(default_factory=list)
     kept_files: list[bool] = field(default_factory=list)
     rules: list[StopCondition | None] = field(default_factory=list)
-    stacks: list[RunStack] = field(default_factory=list)
+    stacks: list[MountedStack] = field(default_factory=list)
 
     def lay_out(self, guest: object, stack: Stack, *_: object, **__: object) -> MountedStack:
         self.laid_out.append(str(stack))

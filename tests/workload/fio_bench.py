@@ -6,9 +6,9 @@ from pathlib import Path
 from bisector.analysis.early_stop import StopRule
 from bisector.core.events import LiveSample
 from bisector.core.figures import CacheStatus, Contention, Run
-from bisector.core.shell import Shell
 from bisector.host.process import run_here
-from bisector.storage.layout import Readings
+from bisector.storage.layer import Counters, Made
+from bisector.storage.layout import MountedStack
 from bisector.workload.base import RunSite
 from bisector.workload.fio.run import FioSettings, run_once
 from tests.guest_answers import listed
@@ -32,17 +32,8 @@ class Meter:
         return QUIET
 
 
-@dataclass
-class Stack:
-    mountpoint: str = "/mnt"
-    device: str = ""
-    room: str = "storage.hdd.size"
-
-    def read(self, shell: Shell) -> Readings:
-        return Readings((CACHE,))
-
-    def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
-        return (("cache.promotions", 2.0),)
+COUNTERS = Counters(lambda shell: CACHE, lambda before, after: [("cache.promotions", 2.0)])
+STACK = MountedStack("/mnt", (), room="storage.hdd.size", made=(Made("/mnt", (), counters=COUNTERS),))
 
 
 @dataclass
@@ -51,7 +42,7 @@ class Bench:
     settings: FioSettings = SETTINGS
     meter: Meter = field(default_factory=Meter)
     samples: list[LiveSample] = field(default_factory=list)
-    stack: Stack = field(default_factory=Stack)
+    stack: MountedStack = STACK
 
     def run(
         self,

@@ -20,7 +20,7 @@ from bisector.store.run_files import fingerprint, keep_inputs
 from bisector.workload.base import RunSite
 from bisector.workload.command import COMMAND, FIGURES, CommandSettings
 from bisector.workload.repetitions import GuestState
-from tests.workload.test_repetitions import MNT, Place, Stack, place
+from tests.workload.test_repetitions import MNT, STACK, Place, place
 
 __all__ = ["place"]  # a fixture
 
@@ -235,11 +235,8 @@ def test_site_needs_no_seed(place: Place) -> None:
 
 
 def test_on_a_device_it_finds_that_and_its_own_place(place: Place) -> None:
-    class Raw(Stack):
-        mountpoint = ""
-        device = "/dev/mapper/x"
-
-    place.site = replace(place.site, stack=Raw(), offset_bytes=1 << 30)
+    raw = replace(STACK, mountpoint="", device="/dev/mapper/x")
+    place.site = replace(place.site, stack=raw, offset_bytes=1 << 30)
     place.shell.moved = {"/var/tmp/bisector-run": f"{place.path}/aside", **place.shell.moved}
     found = run(place, line='echo "at=$OFFSET"; [ $DEVICE = /dev/mapper/x ]; pwd', figures=figures("at=count,higher"))
     assert dict(found.counters)["custom:at:count:higher"] == 1 << 30

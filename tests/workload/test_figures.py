@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
 from bisector.host.process import run_here
-from bisector.workload.command import FIGURES, matched_apart, metric_called, read_figure
-from bisector.workload.repetitions import Unusable
+from bisector.workload.command import COMMAND, FIGURES, CommandSettings, matched_apart, read_figure
+from bisector.workload.repetitions import GuestState, Unusable
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ def test_descriptions(spec: str, metric: str) -> None:
         ("=1/s,higher", "no name of a figure"),
         ("tps=1/s,higher,xml:a", "not by xml"),
         ("tps=1/s,higher,line:a", "not by line"),
-        ("tps=1/s,higher,json:", "no path in JSON"),
-        ("tps=1/s,higher,json:a..b", "no path in JSON"),
-        ('tps=1/s,higher,json:a."b', "no path in JSON"),
-        ('tps=1/s,higher,json:"a"b', "no path in JSON"),
+        ("tps=1/s,higher,json:", "not a path in JSON"),
+        ("tps=1/s,higher,json:a..b", "not a path in JSON"),
+        ('tps=1/s,higher,json:a."b', "not a path in JSON"),
+        ('tps=1/s,higher,json:"a"b', "not a path in JSON"),
         ("tps=1/s,higher,regex:(", "missing \\)"),
         ("tps=1/s,higher,regex:tps", "0 groups"),
         ("tps=1/s,higher,regex:(a)(b)", "2 groups"),
@@ -90,22 +90,22 @@ def test_figures_in_output(spec: str, output: str, value: float) -> None:
         ("tps=1/s,higher", "", "it ended well and printed no figure tps"),
         ("tps=1/s,higher", "tpsx=1\nxtps=2\n# tps=3", "printed no figure tps"),
         ("tps=1/s,higher", "tps=1\ntps=2\n", r"printed the figure tps 2 times \(1, 2\)"),
-        ("tps=1/s,higher", "tps=many", "the figure tps is 'many', which is no number"),
-        ("tps=1/s,higher", "tps=nan", "which is no number"),
+        ("tps=1/s,higher", "tps=many", "the figure tps is 'many', which is not a number"),
+        ("tps=1/s,higher", "tps=nan", "which is not a number"),
         ("tps=1/s,higher", "tps=1e999", "the figure tps is inf"),
-        ("tps=1/s,higher", f"tps={'9' * 5000}", "which is no number"),
+        ("tps=1/s,higher", f"tps={'9' * 5000}", "which is not a number"),
         ("tps=1/s,higher", "tps=5 ms", "is printed in ms, and not in 1/s"),
         ("tps=1/s,higher", "tps=5 parsecs", "is printed in parsecs"),
         ("t=ms,lower,json:a.b", "", "printed no figure t"),
         ("t=ms,lower,json:a.b", "{}", "printed no figure t"),
         ("t=ms,lower,json:a.0", '{"a": []}', "printed no figure t"),
-        ("t=ms,lower,json:a", '{"a": "fast"}', 'the figure t is "fast", which is no number'),
+        ("t=ms,lower,json:a", '{"a": "fast"}', 'the figure t is "fast", which is not a number'),
         ("t=ms,lower,json:a", '{"a": true}', "the figure t is true"),
         ("t=ms,lower,json:a", '{"a": NaN}', "the figure t is nan"),
         ("t=ms,lower,json:a", f'{{"a": {"9" * 400}}}', "too many digits"),
-        ("t=ms,lower,json:a", "{", "what it printed is no JSON"),
-        ("t=ms,lower,json:a", "[" * 100_000, "what it printed is no JSON"),
-        ("t=1/s,higher,regex:tps = ([0-9.]*)", "tps = ", "the figure t is '', which is no number"),
+        ("t=ms,lower,json:a", "{", "what it printed is not JSON"),
+        ("t=ms,lower,json:a", "[" * 100_000, "what it printed is not JSON"),
+        ("t=1/s,higher,regex:tps = ([0-9.]*)", "tps = ", "the figure t is '', which is not a number"),
         ("t=1/s,higher,regex:(?:x|tps=([0-9]))", "x", "the figure t is ''"),
     ],
 )
@@ -130,8 +130,10 @@ def test_no_output_is_a_bug(output: str) -> None:
 def test_setting_of_several_figures() -> None:
     found = FIGURES.read(["a=s,lower", "b=1/s,higher"], None)
     assert FIGURES.write(found) == ["a=s,lower", "b=1/s,higher"]
-    assert metric_called(found, "custom:b") == "custom:b:1/s:higher"
-    assert metric_called(found, "custom:c") is None
+    own = CommandSettings("true", (), "", found, 1, GuestState.KEPT, 0)
+    assert COMMAND.full_name(own, "custom:b") == "custom:b:1/s:higher"
+    with pytest.raises(UserError, match="has no figure custom:c"):
+        COMMAND.full_name(own, "custom:c")
     with pytest.raises(UserError, match="two figures are called a"):
         FIGURES.read(["a=s,lower", "a=1/s,higher"], None)
 

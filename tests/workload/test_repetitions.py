@@ -14,14 +14,14 @@ from bisector.core.errors import KernelFault, UserError
 from bisector.core.figures import Contention
 from bisector.core.shell import CommandResult, Shell
 from bisector.host.process import run_here
-from bisector.storage.layout import Readings
+from bisector.storage.layer import Counters, Made
+from bisector.storage.layout import MountedStack
 from bisector.workload import repetitions
 from bisector.workload.base import RunSite, Watched
 from bisector.workload.repetitions import (
     CARRIED,
     MOST_BYTES,
     OUTPUTS,
-    Carried,
     GuestState,
     Repeated,
     Repetition,
@@ -37,20 +37,12 @@ class Meter:
         return Contention(0.1, 0.0, 0.0)
 
 
-class Stack:
-    mountpoint = MNT
-    device = ""
-    room = "storage.hdd.size"
-
-    def read(self, shell: Shell) -> Readings:
-        return Readings()
-
-    def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
-        return (("cache.promotions", 2.0),)
+COUNTERS = Counters(lambda shell: None, lambda before, after: [("cache.promotions", 2.0)])
+STACK = MountedStack(MNT, (), room="storage.hdd.size", made=(Made(MNT, (), counters=COUNTERS),))
 
 
 def site_of(shell: Shell, logs: Path, seed: int | None = None) -> RunSite:
-    return RunSite(shell, Stack(), "full", logs, False, Meter, lambda sample: None, 60.0, run_here, seed=seed)
+    return RunSite(shell, STACK, "full", logs, False, Meter, lambda sample: None, 60.0, run_here, seed=seed)
 
 
 @dataclass
@@ -243,14 +235,14 @@ def test_files_are_carried_where_there_is_room(place: Place, tmp_path: Path) -> 
     repetitions.prepare(place.site, deadline)
     tool = tmp_path / "tool"
     tool.write_text("echo brought", encoding="utf-8")
-    repetitions.carry(place.site, [Carried(tool, f"{CARRIED}/tool")], deadline)
+    repetitions.carry(place.site, {"tool": tool}, deadline)
     assert (tmp_path / "carried" / "tool").read_text() == "echo brought"
     place.shell.moved["stat -f -c '%a %S'"] = "echo 0 4096; :"
     with pytest.raises(UserError, match="have 0 MiB, and its own disk has room for 0 MiB"):
-        repetitions.carry(place.site, [Carried(tool, f"{CARRIED}/tool")], deadline)
+        repetitions.carry(place.site, {"tool": tool}, deadline)
     place.shell.moved["stat -f -c '%a %S'"] = "echo nonsense; :"
     with pytest.raises(KernelFault, match="stat -f printed 'nonsense'"):
-        repetitions.carry(place.site, [Carried(tool, f"{CARRIED}/tool")], deadline)
+        repetitions.carry(place.site, {"tool": tool}, deadline)
 
 
 def runs(pid: str) -> bool:
@@ -281,7 +273,7 @@ def test_what_a_setup_leaves_running_goes_on(place: Place) -> None:
     deadline = Deadline("the end of the test", 60.0)
     repetitions.prepare(place.site, deadline)
     server = "sleep 5 >/dev/null 2>&1 & echo $! >pid"
-    setup = Repeated("the setup", server, f"{place.path}/mnt", 1, GuestState.KEPT, kept_as="setup", prepares=True)
+    setup = Repeated("the setup", server, f"{place.path}/mnt", 1, GuestState.KEPT, prepares=True)
     repetitions.repeat(place.site, setup, deadline)
     (one,) = place.repeat("cat /proc/$(cat pid)/comm", runs=1)
     assert one.output == "sleep\n"

@@ -16,7 +16,7 @@ from tests.guest_answers import FIO as GOOD
 from tests.guest_answers import FIO_FILES as FILES
 from tests.guest_answers import FIO_RUNS, listed
 from tests.guestshell import Answer, FakeShell
-from tests.workload.fio_bench import CACHE, DATA, FAILED, QUIET, SETTINGS, Bench, Stack
+from tests.workload.fio_bench import CACHE, DATA, FAILED, QUIET, SETTINGS, STACK, Bench
 
 
 def test_a_good_run(bench: Bench) -> None:
@@ -69,7 +69,7 @@ def test_caches_are_dropped_before_fio_starts(bench: Bench) -> None:
 def test_a_run_on_a_device_is_told_where_its_place_is(bench: Bench) -> None:
     """Nothing is linked to keep its blocks: on a device the place does it."""
     shell = FakeShell({FIO_RUNS: GOOD}, FILES)
-    bench.stack = Stack("", "/dev/ram0")
+    bench.stack = replace(STACK, mountpoint="", device="/dev/ram0")
     bench.run(shell, "empty", keep_files=True, offset_bytes=64 << 20)
     (command,) = (one for one in shell.commands if FIO_RUNS in one)
     assert " RUNTIME=40 DIRECTORY=/ DEVICE=/dev/ram0 OFFSET=67108864 fio " in command
