@@ -23,8 +23,8 @@ import numpy as np
 from bisector.core.verdict import Verdict
 from bisector.search.effect import SinceBegun
 from bisector.search.graph import Floats
-from bisector.search.levels import Levels, density
-from bisector.search.likelihood import STRAY_DENSITY, Weighing, hardened, shown_by
+from bisector.search.levels import Levels, density, log_sum
+from bisector.search.likelihood import STRAY_DENSITY, Weighing, shown_by, with_sticky
 from bisector.search.posterior import Posterior
 from bisector.search.readings import Kernel, Reading, SearchFacts
 
@@ -106,7 +106,7 @@ def chance_of_nothing(facts: SearchFacts, belief: Posterior, weighing: Weighing,
         told = [one for one in since.readings if one[0].host == host]
         of_class, of_one_level = _of_host(told, levels, weighing.scales[host].expected.drift_deviation, since, belief)
         one_change, nothing = one_change + of_class, nothing + of_one_level
-    log_odds = math.log(1 / weighing.nothing - 1) + float(_log_sum(one_change.ravel())) - nothing
+    log_odds = math.log(1 / weighing.nothing - 1) + float(log_sum(one_change.ravel())) - nothing
     return 1 / (1 + math.exp(min(log_odds, _LARGEST)))
 
 
@@ -140,9 +140,9 @@ def _of_host(
             old[place] += np.log(shown_by(of_old, of_new, STRAY_DENSITY, a))
             new[place] += np.log(shown_by(of_new, of_old, STRAY_DENSITY, b))
             nothing += np.log(shown_by(of_one, of_one, STRAY_DENSITY, 0.0))
-    old, new = hardened(old, new, noise.sticky)
+    old, new = with_sticky(old, new, noise.sticky)
     of_class = np.tensordot(joint.has.astype(np.float64), new - old, 1) + old.sum(axis=0) + _LOG_OF_TWO[:, None]
-    return _log_sum(of_class, axis=1), float(_log_sum(nothing))
+    return log_sum(of_class, axis=1), float(log_sum(nothing))
 
 
 def _drift(told: Sequence[tuple[Reading, float | None]], spread: float, deviation: float) -> float:
@@ -158,12 +158,6 @@ def _drift(told: Sequence[tuple[Reading, float | None]], spread: float, deviatio
 def _normal(deviation: float) -> Floats:
     weight = np.exp(-0.5 * (_SHIFTS / deviation) ** 2)
     found: Floats = weight / weight.sum()
-    return found
-
-
-def _log_sum(log: Floats, axis: int = 0) -> Floats:
-    top = log.max(axis=axis, keepdims=True)
-    found: Floats = np.squeeze(top, axis) + np.log(np.exp(log - top).sum(axis=axis))
     return found
 
 

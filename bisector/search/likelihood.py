@@ -221,7 +221,7 @@ class Sides:
     in_vain: Floats
 
 
-def raw(record: ReadingTable, cases: Cases) -> Sides:
+def log_likelihoods(record: ReadingTable, cases: Cases) -> Sides:
     """What the readings of each kernel say of its side."""
     old, new = _of_verdicts(record, cases)
     on = np.array(record.on)
@@ -232,11 +232,11 @@ def raw(record: ReadingTable, cases: Cases) -> Sides:
     in_vain, picked = np.zeros_like(new), record.picked
     if picked.any():  # in vain, it shows what an old kernel does, in each of its runs
         plain = old[picked], new[picked]
-        new[picked], in_vain[picked] = hardened(*plain, PICK_IN_VAIN)[1], stuck(*plain, PICK_IN_VAIN)[1]
+        new[picked], in_vain[picked] = with_sticky(*plain, PICK_IN_VAIN)[1], p_sticky(*plain, PICK_IN_VAIN)[1]
     return Sides(old, new, in_vain)
 
 
-def hardened(old: Floats, new: Floats, sticky: Floats | float) -> Pair:
+def with_sticky(old: Floats, new: Floats, sticky: Floats | float) -> Pair:
     """The log-likelihoods where a kernel as a whole shows the other side with the probability ``sticky``.
 
     Their difference never exceeds that of log(1 - sticky) and log(sticky), however often the kernel is read.
@@ -245,14 +245,14 @@ def hardened(old: Floats, new: Floats, sticky: Floats | float) -> Pair:
     return old + np.log((1 - sticky) + sticky * odds), old + np.log(sticky + (1 - sticky) * odds)
 
 
-def stuck(old: Floats, new: Floats, sticky: Floats | float) -> Pair:
+def p_sticky(old: Floats, new: Floats, sticky: Floats | float) -> Pair:
     """P(a kernel shows the other side) after its readings, if it is old, and if it is new."""
     odds = np.exp(np.clip(new - old, -_LARGEST, _LARGEST))
     if_old, if_new = sticky * odds, (1 - sticky) * odds
     return if_old / (1 - sticky + if_old), sticky / (sticky + if_new)
 
 
-def summed(has: Mask, log_class: Floats, old: Floats, new: Floats) -> Floats:
+def log_by_class(has: Mask, log_class: Floats, old: Floats, new: Floats) -> Floats:
     """For each class and case the log-likelihood of all readings, and what the class has beforehand."""
     found: Floats = has.astype(np.float64) @ (new - old) + old.sum(axis=0) + log_class[:, None]
     return found

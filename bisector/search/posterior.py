@@ -17,103 +17,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
-from bisector.search.levels import Expected, Levels, Particles
+from bisector.search.learning import HostFigures, learn
+from bisector.search.levels import Levels, Particles
 from bisector.search.likelihood import (
     PICK_IN_VAIN,
     Cases,
     HostLevels,
-    HostScale,
     Key,
     Pair,
     ReadingTable,
     Sides,
     Weighing,
-    hardened,
-    raw,
-    shown_by,
-    stuck,
-    summed,
+    log_by_class,
+    log_likelihoods,
+    p_sticky,
+    with_sticky,
 )
 from bisector.search.noise import Noise, Rates
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, new_under
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AtOneRate:
-    """All readings, with the figures of one host alone, the classes of commits, and a single case of the rates.
-
-    ``has`` is whether a class makes a kernel new, ``log_class`` what each class has beforehand.
-    """
-
-    record: ReadingTable
-    has: Mask
-    log_class: Floats
-    rates: Rates
-    scale: HostScale
-    host: str = ""
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The first scores of both ends."""
-        return self.scale.ends
-
-    @property
-    def expected(self) -> Expected:
-        """What is known of levels before any figure."""
-        return self.scale.expected
-
-    @property
-    def scores(self) -> Floats:
-        """The logarithm of each figure."""
-        return self.record.scores
-
-    @property
-    def hours(self) -> Floats:
-        """When each was read."""
-        return self.record.hours
-
-    @property
-    def certain(self) -> Mask:
-        """For each figure whether its kernel is of the same side in all classes."""
-        same_in_all: Mask = np.logical_or(self.has.all(axis=0), ~self.has.any(axis=0))
-        return same_in_all[self.record.of]
-
-    def shares(self, levels: Levels) -> Pair:
-        """For each figure the probability that it lies on the old level, and on the new one; the rest is stray."""
-        particles = Particles.known(levels)
-        is_new = self._shows_new(particles)[self.record.of]
-        f_old, f_new = (side.density(self.scores, self.hours)[0] for side in (particles.old, particles.new))
-        stray_old, stray_new = self.scale.line.stray(self.scores)
-        a, b = float(self.rates.old_as_new[0]), float(self.rates.new_as_old[0])
-        by_old = (1 - is_new) / shown_by(f_old, f_new, stray_old, a)
-        by_new = is_new / shown_by(f_new, f_old, stray_new, b)
-        return (by_old * (1 - a) + by_new * b) * f_old, (by_new * (1 - b) + by_old * a) * f_new
-
-    def log_likelihood(self, particles: Particles) -> Floats:
-        """Of all readings, for each of some possible pairs of levels."""
-        log = self._by_class(raw(self.record, self._cases(particles)))
-        top = log.max(axis=0)
-        found: Floats = top + np.log(np.exp(log - top).sum(axis=0))
-        return found
-
-    def _shows_new(self, particles: Particles) -> Floats:
-        """For each kernel the probability that its runs are those of a new one, under the levels that are given."""
-        sides = raw(self.record, self._cases(particles))
-        log = self._by_class(sides)[:, 0]
-        by_class = np.exp(log - log.max())
-        is_new = (by_class / by_class.sum()) @ self.has
-        if_old, if_new = (one[:, 0] for one in stuck(sides.old, sides.new, self.rates.sticky))
-        found: Floats = (1 - sides.in_vain[:, 0]) * is_new * (1 - if_new) + (1 - is_new) * if_old
-        return found
-
-    def _by_class(self, sides: Sides) -> Floats:
-        old, new = hardened(sides.old, sides.new, self.rates.sticky)
-        return summed(self.has, self.log_class, old, new)
-
-    def _cases(self, particles: Particles) -> Cases:
-        now = self.record.now.get(self.host, 0.0)
-        return Cases(self.rates, {self.host: HostLevels(particles, self.scale.line, now)})
-
 
 # A commit that cannot change the kernel that is measured: next to nothing, as the analysis of what is built may err.
 IRRELEVANT_WEIGHT = 1e-4
@@ -252,9 +173,9 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: SearchFacts, weighing
     shares = np.exp(log_prior - log_prior.max())
     log_class = np.log(np.bincount(of, weights=shares) / shares.sum())
     cases = _cases(facts.readings, record, has, log_class, weighing)
-    sides = raw(record, cases)
-    old, new = hardened(sides.old, sides.new, cases.sticky)
-    log_joint = summed(has, log_class, old, new) + cases.log_prior
+    sides = log_likelihoods(record, cases)
+    old, new = with_sticky(sides.old, sides.new, cases.sticky)
+    log_joint = log_by_class(has, log_class, old, new) + cases.log_prior
     weight = _weights(log_joint)
     total = float(weight.sum())
     log_evidence = float(log_joint.max()) + float(np.log(total))
@@ -325,8 +246,8 @@ def _cases(
         return Cases(rates)
     usual = Rates.known(rates.mean(np.exp(rates.log_prior)))
     learnt = [
-        Particles.learn(
-            AtOneRate(
+        learn(
+            HostFigures(
                 (ReadingTable.gather([one if one.host == host else replace(one, score=None) for one in readings])),
                 has,
                 log_class,
@@ -350,7 +271,7 @@ def _evidence(record: ReadingTable, cases: Cases, sides: Sides, by_case: Floats)
     likely = np.argsort(-by_case, kind="stable")[:_CASES]
     weight = by_case[likely] / by_case[likely].sum()
     raw_old, raw_new, in_vain = (one[:, likely] for one in (sides.old, sides.new, sides.in_vain))
-    stuck_old, stuck_new = stuck(raw_old, raw_new, cases.sticky[likely])
+    stuck_old, stuck_new = p_sticky(raw_old, raw_new, cases.sticky[likely])
     a, b = (one[likely] for one in cases.tells())
     means = [np.log(_weights(one, axis=1) @ weight) + one.max(axis=1) for one in (raw_old, raw_new)]
     found = {}

@@ -21,9 +21,9 @@ from bisector.search.likelihood import (
     Sides,
     VerdictLine,
     Weighing,
-    hardened,
-    raw,
-    stuck,
+    log_likelihoods,
+    p_sticky,
+    with_sticky,
 )
 from bisector.search.noise import EarlierSearches, Noise, Rates
 from bisector.search.posterior import Posterior, posterior, prior
@@ -42,7 +42,7 @@ def reading(verdict: Verdict, figure: float | None = None, kernel: Kernel = Kern
 
 def sides(readings: Sequence[Reading], levels: Levels | None = None) -> Sides:
     hosts = {} if levels is None else {"": HostLevels(Particles.known(levels), VerdictLine(math.log(4_500)))}
-    return raw(ReadingTable.gather(readings), Cases(Rates.known(NOISE), hosts))
+    return log_likelihoods(ReadingTable.gather(readings), Cases(Rates.known(NOISE), hosts))
 
 
 def cases_of(levels: Levels, line: float, now: float = 0.0) -> Cases:
@@ -65,20 +65,20 @@ def test_a_verdict_counts_by_the_error_rates() -> None:
 @given(st.lists(st.sampled_from([OLD, NEW]), min_size=1, max_size=30))
 def test_trust_in_one_kernel_saturates(verdicts: list[Verdict]) -> None:
     side = sides([reading(verdict) for verdict in verdicts])
-    old, new = hardened(side.old, side.new, np.array([0.01]))
+    old, new = with_sticky(side.old, side.new, np.array([0.01]))
     assert abs(new - old).max() <= math.log(0.99 / 0.01) + 1e-9
     assert ((new - old) * (side.new - side.old) >= 0).all()
 
 
 def test_hardened_is_the_mixture() -> None:
     side = np.log([[0.2]]), np.log([[0.7]])
-    old, new = hardened(*side, np.array([0.1]))
+    old, new = with_sticky(*side, np.array([0.1]))
     assert math.exp(new[0, 0]) == pytest.approx(0.9 * 0.7 + 0.1 * 0.2)
     assert math.exp(old[0, 0]) == pytest.approx(0.9 * 0.2 + 0.1 * 0.7)
-    stuck_old, stuck_new = stuck(*side, np.array([0.1]))
+    stuck_old, stuck_new = p_sticky(*side, np.array([0.1]))
     assert stuck_new[0, 0] == pytest.approx(0.1 * 0.2 / (0.9 * 0.7 + 0.1 * 0.2))
     assert stuck_old[0, 0] == pytest.approx(0.1 * 0.7 / (0.9 * 0.2 + 0.1 * 0.7))
-    assert stuck(np.array([-5_000.0]), np.zeros(1), np.array([0.01]))[0] == pytest.approx(1)
+    assert p_sticky(np.array([-5_000.0]), np.zeros(1), np.array([0.01]))[0] == pytest.approx(1)
 
 
 def test_a_figure_between_the_levels_says_little() -> None:

@@ -1,0 +1,317 @@
+"""What the figures of a host leave open of its levels, learnt from all readings of a search.
+
+The likeliest levels come of expectation and maximisation together with the position of the change (Dempster, Laird and
+Rubin 1977). A split of the readings at a gap would make levels that overlap look apart.
+
+Particles are drawn around the likeliest levels as far as all readings leave them open, and as far as those readings do
+whose side is certain, for where levels overlap the others tell less than they seem to: each is of either side as the
+change moves. Then they are drawn again around what these draws found (adaptive importance sampling; Cappé and others
+2004), and of all draws some stand for the rest, by how likely they make the readings (sampling importance resampling;
+Rubin 1988).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from bisector.search.graph import Floats, Mask
+from bisector.search.levels import (
+    CENTRE_DEVIATION,
+    PARTICLES,
+    Expected,
+    Level,
+    Levels,
+    Particles,
+    SideLevels,
+    beyond,
+    density,
+    log_sum,
+)
+from bisector.search.likelihood import (
+    Cases,
+    HostLevels,
+    HostScale,
+    Pair,
+    ReadingTable,
+    Sides,
+    log_by_class,
+    log_likelihoods,
+    p_sticky,
+    shown_by,
+    with_sticky,
+)
+from bisector.search.noise import Rates
+
+# What a reading tells of a centre and of the logarithm of a spread (Fisher information of Student's t, 4 degrees).
+_TELLS_CENTRE = 5 / 7
+_TELLS_SPREAD = 8 / 7
+_ROUNDS = 12
+_SETTLED = 1e-2
+_LEAST = 1e-12  # of a sum of weights that is divided by
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostFigures:
+    """All readings, with the figures of one host alone, the classes of commits, and a single case of the rates.
+
+    ``has`` is whether a class makes a kernel new, ``log_class`` what each class has beforehand.
+    """
+
+    record: ReadingTable
+    has: Mask
+    log_class: Floats
+    rates: Rates
+    scale: HostScale
+    host: str = ""
+
+    @property
+    def certain(self) -> Mask:
+        """For each figure whether its kernel is of the same side in all classes."""
+        same_in_all: Mask = np.logical_or(self.has.all(axis=0), ~self.has.any(axis=0))
+        return same_in_all[self.record.of]
+
+    def shares(self, levels: Levels) -> Pair:
+        """For each figure the probability that it lies on the old level, and on the new one; the rest is stray."""
+        particles = Particles.known(levels)
+        sides = log_likelihoods(self.record, self._cases(particles))
+        log = self._by_class(sides)[:, 0]
+        by_class = np.exp(log - log.max())
+        is_new = (by_class / by_class.sum()) @ self.has
+        if_old, if_new = (one[:, 0] for one in p_sticky(sides.old, sides.new, self.rates.sticky))
+        # Whether the runs of each kernel are those of a new one
+        is_new = ((1 - sides.in_vain[:, 0]) * is_new * (1 - if_new) + (1 - is_new) * if_old)[self.record.of]
+        scores, hours = self.record.scores, self.record.hours
+        f_old, f_new = (side.density(scores, hours)[0] for side in (particles.old, particles.new))
+        stray_old, stray_new = self.scale.line.stray(scores)
+        a, b = float(self.rates.old_as_new[0]), float(self.rates.new_as_old[0])
+        by_old = (1 - is_new) / shown_by(f_old, f_new, stray_old, a)
+        by_new = is_new / shown_by(f_new, f_old, stray_new, b)
+        return (by_old * (1 - a) + by_new * b) * f_old, (by_new * (1 - b) + by_old * a) * f_new
+
+    def log_likelihood(self, particles: Particles) -> Floats:
+        """Of all readings, for each of some possible pairs of levels."""
+        return log_sum(self._by_class(log_likelihoods(self.record, self._cases(particles))))
+
+    def _by_class(self, sides: Sides) -> Floats:
+        old, new = with_sticky(sides.old, sides.new, self.rates.sticky)
+        return log_by_class(self.has, self.log_class, old, new)
+
+    def _cases(self, particles: Particles) -> Cases:
+        now = self.record.now.get(self.host, 0.0)
+        return Cases(self.rates, {self.host: HostLevels(particles, self.scale.line, now)})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SideReadings:
+    """All scores, their times, and the share of each that is of one side."""
+
+    scores: Floats
+    hours: Floats
+    shares: Floats
+
+    @property
+    def count(self) -> float:
+        """How many readings there are of the side."""
+        return float(self.shares.sum())
+
+    def precision(self, level: Level, drift: float) -> Floats:
+        """What each reading counts for: one far away little."""
+        z = (self.scores - level.centre - drift * (self.hours - level.hour)) / level.spread
+        return self.shares * 5 / (4 + z * z) / level.spread**2
+
+    def nearer(self, level: Level, drift: float, middle: float, expected: Expected) -> Level:
+        """The level that explains the side's scores better: a step of Fisher's scoring, with the prior."""
+        precision = self.precision(level, drift)
+        weight = precision.sum() + CENTRE_DEVIATION**-2
+        # At the mean time of the readings the centre does not depend on the drift.
+        hour = float(precision @ self.hours / max(precision.sum(), _LEAST))
+        still = self.scores - drift * (self.hours - hour)
+        centre = (precision @ still + middle * CENTRE_DEVIATION**-2) / weight
+        z = (still - centre) / level.spread
+        # A reading tells nothing of the spread where the centre is unknown, and n tell of it as n - 1 otherwise would.
+        slope = 1 + self.shares @ (5 / (4 + z * z) * z * z - 1)
+        slope -= math.log(level.spread / expected.spread) / expected.spread_deviation**2
+        step = slope / (_TELLS_SPREAD * self.count + expected.spread_deviation**-2)
+        return Level(float(centre), level.spread * math.exp(min(1.0, max(-1.0, step))), hour)
+
+
+Both: TypeAlias = tuple[SideReadings, SideReadings]
+
+
+def likeliest(figures: HostFigures) -> tuple[Levels, Both]:
+    """The levels, and what is seen of the old side and of the new one."""
+    (old, new), expected = figures.scale.ends, figures.scale.expected
+    levels, middle = Levels(Level(old, expected.spread), Level(new, expected.spread)), (old + new) / 2
+    seen = _seen(figures, levels)
+    for _ in range(_ROUNDS):
+        before, levels = levels, _nearer(levels, seen, middle, expected)
+        pairs = ((before.old, levels.old), (before.new, levels.new))
+        moved = [abs(b.centre - a.centre) / a.spread for b, a in pairs]
+        moved += [abs(math.log(b.spread / a.spread)) for b, a in pairs]
+        if max(moved) < _SETTLED:  # in spreads
+            break
+        seen = _seen(figures, levels)
+    return levels, seen
+
+
+def _seen(figures: HostFigures, levels: Levels) -> Both:
+    scores, hours = figures.record.scores, figures.record.hours
+    old, new = figures.shares(levels)
+    return SideReadings(scores, hours, old), SideReadings(scores, hours, new)
+
+
+def _nearer(levels: Levels, seen: Both, middle: float, expected: Expected) -> Levels:
+    """The levels that explain the scores better, and then what both sides' readings move by in an hour."""
+    pairs = zip(seen, (levels.old, levels.new), strict=True)
+    old, new = (of.nearer(level, levels.drift, middle, expected) for of, level in pairs)
+    moves, weight = 0.0, expected.drift_deviation**-2
+    for of, level in zip(seen, (old, new), strict=True):
+        precision, apart = of.precision(level, levels.drift), of.hours - level.hour
+        moves += float(precision * apart @ (of.scores - level.centre))
+        weight += float(precision @ apart**2)
+    return Levels(old, new, moves / weight)
+
+
+# Draws of each of three proposals.
+_DRAWN = 160
+_PROPOSALS = 3
+# A proposal reaches farther than a normal distribution would: the mode is found by fewer readings than would do.
+_WIDER = 1.15
+# Weights are raised to this power where a proposal is made of them, so that it is wider than what it is made of.
+_FLATTER = 0.7
+# A proposal is never narrower than this share of the variance of all draws.
+_NARROWEST = 1e-3
+# Levels that lie in the other order than those of the ends have this probability, as their words say what is better.
+_REVERSED = 1e-3
+_LEAST_IN_ORDER = 1e-3  # of the chance of the order that the first readings have
+_UNKNOWN = 5  # the centre and the logarithm of the spread of the old side, those of the new side, and the drift
+_Proposal: TypeAlias = tuple[Floats, Callable[[Floats], Floats]]  # points, and the log-density of any points
+
+
+def learn(figures: HostFigures) -> Particles:
+    """Particles that each stand for as much of the posterior as the others, by how far both levels are apart."""
+    mode, seen = likeliest(figures)
+    old, new = (replace(one, shares=np.where(figures.certain, one.shares, 0.0)) for one in seen)
+    expected = figures.scale.expected
+    proposals = [_around(mode, seen, expected, _DRAWS[0]), _around(mode, (old, new), expected, _DRAWS[1])]
+    log_likelihood = np.concatenate([_log_likelihood(figures, mode, drawn) for drawn, _ in proposals])
+    points, log = _sample(figures, mode, proposals, log_likelihood)
+    proposals.append(_fitted(points, np.exp(log - log_sum(log)), _DRAWS[2]))
+    log_likelihood = np.concatenate((log_likelihood, _log_likelihood(figures, mode, proposals[-1][0])))
+    points, log = _sample(figures, mode, proposals, log_likelihood)
+    order = np.argsort(points[2] - points[0], kind="stable")
+    cumulated = np.cumsum(np.exp(log - log_sum(log))[order])
+    places = np.searchsorted(cumulated, (np.arange(PARTICLES) + 0.5) / PARTICLES)
+    chosen = order[np.minimum(places, len(order) - 1)]
+    log_weight = -np.log(PARTICLES) + float(log_sum(log)) - log_likelihood[chosen]
+    return Particles(*_sides(points[:, chosen], mode), log_weight, mode)
+
+
+def _log_likelihood(figures: HostFigures, mode: Levels, points: Floats) -> Floats:
+    return figures.log_likelihood(Particles(*_sides(points, mode), np.zeros(_DRAWN), mode))
+
+
+def _sample(
+    figures: HostFigures, mode: Levels, proposals: Sequence[_Proposal], log_likelihood: Floats
+) -> tuple[Floats, Floats]:
+    """All points, and for each the logarithm of its likelihood and of its weight.
+
+    That is what it has beforehand over how densely it was drawn, by the mean of all proposals (Owen and Zhou 2000).
+    """
+    points = np.concatenate([drawn for drawn, _ in proposals], axis=1)
+    log_density = log_sum(np.array([log_density(points) for _, log_density in proposals]))
+    return points, _log_prior(points, mode, figures.scale) - log_density - np.log(_DRAWN) + log_likelihood
+
+
+def _around(mode: Levels, seen: Both, expected: Expected, z: Floats) -> _Proposal:
+    """Around the likeliest levels, as far as so many readings leave them open."""
+    found = (mode.old.centre, np.log(mode.old.spread), mode.new.centre, np.log(mode.new.spread), mode.drift)
+    middle, before = np.array(found)[:, None], expected.spread_deviation**-2
+
+    def reach(points: Floats) -> Floats:
+        """How far each of the unknown reaches, by the spreads of the points."""
+        rows, known = [], np.full(points.shape[1], expected.drift_deviation**-2)
+        for log_spread, of, level in zip(points[1:4:2], seen, (mode.old, mode.new), strict=True):
+            tells = _TELLS_CENTRE * np.exp(-2 * log_spread)
+            rows.append(1 / np.sqrt(of.count * tells + CENTRE_DEVIATION**-2))
+            rows.append(np.full_like(log_spread, 1 / np.sqrt(_TELLS_SPREAD * of.count + before)))
+            known = known + float(of.shares @ (of.hours - level.hour) ** 2) * tells
+        return _WIDER * np.array([*rows, 1 / np.sqrt(known)])
+
+    def log_density(points: Floats) -> Floats:
+        found: Floats = (np.log(density((points - middle) / reach(points))) - np.log(reach(points))).sum(axis=0)
+        return found
+
+    # Spreads come first: how far a centre may be away hangs on them.
+    with_spreads = middle + reach(np.broadcast_to(middle, z.shape)) * z
+    return middle + reach(with_spreads) * z, log_density
+
+
+def _fitted(points: Floats, posterior: Floats, z: Floats) -> _Proposal:
+    """Of the mean and a little more than the variance of points that were drawn, by what each is worth."""
+    weight = posterior**_FLATTER / (posterior**_FLATTER).sum()
+    mean = (points @ weight)[:, None]
+    apart = points - mean
+    variance = (apart * weight) @ apart.T + _NARROWEST * np.diag(points.var(axis=1))
+    root = np.linalg.cholesky(variance / 2)  # Student's t with 4 degrees of freedom has the variance 2
+
+    def log_density(points: Floats) -> Floats:
+        z = np.asarray(np.linalg.solve(root, points - mean), dtype=np.float64)
+        found: Floats = np.log(density(z)).sum(axis=0) - np.log(np.diag(root)).sum()
+        return found
+
+    return mean + root @ z, log_density
+
+
+def _sides(points: Floats, mode: Levels) -> tuple[SideLevels, SideLevels]:
+    """The levels that points stand for; the centres are those at the times that the mode's are of."""
+    return (
+        SideLevels(points[0], np.exp(points[1]), points[4], mode.old.hour),
+        SideLevels(points[2], np.exp(points[3]), points[4], mode.new.hour),
+    )
+
+
+def _log_prior(points: Floats, mode: Levels, scale: HostScale) -> Floats:
+    """What levels have beforehand, but for a constant.
+
+    There would be no search had the ends' first readings come in the other order. So that order says nothing, and the
+    probability of these readings is divided by the chance of it: levels that are hardly apart come in it half of the
+    time only.
+    """
+    ends, expected = scale.ends, scale.expected
+    middle, sign = sum(ends) / 2, 1.0 if ends[1] >= ends[0] else -1.0
+    log = _log_normal(points[4], 0.0, expected.drift_deviation)
+    for centre, log_spread in (points[0:2], points[2:4]):
+        log = log + _log_normal(centre, middle, CENTRE_DEVIATION)
+        log = log + _log_normal(log_spread, np.log(expected.spread), expected.spread_deviation)
+    old, new = _sides(points, mode)
+    apart = sign * (new.at(0.0) - old.at(0.0))
+    in_order = 1 - beyond(apart / np.hypot(old.spread, new.spread))
+    log = log + np.where(apart >= 0, np.log1p(-_REVERSED), np.log(_REVERSED))
+    found: Floats = log - np.log(np.maximum(in_order, _LEAST_IN_ORDER))
+    return found
+
+
+def _log_normal(x: Floats, mean: float, deviation: float) -> Floats:
+    log: Floats = -0.5 * ((x - mean) / deviation) ** 2 - np.log(deviation * np.sqrt(2 * np.pi))
+    return log
+
+
+def _draws() -> Floats:
+    """Points of independent t distributions that fill their space evenly: for each proposal a row each of the unknown.
+
+    Multiples of the powers of the root of x^6 = x + 1, modulo 1 (Roberts 2018, a low-discrepancy sequence), through the
+    quantile function, which has a closed form for four degrees of freedom.
+    """
+    root = 1.1347241384015194
+    uniform = np.outer(root ** -np.arange(1.0, _UNKNOWN + 1.0), np.arange(1, _PROPOSALS * _DRAWN + 1)) % 1
+    product = 4 * uniform * (1 - uniform)
+    cosine = np.cos(np.arccos(np.sqrt(product)) / 3) / np.sqrt(product)
+    quantile = np.sign(uniform - 0.5) * 2 * np.sqrt(np.maximum(cosine - 1, 0.0))
+    return np.stack([quantile[:, place::_PROPOSALS] for place in range(_PROPOSALS)])
+
+
+_DRAWS = _draws()
