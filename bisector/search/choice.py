@@ -184,17 +184,8 @@ class Prospects:
         """The commit to try."""
         return int(np.argmax(self.worth))
 
-    @property
-    def best_gain_bits(self) -> float:
-        """The most that any testable commit can tell; 0 when there is none."""
-        return self._most(self.gain_bits)
-
-    @property
-    def best_sound_bits(self) -> float:
-        """The most that any commit can tell that is not known to be untestable, if it turns out to be testable."""
-        return self._most(self.sound_bits)
-
-    def _most(self, bits: Floats) -> float:
+    def most(self, bits: Floats) -> float:
+        """The most of it that any commit has that is not known to be untestable; 0 when there is none."""
         testable = bits[np.isfinite(self.worth)]
         return float(testable.max()) if len(testable) else 0.0
 

@@ -193,10 +193,11 @@ def believe(problem: SearchProblem, facts: SearchFacts, search: Search) -> Poste
 
 def decide_from(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> Decision:
     """The next step, for who has the posterior already."""
-    decision = _within(problem, facts, search, belief)
+    decision = _Situation(problem, facts, search, belief).decided()
     if math.isinf(search.left_min) or not isinstance(decision, SearchAnswer):
         return decision
-    if isinstance(_within(problem, facts, replace(search, left_min=math.inf), belief), SearchAnswer):
+    endless = replace(search, left_min=math.inf)
+    if isinstance(_Situation(problem, facts, endless, belief).decided(), SearchAnswer):
         return decision
     # Nothing is named that lacks something.
     ending = SearchEnding.NARROWED if decision.ending is SearchEnding.FOUND else decision.ending
@@ -218,14 +219,15 @@ def pointless(
     probability to be named, nothing; or so it is from when a commit is suspected, where what an answer needs at all
     events waits for a host (``others_wait``). What that commit lacks stays in flight.
     """
-    outlook = prospects(problem.graph, belief, facts, search.costs)
+    outlook, top = prospects(problem.graph, belief, facts, search.costs), float(belief.p[belief.best])
     lacking: set[Key] = set()
-    top = float(belief.p[belief.best])
     if top >= search.rules.suspect:
-        lacking = {one.of for one in _confirmation(problem, facts, search, belief, outlook)}
-    worth = {
-        key: _worth(problem, facts, belief, key, minutes) for key, minutes in left_min.items() if key not in lacking
-    }
+        lacking = {one.of for one in _Situation(problem, facts, search, belief).confirmation(outlook)}
+    worth: dict[Key, float] = {}
+    for key, minutes in left_min.items():
+        if key not in lacking:
+            others = Outcomes.expected(problem.graph, belief, [one for one in facts.in_flight if one != key])
+            worth[key] = kernel_gain_bits(problem.graph, belief, others, *key) / max(minutes, _LEAST_MIN)
     if not worth:
         return None
     least = min(worth, key=worth.__getitem__)
@@ -234,236 +236,210 @@ def pointless(
     return least if worth[least] < better / _BETTER else None
 
 
-def _worth(problem: SearchProblem, facts: SearchFacts, belief: Posterior, key: Key, minutes: float) -> float:
-    """What a kernel in flight tells beside the others, for the minutes that it still takes."""
-    others = Outcomes.expected(problem.graph, belief, [one for one in facts.in_flight if one != key])
-    return kernel_gain_bits(problem.graph, belief, others, *key) / max(minutes, _LEAST_MIN)
-
-
-def _within(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> Decision:
-    """The next step that ends in time, or the answer."""
-    rules, top = search.rules, float(belief.p[belief.best])
-    if _runs(facts) >= _most_runs(problem, search, belief):
-        return _hold_or_answer(problem, facts, search, belief)
-    costs = search.costs.of_whole_runs if figures_tell(rules, belief) else search.costs
-    outlook = prospects(problem.graph, belief, facts, costs).within(search.left_min)
-    if belief.nothing >= rules.doubt and (doubted := _doubted(problem, facts, search, belief)) is not None:
-        return doubted
-    if top >= rules.suspect:
-        lacking = tuple(_confirmation(problem, facts, search, belief, outlook))
-        step = next((one for one in lacking if one.of not in facts.in_flight), None)
-        if step is not None and _longest_min(search.costs, belief, step) <= search.left_min:
-            return step
-        if top >= rules.target and (step is not None or not lacking):
-            return _concluded(problem, facts, search, belief)
-        if top >= rules.target:
-            return Hold()
-    return _most_telling(problem, facts, search, belief, outlook)
-
-
-def _runs(facts: SearchFacts) -> int:
-    return sum(one.commit != OLD_END for one in facts.readings) + len(facts.in_flight)
-
-
-def _hold_or_answer(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> Decision:
-    return Hold() if facts.in_flight else _concluded(problem, facts, search, belief)
-
-
-def _concluded(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> Decision:
-    """The answer; before one that names no commit both ends are read in turn where nothing may have changed."""
-    answer = _answer(problem, facts, search, belief)
-    if answer.ending in (SearchEnding.FOUND, SearchEnding.NO_CHANGE) or belief.nothing <= 1 - search.rules.target:
-        return answer
-    step = next(_pair(search.rules, facts, answer.of_all, something=True), None)
-    in_time = step is not None and _longest_min(search.costs, belief, step) <= search.left_min
-    return step if step is not None and in_time else answer
-
-
-def _most_telling(
-    problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior, outlook: Prospects
-) -> Decision:
-    """What brings most bits for its time, or the answer when that is not worth a trial."""
-    rules = search.rules
-    undo, undo_gain, undo_worth = _best_undo(problem, facts, search, belief, outlook)
-    premature = undo is not None and belief.p[undo.commit] < rules.undo_from
-    is_few = float(belief.p[list(belief.likeliest(rules.few))].sum()) >= rules.target
-    least_bits = min(rules.least_bits, rules.least_share * belief.unknown_bits) * capacity(_error(belief))
-    trial_gain = outlook.best_sound_bits if is_few else outlook.best_gain_bits
-    if trial_gain >= least_bits and (premature or outlook.worth[outlook.best] >= undo_worth):
-        return _trial(problem, search, belief, outlook, outlook.best)
-    if undo is not None and undo_gain >= least_bits:
-        return undo
-    return _hold_or_answer(problem, facts, search, belief)
-
-
-def _most_runs(problem: SearchProblem, search: Search, belief: Posterior) -> float:
-    """How many completed runs are the end; what is told by then, is told."""
-    rules = search.rules
-    usual = expected_runs(len(problem.graph), _error(belief), 1 - rules.target)
-    return min(2 * rules.max_runs, max(rules.max_runs, rules.patience * usual))
-
-
-def _error(belief: Posterior) -> float:
-    return (belief.fresh.looks_new + belief.fresh.looks_old) / 2
-
-
-def _confirmation(
-    problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior, outlook: Prospects
-) -> Iterator[CommitToRead | ChangedEndToRead]:
-    """What the suspect lacks, in this order: an end without it, a whole run of it or of a parent, its effect."""
-    suspect = belief.best
-    rules = search.rules
-    if not _is_undone(belief, suspect) and _may_change_ends(facts, rules, belief, more=rules.max_confirming):
-        for kernel in undo_options(problem, facts, suspect)[:1]:
-            yield _undo(facts, search, belief, suspect, kernel, confirms=True)
-    if (stopped := stopped_undone(problem, facts, suspect)) is not None:
-        yield _undo(facts, search, belief, suspect, stopped, confirms=True)
-    # Only when the end without it speaks for the suspect, what is said of kernels that cannot differ is believed, too.
-    stand_ins = _is_undone(belief, suspect) and not contradicted(belief, suspect)
-    for commit in missing_whole_runs(problem, facts, suspect, stand_ins=stand_ins):
-        yield _trial(problem, search, belief, outlook, commit, confirms=True)
-    for commit in speaking_against(problem, facts, belief, suspect, rules.sure):
-        yield _trial(problem, search, belief, outlook, commit, confirms=True)
-    if may_be_luck(problem, facts, belief, rules.surely, rules.max_reverts):
-        yield _undo(facts, search, belief, suspect, Kernel.REVERTED, confirms=True)
-    if float(belief.p[suspect]) >= rules.target:
-        effect, something = effect_of(problem, facts, suspect, belief.levels), belief.nothing <= 1 - rules.target
-        yield from _pair(rules, facts, effect, something=something)
-
-
-def _doubted(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> Decision | None:
-    """The ends in turn, until nothing is known to have changed, or they are seen to differ as before; that answer."""
-    of_all, rules = effect_of_all(problem, facts), search.rules
-    if _is_nothing(rules, belief, of_all):
-        return _hold_or_answer(problem, facts, search, belief)
-    if of_all is None or of_all.is_as_before or min(of_all.counts) >= rules.max_pairs:
-        return None
-    tries = (CommitToRead(commit, whole=True, gain_bits=0.0, confirms=True) for commit, _ in of_all.to_read)
-    step = next((one for one in tries if one.of not in facts.in_flight), None)
-    return step if step is not None and _longest_min(search.costs, belief, step) <= search.left_min else None
-
-
-def _is_nothing(rules: Rules, belief: Posterior, of_all: SuspectEffect | None) -> bool:
-    """Whether both ends, read in turn since the search began, confirm that nothing changed."""
-    if of_all is None or min(of_all.counts) < _LEAST_PAIRS:
-        return False
-    return of_all.is_refuted or (belief.nothing >= rules.target and of_all.is_gone)
-
-
-def _pair(
-    rules: Rules, facts: SearchFacts, effect: SuspectEffect | None, *, something: bool
-) -> Iterator[CommitToRead | ChangedEndToRead]:
-    """What is to be read of the kernels with the change and without it, until they show its effect.
-
-    And until it is known that ``something`` changed. Nothing of one whose figures are on neither end's level: they do
-    not count, however often it is read.
-    """
-    if effect is None or (effect.is_shown and something) or effect.is_refuted or min(effect.counts) >= rules.max_pairs:
-        return
-    without_figure = [one.of for one in facts.readings if one.full and one.score is None]
-    if max(map(without_figure.count, effect.sides)) >= _MOST_WITHOUT_FIGURE:
-        return
-    for commit, kernel in effect.to_read:
-        if kernel is Kernel.COMMIT:
-            yield CommitToRead(commit, whole=True, gain_bits=0.0, confirms=True)
-        else:
-            yield ChangedEndToRead(commit, kernel, beside_end=False)
-
-
-def _best_undo(
-    problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior, outlook: Prospects
-) -> tuple[ChangedEndToRead | None, float, float]:
-    """The reading of an end without a suspect, or with it, that is worth most, its bits, and its bits a minute."""
-    best: tuple[ChangedEndToRead | None, float, float] = (None, 0.0, 0.0)
-    costs = search.costs
-    for commit in belief.likeliest(_UNDO_AMONG):
-        for kernel in undo_options(problem, facts, commit):
-            so_far = belief.undone.get((commit, kernel))
-            if (commit, kernel) in facts.in_flight:
-                continue
-            if so_far is None and not _may_change_ends(facts, search.rules, belief):
-                continue
-            gain = kernel_gain_bits(problem.graph, belief, outlook.outcomes, commit, kernel)
-            # Its own run tells as much as a second reading, and is due anyway if it is the one and may work.
-            may_work = commit not in facts.closed and 2 * outlook.gain_bits[commit] > outlook.sound_bits[commit]
-            if so_far is not None and may_work and commit not in facts.measured:
-                continue
-            build_min = costs.build_min if so_far is None else 0.0
-            step = _undo(facts, search, belief, commit, kernel)
-            early_min = (costs.old_run_min + costs.new_run_min) / 2
-            minutes = build_min + costs.setup_min + (costs.whole_run_min if step.whole else early_min)
-            if gain / minutes > best[2] and costs.longest(build_min, whole=step.whole) <= search.left_min:
-                best = step, gain, gain / minutes
-    return best
-
-
-def _may_change_ends(facts: SearchFacts, rules: Rules, belief: Posterior, more: int = 0) -> bool:
-    """Whether one more end may be built with a commit, or without it, and ``more`` beside it."""
-    built = len(belief.undone) + facts.in_vain
-    return built < rules.max_undone + more and facts.in_vain < len(belief.undone) + rules.max_in_vain + more
-
-
-def _longest_min(costs: Costs, belief: Posterior, step: CommitToRead | ChangedEndToRead) -> float:
-    """How long a step takes at most, as far as that can be told."""
-    if isinstance(step, ChangedEndToRead):
-        build_min = 0.0 if (step.commit, step.kernel) in belief.undone else costs.build_min
-        return costs.longest(build_min, whole=step.whole)
-    return costs.longest(costs.build_of(step.commit), whole=step.whole)
-
-
-def _answer(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> SearchAnswer:
-    best = belief.best
-    top = float(belief.p[best])
-    fitted = fit(belief, best)
-    candidates = belief.smallest_set(search.rules.target)
-    effect, of_all = effect_of(problem, facts, best, belief.levels), effect_of_all(problem, facts)
-    something, shown = belief.nothing <= 1 - search.rules.target, effect is None or effect.is_shown
-    named = top >= search.rules.target and borne_out(problem, belief, best) and shown and something
-    ending = SearchEnding.FOUND if named else SearchEnding.NARROWED
-    if not fitted.one_change:
-        ending = SearchEnding.NOT_ONE_CHANGE
-    if ending is not SearchEnding.FOUND and _is_nothing(search.rules, belief, of_all):
-        ending = SearchEnding.NO_CHANGE
-    return SearchAnswer(ending, best, top, candidates, fitted, _is_undone(belief, best), effect, of_all, belief.nothing)
-
-
-def _is_undone(belief: Posterior, commit: int) -> bool:
-    return any((commit, kernel) in belief.undone for kernel in (Kernel.REVERTED, Kernel.PICKED))
-
-
-def _trial(
-    problem: SearchProblem,
-    search: Search,
-    belief: Posterior,
-    outlook: Prospects,
-    commit: int,
-    *,
-    confirms: bool = False,
-) -> CommitToRead:
-    """A run is whole where the answer is likely enough to rest on it, or its figure tells more than its side."""
-    figures = figures_tell(search.rules, belief)
-    whole = confirms or figures or _may_bear_answer(problem, search, belief, commit)
-    others = beside(problem.graph, commit) if whole and not figures and commit != belief.best else ()
-    return CommitToRead(commit, whole, float(outlook.gain_bits[commit]), confirms, others)
-
-
-def _undo(
-    facts: SearchFacts, search: Search, belief: Posterior, commit: int, kernel: Kernel, *, confirms: bool = False
-) -> ChangedEndToRead:
-    """One run of such an end is whole, where the answer is likely enough to rest on it; others repeat its side."""
-    figures = figures_tell(search.rules, belief)
-    bears_answer = confirms or float(belief.p[commit]) >= search.whole_from
-    whole = figures or (bears_answer and (commit, kernel) not in {one.of for one in facts.readings if one.full})
-    return ChangedEndToRead(commit, kernel, whole, beside_end=whole and not figures)
-
-
-def _may_bear_answer(problem: SearchProblem, search: Search, belief: Posterior, commit: int) -> bool:
-    """Whether it is likely enough that the answer will rest on a run of this commit, and there is time for it."""
-    costs, rests_on_it = search.costs, (commit, *problem.graph.children[commit])
-    in_time = costs.longest(costs.build_of(commit), whole=True) <= search.left_min
-    return in_time and float(belief.p[list(rests_on_it)].sum()) >= search.whole_from
-
-
 def figures_tell(rules: Rules, belief: Posterior) -> bool:
     """Whether levels overlap, so that a figure tells more than its side, and no run is stopped early."""
     return belief.overlap > rules.most_overlap
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Situation:
+    """All that a decision is made from."""
+
+    problem: SearchProblem
+    facts: SearchFacts
+    search: Search
+    belief: Posterior
+
+    @property
+    def rules(self) -> Rules:
+        return self.search.rules
+
+    @property
+    def something(self) -> bool:
+        """Whether it is known that something in the range changed."""
+        return self.belief.nothing <= 1 - self.rules.target
+
+    @property
+    def figures_tell(self) -> bool:
+        return figures_tell(self.rules, self.belief)
+
+    @property
+    def error(self) -> float:
+        return (self.belief.fresh.looks_new + self.belief.fresh.looks_old) / 2
+
+    def decided(self) -> Decision:
+        """The next step that ends in time, or the answer."""
+        rules, facts, belief = self.rules, self.facts, self.belief
+        usual_runs = expected_runs(len(self.problem.graph), self.error, 1 - rules.target)
+        # How many completed runs are the end; what is told by then, is told
+        most_runs = min(2 * rules.max_runs, max(rules.max_runs, rules.patience * usual_runs))
+        if sum(one.commit != OLD_END for one in facts.readings) + len(facts.in_flight) >= most_runs:
+            return self.hold_or_answer()
+        costs, top = self.search.costs, float(belief.p[belief.best])
+        costs = costs.of_whole_runs if self.figures_tell else costs
+        outlook = prospects(self.problem.graph, belief, facts, costs).within(self.search.left_min)
+        if belief.nothing >= rules.doubt and (doubted := self.doubted()) is not None:
+            return doubted
+        if top >= rules.suspect:
+            lacking = tuple(self.confirmation(outlook))
+            step = next((one for one in lacking if one.of not in facts.in_flight), None)
+            if step is not None and self.is_in_time(step):
+                return step
+            if top >= rules.target and (step is not None or not lacking):
+                return self.concluded()
+            if top >= rules.target:
+                return Hold()
+        return self.most_telling(outlook)
+
+    def is_in_time(self, step: CommitToRead | ChangedEndToRead) -> bool:
+        """Whether it takes no longer than there is time, as far as that can be told."""
+        costs = self.search.costs
+        build_min = costs.build_of(step.commit)
+        if isinstance(step, ChangedEndToRead):
+            build_min = 0.0 if step.of in self.belief.undone else costs.build_min
+        return costs.longest(build_min, whole=step.whole) <= self.search.left_min
+
+    def hold_or_answer(self) -> Decision:
+        return Hold() if self.facts.in_flight else self.concluded()
+
+    def concluded(self) -> Decision:
+        """The answer; before one that names no commit both ends are read in turn where nothing may have changed."""
+        answer = self.answer()
+        if answer.ending in (SearchEnding.FOUND, SearchEnding.NO_CHANGE) or self.something:
+            return answer
+        step = next(self.pair(answer.of_all, something=True), None)
+        return step if step is not None and self.is_in_time(step) else answer
+
+    def answer(self) -> SearchAnswer:
+        belief, best, target = self.belief, self.belief.best, self.rules.target
+        top, fitted = float(belief.p[best]), fit(belief, best)
+        effect = effect_of(self.problem, self.facts, best, belief.levels)
+        of_all = effect_of_all(self.problem, self.facts)
+        shown = effect is None or effect.is_shown
+        named = top >= target and borne_out(self.problem, belief, best) and shown and self.something
+        ending = SearchEnding.FOUND if named else SearchEnding.NARROWED
+        if not fitted.one_change:
+            ending = SearchEnding.NOT_ONE_CHANGE
+        if ending is not SearchEnding.FOUND and self.is_nothing(of_all):
+            ending = SearchEnding.NO_CHANGE
+        candidates = belief.smallest_set(target)
+        return SearchAnswer(ending, best, top, candidates, fitted, self.is_undone(best), effect, of_all, belief.nothing)
+
+    def most_telling(self, outlook: Prospects) -> Decision:
+        """What brings most bits for its time, or the answer when that is not worth a trial."""
+        rules, belief = self.rules, self.belief
+        undo, undo_gain, undo_worth = self.best_undo(outlook)
+        premature = undo is not None and belief.p[undo.commit] < rules.undo_from
+        is_few = float(belief.p[list(belief.likeliest(rules.few))].sum()) >= rules.target
+        least_bits = min(rules.least_bits, rules.least_share * belief.unknown_bits) * capacity(self.error)
+        trial_gain = outlook.most(outlook.sound_bits if is_few else outlook.gain_bits)
+        if trial_gain >= least_bits and (premature or outlook.worth[outlook.best] >= undo_worth):
+            return self.trial(outlook, outlook.best)
+        if undo is not None and undo_gain >= least_bits:
+            return undo
+        return self.hold_or_answer()
+
+    def confirmation(self, outlook: Prospects) -> Iterator[CommitToRead | ChangedEndToRead]:
+        """What the suspect lacks, in this order: an end without it, a whole run of it or of a parent, its effect."""
+        problem, facts, belief, rules, suspect = self.problem, self.facts, self.belief, self.rules, self.belief.best
+        if not self.is_undone(suspect) and self.may_change_ends(more=rules.max_confirming):
+            for kernel in undo_options(problem, facts, suspect)[:1]:
+                yield self.undo(suspect, kernel, confirms=True)
+        if (stopped := stopped_undone(problem, facts, suspect)) is not None:
+            yield self.undo(suspect, stopped, confirms=True)
+        # Only when the end without it speaks for the suspect, what is said of kernels that cannot differ is believed,
+        # too.
+        stand_ins = self.is_undone(suspect) and not contradicted(belief, suspect)
+        for commit in missing_whole_runs(problem, facts, suspect, stand_ins=stand_ins):
+            yield self.trial(outlook, commit, confirms=True)
+        for commit in speaking_against(problem, facts, belief, suspect, rules.sure):
+            yield self.trial(outlook, commit, confirms=True)
+        if may_be_luck(problem, facts, belief, rules.surely, rules.max_reverts):
+            yield self.undo(suspect, Kernel.REVERTED, confirms=True)
+        if float(belief.p[suspect]) >= rules.target:
+            yield from self.pair(effect_of(problem, facts, suspect, belief.levels), something=self.something)
+
+    def doubted(self) -> Decision | None:
+        """The ends in turn, until they are seen to differ as before, or nothing is known to have changed."""
+        of_all = effect_of_all(self.problem, self.facts)
+        if self.is_nothing(of_all):
+            return self.hold_or_answer()
+        if of_all is None or of_all.is_as_before or min(of_all.counts) >= self.rules.max_pairs:
+            return None
+        tries = (CommitToRead(commit, whole=True, gain_bits=0.0, confirms=True) for commit, _ in of_all.to_read)
+        step = next((one for one in tries if one.of not in self.facts.in_flight), None)
+        return step if step is not None and self.is_in_time(step) else None
+
+    def is_nothing(self, of_all: SuspectEffect | None) -> bool:
+        """Whether both ends, read in turn since the search began, confirm that nothing changed."""
+        if of_all is None or min(of_all.counts) < _LEAST_PAIRS:
+            return False
+        return of_all.is_refuted or (self.belief.nothing >= self.rules.target and of_all.is_gone)
+
+    def pair(self, effect: SuspectEffect | None, *, something: bool) -> Iterator[CommitToRead | ChangedEndToRead]:
+        """What is to be read of the kernels with the change and without it, until they show its effect.
+
+        And until it is known that ``something`` changed. Nothing of one whose figures are on neither end's level: they
+        do not count, however often it is read.
+        """
+        if effect is None or (effect.is_shown and something) or effect.is_refuted:
+            return
+        without_figure = [one.of for one in self.facts.readings if one.full and one.score is None]
+        in_vain = max(map(without_figure.count, effect.sides)) >= _MOST_WITHOUT_FIGURE
+        if in_vain or min(effect.counts) >= self.rules.max_pairs:
+            return
+        for commit, kernel in effect.to_read:
+            if kernel is Kernel.COMMIT:
+                yield CommitToRead(commit, whole=True, gain_bits=0.0, confirms=True)
+            else:
+                yield ChangedEndToRead(commit, kernel, beside_end=False)
+
+    def best_undo(self, outlook: Prospects) -> tuple[ChangedEndToRead | None, float, float]:
+        """The reading of an end without a suspect, or with it, that is worth most, its bits, and its bits a minute."""
+        best: tuple[ChangedEndToRead | None, float, float] = (None, 0.0, 0.0)
+        costs, facts, belief = self.search.costs, self.facts, self.belief
+        for commit in belief.likeliest(_UNDO_AMONG):
+            for kernel in undo_options(self.problem, facts, commit):
+                is_read = (commit, kernel) in belief.undone
+                if (commit, kernel) in facts.in_flight or not (is_read or self.may_change_ends()):
+                    continue
+                gain = kernel_gain_bits(self.problem.graph, belief, outlook.outcomes, commit, kernel)
+                # Its own run tells as much as a second reading, and is due anyway if it is the one and may work.
+                may_work = commit not in facts.closed and 2 * outlook.gain_bits[commit] > outlook.sound_bits[commit]
+                if is_read and may_work and commit not in facts.measured:
+                    continue
+                build_min = 0.0 if is_read else costs.build_min
+                step = self.undo(commit, kernel)
+                early_min = (costs.old_run_min + costs.new_run_min) / 2
+                minutes = build_min + costs.setup_min + (costs.whole_run_min if step.whole else early_min)
+                if gain / minutes > best[2] and self.is_in_time(step):
+                    best = step, gain, gain / minutes
+        return best
+
+    def may_change_ends(self, more: int = 0) -> bool:
+        """Whether one more end may be built with a commit, or without it, and ``more`` beside it."""
+        rules, undone, in_vain = self.rules, len(self.belief.undone), self.facts.in_vain
+        return undone + in_vain < rules.max_undone + more and in_vain < undone + rules.max_in_vain + more
+
+    def is_undone(self, commit: int) -> bool:
+        return any((commit, kernel) in self.belief.undone for kernel in (Kernel.REVERTED, Kernel.PICKED))
+
+    def trial(self, outlook: Prospects, commit: int, *, confirms: bool = False) -> CommitToRead:
+        """A run is whole where the answer is likely enough to rest on it, or its figure tells more than its side."""
+        whole = confirms or self.figures_tell or self.may_bear_answer(commit)
+        is_held = whole and not self.figures_tell and commit != self.belief.best
+        others = beside(self.problem.graph, commit) if is_held else ()
+        return CommitToRead(commit, whole, float(outlook.gain_bits[commit]), confirms, others)
+
+    def undo(self, commit: int, kernel: Kernel, *, confirms: bool = False) -> ChangedEndToRead:
+        """One run of such an end is whole, where the answer is likely enough to rest on it; others repeat its side."""
+        bears_answer = confirms or float(self.belief.p[commit]) >= self.search.whole_from
+        has_whole = (commit, kernel) in {one.of for one in self.facts.readings if one.full}
+        whole = self.figures_tell or (bears_answer and not has_whole)
+        return ChangedEndToRead(commit, kernel, whole, beside_end=whole and not self.figures_tell)
+
+    def may_bear_answer(self, commit: int) -> bool:
+        """Whether it is likely enough that the answer will rest on a run of this commit, and there is time for it."""
+        costs, rests_on_it = self.search.costs, [commit, *self.problem.graph.children[commit]]
+        in_time = costs.longest(costs.build_of(commit), whole=True) <= self.search.left_min
+        return in_time and float(self.belief.p[rests_on_it].sum()) >= self.search.whole_from
