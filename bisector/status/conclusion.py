@@ -176,7 +176,7 @@ class Standing:
         if isinstance(self.decision, SearchAnswer):
             return 0
         outlook = prospects(case.ground.graph, belief, case.facts, case.search.costs)
-        searching = math.ceil(belief.unknown_bits / max(_LEAST_BITS_A_TRIAL, outlook.best_gain_bits))
+        searching = math.ceil(belief.unknown_bits / max(_LEAST_BITS_A_TRIAL, outlook.most(outlook.gain_bits)))
         if self.probability >= case.search.rules.suspect:
             searching = 0
         stand_ins = case.problem.relevant is not None
