@@ -63,11 +63,14 @@ def fault(reason: str, *tail: str) -> KernelFault:
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tail)
 
 
+def guest_full() -> UserError:
+    """There is no room on the guest's own disk."""
+    return UserError("the guest's root disk is full", "the image that machine.image names needs some free space")
+
+
 def guest_disk(failed: FailedStep) -> BisectorError:
     """Whose fault it is when a step fails that needs room on the guest's own disk."""
-    if "No space left" not in failed.stderr:
-        return kernel_fault_in_run(failed)
-    return UserError("the guest's root disk is full", "the image that machine.image names needs some free space")
+    return guest_full() if "No space left" in failed.stderr else kernel_fault_in_run(failed)
 
 
 def lacks(program: str, _failed: FailedStep) -> UserError:

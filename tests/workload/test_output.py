@@ -126,15 +126,6 @@ def test_complaint_leaves_out_the_list_of_values() -> None:
     assert output.complaint("something else\n") == "something else"
 
 
-def test_command_line_and_variables() -> None:
-    assert output.argv("job.fio", "out.json")[-1] == "job.fio"
-    always = {"FILE_SIZE": "1048576", "RUNTIME": "40"}
-    on_files = {"DIRECTORY": "/mnt", "DEVICE": "device", "OFFSET": "0"}
-    assert output.environment(1 << 20, 40, "/mnt") == always | on_files
-    on_device = {"DIRECTORY": "/", "DEVICE": "/dev/ram0", "OFFSET": "77"}
-    assert output.environment(1 << 20, 40, "/", "/dev/ram0", 77) == always | on_device
-
-
 # -- a guest that prints what it likes ---------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ How fio 3.33 takes each form was seen by running it.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bisector.core.objective import Objective
@@ -92,38 +92,26 @@ def laid_out(found: Sequence[FioJob], variables: Mapping[str, str]) -> LaidOut:
     shared: dict[str, int] = {}
     line: JobLine | None = None
     for job in found:
+
+        def sized(option: str, job: FioJob = job) -> int | None:
+            return size_bytes(expanded(job.options.get(option, ""), variables).rpartition("-")[2])
+
         processes = len(job.processes)
         named = COLON.split(job.options["filename"]) if "filename" in job.options else []
-        many = len(named) or _count(job)
-        each, of = _file_bytes(job, many, variables)
+        given = job.options.get("nrfiles", "1")
+        many = len(named) or (max(int(given), 1) if _COUNT.fullmatch(given) else 1)
+        sizes = ((option, sized(option)) for option in ("filesize", "size"))
+        option, size = next((one for one in sizes if one[1] is not None), ("", int(variables["FILE_SIZE"])))
+        each = (size or 0) // (1 if option == "filesize" else many) + (sized("offset") or 0)
         if each > largest:
-            largest, line = each, of
+            largest, line = each, job.lines[option] if option and "${" not in job.options[option] else None
         if not named:
             total, count = total + processes * many * each, count + processes * many
-        place = _bytes(job, "offset_increment", variables) or 0
+        place = sized("offset_increment") or 0
         for name in named:
             path = f"{job.options.get('directory', '')}/{name}"
             shared[path] = max(shared.get(path, 0), each + (processes - 1) * place)
     return LaidOut(total + sum(shared.values()), largest, count + len(shared), line)
-
-
-def _count(job: FioJob) -> int:
-    given = job.options.get("nrfiles", "1")
-    return max(int(given), 1) if _COUNT.fullmatch(given) else 1
-
-
-def _file_bytes(job: FioJob, count: int, variables: Mapping[str, str]) -> tuple[int, JobLine | None]:
-    """How large each of its files is, and the line that says so by itself."""
-    offset = _bytes(job, "offset", variables) or 0
-    for option, share in (("filesize", 1), ("size", count)):
-        if (size := _bytes(job, option, variables)) is not None:
-            literal = "${" not in job.options[option]
-            return size // share + offset, job.lines[option] if literal else None
-    return int(variables["FILE_SIZE"]) // count + offset, None
-
-
-def _bytes(job: FioJob, option: str, variables: Mapping[str, str]) -> int | None:
-    return size_bytes(expanded(job.options.get(option, ""), variables).rpartition("-")[2])
 
 
 VARIABLES = ("DIRECTORY", "FILE_SIZE", "RUNTIME", "DEVICE", "OFFSET")
@@ -180,8 +168,7 @@ def objections(text: str) -> Iterator[Objection]:
     if not found:
         yield Objection(None, "has no job section", "an fio job file needs a [name] line")
     for job in found:
-        for rule in _RULES:
-            yield from rule(job)
+        yield from _of_job(job)
 
 
 def untaken(text: str, variables: Mapping[str, str]) -> Iterator[Objection]:
@@ -258,7 +245,7 @@ def unfit_for_files(text: str) -> Iterator[Objection]:
     """Why a job file cannot work with files on the stack: it is for a device alone, or tells no size."""
     for job in jobs(text):
         size = next((job.options[one] for one in ("filesize", "size") if one in job.options), "")
-        if _is_for_device_alone(job):
+        if job.is_for_device_alone(_DEVICE):
             yield _of(
                 job,
                 "filename",
@@ -268,10 +255,6 @@ def unfit_for_files(text: str) -> Iterator[Objection]:
         elif not size or size.endswith("%"):
             what = f"size={size} is a share of files that are there before" if size else "has no size"
             yield _of(job, "size", f"[{job.section}] {what}, and there are none: fio makes them", "size=${FILE_SIZE}")
-
-
-def _is_for_device_alone(job: FioJob) -> bool:
-    return job.options.get("filename") == _DEVICE and "directory" not in job.options
 
 
 def _of(job: FioJob, option: str, why: str, advice: str) -> Objection:
@@ -293,74 +276,56 @@ def _variables(line: JobLine) -> Iterator[Objection]:
             yield Objection(line, f"fio takes ${name} as it stands, without its value", f"write ${{{name}}}")
 
 
-def _direction(job: FioJob) -> Iterator[Objection]:
-    word = job.options.get("rw", "read").partition(":")[0]
+def _of_job(job: FioJob) -> Iterator[Objection]:
+    """What no run of it can be measured with."""
+    options, section = job.options, f"[{job.section}]"
+    if job.is_on("group_reporting"):
+        why = f"{section} group_reporting makes one figure of several jobs, and each job counts"
+        yield _of(job, "group_reporting", why, "leave group_reporting out, or set it to 0")
+    unified = options.get("unified_rw_reporting", "none")
+    if unified == "mixed" or (unified.isdecimal() and int(unified) == 1):
+        why = f"{section} unified_rw_reporting={unified} makes one figure of reads and writes"
+        yield _of(job, "unified_rw_reporting", why, "leave unified_rw_reporting out")
+    if "write_iops_log" in options and not job.is_on("per_job_logs", default=True):
+        why = f"{section} per_job_logs=0 writes the IOPS of all jobs into one log"
+        yield _of(job, "per_job_logs", why, "leave per_job_logs out")
+    if not job.is_for_device_alone(_DEVICE):
+        yield from _elsewhere(job)
+    word = options.get("rw", "read").partition(":")[0]
     if word not in CONFIGURED and "$" not in word:
         near = difflib.get_close_matches(word, CONFIGURED, n=1)
         advice = f"did you mean {near[0]}?" if near else f"one of: {', '.join(CONFIGURED)}"
-        yield _of(job, "rw", f"[{job.section}] rw={word} is neither a read nor a write nor a trim", advice)
-
-
-def _merged(job: FioJob) -> Iterator[Objection]:
-    if job.is_on("group_reporting"):
-        why = f"[{job.section}] group_reporting makes one figure of several jobs, and each job counts"
-        yield _of(job, "group_reporting", why, "leave group_reporting out, or set it to 0")
-
-
-def _mixed(job: FioJob) -> Iterator[Objection]:
-    how = job.options.get("unified_rw_reporting", "none")
-    if how == "mixed" or (how.isdecimal() and int(how) == 1):
-        why = f"[{job.section}] unified_rw_reporting={how} makes one figure of reads and writes"
-        yield _of(job, "unified_rw_reporting", why, "leave unified_rw_reporting out")
-
-
-def _logs_shared(job: FioJob) -> Iterator[Objection]:
-    if "write_iops_log" in job.options and not job.is_on("per_job_logs", default=True):
-        why = f"[{job.section}] per_job_logs=0 writes the IOPS of all jobs into one log"
-        yield _of(job, "per_job_logs", why, "leave per_job_logs out")
+        yield _of(job, "rw", f"{section} rw={word} is neither a read nor a write nor a trim", advice)
+    engine = job_file.engine_called(options.get("ioengine"))
+    if engine == "external":
+        why = f"{section} has an engine in a file, and the guest gets this one file"
+        yield _of(job, "ioengine", why, _ENGINES)
+    elif engine in _USELESS:
+        yield _of(job, "ioengine", f"{section} the engine {engine} {_USELESS[engine]}", _ENGINES)
+    if options.get("zonemode") == "zbd":
+        why = f"{section} zonemode=zbd is for a disk with zones, and no disk of a stack has any"
+        yield _of(job, "zonemode", why, "leave zonemode out, or zonemode=strided, which every disk takes")
+    if "read_iolog" in options:
+        why = f"{section} replays a file, and the guest gets this one file"
+        yield _of(job, "read_iolog", why, "describe the I/O with rw, bs, iodepth and random_distribution")
 
 
 def _elsewhere(job: FioJob) -> Iterator[Objection]:
     """Before every name of a file fio puts the directory, also before one that begins with a slash (seen with 3.33)."""
-    if _is_for_device_alone(job):
-        return
-    directories, names = _paths(job, "directory"), [path for option in _NAMES for path in _paths(job, option)]
-    starts = [*(directories or names), *_paths(job, "opendir")]
+
+    def paths(option: str) -> list[str]:
+        return COLON.split(job.options[option]) if option in job.options else []
+
+    directories, names = paths("directory"), [path for option in _NAMES for path in paths(option)]
+    starts = [*(directories or names), *paths("opendir")]
     outside = next((path for path in (*starts, *names) if ".." in path.split("/")), None)
     outside = outside or next((path for path in starts if path.split("/")[0] != _DIRECTORY), None)
     if starts and outside is None:
         return
-    options = ("directory", "opendir", *_NAMES)
-    line = next((job.lines[one] for one in options if outside in _paths(job, one)), job.head)
+    line = next((job.lines[one] for one in ("directory", "opendir", *_NAMES) if outside in paths(one)), job.head)
     what = f" ({outside})" if outside else ""
     why = f"[{job.section}] has its files elsewhere than in {_DIRECTORY}, where the stack under test is{what}"
     yield Objection(line, why, f"set directory={_DIRECTORY} in the job or in [global] above it")
-
-
-def _paths(job: FioJob, option: str) -> list[str]:
-    return COLON.split(job.options[option]) if option in job.options else []
-
-
-def _engine(job: FioJob) -> Iterator[Objection]:
-    name = job_file.engine_called(job.options.get("ioengine"))
-    if name == "external":
-        why = f"[{job.section}] has an engine in a file, and the guest gets this one file"
-        yield _of(job, "ioengine", why, _ENGINES)
-    elif name in _USELESS:
-        why = f"[{job.section}] the engine {name} {_USELESS[name]}"
-        yield _of(job, "ioengine", why, _ENGINES)
-
-
-def _zones(job: FioJob) -> Iterator[Objection]:
-    if job.options.get("zonemode") == "zbd":
-        why = f"[{job.section}] zonemode=zbd is for a disk with zones, and no disk of a stack has any"
-        yield _of(job, "zonemode", why, "leave zonemode out, or zonemode=strided, which every disk takes")
-
-
-def _replayed(job: FioJob) -> Iterator[Objection]:
-    if "read_iolog" in job.options:
-        why = f"[{job.section}] replays a file, and the guest gets this one file"
-        yield _of(job, "read_iolog", why, "describe the I/O with rw, bs, iodepth and random_distribution")
 
 
 def _unbounded(job: FioJob, variables: Mapping[str, str]) -> Iterator[Objection]:
@@ -380,9 +345,3 @@ def _unbounded(job: FioJob, variables: Mapping[str, str]) -> Iterator[Objection]
     if "latency_target" in job.options and not job.is_on("latency_run"):
         why = f"[{job.section}] ends when it has found a depth for its latency_target"
         yield _of(job, "latency_target", why, "leave it out, or latency_run=1")
-
-
-_RULES: tuple[Callable[[FioJob], Iterator[Objection]], ...] = (
-    *(_merged, _mixed, _logs_shared, _elsewhere),
-    *(_direction, _engine, _zones, _replayed),
-)

@@ -50,16 +50,15 @@ class Fio(Workload[FioSettings]):
 
     def deciding(self, own: FioSettings) -> Deciding:
         """What a comment of the job file names; without one, and without a file, the usual metric."""
-        job = own.job
         try:
-            text = job_file.read(job)
+            text = job_file.read(own.job)
         except UserError:
             return Deciding()  # whoever reads the file next tells
         try:
             named = job_file.deciding(text)
         except UserError as error:
-            raise UserError(f"workload.job: {job}: {error}", error.hint) from error
-        return Deciding() if named is None else Deciding(named, f"job {job.name}")
+            raise UserError(f"workload.job: {own.job}: {error}", error.hint) from error
+        return Deciding() if named is None else Deciding(named, f"job {own.job.name}")
 
     def are_split(self, own: FioSettings) -> bool:
         """By the logs that its jobs leave; not where the file cannot be read, of which whoever reads it next tells."""
@@ -94,10 +93,10 @@ class Fio(Workload[FioSettings]):
 
     def files(self, own: FioSettings) -> Files:
         """Those that the jobs lay out; raises :class:`UserError` for a job file that cannot be read, or has no job."""
-        settings, found = own, _jobs(own)
+        found = _jobs(own)
         if not found:
-            raise UserError(f"the fio job file {settings.job} has no job: no [section] beside [global]")
-        made = job_file.counted(settings.job, lambda _: laid_out(found, dict(self.variables(own))), "")
+            raise UserError(f"the fio job file {own.job} has no job: no [section] beside [global]")
+        made = job_file.counted(own.job, lambda _: laid_out(found, dict(self.variables(own))), "")
         total = size_text(made.total_bytes)
         if made.line is not None:
             sentence = f"{made.line}: files of {size_text(made.largest_bytes)}, {total} in all"
@@ -111,7 +110,7 @@ class Fio(Workload[FioSettings]):
             made.largest_bytes,
             ("workload.file_size",),
             setting="--file-size ",
-            share=settings.file_bytes / made.total_bytes,
+            share=own.file_bytes / made.total_bytes,
         )
 
     def inputs(self, own: FioSettings) -> Mapping[str, Path]:
@@ -167,17 +166,26 @@ class Fio(Workload[FioSettings]):
 
         Raises :class:`UserError`, too, where the file alone shows that its jobs cannot have the value that decides.
         """
-        settings = own
         if not objective.io_direction and not objective.metric.startswith(SYNCS):
             self.check_named(own, objective)
-        text = job_file.read(settings.job)
+        text, where = job_file.read(own.job), f"workload.job: {own.job}"
         lacks = partial(job_file.lacks, objective=objective)
-        unfit = checks.told(checks.objections(text)) or job_file.counted(settings.job, lacks, text)
+        unfit = checks.told(checks.objections(text)) or job_file.counted(own.job, lacks, text)
         unfit = unfit or job_file.unlogged(text, objective)
         if unfit is not None:
             why, advice = unfit
-            raise UserError(f"workload.job: {settings.job}: {why}", advice)
-        _check_logs(settings.job, text)
+            raise UserError(f"{where}: {why}", advice)
+        # What would not be fetched after hours, and be blamed on the kernel.
+        names = job_file.counted(own.job, job_file.log_names, text)
+        if len(names) >= MOST_FILES:  # fio.json is one, too
+            raise UserError(
+                f"{where}: fio would leave {len(names):,} logs, one of each kind for each process, and at most "
+                f"{MOST_FILES - 1} are fetched",
+                "make numjobs smaller, or leave out write_bw_log, write_lat_log and write_hist_log: nothing reads them",
+            )
+        if unnamed := [name for name in names if not may_be_called(name)]:
+            hint = f"name the job, or its log (write_iops_log=NAME), with {FILE_NAMES}"
+            raise UserError(f"{where}: fio would leave a log called {unnamed[0]!r}", hint)
 
 
 _BOTH = ("workload.job", "storage.stack")
@@ -190,23 +198,6 @@ def _problems(keys: tuple[str, ...], found: Iterable[checks.Objection]) -> Itera
 
 def _jobs(own: FioSettings) -> tuple[job_file.FioJob, ...]:
     return job_file.jobs(job_file.read(own.job))
-
-
-def _check_logs(job: Path, text: str) -> None:
-    """What :mod:`bisector.workload.fio.run` would not fetch after hours, and blame on the kernel."""
-    names = job_file.counted(job, job_file.log_names, text)
-    if len(names) >= MOST_FILES:  # fio.json is one, too
-        raise UserError(
-            f"workload.job: {job}: fio would leave {len(names):,} logs, one of each kind for each process, "
-            f"and at most {MOST_FILES - 1} are fetched",
-            "make numjobs smaller, or leave out write_bw_log, write_lat_log and write_hist_log: nothing reads them",
-        )
-    for name in names:
-        if not may_be_called(name):
-            raise UserError(
-                f"workload.job: {job}: fio would leave a log called {name!r}",
-                f"name the job, or its log (write_iops_log=NAME), with {FILE_NAMES}",
-            )
 
 
 FIO = Fio()

@@ -108,29 +108,26 @@ def objection(name: str, value: str | None, engine: str) -> tuple[str, str] | No
     return _of_number(name, value, option) if option.numeric else None
 
 
-def _unknown(name: str, engine: str) -> tuple[str, str] | None:
-    table = _table()
-    if name in table.engines.get(engine, ()):
-        return None
-    able = [one for one, own in table.engines.items() if name in own]
-    if able and engine in table.engines:
-        return f"the engine {engine} has no option {name}", f"leave it out; engines that have it: {', '.join(able)}"
-    if able:  # of an engine that is not there, which is said of its own line
-        return None
-    known = (*table.names, *table.engines.get(engine, ()))
-    return f"{VERSION} has no option {name}", _near(name, known) or "leave it out; fio(1) lists the options"
-
-
 def _of_number(name: str, value: str, option: _Option) -> tuple[str, str] | None:
     if not any(char.isdigit() for char in value):
         return f"{VERSION} does not take {value!r} for {name}", "expected a number"
-    if not _WHOLE.fullmatch(value):
-        return None
-    if option.least is not None and int(value) < option.least:
+    number = int(value) if _WHOLE.fullmatch(value) else None
+    if number is not None and option.least is not None and number < option.least:
         return f"{name} is {option.least} or more", f"{name}={option.least}"
-    if option.most is not None and int(value) > option.most:
+    if number is not None and option.most is not None and number > option.most:
         return f"{name} is {option.most} or less", f"{name}={option.most}"
     return None
+
+
+def _unknown(name: str, engine: str) -> tuple[str, str] | None:
+    table = _table()
+    able = [one for one, own in table.engines.items() if name in own]
+    if engine in able or (able and engine not in table.engines):  # of the latter it is said on the engine's own line
+        return None
+    if able:
+        return f"the engine {engine} has no option {name}", f"leave it out; engines that have it: {', '.join(able)}"
+    known = (*table.names, *table.engines.get(engine, ()))
+    return f"{VERSION} has no option {name}", _near(name, known) or "leave it out; fio(1) lists the options"
 
 
 def _near(word: str, known: Iterable[str]) -> str:
@@ -238,6 +235,10 @@ class FioJob:
     def directions(self) -> Collection[str]:
         """What it is told to do: "read", "write", "trim"; fio reads when it is told nothing."""
         return CONFIGURED.get(self.options.get("rw", "read").partition(":")[0], ())
+
+    def is_for_device_alone(self, device: str) -> bool:
+        """Whether it works on the block device that it is told of, without a directory."""
+        return self.options.get("filename") == device and "directory" not in self.options
 
     @property
     def syncs(self) -> bool:
@@ -393,25 +394,9 @@ def unlogged(text: str, objective: Objective) -> tuple[str, str] | None:
     return why, "write_iops_log=NAME and log_avg_msec=500 in each job, or --part whole"
 
 
-def _renamed(text: str, over: str) -> str:
-    """Why a name that stands in the file is no name of a job."""
-    for job in jobs(text):
-        if job.section == over != job.name:
-            return f": fio calls [{over}] {job.name}, by {job.lines['name']}"
-    line = next((one for one in lines(text) if one.name == "name" and one.value == over), None)
-    return f": {line} is in [global], where {VERSION} takes it for no job's name" if line else ""
-
-
 def directions(text: str) -> tuple[str, ...]:
     """What the jobs of a file do, each direction once: "read", "write", "trim"."""
     return tuple(one for one in DIRECTIONS if any(one in job.directions for job in jobs(text)))
-
-
-def _named(text: str) -> Iterator[tuple[str, FioJob]]:
-    """Each process by its name in fio's output, with its section."""
-    started = [(called, job) for job in jobs(text) for called in job.processes]
-    names = told_apart([called for called, _ in started])
-    yield from ((name, job) for name, (_, job) in zip(names, started, strict=True))
 
 
 def told_apart(names: Sequence[str]) -> tuple[str, ...]:
@@ -440,12 +425,16 @@ def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
         return f"no job has {objective.metric}: none is told to sync", "set fsync=N or fdatasync=N in a job that writes"
     if objective.over in OVER:
         return None
-    named = dict(_named(text))
-    if objective.over not in named:
-        return f"has no job {objective.over!r}{_renamed(text, objective.over)}", (
-            f"--over is {', '.join(OVER)}, or one of: {', '.join(named)}"
-        )
-    if wanted and wanted not in named[objective.over].directions:
+    over, started = objective.over, [(called, job) for job in jobs(text) for called in job.processes]
+    named = dict(zip(told_apart([called for called, _ in started]), [job for _, job in started], strict=True))
+    if over not in named:  # a name that stands in the file may not be that of a job
+        renamed = next((job for job in jobs(text) if job.section == over != job.name), None)
+        line = next((one for one in lines(text) if one.name == "name" and one.value == over), None)
+        why = f": {line} is in [global], where {VERSION} takes it for no job's name" if line else ""
+        if renamed:
+            why = f": fio calls [{over}] {renamed.name}, by {renamed.lines['name']}"
+        return f"has no job {over!r}{why}", f"--over is {', '.join(OVER)}, or one of: {', '.join(named)}"
+    if wanted and wanted not in named[over].directions:
         able = ", ".join(name for name, job in named.items() if wanted in job.directions)
-        return f"job {objective.over} has no {objective.metric}: it is not told to {wanted}", f"jobs that are: {able}"
+        return f"job {over} has no {objective.metric}: it is not told to {wanted}", f"jobs that are: {able}"
     return None

@@ -1,4 +1,4 @@
-"""fio's command line and what fio says: JSON figures, status lines, errors (fio(1)).
+"""What fio says: JSON figures, status lines, errors (fio(1)).
 
 Everything here is a function of text; :mod:`bisector.workload.fio.run` runs fio.
 """
@@ -10,10 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from bisector.core.errors import UserError
 from bisector.core.figures import CpuUse, DiskFigures, JobFigures, Latency, LatencyKind
 from bisector.workload.fio.job_file import CONFIGURED, told_apart
 
@@ -94,63 +92,15 @@ class StatusLine:
     done_share: float
 
 
-# What ${DEVICE} is on a file system.
-A_FILE = "device"
-
-
-def environment(
-    file_bytes: int, runtime_s: int, directory: str, device: str = A_FILE, offset: int = 0
-) -> dict[str, str]:
-    """The variables that job files may use, for fio's own ``${NAME}`` expansion; it takes no empty value.
-
-    On a stack with a file system ``device`` is the name of a file in the directory.
-    """
-    places = {"DIRECTORY": directory, "DEVICE": device, "OFFSET": str(offset)}
-    return {"FILE_SIZE": str(file_bytes), "RUNTIME": str(runtime_s), **places}
-
-
-def argv(job: str, output: str) -> tuple[str, ...]:
-    """Run fio on a job file: JSON into ``output``, a status line a second on standard output.
-
-    Without ``--output`` fio gives no status lines at all in JSON mode, and without
-    ``--eta-newline`` they end in carriage returns only; with a whole second it misses every other one.
-    """
-    return ("fio", "--output-format=json", f"--output={output}", "--eta=always", "--eta-newline=500ms", job)
-
-
-def steered_argv(job: str, status_every_s: float) -> tuple[str, ...]:
-    """Run fio on a job file: JSON on standard output, the figures so far every so often and at last the whole.
-
-    In JSON mode the status takes the place of the status lines. fio 3.33 refuses an interval below a millisecond;
-    an interrupted fio (SIGINT) writes the last document and its logs, too, and exits :data:`INTERRUPTED`.
-    """
-    return ("fio", "--output-format=json", f"--status-interval={round(status_every_s * 1000)}ms", job)
-
-
 def last_document(output: str) -> str:
     """What a steered fio wrote at last, without the status before; the whole output when it wrote no JSON."""
     return output[output.rfind("\n{\n") + 1 :]
-
-
-def parse_only_argv(job: str) -> tuple[str, ...]:
-    """Have fio check a job file; it exits 1 on an error and says which."""
-    return ("fio", "--parse-only", job)
 
 
 def complaint(stderr: str) -> str:
     """The lines in which fio names the fault, without its lists of valid values."""
     said = [line.strip() for line in stderr.splitlines() if _SAYING.match(line)]
     return "; ".join(said or [line.strip() for line in stderr.splitlines() if line.strip()][-1:])
-
-
-def unreadable_job(job: Path, stderr: str) -> UserError:
-    """What fio says of a job file that it does not take."""
-    return UserError(f"workload.job: {job}: {complaint(stderr)}", f"check it with: fio --parse-only {job}")
-
-
-def lacks_engine(line: str) -> bool:
-    """Whether fio says that it has no such I/O engine, which ``--parse-only`` does not look for."""
-    return line.startswith("fio: engine ") and line.endswith(" not loadable")
 
 
 def parse_status_line(line: str) -> StatusLine | None:
@@ -198,11 +148,12 @@ def _output(document: _Json) -> Output:
     jobs: list[_Json] = document["jobs"]
     everywhere: _Json = document.get("global options", {})
     names = told_apart([str(job["jobname"]) for job in jobs])
+    at = document.get("timestamp")
     return Output(
         version=str(document.get("fio version", "")),
         jobs=tuple(one for name, job in zip(names, jobs, strict=True) for one in _job(name, job, everywhere)),
         disks=tuple(map(_disk, document.get("disk_util", ()))),
-        ended_at=_time(document.get("timestamp")),
+        ended_at="" if at is None else datetime.fromtimestamp(int(str(at)), UTC).isoformat(),
     )
 
 
@@ -229,20 +180,15 @@ def check_figures(output: Output) -> None:
 
     That is what is below zero, infinite, no number, or 2**63 and more; and names longer than fio has room for.
     """
-    for value in _values(astuple(output)):
-        if isinstance(value, str):
-            if len(value) > _LONGEST_NAME:
-                raise FigureImpossible(f"fio's output has a name of {len(value):,} letters")
-        elif not 0 <= value < _GREATEST:
-            raise _impossible(value)
-
-
-def _values(value: object) -> Iterator[str | int | float]:
-    if isinstance(value, tuple):
-        for item in value:
-            yield from _values(item)
-    elif isinstance(value, str | int | float):
-        yield value
+    values: list[object] = [*astuple(output)]
+    while values:
+        match values.pop():
+            case tuple() as several:
+                values += several
+            case str() as name if len(name) > _LONGEST_NAME:
+                raise FigureImpossible(f"fio's output has a name of {len(name):,} letters")
+            case int() | float() as value if not 0 <= value < _GREATEST:
+                raise _impossible(value)
 
 
 def _impossible(value: object) -> FigureImpossible:
@@ -324,6 +270,9 @@ def _figures(name: str, direction: str, figures: _Json, job: _Json) -> JobFigure
         raise KeyError(LatencyKind.COMPLETION)
     completion = {one.kind: one for one in latencies}.get(LatencyKind.COMPLETION)
     deviation = figures.get("iops_stddev")
+    cpu = None
+    if "usr_cpu" in job and math.isfinite(job["usr_cpu"] + job["sys_cpu"]):
+        cpu = CpuUse(float(job["usr_cpu"]), float(job["sys_cpu"]), int(job["ctx"]), int(job["majf"]))
     return JobFigures(
         name=name,
         direction=direction,
@@ -339,7 +288,7 @@ def _figures(name: str, direction: str, figures: _Json, job: _Json) -> JobFigure
         runtime_ms=_whole(figures["runtime"]),
         error=int(job["error"]),
         latencies=latencies,
-        cpu=_cpu(job),
+        cpu=cpu,
         depths_percent=tuple((level, float(share)) for level, share in job.get("iodepth_level", {}).items()),
     )
 
@@ -362,12 +311,6 @@ def _latency(kind: LatencyKind, figures: _Json) -> Latency | None:
     )
 
 
-def _cpu(job: _Json) -> CpuUse | None:
-    if "usr_cpu" not in job or not math.isfinite(job["usr_cpu"] + job["sys_cpu"]):
-        return None
-    return CpuUse(float(job["usr_cpu"]), float(job["sys_cpu"]), int(job["ctx"]), int(job["majf"]))
-
-
 def _whole(value: float) -> int:
     """An integer; NaN and what is infinite are no figures at all."""
     if not math.isfinite(value):
@@ -376,18 +319,6 @@ def _whole(value: float) -> int:
 
 
 def _disk(disk: _Json) -> DiskFigures:
-    return DiskFigures(
-        name=str(disk["name"]),
-        read_ios=int(disk["read_ios"]),
-        write_ios=int(disk["write_ios"]),
-        read_merges=int(disk["read_merges"]),
-        write_merges=int(disk["write_merges"]),
-        read_ticks_ms=int(disk["read_ticks"]),
-        write_ticks_ms=int(disk["write_ticks"]),
-        in_queue_ms=int(disk["in_queue"]),
-        util_percent=float(disk["util"]),
-    )
-
-
-def _time(timestamp: object) -> str:
-    return datetime.fromtimestamp(int(str(timestamp)), UTC).isoformat() if timestamp is not None else ""
+    counts = ("read_ios", "write_ios", "read_merges", "write_merges", "read_ticks_ms", "write_ticks_ms", "in_queue_ms")
+    found = {name: int(disk[name.removesuffix("_ms")]) for name in counts}
+    return DiskFigures(str(disk["name"]), util_percent=float(disk["util"]), **found)

@@ -11,10 +11,11 @@ import errno
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from bisector.core import resources
 from bisector.core.deadline import Deadline
@@ -25,13 +26,25 @@ from bisector.core.metric import Unit
 from bisector.core.setting import AUTO, Form, Meta, Option, Size, WholeSeconds, absolute
 from bisector.core.shell import CommandResult, FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
-from bisector.workload.base import READ_CLOCK, OnSample, RunProgress, RunSite, StopCondition, watched
+from bisector.storage.disks import kernel_fault_in_run
+from bisector.workload.base import (
+    READ_CLOCK,
+    OnSample,
+    RunProgress,
+    RunSite,
+    StopCondition,
+    fault,
+    guest_disk,
+    guest_full,
+    lacks,
+    watched,
+)
 from bisector.workload.fio import job_file, output
 from bisector.workload.fio.checks import spans
 
 MOST_FILES = 256
-# What :func:`listed_files` reads, of the current directory. Hidden files are ours.
-LISTING = "stat -c '%s %n' -- *"
+# Read of the current directory. Hidden files are the tool's own.
+_LISTING = "stat -c '%s %n' -- *"
 _LEFT_OUT = "left-out.txt"
 
 # fio names its logs after the job, or as write_iops_log says. Nothing here is a path, or hidden.
@@ -41,61 +54,6 @@ _LONGEST_NAME_BYTES = 200
 _LISTED = re.compile(r"(\d{1,20}) (.*)", re.ASCII)
 _MOST_BYTES = 256 << 20
 _MOST_LOG_BYTES = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class LeftFile:
-    """A file by its name, with its size as the guest tells it."""
-
-    name: str
-    size_bytes: int
-
-
-def may_be_called(name: str) -> bool:
-    """Whether a file of this name is fetched."""
-    return _FILE_NAME.fullmatch(name) is not None and len(name.encode()) <= _LONGEST_NAME_BYTES
-
-
-def listed_files(text: str, ours: str) -> tuple[LeftFile, ...]:
-    """What :data:`LISTING` printed, but for the file ``ours``; raises :class:`KernelFault`."""
-    files = tuple(dict.fromkeys(one for one in _files(text) if one.name != ours))
-    if len(files) > MOST_FILES:
-        raise _left_too_much(f"{len(files):,} files, and at most {MOST_FILES} are fetched")
-    return files
-
-
-def fetch_files(shell: Shell, directory: str, files: Sequence[LeftFile], needed: str, logs: Path) -> None:
-    """Copy them from the guest's directory into ``logs``, which has none of them yet, ``needed`` before all others.
-
-    Of the others those that are too large, or too large together, are left out; :data:`_LEFT_OUT` beside names them.
-    """
-    room_bytes = _MOST_BYTES
-    left_out = []
-    for file in sorted(files, key=lambda one: one.name != needed):
-        if file.name != needed and file.size_bytes > min(_MOST_LOG_BYTES, room_bytes):
-            left_out.append(f"{file.name}: {file.size_bytes:,} bytes\n")
-            continue
-        shell.get(f"{directory}/{file.name}", logs / file.name)
-        room_bytes -= (logs / file.name).stat().st_size
-    if left_out:
-        why = f"Not fetched: a log of more than {_MOST_LOG_BYTES >> 20} MiB, and all beyond {_MOST_BYTES >> 20} MiB."
-        with (logs / _LEFT_OUT).open("a", encoding="utf-8") as note:
-            note.writelines((f"{why} log_avg_msec=500 in the job makes logs small.\n", *left_out))
-
-
-def _files(text: str) -> Iterator[LeftFile]:
-    for line in filter(None, text.split("\n")):
-        found = _LISTED.fullmatch(line)
-        if found is None or not may_be_called(found[2]):
-            called = found[2] if found else line
-            raise _left_too_much(f"a file called {called[:_LONGEST_NAME_BYTES]!r}, which is no name of a log")
-        yield LeftFile(found[2], int(found[1]))
-
-
-def _left_too_much(what: str) -> KernelFault:
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, f"fio left {what}")
-
-
 _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"
 _JSON = "fio.json"
@@ -115,7 +73,40 @@ _MOST_WORDS = 4
 # With 40 processes a run that is never clear writes 24 to 29 MB.
 MOST_STEERED_JOBS = 40
 
-_OnStatus = Callable[[float, float], None]
+
+def may_be_called(name: str) -> bool:
+    """Whether a file of this name is fetched."""
+    return _FILE_NAME.fullmatch(name) is not None and len(name.encode()) <= _LONGEST_NAME_BYTES
+
+
+def _fetch_files(shell: Shell, listing: str, logs: Path) -> None:
+    """Copy what fio left into ``logs``, which has none of it yet, its figures before all others.
+
+    Of the others those that are too large, or too large together, are left out; :data:`_LEFT_OUT` beside names them.
+    ``listing`` is what the guest says of the files; raises :class:`KernelFault`.
+    """
+    sizes: dict[str, int] = {}
+    for line in filter(None, listing.split("\n")):
+        found = _LISTED.fullmatch(line)
+        if found is None or not may_be_called(found[2]):
+            called = (found[2] if found else line)[:_LONGEST_NAME_BYTES]
+            raise fault(f"fio left a file called {called!r}, which is not the name of a log")
+        sizes[found[2]] = int(found[1])
+    sizes.pop(_JOB, None)
+    if len(sizes) > MOST_FILES:
+        raise fault(f"fio left {len(sizes):,} files, and at most {MOST_FILES} are fetched")
+    room_bytes = _MOST_BYTES
+    left_out = []
+    for name, size_bytes in sorted(sizes.items(), key=lambda one: one[0] != _JSON):
+        if name != _JSON and size_bytes > min(_MOST_LOG_BYTES, room_bytes):
+            left_out.append(f"{name}: {size_bytes:,} bytes\n")
+            continue
+        shell.get(f"{_OUTPUTS}/{name}", logs / name)
+        room_bytes -= (logs / name).stat().st_size
+    if left_out:
+        why = f"Not fetched: a log of more than {_MOST_LOG_BYTES >> 20} MiB, and all beyond {_MOST_BYTES >> 20} MiB."
+        with (logs / _LEFT_OUT).open("a", encoding="utf-8") as note:
+            note.writelines((f"{why} log_avg_msec=500 in the job makes logs small.\n", *left_out))
 
 
 def _job_file(raw: object, base: Path | None) -> Path:
@@ -147,14 +138,6 @@ class FioSettings:
     # fmt: on
 
 
-class _Point(NamedTuple):
-    """How much a job had done by a second of its run time: I/Os, and what the metric counts."""
-
-    at_s: float = 0.0
-    ios: int = 0
-    done: float = 0.0
-
-
 @dataclass(slots=True)
 class Steering:
     """One run under a rule; ``stop`` is set when fio was told to end.
@@ -164,57 +147,44 @@ class Steering:
     """
 
     rule: StopCondition
-    interrupt: Callable[[], None]
-    on_status: _OnStatus
+    interrupt: Callable[[], object]
+    on_status: Callable[[float, float], None]
     stop: EarlyStop | None = None
     _reader: output.StatusReader = field(default_factory=output.StatusReader)
-    _points: dict[str, list[_Point]] = field(default_factory=dict)
+    # By job: the seconds of its run time, and how many I/Os, and how much of what the metric counts, were done by then.
+    _points: dict[str, list[tuple[float, int, float]]] = field(default_factory=dict)
 
     def hear(self, line: str) -> None:
         """A line of what fio writes."""
         figures = self._reader.hear(line)
         if figures is None:
             return
-        deciding = [job for job in figures if job.direction == self.rule.objective.io_direction]
-        iops = sum(self._note(job) for job in deciding)
+        objective = self.rule.objective
+        of_bytes = objective.definition.unit is Unit.BYTES_S
+        iops, jobs = 0.0, []
+        for job in (one for one in figures if one.direction == objective.io_direction):
+            points, now_s = self._points.setdefault(job.name, []), job.runtime_ms / 1000
+            since_s, since_ios, _ = points[-1] if points else (0.0, 0, 0.0)
+            if now_s > since_s:  # it has begun, and is not over
+                # Of bytes fio tells the mean rate.
+                points.append((now_s, job.total_ios, job.bw_kib_s * _KIB * now_s if of_bytes else float(job.total_ios)))
+                iops += (job.total_ios - since_ios) / (now_s - since_s)
+            jobs.append(RunProgress(job.name, [point[0] for point in points], [point[2] for point in points]))
         if self.stop is not None:
             return
-        jobs = [_progress(job.name, self._points[job.name]) for job in deciding]
         done_s = min((job.at_s[-1] for job in jobs if job.at_s), default=0.0)
         self.on_status(iops, min(done_s / self.rule.runtime_s, 1.0))
         self.stop = self.rule.met_by(jobs)
         if self.stop is not None:
             self.interrupt()
 
-    def _note(self, job: JobFigures) -> float:
-        """Add what a job has done; its IOPS since the status before."""
-        points = self._points.setdefault(job.name, [])
-        since, now_s = points[-1] if points else _Point(), job.runtime_ms / 1000
-        if now_s <= since.at_s:  # not begun, or over
-            return 0.0
-        points.append(_Point(now_s, job.total_ios, self._done(job, now_s)))
-        return (job.total_ios - since.ios) / (now_s - since.at_s)
-
-    def _done(self, job: JobFigures, now_s: float) -> float:
-        """What the job has done of what the metric counts: I/Os, or bytes, of which fio tells the mean rate."""
-        of_bytes = self.rule.objective.definition.unit is Unit.BYTES_S
-        return job.bw_kib_s * _KIB * now_s if of_bytes else float(job.total_ios)
-
-
-def _progress(name: str, points: Sequence[_Point]) -> RunProgress:
-    return RunProgress(name, [point.at_s for point in points], [point.done for point in points])
-
 
 @dataclass(slots=True)
 class _FioWatch:
-    """Listens to fio's standard error: samples for the display, the last lines.
-
-    ``room`` are the settings that make the file system larger.
-    """
+    """Listens to fio's standard error: samples for the display, the last lines."""
 
     run: str
     on_sample: OnSample
-    room: str = ""
     steered: Steering | None = None
     tail: list[str] = field(default_factory=list)
 
@@ -259,14 +229,24 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     variables = {"FILE_SIZE": str(settings.file_bytes), "RUNTIME": str(settings.runtime_s)}
     apart = set(spans(job_file.jobs(job), variables)) - {(0.0, float(settings.runtime_s))}
     stop = None if apart or job_file.has_ramp(job) or told > MOST_STEERED_JOBS else site.stop
-    _prepare(shell, job, deadline)
-    watch = _FioWatch(site.name, site.on_sample, site.stack.room)
+    steps = (
+        Step(f"rm -rf {_OUTPUTS} && mkdir {_OUTPUTS}", guest_disk),
+        Step("sync && echo 3 > /proc/sys/vm/drop_caches", kernel_fault_in_run),
+    )
+    run_steps(shell, steps, deadline.remaining_s)
+    shell.put(job, f"{_OUTPUTS}/{_JOB}")
+    watch = _FioWatch(site.name, site.on_sample)
     if stop is not None:
-        watch.steered = Steering(stop, lambda: _interrupt(shell, _OUTPUTS), watch.sample)
-    command = _command(settings, site, stop)
-    ran = watched(site, command, watch.hear, deadline)
-    jobs = _jobs(shell, ran.finished, watch, settings, site.logs)
-    _all_there(jobs, told, job_file.directions(job), watch)
+        kill = f"kill -INT $(cat {_OUTPUTS}/{_PID})"
+        watch.steered = Steering(stop, partial(shell.run, kill, _INTERRUPT_DEADLINE_S), watch.sample)
+    ran = watched(site, _command(settings, site, stop), watch.hear, deadline)
+    jobs = _jobs(site, ran.finished, watch, settings)
+    # The slowest of the others is not the slowest of all.
+    lacking = [one for one in job_file.directions(job) if all(job.direction != one for job in jobs)]
+    if lacking:
+        raise fault(f"fio's output has no figures of a job that {lacking[0]}s", *watch.tail)
+    if (reported := len({job.name for job in jobs})) < told:
+        raise fault(f"fio's output has figures of {reported} jobs, and {told} were started", *watch.tail)
     # fio may have ended by itself while it was told to.
     stopped = watch.early_stop if ran.finished.exit_status else None
     if job_file.logs_means(job):
@@ -278,32 +258,32 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     return ran.run(jobs, stopped=stopped, tail=tuple(watch.tail))
 
 
-def _prepare(shell: Shell, job: str, deadline: Deadline) -> None:
-    """An empty directory for outputs, the job file in it, cold caches."""
-    steps = (
-        Step(f"rm -rf {_OUTPUTS} && mkdir {_OUTPUTS}", _guest_disk),
-        Step("sync && echo 3 > /proc/sys/vm/drop_caches", _kernel_fault),
-    )
-    run_steps(shell, steps, deadline.remaining_s)
-    shell.put(job, f"{_OUTPUTS}/{_JOB}")
-
-
-def _command(settings: FioSettings, site: RunSite, stop: StopCondition | None = None) -> str:
+def _command(settings: FioSettings, site: RunSite, stop: StopCondition | None) -> str:
     """Fio between two readings of the guest's clock; standard output lists the files it left."""
     mountpoint, device = site.stack.mountpoint, site.stack.device
-    directory, keeps = f"{mountpoint}/{site.name}", site.keep_files and not device
-    kept = f"{mountpoint}/.kept/{phase_name(site.name)}"
+    directory, kept = f"{mountpoint}/{site.name}", f"{mountpoint}/.kept/{phase_name(site.name)}"
     # Before the device fio puts a directory, if the job has one.
-    on_device = "/", device, site.offset_bytes
-    variables = _variables(settings, *on_device) if device else _variables(settings, directory)
-    run = f"{variables} {shlex.join(output.argv(_JOB, _JSON))} </dev/null >&2; status=$?"
+    variables = _variables(settings, *(("/", device, site.offset_bytes) if device else (directory,)))
+    # Without --output fio gives no status lines at all in JSON mode, and without --eta-newline they end in carriage
+    # returns only; with a whole second it misses every other one.
+    whole = f"fio --output-format=json --output={_JSON} --eta=always --eta-newline=500ms {_JOB}"
+    run = f"{variables} {whole} </dev/null >&2; status=$?"
     if stop is not None:
-        run = steered_command(variables, output.steered_argv(_JOB, stop.batch_s), _JSON)
-    keeper, end = (_keeper(directory, kept), "kill $keeper; ") if keeps else ("", "")
-    linked = f'for file in {kept}/*; do [ ! -e "$file" ] || ln "$file" {directory}/; done; '
-    again = linked if keeps and site.goes_on else ""
+        # In JSON mode the status takes the place of the status lines. fio 3.33 refuses an interval below a millisecond;
+        # an interrupted fio (SIGINT) writes the last document and its logs, too.
+        every = f"--status-interval={round(stop.batch_s * 1000)}ms"
+        run = steered_command(variables, ("fio", "--output-format=json", every, _JOB), _JSON)
+    again = keeper = end = ""
+    if site.keep_files and not device:
+        # A second link to each file as it appears: what fio unlinks then keeps its blocks, whatever the allocator.
+        link = f'[ -e "{kept}/${{file##*/}}" ] || ln "$file" "{kept}/"'
+        loop = f"while sleep 1; do for file in {directory}/*; do {link}; done; done"
+        keeper = f"mkdir -p {kept}; ({loop}) </dev/null >/dev/null 2>&1 & keeper=$!; "
+        end = "kill $keeper; "
+        if site.goes_on:
+            again = f'for file in {kept}/*; do [ ! -e "$file" ] || ln "$file" {directory}/; done; '
     made = f"mkdir -p {directory} && cd {_OUTPUTS} || exit"
-    return f"{made}; {again}{keeper}{READ_CLOCK}; {run}; {READ_CLOCK}; {end}{LISTING}; exit $status"
+    return f"{made}; {again}{keeper}{READ_CLOCK}; {run}; {READ_CLOCK}; {end}{_LISTING}; exit $status"
 
 
 def steered_command(variables: str, argv: Sequence[str], json_file: str) -> str:
@@ -315,88 +295,66 @@ def steered_command(variables: str, argv: Sequence[str], json_file: str) -> str:
     return f"{{ {variables} {start}; echo $? > {_EXIT}; }} | tee {json_file} >&2; read -r status < {_EXIT}"
 
 
-def _interrupt(shell: Shell, directory: str) -> None:
-    shell.run(f"kill -INT $(cat {directory}/{_PID})", _INTERRUPT_DEADLINE_S)
+def _variables(settings: FioSettings, directory: str, device: str = "device", offset: int = 0) -> str:
+    """The variables that job files may use, for fio's own ``${NAME}`` expansion; it takes no empty value.
+
+    On a stack with a file system ``device`` is the name of a file in the directory.
+    """
+    sizes = {"FILE_SIZE": settings.file_bytes, "RUNTIME": settings.runtime_s}
+    places = {"DIRECTORY": directory, "DEVICE": device, "OFFSET": offset}
+    return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in {**sizes, **places}.items())
 
 
-def _keeper(directory: str, kept: str) -> str:
-    """A second link to each file as it appears: what fio unlinks then keeps its blocks, whatever the allocator."""
-    link = f'[ -e "{kept}/${{file##*/}}" ] || ln "$file" "{kept}/"'
-    loop = f"while sleep 1; do for file in {directory}/*; do {link}; done; done"
-    return f"mkdir -p {kept}; ({loop}) </dev/null >/dev/null 2>&1 & keeper=$!; "
-
-
-def _variables(settings: FioSettings, directory: str, device: str = output.A_FILE, offset: int = 0) -> str:
-    values = output.environment(settings.file_bytes, settings.runtime_s, directory, device, offset)
-    return " ".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
-
-
-def _jobs(
-    shell: Shell, finished: CommandResult, watch: _FioWatch, settings: FioSettings, logs: Path
-) -> tuple[JobFigures, ...]:
+def _jobs(site: RunSite, finished: CommandResult, watch: _FioWatch, settings: FioSettings) -> tuple[JobFigures, ...]:
     """Fetch what fio left and read it; fio's own errors come first, unreadable output last."""
-    fetch_files(shell, _OUTPUTS, listed_files(finished.stdout, _JOB), _JSON, logs)
+    shell, json_file, tail = site.shell, site.logs / _JSON, watch.tail
+    _fetch_files(shell, finished.stdout, site.logs)
     # fio makes the file before it reads the job file: none or an empty one says the same.
-    text = (logs / _JSON).read_text(encoding="utf-8", errors="replace") if (logs / _JSON).exists() else ""
+    text = json_file.read_text(encoding="utf-8", errors="replace") if json_file.exists() else ""
     if watch.steered is not None:
         text = output.last_document(text)
-        (logs / _JSON).write_text(text, encoding="utf-8")
-    well = (0, output.INTERRUPTED) if watch.early_stop else (0,)
+        json_file.write_text(text, encoding="utf-8")
+    has_failed = finished.exit_status not in ((0, output.INTERRUPTED) if watch.early_stop else (0,))
+    failed = fault(": ".join(("fio", f"exit {finished.exit_status}", *tail[-1:])), *tail)
     try:
         jobs = output.parse_json(text)
     except output.OutputUnreadable as error:
-        if finished.exit_status not in well:
-            raise _not_finished(shell, finished, watch, settings) from error
-        raise _unreadable(shell, error) from error
+        raise (_not_started(shell, watch, settings) or failed if has_failed else _unreadable(shell, error)) from error
     if finished.exit_status and not any(job.total_ios for job in jobs) and {job.error for job in jobs} <= _OF_INPUT:
-        words = "; ".join(watch.tail[-_MOST_WORDS:])
+        words = "; ".join(tail[-_MOST_WORDS:])
         raise UserError(f"workload.job: {settings.job}: fio did no I/O, and said: {words}", "fio(1) has its options")
-    for job in jobs:
-        if job.error:
-            raise _job_failed(job, watch, settings)
-    if finished.exit_status not in well:
-        raise _failed(finished, watch)
+    for job in (one for one in jobs if one.error):
+        what = f"fio: job {job.name}: {errno.errorcode.get(job.error, job.error)} ({os.strerror(job.error)})"
+        if job.error == errno.ENOSPC:
+            raise UserError(
+                f"{what}: its files of {settings.file_bytes // _KIB:,} KiB each do not fit on the stack",
+                f"make workload.file_size smaller, or the disk larger ({site.stack.room})",
+            )
+        said = next((line for line in tail if f"err={job.error}/" in line), "")
+        raise KernelFault(Stage.WORKLOAD, FaultKind.IO_ERROR, f"{what} {said}".strip(), tuple(tail))
+    if has_failed:
+        raise failed
     return jobs
 
 
-def _all_there(jobs: tuple[JobFigures, ...], told: int, directions: Sequence[str], watch: _FioWatch) -> None:
-    """Raise :class:`KernelFault` where a job has no figures: the slowest of the others is not the slowest of all."""
-    lacking = next((one for one in directions if all(job.direction != one for job in jobs)), None)
-    if lacking is not None:
-        reason = f"fio's output has no figures of a job that {lacking}s"
-        raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
-    if (reported := len({job.name for job in jobs})) < told:
-        reason = f"fio's output has figures of {reported} jobs, and {told} were started"
-        raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
+def _not_started(shell: Shell, watch: _FioWatch, settings: FioSettings) -> UserError | None:
+    """Why fio left no figures, asked of the guest only now: a good run pays no round trip for it.
 
+    Raises what is wrong with the guest or with the job file. fio looks for its I/O engine only when it runs.
+    """
 
-def _job_failed(job: JobFigures, watch: _FioWatch, settings: FioSettings) -> BisectorError:
-    said = next((line for line in watch.tail if f"err={job.error}/" in line), "")
-    what = f"fio: job {job.name}: {errno.errorcode.get(job.error, job.error)} ({os.strerror(job.error)})"
-    if job.error == errno.ENOSPC:
-        return UserError(
-            f"{what}: its files of {settings.file_bytes // _KIB:,} KiB each do not fit on the stack",
-            f"make workload.file_size smaller, or the disk larger ({watch.room})",
-        )
-    return KernelFault(Stage.WORKLOAD, FaultKind.IO_ERROR, f"{what} {said}".strip(), tuple(watch.tail))
+    def refused(said: str) -> UserError:
+        hint = f"check it with: fio --parse-only {settings.job}"
+        return UserError(f"workload.job: {settings.job}: {output.complaint(said)}", hint)
 
+    def job_error(step: FailedStep) -> BisectorError:
+        return refused(step.stderr)
 
-def _not_finished(shell: Shell, finished: CommandResult, watch: _FioWatch, settings: FioSettings) -> BisectorError:
-    """Why fio left no figures, asked of the guest only now: a good run pays no round trip for it."""
-
-    def job_error(failed: FailedStep) -> BisectorError:
-        return output.unreadable_job(settings.job, failed.stderr)
-
-    check = f"cd {_OUTPUTS} && {_variables(settings, '/')} {shlex.join(output.parse_only_argv(_JOB))}"
-    run_steps(shell, (Step("command -v fio", _fio_missing), Step(check, job_error)), _PARSE_DEADLINE_S)
-    if any(output.lacks_engine(line) for line in watch.tail):
-        return output.unreadable_job(settings.job, "\n".join(watch.tail))
-    return _failed(finished, watch)
-
-
-def _failed(finished: CommandResult, watch: _FioWatch) -> BisectorError:
-    reason = ": ".join(("fio", f"exit {finished.exit_status}", *watch.tail[-1:]))
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tuple(watch.tail))
+    check = f"cd {_OUTPUTS} && {_variables(settings, '/')} fio --parse-only {_JOB}"
+    steps = (Step("command -v fio", partial(lacks, "fio")), Step(check, job_error))
+    run_steps(shell, steps, _PARSE_DEADLINE_S)
+    lacks_engine = any(line.startswith("fio: engine ") and line.endswith(" not loadable") for line in watch.tail)
+    return refused("\n".join(watch.tail)) if lacks_engine else None
 
 
 def _unreadable(shell: Shell, error: output.OutputUnreadable) -> BisectorError:
@@ -405,27 +363,6 @@ def _unreadable(shell: Shell, error: output.OutputUnreadable) -> BisectorError:
     What is complete and cannot be was told by the guest, whose clock and counters are its kernel's.
     """
     if isinstance(error, output.FigureImpossible):
-        return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, str(error))
+        return fault(str(error))
     free = shell.run(f"stat -f -c %a {_OUTPUTS}")
-    if free.stdout.strip() == "0":
-        return _guest_full()
-    return InfraError(str(error))
-
-
-def _fio_missing(failed: FailedStep) -> BisectorError:  # the step's output says nothing
-    return UserError(
-        "the guest image lacks fio",
-        "install fio in the image that machine.image names, or leave it unset for the built image",
-    )
-
-
-def _guest_disk(failed: FailedStep) -> BisectorError:
-    return _guest_full() if "No space left" in failed.stderr else _kernel_fault(failed)
-
-
-def _guest_full() -> UserError:
-    return UserError("the guest's root disk is full", "the image that machine.image names needs some free space")
-
-
-def _kernel_fault(failed: FailedStep) -> BisectorError:
-    return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
+    return guest_full() if free.stdout.strip() == "0" else InfraError(str(error))
