@@ -109,7 +109,8 @@ def whole_extents(size_bytes: int) -> int:
 class LvmCacheLayer(Layer[S]):
     """A cache on a fast device before a slow one, in a volume group ``group``, with the origin over the whole slow one.
 
-    ``size_keys`` are the settings of what lies on the fast device, ``filled`` is what a run has to fill.
+    ``size_keys`` are the settings of what lies on the fast device, which ``takes`` so many bytes in a sentence;
+    ``filled`` is what a run has to fill.
     """
 
     needs = ("cache device", "origin device")
@@ -117,6 +118,7 @@ class LvmCacheLayer(Layer[S]):
     group: ClassVar[str]
     size_keys: ClassVar[tuple[str, ...]]
     filled: ClassVar[str] = "the cache"
+    takes: ClassVar[str] = "the cache needs"
 
     @abstractmethod
     def volume_bytes(self, own: S) -> int:
@@ -156,7 +158,7 @@ class LvmCacheLayer(Layer[S]):
         if fast.size_bytes is not None and needed > fast.size_bytes:
             yield Problem(
                 (*self.size_keys, *fast.keys),
-                f"the cache needs {size_text(needed)} on {fast.what}, which has {size_text(fast.size_bytes)}",
+                f"{self.takes} {size_text(needed)} on {fast.what}, which has {size_text(fast.size_bytes)}",
             )
         if files.total_bytes < (wanted := self.filled_by(own)):
             yield Problem(

@@ -214,6 +214,7 @@ class LvmCache(LvmCacheLayer[CacheSettings]):
     group = "bisector"
     settings = CacheSettings
     size_keys = ("storage.cache_size", "storage.metadata_size")
+    takes = "the cache and its metadata need"
     alias = "lvmcache(ssd,hdd)+ext4"
     fragments = ("storage-lvmcache",)
     suspects = ("drivers/md",)
