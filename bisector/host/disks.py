@@ -1,15 +1,11 @@
 """Block devices of the host as test disks: what they are called, who may overwrite them, and how they are held.
 
-The name of a disk goes with the disk and not with a path: ``/dev/sdb`` is another disk after the next boot, and a link
-in /dev/disk/by-id leads where udev last pointed it. Whoever says that the content of a disk may go, names it so.
+``/dev/sdb`` is another disk after the next boot. So whoever says that the content of a disk may go, names the disk.
+Somebody's data may be on a disk also without a signature (wipefs(8)). So a disk is refused while it is in use or
+carries a signature, and until a person has named it once. Then it gets a :class:`DiskLabel`.
 
-Somebody's data may be on a disk, also without a signature: encrypted disks with a detached header, raw databases, disks
-of virtual machines. So a disk is refused while it is in use or carries a signature (wipefs(8)), and until a person has
-named it once. Then it gets a :class:`DiskLabel`, by which the next trial knows it.
-
-The guest gets all but :data:`bisector.config.DISK_MARGIN_BYTES` at either end. What a trial makes is then invisible
-from outside: no LVM of the host activates the guest's volume group and holds the disk (lvmautoactivation(7)), and a
-signature that is found at the next look is never a trial's. The label is in that margin, too.
+The guest gets all but :data:`bisector.config.DISK_MARGIN_BYTES` at either end. So no LVM of the host activates the
+guest's volume group (lvmautoactivation(7)), and a signature is never a trial's. The label is in that margin, too.
 """
 
 import errno
@@ -24,7 +20,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from uuid import UUID, uuid4
 
 from bisector.config import DISK_MARGIN_BYTES, usable_bytes
@@ -97,9 +93,8 @@ class DiskLabel:
 class UsedDisks:
     """The disks that a run has labelled, by their own names: one a line in ``file``.
 
-    Whoever named a disk to be overwritten knew what was on it then, and not what somebody puts there later. So that
-    holds for a run's first use of the disk, and from then on the run demands its label; unless somebody who knows
-    better removes the file.
+    Whoever named a disk to be overwritten knew what was on it then, and not what somebody puts there later. So from a
+    run's second use of a disk on the run demands its label, unless somebody who knows better removes the file.
     """
 
     file: Path
@@ -138,13 +133,23 @@ class BlockDevice:
         (open(2)), and keeps others from doing so. QEMU, which does not ask for it, opens it beside this process.
         """
         if not path.is_block_device():
-            raise UserError(f"{path} is no block device (any more)")
+            raise UserError(f"{path} is not a block device (any more)")
+        number = path.stat().st_rdev
+        read_only = _text(_entry(number) / "ro") == "1"
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
         except OSError as error:
-            raise UserError(f"{path} {_why_not(path, error)}", _HINTS.get(error.errno or 0, "")) from error
+            why = "is read-only" if read_only else f"cannot be used: {error.strerror}"
+            if error.errno == errno.EBUSY:
+                # Mounts by number (proc_pid_mountinfo(5)), and holders in sysfs, as far as it is told.
+                mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+                places = [fields[4] for fields in (line.split(" ") for line in mounts) if fields[2] == _text_of(number)]
+                users = [f"mounted on {place}" for place in places]
+                users += [f"held by {holder.name}" for holder in sorted(_entry(number).glob("holders/*"))]
+                why = ": ".join(filter(None, ("is in use", ", ".join(users))))
+            raise UserError(f"{path} {why}", _HINTS.get(error.errno or 0, "")) from error
         try:
-            if _is_read_only(path):  # older kernels open it for writing all the same
+            if read_only:  # older kernels open it for writing all the same
                 raise UserError(f"{path} is read-only")
             yield cls(path, descriptor)
         finally:
@@ -234,26 +239,26 @@ class BlockDevice:
             raise UserError(f"{error}; so nothing tells what {self.path} holds", "apt install util-linux") from error
         except (process.CommandFailed, process.CommandTimeout) as error:
             raise InfraError(str(error)) from error
-        listed = json.loads(finished.stdout)["signatures"] if finished.stdout.strip() else ()
-        return tuple(dict.fromkeys(_signature_text(one) for one in listed))
+        found = dict[str, None]()
+        for one in json.loads(finished.stdout)["signatures"] if finished.stdout.strip() else ():
+            known = next((f" ({key} {one[key]})" for key in ("label", "uuid") if one.get(key)), "")
+            found[f"{one.get('type')}{known}"] = None
+        return tuple(found)
 
     def _is_labelled(self) -> bool:
         """Whether the label of just this disk is there and nothing else in the margins.
 
-        No guest writes there. What somebody else puts on the disk, and be it an encrypted file system without a
-        signature, begins there; and on a partition that was moved or made larger the label does not fit.
+        No guest writes there. What somebody else puts on the disk begins there, also an encrypted file system without a
+        signature; and on a partition that was moved or made larger the label does not fit.
         """
         size = self.size_bytes
-        head, tail = bytearray(self._read(0)), self._read(size - DISK_MARGIN_BYTES)
-        label = DiskLabel.parse(bytes(head[LABEL_AT : LABEL_AT + LABEL_BYTES]))
-        del head[LABEL_AT : LABEL_AT + LABEL_BYTES]
-        return label is not None and label.size_bytes == size and not any(head) and not any(tail)
-
-    def _read(self, margin: int) -> bytes:
         try:
-            return os.pread(self.descriptor, DISK_MARGIN_BYTES, margin)
+            head, tail = (os.pread(self.descriptor, DISK_MARGIN_BYTES, at) for at in (0, size - DISK_MARGIN_BYTES))
         except OSError as error:
             raise InfraError(f"{self.path} cannot be read: {error.strerror}", "see: dmesg") from error
+        rest = head[:LABEL_AT] + head[LABEL_AT + LABEL_BYTES :] + tail
+        label = DiskLabel.parse(head[LABEL_AT : LABEL_AT + LABEL_BYTES])
+        return label is not None and label.size_bytes == size and not any(rest)
 
     def _write(self, offset: int, data: bytes) -> None:
         try:
@@ -261,33 +266,6 @@ class BlockDevice:
             os.fsync(self.descriptor)
         except OSError as error:
             raise InfraError(f"{self.path} cannot be written: {error.strerror}", "see: dmesg") from error
-
-
-def _signature_text(signature: dict[str, Any]) -> str:
-    known = [f"{key} {signature[key]}" for key in ("label", "uuid") if signature.get(key)]
-    return f"{signature.get('type')}{f' ({known[0]})' if known else ''}"
-
-
-def _why_not(path: Path, error: OSError) -> str:
-    if error.errno == errno.EBUSY:
-        users = ", ".join(_users(path))
-        return f"is in use{f': {users}' if users else ''}"
-    return "is read-only" if _is_read_only(path) else f"cannot be used: {error.strerror}"
-
-
-def _users(path: Path) -> Iterator[str]:
-    """Who holds a device, as far as it is told: mounts by number (proc_pid_mountinfo(5)), and holders in sysfs."""
-    number = path.stat().st_rdev
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-        fields = line.split(" ")
-        if fields[2] == _text_of(number):
-            yield f"mounted on {fields[4]}"
-    for holder in sorted(_entry(number).glob("holders/*")):
-        yield f"held by {holder.name}"
-
-
-def _is_read_only(path: Path) -> bool:
-    return _text(_entry(path.stat().st_rdev) / "ro") == "1"
 
 
 def _entry(number: int, sys: Path | None = None) -> Path:
@@ -308,20 +286,17 @@ def disk_name(number: int, sys: Path | None = None) -> str:
     entry = _entry(number, sys)
     part = _text(entry / "partition")
     disk = entry.parent if part else entry
-    # One word that is typed without quotes, without the comma that separates names.
-    words = (re.sub(r"[^\w.:+@/-]+", "_", text, flags=re.ASCII) for text in _known_names(disk))
-    name = next(filter(None, words), f"{disk.name}:{_text(disk / 'size')}-sectors@{machine_id()[:8]}")
-    return f"{name}-part{part}" if part else name
-
-
-def _known_names(entry: Path) -> Iterator[str]:
-    yield _text(entry / "dm/uuid")
-    if backing := _text(entry / "loop/backing_file"):
-        inode, offset = 0, _text(entry / "loop/offset")
+    known = [_text(disk / "dm/uuid")]
+    if backing := _text(disk / "loop/backing_file"):
+        inode, offset = 0, _text(disk / "loop/offset")
         with suppress(OSError):  # deleted, or in another mount namespace
             inode = Path(backing).stat().st_ino
-        yield f"loop:{Path(backing).name}:{inode}{f'+{offset}' if offset != '0' else ''}"
-    yield from (_text(entry / name) for name in _SERIALS)
+        known.append(f"loop:{Path(backing).name}:{inode}{f'+{offset}' if offset != '0' else ''}")
+    known += (_text(disk / name) for name in _SERIALS)
+    # One word that is typed without quotes, without the comma that separates names.
+    words = (re.sub(r"[^\w.:+@/-]+", "_", text, flags=re.ASCII) for text in known)
+    name = next(filter(None, words), f"{disk.name}:{_text(disk / 'size')}-sectors@{machine_id()[:8]}")
+    return f"{name}-part{part}" if part else name
 
 
 def _text(path: Path) -> str:

@@ -1,12 +1,8 @@
 """Files and directories: errors of the tool's own, names that stay inside, temporary ones, removal, file systems.
 
 Trouble with a file of this tool is the host's (:func:`our_files`). A record may have been made by somebody else, so
-what it names has to be a file of its run (:func:`inside`). A file that a person names may be anything, and is read
-within bounds (:func:`bounded_content`). Temporary directories are removed by the next process when this one is killed
-(:func:`scratch`). Directories that a tree or its make has filled are gone through, and removed, in any depth
-(:func:`files_below`, :func:`remove_whole`): os.walk() and shutil.rmtree() call themselves for each directory in
-another one, of which a commit that git checks out may have two thousand. A directory is fit for a run if its file
-system is (:func:`directory`).
+what it names has to be a file of its run (:func:`inside`). Directories that a tree or its make has filled are gone
+through, and removed, in any depth: os.walk() and shutil.rmtree() call themselves for each directory in another one.
 """
 
 import errno
@@ -21,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO
 
 from bisector.core.errors import Finding, Grade, InfraError, UserError
 from bisector.host import process
+from bisector.host.locks import locked
 
 _WHAT_TO_DO: Mapping[int | None, str] = MappingProxyType(
     {
@@ -44,7 +40,7 @@ _NAMED = re.compile(re.escape(_PREFIX) + r"[a-z]+-[a-z0-9_]{8}")
 _REMOVE_S = 600.0
 _LONGEST_PATH = 4095  # PATH_MAX of the kernel, without the byte that ends it
 
-_MOUNTINFO = Path("/proc/self/mountinfo")
+_FINDMNT_S = 10.0
 _NETWORK = "over a network: the record's locks and the figures of disks in it depend on that"
 # File system types as mountinfo shows them, and what is wrong with measuring on them.
 _UNFIT: Mapping[str, str] = {
@@ -94,11 +90,13 @@ def inside(directory: Path, name: str | Path) -> Path:
 def bounded_content(path: Path, most_bytes: int) -> bytes:
     """What a regular file that a person names holds.
 
-    Raises :class:`UserError` when it cannot be read, or is larger than ``most_bytes``.
-    Devices and FIFOs have no size, and may never end. They are not even waited for (O_NONBLOCK, fifo(7)).
+    Raises :class:`UserError` when it cannot be read, or is larger than ``most_bytes``. Devices and FIFOs, which may
+    never end, are not even waited for (O_NONBLOCK, fifo(7)).
     """
     try:
-        with _regular_file(path) as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UserError(f"{path} is not a regular file")
             data = file.read(most_bytes + 1)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
@@ -152,14 +150,6 @@ def text_of(data: bytes, path: Path) -> str:
         raise UserError(f"{path}:{line}: not UTF-8 text") from error
 
 
-def _regular_file(path: Path) -> BinaryIO:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise UserError(f"{path} is not a regular file")
-    return os.fdopen(descriptor, "rb")
-
-
 @contextmanager
 def scratch(purpose: str, parent: Path | None = None, mode: int = 0o700) -> Iterator[Path]:
     """A new directory below ``parent`` (the system's for temporary files) for the time of the block.
@@ -193,13 +183,8 @@ def abandoned(parent: Path | None = None) -> Iterator[Path]:
     for path in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
         if not is_scratch(path):
             continue
-        with suppress(OSError):  # somebody else removes it, or uses it
-            lock = _opened(path)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                yield path
-            finally:
-                os.close(lock)
+        with suppress(OSError), locked(path):  # somebody else removes it, or uses it
+            yield path
 
 
 def remove_abandoned(parent: Path | None = None) -> tuple[Path, ...]:
@@ -216,15 +201,11 @@ def _made(purpose: str, parent: Path | None) -> tuple[Path, int]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", dir=parent))
         with suppress(FileNotFoundError):  # taken for an abandoned one before it was locked
-            lock = _opened(path)
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.exists():
                 return path, lock
             os.close(lock)
-
-
-def _opened(path: Path) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def files_below(directory: Path) -> Iterator[os.DirEntry[str]]:
@@ -304,22 +285,13 @@ def nearest(path: Path) -> Path:
     return path
 
 
-def file_system(path: Path, mountinfo: Path = _MOUNTINFO) -> str:
-    """The type of the file system that ``path`` is on, as ``ext4`` or ``fuse.sshfs`` (proc(5), mountinfo)."""
-    place, found, length = path.resolve(), "unknown", 0
-    for line in mountinfo.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-        mount, _, source = line.partition(" - ")
-        point = Path(_unescaped(mount.split()[4]))
-        # A later mount on the same point hides the earlier one.
-        if place.is_relative_to(point) and len(point.parts) >= length:
-            found, length = source.split()[0], len(point.parts)
-    return found
-
-
-def _unescaped(field: str) -> str:
-    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        field = field.replace(code, char)
-    return field
+def file_system(path: Path) -> str:
+    """The type of the file system that ``path`` is on, as ``ext4`` or ``fuse.sshfs`` (findmnt(8))."""
+    words = ("findmnt", "--noheadings", "--output", "FSTYPE", "--target", path)
+    try:
+        return process.run(words, deadline_s=_FINDMNT_S, check=False).stdout.strip() or "unknown"
+    except (process.CommandMissing, process.CommandTimeout):
+        return "unknown"
 
 
 def disk_room_bytes(path: Path) -> int:
@@ -329,21 +301,11 @@ def disk_room_bytes(path: Path) -> int:
 
 def direct_io(directory: Path) -> bool:
     """Whether files in ``directory`` can be opened with O_DIRECT (tmpfs could not before Linux 6.6)."""
+    probe = directory / f".bisector-direct-{os.getpid()}"
     try:
-        probe = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT, 0o600)
-    except OSError:  # EINVAL: no O_DIRECT; EOPNOTSUPP: no O_TMPFILE, ask again with a name
-        return _direct_io_by_name(directory)
-    os.close(probe)
-    return True
-
-
-def _direct_io_by_name(directory: Path) -> bool:
-    name = directory / f".bisector-direct-{os.getpid()}"
-    try:
-        probe = os.open(name, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o600)
+        os.close(os.open(probe, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o600))
     except OSError:
         return False
     finally:
-        name.unlink(missing_ok=True)
-    os.close(probe)
+        probe.unlink(missing_ok=True)
     return True

@@ -1,11 +1,7 @@
 """Locks between processes: that of a run, that of the turns on this host, and that of what all runs share.
 
-Each is a flock(2) on a file, which the kernel gives back whatever way its holder ends. In this order:
-
-- :func:`held`: one process works on a run, or on a night.
-- :func:`measuring`: one run at a time builds or measures on this host, since a build beside a measurement, or a second
-  measurement, makes runs weak. The others wait for their turn.
-- :func:`using_caches`: the kernels and images that a person's runs have in common are not removed under a run.
+Each is a flock(2), which the kernel gives back whatever way its holder ends. In this order: :func:`held`,
+:func:`measuring`, :func:`using_caches`.
 """
 
 import fcntl
@@ -19,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TextIO
 
 from bisector.core import resources
 from bisector.core.deadline import Deadline, DeadlineExpired
@@ -30,85 +25,13 @@ _WAIT_S = 1.0  # longer than anybody's look at who holds it, and than a holder t
 
 # All users share this directory (Filesystem Hierarchy Standard 3.0, 3.15), and anybody may write there.
 SHARED_TURN = Path("/run/lock/bisector-measuring.lock")
+# Neither the file behind a link nor, by waiting for its other end, a FIFO (open(2)).
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _POLL_S = 0.05  # less than a run takes from the end of one of its turns to its next: it writes its record, and plans
 _TELL_EVERY_S = 3600.0
 _LONGEST_TURN_S = 24 * 3600.0  # a build and a trial have deadlines of hours; what keeps a turn for a day is stuck
 
 _CACHES_LOCK = "in-use.lock"
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The process that holds a lock, and since when (ISO 8601)."""
-
-    pid: int
-    since: str
-
-    def __str__(self) -> str:
-        return f"process {self.pid} since {self.since}" if self.pid else "another process"
-
-
-class Held(Exception):
-    """Another process holds the lock; the caller says what that means."""
-
-    def __init__(self, holder: Holder) -> None:
-        super().__init__(holder)
-        self.holder = holder
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Be the one process that holds ``path``, which is overwritten.
-
-    Raises :class:`Held`, and ``OSError`` for a file that cannot be written or is a link.
-    """
-    with open(path, "a+", encoding="utf-8", opener=_open_itself) as file:
-        try:
-            Deadline("lock", _WAIT_S).poll(lambda: _try_lock(file))
-        except DeadlineExpired as error:
-            raise Held(_written_holder(file)) from error
-        file.truncate(0)
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        json.dump({"pid": os.getpid(), "since": now}, file)
-        file.flush()
-        yield
-
-
-def holder_of(path: Path) -> Holder | None:
-    """The process that holds it now; None when there is none, also after it was killed."""
-    try:
-        with open(path, encoding="utf-8", opener=_open_itself) as file:
-            return None if _try_lock(file, fcntl.LOCK_SH) else _written_holder(file)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise InfraError(f"cannot read {path}: {error.strerror}", f"ls -l {path}") from error
-
-
-def _open_itself(path: str, flags: int) -> int:
-    """Neither the file behind a link nor, by waiting for its other end, a FIFO (open(2))."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-
-
-def _try_lock(file: TextIO | int, how: int = fcntl.LOCK_EX) -> bool | None:
-    """True when this process has the lock now, None when somebody else has it."""
-    with suppress(BlockingIOError):
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-        return True
-    return None
-
-
-def _written_holder(file: TextIO) -> Holder:
-    """What the holder has written: nothing yet, perhaps, or anything, in a directory that came from elsewhere."""
-    file.seek(0)
-    try:
-        match json.loads(file.read(_LONGEST)):
-            case {"pid": int(pid), "since": str(since)}:
-                return Holder(pid, since)
-    except (ValueError, RecursionError):
-        pass
-    return Holder(0, "")
 
 
 class TurnPurpose(StrEnum):
@@ -120,19 +43,86 @@ class TurnPurpose(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Measurer:
-    """Who builds or measures on this host: its process, run directory, since when (ISO 8601), and what for.
+class Holder:
+    """The process that holds a lock, since when (ISO 8601), and of a turn the run directory and the purpose.
 
-    0 and nothing where a holder has not written it yet, or is another user who may not.
+    The process is 0 where a holder has not written it yet, or is another user who may not.
     """
 
     pid: int = 0
-    run_dir: str = ""
     since: str = ""
+    run_dir: str = ""
     purpose: TurnPurpose = TurnPurpose.UNKNOWN
 
     def __str__(self) -> str:
-        return f"run {self.run_dir}, process {self.pid}" if self.pid else "another process"
+        if not self.pid:
+            return "another process"
+        return f"run {self.run_dir}, process {self.pid}" if self.run_dir else f"process {self.pid} since {self.since}"
+
+
+class Held(Exception):
+    """Another process holds the lock; the caller says what that means."""
+
+    def __init__(self, holder: Holder) -> None:
+        super().__init__(holder)
+        self.holder = holder
+
+
+@contextmanager
+def locked(
+    path: Path, how: int = fcntl.LOCK_EX, wait: Deadline | None = None, flags: int = os.O_RDONLY
+) -> Iterator[int]:
+    """Hold a file or directory, which is its descriptor meanwhile.
+
+    Raises ``BlockingIOError`` when somebody else holds it, with ``wait`` :class:`DeadlineExpired` when that does not
+    end in time, and other kinds of ``OSError``.
+    """
+    file = os.open(path, flags | _FLAGS, 0o666)
+    try:
+        if wait is None:
+            fcntl.flock(file, how | fcntl.LOCK_NB)
+        else:
+            wait.poll(lambda: try_lock(file, how))
+        yield file
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Be the one process that holds ``path``, which is overwritten.
+
+    Raises :class:`Held`, and ``OSError`` for a file that cannot be written or is a link.
+    """
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(locked(path, wait=Deadline("lock", _WAIT_S), flags=os.O_RDWR | os.O_CREAT))
+        except DeadlineExpired as error:
+            raise Held(holder_of(path) or Holder()) from error
+        _sign(file)
+        yield
+
+
+def holder_of(path: Path) -> Holder | None:
+    """The process that holds it now; None when there is none, also after it was killed."""
+    try:
+        file = os.open(path, os.O_RDONLY | _FLAGS)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InfraError(f"cannot read {path}: {error.strerror}", f"ls -l {path}") from error
+    try:
+        return None if try_lock(file, fcntl.LOCK_SH) else _signed(file)
+    finally:
+        os.close(file)
+
+
+def try_lock(file: int, how: int = fcntl.LOCK_EX) -> bool | None:
+    """True when this process has the lock now, None when somebody else has it."""
+    with suppress(BlockingIOError):
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+        return True
+    return None
 
 
 @contextmanager
@@ -141,41 +131,45 @@ def measuring(
 ) -> Iterator[None]:
     """Be the only one on this host that builds or measures; wait until that is so, and tell each hour for whom.
 
-    The lock is on two files: one in the user's cache, and :data:`SHARED_TURN`, where this user may write it. Ctrl-C
-    ends the wait. Raises :class:`InfraError` when the lock in the user's cache cannot be written, and when
-    one holder keeps it for a day.
+    A build beside a measurement, or a second measurement, makes runs weak. The lock is on two files: one in the user's
+    cache, and :data:`SHARED_TURN`, where this user may write it. Ctrl-C ends the wait. Raises :class:`InfraError` when
+    the lock in the user's cache cannot be written, and when one holder keeps it for a day.
     """
+    own = own_turn()
     with ExitStack() as stack:
-        for opened in (_own_file, _shared_file):
-            if (file := opened()) is not None:
+        try:
+            own.parent.mkdir(parents=True, exist_ok=True)
+            files: list[int | None] = [os.open(own, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)]
+        except OSError as error:
+            raise InfraError(f"{own}: {error.strerror}", f"ls -ld {own.parent}") from error
+        for file in (*files, _shared_file()):
+            if file is not None:
                 stack.callback(os.close, file)
                 _take(file, tell)
-                _sign(file, run_dir, purpose)
+                _sign(file, run_dir=str(run_dir), purpose=purpose)
         yield
 
 
-def measurer() -> Measurer | None:
+def measurer() -> Holder | None:
     """Who builds or measures now; None when nobody does. Never raises: it is asked for a notice only."""
     for path in (own_turn(), SHARED_TURN):
-        with suppress(OSError):
-            file = os.open(path, os.O_RDONLY | _FLAGS)
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _signed(file)
-            finally:
-                os.close(file)
+        with suppress(InfraError):
+            if (found := holder_of(path)) is not None:
+                return found
     return None
 
 
 def _take(file: int, tell: Callable[[str], None]) -> None:
-    if (seen := _holder_or_lock(file)) is None:
+    with suppress(DeadlineExpired):  # a holder whose turn has just begun has a moment to write its name
+        named = Deadline("the holder's name", _WAIT_S)
+        named.poll(lambda: try_lock(file) or bool(_signed(file).pid) or None)
+    if try_lock(file):
         return
-    turn = Deadline("the end of a turn", _LONGEST_TURN_S)
+    seen, turn = _signed(file), Deadline("the end of a turn", _LONGEST_TURN_S)
     tell(f"waiting for {seen}{_stopped(seen)}: builds and measurements on one host take turns")
     while True:
         with suppress(DeadlineExpired):
-            Deadline("a turn", _TELL_EVERY_S).poll(lambda: _try_lock(file), _POLL_S)
+            Deadline("a turn", _TELL_EVERY_S).poll(lambda: try_lock(file), _POLL_S)
             return
         if (now := _signed(file)) != seen:
             seen, turn = now, Deadline("the end of a turn", _LONGEST_TURN_S)
@@ -187,24 +181,7 @@ def _take(file: int, tell: Callable[[str], None]) -> None:
         tell(f"still waiting for {seen}{_stopped(seen)}")
 
 
-def _holder_or_lock(file: int) -> Measurer | None:
-    """Who holds it; None when this process has it.
-
-    A holder whose turn has just begun has a moment to write its name.
-    """
-
-    def probe() -> tuple[Measurer | None] | None:
-        if _try_lock(file):
-            return (None,)
-        holder = _signed(file)
-        return (holder,) if holder.pid else None
-
-    with suppress(DeadlineExpired):
-        return Deadline("the holder's name", _WAIT_S).poll(probe)[0]
-    return _signed(file)
-
-
-def _stopped(holder: Measurer) -> str:
+def _stopped(holder: Holder) -> str:
     """That it was stopped, by Ctrl-Z say, and what lets it go on (proc_pid_stat(5))."""
     with suppress(OSError):
         state = Path(f"/proc/{holder.pid}/stat").read_bytes().rpartition(b") ")[2][:1]
@@ -218,21 +195,12 @@ def own_turn() -> Path:
     return resources.cache_home() / f"measuring-{platform.node() or 'host'}.lock"
 
 
-def _own_file() -> int:
-    path = own_turn()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)
-    except OSError as error:
-        raise InfraError(f"{path}: {error.strerror}", f"ls -ld {path.parent}") from error
-
-
 def _shared_file() -> int | None:
     """The file of all users; None where it cannot be had.
 
     It is made by whoever comes first, for all to write. Opened without O_CREAT, a file of another user in a directory
-    with the sticky bit is no matter of fs.protected_regular (Documentation/admin-guide/sysctl/fs.rst). A second name of
-    some other file is locked as well, and its permissions stay as they are.
+    with the sticky bit is not subject to fs.protected_regular (Documentation/admin-guide/sysctl/fs.rst). A second name
+    of some other file is locked as well, and its permissions stay as they are.
     """
     for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR, os.O_RDONLY):
         with suppress(OSError):
@@ -248,29 +216,29 @@ def _shared_file() -> int | None:
     return None
 
 
-def _sign(file: int, run_dir: Path, purpose: TurnPurpose) -> None:
+def _sign(file: int, **more: str) -> None:
     """Write who holds it, where that is allowed; a second name of the file may be anything's, and is left alone."""
     if os.fstat(file).st_nlink != 1:
         return
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    text = json.dumps({"pid": os.getpid(), "run_dir": str(run_dir), "since": now, "purpose": purpose})
+    note = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds"), **more}
     with suppress(OSError):
         os.ftruncate(file, 0)
-        os.pwrite(file, text.encode(), 0)
+        os.pwrite(file, json.dumps(note).encode(), 0)
 
 
-def _signed(file: int) -> Measurer:
-    """What the holder has written. Any user may write that file, so nothing in it is an error of bisector.
+def _signed(file: int) -> Holder:
+    """What the holder has written. Others may write that file, so nothing in it is an error of bisector.
 
     The file keeps the name of a process that has ended until the next holder overwrites it; such a name is ignored.
     """
-    try:
+    with suppress(OSError, ValueError, RecursionError):
         match json.loads(os.pread(file, _LONGEST, 0)):
-            case {"pid": int(pid), "run_dir": str(run_dir), "since": str(since), **more} if _lives(pid):
-                return Measurer(pid, run_dir, since, _purpose(more.get("purpose")))
-    except (OSError, ValueError, RecursionError):
-        pass
-    return Measurer()
+            case {"pid": int(pid), "since": str(since), **more} if _lives(pid):
+                match more.get("run_dir", ""):
+                    case str(run_dir):
+                        purpose = next((one for one in TurnPurpose if one == more.get("purpose")), TurnPurpose.UNKNOWN)
+                        return Holder(pid, since, run_dir, purpose)
+    return Holder()
 
 
 def _lives(pid: int) -> bool:
@@ -282,10 +250,6 @@ def _lives(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     return pid > 0
-
-
-def _purpose(written: object) -> TurnPurpose:
-    return next((one for one in TurnPurpose if one == written), TurnPurpose.UNKNOWN)
 
 
 @contextmanager
@@ -301,8 +265,8 @@ def using_caches(home: Path) -> Iterator[None]:
 @contextmanager
 def clearing_caches(home: Path) -> Iterator[bool]:
     """Whether nobody uses what is kept in ``home``; if so nobody begins to meanwhile."""
-    with _caches_locked(home, fcntl.LOCK_EX | fcntl.LOCK_NB) as held:
-        yield held
+    with _caches_locked(home, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
+        yield alone
 
 
 @contextmanager

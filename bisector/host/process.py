@@ -1,10 +1,9 @@
 """The one door to ``subprocess``.
 
-Commands are lists, never shell strings. Each child leads a process group, so that whatever ends it
-ends its own children too (make's compilers), and carries ``BISECTOR_RUN`` in its environment, so
-that children of a killed orchestrator are found and ended by the next one (:func:`reap`). That looks at every process
-of the host, after each trial: what most of them do not have, the mark, is looked for first, and costs one file each.
-Whose they are and what they run is asked of those that have it.
+Commands are lists, never shell strings. Each child leads a process group, so that whatever ends it ends its own
+children too (make's compilers), and carries ``BISECTOR_RUN`` in its environment, so that children of a killed
+orchestrator are found and ended by the next one (:func:`reap`). That looks at every process of the host, after each
+trial: the mark is looked for first, and costs one file each.
 """
 
 import os
@@ -14,7 +13,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -45,16 +44,13 @@ class Child(Protocol[Text]):
     @property
     def pid(self) -> int:
         """Its process, and its group."""
-        ...
 
     @property
     def returncode(self) -> int | Any:
         """How it ended; None before."""
-        ...
 
     def communicate(self, input: Text | None = None, timeout: float | None = None) -> tuple[Text, Text]:
         """Give it its input, and take all that it writes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +133,7 @@ def run(
     if within and shutil.which(words[0]) is None:
         raise CommandMissing(words[0])
     started = (*within, *words)
-    with _output(log) as output:
+    with nullcontext() if log is None else log.open("ab") as output:
         try:
             child = subprocess.Popen(
                 started,
@@ -146,8 +142,8 @@ def run(
                 text=True,
                 errors="replace",
                 stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-                stdout=output if output is not None else subprocess.PIPE,
-                stderr=subprocess.STDOUT if output is not None else subprocess.PIPE,
+                stdout=output or subprocess.PIPE,
+                stderr=subprocess.STDOUT if output else subprocess.PIPE,
                 start_new_session=True,
             )
         # execvp(3) answers "permission denied" for a program that is nowhere when PATH names a directory that is
@@ -207,7 +203,8 @@ def marked() -> dict[Path, tuple[int, ...]]:
     """The processes of this user that are marked, by the directory that they are marked with."""
     found: dict[Path, tuple[int, ...]] = {}
     for pid in pids():
-        if (run_dir := _marked_with(pid)) is not None:
+        if (value := value_of(pid, RUN_MARKER)) is not None:
+            run_dir = Path(os.fsdecode(value))
             found[run_dir] = (*found.get(run_dir, ()), pid)
     return found
 
@@ -219,12 +216,10 @@ def reap(run_dir: Path) -> int:
     for all that come after (ControlPersist of ssh_config(5)) is spared: a person's own sessions may be using it, and
     it takes part in nothing.
     """
-    run_dir, ended = Path(os.path.realpath(run_dir)), set[int]()
+    mark, ended = os.fsencode(os.path.realpath(run_dir)), set[int]()
     # Each round finds what those of the round before had started meanwhile.
-    while found := [pid for pid in pids() if _marked_with(pid) == run_dir and pid != os.getpid()]:
-        for pid in found:
-            if end(pid, lambda pid: _marked_with(pid) == run_dir):
-                ended.add(pid)
+    while found := [pid for pid in pids() if pid != os.getpid() and value_of(pid, RUN_MARKER) == mark]:
+        ended.update(pid for pid in found if end(pid, lambda pid: value_of(pid, RUN_MARKER) == mark))
     return len(ended)
 
 
@@ -250,20 +245,6 @@ def end(pid: int, still: Callable[[int], bool]) -> bool:
     return True
 
 
-def _marked_with(pid: int) -> Path | None:
-    value = value_of(pid, RUN_MARKER)
-    return None if value is None else Path(os.fsdecode(value))
-
-
-@contextmanager
-def _output(log: Path | None) -> Iterator[int | None]:
-    if log is None:
-        yield None
-        return
-    with log.open("ab") as file:
-        yield file.fileno()
-
-
 def _signal_group(child: Child[Any], signum: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):  # nobody is left; or somebody else, who changed user
         os.killpg(child.pid, signum)
@@ -282,18 +263,21 @@ def value_of(pid: int, name: str) -> bytes | None:
     read the environment of every process, and whoever starts one chooses it.
     """
     try:
-        value = _variable(_environment(pid), name.encode())
-        if value is None or not _users(pid) <= _our_users() or _is_ssh_master(_read(pid, "cmdline")):
+        # One search, since splitting each environment of a host would be most of the work.
+        _, found, rest = (b"\0" + _environment(pid)).partition(b"\0" + name.encode() + b"=")
+        if not found:
             return None
+        # The real, effective and saved user and that of file accesses (proc_pid_status(5)), which setuid programs mix.
+        lines = (line for line in _read(pid, "status").splitlines() if line.startswith(b"Uid:"))
+        users = {int(number) for line in lines for number in line.split()[1:]}
+        # ssh's master by its title, "ssh: /home/anna/.ssh/master [mux]" (control_persist_detach()).
+        title = _read(pid, "cmdline").rstrip(b"\0 ")
     except OSError:  # it ended meanwhile, or belongs to somebody else
         return None
-    return value
-
-
-def _variable(environment: bytes, name: bytes) -> bytes | None:
-    # One search, since splitting each environment of a host would be most of the work.
-    _, found, rest = (b"\0" + environment).partition(b"\0" + name + b"=")
-    return rest.partition(b"\0")[0] if found else None
+    builder = build_user()
+    if not users <= {os.geteuid(), *(() if builder is None else (builder.uid,))}:
+        return None
+    return None if title.startswith(b"ssh: ") and title.endswith(b" [mux]") else rest.partition(b"\0")[0]
 
 
 def _environment(pid: int) -> bytes:
@@ -305,39 +289,19 @@ def _environment(pid: int) -> bytes:
     """
 
     def probe() -> bytes | None:
-        environment = _read(pid, "environ")
-        return environment if environment or _has_none(pid) else None
+        if environment := _read(pid, "environ"):
+            return environment
+        # It has no memory, as a thread of the kernel and a zombie, or was begun with an empty environment.
+        # create_elf_tables() lets that end where it begins until it has counted it; load_elf_binary() says where the
+        # code ends when that is done.
+        fields = _read(pid, "stat").rpartition(b") ")[2].split()
+        empty = fields[_END_CODE] != b"0" and fields[_ENV_START] == fields[_ENV_END]
+        return b"" if fields[_VSIZE] == b"0" or empty else None
 
     try:
         return Deadline(f"the program of process {pid}", _EXEC_S).poll(probe, _LOOK_AGAIN_S)
     except DeadlineExpired:
         return b""
-
-
-def _has_none(pid: int) -> bool:
-    """Whether it has no memory, as a thread of the kernel and a zombie, or was begun with an empty environment.
-
-    create_elf_tables() lets the environment end where it begins until it has counted it; load_elf_binary() says where
-    the code ends when that is done.
-    """
-    fields = _read(pid, "stat").rpartition(b") ")[2].split()
-    return fields[_VSIZE] == b"0" or (fields[_END_CODE] != b"0" and fields[_ENV_START] == fields[_ENV_END])
-
-
-def _users(pid: int) -> set[int]:
-    """The real, effective and saved user and that of file accesses (proc_pid_status(5)), which setuid programs mix."""
-    lines = _read(pid, "status").splitlines()
-    return {int(number) for line in lines if line.startswith(b"Uid:") for number in line.split()[1:]}
-
-
-def _our_users() -> set[int]:
-    builder = build_user()
-    return {os.geteuid(), *(() if builder is None else (builder.uid,))}
-
-
-def _is_ssh_master(title: bytes) -> bool:
-    """Whether it is ssh's master, by its title: "ssh: /home/anna/.ssh/master [mux]" (control_persist_detach())."""
-    return title.startswith(b"ssh: ") and title.rstrip(b"\0 ").endswith(b" [mux]")
 
 
 def _read(pid: int, name: str) -> bytes:

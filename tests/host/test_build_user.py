@@ -75,14 +75,6 @@ def test_what_is_given_is_given_whole_and_what_is_behind_a_link_is_not(tmp_path:
     assert theirs.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_file_is_lent_for_a_while(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with build_user.lent(log):
-        assert log.stat().st_uid == numbers()[0]
-        log.chmod(0o4777)
-    assert (log.stat().st_uid, log.stat().st_mode & 0o7777) == (0, 0o644)
-
-
 def test_what_is_shown_already_stays_as_it_is(tmp_path: Path) -> None:
     """git takes a file whose status has changed for one that was written to."""
     tree = tmp_path / "tree"

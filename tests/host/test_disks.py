@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from bisector.config import DISK_MARGIN_BYTES, usable_bytes
+from bisector.config import DISK_MARGIN_BYTES
 from bisector.core.errors import UserError
 from bisector.host import disks
 from bisector.host.disks import (
@@ -71,16 +71,6 @@ def test_a_block_device_is_claimed_emptied_and_its_margins_are_left(device: Path
     assert not any(data[LABEL_AT + LABEL_BYTES : 6 * MIB])
 
 
-def test_a_block_device_in_use_is_refused(device: Path) -> None:
-    with (
-        BlockDevice.claimed(device),
-        pytest.raises(UserError, match=f"{device} is in use") as caught,
-        BlockDevice.claimed(device),
-    ):
-        pytest.fail("it was claimed twice")
-    assert "unmount" in caught.value.hint
-
-
 def test_a_mounted_block_device_is_refused_with_the_place(device: Path, tmp_path: Path) -> None:
     command("mke2fs", "-q", "-t", "ext4", device)
     place = tmp_path / "mounted"
@@ -91,12 +81,6 @@ def test_a_mounted_block_device_is_refused_with_the_place(device: Path, tmp_path
             pytest.fail("it was claimed")
     finally:
         command("umount", place)
-
-
-def test_what_is_no_block_device_is_refused(file: Path, tmp_path: Path) -> None:
-    for path in (file, tmp_path / "gone"):
-        with pytest.raises(UserError, match="no block device"), BlockDevice.claimed(path):
-            pytest.fail("it was claimed")
 
 
 def test_a_read_only_block_device_is_refused(file: Path) -> None:
@@ -233,30 +217,11 @@ def test_what_is_no_label(damage: bytes) -> None:
     assert DiskLabel.parse(block[:-1] + b"x") is None
 
 
-@pytest.mark.parametrize("size_bytes", [0, MIB, 2 * MIB, 3 * MIB - 1])
-def test_a_disk_without_room_is_refused(disk: File, size_bytes: int) -> None:
-    os.truncate(disk.path, size_bytes)
-    with pytest.raises(UserError, match="too small"):
-        disk.check()
-
-
-def test_the_guests_part_is_whole_mib() -> None:
-    assert usable_bytes(3 * MIB) == MIB
-    assert usable_bytes(10 * MIB + 512) == 8 * MIB
-
-
 def test_no_wipefs_no_disk(disk: File, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(disks, "_SUPERUSER_DIRECTORIES", ())
     with pytest.raises(UserError, match="wipefs: command not found"):
         disk.check()
-
-
-def test_a_loop_device_is_named_by_its_file(device: Path, file: Path) -> None:
-    name = disk_name(device.stat().st_rdev)
-    assert name == f"loop:disk.img:{file.stat().st_ino}"
-    with partitions(device, 32 * MIB) as (first,):
-        assert disk_name(first.stat().st_rdev) == f"{name}-part1"
 
 
 MACHINE = "0123456789abcdef"

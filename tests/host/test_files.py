@@ -15,16 +15,6 @@ from bisector.core.errors import Grade, UserError
 from bisector.host import files
 from bisector.host.files import direct_io, is_scratch, remove_abandoned, scratch
 
-MOUNTINFO = """\
-22 28 0:20 / /proc rw,nosuid shared:5 - proc proc rw
-28 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
-29 28 0:25 / /home/me/two\\040words rw - nfs4 server:/export rw
-30 28 0:26 / /mnt rw - tmpfs tmpfs rw
-31 28 0:27 / /mnt rw - btrfs /dev/vdb rw
-32 28 0:28 / /mnt/deep rw - fuse.sshfs me@there rw
-"""
-
-
 USER = """
 import sys, time
 from pathlib import Path
@@ -59,13 +49,6 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_uses_is_not
         assert (path / "file").exists()
         assert remove_abandoned(tmp_path) == (path,)
         assert list(tmp_path.iterdir()) == [ours]
-
-
-@pytest.mark.parametrize("name", ["bisector-tmp-probe", "bisector-tmp-probe-abcdefgh.d", "bisector-probe-abcdefgh"])
-def test_what_is_named_otherwise_is_not_ours(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
-    assert remove_abandoned(tmp_path) == ()
-    assert (tmp_path / name).exists()
 
 
 def test_neither_a_link_nor_a_file_nor_somebody_elses_is_removed(
@@ -108,23 +91,13 @@ def test_direct_io_is_told_without_leaving_a_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/home/me", "ext4"),
-        ("/home/me/two words/runs", "nfs4"),
-        ("/home/me/two wordsmore", "ext4"),
-        ("/mnt/here", "btrfs"),
-        ("/mnt/deep/er", "fuse.sshfs"),
-    ],
-)
-def test_the_file_system_of_a_path(tmp_path: Path, path: str, kind: str) -> None:
-    table = tmp_path / "mountinfo"
-    table.write_text(MOUNTINFO)
-    assert files.file_system(Path(path), table) == kind
+def test_the_file_system_of_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (files.file_system(Path("/proc/self")), files.file_system(Path("/sys"))) == ("proc", "sysfs")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert files.file_system(Path("/proc")) == "unknown"
 
 
-@pytest.mark.parametrize("kind", ["tmpfs", "overlay", "nfs4", "9p"])
+@pytest.mark.parametrize("kind", ["tmpfs", "nfs4"])
 def test_an_unfit_file_system_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(files, "file_system", lambda _: kind)
     row = files.directory("run directory", tmp_path / "still" / "to be made")
@@ -132,16 +105,7 @@ def test_an_unfit_file_system_is_a_warning(tmp_path: Path, monkeypatch: pytest.M
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("direct", "state"), [(True, Grade.OK), (False, Grade.WARN)])
-def test_o_direct_is_part_of_the_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool, state: Grade
-) -> None:
-    monkeypatch.setattr(files, "file_system", lambda _: "ext4")
-    monkeypatch.setattr(files, "direct_io", lambda _: direct)
-    assert files.directory("run directory", tmp_path).state is state
-
-
-@pytest.mark.parametrize("kind", ["nfs", "nfs4"])
+@pytest.mark.parametrize("kind", ["nfs4"])
 def test_a_record_is_not_kept_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(files, "file_system", lambda path: kind)
     with pytest.raises(UserError, match=f"on {kind}: a record is not safe there") as caught:

@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -66,15 +64,6 @@ def test_without_psi_its_share_is_zero(proc: FakeProc) -> None:
     meter = ContentionMeter(lambda: 0.0, proc.root)
     proc.write(busy=100, idle=100, steal=0, pressure_us=None)
     assert meter.stop().psi_some_share == 0.0
-
-
-@pytest.mark.usefixtures("_ten_seconds")
-def test_rounding_never_makes_load_negative(proc: FakeProc) -> None:
-    guest = iter([0.0, 9.0])
-    proc.write(busy=0, idle=0, steal=0, pressure_us=0)
-    meter = ContentionMeter(lambda: next(guest), proc.root)
-    proc.write(busy=899, idle=0, steal=0, pressure_us=0)
-    assert meter.stop().other_busy_cores == 0.0
 
 
 def test_each_core_that_a_guest_may_use_is_timed_and_this_process_may_use_them_all_afterwards(
@@ -179,25 +168,11 @@ def test_what_does_not_end_stops_the_run_in_time(monkeypatch: pytest.MonkeyPatch
     assert clock.looks == 360
 
 
-def test_work_that_ends_at_the_last_moment_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The half minute after it is not refused, though all patience is gone by then."""
-    clock = Clock(monkeypatch, [*[BUSY] * 359, QUIET])
-    clock.wait()
-    assert clock.course.endswith("bq(qqq!)")
-    assert clock.looks == 363
-
-
 def test_the_work_of_another_run_is_none_that_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its turn is waited for, however long and often that is."""
     clock = Clock(monkeypatch, [BUSY, BUSY, BUSY, BUSY, QUIET], [False, True, True])
     clock.wait()
     assert clock.course == "(b)b(b)(b)q(qqq!)"
-
-
-def test_nobody_waits_who_does_not_want_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, [BUSY] * 1000)
-    clock.wait(replace(LIMITS, patience_s=0.0))
-    assert clock.course == "(!)"
 
 
 def stat(pid: int, name: str, ticks: int) -> str:
@@ -211,17 +186,3 @@ def test_a_worker_that_got_another_name_was_not_busy_before(tmp_path: Path, monk
     worker.write_text(stat(77, "kworker/0:1-events", 100_000))
     monkeypatch.setattr("bisector.host.load.time.sleep", lambda _: worker.write_text(stat(77, "kworker/0:1", 100_001)))
     assert look_around(1.0, tmp_path).busiest == ()
-
-
-def test_the_busiest_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bisector.host.load._NAMED", 1000)  # others may be busy, too
-    program = tmp_path / "backup) of all"  # proc_pid_stat(5): the name may have anything in it
-    program.symlink_to(sys.executable)
-    with subprocess.Popen([program, "-c", "while True: pass"]) as busy:
-        try:
-            load = look_around(0.5)
-        finally:
-            busy.kill()
-    assert "backup) of all" in dict(load.busiest)
-    assert load.contention.other_busy_cores > 0.1
-    assert "backup) of all" in str(load)

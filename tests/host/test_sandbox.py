@@ -81,12 +81,6 @@ def test_what_is_mounted_below_a_place_is_as_writable_as_that(tmp_path: Path) ->
         assert (done.stdout, [(place / "new").exists() for place in inner]) == ("seen\nseen\n", [False, True])
 
 
-def test_exit_status_output_and_directory_are_those_of_the_command(tmp_path: Path) -> None:
-    done = run("pwd; echo said >&2; exit 7", Sandbox(readable=(tmp_path,)), cwd=tmp_path)
-    assert (done.exit_status, done.stdout, done.stderr) == (7, f"{tmp_path}\n", "said\n")
-    assert done.argv[0] == "sh"
-
-
 def test_a_command_in_it_has_no_capabilities_and_no_way_to_some() -> None:
     names = ("CapInh", "CapPrm", "CapEff", "CapAmb", "NoNewPrivs")
     status = run(f"grep -E '^({'|'.join(names)})' /proc/self/status").stdout.split()
@@ -133,23 +127,11 @@ def test_a_program_that_only_root_may_run_refuses_the_sandbox(tmp_path: Path, mo
         sandbox.check("own-cc")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user than root has no other user")
-def test_a_script_that_only_root_may_read_refuses_the_sandbox(tmp_path: Path) -> None:
-    """As one that ccache is called by, of a bisector that was installed with root's umask."""
-    tmp_path.chmod(0o755)
-    script = tmp_path / "behind.sh"
-    script.write_text('exec "$@"\n')
-    sandbox.check("sh", str(script), "make", "-O2")
-    script.chmod(0o600)
-    with pytest.raises(UserError, match=r"/behind\.sh cannot be run in the sandbox, where .* is not found"):
-        sandbox.check("sh", str(script), "make", "-O2")
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests are of such a user")
 def test_all_of_this_holds_for_an_ordinary_user_too(tmp_path: Path) -> None:
     """Whose sandbox is one of a user namespace: other options of bwrap(1) than root's."""
     with tempfile.TemporaryDirectory() as home:  # unlike pytest's, in one that others may enter
-        assert passed(f"{TOP}/tests/host/test_sandbox.py", home=Path(home)) > 15
+        assert passed(f"{TOP}/tests/host/test_sandbox.py", home=Path(home)) > 11
 
 
 def test_it_ends_with_the_process_that_began_it() -> None:
@@ -241,20 +223,6 @@ def test_of_a_home_with_a_program_in_it_the_program_alone_is_shown(
     program.chmod(0o755)
     box = Sandbox(programs=(str(program),))
     assert run(f"{program}; cat {tmp_path}/private; echo {tmp_path}/*", box).stdout == f"compiled\n{program}\n"
-
-
-def test_a_home_on_path_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home/private").write_text("private\n")
-    monkeypatch.setenv("PATH", f"{tmp_path}/home:{tmp_path}:{os.environ['PATH']}")
-    assert run(f"cat {tmp_path}/home/private").stdout == ""
-
-
-def test_a_place_on_path_that_cannot_be_looked_at_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As root's own are for a user that sudo gave root's PATH; this name is too long for root as well."""
-    monkeypatch.setenv("PATH", f"/{'x' * 300}/bin:{os.environ['PATH']}")
-    assert "x" * 300 not in " ".join(Sandbox().words)
 
 
 def test_where_there_is_none_a_sentence_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
