@@ -5,6 +5,7 @@ report what makes a run slower, or its evidence weaker. Each tool's own room pro
 and the disks under test, are looked at here, since they follow from all settings together.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,7 +24,6 @@ from bisector.host.disks import BlockDevice
 from bisector.host.files import disk_room_bytes, nearest, remove_abandoned, scratch
 from bisector.host.packages import merged
 from bisector.host.process import run_here
-from bisector.kernel import probes as kernel
 from bisector.kernel import toolchain
 from bisector.mail.smtp import server_finding
 from bisector.storage.disks import DISKS
@@ -86,20 +86,17 @@ def _configuration(asked: CheckContext) -> Finding:
 
 def _programs(asked: CheckContext) -> Iterator[Finding]:
     options = _options(asked)
-    yield from kernel.programs(options)
-    yield from kernel.headers(options)
+    yield from toolchain.program_rows(options)
+    yield from toolchain.header_rows(options)
 
 
 def _sandbox(asked: CheckContext) -> Finding:
     settings = asked.settings.kernel
-    return kernel.confinement(settings.sandbox, (*_compiling(settings), *toolchain.programs(_options(asked))))
-
-
-def _compiling(settings: KernelSettings) -> Iterator[str]:
-    """The words of the commands that compile, ccache's script among them."""
+    words: list[str] = []  # of the commands that compile, ccache's script among them
     for command in settings.compilers or ("",):
         with suppress(UserError):  # a compiler that cannot be used has a row of its own
-            yield from toolchain.detect(command).cc.split()
+            words += toolchain.detect(command).cc.split()
+    return toolchain.sandbox_row(settings.sandbox, (*words, *toolchain.programs(_options(asked))))
 
 
 def _options(asked: CheckContext) -> Mapping[str, str]:
@@ -166,12 +163,11 @@ def _disks(asked: CheckContext) -> Iterator[Finding]:
 PROBES: tuple[Probe, ...] = (
     Probe("leftovers", NeededFor.NOTHING, _leftovers),
     Probe("git", NeededFor.RUN, lambda asked: history.git(asked.scratch)),
-    Probe("compiler", NeededFor.BUILD, lambda asked: kernel.compilers(asked.settings.kernel.compilers)),
+    Probe("compiler", NeededFor.BUILD, lambda asked: toolchain.compiler_rows(asked.settings.kernel.compilers)),
     Probe("kernel config", NeededFor.BUILD, _configuration),
     Probe("build tools", NeededFor.BUILD, _programs),
     Probe("sandbox", NeededFor.BUILD, _sandbox, warns=True),
-    Probe("old kernels", NeededFor.NOTHING, lambda asked: kernel.old_kernels(asked.settings.kernel.compilers)),
-    Probe("ccache", NeededFor.NOTHING, lambda asked: kernel.ccache(
+    Probe("ccache", NeededFor.NOTHING, lambda asked: toolchain.ccache_row(
         asked.settings.kernel.compilers, asked.settings.kernel.sandbox)),
     Probe("libvirt", NeededFor.RUN, lambda asked: machine.libvirt(asked.settings.machine, asked.scratch)),
     Probe("qemu", NeededFor.RUN, lambda asked: machine.qemu(asked.settings.machine, asked.scratch)),
@@ -298,8 +294,13 @@ def _disk_files(settings: Settings, run_dir: Path) -> Iterator[tuple[Path, int]]
 
 
 def _compared(needed: list[tuple[Path, int]]) -> str:
+    """Needs that fall on one file system add up; the first path stands for it."""
+    first: dict[int, Path] = {}
+    total = Counter[Path]()
+    for path, needed_bytes in needed:
+        total[first.setdefault(nearest(path).stat().st_dev, path)] += needed_bytes
     seen = []
-    for path, needed_bytes in _by_file_system(needed).items():
+    for path, needed_bytes in total.items():
         free = disk_room_bytes(path)
         if free < needed_bytes:
             raise UserError(
@@ -308,16 +309,6 @@ def _compared(needed: list[tuple[Path, int]]) -> str:
             )
         seen.append(f"{size(free)} free for {path}, up to {size(needed_bytes)} needed")
     return "; ".join(seen)
-
-
-def _by_file_system(needed: list[tuple[Path, int]]) -> dict[Path, int]:
-    """Needs that fall on one file system add up; the first path stands for it."""
-    first: dict[int, Path] = {}
-    total: dict[Path, int] = {}
-    for path, needed_bytes in needed:
-        place = first.setdefault(nearest(path).stat().st_dev, path)
-        total[place] = total.get(place, 0) + needed_bytes
-    return total
 
 
 def _check_disk(settings: Settings, name: str) -> str:

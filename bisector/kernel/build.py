@@ -23,12 +23,12 @@ from bisector.core.errors import Grade, InfraError, KernelFault
 from bisector.core.subject import Change, Compiler, Kernel, Remade
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import discard, our_files, remove_whole
-from bisector.kernel import builddir, kconfig, probes, product, quirks, sources, toolchain
+from bisector.kernel import builddir, kconfig, product, quirks, sources, toolchain
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays
 from bisector.kernel.cache import CONFIG, DEFCONFIG, BuildFailure, KernelCache, KernelOrigin
 from bisector.kernel.make import Make, surely_of_the_source
 from bisector.kernel.product import Product
-from bisector.kernel.quirk_table import QUIRKS
+from bisector.kernel.quirks import QUIRKS
 
 # Counts up when content_sha256 is made in another way: a kept kernel's could not be compared.
 _CONTENT = 3
@@ -57,11 +57,9 @@ class TreeChanges(Protocol):
 
     def changes(self, old: str, new: str) -> Sequence[Change] | None:
         """The files that differ; None when a tree is not there."""
-        ...
 
     def alike_at(self, tree: str, others: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
         """The other trees that are in the repository, and equal to ``tree`` at some paths."""
-        ...
 
 
 class KernelBuilder:
@@ -112,6 +110,12 @@ class KernelBuilder:
             return self
         builder = KernelBuilder(settings, self._cache, self._kconfigs)
         return builder if self._chosen is None else builder.using(self._chosen)
+
+    @property
+    def _compiler(self) -> Compiler:
+        if self._chosen is None:
+            self._chosen = self.compilers()[0]
+        return self._chosen
 
     def key(self, tree: str) -> str:
         """Names what the kernel of a git tree id is made from; needs no checkout."""
@@ -165,10 +169,7 @@ class KernelBuilder:
             return None
         with our_files(kept.config):
             obtained = kconfig.read_effective(kept.config)
-        unknown = self._cache.unknown(kept.key)
-        if unknown is None:  # an earlier version kept it: its .config has no option that its tree does not know
-            unknown = frozenset(self._asked.keys() - obtained.keys())
-        return replace(kept, unmet=self._unmet(obtained, unknown))
+        return replace(kept, unmet=self._unmet(obtained, self._cache.unknown(kept.key)))
 
     def read_by(self, key: str) -> sources.Sources | None:
         """What the build of a kept kernel read, by its key; None when that is not known (any more)."""
@@ -182,11 +183,11 @@ class KernelBuilder:
         with our_files(places.build):
             places = self._prepared(places)
             (places.state / _REMADE_ALONE).unlink(missing_ok=True)
-            make, _ = self._made_ready(places, self._deadline("kernel configuration"))
+            make, _ = self._made_ready(places, "kernel configuration")
             with blamed_on_make(places.build):
                 obtained = self._configure(make)
             _short_config(make)
-            return self._unmet(obtained, self._unknown(obtained, places.source))
+            return self._unmet(obtained, self._missed(obtained) - kconfig.symbols(places.source))
 
     def recall_failure(self, tree: str, logs: Path) -> None:
         """Raise the :class:`KernelFault` that a git tree id is known to end in, if it is; its log goes to ``logs``."""
@@ -206,12 +207,12 @@ class KernelBuilder:
         with our_files(places.build):
             places = self._prepared(places)
             (places.state / _REMADE_ALONE).unlink(missing_ok=True)
-            make, applied = self._made_ready(places, self._deadline())
+            make, applied = self._made_ready(places)
             made = self._made(tree, make, trees)
             short = _short_config(make)
-            unknown = self._unknown(made.obtained, places.source)
-            unmet = self._unmet(made.obtained, unknown)
-            if unmet:
+            missed = self._missed(made.obtained)
+            unknown = missed - kconfig.symbols(places.source) if missed else missed
+            if unmet := self._unmet(made.obtained, unknown):
                 (places.logs / "unmet.txt").write_text("".join(f"{line}\n" for line in unmet), encoding="utf-8")
             kernel = Kernel(
                 image=places.build / product.IMAGE,
@@ -232,10 +233,9 @@ class KernelBuilder:
     def remade(self, kernel: Kernel, places: BuildPlaces) -> Remade:
         """Build what is checked out, and believe nothing that other builds made; no kernel is kept of it.
 
-        That is in a directory that was emptied for it or for another such build, with nothing but these since, and with
-        objects that such builds compiled: ccache keeps them apart. Where ``kernel`` does not come of it, these are
-        removed, and everything is compiled in an emptied directory. That a kept kernel came of it once more is kept
-        with that (:meth:`was_remade`). Raises as :meth:`build` does.
+        That is in a directory, and with ccache's objects, of such builds alone. Where ``kernel`` does not come of it,
+        the objects are removed, and everything is compiled in an emptied directory. Success is kept with the kernel
+        (:meth:`was_remade`). Raises as :meth:`build` does.
         """
         if kernel.family != self._family.removesuffix(Kernel.KEY_SEPARATOR):
             return Remade((), why_not="this bisector builds kernels in another way, or with another configuration")
@@ -247,12 +247,12 @@ class KernelBuilder:
                 if anew or not alone.exists():
                     builddir.begin_anew(places, "a kernel that was measured is built once more")
                     alone.touch()
-                make, _ = self._made_ready(places, self._deadline())
+                make, _ = self._made_ready(places)
                 environment = make.environment and self._ccache(places, anew=anew, checks=not anew)
                 try:
                     contents.append(self._made_once(replace(make, environment=environment)).content_sha256)
                 except KernelFault as fault:
-                    _require_tools(self._wanted)
+                    self._require_tools()
                     if anew or not fault.kind.of_compiling:
                         raise
                 if kernel.content_sha256 in contents:
@@ -274,33 +274,41 @@ class KernelBuilder:
         builddir.make_fit(places)
         return places
 
+    def _missed(self, obtained: kconfig.Options) -> frozenset[str]:
+        return frozenset(line.partition("=")[0] for line in kconfig.unmet(self._asked, obtained))
+
     def _unmet(self, obtained: kconfig.Options, unknown: frozenset[str]) -> tuple[str, ...]:
         """What was asked for and not obtained; of what is optional only what the tree knows."""
         missed = kconfig.unmet(self._asked, obtained)
         return tuple(line for line in missed if line.partition("=")[0] not in self._optional & unknown)
 
-    def _unknown(self, obtained: kconfig.Options, source: Path) -> frozenset[str]:
-        """The options that were asked for and not obtained, and that the tree does not know."""
-        missed = {line.partition("=")[0] for line in kconfig.unmet(self._asked, obtained)}
-        return frozenset(missed - kconfig.symbols(source) if missed else ())
+    def _require_tools(self) -> None:
+        """Raise :class:`InfraError` for what such a build needs and this host has no more."""
+        for row in (*toolchain.program_rows(self._wanted), *toolchain.header_rows(self._wanted)):
+            if row.state is Grade.MISSING:
+                raise InfraError(f"the kernel build failed, and this host lacks what it needs: {row.what}", row.remedy)
 
     def _made(self, tree: str, make: Make, trees: TreeChanges | None) -> Product:
         """What :meth:`_made_once` answers; a failure that may be the host's is seen twice before it is raised.
 
-        The second time everything is compiled again, so that neither bad memory nor a damaged object, here or in
-        ccache, is held against the source. A time-out is raised at once: another trial finds in ccache what this one
-        compiled in time.
+        The second time everything is compiled again, so that neither bad memory nor a damaged object is held against
+        the source. A time-out is raised at once: another trial finds in ccache what this one compiled in time.
         """
-        log_bytes = make.places.log_bytes()
+        places = make.places
+        log_bytes = places.log_bytes()
         try:
             return self._made_once(make, tree, trees)
         except KernelFault as fault:
-            if not fault.kind.of_compiling or self._keep_failure(tree, make.places, fault, log_bytes):
+            if not fault.kind.of_compiling:
                 raise
-            _require_tools(self._wanted)
-            builddir.begin_anew(make.places, f"this may be the host's fault ({fault.reason})")
-        environment = make.environment and self._ccache(make.places, anew=True)
-        return self._made_once(replace(make, deadline=self._deadline(), environment=environment))
+            if surely_of_the_source("\n".join(places.logged_since(log_bytes)), places.source, places.build):
+                self._cache.store_failure(BuildFailure(self.key(tree), fault.fault, places.log))
+                raise
+            self._require_tools()
+            builddir.begin_anew(places, f"this may be the host's fault ({fault.reason})")
+        environment = make.environment and self._ccache(places, anew=True)
+        deadline = Deadline(make.deadline.what, make.deadline.seconds)
+        return self._made_once(replace(make, deadline=deadline, environment=environment))
 
     def _made_once(self, make: Make, tree: str = "", trees: TreeChanges | None = None) -> Product:
         with builddir.building(make.places), blamed_on_make(make.places.build):
@@ -309,18 +317,16 @@ class KernelBuilder:
             else:
                 obtained = self._configure(make)
             if trees is not None:
-                stamp = f"{self.key(tree)} {_digest(make.places)}\n"
+                config = sources.whole(make.places.build / product.CONFIG, kconfig.MOST_BYTES)
+                stamp = f"{self.key(tree)} {hashlib.sha256(config).hexdigest()}\n"
                 (make.places.state / _CONFIGURED).write_text(stamp, encoding="ascii")
-            return product.found(make.places, obtained, _compile(make, obtained), quirks.files(QUIRKS))
+            modular = kconfig.has_modules(obtained)
+            make.run(Stage.BUILD, "bzImage", *(("modules",) if modular else ()))
+            installed = product.install_modules(make) if modular else None
+            product.require_image(make.places.build)
+            return product.found(make.places, obtained, installed, quirks.files(QUIRKS))
 
-    def _keep_failure(self, tree: str, places: BuildPlaces, fault: KernelFault, log_bytes: int) -> bool:
-        """Whether what failed since the log had this size is surely the source's; then the cache has it."""
-        sure = surely_of_the_source("\n".join(places.logged_since(log_bytes)), places.source, places.build)
-        if sure:
-            self._cache.store_failure(BuildFailure(self.key(tree), fault.fault, places.log))
-        return sure
-
-    def _made_ready(self, places: BuildPlaces, deadline: Deadline) -> tuple[Make, tuple[quirks.Quirk, ...]]:
+    def _made_ready(self, places: BuildPlaces, what: str = "kernel build") -> tuple[Make, tuple[quirks.Quirk, ...]]:
         """Make for this source tree with all the help it needs, and which quirks that is."""
         applied = quirks.applying(places.source, QUIRKS)
         quirks.apply_edits((edit for quirk in applied for edit in quirk.edits), places.source, places.state)
@@ -330,26 +336,13 @@ class KernelBuilder:
         variables = {**_PINNED_VARIABLES, "CC": chosen.cc, "HOSTCC": chosen.host_cc}
         variables |= {name: value for quirk in applied for name, value in quirk.variables}
         environment = self._ccache(places) if chosen.cached else {}
-        return Make(places, variables, self._jobs, deadline, environment, self._settings.sandbox), applied
+        jobs = self._settings.jobs or len(os.sched_getaffinity(0))
+        deadline = Deadline(what, self._settings.build_deadline_s)
+        return Make(places, variables, jobs, deadline, environment, self._settings.sandbox), applied
 
     def _ccache(self, places: BuildPlaces, *, anew: bool = False, checks: bool = False) -> dict[str, str]:
         sandboxed = self._settings.sandbox
         return toolchain.ccache_environment(places.run_dir, anew=anew, sandboxed=sandboxed, checks=checks)
-
-    @property
-    def _compiler(self) -> Compiler:
-        return self._chosen or self._first
-
-    @cached_property
-    def _first(self) -> Compiler:
-        return self.compilers()[0]
-
-    @property
-    def _jobs(self) -> int:
-        return self._settings.jobs or len(os.sched_getaffinity(0))
-
-    def _deadline(self, what: str = "kernel build") -> Deadline:
-        return Deadline(what, self._settings.build_deadline_s)
 
     def _is_configured(self, places: BuildPlaces, tree: str, trees: TreeChanges) -> bool:
         """Whether make would write the ``.config`` that is there: nothing that it is made of has changed since.
@@ -358,9 +351,10 @@ class KernelBuilder:
         """
         try:
             key, digest = (places.state / _CONFIGURED).read_text(encoding="ascii").split()
-        except (FileNotFoundError, ValueError):
+            config = sources.whole(places.build / product.CONFIG, kconfig.MOST_BYTES)
+        except (OSError, ValueError):
             return False
-        if not key.startswith(self._family) or _digest(places) != digest:
+        if not key.startswith(self._family) or hashlib.sha256(config).hexdigest() != digest:
             return False
         changes = trees.changes(key.removeprefix(self._family), tree)
         deciding = quirks.files(QUIRKS)
@@ -407,22 +401,6 @@ def _configured(places: BuildPlaces) -> kconfig.Options:
     return obtained
 
 
-def _digest(places: BuildPlaces) -> str:
-    """Of the ``.config`` of the build directory; empty where there is none that can be read."""
-    with suppress(OSError):
-        return hashlib.sha256(sources.whole(places.build / product.CONFIG, kconfig.MOST_BYTES)).hexdigest()
-    return ""
-
-
-def _compile(make: Make, obtained: kconfig.Options) -> Path | None:
-    """The image and, of a kernel that has any, its modules; where those are installed."""
-    modular = kconfig.has_modules(obtained)
-    make.run(Stage.BUILD, "bzImage", *(("modules",) if modular else ()))
-    installed = product.install_modules(make) if modular else None
-    product.require_image(make.places.build)
-    return installed
-
-
 def _short_config(make: Make) -> bytes | None:
     """The .config as ``make savedefconfig`` writes it, for the logs, too; None where the tree does not make one.
 
@@ -441,10 +419,3 @@ def _short_config(make: Make) -> bytes | None:
             place.write_bytes(short)
         return short
     return None
-
-
-def _require_tools(options: kconfig.Options) -> None:
-    """Raise :class:`InfraError` for a program or header that such a build needs and that this host has no more."""
-    for row in (*probes.programs(options), *probes.headers(options)):
-        if row.state is Grade.MISSING:
-            raise InfraError(f"the kernel build failed, and this host lacks what it needs: {row.what}", row.remedy)

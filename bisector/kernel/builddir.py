@@ -1,24 +1,12 @@
 """The build directory that is kept between commits: what may be left in it, and whether make may go on from it.
 
-make compiles what is older than its sources, by the clock that dated both. That fails in three ways, each
-of which gives a kernel of other sources without a word:
+make compiles what is older than its sources, by the clock that dated both. That fails where a compiler was killed in
+the middle of an object, where the clock was set back between two builds, and where the host lost its power before what
+was written reached the disk. So a build directory says in which boot of the host, and by which clock, it was last fit.
+After another boot, or by a clock that was set back, all of it is removed; ccache checks what it keeps by itself.
 
-- A compiler killed by SIGKILL leaves half an object file, newer than its source and beside the ``.cmd``
-  file of the build before.
-- The clock is set back between two builds: the sources that the next commit changed are dated before the
-  objects that were made of them.
-- The host loses its power: what was written in the last half minute is there by name and empty, for
-  file systems put off what nobody asked them to sync (delayed allocation in ext4, XFS and btrfs).
-
-So a build directory says when it was last fit: in which boot of the host, and by which clock. After another
-boot, or by a clock that was set back, all of it is removed; ccache checks what it keeps by itself. A power cut
-always ends a boot, so nothing has to be synced. syncfs(2) would have to be asked after each build, waits for what
-anybody wrote to that file system (0.2 s after a clean build, on an SSD that was otherwise idle), and saves one clean
-build in each boot.
-
-A stranger's make may also leave there what this process would fall into, or stumble over. This process reads and
-writes files of the build directory by their names, with the rights that make in its sandbox has not: behind a link
-they would be any files of this host, and a FIFO would be waited for for ever.
+A stranger's make may also leave links and FIFOs there, which this process would follow, or wait for, with more rights
+than make has in its sandbox.
 """
 
 import errno
@@ -61,11 +49,10 @@ _OF_MAKE = frozenset(
 class BuildPlaces:
     """Where a build happens.
 
-    ``source`` is the checked-out tree, written to only by :mod:`bisector.kernel.quirks` and dated here (make itself
-    writes nothing there, and cannot in its sandbox), and whole again with the next checkout; ``build`` make's ``O=``
-    directory, kept between commits; ``logs`` this trial's directory, which gets ``build.log``, ``kernel.config``,
-    ``kernel.defconfig`` and, if any, ``unmet.txt``; ``run_dir`` marks the processes, and ccache takes paths relative to
-    it, so that what one run compiled is a hit in the next.
+    ``source`` is the checked-out tree, written to only by :mod:`bisector.kernel.quirks` and dated here; ``build`` is
+    make's ``O=`` directory, kept between commits; ``logs`` is this trial's directory, which gets ``build.log``,
+    ``kernel.config``, ``kernel.defconfig`` and ``unmet.txt``; ``run_dir`` marks the processes, and ccache takes paths
+    relative to it.
     """
 
     source: Path
@@ -177,7 +164,9 @@ def begin_anew(places: BuildPlaces, why: str) -> None:
     for path in left:
         remove_whole(path)
     places.state.mkdir()
-    _date_now(places.source)
+    # Sources that were checked out by a clock that was ahead would be compiled in every build, with a warning.
+    for source in _of_the_future(places.source):
+        os.utime(source, follow_symlinks=False)
 
 
 @contextmanager
@@ -193,33 +182,45 @@ def building(places: BuildPlaces) -> Iterator[None]:
     try:
         yield
     except KernelFault as fault:
+        # Before 9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19) a make that fails by itself
+        # leaves half-made targets behind.
+        rules = sources.text(places.source, "scripts/Kbuild.include") or ""
+        tidy = fault.kind is not FaultKind.BUILD_TIMEOUT and ".DELETE_ON_ERROR:" in rules
         _check_clock(places, begun, log_bytes)
-        if fault.kind is not FaultKind.BUILD_TIMEOUT and _deletes_on_error(places.source):
+        if tidy:
             _finish(places.state)
         raise
     _check_clock(places, begun, log_bytes)
     _finish(places.state)
 
 
+def _finish(state: Path) -> None:
+    Moment.now().write(state / _FINISHED)
+    (state / _BUILDING).unlink()
+
+
 def remove_strays(build: Path, source: Path) -> tuple[str, ...]:
-    """Remove links that lead out of the build and the source, and what is no file at all; what each of them was.
+    """Remove links that lead out of the build and the source, and what is not a file at all; what each of them was.
 
     Kbuild's own links lead within the two (``source``, and in modules_install ``build``). Directories in such a depth
     that their names are too long go, too; what is left can be read and written by its owner. Raises ``OSError``.
     """
-    inside = (build, source)
-    return tuple(
-        _removed(entry)
-        for entry in _odd(build)
-        if not (
-            entry.is_symlink() and any(Path(os.path.realpath(entry.path)).is_relative_to(place) for place in inside)
-        )
-    )
+    removed = []
+    for entry in _odd(build):
+        path = Path(entry.path)
+        what = "a directory in too many others" if entry.is_dir() else "neither a file nor a directory"
+        if entry.is_symlink():
+            if any(Path(os.path.realpath(path)).is_relative_to(place) for place in (build, source)):
+                continue
+            what = f"a link to {path.readlink()}"
+        remove_whole(path)
+        removed.append(f"{path}, {what}")
+    return tuple(removed)
 
 
 @contextmanager
 def blamed_on_make(build: Path) -> Iterator[None]:
-    """Raise :class:`KernelFault` where a file of the build is not there, is none, or is in nobody's reach."""
+    """Raise :class:`KernelFault` where a file of the build is not there, not a file, or in nobody's reach."""
     try:
         yield
     except OSError as error:
@@ -230,54 +231,30 @@ def blamed_on_make(build: Path) -> Iterator[None]:
         raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason) from error
 
 
-def _finish(state: Path) -> None:
-    Moment.now().write(state / _FINISHED)
-    (state / _BUILDING).unlink()
-
-
 def _check_clock(places: BuildPlaces, begun: Moment, log_bytes: int) -> None:
-    why = begun.why_unfit(Moment.now()) or _skewed(places, log_bytes)
+    """Raise :class:`InfraError` where times of files may have misled make, by its own warnings and by what it wrote.
+
+    A clock that was set forward and back again leaves files that are newer than what a later commit changes. A file
+    server may have a clock of its own.
+    """
+    why = begun.why_unfit(Moment.now())
+    if why is None:
+        wrong = [line for line in places.logged_since(log_bytes) if _SKEW.match(line)]
+        wrong += [f"{path} is of the future" for path in _of_the_future(places.build)]
+        why = f"the clock was wrong ({wrong[0]})" if wrong else None
     if why is not None:
         begin_anew(places, why)
         raise InfraError(f"{why} during the kernel build", _HINT)
 
 
-def _skewed(places: BuildPlaces, log_bytes: int) -> str | None:
-    """Why times of files may have misled make, by its own warnings and by what it has written.
-
-    A clock that was set forward and back again leaves files that are newer than what a later commit changes. A file
-    server may have a clock of its own.
-    """
-    said = places.logged_since(log_bytes)
-    warning = next((line for line in said if _SKEW.match(line)), None)
-    if warning is not None:
-        return f"the clock was wrong ({warning})"
-    file = next(_from_the_future(places.build), None)
-    return f"the clock was wrong ({file} is of the future)" if file is not None else None
-
-
-def _from_the_future(directory: Path) -> Iterator[str]:
+def _of_the_future(directory: Path) -> list[str]:
     latest_ns = time.time_ns() + _SAME_CLOCK_NS
-    return (path for path, mtime_ns in _dates(directory) if mtime_ns > latest_ns)
-
-
-def _date_now(source: Path) -> None:
-    """Sources that were checked out by a clock that was ahead would be compiled in every build, with a warning."""
-    for path in list(_from_the_future(source)):
-        os.utime(path, follow_symlinks=False)
+    return [path for path, mtime_ns in _dates(directory) if mtime_ns > latest_ns]
 
 
 def _dates(directory: Path) -> Iterator[tuple[str, int]]:
     """Every file at and below a directory with its modification time in ns; thousands in a build, 80,000 in a tree."""
     return ((one.path, one.stat(follow_symlinks=False).st_mtime_ns) for one in files_below(directory))
-
-
-def _deletes_on_error(source: Path) -> bool:
-    """Whether a make that fails by itself leaves no half-made target behind in this tree.
-
-    9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19).
-    """
-    return ".DELETE_ON_ERROR:" in (sources.text(source, "scripts/Kbuild.include") or "")
 
 
 def _odd(directory: Path) -> Iterator[os.DirEntry[str]]:
@@ -301,13 +278,3 @@ def _let_us(path: os.PathLike[str], mode: int, rights: int) -> None:
     """Let the owner do that: a rule may take it from a directory. Nothing else is at work there meanwhile."""
     if mode & rights != rights:
         Path(path).chmod(stat.S_IMODE(mode) | rights)
-
-
-def _removed(entry: os.DirEntry[str]) -> str:
-    path = Path(entry.path)
-    if entry.is_symlink():
-        what = f"a link to {path.readlink()}"
-    else:
-        what = "a directory in too many others" if entry.is_dir() else "neither a file nor a directory"
-    remove_whole(path)
-    return f"{path}, {what}"

@@ -1,13 +1,8 @@
 """Built kernels, and failures to build, kept by what they were made from; the least recently used go first.
 
 One directory for each key. An entry appears and disappears by one rename, so any number of processes may share a cache
-without a lock.
-
-A kept kernel goes between the caches of two machines as one file, a tar archive of its entry, and is then the same
-bytes everywhere. The file is the same for the same entry, so what has arrived of it is not sent again. What is unpacked
-is an entry like any other and is looked at as one: the record has digests of itself, of the image, the configuration
-and the modules, and the key, which says what the kernel was made from
-(:meth:`bisector.kernel.build.KernelBuilder.key`).
+without a lock. A kept kernel goes between the caches of two machines as a tar archive of its entry; what is unpacked is
+looked at as any other entry: the record has digests of itself, the image, the configuration and the modules.
 """
 
 import errno
@@ -72,14 +67,10 @@ _Entry = Kernel | BuildFailure
 
 @dataclass(frozen=True, slots=True)
 class KernelOrigin:
-    """What else is known of a kernel's build; None is what is not.
-
-    ``sources`` are what it read, ``unknown`` the options that it was asked for and its tree does not know, and
-    ``defconfig`` is its .config as ``make savedefconfig`` writes it.
-    """
+    """What a build read, the options that it was asked for and its tree does not know, and a short .config."""
 
     sources: Sources | None = None
-    unknown: frozenset[str] | None = None
+    unknown: frozenset[str] = frozenset()
     defconfig: bytes | None = None
 
 
@@ -122,13 +113,18 @@ class KernelCache:
         It takes the place of a failure of the same key, which it disproves.
         """
         with self._made() as new:
-            _write_origin(new, origin or KernelOrigin())
+            if origin is not None and origin.sources is not None:
+                (new / _SOURCES).write_bytes(origin.sources.packed())
+            if origin is not None and origin.defconfig is not None:
+                (new / DEFCONFIG).write_bytes(origin.defconfig)
+            if origin is not None:
+                (new / _UNKNOWN).write_text(json.dumps(sorted(origin.unknown)), encoding="utf-8")
             facts = asdict(kernel)
             places = _places(new, modular=kernel.modules is not None)
             for field, path in places.items():
                 shutil.copyfile(facts[field], path)
                 facts[field] = path.name
-            (new / _KERNEL).write_bytes(_record({"schema": _SCHEMA, **_digests(places), "kernel": facts}))
+            _write_record(new / _KERNEL, {"schema": _SCHEMA, **_digests(places), "kernel": facts})
             kept = self._publish(new, kernel.key, Kernel)
         modules = kept / MODULES if kernel.modules is not None else None
         return replace(kernel, image=kept / IMAGE, config=kept / CONFIG, modules=modules)
@@ -141,7 +137,7 @@ class KernelCache:
                 log = b"[the beginning was not kept]\n" + log[-_LONGEST_LOG_BYTES:].partition(b"\n")[2]
             (new / _LOG).write_bytes(log)
             record = {"key": failure.key, "log_sha256": sha256_of(new / _LOG), "fault": asdict(failure.fault)}
-            (new / _FAILURE).write_bytes(_record({"schema": _SCHEMA, **record}))
+            _write_record(new / _FAILURE, {"schema": _SCHEMA, **record})
             self._publish(new, failure.key, Kernel | BuildFailure)
 
     def content(self, key: str) -> str:
@@ -166,19 +162,23 @@ class KernelCache:
     def unpack(self, key: str, packed: bytes) -> None:
         """Keep the kernel of an archive that arrived, in place of any other of its key.
 
-        Raises :class:`InfraError` for anything that is no whole kernel of that key, and ``OSError``.
+        Raises :class:`InfraError` for anything that is not a whole kernel of that key, and ``OSError``.
         """
         if _KEY.fullmatch(key) is None:
-            raise InfraError(f"{key!r} is no key of a kernel")
+            raise InfraError(f"{key!r} is not a key of a kernel")
         with self._made() as new:
             try:
                 with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
                     for member in archive:
-                        _extract(archive, member, new)
+                        content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
+                        if content is None or member.size > _KERNEL_FILES.get(member.name, -1):
+                            raise InfraError(f"{member.name[:80]!r} is not a file of a kernel")
+                        with content, (new / member.name).open("xb") as file:  # each name once
+                            shutil.copyfileobj(content, file)
             except tarfile.TarError as error:
                 raise InfraError(f"the kernel {key} cannot be unpacked: {error}") from error
             if not isinstance(read_entry(new, key), Kernel):
-                raise InfraError(f"what arrived is no whole kernel of the key {key}")
+                raise InfraError(f"what arrived is not a whole kernel of the key {key}")
             self._publish(new, key, respected=())
 
     def keys(self, prefix: str) -> tuple[str, ...]:
@@ -201,11 +201,11 @@ class KernelCache:
             return Sources.unpacked((self.root / key / _SOURCES).read_bytes())
         return None
 
-    def unknown(self, key: str) -> frozenset[str] | None:
-        """The options that this key's kernel was asked for and its tree does not know; None when that is not known."""
+    def unknown(self, key: str) -> frozenset[str]:
+        """The options that this key's kernel was asked for and its tree does not know, as far as that is kept."""
         with self._troubles(), suppress(FileNotFoundError, NotADirectoryError, ValueError, TypeError):
             return frozenset(map(str, json.loads((self.root / key / _UNKNOWN).read_text(encoding="utf-8"))))
-        return None
+        return frozenset()
 
     def is_checked(self, kernel: Kernel) -> bool:
         """Whether it is kept, and came of its sources again when it was built apart from all others."""
@@ -220,7 +220,7 @@ class KernelCache:
         """Keep that it did, for as long as it is kept itself."""
         with self._troubles(), suppress(FileNotFoundError):
             record = {"schema": _SCHEMA, "content_sha256": kernel.content_sha256}
-            write_whole(self.root / kernel.key / _CHECKED, _record(record))
+            _write_record(self.root / kernel.key / _CHECKED, record)
 
     def contents(self) -> tuple[KeptEntry, ...]:
         """Everything that is kept, the last used first; images are not read."""
@@ -336,15 +336,6 @@ def read_entry(directory: Path, key: str) -> _Entry | None:
     return None
 
 
-def _write_origin(directory: Path, origin: KernelOrigin) -> None:
-    if origin.sources is not None:
-        (directory / _SOURCES).write_bytes(origin.sources.packed())
-    if origin.unknown is not None:
-        (directory / _UNKNOWN).write_text(json.dumps(sorted(origin.unknown)), encoding="utf-8")
-    if origin.defconfig is not None:
-        (directory / DEFCONFIG).write_bytes(origin.defconfig)
-
-
 def _read_kernel(directory: Path, key: str) -> Kernel | None:
     record = _read_record(directory / _KERNEL)
     facts = record["kernel"]
@@ -366,8 +357,8 @@ def _digests(places: Mapping[str, Path]) -> dict[str, str]:
     return {f"{field}_sha256": sha256_of(path) for field, path in places.items()}
 
 
-def _record(record: Mapping[str, Any]) -> bytes:
-    return json.dumps({**record, _DIGEST: _record_sha256(record)}, indent=1).encode()
+def _write_record(path: Path, record: Mapping[str, Any]) -> None:
+    write_whole(path, json.dumps({**record, _DIGEST: _record_sha256(record)}, indent=1).encode())
 
 
 def _read_record(path: Path) -> dict[str, Any]:
@@ -390,15 +381,6 @@ def _read_failure(directory: Path, key: str) -> BuildFailure | None:
     facts = record["fault"]
     fault = Fault(Stage(facts["stage"]), FaultKind(facts["kind"]), facts["reason"], tuple(facts["tail"]), cached=True)
     return BuildFailure(key, fault, log)
-
-
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, directory: Path) -> None:
-    """Write a file of the archive, if it is one of a kernel's and there was none of its name before."""
-    content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
-    if content is None or member.size > _KERNEL_FILES.get(member.name, -1):
-        raise InfraError(f"{member.name[:80]!r} is no file of a kernel")
-    with content, (directory / member.name).open("xb") as file:
-        shutil.copyfileobj(content, file)
 
 
 def _age_s(path: Path, now: float) -> float:

@@ -1,15 +1,14 @@
 """Kernel configuration as text: base, fragments, what was asked for and what was obtained.
 
-The syntax is that of ``.config`` (Documentation/kbuild/kconfig.rst): ``CONFIG_X=value`` or
-``# CONFIG_X is not set``, read as Kconfig reads it (``conf_read_simple()`` and ``conf_set_sym_val()`` in
-scripts/kconfig/confdata.c). What Kconfig passes over with a warning is refused in a person's file. Nothing here runs
-Kconfig; see ``build``.
+The syntax is that of ``.config`` (Documentation/kbuild/kconfig.rst), read as Kconfig reads it (``conf_read_simple()``
+and ``conf_set_sym_val()`` in scripts/kconfig/confdata.c). What Kconfig passes over with a warning is refused in a
+person's file. Nothing here runs Kconfig; see ``build``.
 """
 
 import difflib
 import gzip
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -118,8 +117,7 @@ def _lines(text: str) -> Iterator[str]:
 def merge(layers: Iterable[Mapping[str, str]]) -> Options:
     """One set of options; a later layer wins.
 
-    A value that is set again also moves to the end, because of two members of a choice Kconfig
-    takes the one that is set last (``conf_read_simple`` in scripts/kconfig/confdata.c).
+    A value that is set again moves to the end: of two members of a choice Kconfig takes the one that is set last.
     """
     merged: Options = {}
     for layer in layers:
@@ -141,8 +139,9 @@ def lines(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def render(options: Mapping[str, str]) -> str:
     """The options as ``.config`` text."""
-    lines = (f"# {name} is not set" if value == NOT_SET else f"{name}={value}" for name, value in options.items())
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(
+        f"# {name} is not set\n" if value == NOT_SET else f"{name}={value}\n" for name, value in options.items()
+    )
 
 
 def unmet(asked: Mapping[str, str], obtained: Mapping[str, str]) -> tuple[str, ...]:
@@ -202,12 +201,7 @@ def read_base(path: Path) -> str:
 
     Raises :class:`UserError` when it cannot be read, holds no options or is for another architecture.
     """
-    text = _read(path, "base .config")
-    if "CONFIG_" not in text:
-        raise UserError(
-            f"{path}: not a kernel configuration: no CONFIG_ line in it", "give a .config file, as /boot/config-*"
-        )
-    _check(path, text)
+    text = _read(path, "base .config", need="CONFIG_")
     if foreign := foreign_architecture(text):
         raise UserError(
             f"{path}: this .config is for {foreign}; kernels are built for x86_64 here (CONFIG_X86_64=y is not in it)",
@@ -249,9 +243,7 @@ def read_fragments(directory: Path, names: Iterable[str]) -> tuple[Fragment, ...
 
 def read_fragment(path: Path) -> Fragment:
     """The fragment in a file; raises :class:`UserError` for one that cannot be read."""
-    text = _read(path, "configuration fragment")
-    _check(path, text)
-    return Fragment.read(text)
+    return Fragment.read(_read(path, "configuration fragment"))
 
 
 def own_fragment(directory: Path, name: str) -> Path:
@@ -268,7 +260,8 @@ def own_fragment(directory: Path, name: str) -> Path:
     return path
 
 
-def _read(path: Path, what: str) -> str:
+def _read(path: Path, what: str, need: str = "") -> str:
+    """The text; raises :class:`UserError` where it is not a configuration, for the first line Kconfig does not take."""
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
@@ -278,11 +271,11 @@ def _read(path: Path, what: str) -> str:
     if b"\0" in data:
         raise UserError(f"{what} {path}: not a text file")
     # A string may be in any encoding, and Kconfig asks for none; an editor may have put a byte order mark first.
-    return data.decode("utf-8-sig", errors="replace")
-
-
-def _check(path: Path, text: str) -> None:
-    """Raise :class:`UserError` for the first line that Kconfig would not take."""
+    text = data.decode("utf-8-sig", errors="replace")
+    if need not in text:
+        raise UserError(
+            f"{path}: not a kernel configuration: no CONFIG_ line in it", "give a .config file, as /boot/config-*"
+        )
     for number, line in enumerate(_lines(text), 1):
         found = _OPTION.fullmatch(line)
         if found is None and line and not line.startswith("#"):
@@ -292,9 +285,10 @@ def _check(path: Path, text: str) -> None:
             )
         if found is not None and found[2] and _VALUE.fullmatch(found[2]) is None:
             raise UserError(
-                f"{path}:{number}: {found[2][:_QUOTED]!r} is no value of {found[1]} that Kconfig takes",
+                f"{path}:{number}: {found[2][:_QUOTED]!r} is not a value of {found[1]} that Kconfig takes",
                 'y, m or n, a number, or a "string"',
             )
+    return text
 
 
 def _option(line: str) -> Options:
@@ -309,26 +303,24 @@ def check_fragment(file: Path, unmet: Iterable[str], config: Path, without: Path
     """Raise :class:`UserError` for a fragment that does not have its way, or changes nothing.
 
     Kconfig drops without a word what depends on something that is off, and the member of a choice of which another one
-    is set (Documentation/kbuild/kconfig-language.rst, "Menu dependencies"). A kernel that lacks what its fragment asks
-    for, or that is configured as without the fragment, would be measured for hours under a name that is not true.
+    is set (Documentation/kbuild/kconfig-language.rst, "Menu dependencies"): the kernel would have a false name.
 
     ``unmet`` is what was asked for in all and not obtained in the effective configuration ``config``; ``without`` is
     that without the fragment, where there is one.
     """
+
+    def listed(named: Sequence[str]) -> str:
+        return ", ".join(named[:_MOST_NAMED]) + (" …" if named[_MOST_NAMED:] else "")
+
     asked = read_fragment(file).options
     if dropped := [line for line in unmet if line.partition("=")[0] in asked]:
         raise UserError(
-            f"{file.name} asks for {_listed(dropped)}, which Kconfig does not set",
+            f"{file.name} asks for {listed(dropped)}, which Kconfig does not set",
             f"`make menuconfig` shows with / what {dropped[0].partition('=')[0]} depends on, and what selects it;"
             " put that into the fragment, too, or leave the option out",
         )
     if without is not None and not differences(*map(read_effective, (without, config))):
         raise UserError(
-            f"{file.name} changes nothing: without it {_listed(lines(asked))} is so, too",
+            f"{file.name} changes nothing: without it {listed(lines(asked))} is so, too",
             "a comparison needs two different kernels",
         )
-
-
-def _listed(lines: Iterable[str]) -> str:
-    named = list(lines)
-    return ", ".join(named[:_MOST_NAMED]) + (" …" if named[_MOST_NAMED:] else "")

@@ -106,13 +106,30 @@ class Make:
 
     def try_program(self, *argv: str | Path) -> None:
         """Run a program of this host as make runs it, whatever becomes of it; the output is added to ``build.log``."""
-        with suppress(process.CommandMissing, process.CommandTimeout):
-            self._run_command(argv, check=False)
+        with suppress(process.CommandMissing, process.CommandTimeout, process.CommandFailed):
+            self._run_command(argv)
+
+    @property
+    def _sandbox(self) -> sandbox.Sandbox:
+        programs = ("make", *(word for name in _COMMANDS for word in self.variables.get(name, "").split()))
+        kept = self.environment.get(toolchain.CCACHE_DIR)
+        writable = (self.places.build, *((Path(kept),) if kept else ()))
+        return sandbox.Sandbox((self.places.source, self.places.state), writable, programs)
+
+    def _run_command(self, argv: Sequence[str | Path]) -> None:
+        box = self._sandbox if self.sandboxed else None
+        with self._handed_over(box):
+            process.run(
+                argv,
+                deadline_s=self.deadline.remaining_s,
+                env=self.environment,
+                log=self.places.log,
+                run_marker=self.places.run_dir,
+                within=() if box is None else box.words,
+            )
 
     def _run(self, stage: Stage, goals: Sequence[str], variables: Mapping[str, str]) -> None:
-        log = self.places.log
-        before = self.places.log_bytes()
-        killed_before = _oom_kills()
+        before, killed_before = self.places.log_bytes(), _oom_kills()
         every = {"O": str(self.places.build), **self.variables, **variables}
         words: list[str | Path] = ["make", "-C", self.places.source, f"-j{self.jobs}"]
         words += (*(f"{name}={value}" for name, value in every.items()), *goals)
@@ -125,69 +142,13 @@ class Make:
             reason = f"{self.deadline.what} not done after {self.deadline.seconds:g} s (in make {' '.join(goals)})"
             raise KernelFault(stage, FaultKind.BUILD_TIMEOUT, reason, self.places.logged_since(before)[-5:]) from error
         except process.CommandFailed as error:
-            self._raise_for_host(error.finished.exit_status, _oom_kills() - killed_before)
-            if (trouble := sandbox.failed(self.places.logged_since(before))) is not None:
-                raise InfraError(f"there is no sandbox for make: {trouble}", "bisector doctor") from error
-            self._require_programs()
-            output = "\n".join(self.places.logged_since(before))
-            if (ended := _ended_from_outside(output)) is not None:
-                raise InfraError(f"a command of the kernel build was ended by a signal: {ended}", str(log)) from error
-            if (broken := _ccache_error(output)) is not None:
-                place = (self.environment or {}).get(toolchain.CCACHE_DIR, "")
-                raise InfraError(broken, f"ccache's directory is {place}; the log is {log}") from error
-            found = first_error(output, self.places.source, self.places.build)
+            lines = self.places.logged_since(before)
+            self._raise_for_host(lines, error.finished.exit_status, _oom_kills() - killed_before)
+            found = first_error("\n".join(lines), self.places.source, self.places.build)
             kind = FaultKind.CONFIG_ERROR if stage is Stage.CONFIG else FaultKind.BUILD_ERROR
             raise KernelFault(stage, kind, found.reason, found.tail) from error
 
-    def _run_command(self, argv: Sequence[str | Path], *, check: bool = True) -> None:
-        with self._handed_over(self.places.log):
-            process.run(
-                argv,
-                deadline_s=self.deadline.remaining_s,
-                env=self.environment,
-                log=self.places.log,
-                check=check,
-                run_marker=self.places.run_dir,
-                within=self._sandbox.words if self.sandboxed else (),
-            )
-
-    @contextmanager
-    def _handed_over(self, log: Path) -> Iterator[None]:
-        """Have all places be those of the user that make runs as, for root's sandbox is another user's."""
-        if not self.sandboxed:
-            build_user.take_back(self.places.build)
-            yield
-            return
-        build_user.show(self.places.source)
-        for place in self._writable:
-            place.mkdir(parents=True, exist_ok=True)
-            build_user.give(place)
-        with build_user.lent(log):
-            yield
-
-    def _require_programs(self) -> None:
-        """Raise :class:`InfraError` where root's make may not run what root may: no commit is to blame for that."""
-        if not self.sandboxed or build_user.build_user() is None:
-            return
-        try:
-            sandbox.check(*self._programs)
-        except UserError as error:
-            raise InfraError(error.message, error.hint) from error
-
-    @property
-    def _sandbox(self) -> sandbox.Sandbox:
-        return sandbox.Sandbox((self.places.source, self.places.state), self._writable, self._programs)
-
-    @property
-    def _programs(self) -> tuple[str, ...]:
-        return ("make", *(word for name in _COMMANDS for word in self.variables.get(name, "").split()))
-
-    @property
-    def _writable(self) -> tuple[Path, ...]:
-        kept = self.environment.get(toolchain.CCACHE_DIR)
-        return (self.places.build, *((Path(kept),) if kept else ()))
-
-    def _raise_for_host(self, exit_status: int, oom_kills: int) -> None:
+    def _raise_for_host(self, lines: Sequence[str], exit_status: int, oom_kills: int) -> None:
         """Raise :class:`InfraError` when the failure may well be the host's."""
         for path in (self.places.build, self.places.logs, Path(tempfile.gettempdir())):
             if shutil.disk_usage(path).free < _NO_ROOM_BYTES:
@@ -197,6 +158,33 @@ class Make:
             raise InfraError("the host ran out of memory during the kernel build", hint)
         if exit_status < 0 or exit_status > _SIGNALLED:
             raise InfraError(f"make was ended by signal {abs(exit_status) % _SIGNALLED} from outside")
+        if (trouble := sandbox.failed(lines)) is not None:
+            raise InfraError(f"there is no sandbox for make: {trouble}", "bisector doctor")
+        if self.sandboxed and build_user.build_user() is not None:
+            try:
+                sandbox.check(*self._sandbox.programs)  # root's make may not run what root may
+            except UserError as error:
+                raise InfraError(error.message, error.hint) from error
+        output, log = "\n".join(lines), self.places.log
+        if ended := _ENDED.search(output):
+            raise InfraError(f"a command of the kernel build was ended by a signal: {ended[0]}", str(log))
+        if broken := _CCACHE_ERROR.search(output):  # of its directory, disk or memory, never of a source
+            place = self.environment.get(toolchain.CCACHE_DIR, "")
+            raise InfraError(broken[0], f"ccache's directory is {place}; the log is {log}")
+
+    @contextmanager
+    def _handed_over(self, box: sandbox.Sandbox | None) -> Iterator[None]:
+        """Have all places be those of the user that make runs as, for root's sandbox is another user's."""
+        if box is None:
+            build_user.take_back(self.places.build)
+            yield
+            return
+        build_user.show(self.places.source)
+        for place in box.writable:
+            place.mkdir(parents=True, exist_ok=True)
+            build_user.give(place)
+        with build_user.lent(self.places.log):
+            yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +197,7 @@ class BuildError:
 
 def first_error(output: str, source: Path, build: Path) -> BuildError:
     """The best error line of make's output, with paths relative to the source tree."""
-    lines = [_relative(line.rstrip(), source, build) for line in output.splitlines() if _says_something(line)]
+    lines = _telling_lines(output, source, build)
     for pattern in _ERRORS:
         for number, line in enumerate(lines):
             if pattern.search(line):
@@ -223,7 +211,7 @@ def surely_of_the_source(output: str, source: Path, build: Path) -> bool:
     Every recipe that failed is one that compiles kernel code, the compiler (or Kconfig) named a line of the
     tree, and nothing that the host might have to do with is mentioned anywhere. When in doubt, no.
     """
-    lines = [_relative(line.rstrip(), source, build) for line in output.splitlines() if _says_something(line)]
+    lines = _telling_lines(output, source, build)
     said_by_make = [line[match.end() :] for line in lines if (match := _MAKE.match(line))]
     failed = [words for words in said_by_make if not _MAKE_GOES_ON.match(words)]
     return (
@@ -234,18 +222,6 @@ def surely_of_the_source(output: str, source: Path, build: Path) -> bool:
     )
 
 
-def _ended_from_outside(output: str) -> str | None:
-    """The line that says that somebody killed a command of the build; a compiler's own crash is not meant."""
-    found = _ENDED.search(output)
-    return found[0] if found else None
-
-
-def _ccache_error(output: str) -> str | None:
-    """The line in which ccache reports a failure of its own: of its directory, disk or memory, never of a source."""
-    found = _CCACHE_ERROR.search(output)
-    return found[0] if found else None
-
-
 def _oom_kills() -> int:
     """How many processes the kernel has killed for memory since the host's boot (/proc/vmstat)."""
     with suppress(OSError):
@@ -254,12 +230,9 @@ def _oom_kills() -> int:
     return 0
 
 
-def _says_something(line: str) -> bool:
-    return bool(line.strip()) and _PROGRESS.match(line) is None
-
-
-def _relative(line: str, source: Path, build: Path) -> str:
-    """Without the source tree's path, as an absolute one or as ccache rewrites it, relative to the build."""
+def _telling_lines(output: str, source: Path, build: Path) -> list[str]:
+    """What is not progress, without the source tree's path: absolute, or relative to the build, as ccache has it."""
+    lines = [line.rstrip() for line in output.splitlines() if line.strip() and _PROGRESS.match(line) is None]
     for prefix in (f"{source}/", f"{os.path.relpath(source, build)}/"):
-        line = line.replace(prefix, "")
-    return line[:_LINE_CHARACTERS]
+        lines = [line.replace(prefix, "") for line in lines]
+    return [line[:_LINE_CHARACTERS] for line in lines]

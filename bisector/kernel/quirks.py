@@ -1,19 +1,13 @@
 """What old trees need to be built with new tools, decided by the source and not by its version.
 
-A bisection meets trees between releases, with backports and reverts, where a version says nothing:
-a commit that calls itself 4.11 may lack what 4.11 has, and the reverse. The rows themselves are in
-:mod:`bisector.kernel.quirk_table`.
-
-A quirk may edit the checked-out sources for the time of one build; the next checkout undoes that. Nothing is
-committed, and nothing has to be remembered: an edited file has another inode, time and size than git's index says, so
-that ``git checkout --force`` (git-checkout(1)) writes it anew, and ``git clean`` removes what a kill left half-written
-beside it.
+A bisection meets trees between releases, with backports and reverts, where a version says nothing. A quirk may edit the
+checked-out sources for the time of one build. ``git checkout --force`` writes an edited file anew, since its inode,
+time and size are not those of git's index, and ``git clean`` removes what a kill left half-written beside it.
 """
 
 import hashlib
 import json
 import os
-import re
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
@@ -85,8 +79,7 @@ class Quirk:
 
     It concerns the trees that show all ``signs`` and have the text of each edit exactly once:
     where a backport wrote it otherwise nothing is done, and the build says what is wrong.
-    ``variables`` are given to make. ``symptom`` is what happens without, and ``gcc`` the first major
-    version with which it does, 0 where that is another tool's.
+    ``variables`` are given to make. ``symptom`` is what happens without.
     """
 
     name: str
@@ -96,7 +89,6 @@ class Quirk:
     evidence: QuirkEvidence
     variables: tuple[tuple[str, str], ...] = ()
     edits: tuple[Edit, ...] = ()
-    gcc: int = 0
 
     def applies(self, source: Path) -> bool:
         """Whether this source tree, as git checked it out, needs it."""
@@ -114,15 +106,10 @@ def files(table: Iterable[Quirk]) -> frozenset[str]:
     return frozenset(file for files_ in looked_at for file in files_)
 
 
-def unchanged_since(gcc: int, table: Iterable[Quirk]) -> str:
-    """The first release that needs none of these quirks with gcc of this major version and today's other tools."""
-    return max((quirk.cure.version for quirk in table if quirk.gcc <= gcc), key=_numbers)
-
-
 def digest(table: Iterable[Quirk]) -> str:
     """Names what a table does: with the tree it settles how that is built, so a kernel's key needs no checkout.
 
-    Words for people (symptom, gcc, evidence, cure) are no part of it: no kernel is another for them.
+    Words for people (symptom, evidence, cure) are no part of it: no kernel is another for them.
     """
     acts = [(quirk.name, quirk.signs, quirk.variables, quirk.edits) for quirk in table]
     return hashlib.sha256(repr(acts).encode()).hexdigest()
@@ -149,10 +136,6 @@ def apply_edits(edits: Iterable[Edit], source: Path, state: Path) -> None:
     write_whole(state / _STAMPS, json.dumps(now).encode())
 
 
-def _numbers(release: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", release))
-
-
 def _edited(edits: Iterable[Edit], source: Path) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for edit in edits:
@@ -168,3 +151,307 @@ def _read_stamps(path: Path) -> _Stamps:
     with suppress(FileNotFoundError, ValueError, TypeError):
         return {file: (str(sha256), int(time)) for file, (sha256, time) in json.loads(path.read_bytes()).items()}
     return {}
+
+
+# The known troubles of building old trees with new tools. A row names the mainline commit that ended the trouble; a
+# tree that has the cure does not show the signs. A row changes what is built only where the tree would not build, link
+# or boot without it; one that concerns host programs changes no kernel.
+_COMPILER = (
+    Quirk(
+        name="no-pie",
+        signs=(Sign("Makefile", has="KBUILD_CFLAGS", lacks="-fno-PIE"),),
+        variables=(("KAFLAGS", "-fno-PIE"), ("KCFLAGS", "-fno-PIE")),
+        cure=Cure("8ae94224c9d7", "kbuild: add -fno-PIE", "v4.9"),
+        symptom="gcc with --enable-default-pie (Debian's since 6): code model kernel does not support PIC mode",
+        evidence=QuirkEvidence.LITERATURE,
+    ),
+    Quirk(
+        name="ilog2-nan",
+        signs=(),
+        edits=tuple(
+            Edit(file, old, new)
+            for file in ("include/linux/log2.h", "tools/include/linux/log2.h")
+            for old, new in (
+                ("extern __attribute__((const, noreturn))\nint ____ilog2_NaN(void);\n", ""),
+                ("(n) < 1 ? ____ilog2_NaN() :", "(n) < 2 ? 0 :"),
+                ("\t\t____ilog2_NaN()\t\t\t\\\n", "\t\t0\t\\\n"),
+            )
+        ),
+        cure=Cure("474c90156c8d", "give up on gcc ilog2() constant optimizations", "v4.11"),
+        symptom=(
+            "gcc 7: undefined reference to `____ilog2_NaN'; with objtool: ignoring attribute 'noreturn' because it"
+            " conflicts with attribute 'const' [-Werror=attributes]"
+        ),
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="start-secondary-canary",
+        signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),
+        # A barrier after the call: gcc cannot turn it into a jump, past the check of the canary.
+        edits=(
+            Edit(
+                "arch/x86/kernel/smpboot.c",
+                "\tcpu_startup_entry(CPUHP_AP_ONLINE_IDLE);\n}",
+                "\tcpu_startup_entry(CPUHP_AP_ONLINE_IDLE);\n\tmb();\n}",
+            ),
+        ),
+        cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
+        symptom=(
+            "gcc 10 with CONFIG_STACKPROTECTOR: panic, stack-protector: Kernel stack is corrupted in: start_secondary"
+        ),
+        evidence=QuirkEvidence.TRIED,
+    ),
+    # Which function ends in a jump is the compiler's choice: gcc 12's v4.19 boots without this one.
+    Quirk(
+        name="start-kernel-canary",
+        signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),
+        edits=(
+            Edit(
+                "init/main.c", "we're now alive */\n\trest_init();\n}", "we're now alive */\n\trest_init();\n\tmb();\n}"
+            ),
+        ),
+        cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
+        symptom="the same in start_kernel",
+        evidence=QuirkEvidence.LITERATURE,
+    ),
+    Quirk(
+        name="start-kernel-canary-arch",
+        signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),
+        edits=(
+            Edit(
+                "init/main.c",
+                "we're now alive */\n\tarch_call_rest_init();\n}",
+                "we're now alive */\n\tarch_call_rest_init();\n\tmb();\n}",
+            ),
+        ),
+        cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
+        symptom="the same in start_kernel, since v4.20",
+        evidence=QuirkEvidence.LITERATURE,
+    ),
+    Quirk(
+        name="force-order-pagetable",
+        signs=(Sign("arch/x86/boot/compressed/pgtable_64.c", has="\nunsigned long __force_order;"),),
+        edits=(Edit("arch/x86/boot/compressed/pagetable.c", "\nunsigned long __force_order;\n", "\n"),),
+        cure=Cure("df6d4f9db79c", "x86/boot/compressed: Don't declare __force_order in kaslr_64.c", "v5.6"),
+        symptom="gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'",
+        evidence=QuirkEvidence.LITERATURE,
+    ),
+    Quirk(
+        name="force-order-kaslr",
+        signs=(Sign("arch/x86/boot/compressed/pgtable_64.c", has="\nunsigned long __force_order;"),),
+        edits=(Edit("arch/x86/boot/compressed/kaslr_64.c", "\nunsigned long __force_order;\n", "\n"),),
+        cure=Cure("df6d4f9db79c", "x86/boot/compressed: Don't declare __force_order in kaslr_64.c", "v5.6"),
+        symptom="gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'",
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="cf-protection",
+        signs=(Sign("Makefile", lacks="-fcf-protection"), Sign("arch/x86/Makefile", lacks="-fcf-protection")),
+        edits=(
+            Edit(
+                "arch/x86/Makefile",
+                "KBUILD_CFLAGS += $(RETPOLINE_CFLAGS)",
+                "KBUILD_CFLAGS += $(RETPOLINE_CFLAGS) $(call cc-option,-fcf-protection=none)",
+            ),
+        ),
+        cure=Cure("29be86d7f9cb", "kbuild: add -fcf-protection=none when using retpoline flags", "v5.3"),
+        symptom="gcc 9 with -fcf-protection by default (Ubuntu's): not compatible with -mindirect-branch",
+        evidence=QuirkEvidence.LITERATURE,
+    ),
+    Quirk(
+        name="boot-gnu11",
+        signs=(Sign("arch/x86/Makefile", lacks="-std=gnu11"),),
+        edits=(
+            Edit(
+                "arch/x86/Makefile",
+                "REALMODE_CFLAGS\t:= $(M16_CFLAGS) ",
+                "REALMODE_CFLAGS\t:= -std=gnu11 $(M16_CFLAGS) ",
+            ),
+            Edit(
+                "arch/x86/boot/compressed/Makefile",
+                "\nKBUILD_CFLAGS := -m$(BITS) ",
+                "\nKBUILD_CFLAGS := -std=gnu11 -m$(BITS) ",
+            ),
+        ),
+        cure=Cure("ee2ab467bddf", "x86/boot: Use '-std=gnu11' to fix build with GCC 15", "v6.14"),
+        symptom=(
+            "gcc 15, whose default is C23: cannot use keyword 'false' as enumeration constant, in arch/x86/boot"
+            " (tried with gcc 14 -std=gnu23)"
+        ),
+        evidence=QuirkEvidence.TRIED,
+    ),
+)
+
+_BINUTILS = (
+    Quirk(
+        name="max-page-size",
+        signs=(Sign("arch/x86/Makefile", lacks="max-page-size"),),
+        variables=(("LD", "ld -z max-page-size=0x200000"),),
+        cure=Cure("e3d03598e8ae", "x86/build/64: Force the linker to use 2MB page size", "v4.16"),
+        symptom=(
+            "binutils 2.31 made 4 KiB the default maximum page size of x86_64: the load segments are no longer"
+            " 2 MiB-aligned and the kernel dies in early boot, before it can print"
+        ),
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="plt32",
+        signs=(Sign("arch/x86/tools/relocs.c", lacks="case R_X86_64_PLT32:"),),
+        edits=tuple(
+            Edit(file, "case R_X86_64_PC32:", "case R_X86_64_PC32:\n\tcase R_X86_64_PLT32:")
+            for file in ("arch/x86/tools/relocs.c", "arch/x86/kernel/module.c", "arch/x86/kernel/machine_kexec_64.c")
+        ),
+        cure=Cure("b21ebf2fb4cd", "x86: Treat R_X86_64_PLT32 as R_X86_64_PC32", "v4.16"),
+        symptom=(
+            "binutils 2.31: Unsupported relocation type: R_X86_64_PLT32 (4) with CONFIG_RANDOMIZE_BASE,"
+            " and no module can be loaded"
+        ),
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="objtool-no-symbols",
+        signs=(),
+        edits=(Edit("tools/objtool/elf.c", 'WARN("missing symbol table");\n\t\treturn -1;', "return 0;"),),
+        cure=Cure("1d489151e9f9", "objtool: Don't fail on missing symbol table", "v5.11"),
+        symptom="binutils 2.36 leaves out unused section symbols: thunk_64.o: warning: objtool: missing symbol table",
+        evidence=QuirkEvidence.TRIED,
+    ),
+)
+
+_MAKE = (
+    Quirk(
+        name="make-number-sign",
+        signs=(Sign("scripts/Kbuild.include", lacks="pound"),),
+        edits=(
+            Edit(
+                "scripts/Kbuild.include",
+                r"make-cmd = $(call escsq,$(subst \#,\\\#,$(subst $$,$$$$,$(cmd_$(1)))))",
+                "pound := \\#\nmake-cmd = $(call escsq,$(subst $(pound),$$(pound),$(subst $$,$$$$,$(cmd_$(1)))))",
+            ),
+        ),
+        cure=Cure("9564a8cf422d", "Kbuild: fix # escaping in .cmd files for future Make", "v4.17"),
+        symptom="make 4.3: each command with a # in it counts as changed, so that every build compiles all",
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="boot-link-flip",
+        signs=(),
+        edits=(
+            Edit(
+                "arch/x86/boot/compressed/Makefile",
+                "\n$(obj)/vmlinux: $(vmlinux-objs-y) FORCE\n"
+                "\t$(call if_changed,check_data_rel)\n\t$(call if_changed,ld)\n",
+                "\ncmd_check-and-link-vmlinux = $(cmd_check_data_rel); $(cmd_ld)\n"
+                "$(obj)/vmlinux: $(vmlinux-objs-y) FORCE\n\t$(call if_changed,check-and-link-vmlinux)\n",
+            ),
+        ),
+        cure=Cure("92a4728608a8", "x86/boot: Fix if_changed build flip/flop bug", "v4.18"),
+        symptom=(
+            "any make: two commands of one target take turns, arch/x86/boot/compressed/vmlinux is linked at every"
+            " other build, and its .cmd file never tells the same as the last time"
+        ),
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="make-number-sign-tools",
+        signs=(Sign("tools/build/Build.include", lacks="pound"),),
+        edits=(
+            Edit(
+                "tools/build/Build.include",
+                r"make-cmd = $(call escsq,$(subst \#,\\\#,$(subst $$,$$$$,$(cmd_$(1)))))",
+                "pound := \\#\nmake-cmd = $(call escsq,$(subst $(pound),$$(pound),$(subst $$,$$$$,$(cmd_$(1)))))",
+            ),
+            Edit("tools/build/Build.include", r"printf '\# cannot", "printf '$(pound) cannot"),
+            Edit("tools/build/Build.include", r"printf '\# using", "printf '$(pound) using"),
+        ),
+        cure=Cure("9feeb638cde0", "tools build: fix # escaping in .cmd files for future Make", "v4.18"),
+        symptom="make 4.3 with objtool: .fixdep.o.cmd:1: *** missing separator.  Stop.",
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="objtool-libelf-probe",
+        signs=(),
+        edits=(Edit("tools/objtool/Makefile", r"echo '\#include <libelf.h>'", r"printf '\043include <libelf.h>\n'"),),
+        cure=Cure("9564a8cf422d", "Kbuild: fix # escaping in .cmd files for future Make", "v4.17"),
+        symptom="make 4.3: orc_dump.c: error: 'elf_getshnum' is deprecated [-Werror=deprecated-declarations]",
+        evidence=QuirkEvidence.TRIED,
+    ),
+)
+
+_HOST_PROGRAMS = (
+    Quirk(
+        name="dtc-yylloc",
+        signs=(),
+        edits=(Edit("scripts/dtc/dtc-lexer.l", "\nYYLTYPE yylloc;\n", "\nextern YYLTYPE yylloc;\n"),),
+        cure=Cure("e33a814e772c", "scripts/dtc: Remove redundant YYLOC global declaration", "v5.6"),
+        symptom="gcc 10 as the host's compiler, with CONFIG_OF: multiple definition of `yylloc'",
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="dtc-yylloc-shipped",
+        signs=(),
+        edits=(Edit("scripts/dtc/dtc-lexer.lex.c_shipped", "\nYYLTYPE yylloc;\n", "\nextern YYLTYPE yylloc;\n"),),
+        cure=Cure("e33a814e772c", "scripts/dtc: Remove redundant YYLOC global declaration", "v5.6"),
+        symptom="the same in trees that carry what flex made (up to v4.16)",
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="selinux-families",
+        signs=(Sign("security/selinux/include/classmap.h", has="#if PF_MAX >", lacks="linux/socket.h"),),
+        edits=tuple(
+            Edit(file, "#include <sys/socket.h>\n", "")
+            for file in ("scripts/selinux/genheaders/genheaders.c", "scripts/selinux/mdp/mdp.c")
+        ),
+        cure=Cure("dfbd199a7cfe", "selinux: use kernel linux/socket.h for genheaders and mdp", "v5.2"),
+        symptom="a newer glibc, with CONFIG_SECURITY_SELINUX: New address family defined, please update secclass_map",
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="libsubcmd-select",
+        signs=(),
+        edits=(
+            Edit(
+                "tools/lib/subcmd/pager.c",
+                "\tfd_set in;\n\n\tFD_ZERO(&in);\n\tFD_SET(0, &in);\n\tselect(1, &in, NULL, &in, NULL);",
+                "\tfd_set in, exception;\n\n\tFD_ZERO(&in);\n\tFD_SET(0, &in);\n\texception = in;\n"
+                "\tselect(1, &in, NULL, &exception, NULL);",
+            ),
+        ),
+        cure=Cure("ad343a98e74e", "tools/lib/subcmd/pager.c: do not alias select() params", "v4.16"),
+        symptom="gcc 8 with objtool: pager.c: error: passing argument 2 to restrict-qualified parameter",
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="tools-strlcpy",
+        signs=(Sign("tools/include/linux/string.h", lacks="-Wredundant-decls"),),
+        edits=(
+            Edit(
+                "tools/include/linux/string.h",
+                "\nextern size_t strlcpy(char *dest, const char *src, size_t size);\n",
+                '\n#pragma GCC diagnostic ignored "-Wredundant-decls"\n'
+                "extern size_t strlcpy(char *dest, const char *src, size_t size);\n",
+            ),
+        ),
+        cure=Cure("6c4798d3f08b", "tools lib: Fix builds when glibc contains strlcpy()", "v5.6"),
+        symptom="glibc 2.38 with objtool: error: redundant redeclaration of 'strlcpy' [-Werror=redundant-decls]",
+        evidence=QuirkEvidence.TRIED,
+    ),
+    Quirk(
+        name="libsubcmd-realloc",
+        signs=(),
+        edits=(
+            Edit(
+                "tools/lib/subcmd/subcmd-util.h",
+                "\tif (!ret && !size)\n\t\tret = realloc(ptr, 1);\n\tif (!ret) {\n\t\tret = realloc(ptr, size);\n"
+                "\t\tif (!ret && !size)\n\t\t\tret = realloc(ptr, 1);\n\t\tif (!ret)\n"
+                '\t\t\tdie("Out of memory, realloc failed");\n\t}\n',
+                '\tif (!ret)\n\t\tdie("Out of memory, realloc failed");\n',
+            ),
+        ),
+        cure=Cure("52a9dab6d892", "libsubcmd: Fix use-after-free for realloc(..., 0)", "v5.17"),
+        symptom="gcc 12 with objtool: pointer may be used after 'realloc' [-Werror=use-after-free]",
+        evidence=QuirkEvidence.TRIED,
+    ),
+)
+
+QUIRKS = _COMPILER + _BINUTILS + _MAKE + _HOST_PROGRAMS

@@ -14,19 +14,12 @@ says it has read (scripts/basic/fixdep.c)::
         $(wildcard include/config/SMP) \
       /src/include/linux/kconfig.h \
 
-Whether a change matters is claimed thus: kernel Y was built from tree Y; tree X differs from it by changes none of
-which counts (:meth:`Sources.counts`); then the same build of X makes Y's kernel, and fails where Y's fails.
-
-The proof is by induction over the steps of make. The first one reads Makefiles, Kconfig files and
-scripts, which are the same because any change to them counts, as does any file of a kind that is not
-known to be read by compilers alone. So the configuration is the same and so is the list of steps. A
-step that compiles is told by fixdep to have read certain files; these are the same, or a change to
-them would count; what earlier steps generated is the same by induction. It might also have looked for
-a file and not found it: that file is new in X, and a new file counts where one may be looked for: under
-a name that was found elsewhere (``#include`` along the directories of -I), beside a file from
-which the same target was made (kbuild takes ``x.c`` before ``x.S``), in a directory that headers are
-found in, and in or below one that anything was read from (``__has_include``). A file that is gone in
-X and was never read in Y was never found there either.
+If tree X differs from tree Y by changes none of which counts (:meth:`Sources.counts`), the same build of X makes Y's
+kernel, and fails where Y's fails. By induction over the steps of make: the first one reads Makefiles, Kconfig files and
+scripts, any change to which counts, so that the list of steps is the same. A step that compiles has read files that are
+the same. It may have looked for a file that is new in X: that counts under a name that was found elsewhere
+(``#include`` along -I), beside a file of which the same target was made (``x.c`` before ``x.S``), among headers, and in
+or below a directory that anything was read from (``__has_include``).
 
 Not covered is what kbuild itself overlooks in a build directory that is kept: a header that begins to
 hide another one does not make it compile again.
@@ -185,7 +178,12 @@ class Sources:
             return False
         if not _is_compiled_only(path) or path.suffix in self.whole_kinds:
             return True
-        return change.added and self._may_be_looked_for(path)
+        return change.added and (
+            path.name in self._names
+            or str(path.with_suffix("")) in self._stems
+            or "include" in path.parts
+            or any(str(parent) in self._directories for parent in path.parents)
+        )
 
     def same(self, changes: Iterable[Change] | None) -> bool:
         """Whether a tree with these changes surely makes the same kernel; not if nobody knows the changes."""
@@ -196,14 +194,6 @@ class Sources:
         if top == "arch" and len(below) > 1 and path.name not in _ASIDE_NAMES:
             return below[0] not in self._architectures
         return _is_aside_in_all(path)
-
-    def _may_be_looked_for(self, path: PurePosixPath) -> bool:
-        return (
-            path.name in self._names
-            or str(path.with_suffix("")) in self._stems
-            or "include" in path.parts
-            or any(str(parent) in self._directories for parent in path.parents)
-        )
 
     @cached_property
     def _in_tree(self) -> tuple[str, ...]:

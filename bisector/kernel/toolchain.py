@@ -1,10 +1,8 @@
 """The compiler, ccache in front of it, and what else a kernel build needs of its host.
 
-ccache is called so that what it answers follows from the compiler, its options and the sources alone. A person's
-ccache.conf may say otherwise (``compiler_check = none``, ``sloppiness``, ``prefix_command``, ``ignore_options``,
-``hard_link``; ccache(1)): then an object of another compiler is a hit, and a kernel has other code than its key says.
-So no file of settings is read. How large the cache may be, and for what runs without a sandbox where it is, are taken
-from theirs.
+What ccache answers has to follow from the compiler, its options and the sources alone. A person's ccache.conf may say
+otherwise (``compiler_check = none``, ``sloppiness``; ccache(1)): so no file of settings is read, but for the size and,
+without a sandbox, the place of the cache.
 """
 
 import itertools
@@ -13,15 +11,17 @@ import platform
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from bisector.core.errors import InfraError, UserError
+from bisector.core.errors import Finding, Grade, InfraError, UserError
 from bisector.core.resources import cache_home
 from bisector.core.subject import Compiler
-from bisector.host import process
+from bisector.host import process, sandbox
+from bisector.host.build_user import build_user
 from bisector.host.files import nearest, scratch
 from bisector.host.packages import install
 from bisector.kernel import kconfig
@@ -36,15 +36,6 @@ _CHOOSE = "set kernel.compiler to one that is installed"
 _BEHIND_CCACHE = str(Path(__file__).with_name("behind-ccache.sh"))
 # Before a compiler in a command that Kbuild has kept; another installation's script has another path.
 _THROUGH_CCACHE = re.compile(r"(?<!\S)(?:sh \S*/behind-ccache\.sh|ccache) (?=\S)")
-# clang calls itself gcc 4.2 as well, so it is asked first.
-_VERSION_SOURCE = """\
-#if defined(__clang__)
-clang __clang_major__ __clang_minor__ __clang_patchlevel__
-#elif defined(__GNUC__)
-gcc __GNUC__ __GNUC_MINOR__ __GNUC_PATCHLEVEL__
-#endif
-"""
-
 # Program, the Debian package that has it (Documentation/process/changes.rst).
 _PROGRAMS = {
     "make": "make",
@@ -101,12 +92,18 @@ def installed() -> tuple[Compiler, ...]:
 
     Raises :class:`UserError` when there is none.
     """
-    found = []
-    for command in _commands():
-        try:
-            found.append(named(command))
-        except UserError:  # a leftover of a package, or without its back end
-            continue
+    directories = [Path(place) for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if place]
+    names = {path.name for directory in directories if directory.is_dir() for path in directory.iterdir()}
+    found, seen = [], set[str]()
+    for family in _FAMILIES:
+        versioned = [name for name in names if re.fullmatch(rf"{family}-\d+(\.\d+)?", name)]
+        versioned.sort(key=lambda name: [int(part) for part in name.partition("-")[2].split(".")], reverse=True)
+        for name in (family, *versioned):
+            # gcc and gcc-12 are often one program, which has the name that is preferred.
+            if (path := shutil.which(name)) is not None and os.path.realpath(path) not in seen:
+                seen.add(os.path.realpath(path))
+                with suppress(UserError):  # a leftover of a package, or without its back end
+                    found.append(named(name))
     if not found:
         raise UserError("no C compiler works: neither gcc nor clang", install(_COMPILER))
     return tuple(found)
@@ -131,47 +128,53 @@ def check_unchanged(recorded: Iterable[Compiler], found: Iterable[Compiler]) -> 
             )
 
 
-def version(command: str) -> tuple[str, tuple[int, ...]]:
-    """``gcc`` or ``clang``, and its version, as it tells the sources (scripts/cc-version.sh); () of another one.
-
-    Raises :class:`UserError` when it is not there or cannot compile.
-    """
-    words = command.split()
-    try:
-        argv = [*words, "-E", "-P", "-x", "c", "-"]
-        said = process.run(argv, deadline_s=_DEADLINE_S, stdin=_VERSION_SOURCE, env=_CCACHE_UNUSED).stdout
-    except (process.CommandMissing, process.CommandFailed) as error:
-        raise UserError(f"compiler {command}: {error}", _CHOOSE) from error
-    family, *numbers = said.split() or [""]
-    return family, tuple(int(number) for number in numbers if number.isdigit())
-
-
 def detect(compiler: str) -> Toolchain:
     """The named compiler, behind ccache when that is installed and works.
 
-    The kernel's goes through ``behind-ccache.sh``, which make's shell has to be able to read as one word. Host
-    programs do not: their dependency files leave out the C library's headers (scripts/Makefile.host).
-    clang links with GNU ld, which every tree can, so that one linker makes all kernels of a range;
-    host programs are always compiled by gcc, they are no part of the kernel.
-    Raises :class:`UserError` when it is not there or cannot compile.
+    The kernel's goes through ``behind-ccache.sh``, which make's shell has to be able to read as one word. Host programs
+    do not: their dependency files leave out the C library's headers (scripts/Makefile.host). clang links with GNU ld,
+    so that one linker makes all kernels of a range. Raises :class:`UserError` when the compiler is not there or cannot
+    compile.
     """
     machine = platform.machine()
     if machine != HOST_ARCHITECTURE:
         raise UserError(f"kernels are built for {HOST_ARCHITECTURE} on {HOST_ARCHITECTURE}; this host is {machine}")
     chosen = compiler or _COMPILER
     words = chosen.split()
+
+    def first_line(*argv: str) -> str:
+        try:
+            return process.run(argv, deadline_s=_DEADLINE_S, env=_CCACHE_UNUSED).stdout.partition("\n")[0].strip()
+        except process.CommandMissing as error:
+            # Debian's packages of compilers have the names of their programs: gcc-12, clang-15.
+            package = "binutils" if error.program == "ld" else Path(error.program).name
+            raise UserError(f"compiler {chosen}: {error.program} is not installed", install(package)) from error
+        except process.CommandFailed as error:
+            raise UserError(f"compiler {chosen}: {error}", _CHOOSE) from error
+
+    def trouble(*prefix: str) -> str | None:
+        """Why an empty file is not compiled; ccache of the command has an empty cache, and no settings."""
+        with scratch("cc") as directory:
+            source = directory / "empty.c"
+            source.write_text("int empty;\n", encoding="utf-8")
+            argv = [*prefix, *words, "-c", str(source), "-o", str(source.with_suffix(".o"))]
+            env = {**_NO_CCACHE_SETTINGS, CCACHE_DIR: str(directory / _CCACHE)}
+            try:
+                process.run(argv, deadline_s=_DEADLINE_S, env=env)
+            except (process.CommandMissing, process.CommandFailed) as error:
+                return str(error)
+        return None
+
     # Options in the command make other code; ccache before it does not.
     options = tuple(itertools.dropwhile(lambda word: not word.startswith("-"), words))
-    compiler_version = " ".join((_first_line([*words, "--version"], chosen), *options))
-    versions = [compiler_version, _first_line(["ld", "--version"], "ld")]
-    if (trouble := _compiles(words)) is not None:
-        raise UserError(f"compiler {chosen}: does not compile an empty file: {trouble}", _CHOOSE)
-    identity = ", ".join(versions)
-    one_word = shlex.quote(_BEHIND_CCACHE) == _BEHIND_CCACHE
-    prefix = ["sh", _BEHIND_CCACHE] if one_word else [_CCACHE]
-    if _CCACHE in words[0] or _compiles([_CCACHE, *words]) is not None:
+    identity = f"{' '.join((first_line(*words, '--version'), *options))}, {first_line('ld', '--version')}"
+    if (why := trouble()) is not None:
+        raise UserError(f"compiler {chosen}: does not compile an empty file: {why}", _CHOOSE)
+    if _CCACHE in words[0] or trouble(_CCACHE) is not None:
         return Toolchain(chosen, _COMPILER, identity)
-    return Toolchain(" ".join((*prefix, chosen)), f"{_CCACHE} {_COMPILER}", identity)
+    one_word = shlex.quote(_BEHIND_CCACHE) == _BEHIND_CCACHE
+    prefix = f"sh {_BEHIND_CCACHE}" if one_word else _CCACHE
+    return Toolchain(f"{prefix} {chosen}", f"{_CCACHE} {_COMPILER}", identity)
 
 
 def without_ccache(command: str) -> str:
@@ -181,13 +184,14 @@ def without_ccache(command: str) -> str:
 
 def programs(options: Mapping[str, str]) -> dict[str, str]:
     """The programs that a build of such a configuration runs, and the Debian package of each."""
-    for_modules = FOR_MODULES if kconfig.has_modules(options) else {}
-    return {**_PROGRAMS, **dict(_for(options, _COMPRESSORS_FOR_OPTION)), **for_modules}
+    compressors = (need for option, need in _COMPRESSORS_FOR_OPTION.items() if options.get(option) == "y")
+    return {**_PROGRAMS, **dict(compressors), **(FOR_MODULES if kconfig.has_modules(options) else {})}
 
 
 def headers(options: Mapping[str, str]) -> dict[str, str]:
     """The headers that a build of such a configuration includes, and the Debian package of each."""
-    return {**_HEADERS, **dict(_for(options, _HEADERS_FOR_OPTION))}
+    more = (need for option, need in _HEADERS_FOR_OPTION.items() if options.get(option) == "y")
+    return {**_HEADERS, **dict(more)}
 
 
 def find_program(name: str) -> str | None:
@@ -206,9 +210,8 @@ def ccache_environment(
 ) -> dict[str, str]:
     """The variables for a build below ``base``, to which ccache takes paths relative: another run's objects are hits.
 
-    ``sandboxed`` builds have a cache of their own, and so have those that are ``checks`` of others. Where a person's
-    cannot be written nothing is kept. With ``anew`` nothing kept is believed, and what is compiled takes its place.
-    Raises :class:`InfraError` when ccache does not answer.
+    ``sandboxed`` builds have a cache of their own, and so have ``checks`` of other builds. Where a person's cannot be
+    written nothing is kept. With ``anew`` nothing kept is believed. Raises :class:`InfraError` without ccache.
     """
     own = ccache_of_checks() if checks else sandboxed_ccache() if sandboxed else None
     directory = own or Path(_ccache_setting("cache_dir"))
@@ -229,8 +232,8 @@ def ccache_environment(
 def sandboxed_ccache() -> Path:
     """Where sandboxed builds keep what they compiled.
 
-    What a tree can write to is read outside of its sandbox by nobody: ccache runs what a file of settings beside the
-    objects names, and an object that a tree has put there could come to be part of a program of the person's.
+    Nobody reads outside of the sandbox what a tree can write to: ccache runs what a file of settings there names, and a
+    tree's object could come to be part of a program of the person's.
     """
     return cache_home() / _CCACHE
 
@@ -240,58 +243,89 @@ def ccache_of_checks() -> Path:
     return cache_home() / f"{_CCACHE}-of-checks"
 
 
-def _commands() -> Iterator[str]:
-    """Under the name that is preferred: gcc and gcc-12 are often one program."""
-    seen: set[str] = set()
-    for family in _FAMILIES:
-        for name in (family, *sorted(_versioned(family), key=_version, reverse=True)):
-            path = shutil.which(name)
-            if path is not None and os.path.realpath(path) not in seen:
-                seen.add(os.path.realpath(path))
-                yield name
-
-
-def _versioned(family: str) -> set[str]:
-    pattern = re.compile(rf"{family}-\d+(\.\d+)?")
-    directories = [Path(place) for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if place]
-    entries = (path.name for directory in directories if directory.is_dir() for path in directory.iterdir())
-    return {name for name in entries if pattern.fullmatch(name)}
-
-
-def _version(name: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in name.partition("-")[2].split("."))
-
-
-def _for(options: Mapping[str, str], table: dict[str, tuple[str, str]]) -> Iterable[tuple[str, str]]:
-    return (need for option, need in table.items() if options.get(option) == "y")
-
-
-def _first_line(argv: list[str], chosen: str) -> str:
-    try:
-        return process.run(argv, deadline_s=_DEADLINE_S, env=_CCACHE_UNUSED).stdout.partition("\n")[0].strip()
-    except process.CommandMissing as error:
-        # Debian's packages of compilers have the names of their programs: gcc-12, clang-15.
-        package = "binutils" if error.program == "ld" else Path(error.program).name
-        raise UserError(f"compiler {chosen}: {error.program} is not installed", install(package)) from error
-    except process.CommandFailed as error:
-        raise UserError(f"compiler {chosen}: {error}", _CHOOSE) from error
-
-
-def _compiles(words: list[str]) -> str | None:
-    """None, or why an empty file was not compiled. ccache of the command has an empty cache, and no settings."""
-    with scratch("cc") as directory:
-        source = directory / "empty.c"
-        source.write_text("int empty;\n", encoding="utf-8")
-        argv = [*words, "-c", str(source), "-o", str(source.with_suffix(".o"))]
-        try:
-            process.run(argv, deadline_s=_DEADLINE_S, env={**_NO_CCACHE_SETTINGS, CCACHE_DIR: str(directory / _CCACHE)})
-        except (process.CommandMissing, process.CommandFailed) as error:
-            return str(error)
-    return None
-
-
 def _ccache_setting(key: str) -> str:
     try:
         return process.run([_CCACHE, "--get-config", key], deadline_s=_DEADLINE_S).stdout.strip()
     except (process.CommandMissing, process.CommandFailed, process.CommandTimeout) as error:
         raise InfraError(str(error)) from error
+
+
+_VERSION_S = 10.0
+_HEADER_ROWS = {"libelf-dev": "libelf headers", "libssl-dev": "OpenSSL headers"}
+_ALL_HEADERS = {"CONFIG_SYSTEM_TRUSTED_KEYRING": "y"}
+
+
+def program_rows(options: Mapping[str, str]) -> Iterator[Finding]:
+    """A row for each package of programs that a build of this configuration runs."""
+    packages = programs(options)
+    for package in dict.fromkeys(packages.values()):
+        names = [name for name, one in packages.items() if one == package]
+        if missing := [name for name in names if find_program(name) is None]:
+            yield Finding(package, Grade.MISSING, f"{', '.join(missing)}: not installed", install(package))
+        else:
+            yield Finding(package, Grade.OK, _version_line(names[0]))
+
+
+def header_rows(options: Mapping[str, str]) -> Iterator[Finding]:
+    """A row for each package of headers; those that only other configurations need are told as well."""
+    needed = headers(options)
+    for header, package in headers(_ALL_HEADERS).items():
+        row, grade = _HEADER_ROWS.get(package, package), Grade.MISSING if header in needed else Grade.INFO
+        other = "" if header in needed else "; a configuration with trusted keys would need it"
+        try:
+            if header_found(header):
+                yield Finding(row, Grade.OK, f"{header} is found")
+            else:
+                yield Finding(row, grade, f"{header}: not installed{other}", install(package))
+        except process.CommandMissing as error:
+            yield Finding(row, grade, f"{error}, so {header} cannot be looked for", install("gcc"))
+
+
+def compiler_rows(commands: Sequence[str]) -> Iterator[Finding]:
+    """A row for each chosen compiler, or for each installed one; raises :class:`UserError` for one that does not work.
+
+    The name of the first row, of the compiler that is used first, does not depend on what else is installed.
+    """
+    for number, one in enumerate(map(named, commands) if commands else installed()):
+        row = f"compiler {one.command}" if number else "compiler"
+        yield Finding(row, Grade.OK, f"{one.command}: {one.identity}")
+
+
+def ccache_row(commands: Sequence[str], sandboxed: bool) -> Finding:
+    """Whether compilations are kept; raises :class:`UserError` for the compiler's trouble."""
+    command = commands[0] if commands else installed()[0].command
+    if shutil.which("ccache") is None:
+        what = "not installed: each new build directory is compiled from nothing, which takes several times as long"
+        return Finding("ccache", Grade.WARN, what, install("ccache"))
+    if not detect(command).cached:
+        show = f"ccache {command} -c -x c /dev/null -o /dev/null"
+        return Finding("ccache", Grade.WARN, f"not used: `ccache {command}` does not compile", show)
+    own = f"; what is compiled in the sandbox is kept in {sandboxed_ccache()}" if sandboxed else ""
+    return Finding("ccache", Grade.OK, f"{_version_line('ccache')}{own}")
+
+
+def sandbox_row(wanted: bool, programs: Iterable[str]) -> Finding:
+    """Whether what a tree brings along can be kept in a sandbox, which is tried with the programs of a build.
+
+    Raises :class:`UserError` when not.
+    """
+    row = "sandbox"
+    if not wanted:
+        what = f"{sandbox.OPTION} = false: make runs a tree's scripts as this user, with network and home directory"
+        return Finding(row, Grade.WARN, what, f"--set {sandbox.OPTION}=true")
+    sandbox.check(*programs)
+    user = build_user()
+    number = f", user {user.uid} instead of root" if user is not None else ""
+    tried = f"tried: no network, an empty home, no other process{number}"
+    return Finding(row, Grade.OK, f"{_version_line(sandbox.BUBBLEWRAP)}; {tried}")
+
+
+def _version_line(program: str) -> str:
+    """The first line of what a program says of its version; where it is, if it says nothing."""
+    path = find_program(program) or program
+    try:
+        said = process.run([path, "--version"], deadline_s=_VERSION_S, check=False).stdout
+    except process.CommandTimeout as error:
+        return str(error)
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[0] if lines else path

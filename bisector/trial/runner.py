@@ -34,7 +34,7 @@ from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import CONFIG, DEFCONFIG
 from bisector.kernel.kconfig import check_fragment
-from bisector.kernel.signature import as_measured
+from bisector.kernel.product import as_measured
 from bisector.storage import filling, layout
 from bisector.storage.filling import FILLED, HIT_RATIO
 from bisector.storage.layer import Phase

@@ -10,7 +10,7 @@ from bisector.core.events import Note
 from bisector.core.subject import Compiler
 from bisector.core.trial import Artifact, Stage, Trial
 from bisector.core.verdict import State
-from bisector.kernel.signature import as_measured
+from bisector.kernel.product import as_measured
 from bisector.report.comparison_table import sentences
 from bisector.status.blocks import BlockState, result_of
 from bisector.trial.runner import TrialRequest

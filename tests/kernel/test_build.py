@@ -11,8 +11,7 @@ from bisector.core import resources
 from bisector.core.errors import KernelFault
 from bisector.host import process
 from bisector.kernel import kconfig, toolchain
-from bisector.kernel.quirk_table import QUIRKS
-from bisector.kernel.quirks import Edit, Quirk, QuirkEvidence
+from bisector.kernel.quirks import QUIRKS, Edit, Quirk, QuirkEvidence
 from tests.kernel.bench import SETTINGS, Bench, ccache_in
 from tests.kernel.fake_tree import FRAGMENT, edit, iops_of, set_iops
 
@@ -47,30 +46,12 @@ def test_a_tree_that_makes_no_short_configuration(bench: Bench, made: str) -> No
 _CONF = "@python3 -IS $(srctree)/scripts/kconfig/conf.py $@ $(srctree)/Kconfig\n"
 
 
-def test_a_configuration_in_another_encoding(bench: Bench) -> None:
-    edit(
-        bench.source,
-        "Makefile",
-        _CONF,
-        _CONF + "\t@test $@ = allnoconfig || printf '# \\351t\\351\\n' >> $(KCONFIG_CONFIG)\n",
-    )
-    kernel = bench.build()
-    assert b"# \xe9t\xe9\n" in kernel.config.read_bytes()
-    assert kconfig.read_effective(kernel.config)["CONFIG_DM_CACHE_SMQ"] == "y"
-
-
 @pytest.mark.parametrize("release", ["6.1.0\351", "../../etc", "", "6.1.0 and more", "6" * 65])
 def test_a_release_that_names_no_directory(bench: Bench, release: str) -> None:
     old = 'include/config/kernel.release: include/config/auto.conf FORCE\n\t@echo "$(release)" >'
     edit(bench.source, "Makefile", old, old.replace('echo "$(release)"', f"printf '{release}\\n'"))
     with pytest.raises(KernelFault, match="the tree calls its release"):
         bench.build()
-
-
-def test_the_source_tree_is_not_written_to(bench: Bench) -> None:
-    before = sorted(bench.source.rglob("*"))
-    bench.build()
-    assert sorted(bench.source.rglob("*")) == before
 
 
 def test_a_changed_file_is_the_only_one_compiled(bench: Bench) -> None:
@@ -107,13 +88,6 @@ def test_another_run_directory_compiles_nothing_anew(tmp_path: Path, monkeypatch
     assert kernels[0].content_sha256 == kernels[1].content_sha256
 
 
-def test_a_kept_kernel_is_found_without_a_tree(bench: Bench) -> None:
-    kernel = bench.build("some tree")
-    again = bench.builder.find("some tree")
-    assert again == replace(kernel, cached=True, build_s=0.0)
-    assert bench.builder.find("another tree") is None
-
-
 def test_the_key_is_what_a_kernel_is_made_from(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     key = bench.builder.key("tree")
     assert bench.builder.key("tree") == key
@@ -133,53 +107,26 @@ def test_the_key_is_what_a_kernel_is_made_from(bench: Bench, monkeypatch: pytest
     assert len(keys) == 6
 
 
-def test_ccache_changes_no_key(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    identity = toolchain.detect("").identity
-    keys = set()
-    for chosen in (toolchain.Toolchain("gcc", "gcc", identity), toolchain.Toolchain("ccache gcc", "gcc", identity)):
-        monkeypatch.setattr(toolchain, "detect", lambda compiler, chosen=chosen: chosen)
-        keys.add(bench.builder.key("tree"))
-    assert len(keys) == 1
-
-
-@pytest.mark.parametrize("recorded", [False, True])
-def test_what_is_asked_for_and_not_obtained_is_reported(bench: Bench, recorded: bool) -> None:
+def test_what_is_asked_for_and_not_obtained_is_reported(bench: Bench) -> None:
     """But not what is optional in a tree that does not know it; also by the copy of a fragment that a run keeps."""
     bench.fragment("md", "CONFIG_DM_CACHE=y\nCONFIG_MD=y\n#: optional\nCONFIG_BASE_FULL=y\n")
-    if recorded:
-        copy = shutil.copyfile(bench.kconfigs / "md.config", bench.path / "1-md.config")
-        bench.settings = replace(SETTINGS, fragments=(str(copy),))
+    copy = shutil.copyfile(bench.kconfigs / "md.config", bench.path / "1-md.config")
+    bench.settings = replace(SETTINGS, fragments=(str(copy),))
     kernel = bench.build()
     assert kernel.unmet == ("CONFIG_DM_CACHE=y",)
     assert (bench.places.logs / "unmet.txt").read_text() == "CONFIG_DM_CACHE=y\n"
 
 
-@pytest.mark.parametrize("earlier", [False, True])
-def test_what_a_kept_kernel_lacks_is_what_is_asked_for_now(bench: Bench, earlier: bool) -> None:
-    """Not what was asked for when it was built: its fragments may call other options optional now.
-
-    An earlier version kept with it no word of what its tree does not know; then its .config says so.
-    """
+def test_what_a_kept_kernel_lacks_is_what_is_asked_for_now(bench: Bench) -> None:
+    """Not what was asked for when it was built: its fragments may call other options optional now."""
     required, optional = FRAGMENT + "CONFIG_BASE_FULL=y\n", FRAGMENT + "#: optional\nCONFIG_BASE_FULL=y\n"
     bench.fragment("md", required)
     assert bench.build("tree").unmet == ("CONFIG_BASE_FULL=y",)
-    if earlier:
-        next(bench.cache.root.glob("*/unknown-options.json")).unlink()
     for asked, unmet in ((optional, ()), (required, ("CONFIG_BASE_FULL=y",))):
         bench.fragment("md", asked)
         kept = bench.builder.find("tree")
         assert kept is not None
         assert kept.unmet == unmet
-
-
-def test_what_is_optional_and_known_is_missed_in_a_kept_kernel_too(bench: Bench) -> None:
-    """NR_CPUS depends on SMP, so that without it nothing of it is in the .config."""
-    bench.fragment("md", FRAGMENT + "# CONFIG_SMP is not set\n#: optional\nCONFIG_NR_CPUS=4\n")
-    built = bench.build("tree")
-    assert "NR_CPUS" not in built.config.read_text()
-    kept = bench.builder.find("tree")
-    assert kept is not None
-    assert kept.unmet == built.unmet == ("CONFIG_NR_CPUS=4",)
 
 
 def test_what_a_person_asks_for_is_missed_in_a_tree_that_does_not_know_it(bench: Bench) -> None:
@@ -188,13 +135,6 @@ def test_what_a_person_asks_for_is_missed_in_a_tree_that_does_not_know_it(bench:
     bench.fragment("md", FRAGMENT + "#: optional\nCONFIG_BASE_FULL=y\nCONFIG_VIRTIO_MENU=y\n")
     bench.settings = replace(SETTINGS, fragments=("md", str(mine)))
     assert bench.build().unmet == ("CONFIG_VIRTIO_MENU=y",)
-
-
-def test_what_a_stack_stands_on_is_missed_in_a_tree_that_calls_it_otherwise(bench: Bench) -> None:
-    edit(bench.source, "drivers/md/Kconfig", "config DM_CACHE_SMQ", "config DM_CACHE_STOCHASTIC")
-    bench.fragment("storage-lvmcache", FRAGMENT)
-    bench.settings = replace(SETTINGS, fragments=("storage-lvmcache",))
-    assert bench.build().unmet == ("CONFIG_DM_CACHE_SMQ=y",)
 
 
 def test_fragments_win_over_the_base_and_defaults_fill_the_rest(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import remove_whole
 from bisector.kernel import builddir
-from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, Moment, blamed_on_make, building, make_fit, remove_strays
+from bisector.kernel.builddir import BuildPlaces, Moment, blamed_on_make, building, make_fit, remove_strays
 from tests.nested import nest
 
 MARKER, FINISHED = ".bisector/building", ".bisector/finished"
@@ -85,36 +85,11 @@ def test_an_unfinished_build_is_undone(places: BuildPlaces) -> None:
     assert (places.source / "scripts/Kbuild.include").exists()
 
 
-def test_a_finished_build_is_kept_and_nothing_is_told(places: BuildPlaces) -> None:
-    built(places)
-    make_fit(places)
-    assert left(places) == [FINISHED, "fs/dcache.o"]
-    assert not (places.logs / BUILD_LOG).exists()
-
-
-@pytest.mark.parametrize("seconds", [1, 3600, 3 * 365 * 86400])
-def test_after_the_clock_was_set_back_nothing_is_left(places: BuildPlaces, seconds: int) -> None:
-    built(places)
-    mistake(places, ahead_ns=Moment.now().ahead_ns + seconds * 10**9)
-    make_fit(places)
-    assert left(places) == []
-    assert (places.logs / BUILD_LOG).read_text() == "bisector: the clock was set back: everything is built again\n"
-
-
 def test_after_the_clock_was_set_forward_all_is_left(places: BuildPlaces) -> None:
     built(places)
     mistake(places, ahead_ns=Moment.now().ahead_ns - HOUR_NS)
     make_fit(places)
     assert left(places) == [FINISHED, "fs/dcache.o"]
-
-
-def test_after_another_boot_nothing_is_left(places: BuildPlaces) -> None:
-    """The host may have lost its power before anything was on the disk."""
-    built(places)
-    mistake(places, boot="0b0b0b0b-0000-4000-8000-000000000000")
-    make_fit(places)
-    assert left(places) == []
-    assert "the host was restarted" in (places.logs / BUILD_LOG).read_text()
 
 
 @pytest.mark.parametrize("text", [None, "", "half of a", "boot soon"])
@@ -155,15 +130,6 @@ def test_a_clock_that_is_set_forward_and_back_leaves_files_of_the_future(places:
     assert left(places) == []
 
 
-def test_makes_own_warning_spoils_a_build_that_ends_well(places: BuildPlaces) -> None:
-    log = places.logs / BUILD_LOG
-    log.write_text("make[2]: warning:  Clock skew detected.  Your build may be incomplete.\n")
-    built(places)  # it was in an earlier one
-    with pytest.raises(InfraError, match="Clock skew detected"), building(places), log.open("a") as file:
-        file.write("  CC fs/dcache.o\nmake[2]: warning:  Clock skew detected.  Your build may be incomplete.\n")
-    assert left(places) == []
-
-
 def test_sources_of_the_future_are_dated_now_where_all_is_built_again(places: BuildPlaces) -> None:
     ahead, behind = places.source / "ahead.c", places.source / "behind.c"
     for path, offset_ns in ((ahead, HOUR_NS), (behind, -HOUR_NS)):
@@ -172,13 +138,6 @@ def test_sources_of_the_future_are_dated_now_where_all_is_built_again(places: Bu
     make_fit(places)
     assert abs(ahead.stat().st_mtime_ns - time.time_ns()) < HOUR_NS // 2
     assert behind.stat().st_mtime_ns < time.time_ns() - HOUR_NS // 2
-
-
-def test_the_moment_is_the_same_as_long_as_nobody_sets_the_clock() -> None:
-    one = Moment.now()
-    time.sleep(0.05)
-    assert one.why_unfit(Moment.now()) is None
-    assert Moment.now().why_unfit(one) is None
 
 
 as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root needs no rights")

@@ -85,7 +85,7 @@ def leftovers(work: Path) -> list[Path]:
     return list((work / "cache").glob(".tmp-*"))
 
 
-@pytest.mark.parametrize("last_step", [1, 3, 5, 7, 9, 11])
+@pytest.mark.parametrize("last_step", [1, 5, 9])
 def test_killed_at_any_step_of_a_store_it_leaves_a_whole_entry_or_none(tmp_path: Path, last_step: int) -> None:
     with start(tmp_path, "killed", last_step) as process:
         _, errors = process.communicate(timeout=60)

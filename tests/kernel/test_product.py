@@ -9,7 +9,7 @@ import pytest
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.subject import Kernel
 from bisector.host import process
-from bisector.kernel import kconfig, product, toolchain
+from bisector.kernel import product, toolchain
 from tests.kernel.bench import Bench
 from tests.kernel.fake_tree import FRAGMENT, edit, set_iops
 
@@ -40,19 +40,6 @@ def debugfs(image: Path, request: str) -> str:
 def extracted(image: Path, directory: Path) -> Path:
     debugfs(image, f"rdump / {directory}")
     return directory / RELEASE
-
-
-@pytest.mark.parametrize(
-    ("options", "modular"),
-    [
-        ({"CONFIG_MODULES": "y", "CONFIG_A": "m"}, True),
-        ({"CONFIG_MODULES": "y", "CONFIG_A": "y"}, False),
-        ({"CONFIG_MODULES": "n", "CONFIG_A": "m"}, False),
-        ({}, False),
-    ],
-)
-def test_only_a_kernel_with_modules_has_any(options: dict[str, str], modular: bool) -> None:
-    assert kconfig.has_modules(options) is modular
 
 
 def test_modules_are_kept_beside_their_kernel(bench: Bench, tmp_path: Path) -> None:
@@ -130,14 +117,6 @@ def test_a_huge_sparse_file_is_not_read_and_the_tree_is_to_blame(bench: Bench, n
     bench.settings = replace(bench.settings, fragments=())
     edit(bench.source, "Makefile", "cat $(boot-y) >> $@", f"cat $(boot-y) >> $@ && truncate -s {HUGE} {name}")
     with pytest.raises(KernelFault, match=f"(made|leaves no file) {name}"):
-        bench.build()
-
-
-def test_a_huge_sparse_configuration_is_not_read_and_the_tree_is_to_blame(bench: Bench) -> None:
-    made = "$(srctree)/scripts/kconfig/conf.py $@ $(srctree)/Kconfig"
-    then = f"$(if $(filter olddefconfig,$@), && truncate -s {HUGE} $(KCONFIG_CONFIG))"
-    edit(bench.source, "Makefile", made, f"{made}{then}")
-    with pytest.raises(KernelFault, match=r"leaves no file \.config\.new"):
         bench.build()
 
 

@@ -108,34 +108,6 @@ def test_what_is_behind_a_link_out_of_the_tree_is_not_edited(tree: Tree, tmp_pat
     }
 
 
-def test_a_link_inside_the_tree_is_followed(tree: Tree) -> None:
-    (tree.top / "kernel").mkdir()
-    (tree.top / EDIT.file).rename(tree.top / "kernel/main.c")
-    (tree.top / EDIT.file).symlink_to("../kernel/main.c")
-    git(tree.top, "add", "--all")
-    git(tree.top, "commit", "--quiet", "--message", "link")
-    source = tree.checkout()
-    assert EDIT.fits(source)
-    tree.apply(source, EDIT)
-    assert (source / "kernel/main.c").read_text() == "\trest_init();\n\tmb();\n"
-    tree.checkout()
-    assert is_clean(source)
-
-
-def test_bytes_that_are_no_text_are_kept(tree: Tree) -> None:
-    source = tree.checkout()
-    (source / EDIT.file).write_bytes(b"/* \xe9\xff\r\n */\trest_init();\n")
-    tree.apply(source, EDIT)
-    assert (source / EDIT.file).read_bytes() == b"/* \xe9\xff\r\n */\trest_init();\n\tmb();\n"
-
-
-def test_a_text_that_is_not_there_any_more_is_no_fault_of_the_kernel(tree: Tree) -> None:
-    source = tree.checkout()
-    tree.apply(source, EDIT)
-    with pytest.raises(InfraError, match="not there once"):
-        tree.apply(source, Edit(EDIT.file, "cpu_idle", "x"))
-
-
 @pytest.mark.parametrize("rev", ["main", "main~1"])
 def test_the_next_checkout_undoes_them(tree: Tree, rev: str) -> None:
     source = tree.checkout()

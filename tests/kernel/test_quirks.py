@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from bisector.kernel import quirks
-from bisector.kernel.quirk_table import QUIRKS
-from bisector.kernel.quirks import Edit, Quirk, QuirkEvidence, Sign
+from bisector.kernel.quirks import QUIRKS, Edit, Quirk, QuirkEvidence, Sign
 from tests.kernel.quirk_examples import CURED, TROUBLED, Tree
 
 BY_NAME = {quirk.name: quirk for quirk in QUIRKS}
@@ -64,11 +63,6 @@ def test_a_row_is_complete(quirk: Quirk) -> None:
         assert len(edit.old) != len(edit.new), "git sees an edit by the file's size, whatever the clock"
 
 
-def test_no_two_quirks_set_one_variable() -> None:
-    names = [name for quirk in QUIRKS for name, _ in quirk.variables]
-    assert len(names) == len(set(names))
-
-
 def test_a_text_that_is_there_twice_is_not_edited(tmp_path: Path) -> None:
     quirk = replace(SOME, variables=(), edits=(Edit("a", "x", "yy"),))
     assert quirk.applies(written(tmp_path, {"a": "x\n"}))
@@ -78,12 +72,6 @@ def test_a_text_that_is_there_twice_is_not_edited(tmp_path: Path) -> None:
 def test_a_file_of_any_encoding_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\xe9\xff x")
     assert Sign("a", has="x", lacks="y").shows(tmp_path)
-
-
-def test_a_directory_in_the_place_of_a_file_shows_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    assert not SOME.applies(tmp_path)
-    assert not replace(SOME, signs=(Sign("a/b"),)).applies(written(tmp_path / "c", {"a": ""}))
 
 
 def test_what_a_table_does_is_in_its_digest() -> None:
@@ -102,8 +90,3 @@ def test_every_file_that_decides_or_is_edited_is_named() -> None:
     edited = replace(SOME, signs=(Sign("a"), Sign("b", lacks="x")), edits=(Edit("c", "old", "newer"),))
     assert quirks.files([SOME, edited]) == {"a", "b", "c"}
     assert quirks.files([]) == frozenset()
-
-
-def test_what_newer_tools_than_gcc_break_is_broken_with_any_gcc() -> None:
-    of_other_tools = [BY_NAME[name] for name in ("max-page-size", "plt32", "no-pie")]
-    assert quirks.unchanged_since(4, of_other_tools) == "v4.16"

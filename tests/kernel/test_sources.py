@@ -244,13 +244,6 @@ def test_a_real_builds_files_are_found(tmp_path: Path) -> None:
     assert not any(word in file for file in found.files for word in ("wildcard", "\\", " ", "//"))
 
 
-def test_the_boot_codes_recipe_is_read() -> None:
-    recipe = sources.recipe(RECORDED / "arch/x86/boot/.copy.o.cmd")
-    assert recipe.command.startswith("gcc -Wp,-MMD,arch/x86/boot/.copy.o.d -nostdinc")
-    assert recipe.files[0] == "/src/linux/arch/x86/boot/copy.S"
-    assert not any("wildcard" in file for file in recipe.files)
-
-
 def test_a_file_read_by_a_symbolic_link_is_known_by_both_names(tmp_path: Path) -> None:
     build, source = built(tmp_path)
     (source / "include/real").mkdir(parents=True)
