@@ -14,7 +14,7 @@ from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
 from bisector.host.files import write_whole
 from bisector.host.load import available_memory_bytes, host_facts
-from bisector.vm.base import Domain, Hypervisor
+from bisector.vm.base import Hypervisor
 from bisector.vm.console import Console
 from bisector.vm.definition import DomainSpec
 
@@ -48,7 +48,7 @@ def could_count(
 ) -> bool:
     """Whether guests are emulated by the host's clock, as far as is known, and could count their time instead.
 
-    ``accelerator`` tells what runs them. It is asked last, for finding that out may take seconds.
+    ``accelerator`` tells what runs them; it is asked last, for finding that out may take seconds.
     """
     fits = counted_bytes(machine, storage) < host_facts().memory_bytes
     if machine.is_counted or has_own(machine, storage) or not fits:
@@ -83,12 +83,11 @@ def remember(memory: Path, key: str, accelerator: Accelerator) -> None:
 def choose_accelerator(
     wanted: Accelerator, hypervisor: Hypervisor, spec: DomainSpec | None, memory: Path, deadline_s: float = 15.0
 ) -> Accelerator | None:
-    """The accelerator for this host; AUTO boots a kernel at most twice, and remembers.
+    """The accelerator for this host; AUTO boots a kernel at most twice, and remembers until the next boot.
 
-    That is the distribution's where this user may read it, and else that of ``spec``, which is the first one of a run:
-    an end. None when neither boots, with KVM or without, or none is there. ``memory`` is a JSON file in the user's
-    cache; an answer holds until the host boots again or QEMU changes. Raises :class:`UserError` when one is asked for
-    that libvirt does not offer, :class:`InfraError` when libvirt does not say.
+    That is the distribution's where this user may read it, and else that of ``spec``, an end of the range. None when
+    neither boots, with KVM or without, or none is there. Raises :class:`UserError` when one is asked for that libvirt
+    does not offer, :class:`InfraError` when libvirt does not say.
     """
     check_offered(wanted, hypervisor)
     if wanted is not Accelerator.AUTO:
@@ -162,21 +161,19 @@ def _boots(hypervisor: Hypervisor, spec: DomainSpec, accelerator: Accelerator, d
         memory_bytes=_PROBE_MEMORY_BYTES,
     )
     console = Console()
+
+    def banner() -> bool | None:
+        running = domain.is_running()
+        console.feed(domain.read_console())
+        return True if console.banner else None if running else False
+
     try:
         with hypervisor.start(probe) as domain:
-            return Deadline("kernel banner", deadline_s).poll(lambda: _answer(domain, console))
+            return Deadline("kernel banner", deadline_s).poll(banner)
     except (DeadlineExpired, InfraError):  # libvirt may offer KVM that QEMU then cannot open
         return False
     finally:
         probe.console.unlink(missing_ok=True)
-
-
-def _answer(domain: Domain, console: Console) -> bool | None:
-    running = domain.is_running()
-    console.feed(domain.read_console())
-    if console.banner:
-        return True
-    return None if running else False
 
 
 def distribution_kernel() -> Path | None:

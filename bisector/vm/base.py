@@ -1,7 +1,6 @@
 """What a trial needs of a guest, and a guest of its hypervisor and of its connection.
 
-The real ones are :class:`bisector.vm.machine.VirtualMachines`, :class:`bisector.vm.driver.LibvirtHypervisor` and
-:class:`bisector.vm.guest.Guest`. The contract of each is in tests/vm/contract.py, which the fakes pass, too.
+The contract of each is in tests/vm/contract.py, which the fakes pass, too.
 """
 
 from collections.abc import Callable
@@ -29,19 +28,15 @@ class Domain(Protocol):
 
         Raises :class:`bisector.core.errors.InfraError` when its end, or its pause, is not the guest's doing.
         """
-        ...
 
     def cpu_time_s(self) -> float:
         """CPU seconds of the host that the guest has used; after its end the last known."""
-        ...
 
     def read_console(self) -> str:
         """What the guest has written to its console since the last call, at most :data:`CONSOLE_CHUNK_BYTES`."""
-        ...
 
     def destroy(self) -> None:
         """End the guest at once; idempotent."""
-        ...
 
     def __enter__(self) -> Self: ...
 
@@ -54,37 +49,30 @@ class Hypervisor(Protocol):
     @property
     def is_alive(self) -> bool:
         """Whether it can still be asked."""
-        ...
 
     @property
     def embedded(self) -> bool:
         """Whether it runs in this process."""
-        ...
 
     @property
     def run_as(self) -> tuple[int, int] | None:
         """User and group that QEMU is to have; None where it has those of this process anyway."""
-        ...
 
     @property
     def qemu_version(self) -> str:
         """QEMU's version, as ``7.2.22``; raises :class:`bisector.core.errors.UserError` when there is none."""
-        ...
 
     def offers(self, accelerator: Accelerator) -> bool:
         """Whether it would start an x86_64 guest in this way; whether the guest then runs is another question.
 
         Raises :class:`bisector.core.errors.InfraError` when it does not say.
         """
-        ...
 
     def start(self, spec: DomainSpec) -> Domain:
         """Start a guest whose console file holds its first byte; raises :class:`bisector.core.errors.InfraError`."""
-        ...
 
     def close(self) -> None:
         """End the guests that are left; idempotent."""
-        ...
 
 
 class GuestError(InfraError):
@@ -127,7 +115,6 @@ class GuestLogin(Protocol):
 
         Raises what ``watch`` raises, and :class:`GuestError`.
         """
-        ...
 
 
 class Machine(Protocol):
@@ -136,27 +123,21 @@ class Machine(Protocol):
     @property
     def guest(self) -> Shell:
         """The root shell; there is one once :meth:`boot` has returned."""
-        ...
 
     def facts(self) -> dict[str, str]:
         """What bounds the figures of this guest, for the record: names and values for people."""
-        ...
 
     def deadline(self, what: str, seconds: float) -> Deadline:
         """A deadline that counts only the time in which this guest is waited for, and could have run."""
-        ...
 
     def boot(self) -> None:
         """Start the kernel and log in; raises ``KernelFault`` for a dead or silent kernel, else ``InfraError``."""
-        ...
 
     def blamed(self, stage: Stage) -> AbstractContextManager[None]:
         """Sort out a guest that no longer answers: ``KernelFault`` when its kernel is dead, else ``InfraError``."""
-        ...
 
     def cpu_time_s(self) -> float:
         """Host CPU seconds that the guest has used."""
-        ...
 
 
 class Machines(Protocol):
@@ -164,7 +145,6 @@ class Machines(Protocol):
 
     def era(self, storage: StorageSettings) -> Era | None:
         """What figures on a stack depend on here; None until it is known what guests run under."""
-        ...
 
     def prepared(
         self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str, *, seed: int = 0
@@ -175,4 +155,3 @@ class Machines(Protocol):
         whose time is counted does everything a little later and in other pages. Nothing of the guest outlives
         the block.
         """
-        ...

@@ -1,8 +1,7 @@
 """A guest's console: what its text says, and a watch that reads it while anything waits for the guest.
 
-:class:`Console` is pure: text in, findings out. The texts matched are the kernel's own; each rule cites where it is
-printed. Lines are judged when complete, since the file is read while QEMU writes it. :class:`Watch` says who is to
-blame when the guest ends or falls silent.
+:class:`Console` is pure: text in, findings out; each rule cites where the kernel prints its text. :class:`Watch` says
+who is to blame when the guest ends or falls silent.
 """
 
 import os
@@ -10,9 +9,8 @@ import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
-from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,7 +31,6 @@ _LONGEST_LINE = 8192
 # What is kept of a console when its guest is gone: how it began, and how it ended.
 _KEPT_HEAD_BYTES = 1 << 20
 _KEPT_TAIL_BYTES = 15 << 20
-_BACKUP = re.compile(r"\.(\d{1,3})")
 # A serial line of 115,200 baud carries 41 MB in an hour. What writes more than this floods.
 _MOST_CHARACTERS = 64 << 20
 
@@ -48,11 +45,6 @@ class ConsoleFinding(StrEnum):
     OOPS = "oops"
     PANIC = "panic"
     SHUTDOWN = "shutdown"
-
-    @property
-    def fault(self) -> FaultKind | None:
-        """The fault that this finding makes of a kernel, once it is certain."""
-        return _FAULTS.get(self)
 
 
 _FAULTS = {
@@ -137,27 +129,47 @@ class Console:
         if len(self._rest) > _LONGEST_LINE:
             complete.append(self._rest)
             self._rest = ""
-        return tuple(sighting for raw in complete if (sighting := self._take(raw)) is not None)
+        seen = []
+        for raw in complete:
+            line = _cleaned(raw)
+            if _meaningful(line):
+                self._lines.append(line)
+            if (sighting := judge(line)) is not None:
+                seen.append(sighting)
+                match sighting.finding:
+                    case ConsoleFinding.BANNER:
+                        self.banner = True
+                    case ConsoleFinding.READY:
+                        self.ready = True
+                    case ConsoleFinding.WARNING:
+                        self.warnings += 1
+                    case ConsoleFinding.STALL:
+                        self._stalls += [sighting.line] * (2 if sighting.line.startswith("Kernel panic") else 1)
+                    case ConsoleFinding.OOPS | ConsoleFinding.PANIC:
+                        self._fatal = self._fatal or sighting
+                    case ConsoleFinding.SHUTDOWN:
+                        self._shutdown = sighting.line
+        return tuple(seen)
 
     def tail(self, count: int = 20) -> tuple[str, ...]:
         """The last lines that mean something to a person, with their timestamps."""
-        last = _clean(self._rest)
-        lines = [*self._lines, *([last] if _meaningful(last) else [])]
-        return tuple(lines[-count:])
+        last = _cleaned(self._rest)
+        return (*self._lines, *([last] if _meaningful(last) else []))[-count:]
 
     def fault(self, stage: Stage) -> Fault | None:
         """What the kernel itself has reported as fatal, if anything.
 
         The first report counts: what follows an oops, the panic included, is its consequence.
         """
-        if self._fatal is not None and (kind := self._fatal.finding.fault) is not None:
-            return Fault(stage, kind, self._fatal.line, self.tail())
-        if len(self._stalls) >= _STALLS_TO_BE_SURE:
-            return Fault(stage, FaultKind.HANG, self._stalls[0], self.tail())
-        if self._characters > _MOST_CHARACTERS:
+        kind, reason = FaultKind.HANG, ""
+        if self._fatal is not None:
+            kind, reason = _FAULTS[self._fatal.finding], self._fatal.line
+        elif len(self._stalls) >= _STALLS_TO_BE_SURE:
+            reason = self._stalls[0]
+        elif self._characters > _MOST_CHARACTERS:
+            kind = FaultKind.COMMAND_FAILED
             reason = f"the console had more than {_MOST_CHARACTERS >> 20} MiB, and no end"
-            return Fault(stage, FaultKind.COMMAND_FAILED, reason, self.tail())
-        return None
+        return Fault(stage, kind, reason, self.tail()) if reason else None
 
     def fault_when_gone(self, stage: Stage) -> Fault:
         """Why the guest is no longer there, when QEMU says it ended by itself."""
@@ -187,42 +199,12 @@ class Console:
             reason = f"the guest was ready, then nothing for {silence_s:g} s"
         return Fault(stage, kind, reason, self.tail())
 
-    def _take(self, raw: str) -> Sighting | None:
-        text = _clean(raw)
-        if _meaningful(text):
-            self._lines.append(text)
-        sighting = _judge(text)
-        if sighting is not None:
-            self._note(sighting)
-        return sighting
-
-    def _note(self, sighting: Sighting) -> None:
-        match sighting.finding:
-            case ConsoleFinding.BANNER:
-                self.banner = True
-            case ConsoleFinding.READY:
-                self.ready = True
-            case ConsoleFinding.WARNING:
-                self.warnings += 1
-            case ConsoleFinding.STALL:
-                self._stalls.append(sighting.line)
-                if sighting.line.startswith("Kernel panic"):
-                    self._stalls.append(sighting.line)
-            case ConsoleFinding.OOPS | ConsoleFinding.PANIC:
-                self._fatal = self._fatal or sighting
-            case ConsoleFinding.SHUTDOWN:
-                self._shutdown = sighting.line
-
 
 def judge(line: str) -> Sighting | None:
     """What a single console line says, if anything."""
-    return _judge(_clean(line))
-
-
-def _judge(text: str) -> Sighting | None:
-    if not _TELLING.search(text):
+    if not _TELLING.search(line):
         return None
-    message = _TIMESTAMP.sub("", text).strip()
+    message = _TIMESTAMP.sub("", line).strip()
     if READY_LINE in message:  # anywhere: the kernel may have spoken into the line
         return Sighting(ConsoleFinding.READY, message)
     for finding, pattern in _RULES:
@@ -231,7 +213,7 @@ def _judge(text: str) -> Sighting | None:
     return None
 
 
-def _clean(raw: str) -> str:
+def _cleaned(raw: str) -> str:
     return clean(raw.rstrip()).rstrip()
 
 
@@ -265,34 +247,25 @@ class Watch:
     def __call__(self) -> None:
         """Read on; raises :class:`KernelFault` when the kernel has died, :class:`InfraError` when QEMU has."""
         running = self._domain.is_running()  # before reading, so that the last words are among what is read
-        text = self._domain.read_console()
-        self._hear(text)
-        while len(text) >= CONSOLE_CHUNK_BYTES or (text and not running):  # of a guest that is gone, everything
-            text = self._domain.read_console()
-            self._hear(text)
+        more = True
+        while more:
+            if text := self._domain.read_console():
+                self.console.feed(text)
+                self._heard_at = self._now()
+                self._pulse = self._pulse or ALIVE_LINE in text
+            if (fault := self.console.fault(self.stage)) is not None:
+                raise KernelFault(*astuple(fault))
+            more = len(text) >= CONSOLE_CHUNK_BYTES or bool(text and not running)  # of a guest that is gone, everything
         if not running:
-            raise _raised(self.console.fault_when_gone(self.stage))
+            raise KernelFault(*astuple(self.console.fault_when_gone(self.stage)))
         silence_s = self.silence_s  # asked each time: the clock counts only the time in which somebody looks at it
         # Our init gives a sign of life every ten seconds; a person's own image may be silent and well.
         if self._pulse and silence_s > self._silence_deadline_s:
             raise self.silent()
 
-    def _hear(self, text: str) -> None:
-        """Raises :class:`KernelFault` as soon as the console shows one, or has no end."""
-        if text:
-            self.console.feed(text)
-            self._heard_at = self._now()
-            self._pulse = self._pulse or ALIVE_LINE in text
-        if (fault := self.console.fault(self.stage)) is not None:
-            raise _raised(fault)
-
     def silent(self) -> KernelFault:
         """The fault of a guest that should have spoken by now."""
-        return _raised(self.console.fault_when_silent(self.stage, round(self.silence_s)))
-
-
-def _raised(fault: Fault) -> KernelFault:
-    return KernelFault(fault.stage, fault.kind, fault.reason, fault.tail)
+        return KernelFault(*astuple(self.console.fault_when_silent(self.stage, round(self.silence_s))))
 
 
 class ConsoleFile:
@@ -316,74 +289,56 @@ class ConsoleFile:
         if self._closed:
             return b""
         try:
-            return self._read()
+            if self._file is None:
+                self._file = self.path.open("rb")
+            while not (data := self._file.read(CONSOLE_CHUNK_BYTES)):
+                newer = self._newer(os.fstat(self._file.fileno()))
+                # Between that reading and the renaming something may have been written; from now on nothing is.
+                if newer is None or (data := self._file.read(CONSOLE_CHUNK_BYTES)):
+                    break
+                try:
+                    opened = newer.open("rb")
+                except FileNotFoundError:  # it was renamed just now: next time
+                    break
+                self._file.close()
+                self._file = opened
         except OSError as error:
             raise InfraError(
                 f"the console {error.filename or self.path} cannot be read: {error.strerror}",
                 "a new file of virtlogd's is root's: raise max_size in virtlogd.conf, or use --connect qemu:///embed",
             ) from error
-
-    def _read(self) -> bytes:
-        if self._file is None:
-            self._file = self.path.open("rb")
-        while not (data := self._file.read(CONSOLE_CHUNK_BYTES)):
-            following = self._following(os.fstat(self._file.fileno()))
-            # Between that reading and the renaming something may have been written; from now on nothing is.
-            if following is None or (data := self._file.read(CONSOLE_CHUNK_BYTES)):
-                break
-            try:
-                newer = following.open("rb")
-            except FileNotFoundError:  # it was renamed just now: next time
-                break
-            self._file.close()
-            self._file = newer
         return data
 
-    def _following(self, mine: os.stat_result) -> Path | None:
+    def _newer(self, mine: os.stat_result) -> Path | None:
         """The file that was begun after this one; None while it is the newest one."""
         files = self._files()
-        for older, newer in pairwise(files):
-            if _same(older, mine):
-                return newer
-        # Renamed so often that it is gone: what was kept begins with the oldest.
-        return files[0] if files and not _same(files[-1], mine) else None
+        for number, path in enumerate(files, 1):
+            with suppress(FileNotFoundError):
+                if os.path.samestat(path.stat(), mine):
+                    return files[number] if number < len(files) else None
+        return files[0] if files else None  # renamed so often that it is gone: what was kept begins with the oldest
 
     def _files(self) -> list[Path]:
         """The files that exist, oldest first."""
-        numbers = []
-        for path in self.path.parent.glob(f"{self.path.name}.*"):
-            if found := _BACKUP.fullmatch(path.name.removeprefix(self.path.name)):
-                numbers.append((int(found[1]), path))
-        backups = [path for _, path in sorted(numbers, reverse=True)]
-        return [*backups, self.path] if self.path.exists() else backups
+        named = [path for path in self.path.parent.glob(f"{self.path.name}.*") if path.suffix[1:].isdecimal()]
+        backups = {int(path.suffix[1:]): path for path in named}
+        return [backups[number] for number in sorted(backups, reverse=True)] + [self.path] * self.path.exists()
 
     def close(self) -> None:
-        """Read no more, and shorten the file; to be called when nobody writes any more. Idempotent."""
+        """Read no more, and leave the beginning and the end of a long file, when nobody writes any more. Idempotent."""
         self._closed = True
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            with suppress(OSError):  # of virtlogd, which bounds its files itself, and may be root's
-                _shorten(self.path)
-
-
-def _same(path: Path, status: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(path.stat(), status)
-    except FileNotFoundError:
-        return False
-
-
-def _shorten(path: Path) -> None:
-    """Leave the beginning and the end of a file that is longer than both."""
-    size = path.stat().st_size
-    left_out = size - _KEPT_HEAD_BYTES - _KEPT_TAIL_BYTES
-    if left_out <= 0:
-        return
-    with path.open("r+b") as file:
-        file.seek(size - _KEPT_TAIL_BYTES)
-        tail = file.read()
-        file.seek(_KEPT_HEAD_BYTES)
-        file.write(b"\n[bisector left out %d bytes here]\n" % left_out)
-        file.write(tail)
-        file.truncate()
+        if self._file is None:
+            return
+        self._file.close()
+        self._file = None
+        with suppress(OSError):  # of virtlogd, which bounds its files itself, and may be root's
+            size = self.path.stat().st_size
+            left_out = size - _KEPT_HEAD_BYTES - _KEPT_TAIL_BYTES
+            if left_out > 0:
+                with self.path.open("r+b") as file:
+                    file.seek(size - _KEPT_TAIL_BYTES)
+                    tail = file.read()
+                    file.seek(_KEPT_HEAD_BYTES)
+                    file.write(b"\n[bisector left out %d bytes here]\n" % left_out)
+                    file.write(tail)
+                    file.truncate()

@@ -80,17 +80,6 @@ class DiskSource:
         except OSError:
             return True
 
-    @property
-    def xml(self) -> dict[str, str]:
-        """The attributes of libvirt's ``<source>``."""
-        match self.kind:
-            case SourceKind.FILE:
-                return {"file": self.name}
-            case SourceKind.BLOCK:
-                return {"dev": self.name}
-            case SourceKind.NETWORK:
-                return {"protocol": "nbd"}
-
 
 @dataclass(frozen=True, slots=True)
 class DiskSpec:
@@ -143,12 +132,18 @@ class Counted:
         numbers (dmi_walk_early() in drivers/firmware/dmi_scan.c).
         """
         clock = (
-            "-icount",
-            f"shift={self.shift},sleep=off,rr=record,rrfile=/dev/null",
-            "-rtc",
-            "base=2024-01-01,clock=vm",
+            *("-icount", f"shift={self.shift},sleep=off,rr=record,rrfile=/dev/null"),
+            *("-rtc", "base=2024-01-01,clock=vm"),
         )
-        return *clock, "-uuid", _SAME_UUID, *chain.from_iterable(starmap(_bell, enumerate(self.bells)))
+        bells = (
+            word
+            for number, pipe in enumerate(self.bells)
+            for word in (
+                *("-chardev", f"file,id=bell{number},path={_escaped(pipe)}"),
+                *("-device", f"isa-debugcon,iobase={BELL_PORT + number:#x},chardev=bell{number}"),
+            )
+        )
+        return *clock, "-uuid", _SAME_UUID, *bells
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,62 +219,81 @@ def free_port() -> int:
 def domain_xml(spec: DomainSpec, arguments: Sequence[str] = ()) -> str:
     """Libvirt's description of the guest; the ``arguments`` are QEMU's own."""
     ET.register_namespace("qemu", _QEMU_NAMESPACE)
+    counted = spec.counted
     domain = ET.Element("domain", type=_DOMAIN_TYPES[spec.accelerator])
     _text(domain, "name", spec.name)
-    if spec.counted is not None:
-        most_bytes = spec.memory_bytes + sum(_dimm_bytes(path) for path, _ in spec.dimms)
+    if counted is not None:
+        most_bytes = spec.memory_bytes + sum(path.stat().st_size for path, _ in spec.dimms)
         _text(domain, "maxMemory", str(most_bytes + _DIMM_SPARE_BYTES), unit="b", slots=str(len(spec.dimms)))
     _text(domain, "memory", str(spec.memory_bytes), unit="b")
-    on = {} if spec.counted is None else {"cpuset": str(spec.counted.cpu)}
-    _text(domain, "vcpu", str(spec.vcpus), **on)
-    if spec.counted is not None:
+    _text(domain, "vcpu", str(spec.vcpus), **({} if counted is None else {"cpuset": str(counted.cpu)}))
+    if counted is not None:
         # Its threads are on one CPU: at each timer of the guest's the main loop and the monitor wake, and preempted the
         # virtual CPU 12,000 times a second. A thread of this policy waits until the other one sleeps (sched(7)).
         ET.SubElement(ET.SubElement(domain, "cputune"), "emulatorsched", scheduler="batch")
-    _boot(domain, spec)
+    system = ET.SubElement(domain, "os")
+    # i440fx: no PCIe root ports to walk, and every kernel since 4.x has drivers for it
+    _text(system, "type", "hvm", arch="x86_64", machine="pc")
+    _text(system, "kernel", str(spec.kernel))
+    _text(system, "cmdline", " ".join(spec.command_line))
     features = ET.SubElement(domain, "features")
     for feature in ("acpi", "apic"):
         ET.SubElement(features, feature)
     if spec.accelerator is Accelerator.KVM:
         ET.SubElement(domain, "cpu", mode="host-passthrough", migratable="off")
-    elif spec.counted is not None:
-        _counted_cpu(domain, spec)
+    elif counted is not None:
+        # QEMU's plain CPU without random numbers of the host's; libvirt wants a NUMA node for NVDIMMs.
+        cpu = ET.SubElement(domain, "cpu", mode="custom", match="exact", check="none")
+        _text(cpu, "model", "qemu64", fallback="forbid")
+        for name in ("rdrand", "rdseed"):
+            ET.SubElement(cpu, "feature", policy="disable", name=name)
+        numa = ET.SubElement(cpu, "numa")
+        ET.SubElement(numa, "cell", id="0", cpus="0", memory=str(spec.memory_bytes), unit="b")
     ET.SubElement(domain, "clock", offset="utc")
     for event in ("on_poweroff", "on_reboot", "on_crash"):
         _text(domain, event, "destroy")
-    _devices(domain, spec)
+    _devices(ET.SubElement(domain, "devices"), spec)
     if spec.run_as is not None:
-        user, group = spec.run_as
         # relabel: else QEMU could not read the secrets that the daemon leaves for it in a directory of its own
         label = ET.SubElement(domain, "seclabel", type="static", model="dac", relabel="yes")
-        _text(label, "label", f"+{user}:+{group}")
+        _text(label, "label", "+{}:+{}".format(*spec.run_as))
     extra = ET.SubElement(domain, f"{{{_QEMU_NAMESPACE}}}commandline")
-    own = _network(spec.ssh_port) if spec.counted is None else (*spec.counted.arguments, *_dimms(spec))
+    own = _network(spec.ssh_port) if counted is None else (*counted.arguments, *_dimms(spec))
     nvme = chain.from_iterable(starmap(_nvme, enumerate(spec.on_nvme)))
     for argument in (*own, *nvme, *arguments):
         ET.SubElement(extra, f"{{{_QEMU_NAMESPACE}}}arg", value=argument)
     return ET.tostring(domain, encoding="unicode")
 
 
-def _boot(domain: ET.Element, spec: DomainSpec) -> None:
-    system = ET.SubElement(domain, "os")
-    # i440fx: no PCIe root ports to walk, and every kernel since 4.x has drivers for it
-    _text(system, "type", "hvm", arch="x86_64", machine="pc")
-    _text(system, "kernel", str(spec.kernel))
-    _text(system, "cmdline", " ".join(spec.command_line))
-
-
-def _devices(domain: ET.Element, spec: DomainSpec) -> None:
-    devices = ET.SubElement(domain, "devices")
+def _devices(devices: ET.Element, spec: DomainSpec) -> None:
     if spec.root is not None:
-        _root_disk(devices, spec.root, spec.root_base)
+        root = ET.SubElement(devices, "disk", type="file", device="disk")
+        # unsafe: flushes cost time, and nothing of this disk outlives the trial
+        ET.SubElement(root, "driver", name="qemu", type="qcow2", cache="unsafe", error_policy="stop")
+        ET.SubElement(root, "source", file=str(spec.root))
+        if spec.root_base is not None:
+            backing = ET.SubElement(root, "backingStore", type="file")
+            ET.SubElement(backing, "format", type="raw")
+            source = ET.SubElement(backing, "source", file=str(spec.root_base))
+            ET.SubElement(source, "seclabel", model="dac", relabel="no")
+            ET.SubElement(backing, "backingStore")
+        ET.SubElement(root, "target", dev="vda", bus="virtio")
+        _text(root, "serial", "root")
     told = [disk for disk in spec.disks if disk.bus is not Bus.NVME]
     buses = [disk.bus for disk in told]
     for number, disk in enumerate(told):
         # Without gaps: libvirt would make controllers of its own choice with the numbers in between.
         _test_disk(devices, disk, chr(ord("b") + number), controller=str(buses[:number].count(disk.bus)))
     if spec.modules is not None and spec.counted is None:
-        _modules_disk(devices, spec, f"vd{chr(ord('b') + len(told))}")
+        # The last one, so that the letters of the others are the same with and without it.
+        modules = ET.SubElement(devices, "disk", type="file", device="disk")
+        ET.SubElement(modules, "driver", name="qemu", type="raw", error_policy="stop", rerror_policy="stop")
+        source = ET.SubElement(modules, "source", file=str(spec.modules))
+        if spec.run_as is not None:  # a kept file, which other guests may be reading; only a daemon's QEMU takes files
+            ET.SubElement(source, "seclabel", model="dac", relabel="no")
+        ET.SubElement(modules, "target", dev=f"vd{chr(ord('b') + len(told))}", bus="virtio")
+        ET.SubElement(modules, "readonly")
+        _text(modules, "serial", MODULES_SERIAL)
     ET.SubElement(devices, "controller", type="usb", model="none")
     serial = ET.SubElement(devices, "serial", type="file")
     # append: with a daemon, virtlogd would otherwise replace the file by one that only root can read
@@ -291,21 +305,6 @@ def _devices(domain: ET.Element, spec: DomainSpec) -> None:
         _text(rng, "backend", "/dev/urandom", model="random")
 
 
-def _bell(number: int, pipe: Path) -> tuple[str, ...]:
-    chardev = f"file,id=bell{number},path={_escaped(pipe)}"
-    return "-chardev", chardev, "-device", f"isa-debugcon,iobase={BELL_PORT + number:#x},chardev=bell{number}"
-
-
-def _counted_cpu(domain: ET.Element, spec: DomainSpec) -> None:
-    """QEMU's plain CPU without random numbers of the host's; libvirt wants a NUMA node for NVDIMMs."""
-    cpu = ET.SubElement(domain, "cpu", mode="custom", match="exact", check="none")
-    _text(cpu, "model", "qemu64", fallback="forbid")
-    for name in ("rdrand", "rdseed"):
-        ET.SubElement(cpu, "feature", policy="disable", name=name)
-    numa = ET.SubElement(cpu, "numa")
-    ET.SubElement(numa, "cell", id="0", cpus="0", memory=str(spec.memory_bytes), unit="b")
-
-
 def _dimms(spec: DomainSpec) -> Iterator[str]:
     """In QEMU's words, for libvirt has QEMU touch all of an NVDIMM, and a daemon leaves the file to root afterwards.
 
@@ -314,7 +313,7 @@ def _dimms(spec: DomainSpec) -> Iterator[str]:
     """
     yield from ("-machine", "nvdimm=on")
     for number, (path, shared) in enumerate(spec.dimms):
-        share, size = "on" if shared else "off", _dimm_bytes(path)
+        share, size = "on" if shared else "off", path.stat().st_size
         backend = f"id=memnvdimm{number},mem-path={_escaped(path)},share={share},size={size}"
         yield from ("-object", f"memory-backend-file,{backend}")
         yield from ("-device", f"nvdimm,node=0,memdev=memnvdimm{number},id=nvdimm{number},slot={number}")
@@ -324,49 +323,19 @@ def _escaped(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
-def _dimm_bytes(path: Path) -> int:
-    return path.stat().st_size
-
-
-def _root_disk(devices: ET.Element, root: Path, base: Path | None) -> None:
-    disk = ET.SubElement(devices, "disk", type="file", device="disk")
-    # unsafe: flushes cost time, and nothing of this disk outlives the trial
-    ET.SubElement(disk, "driver", name="qemu", type="qcow2", cache="unsafe", error_policy="stop")
-    ET.SubElement(disk, "source", file=str(root))
-    if base is not None:
-        backing = ET.SubElement(disk, "backingStore", type="file")
-        ET.SubElement(backing, "format", type="raw")
-        source = ET.SubElement(backing, "source", file=str(base))
-        ET.SubElement(source, "seclabel", model="dac", relabel="no")
-        ET.SubElement(backing, "backingStore")
-    ET.SubElement(disk, "target", dev="vda", bus="virtio")
-    _text(disk, "serial", "root")
-
-
-def _modules_disk(devices: ET.Element, spec: DomainSpec, device: str) -> None:
-    """The last one, so that the letters of the others are the same with and without it."""
-    disk = ET.SubElement(devices, "disk", type="file", device="disk")
-    ET.SubElement(disk, "driver", name="qemu", type="raw", error_policy="stop", rerror_policy="stop")
-    source = ET.SubElement(disk, "source", file=str(spec.modules))
-    if spec.run_as is not None:  # a kept file, which other guests may be reading; only a daemon's QEMU gives files away
-        ET.SubElement(source, "seclabel", model="dac", relabel="no")
-    ET.SubElement(disk, "target", dev=device, bus="virtio")
-    ET.SubElement(disk, "readonly")
-    _text(disk, "serial", MODULES_SERIAL)
-
-
 def _test_disk(devices: ET.Element, spec: DiskSpec, letter: str, controller: str) -> None:
     disk = ET.SubElement(devices, "disk", type=spec.source.kind.value, device="disk")
-    driver = {"name": "qemu", "type": "raw", "discard": "unmap"}
-    is_remote = spec.source.kind is SourceKind.NETWORK
-    driver |= {"cache": "none", "io": "native"} if spec.direct else {"cache": "writeback", "io": "threads"}
-    if is_remote:
-        del driver["io"]  # of files alone
     # stop, not report: the host's full or broken disk must not look like an I/O error of the kernel under test
-    ET.SubElement(disk, "driver", driver | {"error_policy": "stop", "rerror_policy": "stop"})
-    source = ET.SubElement(disk, "source", spec.source.xml)
-    if is_remote:
+    driver = {"name": "qemu", "type": "raw", "discard": "unmap", "error_policy": "stop", "rerror_policy": "stop"}
+    driver["cache"] = "none" if spec.direct else "writeback"
+    if spec.source.kind is SourceKind.NETWORK:
+        source = ET.SubElement(disk, "source", protocol="nbd")
         ET.SubElement(source, "host", transport="unix", socket=spec.source.name)
+    else:
+        driver["io"] = "native" if spec.direct else "threads"
+        attribute = "file" if spec.source.kind is SourceKind.FILE else "dev"
+        source = ET.SubElement(disk, "source", {attribute: spec.source.name})
+    ET.SubElement(disk, "driver", driver)
     if spec.part is not None:
         offset, size = map(str, spec.part)
         ET.SubElement(ET.SubElement(source, "slices"), "slice", type="storage", offset=offset, size=size)

@@ -1,8 +1,7 @@
 """The driver of guests: a connection to libvirt, and the guests that it starts, of which none is left running.
 
-Two kinds of hypervisor, one code. The *embedded* driver (``qemu:///embed``, the default) is libvirt's QEMU
-driver inside this process: no daemon, nothing to configure (https://libvirt.org/drvqemu.html,
-"Embedded driver"). Everything else is a URI of a libvirt daemon on this host, ``qemu:///system``.
+The *embedded* driver (``qemu:///embed``, the default) is libvirt's QEMU driver inside this process: no daemon, nothing
+to configure (https://libvirt.org/drvqemu.html, "Embedded driver"). Other URIs are of a libvirt daemon on this host.
 """
 
 import errno
@@ -11,11 +10,11 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import libvirt
@@ -29,11 +28,12 @@ from bisector.vm.console import ConsoleFile
 from bisector.vm.definition import DomainSpec, domain_xml
 from bisector.vm.embedded import embedded_directory, guest_pids, guest_user, make_private, runs_guest
 
+T = TypeVar("T")
 _LOCAL_SCHEMES = ("qemu", "qemu+unix")
 _REAP_DEADLINE_S = 20.0
 _END_DEADLINE_S = 5.0
 _REASON_DEADLINE_S = 2.0
-_LOG_TAIL_LINES = 12
+
 _VIRT_TYPES = {Accelerator.KVM: "kvm", Accelerator.TCG: "qemu"}
 # libvirt's own, but that QEMU may become another user (qemu(1)); one who has no rights stays that.
 _FILTER = ("-sandbox", "on,obsolete=deny,elevateprivileges=allow,spawn=deny,resourcecontrol=deny")
@@ -61,22 +61,10 @@ _ENDS = {
 class LibvirtDomain:
     """A guest that was started; gone when its ``with`` block ends."""
 
-    def __init__(
-        self,
-        spec: DomainSpec,
-        handle: Any,
-        ending: Callable[[], DomainEnd | None],
-        qemu_log: Callable[[], tuple[str, ...]],
-        forget: Callable[["LibvirtDomain"], None],
-        *,
-        io_error: Callable[[], str | None] = lambda: None,
-    ) -> None:
+    def __init__(self, spec: DomainSpec, handle: Any, hypervisor: "LibvirtHypervisor") -> None:
         self.spec = spec
         self._handle = handle
-        self._ending = ending
-        self._qemu_log = qemu_log
-        self._forget = forget
-        self._io_error = io_error
+        self._hypervisor = hypervisor
         self._cpu_time_s = 0.0
         self._console = ConsoleFile(spec.console)
 
@@ -87,20 +75,29 @@ class LibvirtDomain:
         """
         if self._handle is None:
             return False
+        name, known = self.spec.name, self._hypervisor
         try:
             state, reason = self._handle.state()
         except libvirt.libvirtError as error:
             if error.get_error_code() not in _GONE:
-                raise InfraError(f"libvirt does not answer about {self.spec.name}: {error}") from error
+                raise InfraError(f"libvirt does not answer about {name}: {error}") from error
             state, reason = libvirt.VIR_DOMAIN_SHUTOFF, 0
         if state in (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED):
             self._check_nvme()
             return True
         if state == libvirt.VIR_DOMAIN_PAUSED:
-            of_a_disk = reason == libvirt.VIR_DOMAIN_PAUSED_IOERROR
-            why = f"an I/O error on the host, {self._why_paused()}" if of_a_disk else f"libvirt's reason {reason}"
-            raise InfraError(f"{self.spec.name} was paused: {why}", "; ".join(self._qemu_log()[-2:]))
-        return self._ended()
+            why = f"libvirt's reason {reason}"
+            if reason == libvirt.VIR_DOMAIN_PAUSED_IOERROR:
+                words = _awaited(_REASON_DEADLINE_S, lambda: known.io_errors.get(name)) or "without a reason"
+                full = " (is its disk full?)" if os.strerror(errno.ENOSPC) in words else ""
+                why = f"an I/O error on the host, {words}{full}"
+            raise InfraError(f"{name} was paused: {why}", known.last_words(name))
+        ending = _awaited(_END_DEADLINE_S, lambda: known.endings.get(name))
+        if ending is None:
+            raise InfraError(f"{name} vanished, libvirt does not say why")
+        if ending is not DomainEnd.GUEST:
+            raise InfraError(f"{name}: {ending}", known.last_words(name))
+        return False
 
     def _check_nvme(self) -> None:
         """Raise :class:`InfraError` where I/O of a disk on NVMe failed on the host: no guest is paused for that."""
@@ -115,7 +112,7 @@ class LibvirtDomain:
             if failed and "nvme" in str(one.get("qdev")):
                 raise InfraError(
                     f"{self.spec.name}: {failed} I/Os of a disk on nvme failed on the host (is its disk full?)",
-                    "; ".join(self._qemu_log()[-2:]) or "dmesg; df",
+                    self._hypervisor.last_words(self.spec.name) or "dmesg; df",
                 )
 
     def cpu_time_s(self) -> float:
@@ -126,10 +123,7 @@ class LibvirtDomain:
         return self._cpu_time_s
 
     def read_console(self) -> str:
-        """What the guest has written to its console since the last call, at most :data:`CONSOLE_CHUNK_BYTES`.
-
-        Raises :class:`InfraError` when it cannot be read.
-        """
+        """The console since the last call, at most :data:`CONSOLE_CHUNK_BYTES`; raises :class:`InfraError`."""
         return self._console.read().decode("latin-1")  # bytes of a broken kernel; no sequence can be cut in two
 
     def destroy(self) -> None:
@@ -145,31 +139,13 @@ class LibvirtDomain:
                 raise InfraError(f"{self.spec.name} cannot be ended: {error}") from error
         finally:
             self._console.close()
-        self._forget(self)  # at the end: refused or interrupted before it, close() tries again by name
+        self._hypervisor.forget(self)  # at the end: refused or interrupted before it, close() tries again by name
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.destroy()
-
-    def _why_paused(self) -> str:
-        """In QEMU's words; their event may lag behind the state, too."""
-        try:
-            told = Deadline("QEMU's reason", _REASON_DEADLINE_S).poll(self._io_error)
-        except DeadlineExpired:
-            return "without a reason"
-        return f"{told} (is its disk full?)" if os.strerror(errno.ENOSPC) in told else told
-
-    def _ended(self) -> bool:
-        """False for an end by the guest's own doing; the event with the cause may lag behind the state."""
-        try:
-            ending = Deadline(f"the cause of {self.spec.name}'s end", _END_DEADLINE_S).poll(self._ending)
-        except DeadlineExpired as error:
-            raise InfraError(f"{self.spec.name} vanished, libvirt does not say why") from error
-        if ending is not DomainEnd.GUEST:
-            raise InfraError(f"{self.spec.name}: {ending}", "; ".join(self._qemu_log()[-2:]))
-        return False
 
 
 class LibvirtHypervisor:
@@ -178,8 +154,9 @@ class LibvirtHypervisor:
     def __init__(self, connection: Any, embedded_root: Path | None) -> None:
         self._connection = connection
         self._embedded_root = embedded_root
-        self._endings: dict[str, DomainEnd] = {}
-        self._io_errors: dict[str, str] = {}
+        # By the names of domains. libvirt's events may come later than the state that they explain.
+        self.endings: dict[str, DomainEnd] = {}
+        self.io_errors: dict[str, str] = {}
         self._domains: list[LibvirtDomain] = []
         # Also of a guest that came up while Ctrl-C was pressed, and has no domain object yet.
         self._names: set[str] = set()
@@ -209,8 +186,8 @@ class LibvirtHypervisor:
     def run_as(self) -> tuple[int, int] | None:
         """User and group that a daemon's QEMU is to have; None where it has those of this process anyway.
 
-        A system daemon's QEMU is a user of its own, who cannot enter an ordinary home directory. So it is
-        told to be this process's user, with the group that may open /dev/kvm: that of the daemon's own user.
+        A system daemon's QEMU cannot enter an ordinary home directory. So it is this process's user, with the group
+        that may open /dev/kvm.
         """
         if self.embedded or urlsplit(self._connection.getURI()).path != "/system":
             return None
@@ -268,8 +245,8 @@ class LibvirtHypervisor:
         for disk in spec.disks:
             if disk.source.was_replaced:
                 raise InfraError(f"{disk.source.name} is another device by now, or gone", "see: dmesg; lsblk")
-        self._endings.pop(spec.name, None)
-        self._io_errors.pop(spec.name, None)
+        self.endings.pop(spec.name, None)
+        self.io_errors.pop(spec.name, None)
         # The embedded driver refuses it; there, a killed process leaves its guest to reap().
         flags = 0 if self.embedded else libvirt.VIR_DOMAIN_START_AUTODESTROY
         self._names.add(spec.name)
@@ -277,37 +254,42 @@ class LibvirtHypervisor:
             handle = self._connection.createXML(domain_xml(spec, self._becoming), flags)
         except libvirt.libvirtError as error:
             self._names.discard(spec.name)
-            log = "; ".join(self._log_tail(spec.name)[-2:])
+            log = self.last_words(spec.name)
             raise InfraError(
                 f"{spec.name} did not start: {error}", f"{self._log(spec.name)}: {log}" if log else ""
             ) from error
-        domain = LibvirtDomain(
-            spec,
-            handle,
-            lambda: self._endings.get(spec.name),
-            lambda: self._log_tail(spec.name),
-            self._forget,
-            io_error=lambda: self._io_errors.get(spec.name),
-        )
+        domain = LibvirtDomain(spec, handle, self)
         self._domains.append(domain)
         return domain
 
-    def _forget(self, domain: LibvirtDomain) -> None:
+    def forget(self, domain: LibvirtDomain) -> None:
+        """No longer end this guest at the end."""
         self._domains.remove(domain)
         self._names.discard(domain.spec.name)
 
     def reap(self, prefix: str) -> tuple[str, ...]:
         """End every domain whose name starts with ``prefix``, whoever started it; their names.
 
-        A guest whose orchestrator was killed is found here: the embedded driver reconnects to what
-        runs under its directory. The pid files are a second way, for a guest that it has lost.
+        The embedded driver reconnects to what runs under its directory; the pid files are for a guest that it has lost.
         Raises :class:`InfraError` when one cannot be ended.
         """
         leftover = dict(guest_pids(self._embedded_root, prefix)) if self._embedded_root else {}
         names = {handle.name() for handle in self._active(prefix)}
+
+        def all_ended() -> bool | None:
+            handles = self._active(prefix)
+            for handle in handles:
+                try:
+                    handle.destroy()
+                except libvirt.libvirtError:
+                    # It may be ending. Or libvirt waits for the monitor of a guest whose orchestrator was killed while
+                    # QEMU started, and refuses for half a minute; it stops waiting when QEMU is gone.
+                    if handle.name() in leftover:
+                        _kill(leftover[handle.name()], handle.name())
+            return None if handles else True
+
         try:
-            ended = Deadline(f"end of the guests {prefix}*", _REAP_DEADLINE_S)
-            ended.poll(lambda: self._all_ended(prefix, leftover), 0.2)
+            Deadline(f"end of the guests {prefix}*", _REAP_DEADLINE_S).poll(all_ended, 0.2)
         except DeadlineExpired as error:
             raise InfraError(str(error), f"end them by hand: pkill -9 -f guest={prefix}") from error
         return tuple(sorted(names.union(name for name, pid in leftover.items() if _kill(pid, name))))
@@ -343,34 +325,21 @@ class LibvirtHypervisor:
             raise InfraError(f"libvirt lists no domains: {error}") from error
         return [handle for handle in handles if handle.name().startswith(prefix)]
 
-    def _all_ended(self, prefix: str, pids: Mapping[str, int]) -> bool | None:
-        handles = self._active(prefix)
-        for handle in handles:
-            try:
-                handle.destroy()
-            except libvirt.libvirtError:
-                # It may be ending. Or libvirt waits for the monitor of a guest whose orchestrator was killed while QEMU
-                # started, and refuses for half a minute; it stops waiting when QEMU is gone.
-                if handle.name() in pids:
-                    _kill(pids[handle.name()], handle.name())
-        return None if handles else True
-
     def _log(self, name: str) -> Path:
         return (self._embedded_root / "log" if self._embedded_root else Path("/var/log/libvirt")) / f"qemu/{name}.log"
 
-    def _log_tail(self, name: str) -> tuple[str, ...]:
-        try:
-            lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:  # not made yet, or only root may read the daemon's
-            return ()
-        return tuple(lines[-_LOG_TAIL_LINES:])
+    def last_words(self, name: str) -> str:
+        """The end of QEMU's log of a guest, for a hint; nothing where it cannot be read, as root's of a daemon."""
+        with suppress(OSError):
+            return "; ".join(self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()[-2:])
+        return ""
 
     def _on_lifecycle(self, _connection: Any, handle: Any, event: int, detail: int, _opaque: Any) -> None:
         """Runs in the event thread; the first word about an end is the true one."""
         if event == libvirt.VIR_DOMAIN_EVENT_STOPPED:
-            self._endings.setdefault(handle.name(), _ENDS.get(detail, DomainEnd.OUTSIDE))
+            self.endings.setdefault(handle.name(), _ENDS.get(detail, DomainEnd.OUTSIDE))
         elif (event, detail) == (libvirt.VIR_DOMAIN_EVENT_SHUTDOWN, libvirt.VIR_DOMAIN_EVENT_SHUTDOWN_HOST):
-            self._endings.setdefault(handle.name(), DomainEnd.OUTSIDE)
+            self.endings.setdefault(handle.name(), DomainEnd.OUTSIDE)
 
     def _on_io_error(
         self, _connection: Any, handle: Any, _event: str, _seconds: int, _micros: int, details: str, _opaque: Any
@@ -379,15 +348,14 @@ class LibvirtHypervisor:
         with suppress(ValueError):
             told = json.loads(details)
             what = f"{told.get('operation', 'use')} of a disk: {told.get('reason', 'no reason given')}"
-            self._io_errors.setdefault(handle.name(), what)
+            self.io_errors.setdefault(handle.name(), what)
 
 
 def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> LibvirtHypervisor:
     """Connect to ``uri``: ``qemu:///embed`` for the embedded driver, else a libvirt daemon of this host.
 
-    ``root`` is the directory of the run: the embedded driver's own directory is found again through
-    it after a crash. ``cache`` keeps what that driver learns about QEMU (seconds) between runs.
-    Raises :class:`UserError` when there is nothing at the other end.
+    The embedded driver's directory is found again through ``root``, that of the run. ``cache`` keeps what it learns
+    about QEMU between runs. Raises :class:`UserError` when there is nothing at the other end.
     """
     _start_library()
     directory = None
@@ -418,10 +386,7 @@ def library_version() -> str:
 
 @functools.cache
 def _embedded_connection(uri: str) -> Any:
-    """The one connection of this process: each that is opened registers the driver again, and the 22nd is refused.
-
-    ("Too many drivers", MAX_DRIVERS in libvirt's src/libvirt.c.)
-    """
+    """One for the process: the 22nd is refused ("Too many drivers", MAX_DRIVERS in libvirt's src/libvirt.c)."""
     return libvirt.open(uri)
 
 
@@ -429,12 +394,18 @@ def _embedded_connection(uri: str) -> Any:
 def _start_library() -> None:
     libvirt.registerErrorHandler(lambda *_: None, None)  # printed otherwise; the exception says the same
     libvirt.virEventRegisterDefaultImpl()
-    threading.Thread(target=_run_events, name="libvirt-events", daemon=True).start()
+
+    def run_events() -> None:
+        while True:
+            libvirt.virEventRunDefaultImpl()
+
+    threading.Thread(target=run_events, name="libvirt-events", daemon=True).start()
 
 
-def _run_events() -> None:
-    while True:
-        libvirt.virEventRunDefaultImpl()
+def _awaited(seconds: float, known: Callable[[], T | None]) -> T | None:
+    with suppress(DeadlineExpired):
+        return Deadline("an event of libvirt", seconds).poll(known)
+    return None
 
 
 def _version_text(number: int) -> str:

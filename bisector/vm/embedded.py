@@ -1,8 +1,7 @@
 """The directory of libvirt's embedded QEMU driver: where it is, what the driver is told, what runs in it.
 
-A run directory may come from elsewhere (an archive, another user), and its link to that directory with it. So the link
-is followed only to a directory that is where this module makes them and is named so, and only what has the marker in it
-is ever removed.
+A run directory may come from elsewhere, and its link with it: the link is followed only to a directory that is placed
+and named as this module does it, and only what has the marker in it is ever removed.
 """
 
 import atexit
@@ -14,13 +13,14 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
+from bisector.host.locks import locked, try_lock
 
 # Short: sockaddr_un has 108 bytes (unix(7)), and libvirt adds "/lib/qemu/domain-ID-NAME(20)/monitor.sock". Kept across
 # reboots (file-hierarchy(7)), and not $XDG_RUNTIME_DIR: that is removed with the last logout of its user
@@ -38,29 +38,45 @@ _opened: list[Path] = []
 
 
 def embedded_directory(root: Path, cache: Path | None) -> Path:
-    """The directory of this process's embedded driver, the one that ``root`` had before if possible.
+    """The directory of this process's embedded driver, private and configured; that which ``root`` had if possible.
 
-    It is there, private and configured. ``cache`` keeps what the driver learns about QEMU. Raises as
-    :func:`embedded_root` and :func:`make_private` do.
+    ``cache`` keeps what the driver learns about QEMU. Raises as :func:`embedded_root` and :func:`make_private` do.
     """
     directory = embedded_root(root, *_opened)
     make_private(directory)  # it may have been cleaned up meanwhile
-    if not _opened:
-        _opened.append(directory)
-        _configure(directory, cache)
-        atexit.register(remove_if_idle, directory)
-        atexit.register(hold(directory))  # the last one registered is called first
+    if _opened:
+        return directory
+    _opened.append(directory)
+    (directory / "etc").mkdir(exist_ok=True)
+    # No daemons, QEMU as this user, and nobody's files change owner.
+    lines = (
+        'stdio_handler = "file"',
+        'security_driver = "none"',
+        f'user = "+{os.getuid()}"',
+        f'group = "+{os.getgid()}"',
+        "dynamic_ownership = 0",
+        "remember_owner = 0",
+        "namespaces = []",
+        "cgroup_controllers = []",
+        # libvirt's filter of system calls denies QEMU to become another user; the driver names a filter itself.
+        *(() if guest_user() is None else ("seccomp_sandbox = 0",)),
+    )
+    (directory / "etc/qemu.conf").write_text("\n".join(lines) + "\n", encoding="ascii")
+    link = directory / "cache"
+    if cache is not None and not link.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(cache.resolve())
+    atexit.register(remove_if_idle, directory)
+    atexit.register(hold(directory))  # the last one registered is called first
     return directory
 
 
 def embedded_root(root: Path, opened: Path | None = None) -> Path:
     """A short private directory for the embedded driver, remembered as the link ``root/libvirt``.
 
-    In /var/tmp, because a run directory is too long for a socket's name. The link is followed first: a killed run
-    may have left guests in the directory that it names. Once this process has ``opened`` one, there can be no other;
-    guests of the linked one are then out of reach.
-
-    Raises :class:`UserError` when there is something at its place that bisector did not make.
+    The link is followed first: a killed run may have left guests there. Once this process has ``opened`` one, there can
+    be no other. Raises :class:`UserError` when something else is in the place of the link or directory.
     """
     link, linked = root / "libvirt", None
     with suppress(OSError):  # it is not there, or no link
@@ -135,21 +151,14 @@ def make_private(directory: Path) -> None:
 def hold(directory: Path) -> Callable[[], None]:
     """Share the directory with others who hold it, and keep it from being removed, until what is returned is called.
 
-    Who looks for guests that were left, or removes an idle directory, has it for itself for a moment: that is waited
-    for. systemd-tmpfiles, which removes old files, leaves alone what somebody has locked (tmpfiles.d(5), "AGE").
+    Whoever looks for abandoned guests has it alone for a moment, which is waited for. systemd-tmpfiles leaves alone
+    what is locked (tmpfiles.d(5), "AGE").
     """
-
-    def shared(lock: int) -> bool | None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return None
-        return True
-
     with ExitStack() as stack, suppress(OSError, DeadlineExpired):
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, lock)
-        Deadline(f"a share of {directory}", _SHARE_DEADLINE_S).poll(lambda: shared(lock))
+        share = Deadline(f"a share of {directory}", _SHARE_DEADLINE_S)
+        share.poll(lambda: try_lock(lock, fcntl.LOCK_SH))
         return stack.pop_all().close
     return lambda: None
 
@@ -161,67 +170,24 @@ def remove_if_idle(directory: Path) -> None:
     """
     if not (_is_drivers(directory) and _is_marked(directory)):
         return
-    with suppress(OSError), _held_by_nobody(directory):
+    with suppress(OSError), locked(directory, fcntl.LOCK_EX):
         if not any(guest_pids(directory, "")):
             shutil.rmtree(directory, ignore_errors=True)
-
-
-@contextmanager
-def _held_by_nobody(directory: Path) -> Iterator[None]:
-    """Keep others from holding it; raises ``BlockingIOError`` when one does, and other kinds of ``OSError``."""
-    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(lock)
 
 
 def guest_user() -> pwd.struct_passwd | None:
     """Whom QEMU becomes before a guest starts, where root starts it; None where it stays who it is.
 
-    By then it has opened all files of the guest, which so need no other owner, nor a way to them for others. What
-    breaks out of the guest is neither root nor has a capability.
+    By then it has opened all files of the guest. What breaks out of the guest is neither root nor has a capability.
+    Root of a container may lack the right to become another user.
     """
     for name in GUEST_USERS if os.geteuid() == 0 else ():
-        with suppress(KeyError):
-            if _can_become(user := pwd.getpwnam(name)):
+        with suppress(KeyError, process.CommandMissing, process.CommandTimeout):
+            user = pwd.getpwnam(name)
+            words = ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "true")
+            if process.run(words, deadline_s=_BECOME_S, check=False).exit_status == 0:
                 return user
     return None
-
-
-def _can_become(user: pwd.struct_passwd) -> bool:
-    """Root of a container may lack the right, or the number of the user."""
-    words = ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "true")
-    try:
-        return process.run(words, deadline_s=_BECOME_S, check=False).exit_status == 0
-    except (process.CommandMissing, process.CommandTimeout):
-        return False
-
-
-def _configure(directory: Path, cache: Path | None) -> None:
-    """qemu.conf of the embedded driver: no daemons, QEMU as this user, and nobody's files change owner.
-
-    libvirt's own filter of system calls denies QEMU to become another user, see ``_FILTER``.
-    """
-    (directory / "etc").mkdir(exist_ok=True)
-    lines = (
-        'stdio_handler = "file"',
-        'security_driver = "none"',
-        f'user = "+{os.getuid()}"',
-        f'group = "+{os.getgid()}"',
-        "dynamic_ownership = 0",
-        "remember_owner = 0",
-        "namespaces = []",
-        "cgroup_controllers = []",
-        *(() if guest_user() is None else ("seccomp_sandbox = 0",)),
-    )
-    (directory / "etc/qemu.conf").write_text("\n".join(lines) + "\n", encoding="ascii")
-    link = directory / "cache"
-    if cache is not None and not link.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(cache.resolve())
 
 
 def runs_guest(pid: int, name: str) -> bool:
@@ -257,6 +223,6 @@ def end_abandoned(spared: tuple[str, ...] = ()) -> tuple[str, ...]:
     for directory in filter(_is_marked, directories()):
         found = {name: pid for name, pid in guest_pids(directory, "") if not name.startswith(spared)}
         if found:
-            with suppress(BlockingIOError), _held_by_nobody(directory):
+            with suppress(BlockingIOError), locked(directory, fcntl.LOCK_EX):
                 ended += [name for name, pid in found.items() if process.end(pid, partial(runs_guest, name=name))]
     return tuple(ended)

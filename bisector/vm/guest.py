@@ -2,11 +2,7 @@
 
 paramiko waits without a time limit in several places (the answer to "exec", an SFTP reply). So every such call runs in
 one worker thread while the caller's thread watches the clock and the guest; when either says stop, the connection is
-closed, which frees the worker. The output of a running command is read by the caller's thread itself, which sleeps
-until some arrives.
-
-The guest runs the kernel under test, and is not trusted: whatever it sends is bounded, and only regular files are
-copied out of it.
+closed, which frees the worker. The guest runs the kernel under test, and is not trusted: whatever it sends is bounded.
 """
 
 import codecs
@@ -16,7 +12,7 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -149,7 +145,6 @@ _COPY_S = 120.0
 _LEAST_BYTES_S = 256 << 10  # of a large file; an emulated guest takes a few MiB/s
 _HANG_UP_S = 2.0
 _CHUNK_BYTES = 65536
-_MIB = 1 << 20
 _BOUNDS = Bounds()
 
 # paramiko prints tracebacks of its own when a peer goes away; what happened is in the exceptions.
@@ -205,13 +200,17 @@ class Guest:
         return self.stream(command, lambda line: None, deadline_s)
 
     def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
-        """Run to the end, handing over each line of standard error (CR ends one too) as it comes.
-
-        A line longer than 64 KiB is handed over in pieces.
-        """
+        """Run to the end, handing over each line of standard error (CR ends one too), at most 64 KiB, as it comes."""
         most_bytes = self._bounds.output_bytes
         deadline = self._deadline(f"the end of `{command}` in the guest", deadline_s)
-        channel = self._ask(lambda: self._start(command), deadline)
+
+        def start() -> paramiko.Channel:
+            channel: paramiko.Channel = self._live().create_session()
+            channel.exec_command(command)
+            channel.shutdown_write()  # a command that reads its standard input sees its end
+            return channel
+
+        channel = self._ask(start, deadline)
         stdout, stderr, arrived = StreamedText(), StreamedText(on_line), threading.Event()
         for buffer in (channel.in_buffer, channel.in_stderr_buffer):
             buffer.set_event(arrived)  # paramiko's thread may write to the channel's own pipe while close() closes it
@@ -222,7 +221,12 @@ class Guest:
         )
         try:
             while not self._finished(channel):
-                self._rest(channel, arrived, deadline)
+                self._guard(deadline)
+                wait_s = min(_WATCH_EVERY_S, deadline.remaining_s)
+                if channel.eof_received:  # nothing more arrives; what is missing is the exit status
+                    channel.status_event.wait(wait_s)
+                elif not (channel.recv_ready() or channel.recv_stderr_ready()):  # reading one clears it for both
+                    arrived.wait(wait_s)
                 life.check(stdout.read_bytes + stderr.read_bytes)
                 if channel.recv_ready():
                     stdout.feed(channel.recv(_CHUNK_BYTES))
@@ -251,40 +255,39 @@ class Guest:
             status = os.fstat(file.fileno())
             seconds = _COPY_S + status.st_size / _LEAST_BYTES_S
             deadline = self._deadline(f"the copy of {local.name} to {remote} in the guest", seconds)
-            self._ask(partial(self._send, file, remote, status.st_mode), deadline, GuestCopyFailed)
 
-    def _send(self, file: BinaryIO, remote: str, mode: int) -> None:
-        sftp = self._live().sftp()
-        sftp.putfo(file, remote)
-        sftp.chmod(remote, stat.S_IMODE(mode))
+            def copy() -> None:
+                sftp = self._live().sftp()
+                sftp.putfo(file, remote)
+                sftp.chmod(remote, stat.S_IMODE(status.st_mode))
+
+            self._ask(copy, deadline, GuestCopyFailed)
 
     def get(self, remote: str, local: Path) -> None:
-        """Copy a regular file out of the guest, into one that is not there yet; a link's end has no say in where.
+        """Copy a regular file out of the guest, into one that is not there yet.
 
-        Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` for what is no regular file or larger than the bound,
+        Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` for what is not a regular file or larger than the bound,
         and :class:`InfraError` when ``local`` is there already or cannot be written.
         """
         deadline = self._deadline(f"the copy of {remote} out of the guest", _COPY_S)
+        most = self._bounds.file_bytes
+
+        def copy(file: BinaryIO) -> None:
+            sftp = self._live().sftp()
+            # Before it is opened: opening a FIFO would wait, and a device never ends.
+            _check_copied(remote, sftp.stat(remote), most)
+            with sftp.open(remote, "rb") as source:
+                source.prefetch(_check_copied(remote, source.stat(), most))
+                copied = 0
+                while data := source.read(_CHUNK_BYTES):
+                    copied += len(data)
+                    if copied > most:  # whatever it said before
+                        raise GuestNonsense(f"{remote} in the guest has more than {_size(most)}")
+                    with our_files(local.parent):  # no room is not the guest's failure
+                        file.write(data)
+
         with new_file(local) as file:
-            self._ask(lambda: self._copy(remote, file, local.parent), deadline, GuestCopyFailed)
-
-    def _copy(self, remote: str, file: BinaryIO, directory: Path) -> None:
-        """Ask what it is before it is opened: opening a FIFO would wait, and a device never ends.
-
-        Raises :class:`InfraError` where ``directory`` has no room for it: that is no failure of the guest's.
-        """
-        sftp, most = self._live().sftp(), self._bounds.file_bytes
-        _check_copied(remote, sftp.stat(remote), most)
-        with sftp.open(remote, "rb") as source:
-            size = _check_copied(remote, source.stat(), most)
-            source.prefetch(size)
-            copied = 0
-            while data := source.read(_CHUNK_BYTES):
-                copied += len(data)
-                if copied > most:  # whatever it said before
-                    raise GuestNonsense(f"{remote} in the guest has more than {_size(most)}")
-                with our_files(directory):
-                    file.write(data)
+            self._ask(lambda: copy(file), deadline, GuestCopyFailed)
 
     def _deadline(self, what: str, seconds: float) -> Deadline:
         return Deadline.by(self._clock, what, seconds)
@@ -295,12 +298,6 @@ class Guest:
             raise EOFError
         return self._connection
 
-    def _start(self, command: str) -> paramiko.Channel:
-        channel: paramiko.Channel = self._live().create_session()
-        channel.exec_command(command)
-        channel.shutdown_write()  # a command that reads its standard input sees its end
-        return channel
-
     @staticmethod
     def _finished(channel: paramiko.Channel) -> bool:
         """Whether all output was read and the exit status is known; raises when neither will ever be."""
@@ -310,20 +307,11 @@ class Guest:
             raise EOFError
         return bool(channel.eof_received)
 
-    def _rest(self, channel: paramiko.Channel, arrived: threading.Event, deadline: Deadline) -> None:
-        """Sleep until there is output, or an end, or it is time to watch."""
-        self._guard(deadline)
-        wait_s = min(_WATCH_EVERY_S, deadline.remaining_s)
-        if channel.eof_received:  # nothing more arrives; what is missing is the exit status
-            channel.status_event.wait(wait_s)
-        elif not (channel.recv_ready() or channel.recv_stderr_ready()):  # reading one of them clears it for both
-            arrived.wait(wait_s)
-
     def _ask(self, call: Callable[[], T], deadline: Deadline, failed: type[GuestError] = GuestLost) -> T:
         """The call's answer, made in the worker; ``failed`` is raised when it fails on a connection that holds."""
         future = self._worker.submit(call)
         try:
-            while not _done(future, min(_WATCH_EVERY_S, deadline.remaining_s)):
+            while not wait((future,), min(_WATCH_EVERY_S, deadline.remaining_s)).done:
                 self._guard(deadline)
         except BaseException:
             self._hang_up()
@@ -384,12 +372,6 @@ def _connection(port: int, image: GuestImage, deadline: Deadline) -> Any:
         raise GuestRefused(f"the pinned host key of the guest image is none: {image.host_public_key}")
     connection.client.get_host_keys().add(entry.hostnames[0], entry.key.get_name(), entry.key)
     return connection
-
-
-def _done(future: "Future[T]", within_s: float) -> bool:
-    with suppress(TimeoutError):
-        future.exception(timeout=within_s)
-    return future.done()
 
 
 def _check_copied(remote: str, attributes: paramiko.SFTPAttributes, most_bytes: int) -> int:

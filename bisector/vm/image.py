@@ -1,30 +1,27 @@
 """A guest's root file system and its keys: a person's own, or one that was built from the recipe and is kept.
 
-A kept image is complete, is never written again, and has the sums of its files beside it: a bit may flip, and a power
-cut may leave a file empty. A guest on a damaged image panics, or its fio dies, on every commit alike; that must not
-look like the kernels' fault.
+A kept image is complete, is never written again, and has the sums of its files beside it: a guest on a damaged image
+panics, or its fio dies, on every commit alike, and that must not look like the kernels' fault.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from shutil import which
-from typing import BinaryIO
 
 from bisector.config import MachineSettings
 from bisector.core.deadline import Deadline, DeadlineExpired, retried
 from bisector.core.errors import InfraError, UserError
 from bisector.host.files import abandoned, our_files, scratch, sync, write_whole
+from bisector.host.locks import locked
 from bisector.host.packages import install, not_installed
-from bisector.host.process import CommandFailed, CommandMissing, CommandTimeout, FinishedCommand, run
+from bisector.host.process import CommandFailed, CommandMissing, CommandTimeout, run
 
 # Debian 12: its e2fsprogs 1.47.0 turns on no ext4 feature that a kernel of 2017 cannot mount. Later ones turn on
 # orphan_file, which such a kernel does not know (Documentation/filesystems/ext4/orphan.rst, new in v5.15).
@@ -43,8 +40,11 @@ _LOCAL_S = 300.0
 _INSTALL_S = 900.0
 _LOCK_S = 1800.0
 _BETWEEN_TRIES_S = (2.0, 4.0)
-# What the recipe calls, and the Debian package that has it.
-_PROGRAMS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "ssh-keygen": "openssh-client", "unshare": "util-linux"}
+# What the recipe and the disks of guests call, and the Debian package that has it.
+_PROGRAMS = {
+    **{"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "ssh-keygen": "openssh-client", "unshare": "util-linux"},
+    "qemu-img": "qemu-utils",
+}
 
 # QEMU's docs/interop/qcow2.txt
 _QCOW2_MAGIC = b"QFI\xfb"
@@ -83,18 +83,28 @@ def own_image(machine: MachineSettings) -> GuestImage:
         "machine.image_key": machine.image_key,
         "machine.image_host_key": machine.image_host_key,
     }
-    root, ssh_key, host_key = (_readable(setting, path) for setting, path in named.items())
+    paths = []
+    for setting, path in named.items():
+        if path is None:
+            raise UserError(
+                f"{setting} is not set",
+                "an image of your own takes --image FILE --image-key PRIVATE_KEY --image-host-key PUBLIC_KEY",
+            )
+        if not path.is_file():
+            raise UserError(f"{setting}: {path} is not a file")
+        if not os.access(path, os.R_OK):
+            raise UserError(f"{setting}: {path} is not readable for this user")
+        paths.append(path.absolute())
+    root, ssh_key, host_key = paths
     if root.suffix == ".qcow2":
         _check_alone(root)
     identity = f"{root}\n{root.stat().st_size}\n{root.stat().st_mtime_ns}"
-    return GuestImage(root, ssh_key, _public_key(host_key), f"own-{_digest(identity.encode())}")
+    key = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    return GuestImage(root, ssh_key, _public_key(host_key), f"own-{key}")
 
 
 def find_image(recipe: Path, cache_root: Path) -> GuestImage | None:
-    """The image of this recipe, if it was built before; it may be damaged.
-
-    :func:`bisector.vm.image.build_image` looks whether it is.
-    """
+    """The image of this recipe, if it was built before; it may be damaged (:func:`build_image`)."""
     key = recipe_key(recipe)
     try:
         return GuestImage.kept_in(cache_root / key, key) if (cache_root / key / ROOT).is_file() else None
@@ -106,7 +116,7 @@ def recipe_key(recipe: Path) -> str:
     """A hash of everything the image is made from; the notes for people are no part of it."""
     files = sorted(path for path in recipe.iterdir() if path.is_file() and path.suffix != ".md")
     parts = [SUITE.encode()] + [part for path in files for part in (path.name.encode(), path.read_bytes())]
-    return _digest(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
+    return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()[:16]
 
 
 def _check_alone(path: Path) -> None:
@@ -121,25 +131,11 @@ def _check_alone(path: Path) -> None:
     if magic != _QCOW2_MAGIC:
         return
     has_features = version > 2  # noqa: PLR2004 - "version 3" or higher
-    other = "backing" if backing else "data" if has_features and features & _QCOW2_DATA_FILE else ""
-    if other:
+    if other := "backing" if backing else "data" if has_features and features & _QCOW2_DATA_FILE else "":
         raise UserError(
             f"machine.image: {path} names a {other} file, which QEMU would read with your rights",
             f"if you trust that file, make one of both: qemu-img convert -O qcow2 {path} NEW.qcow2",
         )
-
-
-def _readable(setting: str, path: Path | None) -> Path:
-    if path is None:
-        raise UserError(
-            f"{setting} is not set",
-            "an image of your own takes --image FILE --image-key PRIVATE_KEY --image-host-key PUBLIC_KEY",
-        )
-    if not path.is_file():
-        raise UserError(f"{setting}: {path} is no file")
-    if not os.access(path, os.R_OK):
-        raise UserError(f"{setting}: {path} is not readable for this user")
-    return path.absolute()
 
 
 def _public_key(path: Path) -> str:
@@ -153,10 +149,6 @@ def _public_key(path: Path) -> str:
     return " ".join(fields[:2])
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
-
-
 @dataclass(frozen=True, slots=True)
 class KeptImage:
     """An image: its key, what it takes of the disk (it has holes), and when it was last read, in seconds since 1970."""
@@ -168,8 +160,13 @@ class KeptImage:
 
 def kept_images(cache_root: Path) -> tuple[KeptImage, ...]:
     """The complete images, the last used first; raises :class:`InfraError` when they cannot be read."""
+    found = []
     try:
-        found = [_kept_image(root.parent) for root in cache_root.glob(f"*/{ROOT}") if ".new-" not in root.parent.name]
+        for root in cache_root.glob(f"*/{ROOT}"):
+            if ".new-" not in (directory := root.parent).name:
+                size_bytes = sum(path.stat().st_blocks * 512 for path in directory.iterdir())
+                # Access times are written once a day at least (mount(8), relatime); the image is never written again.
+                found.append(KeptImage(directory.name, size_bytes, max(root.stat().st_atime, root.stat().st_mtime)))
     except OSError as error:
         raise InfraError(f"guest images {cache_root}: {error.strerror}") from error
     return tuple(sorted(found, key=lambda image: -image.last_used))
@@ -184,13 +181,6 @@ def remove_images(cache_root: Path) -> None:
             raise InfraError(f"guest image {cache_root / image.key}: {error.strerror}", "remove it by hand") from error
 
 
-def _kept_image(directory: Path) -> KeptImage:
-    files = [path.stat() for path in directory.iterdir()]
-    root = (directory / ROOT).stat()
-    # Access times are written once a day at least (mount(8), relatime); the image itself is never written again.
-    return KeptImage(directory.name, sum(file.st_blocks * 512 for file in files), max(root.st_atime, root.st_mtime))
-
-
 def seal(directory: Path) -> None:
     """Write the sums of all files, and have all of it on the disk; raises :class:`OSError`."""
     files = sorted(path for path in directory.iterdir() if path.name != SUMS)
@@ -201,16 +191,22 @@ def seal(directory: Path) -> None:
 
 
 def damage(directory: Path) -> str:
-    """What is wrong with the files, nothing if they are as they were sealed; raises :class:`OSError`."""
-    if not (directory / SUMS).is_file():
-        return f"{directory} has no sums of its files"
-    for line in (directory / SUMS).read_text(encoding="utf-8", errors="replace").splitlines() or ["  sums"]:
-        known, _, name = line.partition("  ")
-        path = directory / Path(name).name
-        if not path.is_file():
-            return f"{path} is gone"
-        if sum_of(path) != known:
-            return f"{path} is not as it was made"
+    """What is wrong with a kept image, if it is there; nothing where its files are as they were sealed.
+
+    May be asked while others seal or replace it. Raises :class:`InfraError` when it cannot be read.
+    """
+    with our_files(directory):
+        if not directory.exists():
+            return ""
+        if not (directory / SUMS).is_file():
+            return f"{directory} has no sums of its files"
+        for line in (directory / SUMS).read_text(encoding="utf-8", errors="replace").splitlines() or ["  sums"]:
+            known, _, name = line.partition("  ")
+            path = directory / Path(name).name
+            if not path.is_file():
+                return f"{path} is gone"
+            if sum_of(path) != known:
+                return f"{path} is not as it was made"
     return ""
 
 
@@ -221,27 +217,19 @@ def sum_of(path: Path) -> str:
     """
     total = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
+        size, place = os.fstat(file.fileno()).st_size, 0
         total.update(b"%d" % size)
-        for place in _places(file, size):
-            file.seek(place)
+        while place < size:
+            try:
+                data = os.lseek(file.fileno(), place, os.SEEK_DATA)
+            except OSError:  # ENXIO: nothing but a hole up to the end
+                break
+            place = file.seek(max(place, data // _CHUNK_BYTES * _CHUNK_BYTES))
             chunk = file.read(_CHUNK_BYTES)
             if any(chunk):
                 total.update(b"%d" % place + chunk)
+            place += _CHUNK_BYTES
     return total.hexdigest()
-
-
-def _places(file: BinaryIO, size: int) -> Iterator[int]:
-    """Where each MiB begins that is not wholly in a hole (lseek(2), SEEK_DATA)."""
-    place = 0
-    while place < size:
-        try:
-            data = os.lseek(file.fileno(), place, os.SEEK_DATA)
-        except OSError:  # ENXIO: nothing but a hole up to the end
-            return
-        place = max(place, data // _CHUNK_BYTES * _CHUNK_BYTES)
-        yield place
-        place += _CHUNK_BYTES
 
 
 def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note: Callable[[str], None]) -> GuestImage:
@@ -250,179 +238,124 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
     One that is damaged is built anew, once, and ``on_note`` is told why. Raises :class:`UserError` when this machine
     cannot build images as it is set up, and :class:`InfraError` when the packages do not arrive or the disk is full.
     """
-    if (found := find_image(recipe, cache_root)) and not _damage(found.root.parent):
+    if (found := find_image(recipe, cache_root)) and not damage(found.root.parent):
         return found
     cache_root.mkdir(parents=True, exist_ok=True)
     key = recipe_key(recipe)
-    with _lock(cache_root / f"{key}.lock"):
+    with ExitStack() as stack:
+        lock = cache_root / f"{key}.lock"
+        wait = Deadline(f"the lock {lock}, held by another build of the guest image,", _LOCK_S)
+        try:
+            stack.enter_context(locked(lock, wait=wait, flags=os.O_RDWR | os.O_CREAT))
+        except DeadlineExpired as error:
+            raise InfraError(str(error)) from error
         directory = cache_root / key
-        wrong = _damage(directory)
+        wrong = damage(directory)
         if not wrong and (found := find_image(recipe, cache_root)):
             return found
-        tools = _Tools(run_marker)
-        tools.check()
+        check_programs()
+        if os.geteuid() != 0:
+            check_namespaces()
         if directory.exists():
             on_note(f"guest image: {wrong or f'{directory} is not whole'}; it is built anew")
             directory.rename(cache_root / f"{key}.new-damaged")
-        for stale in cache_root.glob(f"{key}.new-*"):  # of a killed builder: this process holds the lock
-            tools.as_root("rm", "-rf", stale)
-        for stale in abandoned():
-            tools.as_root("rm", "-rf", stale)
+        # Of killed builders: this process holds the lock.
+        for stale in (*cache_root.glob(f"{key}.new-*"), *abandoned()):
+            _as_root(("rm", "-rf", stale), run_marker)
         work = Path(tempfile.mkdtemp(prefix=f"{key}.new-", dir=cache_root))
         try:
-            _build(recipe.resolve(), work, tools, on_note)
+            _fill(work, recipe.resolve(), run_marker, on_note)
             with our_files(work):
                 seal(work)
                 work.rename(directory)
                 sync(cache_root)
         finally:
             if work.exists():
-                tools.as_root("rm", "-rf", work)
+                _as_root(("rm", "-rf", work), run_marker)
     return GuestImage.kept_in(directory, key)
 
 
-def _damage(directory: Path) -> str:
-    """What is wrong with a kept image, if it is there; may be asked while others seal or replace it."""
-    with our_files(directory):
-        return damage(directory) if directory.exists() else ""
+def _fill(work: Path, recipe: Path, run_marker: Path | None, on_note: Callable[[str], None]) -> None:
+    """Make keys and file system. No mirror is named, so mmdebstrap's own choice and its checks of signatures hold."""
+    for name, comment in ((CLIENT_KEY, "bisector"), (HOST_KEY, "bisector-guest")):
+        _run(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", work / name), run_marker)
+    tar, root = work / "packages.tar", work / ROOT
+    on_note(f"guest image: installing Debian {SUITE} packages; this is done once and takes about a minute")
+    lines = (recipe / "packages").read_text(encoding="utf-8").splitlines()
+    packages = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    mode = "root" if os.geteuid() == 0 else "unshare"
+    options = ("--quiet", "--variant=minbase", f"--mode={mode}", f"--include={','.join(packages)}")
+    try:
+        # It unpacks in a directory of its own in TMPDIR, half a gigabyte, which others must be able to enter.
+        with scratch("image", mode=0o755) as place:
+            argv = ("env", f"TMPDIR={place}", "mmdebstrap", *options, SUITE, tar)
+            retried(
+                lambda: run(argv, deadline_s=_INSTALL_S, env=_environment(), run_marker=run_marker),
+                (CommandFailed, CommandTimeout),
+                _BETWEEN_TRIES_S,
+                lambda failed: on_note(f"guest image: attempt {failed} failed, trying again"),
+            )
+    except (CommandFailed, CommandTimeout) as error:
+        raise InfraError(
+            f"the guest image's packages could not be installed: {error}",
+            "the image is made once, and that needs the network: bisector image build",
+        ) from error
+    on_note("guest image: making the file system")
+    _as_root(("sh", recipe / "make-ext4", recipe, tar, work, root), run_marker)
+    root.chmod(0o444)
+    tar.unlink()
+    (work / HOST_KEY).unlink()  # the guest has it; outside only its public half is of use
+
+
+def _environment() -> dict[str, str]:
+    # An ordinary user's PATH has no sbin, where mke2fs is.
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SUPERUSER_DIRECTORIES))
+    return {"PATH": path, **{name: os.environ[name] for name in _PROXIES if name in os.environ}}
+
+
+def _run(argv: Sequence[str | Path], run_marker: Path | None = None) -> None:
+    """Run a program of this host; a missing one is :class:`UserError`, its failure :class:`InfraError`."""
+    try:
+        run(argv, deadline_s=_LOCAL_S, env=_environment(), run_marker=run_marker)
+    except CommandMissing as error:
+        raise UserError(str(error), install(_PROGRAMS.get(error.program, error.program))) from error
+    except (CommandFailed, CommandTimeout) as error:
+        raise InfraError(str(error)) from error
+
+
+def _as_root(argv: Sequence[str | Path], run_marker: Path | None = None) -> None:
+    """Run as root, or as what is root inside a namespace and owns the subordinate ids too."""
+    _run((*(() if os.geteuid() == 0 else ("unshare", "--map-auto", "--map-root-user")), *argv), run_marker)
 
 
 def check_programs() -> None:
     """Raise :class:`UserError` when a program that the building of images takes is missing."""
-    _Tools(None).check_programs()
+    path = _environment()["PATH"]
+    missing = [one for program, one in _PROGRAMS.items() if program != "qemu-img" and which(program, path=path) is None]
+    if missing:
+        raise UserError(f"making the guest image needs {', '.join(missing)}", install(*missing))
 
 
 def check_namespaces() -> None:
     """Raise :class:`UserError` when this user has no user namespaces with subordinate ids."""
-    _Tools(None).check_namespaces()
+    # One question instead of many: newuidmap, /etc/subuid, util-linux and the kernel's own settings.
+    try:
+        _as_root(("true",))
+    except InfraError as error:
+        raise UserError(
+            f"making the guest image without root needs user namespaces: {error}",
+            f"{install('uidmap')} && sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER",
+        ) from error
 
 
 def find_overlay_tool() -> str:
     """Where :func:`overlay`'s program is; raises :class:`UserError` when it is not installed."""
-    if (found := _Tools(None).find("qemu-img")) is None:
+    if (found := which("qemu-img", path=_environment()["PATH"])) is None:
         raise not_installed("qemu-img", "qemu-utils")
     return found
 
 
 def overlay(image: GuestImage, path: Path) -> Path:
     """Make an empty qcow2 file over the image at ``path``: the throw-away root disk of one guest."""
-    _Tools(None).run(
-        *("qemu-img", "create", "-q", "-f", "qcow2", "-F", image.disk_format, "-b", image.root.resolve(), path),
-        package="qemu-utils",
-    )
+    _run(("qemu-img", "create", "-q", "-f", "qcow2", "-F", image.disk_format, "-b", image.root.resolve(), path))
     return path
-
-
-class _Tools:
-    """The programs that make an image, as root or as an ordinary user in a user namespace."""
-
-    def __init__(self, run_marker: Path | None) -> None:
-        self._run_marker = run_marker
-        self._superuser = os.geteuid() == 0
-        # An ordinary user's PATH has no sbin, where mke2fs is.
-        path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SUPERUSER_DIRECTORIES))
-        proxies = {name: os.environ[name] for name in _PROXIES if name in os.environ}
-        self._environment = {"PATH": path, **proxies}
-
-    @property
-    def mmdebstrap_mode(self) -> str:
-        return "root" if self._superuser else "unshare"
-
-    def check(self) -> None:
-        """Raise :class:`UserError` when a program is missing or user namespaces are not to be had."""
-        self.check_programs()
-        if not self._superuser:
-            self.check_namespaces()
-
-    def check_programs(self) -> None:
-        """Raise :class:`UserError` when a program is missing."""
-        missing = [package for program, package in _PROGRAMS.items() if self.find(program) is None]
-        if missing:
-            raise UserError(f"making the guest image needs {', '.join(missing)}", install(*missing))
-
-    def find(self, program: str) -> str | None:
-        """Where a program is, also one that only root's PATH has."""
-        return which(program, path=self._environment["PATH"])
-
-    def check_namespaces(self) -> None:
-        """Raise :class:`UserError` when user namespaces with subordinate ids are not to be had."""
-        # One question instead of many: newuidmap, /etc/subuid, util-linux and the kernel's own settings.
-        try:
-            self.as_root("true")
-        except InfraError as error:
-            raise UserError(
-                f"making the guest image without root needs user namespaces: {error}",
-                f"{install('uidmap')} && sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER",
-            ) from error
-
-    def as_root(self, *argv: str | Path) -> FinishedCommand:
-        """Run as root, or as what is root inside a namespace and owns the subordinate ids too."""
-        return self.run(*(() if self._superuser else ("unshare", "--map-auto", "--map-root-user")), *argv)
-
-    def run(self, *argv: str | Path, deadline_s: float = _LOCAL_S, package: str = "") -> FinishedCommand:
-        """Run a program of this host; a missing one is :class:`UserError`, its failure :class:`InfraError`."""
-        try:
-            return self.run_raw(argv, deadline_s)
-        except CommandMissing as error:
-            raise UserError(str(error), install(package or _PROGRAMS.get(error.program, error.program))) from error
-        except (CommandFailed, CommandTimeout) as error:
-            raise InfraError(str(error)) from error
-
-    def run_raw(self, argv: Sequence[str | Path], deadline_s: float) -> FinishedCommand:
-        """Run a program; raises the errors of :mod:`bisector.host.process`."""
-        return run(argv, deadline_s=deadline_s, env=self._environment, run_marker=self._run_marker)
-
-
-def _build(recipe: Path, work: Path, tools: _Tools, on_note: Callable[[str], None]) -> None:
-    for name, comment in ((CLIENT_KEY, "bisector"), (HOST_KEY, "bisector-guest")):
-        tools.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", work / name)
-    tar = work / "packages.tar"
-    on_note(f"guest image: installing Debian {SUITE} packages; this is done once and takes about a minute")
-    _install(recipe, tar, tools, on_note)
-    on_note("guest image: making the file system")
-    root = work / ROOT
-    tools.as_root("sh", recipe / "make-ext4", recipe, tar, work, root)
-    root.chmod(0o444)
-    tar.unlink()
-    (work / HOST_KEY).unlink()  # the guest has it; outside only its public half is of use
-
-
-def _install(recipe: Path, tar: Path, tools: _Tools, on_note: Callable[[str], None]) -> None:
-    """Have mmdebstrap make the tar; no mirror is named, so its own choice and its checks of signatures hold."""
-    lines = (recipe / "packages").read_text(encoding="utf-8").splitlines()
-    packages = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    options = ("--variant=minbase", f"--mode={tools.mmdebstrap_mode}", f"--include={','.join(packages)}")
-
-    def tell(failed: int) -> None:
-        on_note(f"guest image: attempt {failed} failed, trying again")
-
-    try:
-        # It unpacks in a directory of its own in TMPDIR, half a gigabyte, which others must be able to enter.
-        with scratch("image", mode=0o755) as place:
-            argv = ("env", f"TMPDIR={place}", "mmdebstrap", "--quiet", *options, SUITE, tar)
-            attempt = partial(tools.run_raw, argv, _INSTALL_S)
-            retried(attempt, (CommandFailed, CommandTimeout), _BETWEEN_TRIES_S, tell)
-    except (CommandFailed, CommandTimeout) as error:
-        raise InfraError(
-            f"the guest image's packages could not be installed: {error}",
-            "the image is made once, and that needs the network: bisector image build",
-        ) from error
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Hold the file's lock; the kernel frees it when its holder dies."""
-    with path.open("w", encoding="utf-8") as file:
-
-        def attempt() -> bool | None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return None
-            return True
-
-        try:
-            Deadline(f"the lock {path}, held by another build of the guest image,", _LOCK_S).poll(attempt, every_s=0.2)
-        except DeadlineExpired as error:
-            raise InfraError(str(error)) from error
-        yield

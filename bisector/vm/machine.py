@@ -1,10 +1,8 @@
 """A kernel in a running guest: started, watched from the first byte of its console, gone afterwards.
 
-Who is to blame when the guest no longer answers is decided here and nowhere else, because only
-here console, domain and connection are seen together.
+Who is to blame when the guest no longer answers is decided here, where console, domain and connection are seen.
 """
 
-import dataclasses
 import math
 import os
 import platform
@@ -12,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -152,23 +151,14 @@ class VirtualMachine:
             self._check_kernel()
 
     def _connected(self, deadline: Deadline) -> GuestLink:
-        if self._wire is not None:
-            # The mailbox of a guest, once it has told that it is there.
-            wire = self._wire
-            while wire.told() is None:
-                self._watch()
-                if deadline.expired:
-                    raise self._watch.silent()
-                self._clock.sleep(0.02)
+        if (wire := self._wire) is not None:
+            while wire.told() is None:  # until it has told that it is there
+                self._look(deadline)
             return Mailbox(wire, self._watch, clock=self._clock)
         if self._settings.image is None:
             # Poll the console: user networking accepts a connection long before sshd listens.
-            silence_s = self._settings.silence_deadline_s
             while not self._watch.console.ready:
-                self._watch()
-                if deadline.expired or self._watch.silence_s > silence_s:
-                    raise self._watch.silent()
-                self._clock.sleep(0.02)
+                self._look(deadline, self._settings.silence_deadline_s)
             return self._login("SSH to the guest", _LOGIN_S)
         while True:  # a person's own image says nothing on the console when it is ready
             self._watch()
@@ -178,6 +168,12 @@ class VirtualMachine:
                 if deadline.expired:
                     raise self._watch.silent() from None
                 self._clock.sleep(0.5)
+
+    def _look(self, deadline: Deadline, silence_s: float = math.inf) -> None:
+        self._watch()
+        if deadline.expired or self._watch.silence_s > silence_s:
+            raise self._watch.silent()
+        self._clock.sleep(0.02)
 
     def _login(self, what: str, seconds: float) -> GuestLink:
         return self._log_in(self._spec.ssh_port, self._image, self.deadline(what, seconds), self._watch)
@@ -196,10 +192,10 @@ class VirtualMachine:
         """Sort out a guest that did not answer: a dead or stuck kernel is one, a lost connection is infrastructure.
 
         The first is raised as :class:`KernelFault`, the second as the :class:`GuestError` it is. Whether the kernel
-        under test lost the connection nobody can see from here: a kernel that is known to be good tells
-        (:mod:`bisector.bisect.failures`).
+        under test lost the connection, only a kernel that is known to be good tells (:mod:`bisector.bisect.failures`).
         """
         self._watch.stage = stage
+        silence_s = self._settings.silence_deadline_s
         try:
             yield
         except KernelFault:
@@ -214,22 +210,16 @@ class VirtualMachine:
             while not deadline.expired:
                 self._watch()
                 self._clock.sleep(0.1)
-            if self._answers():
-                if isinstance(error, GuestTimeout):  # the kernel talks, what was started never ends
-                    raise KernelFault(stage, FaultKind.HANG, str(error), self._watch.console.tail()) from error
-            elif self._watch.silence_s > self._settings.silence_deadline_s:
+            # A guest that takes a new connection, or has given a sign of life, has a kernel that is alive.
+            alive = self._watch.silence_s < silence_s if self._wire is not None else False
+            if self._wire is None:
+                with suppress(GuestError), self._login("an answer", _PING_S) as guest:
+                    alive = guest.run("true", _PING_S).exit_status == 0
+            if alive and isinstance(error, GuestTimeout):  # the kernel talks, what was started never ends
+                raise KernelFault(stage, FaultKind.HANG, str(error), self._watch.console.tail()) from error
+            if not alive and self._watch.silence_s > silence_s:
                 raise self._watch.silent() from error
             raise
-
-    def _answers(self) -> bool:
-        """Whether the guest takes a new connection, or has given a sign of life: then its kernel is alive."""
-        if self._wire is not None:
-            return self._watch.silence_s < self._settings.silence_deadline_s
-        try:
-            with self._login("an answer", _PING_S) as guest:
-                return guest.run("true", _PING_S).exit_status == 0
-        except GuestError:
-            return False
 
     def close(self) -> None:
         """End connection and guest."""
@@ -342,48 +332,46 @@ class VirtualMachines:
     ) -> Iterator[VirtualMachine]:
         """A guest that is defined and not started, with what stack and trial ask for; it does not outlive the block."""
         self._stay_connected()
+        machine = self.settings.machine
         with ExitStack() as stack:
             place = stack.enter_context(scratch("guest", self._run_dir, mode=0o711))  # a daemon's QEMU looks for files
             prefix = domain_prefix(self._run_dir)
             chosen = storage.attached_disks.items()
             disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in chosen)
-            spec = self._spec(f"{prefix}{name}", kernel, logs / CONSOLE, overlay(self.image, place / "root.qcow2"))
-            spec = dataclasses.replace(spec, command_line=self._parameters(storage, append, seed))
-            # Where nothing boots it is not known yet; of a kernel that boots nowhere emulation shows as much as KVM.
-            memory = spec.memory_bytes + sum(one.size_bytes for one in storage.in_memory.values())
-            spec = dataclasses.replace(spec, memory_bytes=memory)
-            own_wire = stack.enter_context(wire(place)) if self.settings.machine.is_counted else None
+            spec = DomainSpec(
+                name=f"{prefix}{name}",
+                kernel=kernel.image,
+                modules=kernel.modules,
+                console=logs / CONSOLE,
+                ssh_port=free_port(),
+                accelerator=machine.accelerator,
+                command_line=command_line(
+                    append,
+                    own_init=machine.image is not None,
+                    of_storage=storage.parameters,
+                    counted=machine.is_counted,
+                    seed=seed,
+                ),
+                root=overlay(self.image, place / "root.qcow2"),
+                root_base=self.image.root if self.image.disk_format == "raw" else None,
+                vcpus=machine.vcpus,
+                memory_bytes=machine.memory_bytes + sum(one.size_bytes for one in storage.in_memory.values()),
+                run_as=self._hypervisor.run_as,
+            )
+            own_wire = stack.enter_context(wire(place)) if machine.is_counted else None
             if own_wire is not None:
                 with our_files(self.image.root.parent):
                     self.image.root.chmod(0o644)  # QEMU opens it for writing, even though it keeps what is written
-                shift = self.settings.machine.instruction_ns.bit_length() - 1
+                shift = machine.instruction_ns.bit_length() - 1
                 counted = Counted(shift, own_wire.memory, own_wire.bells, stack.enter_context(self._own_cpu()))
-                spec = dataclasses.replace(spec, root=None, counted=counted)
-            spec = dataclasses.replace(spec, disks=disks, accelerator=self._accelerator(spec) or Accelerator.TCG)
-            machine = VirtualMachine(self._hypervisor, spec, kernel, self, own_wire)
-            stack.callback(machine.close)
-            yield machine
-
-    def _spec(self, name: str, kernel: Kernel, console: Path, root: Path) -> DomainSpec:
-        machine = self.settings.machine
-        return DomainSpec(
-            name=name,
-            kernel=kernel.image,
-            modules=kernel.modules,
-            console=console,
-            ssh_port=free_port(),
-            accelerator=machine.accelerator,
-            root=root,
-            root_base=self.image.root if self.image.disk_format == "raw" else None,
-            vcpus=machine.vcpus,
-            memory_bytes=machine.memory_bytes,
-            run_as=self._hypervisor.run_as,
-        )
-
-    def _parameters(self, storage: StorageSettings, append: str, seed: int) -> tuple[str, ...]:
-        own_init = self.settings.machine.image is not None
-        counted = self.settings.machine.is_counted
-        return command_line(append, own_init=own_init, of_storage=storage.parameters, counted=counted, seed=seed)
+                spec = replace(spec, root=None, counted=counted)
+            # Where nothing boots it is not known yet; of a kernel that boots nowhere emulation shows as much as KVM.
+            accelerator = self._accelerator(spec) or Accelerator.TCG
+            guest = VirtualMachine(
+                self._hypervisor, replace(spec, disks=disks, accelerator=accelerator), kernel, self, own_wire
+            )
+            stack.callback(guest.close)
+            yield guest
 
     def _accelerator(self, spec: DomainSpec | None = None) -> Accelerator | None:
         """What all guests of this run run under here, chosen once; None while only a boot of ``spec`` can tell.
@@ -393,9 +381,20 @@ class VirtualMachines:
         record, machine = self._run_dir / ACCELERATOR, machine_id()  # a run may be taken to another host
         with our_files(self._run_dir):
             words = record.read_text(encoding="utf-8", errors="replace").split() if record.exists() else []
-        if words in ([one.value, machine] for one in (Accelerator.KVM, Accelerator.TCG)):
-            self._check_still_there(Accelerator(words[0]), record)
-            return Accelerator(words[0])
+        if words == [Accelerator.TCG.value, machine]:
+            return Accelerator.TCG
+        if words == [Accelerator.KVM.value, machine]:
+            why = "libvirt does not offer that any more"
+            try:
+                if self._hypervisor.offers(Accelerator.KVM):
+                    return Accelerator.KVM
+            except InfraError as error:
+                why = str(error)
+            raise InfraError(
+                f"this run began under {Accelerator.KVM} on this host: {why}",
+                "ls -l /dev/kvm; bisector doctor; then bisector resume. To go on under emulation all the same, where"
+                f" both ends are measured again: rm {record}; bisector resume",
+            )
         memory = resources.cache_home() / ACCELERATOR_MEMORY
         chosen = choose_accelerator(self.settings.machine.accelerator, self._hypervisor, spec, memory)
         if chosen is not None:
@@ -403,27 +402,13 @@ class VirtualMachines:
                 write_whole(record, f"{chosen} {machine}\n".encode())
         return chosen
 
-    def _check_still_there(self, began: Accelerator, record: Path) -> None:
-        why = "libvirt does not offer that any more"
-        try:
-            if began is Accelerator.TCG or self._hypervisor.offers(began):
-                return
-        except InfraError as error:
-            why = str(error)
-        raise InfraError(
-            f"this run began under {began} on this host: {why}",
-            "ls -l /dev/kvm; bisector doctor; then bisector resume. To go on under emulation all the same, where both"
-            f" ends are measured again: rm {record}; bisector resume",
-        )
-
     @contextmanager
     def _attached(self, serial: str, chosen: DiskSettings, prefix: str) -> Iterator[DiskSpec]:
         """A disk of the settings; raises :class:`InfraError` when an earlier trial had it and it is not there now."""
-        overwrite = self.settings.storage.overwrite
-        disk = attached(serial, chosen, self._run_dir, prefix, overwrite=overwrite)
         with ExitStack() as stack:
             try:
-                spec = stack.enter_context(disk)
+                overwrite = self.settings.storage.overwrite
+                spec = stack.enter_context(attached(serial, chosen, self._run_dir, prefix, overwrite=overwrite))
             except DiskUnavailable as error:
                 if serial not in self._had:
                     raise

@@ -1,10 +1,8 @@
 """A root shell in a guest whose clock stands still while the host thinks: requests and answers go through memory.
 
 When the guest has something to tell it writes a byte to a debug console, whose other end is a pipe that is full. QEMU
-then waits in the middle of that instruction: no other one is executed, and no timer runs. Nothing of what the host does
-meanwhile reaches the guest, neither an interrupt nor a packet, and where instructions make the guest's time pass, none
-does: what it does next follows from its memory alone. The guest's side, and the form of what is told, is
-``vm-images/mailbox``.
+then waits in the middle of that instruction: no other one is executed, and no timer runs, so that what the guest does
+next follows from its memory alone. The guest's side, and the form of what is told, is ``vm-images/mailbox``.
 
 To stop the guest (qemu(1), ``-action panic=pause``) is not exact: between the end of the CPU's turn and that of the
 machine, QEMU may put its clock forward to the next timer (``icount_start_warp_timer()`` in accel/tcg/icount-common.c).
@@ -135,8 +133,8 @@ class Mailbox:
     """Implements :class:`bisector.vm.base.GuestLink` on a guest that has told that it is there.
 
     ``watch`` is called about five times a second while the guest runs, and ends the wait by what it raises. Every
-    method raises :class:`GuestTimeout` for a guest that did not tell anything in time, :class:`GuestLost` for one that
-    did not do so before either, and :class:`GuestNonsense` for an answer that is none, or larger than ``bounds`` allow.
+    method raises :class:`GuestTimeout` for a guest that told nothing in time, :class:`GuestLost` for one that had not
+    done so before either, and :class:`GuestNonsense` for an invalid answer, or one larger than ``bounds`` allow.
     """
 
     def __init__(
@@ -168,7 +166,7 @@ class Mailbox:
 
     def put(self, text: str, remote: str) -> None:
         """Write a small text file in the guest; raises :class:`GuestCopyFailed`."""
-        self._write(text.encode(), remote, ">", f"the copy to {remote}")
+        self._copied(f"cat > {shlex.quote(remote)}", f"the copy to {remote}", text.encode())
 
     def send(self, local: Path, remote: str) -> None:
         """Copy a file of this host into the guest, with its mode; raises :class:`GuestCopyFailed`."""
@@ -176,14 +174,14 @@ class Mailbox:
         with our_files(local.parent), local.open("rb") as file:
             mode, into = stat.S_IMODE(os.fstat(file.fileno()).st_mode), ">"
             while (piece := file.read(_PIECE_BYTES)) or into == ">":
-                self._write(piece, remote, into, what)
+                self._copied(f"cat {into} {shlex.quote(remote)}", what, piece)
                 into = ">>"
         self._copied(f"chmod {mode:o} {shlex.quote(remote)}", what)
 
     def get(self, remote: str, local: Path) -> None:
         """Copy a regular file out of the guest, into one that is not there yet.
 
-        Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` for what is no regular file or larger than the bound,
+        Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` for what is not a regular file or larger than the bound,
         and :class:`InfraError` when ``local`` is there already or cannot be written.
         """
         name, most, what = shlex.quote(remote), self._bounds.file_bytes, f"the copy of {remote}"
@@ -196,9 +194,6 @@ class Mailbox:
         content = self._copied(f"head -c {most} {name}", what)
         with new_file(local) as file:
             file.write(content)
-
-    def _write(self, data: bytes, remote: str, into: str, what: str) -> None:
-        self._copied(f"cat {into} {shlex.quote(remote)}", what, data)
 
     def _copied(self, command: str, what: str, data: bytes = b"") -> bytes:
         deadline = self._deadline(command, _COPY_S)
@@ -218,13 +213,12 @@ class Mailbox:
         while True:
             match self._next(command, deadline, *answer):
                 case ["said", size]:
-                    stderr.feed(self._content(size, command))
-                    self._check_size(stderr.read_bytes, command)
+                    stderr.feed(self._content(size, stderr.read_bytes, command))
                     answer = "go\n", b""
                 case ["done", int(status), size]:
-                    return status, self._output(size, stderr.read_bytes, command), stderr.end()
+                    return status, self._content(size, stderr.read_bytes, command), stderr.end()
                 case ["killed", size]:
-                    return _BY_SIGNAL, self._output(size, stderr.read_bytes, command), stderr.end()
+                    return _BY_SIGNAL, self._content(size, stderr.read_bytes, command), stderr.end()
                 case told:
                     raise GuestNonsense(f"the guest answered {str(told)[:_QUOTED]} to `{command}`")
 
@@ -245,20 +239,13 @@ class Mailbox:
         self._running = ""
         return told
 
-    def _content(self, size: object, command: str) -> bytes:
+    def _content(self, size: object, said_bytes: int, command: str) -> bytes:
+        """What was told after the words, in all with what was said before at most the bound."""
         if not isinstance(size, int):
             raise GuestNonsense(f"the guest answered a size of {str(size)[:_QUOTED]!r} to `{command}`")
-        self._check_size(size, command)
-        return self._wire.content(size)
-
-    def _output(self, size: object, said: int, command: str) -> bytes:
-        content = self._content(size, command)
-        self._check_size(said + len(content), command)
-        return content
-
-    def _check_size(self, size: int, command: str) -> None:
-        if size > self._bounds.output_bytes:
+        if said_bytes + size > self._bounds.output_bytes:
             raise GuestNonsense(f"the guest wrote more than {self._bounds.output_bytes:,} bytes of output: `{command}`")
+        return self._wire.content(size)
 
     def _deadline(self, command: str, seconds: float) -> Deadline:
         return Deadline.by(self._clock, f"the end of `{command}` in the guest", seconds)

@@ -390,16 +390,23 @@ class FakeHypervisor:
         spec.console.write_bytes(b"")
         computer = Computer(spec, self.script, self.clock, self._files / f"{len(self.computers)}")
         self.computers.append(computer)
-        domain = LibvirtDomain(
-            spec,
-            computer,
-            lambda: computer.ending,
-            lambda: ("qemu-system-x86_64: terminating",),
-            self.running.remove,
-            io_error=lambda: computer.io_error,
-        )
+        domain = LibvirtDomain(spec, computer, self)  # type: ignore[arg-type] # it has what a domain asks
         self.running.append(domain)
         return domain
+
+    @property
+    def endings(self) -> dict[str, DomainEnd]:
+        return {one.spec.name: one.ending for one in self.computers if one.ending is not None}
+
+    @property
+    def io_errors(self) -> dict[str, str]:
+        return {one.spec.name: one.io_error for one in self.computers if one.io_error is not None}
+
+    def last_words(self, name: str) -> str:
+        return "qemu-system-x86_64: terminating"
+
+    def forget(self, domain: LibvirtDomain) -> None:
+        self.running.remove(domain)
 
     def close(self) -> None:
         for domain in tuple(self.running):

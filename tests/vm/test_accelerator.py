@@ -190,15 +190,6 @@ def test_what_is_tried_under_kvm_is_its_source(tmp_path: Path) -> None:
     assert linked.read_bytes() == probes._KVM_TRIAL
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": "hvf"}'])
-def test_damaged_memory_is_made_anew(text: str, spec: DomainSpec, tmp_path: Path, mocked: Mocked) -> None:
-    mocked(KVM)
-    memory = tmp_path / "memory"
-    memory.write_text(text)
-    assert choose_accelerator(Accelerator.AUTO, Offering(kvm=True), spec, memory) is KVM
-    assert list(json.loads(memory.read_text()).values()) == ["kvm"]
-
-
 @pytest.fixture
 def hypervisor(place: Path, cache: Path) -> Iterator[LibvirtHypervisor]:
     with open_hypervisor(EMBEDDED, place, cache) as opened:
@@ -225,11 +216,3 @@ def test_what_is_tried_under_kvm_runs_without(hypervisor: LibvirtHypervisor, pla
     trial = place / "trial"
     trial.write_bytes(probes.kvm_trial())
     assert accelerator._boots(hypervisor, replace(spec_of(place, End.SLEEP), kernel=trial), TCG, 15.0)
-
-
-@pytest.mark.vm
-@pytest.mark.parametrize("end", [End.RESET, End.SLEEP])
-def test_a_mute_kernel_does_not_boot(hypervisor: LibvirtHypervisor, place: Path, end: End) -> None:
-    spec = spec_of(place, end)
-    mute = replace(spec, kernel=tiny_kernel(place / "mute", "", end))
-    assert not accelerator._boots(hypervisor, mute, TCG, 2.0)

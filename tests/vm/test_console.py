@@ -163,17 +163,3 @@ def test_tail_has_no_noise_and_no_control_characters() -> None:
     assert everything.startswith("Decompressing Linux...")
     assert "\x1b" not in everything
     assert "\r" not in everything
-
-
-def test_unfinished_line_is_in_the_tail_but_not_judged() -> None:
-    console = Console()
-    assert console.feed("bisector-guest: rea") == ()
-    assert console.tail() == ("bisector-guest: rea",)
-    assert console.feed("dy\r\n")[0].finding is ConsoleFinding.READY
-
-
-def test_endless_line_is_cut() -> None:
-    console = Console()
-    for _ in range(100):
-        console.feed("x" * 1000)
-    assert all(len(line) <= 10_000 for line in console.tail(100))

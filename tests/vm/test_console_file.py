@@ -10,7 +10,7 @@ import pytest
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.vm.base import CONSOLE_CHUNK_BYTES
-from bisector.vm.console import Console, ConsoleFile, Watch
+from bisector.vm.console import ConsoleFile, Watch
 
 MIB = 1 << 20
 
@@ -66,16 +66,6 @@ def test_what_was_written_before_a_rotation_is_read(log: Virtlogd, file: Console
     assert all_of(file) == "after\n"
 
 
-@pytest.mark.parametrize("before", [0, 10_000])
-def test_a_new_file_that_is_longer_than_what_was_read(log: Virtlogd, file: ConsoleFile, before: int) -> None:
-    log.write("x" * 100)
-    assert len(file.read()) == 100
-    log.write("y" * before)
-    log.rotate()
-    log.write("z" * 500)
-    assert all_of(file) == "y" * before + "z" * 500
-
-
 def test_more_rotations_than_there_are_backups(log: Virtlogd, file: ConsoleFile) -> None:
     log.write("0")
     assert file.read() == b"0"
@@ -101,16 +91,6 @@ def test_a_last_word_just_before_the_rotation_is_read(log: Virtlogd) -> None:
     file = Late(log.path)
     assert all_of(file) == "Kernel panic\n"
     file.close()
-
-
-def test_a_moment_without_a_file(log: Virtlogd, file: ConsoleFile) -> None:
-    log.write("one")
-    assert file.read() == b"one"
-    log.rotate()
-    log.path.unlink()
-    assert file.read() == b""
-    log.path.write_text("two")
-    assert file.read() == b"two"
 
 
 def test_a_file_that_cannot_be_read_is_no_silence_of_the_guest(log: Virtlogd, file: ConsoleFile) -> None:
@@ -187,13 +167,3 @@ def test_the_last_words_of_a_talkative_guest_are_read(log: Virtlogd, file: Conso
     with pytest.raises(KernelFault) as caught:
         watch()
     assert caught.value.kind is FaultKind.PANIC
-
-
-def test_the_bound_of_a_console_is_of_all_that_was_read() -> None:
-    console = Console()
-    for _ in range(65):
-        console.feed("x" * (MIB - 1) + "\n")
-    fault = console.fault(Stage.WORKLOAD)
-    assert fault is not None
-    assert fault.kind is FaultKind.COMMAND_FAILED
-    assert CONSOLE_CHUNK_BYTES == MIB

@@ -12,8 +12,6 @@ from bisector.config import Accelerator
 from bisector.host.disks import BlockSizes
 from bisector.storage.disks import Bus
 from bisector.vm.definition import (
-    BASE_COMMAND_LINE,
-    GUEST_INIT,
     Counted,
     DiskSource,
     DiskSpec,
@@ -48,10 +46,6 @@ def tree(spec: DomainSpec = SPEC) -> ET.Element:
 
 def disks(spec: DomainSpec = SPEC) -> dict[str | None, ET.Element]:
     return {disk.findtext("serial"): disk for disk in tree(spec).iter("disk")}
-
-
-def test_every_end_of_the_guest_ends_the_domain() -> None:
-    assert {tree().findtext(event) for event in ("on_poweroff", "on_reboot", "on_crash")} == {"destroy"}
 
 
 def test_root_is_the_first_disk_and_its_base_keeps_its_owner() -> None:
@@ -92,20 +86,6 @@ def test_qemu_under_a_daemon_is_who_we_are() -> None:
     label = tree(replace(SPEC, run_as=(1000, 107))).find("seclabel")
     assert label is not None
     assert (label.get("model"), label.get("relabel"), label.findtext("label")) == ("dac", "yes", "+1000:+107")
-
-
-def test_host_cache_is_bypassed_unless_the_file_system_cannot() -> None:
-    drivers = {name: disk.find("driver") for name, disk in disks().items()}
-    caching = {name: (driver.get("cache"), driver.get("io")) for name, driver in drivers.items() if driver is not None}
-    assert caching["ssd"] == ("none", "native")
-    assert caching["nas"] == ("writeback", "threads")
-
-
-def test_trouble_of_the_host_stops_the_guest() -> None:
-    for disk in disks().values():
-        driver = disk.find("driver")
-        assert driver is not None
-        assert driver.get("error_policy") == "stop"
 
 
 def test_modules_are_the_last_disk_and_read_only() -> None:
@@ -225,11 +205,6 @@ def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_pat
 def test_the_persons_arguments_come_last() -> None:
     assert command_line("  oops=continue quiet ")[-2:] == ("oops=continue", "quiet")
     assert command_line("quiet", of_storage=("brd.rd_nr=1",))[-2:] == ("brd.rd_nr=1", "quiet")
-
-
-def test_own_init_is_left_alone() -> None:
-    assert f"init={GUEST_INIT}" in command_line()
-    assert command_line(own_init=True) == BASE_COMMAND_LINE
 
 
 def test_a_disk_of_a_server_on_this_host() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bisector.config import DiskSettings, options
 from bisector.core.errors import InfraError, UserError
-from bisector.host.disks import BlockSizes, block_sizes, disk_name
+from bisector.host.disks import BlockSizes, disk_name
 from bisector.storage.disks import Bus, GuestDisk
 from bisector.vm.disks import attached, leftovers
 from tests.loopdevice import loop_device
@@ -75,13 +75,6 @@ def test_a_directory_of_somebody_else(tmp_path: Path) -> None:
     with an_ordinary_user(), pytest.raises(UserError, match="is not writable"), attached("hdd", chosen, tmp_path, "x-"):
         pytest.fail("it was made")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_disk_below_a_directory(tmp_path: Path) -> None:
-    assert block_sizes(os.makedev(0, 42), tmp_path) is None
-    (tmp_path / "8:0" / "queue").mkdir(parents=True)
-    (tmp_path / "8:0" / "queue" / "logical_block_size").write_text("many\n")
-    assert block_sizes(os.makedev(8, 0), tmp_path) is None
 
 
 def test_a_file_has_the_block_sizes_of_its_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,9 +258,9 @@ def test_why_a_guest_was_paused_is_in_qemus_words(
     """A full disk is only one of the reasons."""
     monkeypatch.setattr(domains, "_REASON_DEADLINE_S", 0.05)
     paused = SimpleNamespace(state=lambda: (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR))
-    domain = LibvirtDomain(
-        spec_of(place, End.SLEEP), paused, lambda: None, lambda: (), lambda domain: None, io_error=lambda: told
-    )
+    spec = spec_of(place, End.SLEEP)
+    known = SimpleNamespace(io_errors={spec.name: told} if told else {}, last_words=lambda name: "")
+    domain = LibvirtDomain(spec, paused, known)  # type: ignore[arg-type] # as much of a hypervisor as is asked
     with pytest.raises(InfraError, match=re.escape(f"an I/O error on the host, {why}") + "$"):
         domain.is_running()
 
@@ -275,7 +275,7 @@ def test_a_guest_that_libvirt_does_not_end_leaves_no_open_console(place: Path) -
     spec = spec_of(place, End.SLEEP)
     spec.console.write_text("last words")
     handle = SimpleNamespace(destroy=refuse, info=lambda: (0, 0, 0, 0, 0))
-    domain = LibvirtDomain(spec, handle, lambda: None, lambda: (), forgotten.append)
+    domain = LibvirtDomain(spec, handle, SimpleNamespace(forget=forgotten.append))  # type: ignore[arg-type] # as above
     assert domain.read_console() == "last words"
     with pytest.raises(InfraError, match="cannot be ended"):
         domain.destroy()

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ from bisector.config import EMBEDDED
 from bisector.core.errors import UserError
 from bisector.vm import embedded as driver
 from bisector.vm.driver import open_hypervisor
-from bisector.vm.embedded import embedded_root, guest_pids, remove_if_idle, runs_guest
+from bisector.vm.embedded import embedded_root, remove_if_idle
 
 
 @pytest.mark.parametrize("uri", ["qemu+ssh://elsewhere/system", "qemu://elsewhere/system", "xen:///system", "nonsense"])
@@ -151,15 +150,6 @@ def test_a_directory_in_the_place_of_the_link_stays(tmp_path: Path, place_of_dri
         embedded_root(tmp_path / "run")
 
 
-def test_a_directory_that_was_cleaned_up_is_made_anew(tmp_path: Path, place_of_drivers: Path) -> None:
-    directory = embedded_root(tmp_path / "run")
-    shutil.rmtree(directory)
-    driver.make_private(directory)
-    assert directory.stat().st_mode & 0o777 == 0o700
-    remove_if_idle(directory)
-    assert not directory.exists()
-
-
 @pytest.mark.vm
 def test_the_embedded_driver_is_opened_again_and_again(place: Path, cache: Path) -> None:
     """libvirt itself refuses the 22nd time in a process."""
@@ -173,11 +163,3 @@ def test_embedded_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     embedded_root(tmp_path).chmod(0o755)
     with pytest.raises(UserError, match="private"):
         embedded_root(tmp_path)
-
-
-def test_a_number_alone_is_no_guest(tmp_path: Path) -> None:
-    (tmp_path / "run/qemu").mkdir(parents=True)
-    (tmp_path / "run/qemu/bisector-x.pid").write_text(str(os.getpid()))
-    (tmp_path / "run/qemu/bisector-y.pid").write_text("not a number")
-    assert list(guest_pids(tmp_path, "bisector-")) == []
-    assert not runs_guest(os.getpid(), "bisector-x")

@@ -121,7 +121,7 @@ def test_an_image_of_ones_own_that_is_not_all_there(tmp_path: Path, missing: str
     for name, path in paths.items():
         if name != missing:
             path.write_text("ssh-ed25519 AAAA")
-    with pytest.raises(UserError, match=rf"machine\.{missing}: .* is no file"):
+    with pytest.raises(UserError, match=rf"machine\.{missing}: .* is not a file"):
         own_image(machine(*paths.values()))
     with pytest.raises(UserError, match=rf"machine\.{missing} is not set"):
         own_image(machine(*(None if name == missing else path for name, path in paths.items())))

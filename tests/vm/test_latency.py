@@ -9,11 +9,11 @@ import pytest
 
 from bisector.config import Accelerator, options
 from bisector.core.deadline import SYSTEM_CLOCK
-from bisector.core.errors import InfraError, UserError
+from bisector.core.errors import InfraError
 from bisector.host import process
 from bisector.host.files import abandoned
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
-from bisector.vm.disks import check_nbdkit, delayed
+from bisector.vm.disks import delayed
 from bisector.vm.machine import VirtualMachine
 from tests import examples
 
@@ -84,11 +84,3 @@ def test_a_file_that_cannot_be_served(tmp_path: Path) -> None:
     with pytest.raises(InfraError, match=why), delayed(disk, 1, tmp_path):
         pytest.fail("it was served")
     assert [path for path in abandoned() if path.name.startswith("nbd")] == []
-
-
-def test_without_the_program_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_nbdkit()
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(UserError, match="nbdkit is not installed") as caught:
-        check_nbdkit()
-    assert (caught.value.hint or "").endswith("install nbdkit")

@@ -14,7 +14,6 @@ from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.disks import BlockDevice
 from bisector.vm import accelerator, machine
-from bisector.vm.base import GuestError, GuestNonsense
 from bisector.vm.console import Watch
 from bisector.vm.disks import own_names
 from bisector.vm.machine import VirtualMachine, VirtualMachines
@@ -54,13 +53,6 @@ def test_panic_is_raised_with_the_stage_it_came_in(clock: list[float]) -> None:
     with pytest.raises(KernelFault) as caught:
         seen()
     assert (caught.value.kind, caught.value.stage) == (FaultKind.PANIC, Stage.WORKLOAD)
-
-
-def test_last_words_of_a_guest_that_is_gone_are_read(clock: list[float]) -> None:
-    domain = Domain(["Linux version 6.1\nKernel panic - not syncing: bang\n"], running=False)
-    with pytest.raises(KernelFault) as caught:
-        watch(domain, clock)()
-    assert caught.value.kind is FaultKind.PANIC
 
 
 def test_stopped_pulse_is_a_hang_and_silence_without_a_pulse_is_not(clock: list[float]) -> None:
@@ -273,13 +265,3 @@ def test_the_build_id_is_among_the_notes() -> None:
     notes = " 04 00 00 00 02 00 00 00 03 00 00 00 47 4e 55 00\n ab cd\n"
     assert machine.running_build_id(FakeShell({"/sys/kernel/notes": Answer(notes)})) == "abcd"
     assert machine.running_build_id(FakeShell()) == ""  # of a kernel that has none
-
-
-def test_a_build_id_that_is_none() -> None:
-    with pytest.raises(GuestNonsense, match="no bytes in hex: 'no hex'"):
-        machine.running_build_id(FakeShell({"/sys/kernel/notes": Answer("no hex\n")}))
-
-
-def test_a_question_that_fails_says_so() -> None:
-    with pytest.raises(GuestError, match="`uname -r` in the guest: exit status 3: no such question"):
-        machine.running_release(FakeShell({"uname": Answer(stderr="no such question\n", exit_status=3)}))
