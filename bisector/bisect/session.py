@@ -34,8 +34,7 @@ from bisector.host.files import discard, our_files, remove_abandoned
 from bisector.host.load import host_id
 from bisector.mail import outbox
 from bisector.plan.experience import Experience, experience
-from bisector.plan.forecast import effects_of, effects_text
-from bisector.plan.inputs import noise_of, spread_of
+from bisector.plan.forecast import effects_of, effects_text, noise_of, spread_of
 from bisector.status import from_record
 from bisector.store.comparison import Budget
 from bisector.store.facts import Compilers, Fact, RunHeader, StateChange

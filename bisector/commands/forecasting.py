@@ -14,8 +14,7 @@ from bisector.git.repository import Repository
 from bisector.git.trees import Trees
 from bisector.host.load import host_id
 from bisector.plan.experience import Experience, experience
-from bisector.plan.forecast import Forecast, forecast
-from bisector.plan.inputs import ForecastRequest
+from bisector.plan.forecast import Forecast, ForecastRequest, forecast
 from bisector.store.rundir import Index
 from bisector.vm.accelerator import could_count
 

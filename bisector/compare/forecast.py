@@ -14,7 +14,7 @@ from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
 from bisector.kernel.build import KernelBuilder
 from bisector.plan.experience import Experience, experience
-from bisector.plan.inputs import SMALL_BUILD_S, Quantity
+from bisector.plan.forecast import SMALL_BUILD_S, Quantity
 from bisector.status.blocks import Blocks
 from bisector.status.progress import asked_most_s, asked_s, comparable
 from bisector.store.comparison import Plan, PlannedSetup

@@ -1,9 +1,9 @@
 """What earlier runs on this host took and read, as far as they were of the same experiment."""
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from bisector.analysis.verdicts import Judging, host_of
@@ -15,7 +15,6 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import State, Verdict
 from bisector.search.alternatives import NOTHING_CHANGED
 from bisector.search.noise import EarlierSearches
-from bisector.store.facts import StateChange
 from bisector.store.run_files import kernel_inputs
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -64,132 +63,104 @@ class Experience:
         readings = sum(map(len, repeats))
         return Spread(math.sqrt(squares / (readings - len(repeats))), readings, len(repeats))
 
+    def __add__(self, other: "Experience") -> "Experience":
+        """Both together."""
+        added = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        scores = {
+            sha: (*self.scores.get(sha, ()), *other.scores.get(sha, ())) for sha in {**self.scores, **other.scores}
+        }
+        return Experience(**added, scores=scores, kernels={**self.kernels, **other.kernels})
+
+
+_ADDED = tuple(one.name for one in fields(Experience) if one.name not in ("scores", "kernels"))
+
 
 def experience(settings: Settings, host: str, run_dirs: Iterable[Path]) -> Experience:
     """All comparable trials of these runs on ``host``; a run that cannot be read is named, and passed over."""
-    found = _Collected()
+    found = Experience()
     for run_dir in run_dirs:
         try:
             with Store.open(RunDirectory.open(run_dir).database, readonly=True) as store:
-                asked = store.bisection()
-                taken = store.taken().keys()
-                for theirs, trials in _measured_in(store):
-                    for home in dict.fromkeys(host_of(trial) for _, trial in trials if trial.host == host):
-                        here = tuple((n, trial) for n, trial in trials if host_of(trial) == home)
-                        found.add(settings, theirs, here, taken, (asked.old_sha, asked.new_sha))
-                    if store.plan is None and any(trial.host == host for _, trial in trials):
-                        found.add_outcome(settings, theirs, store.state())
+                for part in _of_run(settings, host, store):
+                    found += part
         except BisectorError as error:
-            found.unreadable.append(f"{run_dir}: {error}")
-    return found.whole()
+            found += Experience(unreadable=(f"{run_dir}: {error}",))
+    return found
 
 
-def _measured_in(store: Store) -> Iterator[tuple[Settings, tuple[tuple[int, Trial], ...]]]:
-    """The trials of a run, with what they were measured with: those of a comparison by their setups."""
-    if store.plan is None:
-        yield store.settings, store.trials()
-        return
-    placed = store.placed()
-    for one in store.plan.setups:
-        yield one.settings, tuple((each.n, each.trial) for each in placed if each.trial.setup == one.setup)
-
-
-@dataclass(slots=True)
-class _Collected:
-    builds_s: list[float] = field(default_factory=list)
-    setups_s: list[float] = field(default_factory=list)
-    workloads_s: list[float] = field(default_factory=list)
-    early_s: defaultdict[tuple[StopReason, bool], list[float]] = field(default_factory=lambda: defaultdict(list))
-    fills_s: list[float] = field(default_factory=list)
-    scores: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    kernels: dict[str, Kernel] = field(default_factory=dict)
-    earlier: EarlierSearches = field(default_factory=EarlierSearches)
-    unreadable: list[str] = field(default_factory=list)
-
-    def add(
-        self,
-        ours: Settings,
-        theirs: Settings,
-        here: tuple[tuple[int, Trial], ...],
-        taken: Collection[int],
-        ends: tuple[str, str],
-    ) -> None:
-        """The trials ``here`` of a run; those that it took over count with the run that measured them."""
-        own = tuple((n, trial) for n, trial in here if n not in taken)
+def _of_run(ours: Settings, host: str, store: Store) -> Iterator[Experience]:
+    """What a run tells, or a comparison for each of its setups; what it took over counts where it was measured."""
+    asked, taken = store.bisection(), store.taken().keys()
+    measured: tuple[tuple[Settings, tuple[tuple[int, Trial], ...]], ...] = ((store.settings, store.trials()),)
+    if (plan := store.plan) is not None:
+        placed = store.placed()
+        measured = tuple(
+            (one.settings, tuple((each.n, each.trial) for each in placed if each.trial.setup == one.setup))
+            for one in plan.setups
+        )
+    for theirs, trials in measured:
         if kernel_inputs(ours.kernel) != kernel_inputs(theirs.kernel):
-            return
-        for _, trial in own:
-            if trial.kernel is not None:
-                self.kernels[trial.commit.sha] = trial.kernel
-                self.builds_s += (
-                    [trial.kernel.build_s]
-                    if (trial.kernel is not None and (not trial.kernel.cached) and (not trial.same_sources))
-                    else []
-                )
-        if _measured_with(ours) != _measured_with(theirs):
-            return
-        for _, trial in _ran(own, tuple(phase.name for phase in theirs.storage.stack.phases)):
-            self.setups_s.append(trial.timings.boot_s + trial.timings.storage_s)
-            self._add_runs(trial)
-        seen = replace(theirs, bisect=theirs.bisect.by(ours.bisect.objective))
-        judging = Judging(seen, here, *ends)
-        for sha, scores in replace(judging, trials=own).scores.items():
-            self.scores[sha] += scores
-        self.earlier = _more(self.earlier, judging, [trial for _, trial in own])
+            continue
+        is_alike, here = _measured_with(ours) == _measured_with(theirs), [one for one in trials if one[1].host == host]
+        for home in dict.fromkeys(host_of(trial) for _, trial in here):
+            of_home = tuple((n, trial) for n, trial in trials if host_of(trial) == home)
+            own = tuple((n, trial) for n, trial in of_home if n not in taken)
+            yield _builds([trial for _, trial in own])
+            if is_alike:
+                phases = tuple(phase.name for phase in theirs.storage.stack.phases)
+                yield _times([trial for _, trial in own], phases)
+                seen = replace(theirs, bisect=theirs.bisect.by(ours.bisect.objective))
+                judging = Judging(seen, of_home, asked.old_sha, asked.new_sha)
+                scores = replace(judging, trials=own).scores
+                earlier = _contradictions(judging, [trial for _, trial in own])
+                yield Experience(scores={sha: tuple(found) for sha, found in scores.items()}, earlier=earlier)
+        if is_alike and here and plan is None and (state := store.state()) is not None:
+            nothing = state.state is State.NARROWED and state.message.startswith(NOTHING_CHANGED)
+            ended = nothing or state.state is State.FOUND
+            yield Experience(earlier=EarlierSearches(searches=int(ended), without_change=int(nothing)))
 
-    def add_outcome(self, ours: Settings, theirs: Settings, state: StateChange | None) -> None:
-        """Whether a search like this one ended with a commit, or with none since nothing had changed."""
-        alike = kernel_inputs(ours.kernel) == kernel_inputs(theirs.kernel)
-        if state is None or not alike or _measured_with(ours) != _measured_with(theirs):
-            return
-        nothing = state.state is State.NARROWED and state.message.startswith(NOTHING_CHANGED)
-        ended, earlier = nothing or state.state is State.FOUND, self.earlier
-        self.earlier = replace(
-            earlier, searches=earlier.searches + ended, without_change=earlier.without_change + nothing
-        )
 
-    def _add_runs(self, trial: Trial) -> None:
+def _builds(trials: Sequence[Trial]) -> Experience:
+    built = [(one.commit.sha, one.kernel, one.same_sources) for one in trials if one.kernel is not None]
+    return Experience(
+        builds_s=tuple(kernel.build_s for _, kernel, same in built if not kernel.cached and not same),
+        kernels={sha: kernel for sha, kernel, _ in built},
+    )
+
+
+def _times(trials: Sequence[Trial], phases: tuple[str, ...]) -> Experience:
+    ran = [
+        one for one in trials if one.fault is None and tuple(run.name for run in one.runs if not run.repeats) == phases
+    ]
+
+    def early_s(reason: StopReason, *, short: bool) -> tuple[float, ...]:
         """One that was stopped because it was clear of another one, too, is neither whole nor as most are."""
-        stop, seconds = trial.stopped_early, trial.timings.workload_s
-        if trial.filled_short:
-            self.fills_s.append(sum(run.duration_s for run in trial.runs[:-1]))
-        elif stop is None:
-            self.workloads_s.append(seconds)
-        if stop is not None and not stop.against:
-            self.early_s[stop.reason, trial.filled_short].append(seconds)
+        pairs = ((one, one.stopped_early) for one in ran if one.filled_short is short)
+        stopped = (one for one, stop in pairs if stop is not None and stop.reason is reason and not stop.against)
+        return tuple(one.timings.workload_s for one in stopped)
 
-    def whole(self) -> Experience:
-        above, below = (
-            tuple(tuple(self.early_s[reason, short]) for short in (False, True))
-            for reason in (StopReason.ABOVE, StopReason.NOT_ABOVE)
-        )
-        return Experience(
-            tuple(self.builds_s),
-            tuple(self.setups_s),
-            tuple(self.workloads_s),
-            above[False],
-            below[False],
-            above[True],
-            below[True],
-            tuple(self.fills_s),
-            {sha: tuple(scores) for sha, scores in self.scores.items()},
-            self.kernels,
-            self.earlier,
-            tuple(self.unreadable),
-        )
+    return Experience(
+        setups_s=tuple(one.timings.boot_s + one.timings.storage_s for one in ran),
+        workloads_s=tuple(one.timings.workload_s for one in ran if one.is_whole),
+        above_s=early_s(StopReason.ABOVE, short=False),
+        below_s=early_s(StopReason.NOT_ABOVE, short=False),
+        short_above_s=early_s(StopReason.ABOVE, short=True),
+        short_below_s=early_s(StopReason.NOT_ABOVE, short=True),
+        fills_s=tuple(sum(run.duration_s for run in one.runs[:-1]) for one in ran if one.filled_short),
+    )
 
 
-def _more(earlier: EarlierSearches, judging: Judging, own: Sequence[Trial]) -> EarlierSearches:
-    """The same with a run's ``own`` readings of kernels that were read more than once.
+def _contradictions(judging: Judging, own: Sequence[Trial]) -> EarlierSearches:
+    """A run's ``own`` readings of kernels that were read more than once, and how many of them are on the wrong side.
 
     An end is of its own side, another kernel of that of most of its readings. One reading of each says nothing: it is
     what the others are held against.
     """
     if judging.direction is None:
-        return earlier
+        return EarlierSearches()
     ends = {judging.old: Verdict.OLD, judging.new: Verdict.NEW}
     better = judging.direction.verdict(better=True)
-    counts = {True: [earlier.better, earlier.better_contradicted], False: [earlier.worse, earlier.worse_contradicted]}
+    counts = {True: [0, 0], False: [0, 0]}
     for sha in dict.fromkeys(trial.commit.sha for trial in own):
         sided = [(trial, verdict) for trial, verdict in judging.sound(sha) if verdict in (Verdict.OLD, Verdict.NEW)]
         if len(sided) > 1:
@@ -197,23 +168,9 @@ def _more(earlier: EarlierSearches, judging: Judging, own: Sequence[Trial]) -> E
             side = ends.get(sha) or max(verdicts, key=verdicts.__getitem__)
             read = [verdict for trial, verdict in sided if any(trial is one for one in own)]
             readings = min(len(read), len(sided) - 1)
-            count = counts[side is better]
-            count[0] += readings
-            count[1] += min(readings, sum(verdict is not side for verdict in read))
-    (of_better, better_wrong), (of_worse, worse_wrong) = counts[True], counts[False]
-    return replace(
-        earlier,
-        better=of_better,
-        better_contradicted=better_wrong,
-        worse=of_worse,
-        worse_contradicted=worse_wrong,
-    )
-
-
-def _ran(trials: Iterable[tuple[int, Trial]], runs: tuple[str, ...]) -> Iterator[tuple[int, Trial]]:
-    for n, one in trials:
-        if one.fault is None and tuple(run.name for run in one.runs if not run.repeats) == runs:
-            yield n, one
+            counts[side is better][0] += readings
+            counts[side is better][1] += min(readings, sum(verdict is not side for verdict in read))
+    return EarlierSearches(*counts[True], *counts[False])
 
 
 def _measured_with(settings: Settings) -> tuple[object, ...]:

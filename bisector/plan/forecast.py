@@ -1,31 +1,253 @@
 """What a bisection would take, and what it reaches in the hours there are: simulated searches on the range's own graph.
 
-They are at this machine's times and noise; and what changes of some sizes take at the noise that is on record.
+They are at this machine's times and noise, from what earlier runs took and read here, and what is assumed where none
+did; and what changes of some sizes take at the noise that is on record.
 """
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from math import expm1, isfinite
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 from typing import Annotated, Literal
 
+from bisector.analysis.short_fill import is_tried, rule_for
+from bisector.analysis.threshold import LEAST_FACTOR
+from bisector.config import Settings
 from bisector.core import units
-from bisector.core.guest_time import GuestTime
+from bisector.core.guest_time import BY_THE_HOST, GuestTime
 from bisector.core.json_document import JsonObject
-from bisector.core.json_keys import SCHEMA
+from bisector.core.json_keys import FLAT, SCHEMA
 from bisector.core.subject import Commit, Relevance
 from bisector.core.units import percent_text
-from bisector.core.verdict import Strategy
+from bisector.core.verdict import Direction, Strategy
+from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
-from bisector.plan.inputs import ForecastRequest, Inputs, Quantity, inputs_of
 from bisector.report.terminal import Line, Role, Span, left, wrapped
 from bisector.search.difference import PairsRule, pairs_to_tell
+from bisector.search.graph import RangeGraph
 from bisector.search.levels import OF_COUNTED, OF_HOSTS
-from bisector.search.noise import EarlierSearches, Noise, Rates, error_rate, expected_runs
+from bisector.search.noise import EarlierSearches, Noise, Rates, error_rate, expected_runs, least_factor
 from bisector.search.simulate.runs import SimulatedResult, Summary, search_for, simulate, simulate_from
-from bisector.search.simulate.world import Conditions, Durations
+from bisector.search.simulate.world import (
+    ALIKE_MIN,
+    APART_MIN,
+    BUILD_LEAST_MIN,
+    BUILD_MOST_MIN,
+    RUN_MIN,
+    Conditions,
+    Durations,
+)
 from bisector.search.step import Rules, believe
 from bisector.status.evidence import Case
+
+_MIN_S = 60.0
+# Of the smallest configuration, measured on two cores: a file that changed, and everything.
+SMALL_BUILD_S = (17.0, 280.0)
+# Boot, storage stack and the connection, on two cores that emulate the guest: 3 to 5 s, up to 7 s, and some more.
+SETUP_S = 15.0
+_SPREAD = 0.10  # what a reading is believed to repeat within, as long as nothing was repeated
+# The same where the guest's instructions are counted: readings of one kernel differ by less than 0.01 % there, and a
+# kernel that does as much in another order may differ by some more.
+_COUNTED_SPREAD = 0.002
+_SMALL = 1.01  # that such guests are asked for
+_COUNTED = "assumed: the host has no part in counted time"
+# Of the 40 s of the run that counts a fast kernel's took 22, and a slow one's 33 with one fast known; those before it
+# are always whole.
+_EARLY_ABOVE_SHARE = 22 / 40
+_EARLY_BELOW_SHARE = 33 / 40
+# At the factor that the bound gives to this share of their runs at least 9 of 10 searches are right, at its root at
+# most 8 of 10 (tests/search/test_likelihood.py, 20 searches a spread).
+_SHARE_OF_RUNS = 0.6
+
+
+class Quantity(JsonObject, frozen=True):
+    """A figure that went into a forecast."""
+
+    value: Annotated[float, "in the unit that its key names"]
+    source: Annotated[str, "where it comes from"]
+    measured: Annotated[bool, "whether it was measured on this machine"]
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRequest:
+    """A range, its graph, the settings, and how many searches are simulated with which seed.
+
+    They have ``budget_s`` if that is given, and as many ``hosts`` as this one share them. ``remarks`` are sentences on
+    the range. So many ``guests`` measure at the same time. They ``could_count`` their time where they are emulated, and
+    nothing is in the way of that.
+    """
+
+    wanted: Range
+    graph: RangeGraph
+    settings: Settings
+    strategy: Strategy = Strategy.BAYES
+    searches: int = 30
+    seed: int = 1
+    budget_s: float | None = None
+    hosts: int = 1
+    guests: int = 1
+    remarks: tuple[str, ...] = ()
+    could_count: bool = False
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether runs may be: only what fio reports while a run lasts tells its side before the end."""
+        return not self.settings.workload.full_runs and self.settings.bisect.objective.definition.live
+
+
+class Inputs(JsonObject, frozen=True, kw_only=True):
+    """What a forecast is made from.
+
+    The runs of a trial are ``saved_s`` shorter for a short fill, and take ``apart_s`` where they end once they are
+    clear of their counterpart's; one that ends once it is like a whole run is ``alike_saved_s`` shorter than that.
+    ``noise`` is that of the simulated runs, ``least`` the smallest factor that can be told from it.
+    """
+
+    build_least_s: Annotated[Quantity, "seconds of the shortest build"]
+    build_most_s: Annotated[Quantity, "seconds of the longest build"]
+    setup_s: Annotated[Quantity, "seconds before the runs of a trial"]
+    runs_s: Annotated[Quantity, "seconds of the runs of a trial"]
+    early_old_s: Annotated[Quantity, "seconds of the runs when they stop early, on the old side"]
+    early_new_s: Annotated[Quantity, "seconds of the runs when they stop early, on the new side"]
+    fill_s: Annotated[
+        Quantity | None, "seconds of a short fill; `null` where caches are filled by whole runs throughout"
+    ]
+    spread: Annotated[Quantity, "standard deviation of readings of one kernel, in natural log units"]
+    wrong_runs: Annotated[Quantity, "share of the runs of the better side that look like those of the worse one"]
+    factor: Annotated[Quantity, "factor between the ends"]
+    saved_s: float
+    apart_s: float
+    alike_saved_s: float
+    least: float
+    noise: Noise
+
+    @property
+    def durations(self) -> Durations:
+        """The same for a simulated search."""
+        whole_s = self.setup_s.value + self.runs_s.value
+        both_ways_s = [0.0, 0.0]
+        if self.fill_s is not None:
+            both_ways_s = [2 * (whole_s - self.saved_s - saved_s) for saved_s in (0.0, self.alike_saved_s)]
+        return Durations(
+            build_least_min=self.build_least_s.value / _MIN_S,
+            build_most_min=self.build_most_s.value / _MIN_S,
+            setup_min=self.setup_s.value / _MIN_S,
+            whole_run_min=self.runs_s.value / _MIN_S,
+            early_old_min=self.early_old_s.value / _MIN_S,
+            early_new_min=self.early_new_s.value / _MIN_S,
+            unclear_min=(self.runs_s.value - self.saved_s) / _MIN_S,
+            apart_min=self.apart_s / _MIN_S,
+            both_ways_min=both_ways_s[0] / _MIN_S,
+            alike_min=both_ways_s[1] / _MIN_S,
+        )
+
+
+def inputs_of(asked: ForecastRequest, known: Experience, matter: int, left_s: float = math.inf) -> Inputs:
+    """What is known of this machine, or assumed, for a search among so many commits with so much time left."""
+    settings, workload = asked.settings, asked.settings.workload
+    least_s, most_s = SMALL_BUILD_S
+    if settings.kernel.base_config is not None:
+        least_s, most_s = BUILD_LEAST_MIN * _MIN_S, BUILD_MOST_MIN * _MIN_S
+    runs, time = len(settings.storage.stack.phases), settings.machine.time
+    source = "as asked for" if time == BY_THE_HOST else "assumed: 120 million instructions a second, and no idle guest"
+    runs_s = _measured(known.workloads_s, fmean, time.most_host_s(runs * float(workload.runtime_s)), "trial", source)
+    setup_s = _measured(known.setups_s, median, SETUP_S, "trial")
+    fill_s, rule = None, rule_for(settings)
+    whole_s = setup_s.value + runs_s.value
+    if rule is not None and asked.stops_early and is_tried(settings, matter, whole_s, left_s):
+        fill_s = _measured(known.fills_s, fmean, time.most_host_s(rule.expected_s), "short fill")
+    saved_s = 0.0 if fill_s is None else time.most_host_s(workload.runtime_s) - fill_s.value
+
+    def early_s(after_whole: Sequence[float], after_short: Sequence[float], share: float) -> Quantity:
+        if not asked.stops_early:
+            return runs_s
+        seconds = (after_short if saved_s else ()) or tuple(one - saved_s for one in after_whole)
+        return _measured(seconds, fmean, runs_s.value * (runs - 1 + share) / runs - saved_s, "trial")
+
+    def paired_saved_s(of_run_min: float) -> float:
+        """What is saved of the last run where it ends by another one, after so much of 15 min."""
+        if not asked.stops_early or not workload.workload.repeats_itself(workload.values):
+            return 0.0
+        return runs_s.value * (1 - of_run_min / RUN_MIN) / runs
+
+    old = early_s(known.below_s, known.short_below_s, _EARLY_BELOW_SHARE)
+    new = early_s(known.above_s, known.short_above_s, _EARLY_ABOVE_SHARE)
+    ends = _ends(asked, known)
+    direction = settings.bisect.expected or (None if ends is None else Direction.between(*ends))
+    if direction is Direction.REGRESSION:
+        old, new = new, old
+    counted = settings.machine.is_counted
+    spread, noise = spread_of(known, counted=counted), noise_of(known.earlier, counted=counted)
+    runs_there_are = round(Rules().max_runs * _SHARE_OF_RUNS)
+    least = least_factor(max(2, matter), spread.value, noise, miss=1 - Rules().target, runs=runs_there_are)
+    wrong = f"of {units.plural(known.earlier.better, 'reading')} here"
+    if not known.earlier.better:
+        wrong = _COUNTED if counted else "assumed: no kernel of the better side was read twice here"
+    return Inputs(
+        build_least_s=_measured(known.builds_s, min, least_s, "build"),
+        build_most_s=_measured(known.builds_s, max, most_s, "build"),
+        setup_s=setup_s,
+        runs_s=runs_s,
+        early_old_s=old,
+        early_new_s=new,
+        fill_s=fill_s,
+        saved_s=saved_s,
+        apart_s=runs_s.value - paired_saved_s(APART_MIN),
+        alike_saved_s=paired_saved_s(ALIKE_MIN),
+        spread=spread,
+        factor=_factor(asked, known, least),
+        least=least,
+        noise=noise,
+        wrong_runs=Quantity(noise.new_as_old, wrong, measured=bool(known.earlier.better)),
+    )
+
+
+def _measured(
+    seconds: Sequence[float],
+    of: Callable[[Sequence[float]], float],
+    otherwise_s: float,
+    what: str,
+    source: str = "assumed",
+) -> Quantity:
+    if not seconds:
+        return Quantity(otherwise_s, source, measured=False)
+    return Quantity(of(seconds), f"of {units.plural(len(seconds), what)} here", measured=True)
+
+
+def spread_of(known: Experience, *, counted: bool) -> Quantity:
+    """By how much readings of one kernel differ: the standard deviation in natural log units."""
+    spread = known.spread
+    if spread is None and counted:
+        return Quantity(_COUNTED_SPREAD, _COUNTED, measured=False)
+    if spread is None:
+        return Quantity(_SPREAD, "assumed: no kernel was read twice here", measured=False)
+    of = f"{units.plural(spread.readings, 'reading')} of {units.plural(spread.kernels, 'kernel')} here"
+    return Quantity(max(spread.deviation, 0.001), of, measured=True)
+
+
+def noise_of(earlier: EarlierSearches, *, counted: bool) -> Noise:
+    """Nothing but a kernel as a whole misleads in counted time, as long as no reading there has."""
+    return Noise(old_as_new=0.0, new_as_old=0.0) if counted and not (earlier.better or earlier.worse) else earlier.noise
+
+
+def _factor(asked: ForecastRequest, known: Experience, least: float) -> Quantity:
+    """By what factor the ends differ, in the direction that is expected."""
+    ends = _ends(asked, known)
+    if ends is None:
+        if asked.settings.machine.is_counted:
+            return Quantity(max(_SMALL, least), "assumed: a small change", measured=False)
+        return Quantity(max(LEAST_FACTOR, least), "assumed: a large change", measured=False)
+    (old, new), objective = ends, asked.settings.bisect.objective
+    direction = asked.settings.bisect.expected or Direction.between(old, new)
+    values = " and ".join(objective.text(objective.value_of(score)) for score in ends)
+    return Quantity(math.exp((new - old) * direction.sign), f"{values}, measured here", measured=True)
+
+
+def _ends(asked: ForecastRequest, known: Experience) -> tuple[float, float] | None:
+    """The scores of both ends, where both were measured here."""
+    old, new = (known.scores.get(end.sha) for end in (asked.wanted.old, asked.wanted.new))
+    return None if old is None or new is None else (median(old), median(new))
+
 
 _EFFECTS, _EFFECTS_COUNTED = (0.05, 0.10, 0.20), (0.001, 0.01, 0.05)
 
@@ -50,12 +272,14 @@ def effects_of(commits: int, spread: float, noise: Noise, *, counted: bool) -> t
 
     A search takes no fewer trials than the channel's bound (:func:`bisector.search.noise.expected_runs`).
     """
-    return tuple(_effect(one, commits, spread, noise) for one in (_EFFECTS_COUNTED if counted else _EFFECTS))
-
-
-def _effect(effect: float, commits: int, spread: float, noise: Noise) -> Detectable:
-    trials = expected_runs(commits, error_rate(1 + effect, spread, noise), 1 - Rules().target)
-    return Detectable(effect=effect, pairs=pairs_to_tell(spread, effect), trials=None if math.isinf(trials) else trials)
+    trials = {
+        one: expected_runs(commits, error_rate(1 + one, spread, noise), 1 - Rules().target)
+        for one in (_EFFECTS_COUNTED if counted else _EFFECTS)
+    }
+    return tuple(
+        Detectable(effect=one, pairs=pairs_to_tell(spread, one), trials=None if math.isinf(count) else count)
+        for one, count in trials.items()
+    )
 
 
 def effects_text(effects: tuple[Detectable, ...]) -> str:
@@ -63,7 +287,6 @@ def effects_text(effects: tuple[Detectable, ...]) -> str:
     return f"of {'; of '.join(one.text for one in effects)} at least"
 
 
-_MIN_S = 60.0
 _SEARCHES = 30
 
 
@@ -138,11 +361,6 @@ class Shared(JsonObject, frozen=True, kw_only=True):
     hours_alone: Annotated[float, "the same of one host"]
     hours_with_one_less: Annotated[float, "the same of one host less"]
 
-    @property
-    def saved_hours(self) -> float:
-        """By how much the last host shortens it."""
-        return self.hours_with_one_less - self.hours
-
 
 class Forecast(JsonObject, frozen=True, kw_only=True):
     """What ``bisector plan --json`` prints."""
@@ -168,18 +386,7 @@ class Forecast(JsonObject, frozen=True, kw_only=True):
     warnings: Annotated[tuple[str, ...], "sentences"]
     hopeless: Annotated[bool, "whether it is not worth starting (exit code 1)"]
     files: Annotated[str, "what a run writes, a sentence"]
-    build_least_s: Annotated[Quantity, "seconds of the shortest build"]
-    build_most_s: Annotated[Quantity, "seconds of the longest build"]
-    setup_s: Annotated[Quantity, "seconds before the runs of a trial"]
-    runs_s: Annotated[Quantity, "seconds of the runs of a trial"]
-    early_old_s: Annotated[Quantity, "seconds of the runs when they stop early, on the old side"]
-    early_new_s: Annotated[Quantity, "seconds of the runs when they stop early, on the new side"]
-    fill_s: Annotated[
-        Quantity | None, "seconds of a short fill; `null` where caches are filled by whole runs throughout"
-    ]
-    spread: Annotated[Quantity, "standard deviation of readings of one kernel, in natural log units"]
-    wrong_runs: Annotated[Quantity, "share of the runs of the better side that look like those of the worse one"]
-    factor: Annotated[Quantity, "factor between the ends"]
+    inputs: Annotated[Inputs, FLAT]
     effects: Annotated[tuple[Detectable, ...], "what changes of usual sizes take at this noise"]
     clock: Annotated[GuestTime, "what makes the guests' time pass"]
     clock_note: Annotated[
@@ -194,7 +401,7 @@ def forecast(asked: ForecastRequest, known: Experience, relevance: Relevance | N
     """The forecast, from what is known of this machine; what is not is assumed, and says so."""
     matter = relevance.can_matter if relevance is not None else len(asked.graph)
     inputs = inputs_of(asked, known, matter)
-    noise, spread, least = inputs.noise, inputs.spread.value, inputs.least
+    noise, spread = inputs.noise, inputs.spread.value
     conditions = Conditions(
         old_as_new=noise.old_as_new,
         new_as_old=noise.new_as_old,
@@ -236,26 +443,13 @@ def forecast(asked: ForecastRequest, known: Experience, relevance: Relevance | N
         guests=conditions.guests,
         first_answer_right=summary.success_rate,
         claimed=summary.claimed_mean,
-        least_factor=least if isfinite(least) else None,
+        least_factor=inputs.least if math.isfinite(inputs.least) else None,
         searches=asked.searches,
         seed=asked.seed,
-        warnings=(
-            *asked.remarks,
-            *_warnings(asked, inputs, summary, least),
-            *(_of_hosts(shared) if shared is not None else ()),
-        ),
+        warnings=(*asked.remarks, *_warnings(asked, inputs, summary, shared)),
         hopeless=_refused(asked, inputs) or summary.success_rate < _HOPELESS_BELOW,
         files=asked.settings.workload.files.sentence,
-        build_least_s=inputs.build_least_s,
-        build_most_s=inputs.build_most_s,
-        setup_s=inputs.setup_s,
-        runs_s=inputs.runs_s,
-        early_old_s=inputs.early_old_s,
-        early_new_s=inputs.early_new_s,
-        fill_s=inputs.fill_s,
-        spread=inputs.spread,
-        wrong_runs=inputs.wrong_runs,
-        factor=inputs.factor,
+        inputs=inputs,
         effects=effects_of(max(2, matter), spread, noise, counted=asked.settings.machine.is_counted),
         clock=asked.settings.machine.time,
         clock_note=asked.settings.machine.time.note(could_count=asked.could_count) or None,
@@ -276,29 +470,17 @@ def _drawn(asked: ForecastRequest, conditions: Conditions, earlier: EarlierSearc
 
 
 def _shared(asked: ForecastRequest, conditions: Conditions, earlier: EarlierSearches) -> Shared:
-    def hours(hosts: int) -> float:
-        return Summary.of(_drawn(asked, replace(conditions, hosts=hosts), earlier)).wall_hours_mean
-
-    found = {count: hours(count) for count in {1, asked.hosts - 1, asked.hosts}}
+    hours = {
+        count: Summary.of(_drawn(asked, replace(conditions, hosts=count), earlier)).wall_hours_mean
+        for count in {1, asked.hosts - 1, asked.hosts}
+    }
     return Shared(
-        hosts=asked.hosts,
-        hours=found[asked.hosts],
-        hours_alone=found[1],
-        hours_with_one_less=found[asked.hosts - 1],
+        hosts=asked.hosts, hours=hours[asked.hosts], hours_alone=hours[1], hours_with_one_less=hours[asked.hosts - 1]
     )
 
 
-def _of_hosts(shared: Shared) -> Iterator[str]:
-    """Whether the last host is worth that it measures both ends."""
-    if shared.saved_hours < _WORTH_IT * shared.hours_with_one_less:
-        yield (
-            f"the last of {shared.hosts} hosts is not worth its calibration: {shared.hosts - 1} take"
-            f" {shared.hours_with_one_less:.1f} h, and {shared.hosts} take {shared.hours:.1f} h"
-        )
-
-
-def _warnings(asked: ForecastRequest, inputs: Inputs, summary: Summary, least: float) -> Iterator[str]:
-    factor = inputs.factor
+def _warnings(asked: ForecastRequest, inputs: Inputs, summary: Summary, shared: Shared | None) -> Iterator[str]:
+    factor, least = inputs.factor, inputs.least
     if _refused(asked, inputs):
         yield (
             f"hopeless: the ends measured {apart(factor.value)} times apart, and less than"
@@ -315,19 +497,21 @@ def _warnings(asked: ForecastRequest, inputs: Inputs, summary: Summary, least: f
             f"the ends are {apart(factor.value)} times apart; with this noise less than {apart(least)} is not surely"
             " found"
         )
-    assumed = [name for name, one in _named(inputs) if not one.measured]
+    inputs_by_name = {
+        "builds": inputs.build_most_s,
+        "what comes before the runs": inputs.setup_s,
+        "the runs": inputs.runs_s,
+        "noise": inputs.spread,
+        "the factor between the ends": factor,
+    }
+    assumed = [name for name, one in inputs_by_name.items() if not one.measured]
     if assumed:
         yield f"assumed, not measured on this machine: {', '.join(assumed)}"
-
-
-def _named(inputs: Inputs) -> tuple[tuple[str, Quantity], ...]:
-    return (
-        ("builds", inputs.build_most_s),
-        ("what comes before the runs", inputs.setup_s),
-        ("the runs", inputs.runs_s),
-        ("noise", inputs.spread),
-        ("the factor between the ends", inputs.factor),
-    )
+    if shared is not None and shared.hours > (1 - _WORTH_IT) * shared.hours_with_one_less:
+        yield (
+            f"the last of {shared.hosts} hosts is not worth its calibration: {shared.hosts - 1} take"
+            f" {shared.hours_with_one_less:.1f} h, and {shared.hosts} take {shared.hours:.1f} h"
+        )
 
 
 def _refused(asked: ForecastRequest, inputs: Inputs) -> bool:
@@ -361,6 +545,7 @@ def forecast_lines(expected: Forecast, width: int) -> Iterator[Line]:
 
 
 def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
+    known = one.inputs
     can = (
         f"{one.can_matter:,} can matter to this kernel"
         if one.can_matter is not None
@@ -383,22 +568,26 @@ def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
         yield "budget", one.reach.sentence, Role.STRONG
     right = f"{one.first_answer_right:.0%} of the answers right, {one.claimed:.1%} claimed"
     yield "confidence", f"{right} ({one.searches} simulated searches by {one.strategy}, seed {one.seed})", Role.PLAIN
-    builds = f"{units.duration(one.build_least_s.value)} to {units.duration(one.build_most_s.value)}"
-    yield "a build", f"{builds} ({one.build_most_s.source})", _role(one.build_most_s)
-    before = f"{units.duration(one.setup_s.value)} ({one.setup_s.source})"
-    yield "before runs", before, _role(one.setup_s)
+    builds = f"{units.duration(known.build_least_s.value)} to {units.duration(known.build_most_s.value)}"
+    yield "a build", f"{builds} ({known.build_most_s.source})", _role(known.build_most_s)
+    before = f"{units.duration(known.setup_s.value)} ({known.setup_s.source})"
+    yield "before runs", before, _role(known.setup_s)
     yield "the files", one.files, Role.PLAIN
-    yield "the runs", f"{units.duration(one.runs_s.value)} ({one.runs_s.source})", _role(one.runs_s)
-    if one.early_new_s.value < one.runs_s.value:
-        early = f"{units.duration(one.early_old_s.value)} on the old side, {units.duration(one.early_new_s.value)}"
-        yield "stopped early", f"{early} on the new one ({one.early_new_s.source})", _role(one.early_new_s)
-    if one.fill_s is not None:
-        filling = f"{units.duration(one.fill_s.value)} until a cache is settled ({one.fill_s.source})"
-        yield "filling", f"{filling}; both ends are measured both ways", _role(one.fill_s)
-    yield "noise", f"{expm1(one.spread.value):.1%} ({one.spread.source})", _role(one.spread)
-    wrong = f"{one.wrong_runs.value:.1%} of the better side's look like the worse side's ({one.wrong_runs.source})"
-    yield "wrong runs", wrong, _role(one.wrong_runs)
-    yield "the ends", f"{apart(one.factor.value)} times apart ({one.factor.source}){_again(one)}", _role(one.factor)
+    yield "the runs", f"{units.duration(known.runs_s.value)} ({known.runs_s.source})", _role(known.runs_s)
+    if known.early_new_s.value < known.runs_s.value:
+        early = f"{units.duration(known.early_old_s.value)} on the old side, {units.duration(known.early_new_s.value)}"
+        yield "stopped early", f"{early} on the new one ({known.early_new_s.source})", _role(known.early_new_s)
+    if known.fill_s is not None:
+        filling = f"{units.duration(known.fill_s.value)} until a cache is settled ({known.fill_s.source})"
+        yield "filling", f"{filling}; both ends are measured both ways", _role(known.fill_s)
+    yield "noise", f"{math.expm1(known.spread.value):.1%} ({known.spread.source})", _role(known.spread)
+    wrong = f"{known.wrong_runs.value:.1%} of the better side's look like the worse side's ({known.wrong_runs.source})"
+    yield "wrong runs", wrong, _role(known.wrong_runs)
+    again = ""
+    if one.ends_again >= _SELDOM:
+        times = units.plural(round(one.ends_again), "time")
+        again = f"; so near that they are read {times} more before the search, to tell them apart"
+    yield "the ends", f"{apart(known.factor.value)} times apart ({known.factor.source}){again}", _role(known.factor)
     yield "changes", effects_text(one.effects), Role.PLAIN
     if one.clock_note is not None:
         yield "clock", one.clock_note, Role.PLAIN
@@ -406,14 +595,6 @@ def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
     yield "findable", found, Role.PLAIN
     for warning in one.warnings:
         yield "warning", warning, Role.WORSE if one.hopeless else Role.WEAK
-
-
-def _again(one: Forecast) -> str:
-    """How often the ends are read again before the search, where that is to be expected."""
-    if one.ends_again < _SELDOM:
-        return ""
-    times = units.plural(round(one.ends_again), "time")
-    return f"; so near that they are read {times} more before the search, to tell them apart"
 
 
 def _role(quantity: Quantity) -> Role:

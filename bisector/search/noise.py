@@ -6,7 +6,8 @@ probability of each; all readings of a search weigh them, together with everythi
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from operator import add
 from typing import Self
 
 import numpy as np
@@ -45,18 +46,13 @@ NOTHING = 0.10
 class Noise:
     """Error rates: of a run of an old kernel that looks new, of a new one that looks old, of a commit as a whole.
 
-    The defaults are the usual ones where the new side is the better one: see :meth:`worse_by_accident`.
+    The defaults are the usual ones where the new side is the better one: what misleads makes a run worse, and a bad
+    kernel does not become a good one by accident.
     """
 
     old_as_new: float = 0.003
     new_as_old: float = 0.05
     sticky: float = 0.01
-
-    @classmethod
-    def worse_by_accident(cls, *, new_is_better: bool) -> "Noise":
-        """The usual rates: what misleads makes a run worse, and a bad kernel does not become a good one by accident."""
-        usual = cls()
-        return usual if new_is_better else replace(usual, old_as_new=usual.new_as_old, new_as_old=usual.old_as_new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +69,10 @@ class EarlierSearches:
     worse_contradicted: int = 0
     searches: int = 0
     without_change: int = 0
+
+    def __add__(self, other: "EarlierSearches") -> "EarlierSearches":
+        """Both together."""
+        return EarlierSearches(*map(add, astuple(self), astuple(other)))
 
     @property
     def noise(self) -> Noise:

@@ -31,7 +31,7 @@ from tests.git.histories import Node, build, linear
 DEFAULTS = options.load(directory=Path("/")).settings
 LONG_RUNS = options.load({"workload.runtime": "15min"}, directory=Path("/")).settings
 SMALL_CACHE = options.load({"storage.cache_size": "32MiB"}, directory=Path("/")).settings
-FEW = ("--searches", "3")  # where it makes no difference what comes of them
+MANY = ("--searches", "10")  # where it makes a difference what comes of them
 TIMINGS = Timings(build_s=60.0, boot_s=6.0, storage_s=4.0, workload_s=90.0, total_s=161.0)
 
 
@@ -67,7 +67,7 @@ class Place:
     def plan(self, *words: str, code: int = 0) -> str:
         self.output.readouterr()
         ends = (self.shas["c0"], self.shas["c16"])
-        assert main(["plan", *ends, "--repo", str(self.home / "linux"), "--searches", "10", *words]) == code
+        assert main(["plan", *ends, "--repo", str(self.home / "linux"), "--searches", "2", *words]) == code
         return " ".join(self.output.readouterr().out.split())
 
     def refused(self, *words: str) -> str:
@@ -176,11 +176,10 @@ def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own
 
 
 @pytest.mark.rare
-@pytest.mark.rare
 def test_ends_both_ways_and_what_a_short_fill_takes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """In runs of 15 min; by itself it is not tried among 16 commits, of which two trials more find half."""
     # So far apart that a slow run is clear, too: one that is not has no figure after a short fill.
-    monkeypatch.setattr("bisector.plan.inputs.LEAST_FACTOR", 8.0)
+    monkeypatch.setattr("bisector.plan.forecast.LEAST_FACTOR", 8.0)
     whole = ("--runtime", "15min")
     assert place.json(*whole)["fill_s"] is None
     long = (*whole, "--set", "storage.fill=short")
@@ -211,7 +210,7 @@ def test_a_run_that_is_held_against_another_one_needs_the_same_random_numbers(pl
     job = tmp_path / "own.fio"
     text = "[partial]\nrw=randread\nnumjobs=2\nrandrepeat=0\nsize=${FILE_SIZE}\nruntime=${RUNTIME}\n"
     job.write_text(f"{text}directory=${{DIRECTORY}}\ntime_based\n", encoding="utf-8")
-    words = ("--runtime", "15min")
+    words = ("--runtime", "15min", *MANY)
     assert place.json(*words, "--job", str(job))["hours"] > place.json(*words)["hours"] + 0.1
 
 
@@ -232,7 +231,6 @@ def _filled_short(trial: Trial) -> Trial:
     )
 
 
-@pytest.mark.rare
 @pytest.mark.rare
 def test_no_run_is_stopped_early_by_what_is_known_at_its_end_only(place: Place) -> None:
     """As `bisector start` says: a latency has no live counter, so that each run takes its whole time."""
@@ -311,37 +309,36 @@ def test_hours_are_those_of_the_trials(place: Place) -> None:
 
 def test_ends_that_measured_the_same_are_hopeless(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 1030))
-    text = place.plan(*FEW, code=1)
+    text = place.plan(code=1)
     assert "hopeless: the ends measured 1.030 times apart, and less than 5% is not looked for" in text
-    closer = place.json(*FEW, "--least-effect", "1%", code=1)
+    closer = place.json("--least-effect", "1%", code=1)
     assert not any("is not looked for" in str(one) for one in closer["warnings"])
 
 
 def test_what_changes_take_at_the_noise_on_record(place: Place) -> None:
     steady = [place.trial("c3", iops) for iops in (1000, 1052, 950)]
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000), *steady)
-    effects = place.json(*FEW)["effects"]
+    effects = place.json()["effects"]
     assert [(one["effect"], one["pairs"]) for one in effects] == [(0.05, 63), (0.1, 19), (0.2, 8)]
     assert [one["trials"] > 2 for one in effects] == [True] * 3
     assert sorted((one["trials"] for one in effects), reverse=True) == [one["trials"] for one in effects]
-    text = place.plan(*FEW)
+    text = place.plan()
     assert "changes of 5%: 63 pairs of the ends and" in text
 
 
 def test_a_regression_has_its_factor_the_other_way_round(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
-    assert place.json("--regression", *FEW, code=1)["factor"]["value"] == pytest.approx(0.25)
+    assert place.json("--regression", code=1)["factor"]["value"] == pytest.approx(0.25)
 
 
 def test_noise_that_swallows_the_effect_is_hopeless(place: Place) -> None:
     wild = [place.trial("c3", iops) for iops in (10, 1000, 100_000, 30, 30_000)]
     place.run("one", place.trial("c0", 1000), place.trial("c16", 2100), *wild)
-    found = place.json(*FEW, code=1)
+    found = place.json(code=1)
     assert any("hopeless: with this noise" in str(text) for text in found["warnings"])
     assert found["least_factor"] is None or found["least_factor"] > 2.1
 
 
-@pytest.mark.rare
 @pytest.mark.rare
 def test_an_effect_that_is_not_surely_found_is_a_warning(place: Place) -> None:
     restless = [place.trial("c3", iops) for iops in (1000, 2500, 5500)]
@@ -386,7 +383,7 @@ COUNTED = ("--clock", "instructions", "--stack", "ram+ext4")
 
 
 def test_counted_time_has_no_noise_of_the_hosts(place: Place) -> None:
-    found, by_host = place.json(*COUNTED, *FEW), place.json("--stack", "ram+ext4", *FEW)
+    found, by_host = place.json(*COUNTED), place.json("--stack", "ram+ext4")
     assert found["spread"] == {
         "value": 0.002,
         "source": "assumed: the host has no part in counted time",
@@ -396,7 +393,7 @@ def test_counted_time_has_no_noise_of_the_hosts(place: Place) -> None:
     assert found["least_factor"] < 1.01 < by_host["least_factor"]
     assert found["clock"] == {"kind": "instructions", "instruction_ns": 8}
     assert found["clock_note"].startswith("the guests' clock counts instructions, 8 ns each")
-    text = place.plan(*COUNTED, *FEW)
+    text = place.plan(*COUNTED)
     assert "findable what is at least 1.00" in text
     assert "clock the guests' clock counts instructions" in text
 
@@ -413,7 +410,7 @@ def test_ends_may_lie_close_in_counted_time(place: Place) -> None:
 def test_a_counted_guest_takes_as_long_as_its_instructions(place: Place) -> None:
     """125 million of them are a second of the guest's; of a slower one fewer are."""
     for ns, runs_s in ((8, 40 * 125 / 120), (64, 40 * 15.625 / 120)):
-        found = place.json(*COUNTED, "--runtime", "40s", "--set", f"machine.instruction_ns={ns}", *FEW)["runs_s"]
+        found = place.json(*COUNTED, "--runtime", "40s", "--set", f"machine.instruction_ns={ns}")["runs_s"]
         assert found["value"] == pytest.approx(runs_s)
         assert found["source"] == "assumed: 120 million instructions a second, and no idle guest"
 
@@ -424,19 +421,19 @@ def test_where_guests_are_emulated_it_is_said_that_counted_time_exists(
     monkeypatch.setattr("bisector.vm.accelerator.KVM_DEVICE", place.home / "none")
     monkeypatch.setenv("XDG_CACHE_HOME", str(place.home / "cache"))
     told = "clock guests are emulated here, as fast as this host is at the time; --clock instructions gives"
-    assert told in place.plan(*FEW)
-    assert place.json(*FEW, "--ssd", str(place.home), "--hdd", str(place.home))["clock_note"] is None
+    assert told in place.plan()
+    assert place.json("--ssd", str(place.home), "--hdd", str(place.home))["clock_note"] is None
     (place.home / "none").touch()  # then it is not known
-    assert place.json(*FEW)["clock_note"] is None
-    assert told in place.plan(*FEW, "--accelerator", "tcg")
+    assert place.json()["clock_note"] is None
+    assert told in place.plan("--accelerator", "tcg")
 
 
 def test_several_guests_take_fewer_hours(place: Place) -> None:
-    one, two = (place.json(*COUNTED, *FEW, "--set", f"machine.guests={guests}") for guests in (1, 2))
+    one, two = (place.json(*COUNTED, "--set", f"machine.guests={guests}") for guests in (1, 2))
     assert (one["guests"], two["guests"]) == (1, 2)
     assert one["hours"] > two["hours"]
-    assert "2 guests at a time" in place.plan(*COUNTED, *FEW, "--set", "machine.guests=2")
-    assert place.json(*COUNTED, *FEW, "--strategy", "git", "--set", "machine.guests=2")["guests"] == 1
+    assert "2 guests at a time" in place.plan(*COUNTED, "--set", "machine.guests=2")
+    assert place.json(*COUNTED, "--strategy", "git", "--set", "machine.guests=2")["guests"] == 1
 
 
 def test_other_hosts_and_weak_evidence_do_not_count(place: Place) -> None:
@@ -485,42 +482,39 @@ def _stopped(trial: Trial, reason: StopReason, workload_s: float) -> Trial:
 
 
 @pytest.mark.rare
-@pytest.mark.rare
 def test_what_a_budget_reaches_is_said(place: Place) -> None:
-    whole = place.json()
+    whole = place.json(*MANY)
     assert whole["reach"] is None
-    assert "budget 10 of 10 simulated searches name a commit in 20 h" in place.plan("--budget", "20h")
+    assert "budget 10 of 10 simulated searches name a commit in 20 h" in place.plan("--budget", "20h", *MANY)
     half_s = round(whole["hours"] * 1800)
-    reach = place.json("--budget", f"{half_s}s")["reach"]
+    reach = place.json("--budget", f"{half_s}s", *MANY)["reach"]
     assert (reach["budget_s"], reach["searches"]) == (half_s, 10)
     assert reach["named"] < 10
     assert 1 < reach["candidates"] <= 16
-    assert "narrow it down to" in place.plan("--budget", f"{half_s}s")
+    assert "narrow it down to" in place.plan("--budget", f"{half_s}s", *MANY)
 
 
-@pytest.mark.rare
 @pytest.mark.rare
 def test_what_several_hosts_gain_is_said(place: Place) -> None:
-    assert place.json(*FEW)["shared"] is None
-    found = place.json("--hosts", "2", *FEW)["shared"]
+    assert place.json()["shared"] is None
+    found = place.json("--hosts", "2")["shared"]
     assert found["hosts"] == 2
     assert found["hours"] < found["hours_with_one_less"] == found["hours_alone"]
-    assert "2 hosts" in place.plan("--hosts", "2", *FEW)
+    assert "2 hosts" in place.plan("--hosts", "2")
 
 
-@pytest.mark.rare
 @pytest.mark.rare
 def test_a_host_that_is_not_worth_its_calibration_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Among 16 commits there is nothing left for a sixth host to do."""
-    monkeypatch.setattr("bisector.plan.inputs.LEAST_FACTOR", 4.0)
-    assert "the last of 6 hosts is not worth its calibration: 5 take" in place.plan("--hosts", "6")
-    assert "not worth its calibration" not in place.plan("--hosts", "2", *FEW)
+    monkeypatch.setattr("bisector.plan.forecast.LEAST_FACTOR", 4.0)
+    assert "the last of 6 hosts is not worth its calibration: 5 take" in place.plan("--hosts", "6", *MANY)
+    assert "not worth its calibration" not in place.plan("--hosts", "2")
 
 
 def test_the_hosts_of_a_fleet_are_counted(place: Place) -> None:
     hosts = place.home / "hosts.toml"
     hosts.write_text('[hosts.a]\nssh = "a"\n[hosts.b]\nssh = "b"\n[hosts.c]\nssh = "c"\nrole = "build"\n')
-    assert place.json("--hosts", str(hosts), *FEW)["shared"]["hosts"] == 2
+    assert place.json("--hosts", str(hosts))["shared"]["hosts"] == 2
 
 
 def test_git_tries_one_commit_at_a_time_on_several_hosts_as_well(place: Place) -> None:
