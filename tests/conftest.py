@@ -12,7 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from bisector.commands import effective
+from bisector.commands import arguments
 from bisector.config.options import CONFIG_FILE
 from bisector.host import locks
 from bisector.kernel import toolchain
@@ -46,7 +46,7 @@ def _host_of_its_own(
         # The authority of a person's fleet is kept there, and some command makes a new one.
         monkeypatch.setenv("XDG_DATA_HOME", str(place / "data"))
     # Guests go by the host's clock unless a test says otherwise, whether this host has KVM or not.
-    monkeypatch.setattr(effective, "could_count", lambda *asked: False)
+    monkeypatch.setattr(arguments, "could_count", lambda *asked: False)
     config = tmp_path_factory.getbasetemp() / ("config of guests" if "vm" in request.keywords else "config")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
     if "vm" in request.keywords:

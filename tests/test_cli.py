@@ -17,7 +17,7 @@ import pytest
 from bisector import cli
 from bisector.__main__ import main as entry_point
 from bisector.cli import main
-from bisector.commands import catalogue, comparison, measure, settings
+from bisector.commands import catalogue, measure, measuring, settings
 from bisector.config import options
 from bisector.core import errors, resources
 from bisector.store import log
@@ -457,7 +457,7 @@ def test_help_has_every_exit_code_that_an_error_has() -> None:
     while classes:
         known.add(classes[-1].exit_code)
         classes += classes.pop().__subclasses__()
-    assert known | set(measure._EXIT_CODES.values()) | {comparison.FAILED} == set(cli.EXIT_CODES)
+    assert known | set(measure._EXIT_CODES.values()) | {measuring.FAILED} == set(cli.EXIT_CODES)
 
 
 # A command that prints more than a pipe holds, to a reader that has gone, and then has something to say by its code.

@@ -59,9 +59,8 @@ OWNERS = {
     "sqlite3": {"bisector.store.log"},
     "rich": {
         "bisector.report.display",
+        "bisector.commands.output",
         "bisector.commands.show",
-        "bisector.commands.doctor",
-        "bisector.commands.plan",
     },
     "msgspec": {"bisector.core.json_document", "bisector.core.setting", "bisector.fleet.hosts", "bisector.store.log"},
     "jinja2": {"bisector.nightly.timer", "bisector.report.as_html"},

@@ -1,8 +1,8 @@
-"""What commands have in common: how one is registered, flags that mean the same everywhere, documents for scripts."""
+"""What commands have in common: how one is registered, flags that mean the same everywhere, the settings that hold."""
 
 import argparse
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from bisector.commands.catalogue import sentence
-from bisector.commands.output import write_document
+from bisector.commands.output import note, write_document
+from bisector.config import Accelerator, MachineSettings, StorageSettings, options
 from bisector.config.option_table import DISK_HELP, FRAGMENTS, are_among, from_words, rows
-from bisector.config.options import CONFIG_FILE, Given, shown
+from bisector.config.options import CONFIG_FILE, Effective, Given, shown
 from bisector.core import json_document, units
 from bisector.core.errors import UserError
 from bisector.core.metric import named
 from bisector.core.objective import WORST, Objective
-from bisector.core.setting import AUTO, Option
+from bisector.core.setting import AUTO
+from bisector.storage.layer import Since
+from bisector.storage.stack import Stack
 from bisector.store.rundir import Index, RunDirectory
+from bisector.vm.accelerator import could_count, known_accelerator
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -26,7 +30,7 @@ Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 T = TypeVar("T")
 Word = TypeVar("Word", bound=StrEnum)
 
-# What is run when a command has ended is of those that take long.
+# Run when a command has ended, so a setting of commands that take long.
 NOTIFY = "notify.command"
 # The settings of a search, which mean nothing where none is made.
 OF_A_SEARCH = frozenset(
@@ -41,50 +45,8 @@ _PERSONS = f"below it counts $XDG_CONFIG_HOME/bisector/{CONFIG_FILE}, for all yo
 _SETTING = "setting "  # no other argument's destination begins like this
 
 
-def add_verb(
-    verbs: Verbs, name: str, command: Command, *, help_line: str = "", examples: str = "", disturbs: bool = False
-) -> argparse.ArgumentParser:
-    """The parser of a new command, whose ``command`` takes the parsed arguments and returns the exit code.
-
-    ``help_line`` is for the parts of a command; what a command itself is for stands in the catalogue.
-
-    One that ``disturbs`` works long enough to make a measurement weak that is under way, and does not wait for it.
-    """
-    verb = verbs.add_parser(
-        name,
-        help=help_line,
-        description=f"{help_line[0].upper()}{help_line[1:]}." if help_line else sentence(name),
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    verb.set_defaults(command=command, disturbs=disturbs)
-    return verb
-
-
-def add_repo(parser: argparse.ArgumentParser) -> None:
-    """``--repo``: the person's kernel repository."""
-    parser.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the kernel repository (default: .)")
-
-
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """``--run-dir`` of a command that looks at a run, or goes on with it; :func:`run_directory` opens what it names."""
-    meaning = "which run: its directory, or its number or name in `bisector runs` (default: the newest)"
-    parser.add_argument("-r", "--run-dir", type=Path, metavar="RUN", help=meaning)
-
-
-def add_run_dir(parser: argparse.ArgumentParser, meaning: str) -> None:
-    """``--run-dir`` of a command that makes a run."""
-    parser.add_argument("--run-dir", type=Path, metavar="DIR", help=meaning)
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """``--json``: one document for scripts."""
-    parser.add_argument("--json", action="store_true", help="print JSON, for scripts; see docs/json.md")
-
-
 def typed(expected: str, read: Callable[[str], T], holds: Callable[[T], bool] = lambda _: True) -> Callable[[str], T]:
-    """What argparse reads a value with; it says what was expected where ``read`` fails, or ``holds`` does not."""
+    """A type for argparse whose error says what was expected where ``read`` fails, or ``holds`` does not."""
 
     def value(text: str) -> T:
         with suppress(ValueError):
@@ -95,24 +57,103 @@ def typed(expected: str, read: Callable[[str], T], holds: Callable[[T], bool] = 
     return value
 
 
-def one_of(words: type[Word]) -> Callable[[str], Word]:
-    """What argparse reads one of a few words with."""
-    return typed(f"one of {', '.join(words)}", words)
-
-
 duration = typed("a duration such as 4h, 90min or 1h30m", units.duration_s, lambda seconds: seconds > 0)
 count = typed("a whole number, 1 or more", int, lambda number: number >= 1)
 seed = typed("a whole number, 0 or more", int, lambda number: number >= 0)
 
 
+def one_of(words: type[Word], default: Word | None = None) -> dict[str, Any]:
+    """How argparse reads one of a few words."""
+    return {"type": typed(f"one of {', '.join(words)}", words), "choices": tuple(words), "default": default}
+
+
+def repeatable(metavar: str, meaning: str) -> dict[str, Any]:
+    """How argparse collects the values of a flag."""
+    return {"action": "append", "default": [], "metavar": metavar, "help": meaning}
+
+
+def hosts_file(text: str) -> Path:
+    """Where a list of hosts is, from any directory; the address of a cluster (tls://…) stays one."""
+    path = Path(text)
+    return path if path.parts[:1] == ("tls:",) else path.absolute()
+
+
+def _flag(*names: str, **how: Any) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    return names, how
+
+
+_HOSTS = "measure on the hosts of hosts.toml, or of tls://…, and not here"
+_RUN = "which run: its directory, or its number or name in `bisector runs` (default: the newest)"
+_PATHS = "after --: only commits that touch these, from here as for git"
+# Arguments that mean the same in several commands, by the word that :func:`add_verb` takes.
+SHARED: Mapping[str, tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]] = {
+    "range": (
+        _flag("old", metavar="OLD", help="the old end of the range: a commit without the change; or OLD..NEW"),
+        _flag("new", metavar="NEW", help="the new end: a commit with the change"),
+        _flag("paths", metavar="PATH", nargs="*", default=[], help=_PATHS),
+    ),
+    "commit": (_flag("commit", metavar="COMMIT", help="a commit, a tag or a branch"),),
+    "hosts": (_flag("--hosts", type=hosts_file, metavar="FILE", help=_HOSTS),),
+    "repo": (_flag("--repo", type=Path, default=Path(), metavar="DIR", help="the kernel repository (default: .)"),),
+    # Of a command that looks at a run, or goes on with it; :func:`run_directory` opens what it names.
+    "run": (_flag("-r", "--run-dir", type=Path, metavar="RUN", help=_RUN),),
+    # Of a command without settings of its own; without it counts what the run has on record.
+    "notify": (_flag("--notify", metavar="COMMAND", help="command that runs once when this one has ended by itself"),),
+    "metric": (
+        _flag("--metric", metavar="NAME", help="judge the recorded runs by this metric instead, such as read.clat.p99"),
+        _flag("--over", metavar="worst|sum|mean|JOB", help="with --metric: over jobs (default: worst)"),
+    ),
+    "json": (_flag("--json", action="store_true", help="print JSON, for scripts; see docs/json.md"),),
+    "quiet": (_flag("--quiet", action="store_true", help="no progress, only the answer"),),
+}
+
+
+def add_verb(
+    verbs: Verbs,
+    name: str,
+    command: Command,
+    takes: str = "",
+    *,
+    help_line: str = "",
+    examples: str = "",
+    disturbs: bool = False,
+) -> argparse.ArgumentParser:
+    """The parser of a new command, whose ``command`` takes the parsed arguments and returns the exit code.
+
+    ``takes`` names its :data:`SHARED` arguments. ``help_line`` is for the parts of a command; the sentence of a command
+    itself is in the catalogue. One that ``disturbs`` works long enough to make a measurement weak that is under way,
+    and does not wait for it.
+    """
+    description = f"{help_line[0].upper()}{help_line[1:]}." if help_line else sentence(name)
+    verb = verbs.add_parser(
+        name,
+        help=help_line,
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    verb.set_defaults(command=command, disturbs=disturbs)
+    for names, how in (flag for word in takes.split() for flag in SHARED[word]):
+        verb.add_argument(*names, **how)
+    return verb
+
+
+def add_group(verbs: Verbs, name: str, examples: str) -> Verbs:
+    """The parts of a command that has some."""
+    how = argparse.RawDescriptionHelpFormatter
+    group = verbs.add_parser(name, description=sentence(name), epilog=examples, formatter_class=how, allow_abbrev=False)
+    return group.add_subparsers(metavar="COMMAND", required=True)
+
+
+def add_run_dir(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """``--run-dir`` of a command that makes a run."""
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help=meaning)
+
+
 def write_json(document: object) -> None:
     """One document for scripts."""
     write_document(json_document.text(document))
-
-
-def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """``--quiet``: no progress."""
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the answer")
 
 
 def run_directory(arguments: argparse.Namespace) -> RunDirectory:
@@ -125,20 +166,13 @@ def run_directory(arguments: argparse.Namespace) -> RunDirectory:
 
 def known_run(given: Path) -> Path:
     """The directory of the run with this number or name; of anything else, and where there is such a file, the path."""
-    is_path = len(given.parts) != 1 or os.path.lexists(given)
-    return given if is_path else Index().named(str(given)) or given
-
-
-def add_metric(verb: argparse.ArgumentParser) -> None:
-    """``--metric`` and ``--over``: look at the runs on record again."""
-    verb.add_argument(
-        "--metric", metavar="NAME", help="judge the recorded runs by this metric instead, such as read.clat.p99"
-    )
-    verb.add_argument("--over", metavar="worst|sum|mean|JOB", help="with --metric: over jobs (default: worst)")
+    if len(given.parts) != 1 or os.path.lexists(given):
+        return given
+    return Index().named(str(given)) or given
 
 
 def objective_of(arguments: argparse.Namespace) -> Objective | None:
-    """What :func:`add_metric` was given; raises :class:`UserError` for what orders nothing."""
+    """What ``--metric`` and ``--over`` name; raises :class:`UserError` for what orders nothing."""
     if arguments.metric is None:
         if arguments.over is not None:
             raise UserError("--over goes with --metric")
@@ -155,7 +189,12 @@ def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None =
         "--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE}); {_PERSONS}"
     )
     for option in (row for row in rows() if row.flag and (keys is None or row.key in keys)):
-        how: dict[str, Any] = {"dest": _SETTING + option.key, "help": _help(option).replace("%", "%%")}
+        # The default stands behind the first clause, which alone a short help has.
+        first, semicolon, rest = (f"{option.help}; repeatable" if option.repeat else option.help).partition(";")
+        told = not (option.const and not option.short) and option.quick not in ("", ())
+        default = f" (default: {shown(option.quick)})" if told else ""
+        meaning = f"{first}{default}{semicolon}{rest}".replace("%", "%%")
+        how: dict[str, Any] = {"dest": _SETTING + option.key, "help": meaning}
         const: dict[str, Any] = {"action": "store_const", "const": option.const}
         if option.const and not option.short:
             group.add_argument(option.flag, **how, **const)
@@ -174,24 +213,8 @@ def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None =
             help=f"the kernels have each --fragment and nothing else: not what {AUTO} stands for",
         )
     if keys is None or are_among(keys):
-        group.add_argument("--disk", action="append", default=[], metavar="NAME=SIZE[,…]", help=DISK_HELP)
-    group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any setting, by its key; `bisector settings` lists them",
-    )
-
-
-def _help(option: Option) -> str:
-    """What a flag means, with its default behind the first clause, which alone a short help has."""
-    whole = f"{option.help}; repeatable" if option.repeat else option.help
-    first, semicolon, rest = whole.partition(";")
-    default = (
-        "" if (option.const and not option.short) or option.quick in ("", ()) else f" (default: {shown(option.quick)})"
-    )
-    return f"{first}{default}{semicolon}{rest}"
+        group.add_argument("--disk", **repeatable("NAME=SIZE[,…]", DISK_HELP))
+    group.add_argument("--set", **repeatable("KEY=VALUE", "any setting, by its key; `bisector settings` lists them"))
 
 
 def given_settings(arguments: argparse.Namespace) -> dict[str, Given]:
@@ -207,7 +230,10 @@ def given_settings(arguments: argparse.Namespace) -> dict[str, Given]:
     elif only:
         raise UserError("--fragments-only goes with --fragment", "--fragments-only --fragment NAME|FILE")
     of_disks = ((key, value, "--disk") for words in typed.get("disk", ()) for key, value in from_words(words).items())
-    of_any = ((*_assignment(text), "--set") for text in arguments.set)
+    for text in arguments.set:
+        if "=" not in text:
+            raise UserError(f"--set {text}: expected KEY=VALUE", "for example: --set machine.memory=2GiB")
+    of_any = ((key.strip(), value.strip(), "--set") for key, _, value in (one.partition("=") for one in arguments.set))
     for key, value, flag in (*of_disks, *of_any):
         if key in given:
             raise UserError(f"{key} is given twice: by {given[key].origin} and by {flag}", "leave one of them out")
@@ -215,8 +241,39 @@ def given_settings(arguments: argparse.Namespace) -> dict[str, Given]:
     return given
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise UserError(f"--set {text}: expected KEY=VALUE", "for example: --set machine.memory=2GiB")
-    return key.strip(), value.strip()
+def effective(
+    arguments: argparse.Namespace,
+    *revisions: str,
+    given: Mapping[str, Given] | None = None,
+    stacks: Collection[Stack] = (),
+    here: bool = True,
+    tries: bool = True,
+) -> Effective:
+    """Those of the flags, or what is ``given`` in their place, over the files; raises :class:`UserError`.
+
+    The ``revisions`` are of the command's repository. Where ``here`` is False, other hosts measure: what runs guests
+    there is not known. Where it is not known here either, it is found out if the command ``tries``.
+    """
+
+    def have(since: Since) -> bool:
+        from bisector.doctor.tree import trees_have  # noqa: PLC0415 - `bisector settings` loads no GitPython
+
+        return trees_have(arguments.repo, *revisions)(since)
+
+    def counts(machine: MachineSettings, storage: StorageSettings) -> bool:
+        return here and could_count(machine, storage, _tried if tries else known_accelerator)
+
+    flags = given_settings(arguments) if given is None else given
+    trees_have = have if revisions else lambda since: True
+    return options.load(flags, arguments.config, stacks=stacks, trees_have=trees_have, could_count=counts)
+
+
+def _tried(machine: MachineSettings) -> Accelerator | None:
+    """What guests run under here, tried where nobody knows: a KVM that runs nothing is none."""
+    known = known_accelerator(machine)
+    if known is not None:
+        return known
+    from bisector.vm.probes import try_kvm  # noqa: PLC0415 - nothing else here needs libvirt, and this once a boot
+
+    note("trying whether KVM works here, once per boot of this host: 10 s at most")
+    return try_kvm(machine)

@@ -19,7 +19,7 @@ GROUPS: Mapping[str, tuple[Verb, ...]] = {
         Verb("start", "measure", "build, boot and measure the kernels of a range until the commit is found"),
         Verb("resume", "measure", "go on with a run; nothing is measured twice"),
         Verb("next-step", "measure", "bisect the second change that a run's readings show"),
-        Verb("runs", "runs", "list the runs, with their answers"),
+        Verb("runs", "show", "list the runs, with their answers"),
         Verb("status", "show", "show where a run stands, in one paragraph or as JSON"),
         Verb("table", "show", "show the table of trials and verdicts"),
         Verb("log", "show", "print git's bisect log of a run"),

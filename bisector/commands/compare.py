@@ -3,41 +3,48 @@
 import argparse
 import re
 import secrets
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import TypeAlias
 
-from bisector.commands import compare_setups, comparison
 from bisector.commands.arguments import (
     OF_A_SEARCH,
     OF_TWO_SIDES,
     Verbs,
-    add_json,
-    add_quiet,
-    add_repo,
     add_run_dir,
     add_settings,
     add_verb,
     count,
     duration,
+    effective,
+    given_settings,
+    repeatable,
     seed,
     typed,
     write_json,
 )
-from bisector.commands.equip import add_hosts, equip_of, remember
-from bisector.commands.notice import Notice
+from bisector.commands.measuring import FAIL_ON, EndActions, Notice, conclude_comparison, equip_of
 from bisector.commands.output import note, note_time, warn, write
 from bisector.compare import session
 from bisector.compare.forecast import forecast, forecast_rows
-from bisector.compare.plan import CompareRequest, planned, warnings
+from bisector.compare.plan import CompareRequest, is_image, planned, warnings
+from bisector.config import Settings
 from bisector.config.option_table import rows
+from bisector.config.options import Given
+from bisector.core.setting import Option
 from bisector.doctor.checks import check_workload
 from bisector.executor.local import kernel_builder
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
+from bisector.storage.stack import stack_of
 from bisector.store.comparison import Extent, PlannedSetup
 from bisector.store.rundir import Index
 from bisector.vm.accelerator import could_count
+from bisector.workload.workloads import WORKLOADS, chooser
 
 _EXAMPLES = """\
 examples:
@@ -64,6 +71,10 @@ _SHARE = re.compile(r"([0-9.]+) *% *")
 _BLOCKS = 6  # the least of which the exact test can reach 5 %
 _LEAST_EFFECT = "bisect.least_effect"  # what is the same for a search is so for a comparison
 _NOT_ASKED = (OF_A_SEARCH | OF_TWO_SIDES) - {_LEAST_EFFECT}
+_STACK, _KIND = "storage.stack", "workload.kind"
+
+# What one word chooses: the settings, by key, that make a setup another one than the others.
+_Chosen: TypeAlias = Mapping[str, Given]
 
 
 def _share(text: str) -> float:
@@ -76,68 +87,67 @@ share = typed("a share such as 5%", _share, lambda value: 0 < value < 1)
 
 def add(verbs: Verbs) -> None:
     """Register ``compare``."""
-    verb = add_verb(verbs, "compare", compare, examples=_EXAMPLES, disturbs=True)
-    verb.add_argument(
-        "subjects",
-        metavar="SUBJECT",
-        nargs="+",
-        help="a commit, a tag, or image:PATH, a bzImage that is built already; the first one is the reference",
-    )
-    compare_setups.add(verb)
+    verb = add_verb(verbs, "compare", compare, "hosts repo json quiet", examples=_EXAMPLES, disturbs=True)
+    what = "a commit, a tag, or image:PATH, a bzImage that is built already; the first one is the reference"
+    verb.add_argument("subjects", metavar="SUBJECT", nargs="+", help=what)
+    add_setups(verb)
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument("--runs", type=count, metavar="N", help=f"blocks on each setup (default: {_BLOCKS})")
-    amount.add_argument(
-        "--until", type=share, metavar="5%", help="measure until every interval is so narrow, at most 20 blocks"
+    what = "measure until every interval is so narrow, at most 20 blocks"
+    amount.add_argument("--until", type=share, metavar="5%", help=what)
+    what = "measure for at most this long (4h); no block starts that would end later; resume --budget adds time"
+    verb.add_argument("--budget", type=duration, metavar="DURATION", help=what)
+    what = "measure the first one a second time, as if it were another"
+    verb.add_argument("--placebo", action="store_true", help=what)
+    what = (
+        "compare the first one with itself and a patch on top; a diff, a series in one file, or a commit;"
+        " repeatable, each on top of the first one alone"
     )
-    verb.add_argument(
-        "--budget",
-        type=duration,
-        metavar="DURATION",
-        help="measure for at most this long (4h); no block starts that would end later; resume --budget adds time",
+    verb.add_argument("--patch", **repeatable("FILE|COMMIT", what))
+    what = (
+        "compare the first one with itself, built with these options on top of its configuration; repeatable,"
+        " each alone; what every kernel is to have is --fragment"
     )
-    verb.add_argument(
-        "--placebo", action="store_true", help="measure the first one a second time, as if it were another"
-    )
-    verb.add_argument(
-        "--patch",
-        action="append",
-        default=[],
-        metavar="FILE|COMMIT",
-        help="compare the first one with itself and a patch on top; a diff, a series in one file, or a commit;"
-        " repeatable, each on top of the first one alone",
-    )
-    verb.add_argument(
-        "--config-fragment",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="compare the first one with itself, built with these options on top of its configuration; repeatable,"
-        " each alone; what every kernel is to have is --fragment",
-    )
-    verb.add_argument(
-        "--parameter",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="compare the first one with itself and a kernel parameter; repeatable, each alone",
-    )
-    verb.add_argument(
-        "--seed", type=seed, metavar="N", help="what orders and workloads are drawn from (default: random)"
-    )
-    add_hosts(verb)
-    comparison.add_fail_on(verb)
+    verb.add_argument("--config-fragment", **repeatable("FILE", what))
+    what = "compare the first one with itself and a kernel parameter; repeatable, each alone"
+    verb.add_argument("--parameter", **repeatable("TEXT", what))
+    what = "what orders and workloads are drawn from (default: random)"
+    verb.add_argument("--seed", type=seed, metavar="N", help=what)
+    verb.add_argument("--fail-on", **FAIL_ON)
     verb.add_argument("--plan", action="store_true", help="estimate trials and hours, and measure nothing")
-    add_repo(verb)
     add_run_dir(verb, "where to keep the run (default: below $XDG_STATE_HOME)")
-    add_json(verb)
-    add_quiet(verb)
-    add_settings(verb, {row.key for row in rows()} - compare_setups.keys() - _NOT_ASKED)
+    chosen = {_STACK, _KIND, *(row.key for _, row in _choosers())}
+    add_settings(verb, {row.key for row in rows()} - chosen - _NOT_ASKED)
+
+
+def add_setups(verb: argparse.ArgumentParser) -> None:
+    """``--stack``, ``--workload``, and the flag of each workload that chooses it, all of them repeatable."""
+    verb.add_argument("--stack", **repeatable("STACK", "storage stack; repeatable (default: the setting's)"))
+    of_workloads = partial(verb.add_argument, dest="workloads", action="append", default=[])
+    for kind, row in _choosers():
+
+        def by_own(text: str, kind: str = kind, row: Option = row) -> _Chosen:
+            return {_KIND: Given(kind, row.flag), row.key: Given(text, row.flag)}
+
+        help_line = f"{row.help}; repeatable".replace("%", "%%")
+        of_workloads(row.flag, type=by_own, metavar=row.metavar, help=help_line)
+
+    def by_name(text: str) -> _Chosen:
+        return {_KIND: Given(text, "--workload")}
+
+    of_workloads("--workload", type=by_name, metavar="NAME", help="workload; repeatable")
+
+
+def _choosers() -> Iterator[tuple[str, Option]]:
+    """The names of workloads that a flag of their own chooses, and the rows of these flags."""
+    found = ((one.name, chooser(one)) for one in WORKLOADS.values())
+    yield from ((kind, row) for kind, row in found if row is not None and row.flag)
 
 
 def compare(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, measure, and show what came of it."""
     drawn = secrets.randbits(32) if arguments.seed is None else arguments.seed
-    settings = compare_setups.settings_of(arguments)
+    settings = settings_of(arguments)
     delta = settings[0].bisect.least_effect
     asked = CompareRequest(
         arguments.repo,
@@ -154,13 +164,34 @@ def compare(arguments: argparse.Namespace) -> int:
     equip = equip_of(arguments.hosts)
     begun = session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None)
     with Notice(asked.settings[0].notify.command) as notice, begun as (run, store):
-        remember(run, arguments.hosts)
+        run.remember_hosts(arguments.hosts)
         plan, _ = session.plan_of(store)
         note_time(asked.settings[0].machine.time)
         for text in warnings(plan):
             note(f"bisector: {text}")
-        ends = comparison.EndActions(notice, tuple(arguments.fail_on), quiet=arguments.quiet, as_json=arguments.json)
-        return comparison.conclude(run, store, plan, equip, ends)
+        ends = EndActions(notice, tuple(arguments.fail_on), quiet=arguments.quiet, as_json=arguments.json)
+        return conclude_comparison(run, store, plan, equip, ends)
+
+
+def settings_of(arguments: argparse.Namespace) -> tuple[Settings, ...]:
+    """The settings of each setup: every stack with every workload, as typed; raises :class:`UserError`."""
+    given = given_settings(arguments)
+    by_set = [{_STACK: given[_STACK]}] if _STACK in given else []
+    stacks = [*({_STACK: Given(stack, "--stack")} for stack in arguments.stack), *by_set] or [{}]
+    # Beside the flags each workload that ``--set`` chooses is one more.
+    chosen: list[_Chosen] = [*arguments.workloads]
+    chosen += [{_KIND: given[_KIND]}] if _KIND in given else []
+    for workload in WORKLOADS.values():
+        if (own := given.get(workload.chosen_by)) is not None:
+            chosen.append({_KIND: Given(workload.name, own.origin), workload.chosen_by: own})
+    # As with other commands a name says nothing more where the workload's own flag is typed, too.
+    by_flag = {one[_KIND].raw for one in chosen if len(one) > 1}
+    workloads = [one for one in chosen if len(one) > 1 or one[_KIND].raw not in by_flag] or [{}]
+    each = ({**given, **stack, **workload} for workload, stack in product(workloads, stacks))
+    # A disk of one of them need not be one of the others'.
+    disks_of = tuple(stack_of(str(one[_STACK].raw)) for one in stacks if one)
+    commits, here = [one for one in arguments.subjects if not is_image(one)], arguments.hosts is None
+    return tuple(effective(arguments, *commits, given=one, stacks=disks_of, here=here).settings for one in each)
 
 
 def _tell_hours(asked: CompareRequest, *, as_json: bool) -> int:

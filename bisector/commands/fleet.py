@@ -1,11 +1,9 @@
 """``fleet``: the machines that measure together."""
 
 import argparse
-import shutil
 
-from bisector.commands.arguments import Verbs, add_json, add_verb, write_json
-from bisector.commands.catalogue import sentence
-from bisector.commands.output import note, write, write_document
+from bisector.commands.arguments import Verbs, add_group, add_verb, write_json
+from bisector.commands.output import note, write_document, write_lines
 from bisector.core import json_document
 from bisector.core.errors import UserError
 from bisector.fleet import hosts
@@ -15,7 +13,6 @@ from bisector.git.mirror import SOURCES, Mirror
 from bisector.host import locks
 from bisector.host.files import our_files
 from bisector.host.locks import TurnPurpose
-from bisector.report.terminal import as_text
 from bisector.store.rundir import jobs_home
 
 _EXAMPLES = """\
@@ -37,23 +34,14 @@ examples:
 `bisector fleet status` and commands with --hosts run this on a host, by SSH; nobody has to type it.
 """
 _SOME_CANNOT = 1
-_WIDTH = 120
 
 
 def add(verbs: Verbs) -> None:
     """Register ``fleet``."""
-    group = verbs.add_parser(
-        "fleet",
-        description=sentence("fleet"),
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parts = group.add_subparsers(metavar="COMMAND", required=True)
-    verb = add_verb(parts, "status", status, help_line="what each host does now", examples=_STATUS_EXAMPLES)
+    parts = add_group(verbs, "fleet", _EXAMPLES)
+    verb = add_verb(parts, "status", status, "json", help_line="what each host does now", examples=_STATUS_EXAMPLES)
     meaning = "the list of hosts (default: ./%(default)s)"
     verb.add_argument("--hosts", default=HOSTS_FILE, metavar="FILE", help=meaning)
-    add_json(verb)
     verb = add_verb(
         parts, "on-host", on_host, help_line="what other commands run on a host, by SSH", examples=_ON_HOST_EXAMPLES
     )
@@ -74,7 +62,7 @@ def status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(found)
     else:
-        write(as_text(fleet_lines(found, shutil.get_terminal_size((_WIDTH, 24)).columns)))
+        write_lines(lambda width: fleet_lines(found, width))
     return 0 if found.complete else _SOME_CANNOT
 
 

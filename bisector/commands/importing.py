@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.commands.arguments import Verbs, add_quiet, add_run_dir, add_settings, add_verb, given_settings, known_run
+from bisector.commands.arguments import (
+    Verbs,
+    add_run_dir,
+    add_settings,
+    add_verb,
+    given_settings,
+    known_run,
+    repeatable,
+)
 from bisector.commands.output import write
 from bisector.config import RunPart, Settings, options
 from bisector.core import units
@@ -43,45 +51,32 @@ _SETTINGS = ("bisect.metric", "bisect.over", "bisect.threshold", "bisect.expect"
 
 def add(verbs: Verbs) -> None:
     """Register ``import``."""
-    verb = add_verb(verbs, "import", import_, examples=_EXAMPLES)
-    verb.add_argument(
-        "files", metavar="FILE", nargs="*", type=Path, help="the files of one trial, in the order of its runs"
-    )
-    verb.add_argument(
-        "--index", type=Path, metavar="CSV", help="instead of FILE: a table that says what each file is of"
-    )
+    verb = add_verb(verbs, "import", import_, "quiet", examples=_EXAMPLES)
+    what = "the files of one trial, in the order of its runs"
+    verb.add_argument("files", metavar="FILE", nargs="*", type=Path, help=what)
+    what = "instead of FILE: a table that says what each file is of"
+    verb.add_argument("--index", type=Path, metavar="CSV", help=what)
     verb.add_argument("--only-set", metavar="NAME", help="only the trials of this set of the index")
     verb.add_argument("--verdicts", type=Path, metavar="CSV", help="a table with a verdict for each trial of the index")
-    verb.add_argument("--commit", default="", metavar="REV", help="the commit that was measured")
-    verb.add_argument("--kernel", default="", metavar="NAME", help="the name of its kernel")
-    verb.add_argument("--run", action="append", default=[], metavar="NAME", help="the run of each file, in order")
-    verb.add_argument("--verdict", default="", metavar="TERM", help="the verdict of those who measured")
+    verb.add_argument("--run", **repeatable("NAME", "the run of each file, in order"))
+    for flag, metavar, meaning in (
+        ("--commit", "REV", "the commit that was measured"),
+        ("--kernel", "NAME", "the name of its kernel"),
+        ("--verdict", "TERM", "the verdict of those who measured"),
+        ("--old", "REV", "the old end (default: the first trial with that verdict)"),
+        ("--new", "REV", "the new end (default: the first trial with that verdict)"),
+    ):
+        verb.add_argument(flag, default="", metavar=metavar, help=meaning)
     verb.add_argument("--repo", type=Path, metavar="DIR", help="a repository with these commits (default: none)")
-    verb.add_argument(
-        "--old", default="", metavar="REV", help="the old end (default: the first trial with that verdict)"
-    )
-    verb.add_argument(
-        "--new", default="", metavar="REV", help="the new end (default: the first trial with that verdict)"
-    )
     add_run_dir(verb, "a new directory, or an import to add to (default: new, below $XDG_STATE_HOME)")
-    add_quiet(verb)
     add_settings(verb, _SETTINGS)
 
 
 def import_(arguments: argparse.Namespace) -> int:
     """Read all, then record all of it at once; what is on record already is left out."""
     path: Path | None = arguments.run_dir and known_run(arguments.run_dir)
-    run = _known_run(path)
-    if run is None:
-        return _into_new(arguments)
-    with run.lock(), Store.open(run.database) as store:
-        return _add(arguments, run, store)
-
-
-def _known_run(path: Path | None) -> RunDirectory | None:
-    """The import that a directory holds; None when it holds nothing."""
     if path is None or not RunDirectory.is_at(path):
-        return None
+        return _into_new(arguments)
     run = RunDirectory.open(path)
     with Store.open(run.database, readonly=True) as store:
         if not store.by_others:
@@ -89,7 +84,8 @@ def _known_run(path: Path | None) -> RunDirectory | None:
                 f"{run.path} holds what was measured here; results of others cannot be added to it",
                 "choose another --run-dir for the import",
             )
-    return run
+    with run.lock(), Store.open(run.database) as store:
+        return _add(arguments, run, store)
 
 
 def _into_new(arguments: argparse.Namespace) -> int:

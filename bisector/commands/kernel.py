@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
-from bisector.commands.arguments import Verbs, add_json, add_repo, add_run_dir, add_settings, add_verb, write_json
-from bisector.commands.catalogue import sentence
-from bisector.commands.effective import effective
+from bisector.commands.arguments import Verbs, add_group, add_run_dir, add_settings, add_verb, effective, write_json
 from bisector.commands.output import note, write, write_document
 from bisector.core import resources
 from bisector.core.errors import KernelFault, UserError
@@ -71,30 +69,14 @@ class KernelBuild(JsonObject, frozen=True, kw_only=True):
 
 def add(verbs: Verbs) -> None:
     """Register ``kernel config`` and ``kernel build``."""
-    group = verbs.add_parser(
-        "kernel",
-        description=sentence("kernel"),
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parts = group.add_subparsers(metavar="COMMAND", required=True)
-    config_ = add_verb(
-        parts,
-        "config",
-        config,
-        help_line="print the effective .config of a commit, and which options were not obtained",
-        examples=_CONFIG_EXAMPLES,
-    )
+    parts = add_group(verbs, "kernel", _EXAMPLES)
+    what = "print the effective .config of a commit, and which options were not obtained"
+    config_ = add_verb(parts, "config", config, "commit repo", help_line=what, examples=_CONFIG_EXAMPLES)
     config_.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
-    build_ = add_verb(
-        parts, "build", build, help_line="build the kernel of a commit, without booting it", examples=_BUILD_EXAMPLES
-    )
+    what = "build the kernel of a commit, without booting it"
+    build_ = add_verb(parts, "build", build, "commit repo json", help_line=what, examples=_BUILD_EXAMPLES)
     build_.add_argument("-o", "--output", type=Path, metavar="DIR", help="copy image, .config and modules to DIR")
-    add_json(build_)
     for verb, keys in ((config_, _CONFIGURING), (build_, (*_CONFIGURING, "kernel.jobs"))):
-        verb.add_argument("commit", metavar="COMMIT", help="a commit, a tag or a branch")
-        add_repo(verb)
         add_run_dir(verb, "where to build (default: below $XDG_STATE_HOME, as for `bisector test`)")
         add_settings(verb, keys)
 
@@ -174,15 +156,10 @@ def config(arguments: argparse.Namespace) -> int:
         note(f"written to {arguments.output}")
     obtained = kconfig.parse(text)
     for option in unmet:
-        note(f"not obtained: {_reason(option, obtained, known)}")
+        name, _, _ = option.partition("=")
+        why = f"it is {obtained.get(name, kconfig.NOT_SET)}: because of what it depends on, or what selects it"
+        note(f"not obtained: {option} ({why if name in known else 'there is no such option in this tree'})")
     return 0
-
-
-def _reason(option: str, obtained: kconfig.Options, known: frozenset[str]) -> str:
-    name, _, _ = option.partition("=")
-    if name not in known:
-        return f"{option} (there is no such option in this tree)"
-    return f"{option} (it is {obtained.get(name, kconfig.NOT_SET)}: because of what it depends on, or what selects it)"
 
 
 def build(arguments: argparse.Namespace) -> int:
@@ -195,42 +172,22 @@ def build(arguments: argparse.Namespace) -> int:
             kernel = shop.kernel()
         except KernelFault as fault:
             return _complain(shop, fault)
-        files = _copied(kernel, arguments.output) if arguments.output else _files(kernel)
+        files = {"image": kernel.image, "config": kernel.config}
+        if kernel.modules is not None:
+            files["modules"] = kernel.modules
+        if arguments.output:
+            names = {"config": ".config"}  # as people know it
+            with _writing(arguments.output):
+                files = {
+                    name: Path(shutil.copyfile(path, arguments.output / names.get(name, path.name)))
+                    for name, path in files.items()
+                }
     if arguments.json:
         shown = KernelFiles(**{name: str(path) for name, path in files.items()})
-        commit = shop.commit
-        write_json(KernelBuild(commit=commit, kernel=kernel, files=shown))
-    else:
-        _show(shop.commit, kernel, files)
-    return 0
-
-
-def _files(kernel: Kernel) -> dict[str, Path]:
-    modules = {"modules": kernel.modules} if kernel.modules is not None else {}
-    return {"image": kernel.image, "config": kernel.config, **modules}
-
-
-def _copied(kernel: Kernel, directory: Path) -> dict[str, Path]:
-    """Copies under the names that people know."""
-    names = {"config": ".config"}
-    with _writing(directory):
-        return {
-            name: Path(shutil.copyfile(path, directory / names.get(name, path.name)))
-            for name, path in _files(kernel).items()
-        }
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"cannot write {error.filename or path}: {error.strerror}", "name another place: -o") from error
-
-
-def _show(commit: Commit, kernel: Kernel, files: dict[str, Path]) -> None:
+        write_json(KernelBuild(commit=shop.commit, kernel=kernel, files=shown))
+        return 0
     lines = [
-        ("commit", _named(commit)),
+        ("commit", _named(shop.commit)),
         ("release", kernel.release),
         *((name, str(path)) for name, path in files.items()),
         ("compiler", kernel.toolchain),
@@ -239,6 +196,15 @@ def _show(commit: Commit, kernel: Kernel, files: dict[str, Path]) -> None:
         ("built in", "kept from before" if kernel.cached else f"{kernel.build_s:.1f} s"),
     ]
     write("".join(f"{label:<{_LABEL_WIDTH}}{text}\n" for label, text in lines))
+    return 0
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename or path}: {error.strerror}", "name another place: -o") from error
 
 
 def _complain(shop: _Workshop, fault: KernelFault) -> int:

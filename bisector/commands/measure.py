@@ -12,29 +12,32 @@ from bisector.bisect import session
 from bisector.bisect.next_step import next_step
 from bisector.campaign.equipment import Equip
 from bisector.campaign.single import Single, settings_for
-from bisector.commands import comparison
 from bisector.commands.arguments import (
     NOTIFY,
     OF_A_SEARCH,
     Verbs,
-    add_json,
-    add_quiet,
-    add_repo,
-    add_run,
     add_run_dir,
     add_settings,
     add_verb,
     duration,
+    effective,
     given_settings,
     known_run,
+    repeatable,
     run_directory,
     write_json,
 )
-from bisector.commands.effective import effective
-from bisector.commands.equip import add_hosts, equip_of, remember
-from bisector.commands.forecasting import forecast_of
-from bisector.commands.notice import Notice, add_notify
+from bisector.commands.measuring import (
+    FAIL_ON,
+    EndActions,
+    Notice,
+    conclude_comparison,
+    equip_of,
+    forecast_of,
+    is_over,
+)
 from bisector.commands.output import note, note_time, warn, write
+from bisector.compare import session as comparing
 from bisector.compare.by_host import confirm
 from bisector.config.option_table import rows
 from bisector.core.errors import UserError
@@ -108,93 +111,36 @@ _UNTESTABLE = 3
 
 def add(verbs: Verbs) -> None:
     """Register ``start``, ``resume``, ``next-step``, ``test`` and ``baselines``."""
-    _add_searches(verbs)
-    _add_single(verbs)
-
-
-def _add_searches(verbs: Verbs) -> None:
-    start_ = add_verb(
-        verbs,
-        "start",
-        start,
-        examples=_START_EXAMPLES,
-        disturbs=True,
-    )
-    start_.add_argument("old", metavar="OLD", help="the old end of the range: a commit without the change; or OLD..NEW")
-    start_.add_argument("new", metavar="NEW", help="the new end: a commit with the change")
-    start_.add_argument(
-        "paths",
-        metavar="PATH",
-        nargs="*",
-        default=[],
-        help="after --: only commits that touch these, from here as for git",
-    )
-    start_.add_argument(
-        "--skip",
-        action="append",
-        default=[],
-        metavar="REV",
-        help="leave out a commit that does not work, or A..B; repeatable",
-    )
-    start_.add_argument("--budget", type=duration, metavar="DURATION", help=_BUDGET_HELP)
-    add_hosts(start_)
-    add_repo(start_)
-    add_run_dir(start_, "where to keep the run (default: below $XDG_STATE_HOME)")
-    add_quiet(start_)
-    add_settings(start_)
-    resume_ = add_verb(verbs, "resume", resume, examples=_RESUME_EXAMPLES)
-    resume_.add_argument("--skip", action="append", default=[], metavar="REV", help=_SKIP_HELP)
-    resume_.add_argument("--budget", type=duration, metavar="DURATION", help=_MORE_HELP)
-    add_hosts(resume_)
-    add_run(resume_)
-    comparison.add_fail_on(resume_)
-    add_notify(resume_)
-    add_quiet(resume_)
-    step_ = add_verb(verbs, "next-step", step, examples=_NEXT_STEP_EXAMPLES)
-    add_run(step_)
-    step_.add_argument(
-        "--to", type=Path, metavar="DIR", help="where to keep the new run (default: below $XDG_STATE_HOME)"
-    )
-    add_quiet(step_)
-
-
-def _add_single(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "test", test, examples=_TEST_EXAMPLES)
-    verb.add_argument("commit", metavar="COMMIT", help="a commit, a tag or a branch")
-    add_repo(verb)
+    verb = add_verb(verbs, "start", start, "range hosts repo quiet", examples=_START_EXAMPLES, disturbs=True)
+    verb.add_argument("--skip", **repeatable("REV", "leave out a commit that does not work, or A..B; repeatable"))
+    verb.add_argument("--budget", type=duration, metavar="DURATION", help=_BUDGET_HELP)
+    add_run_dir(verb, "where to keep the run (default: below $XDG_STATE_HOME)")
+    add_settings(verb)
+    verb = add_verb(verbs, "resume", resume, "hosts run notify quiet", examples=_RESUME_EXAMPLES)
+    verb.add_argument("--skip", **repeatable("REV", _SKIP_HELP))
+    verb.add_argument("--budget", type=duration, metavar="DURATION", help=_MORE_HELP)
+    verb.add_argument("--fail-on", **FAIL_ON)
+    verb = add_verb(verbs, "next-step", step, "run quiet", examples=_NEXT_STEP_EXAMPLES)
+    meaning = "where to keep the new run (default: below $XDG_STATE_HOME)"
+    verb.add_argument("--to", type=Path, metavar="DIR", help=meaning)
+    verb = add_verb(verbs, "test", test, "commit repo json quiet", examples=_TEST_EXAMPLES)
     add_run_dir(verb, "where to keep its trial and files, with those of others (default: below $XDG_STATE_HOME)")
-    add_json(verb)
-    add_quiet(verb)
     add_settings(verb, {row.key for row in rows()} - OF_A_SEARCH - {NOTIFY})
-    disks = add_verb(
-        verbs,
-        "baselines",
-        baselines,
-        examples=_BASELINES_EXAMPLES,
-    )
-    add_run(disks)
-    add_json(disks)
-    add_quiet(disks)
+    add_verb(verbs, "baselines", baselines, "run json quiet", examples=_BASELINES_EXAMPLES)
 
 
 def start(arguments: argparse.Namespace) -> int:
     """Check everything, record what is asked, bisect."""
     ends = arguments.old, arguments.new
     settings = effective(arguments, *ends, here=arguments.hosts is None).settings
-    asked = session.BisectRequest(
-        arguments.repo,
-        *ends,
-        settings,
-        tuple(arguments.paths),
-        tuple(arguments.skip),
-        budget_s=arguments.budget,
-    )
+    paths, skips = tuple(arguments.paths), tuple(arguments.skip)
+    asked = session.BisectRequest(arguments.repo, *ends, settings, paths, skips, budget_s=arguments.budget)
     equip = equip_of(arguments.hosts)
     # Before the run is on record: an error of the forecast refuses it, and leaves nothing to resume.
     reach = None if arguments.budget is None or arguments.quiet else forecast_of(asked).reach
     begun = session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None)
     with Notice(settings.notify.command) as notice, begun as (run, store):
-        remember(run, arguments.hosts)
+        run.remember_hosts(arguments.hosts)
         note_time(settings.machine.time)
         if reach is not None:
             note(f"bisector: {reach.sentence}")
@@ -208,8 +154,14 @@ def resume(arguments: argparse.Namespace) -> int:
         if arguments.notify is None:
             notice.command = store.settings.notify.command
         if (plan := store.plan) is not None and not arguments.skip:
-            ends = comparison.EndActions(notice, tuple(arguments.fail_on), quiet=arguments.quiet)
-            return comparison.resume(run, store, plan, arguments.budget, ends, hosts=arguments.hosts)
+            equip = equip_of(hosts := arguments.hosts or run.hosts)
+            if arguments.budget is not None:
+                comparing.give_time(run, store, arguments.budget)
+            if hosts is None and not is_over(store, plan):
+                checks.warn_again(plan.setups[0].settings, run.path, warn)
+            run.remember_hosts(arguments.hosts)
+            ends = EndActions(notice, tuple(arguments.fail_on), quiet=arguments.quiet)
+            return conclude_comparison(run, store, plan, equip, ends)
         session.searched(run, store)
         if arguments.fail_on:
             raise UserError(f"{run.path} holds no comparison, of which --fail-on is", "leave it out")
@@ -233,7 +185,7 @@ def resume(arguments: argparse.Namespace) -> int:
         equip = equip_of(hosts := arguments.hosts or run.hosts)
         if hosts is None:
             checks.warn_again(store.settings, run.path, warn)
-        remember(run, arguments.hosts)
+        run.remember_hosts(arguments.hosts)
         return _conclude(run, store, notice, quiet=arguments.quiet, equip=equip)
 
 
@@ -317,7 +269,7 @@ def _show_end(run: RunDirectory, store: Store, hosts: Path | None, *, quiet: boo
     with display_for(sys.stdout, quiet=quiet) as display:
         if view.host_clock is not None and view.host_clock.is_due:
             equip = equip_of(hosts or run.hosts)
-            remember(run, hosts)
+            run.remember_hosts(hosts)
             confirm(run, store, display, equip)
             view = from_record.view(run, store)
         if not is_over:

@@ -1,16 +1,13 @@
 """``nightly`` and ``history``: nights without anyone watching, and what they have seen."""
 
 import argparse
-import shutil
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bisector.commands.arguments import Verbs, add_json, add_quiet, add_verb, write_json
-from bisector.commands.equip import add_hosts, equip_of
-from bisector.commands.notice import Notice, add_notify
-from bisector.commands.output import note, save, write
+from bisector.commands.arguments import Verbs, add_verb, write_json
+from bisector.commands.measuring import Notice, equip_of
+from bisector.commands.output import note, save, write, write_lines
 from bisector.core import units
 from bisector.core.errors import BisectorError, UserError
 from bisector.fleet.hosts import load
@@ -18,13 +15,11 @@ from bisector.host import systemd
 from bisector.nightly import night, plan, timer
 from bisector.nightly.documents import DryRun, History, OneNight
 from bisector.nightly.measure import Mailer, NightContext
-from bisector.nightly.night import Intent, intents
 from bisector.nightly.plan import NightPlan
 from bisector.nightly.timer import Timer, check_for_root
-from bisector.nightly.trend import Trend, nights_plot, trend_lines, trends
+from bisector.nightly.trend import nights_plot, trend_lines, trends
 from bisector.report.display import display_for
 from bisector.report.drawing import Picture, draw
-from bisector.report.terminal import as_text
 from bisector.store.log import DATABASE
 from bisector.store.nights import JobTrouble, Night, NightEvent, NightRecord, nights_home
 
@@ -46,12 +41,11 @@ examples:
   bisector history --json | jq -r '.jobs[].nights[] | select(.level_change).tip.sha'
 """
 _A_JOB_FAILED = 1
-_WIDTH = 120
 
 
 def add(verbs: Verbs) -> None:
     """Register ``nightly`` and ``history``."""
-    verb = add_verb(verbs, "nightly", nightly, examples=_EXAMPLES)
+    verb = add_verb(verbs, "nightly", nightly, "hosts notify json quiet", examples=_EXAMPLES)
     verb.add_argument("--config", type=Path, metavar="FILE", help="the jobs of a night; docs/nightly.md has an example")
     how = verb.add_mutually_exclusive_group()
     how.add_argument("--check", action="store_true", help="only check the file")
@@ -65,15 +59,10 @@ def add(verbs: Verbs) -> None:
         metavar="HH:MM",
         help="with --install-timer: when a night starts (default: %(default)s)",
     )
-    add_hosts(verb)
-    add_notify(verb)
-    add_json(verb)
-    add_quiet(verb)
-    shown = add_verb(verbs, "history", history, examples=_HISTORY_EXAMPLES)
+    shown = add_verb(verbs, "history", history, "json", examples=_HISTORY_EXAMPLES)
     shown.add_argument("--config", type=Path, metavar="FILE", help="only the jobs of this file, as nightly has it")
     shown.add_argument("--job", metavar="NAME", help="only this job")
     shown.add_argument("--plot", type=Path, metavar="FILE", help="also draw it: PNG or SVG, by the ending of FILE")
-    add_json(shown)
 
 
 def nightly(arguments: argparse.Namespace) -> int:
@@ -122,17 +111,14 @@ def _night(wanted: NightPlan, hosts: Path | None, notice: Notice, *, json: bool,
 
 def _dry_run(wanted: NightPlan, *, json: bool) -> int:
     events, nights = _read()
-    found = list(intents(night.order(wanted, nights, events)))
+    found = list(night.intents(night.order(wanted, nights, events)))
     if json:
         write_json(DryRun.of(found, wanted.budget_s))
     else:
-        write("".join(_intent_text(one) for one in found))
+        for one in found:
+            lines = one.steps if not one.problem else (f"cannot be done: {one.problem}",)
+            write("".join(f"{one.job}: {line}\n" for line in lines))
     return _A_JOB_FAILED if any(one.problem for one in found) else 0
-
-
-def _intent_text(intent: Intent) -> str:
-    lines = intent.steps if not intent.problem else (f"cannot be done: {intent.problem}",)
-    return "".join(f"{intent.job}: {line}\n" for line in lines)
 
 
 def _read() -> tuple[tuple[NightEvent, ...], tuple[Night, ...]]:
@@ -158,22 +144,17 @@ def history(arguments: argparse.Namespace) -> int:
     if arguments.job is not None and arguments.job not in names:
         raise UserError(f"no night had a job {arguments.job}", f"there are: {', '.join(names)}")
     shown = trends(events, arguments.job)
-    if arguments.plot is not None:
-        _draw(shown, nights, arguments.plot)
+    if (path := arguments.plot) is not None:
+        ending = path.suffix.removeprefix(".").lower()
+        if ending not in tuple(Picture):
+            raise UserError(f"--plot {path}: a picture ends in {' or '.join(f'.{one}' for one in Picture)}")
+        save(path, draw(nights_plot(shown, nights), Picture(ending)))
+        note(f"plot: {path}")
     if arguments.json:
         write_json(History.of(shown, nights))
     else:
-        write(as_text(trend_lines(shown, nights, shutil.get_terminal_size((_WIDTH, 24)).columns)))
+        write_lines(lambda width: trend_lines(shown, nights, width))
     return 0
-
-
-def _draw(shown: Sequence[Trend], nights: Sequence[Night], path: Path) -> None:
-    """The picture, and where it is, beside what else is written."""
-    ending = path.suffix.removeprefix(".").lower()
-    if ending not in tuple(Picture):
-        raise UserError(f"--plot {path}: a picture ends in {' or '.join(f'.{one}' for one in Picture)}")
-    save(path, draw(nights_plot(shown, nights), Picture(ending)))
-    note(f"plot: {path}")
 
 
 def _install_timer(wanted: Timer) -> int:

@@ -4,7 +4,9 @@ A reader that goes away (``bisector table | head``) changes nothing but the outp
 code stays what it would have been. A disk that takes no more of it is an error, since the output is cut off.
 """
 
+import shutil
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
@@ -13,8 +15,9 @@ from bisector.core.guest_time import GuestTime
 from bisector.core.printable import clean, clean_lines
 from bisector.host import locks
 from bisector.host.locks import TurnPurpose
-from bisector.report.terminal import silence
+from bisector.report.terminal import Line, as_text, silence
 
+_WIDTH = 120
 _DISTURBED = {
     TurnPurpose.BUILD: ("a build", "it slower"),
     TurnPurpose.MEASUREMENT: ("a measurement", "its runs weak"),
@@ -30,6 +33,19 @@ def write_document(text: str) -> None:
 def write(text: str) -> None:
     """Lines for people."""
     _write(sys.stdout, _lines(text))
+
+
+def write_lines(lines: Callable[[int], Iterable[Line]]) -> None:
+    """Lines for people, made for the width of what they are read on; a terminal shows them in colours."""
+    made = list(lines(shutil.get_terminal_size((_WIDTH, 24)).columns))
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415 - slow to load, and of a terminal alone
+
+        from bisector.report.display import print_lines  # noqa: PLC0415 - see above
+
+        print_lines(Console(), made)
+    else:
+        write(as_text(made))
 
 
 def note(text: str) -> None:

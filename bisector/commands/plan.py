@@ -1,39 +1,33 @@
 """``plan``: what to expect of a bisection on this machine before it is begun."""
 
 import argparse
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-
-from rich.console import Console
 
 from bisector.bisect import session
 from bisector.bisect.state import Aim
 from bisector.commands.arguments import (
     NOTIFY,
     Verbs,
-    add_json,
-    add_repo,
     add_run_dir,
     add_settings,
     add_verb,
     count,
     duration,
+    effective,
     given_settings,
     seed,
     write_json,
 )
-from bisector.commands.effective import effective
-from bisector.commands.forecasting import SEARCHES, forecast_of
-from bisector.commands.output import note, warn, write
+from bisector.commands.measuring import SEARCHES, forecast_of
+from bisector.commands.output import note, warn, write_lines
 from bisector.config.option_table import rows
 from bisector.doctor.checks import check_configuration, check_workload
 from bisector.fleet import hosts
 from bisector.fleet.hosts import HostRole
-from bisector.plan.forecast import Forecast, forecast_lines
-from bisector.report.display import display_for, print_lines
-from bisector.report.terminal import as_text
+from bisector.plan.forecast import forecast_lines
+from bisector.report.display import display_for
 from bisector.status import from_record
 
 _EXAMPLES = """\
@@ -50,22 +44,11 @@ so.
 exit codes: 0 worth starting; 1 hopeless; others as in `bisector --help`
 """
 _HOPELESS = 1
-_WIDTH = 120
 
 
 def add(verbs: Verbs) -> None:
     """Register ``plan``."""
-    verb = add_verb(verbs, "plan", plan, examples=_EXAMPLES, disturbs=True)
-    verb.add_argument("old", metavar="OLD", help="the old end of the range: a commit without the change; or OLD..NEW")
-    verb.add_argument("new", metavar="NEW", help="the new end: a commit with the change")
-    verb.add_argument(
-        "paths",
-        metavar="PATH",
-        nargs="*",
-        default=[],
-        help="after --: only commits that touch these, from here as for git",
-    )
-    add_repo(verb)
+    verb = add_verb(verbs, "plan", plan, "range repo json", examples=_EXAMPLES, disturbs=True)
     verb.add_argument(
         "--searches",
         type=count,
@@ -80,7 +63,6 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--hosts", type=_hosts, default=1, metavar="K|FILE", help=meaning)
     verb.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of the simulation (default: 1)")
     add_run_dir(verb, "with --calibrate: where to keep the run (default: below $XDG_STATE_HOME)")
-    add_json(verb)
     add_settings(verb, {row.key for row in rows()} - {NOTIFY})
 
 
@@ -99,29 +81,15 @@ def plan(arguments: argparse.Namespace) -> int:
         warn(doubt)
     asked = session.BisectRequest(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
     if "bisect.calibrate" in given_settings(arguments):
-        _calibrate(asked, arguments.run_dir)
+        # Measure both ends, in a run that can be gone on with.
+        begun = session.begun(asked, arguments.run_dir, warn)
+        with begun as (run, store), display_for(sys.stderr, quiet=False) as display:
+            session.go_on(run, store, display, aim=Aim.ENDS)
+            note(f"bisector: to search with these readings: {from_record.resume_command(run.path)}")
     asked = replace(asked, budget_s=arguments.budget)
     made = forecast_of(asked, arguments.searches, arguments.seed, arguments.hosts)
-    _show(made, as_json=arguments.json)
-    return _HOPELESS if made.hopeless else 0
-
-
-def _calibrate(asked: session.BisectRequest, run_dir: Path | None) -> None:
-    """Measure both ends, in a run that can be gone on with."""
-    with (
-        session.begun(asked, run_dir, warn) as (run, store),
-        display_for(sys.stderr, quiet=False) as display,
-    ):
-        session.go_on(run, store, display, aim=Aim.ENDS)
-        note(f"bisector: to search with these readings: {from_record.resume_command(run.path)}")
-
-
-def _show(made: Forecast, *, as_json: bool) -> None:
-    if as_json:
+    if arguments.json:
         write_json(made)
-    elif sys.stdout.isatty():
-        console = Console()
-        print_lines(console, list(forecast_lines(made, console.width)))
     else:
-        width = shutil.get_terminal_size((_WIDTH, 24)).columns
-        write(as_text(list(forecast_lines(made, width))))
+        write_lines(lambda width: forecast_lines(made, width))
+    return _HOPELESS if made.hopeless else 0

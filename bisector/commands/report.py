@@ -2,43 +2,49 @@
 
 import argparse
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
-from bisector.commands import comparison_report
 from bisector.commands.arguments import (
     OF_A_SEARCH,
     OF_TWO_SIDES,
     Verbs,
-    add_metric,
-    add_run,
     add_verb,
     count,
     given_settings,
     known_run,
     objective_of,
     one_of,
+    repeatable,
     run_directory,
 )
 from bisector.commands.output import note, save, write, write_document
 from bisector.config import Settings, options
 from bisector.core import json_document
 from bisector.core.errors import BisectorError, UserError
+from bisector.core.metric import is_short, named, short
 from bisector.core.objective import Objective
+from bisector.core.printable import clean
 from bisector.git.repository import Repository
 from bisector.mail import compose, outbox, smtp
 from bisector.mail.addresses import Proposal, parse, propose
-from bisector.report import as_html, illustrations, reporting
+from bisector.report import as_html, comparison, comparison_record, curves, illustrations, reporting
+from bisector.report.as_html import ShownPicture
 from bisector.report.as_text import markdown, plain
 from bisector.report.before_after import Basis
+from bisector.report.comparison import ComparisonReport
+from bisector.report.comparison_plots import forest, rows_of, run_order
+from bisector.report.curves import TracedKernel, traced
 from bisector.report.document import Report
-from bisector.report.drawing import Picture, draw
+from bisector.report.drawing import Picture, Plot, draw, following
 from bisector.report.illustrations import PlotKind
 from bisector.report.sections import page
-from bisector.status.blocks import Blocks
+from bisector.status.blocks import Blocks, names
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
+from bisector.workload.fio.logs import logged_metric
 
 _REPORT_EXAMPLES = """\
 examples:
@@ -82,6 +88,8 @@ _NOTHING = {
     PlotKind.CURVES: "no curves: these trials left no IOPS log",
     PlotKind.COMMITS: "no figures by commit: nothing is measured yet",
 }
+RATIOS, RUNS, CURVES = KINDS = ("ratios", "runs", "curves")  # of a comparison
+_ALT = "Plot: {}. The tables have its figures."
 
 
 class Format(StrEnum):
@@ -105,71 +113,34 @@ RENDERERS: Mapping[Format, Callable[[Report], str]] = {
 
 def add(verbs: Verbs) -> None:
     """Register ``report``, ``plot`` and ``mail``."""
-    _add_report(verbs)
-    _add_plot(verbs)
-    _add_mail(verbs)
-
-
-def _add_report(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "report", report, examples=_REPORT_EXAMPLES, disturbs=True)
-    verb.add_argument("--format", type=one_of(Format), choices=tuple(Format), default=Format.TEXT, help="default: text")
+    verb = add_verb(verbs, "report", report, "metric run", examples=_REPORT_EXAMPLES, disturbs=True)
+    verb.add_argument("--format", **one_of(Format, Format.TEXT), help="default: text")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
-    add_metric(verb)
-    add_run(verb)
 
+    verb = add_verb(verbs, "plot", plot, "metric run", examples=_PLOT_EXAMPLES, disturbs=True)
+    kinds = tuple(dict.fromkeys((*map(str, PlotKind), *KINDS)))
+    what = "which plot; repeatable (default: all)"
+    verb.add_argument("--kind", choices=kinds, action="append", default=[], help=what)
+    verb.add_argument(
+        "--trial", type=count, **repeatable("N", "curves of trial N, as numbered in the table; repeatable")
+    )
+    verb.add_argument("--format", **one_of(Picture), help="default: by the ending of FILE, else png")
+    what = f"a file, or a directory (default: {_PLOTS} in the run directory)"
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE|DIR", help=what)
 
-def _add_plot(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "plot", plot, examples=_PLOT_EXAMPLES, disturbs=True)
-    verb.add_argument(
-        "--kind",
-        choices=tuple(dict.fromkeys((*map(str, PlotKind), *comparison_report.KINDS))),
-        action="append",
-        default=[],
-        help="which plot; repeatable (default: all)",
-    )
-    verb.add_argument(
-        "--trial",
-        type=count,
-        action="append",
-        default=[],
-        metavar="N",
-        help="curves of trial N, as numbered in the table; repeatable",
-    )
-    add_metric(verb)
-    verb.add_argument(
-        "--format", type=one_of(Picture), choices=tuple(Picture), help="default: by the ending of FILE, else png"
-    )
-    verb.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE|DIR",
-        help=f"a file, or a directory (default: {_PLOTS} in the run directory)",
-    )
-    add_run(verb)
-
-
-def _add_mail(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "mail", mail, examples=_MAIL_EXAMPLES)
-    add_run(verb)
-    verb.add_argument(
-        "--to", action="append", default=[], metavar="LIST", help="recipients, separated by commas; repeatable"
-    )
-    verb.add_argument("--cc", action="append", default=[], metavar="LIST", help="recipients of a copy; repeatable")
-    verb.add_argument("--proposed", action="store_true",
-                      help="also to those that scripts/get_maintainer.pl and the commit name")  # fmt: skip
-    verb.add_argument("--send", action="store_true", help="send the letter; no report is sent twice")
-    verb.add_argument("--again", action="store_true", help="with --send: send even if it was sent, or may have been")
+    verb = add_verb(verbs, "mail", mail, "run", examples=_MAIL_EXAMPLES)
+    verb.add_argument("--to", **repeatable("LIST", "recipients, separated by commas; repeatable"))
+    verb.add_argument("--cc", **repeatable("LIST", "recipients of a copy; repeatable"))
+    for flag, what in (
+        ("--proposed", "also to those that scripts/get_maintainer.pl and the commit name"),
+        ("--send", "send the letter; no report is sent twice"),
+        ("--again", "with --send: send even if it was sent, or may have been"),
+        ("--regzbot", "have the kernel's regression tracker follow it"),
+    ):
+        verb.add_argument(flag, action="store_true", help=what)
     verb.add_argument("--follows", type=Path, metavar="RUN", help="reply to the report of another run")
-    verb.add_argument("--regzbot", action="store_true", help="have the kernel's regression tracker follow it")
     verb.add_argument("--config", type=Path, metavar="FILE", help="settings file; only its [mail] is read")
-    verb.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a mail setting, such as mail.host=smtp.example.org",
-    )
+    verb.add_argument("--set", **repeatable("KEY=VALUE", "a mail setting, such as mail.host=smtp.example.org"))
 
 
 def report(arguments: argparse.Namespace) -> int:
@@ -180,54 +151,105 @@ def report(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         write_document(text)
         return 0
-    try:
-        arguments.output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"cannot write {arguments.output}: {error.strerror}", "name another file with -o FILE"
-        ) from error
+    save(arguments.output, text.encode())
     return 0
 
 
+class Drawn(NamedTuple):
+    """A plot under the name of its file."""
+
+    name: str
+    plot: Plot
+
+
 def plot(arguments: argparse.Namespace) -> int:
-    """Draw and say where the files are."""
+    """Draw into a directory, or one plot into a file, and say where the files are."""
     run = run_directory(arguments)
-    output = arguments.output or run.path / _PLOTS
+    output, wanted = arguments.output or run.path / _PLOTS, arguments.format
+    ending = output.suffix.removeprefix(".").lower()
+    single = ending in tuple(Picture) and not output.is_dir()
+    if single and wanted not in (None, Picture(ending)):
+        raise UserError(f"{output} has the ending of another format than --format {wanted}", "leave out --format")
     with Store.open(run.database, readonly=True) as store:
         if (plan := store.plan) is not None:
-            if arguments.over is not None:
-                raise UserError("a comparison has each metric over jobs as it decides", "leave out --over")
-            asked = comparison_report.PlotRequest(tuple(arguments.kind), arguments.metric, output, arguments.format)
-            comparison_report.plot(run, store, Blocks.of(plan, store), asked)
-            return 0
-        wanted = _kinds(arguments)
-        paths = _paths(wanted, output, arguments.format)
-        source = illustrations.source(run, store, tuple(dict.fromkeys(arguments.trial)), objective_of(arguments))
-    made = {kind: illustrations.plotted(kind, source) for kind in wanted}
-    for complaint in (text for one in made.values() for text in one.complaints):
-        note(f"bisector: not drawn: {complaint}")
-    missing = [kind for kind, one in made.items() if one.plot is None]
-    if len(missing) == len(made) or (missing and arguments.kind):
-        raise UserError("; ".join(_NOTHING[kind] for kind in missing), "bisector status")
-    for kind, one in made.items():
-        if one.plot is None:
-            note(f"bisector: {_NOTHING[kind]}")
-            continue
-        path, picture = paths[kind]
+            drawn = _of_comparison(arguments, run, store, Blocks.of(plan, store))
+        else:
+            drawn = _of_bisection(arguments, run, store)
+    if single and len(drawn) > 1:
+        hint = f"one of them: --kind {drawn[0].name.partition('-')[0]}; or name a directory"
+        raise UserError(f"{output} is one file, and there are {len(drawn)} plots", hint)
+    picture = Picture(ending) if single else wanted or Picture.PNG
+    for one in drawn:
+        path = output if single else output / f"{one.name}.{picture}"
         save(path, draw(one.plot, picture))
         write(f"{path}\n")
     return 0
 
 
-def _kinds(arguments: argparse.Namespace) -> tuple[PlotKind, ...]:
-    """What is to be drawn of a bisection; raises :class:`UserError` for a plot of a comparison."""
+def _of_bisection(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> list[Drawn]:
+    """The plots of a bisection that were asked for; raises :class:`UserError` where there is nothing to draw."""
     foreign = next((kind for kind in arguments.kind if kind not in tuple(PlotKind)), None)
     if foreign is not None:
-        raise UserError(
-            f"{foreign} is a plot of a comparison, and this run is none", f"choose of {', '.join(PlotKind)}"
-        )
-    asked = tuple(dict.fromkeys(map(PlotKind, arguments.kind)))
-    return asked or ((PlotKind.CURVES,) if arguments.trial else tuple(PlotKind))
+        what = f"{foreign} is a plot of a comparison, and this run is not one"
+        raise UserError(what, f"choose of {', '.join(PlotKind)}")
+    asked = dict.fromkeys(map(PlotKind, arguments.kind))
+    kinds = tuple(asked) or ((PlotKind.CURVES,) if arguments.trial else tuple(PlotKind))
+    source = illustrations.source(run, store, tuple(dict.fromkeys(arguments.trial)), objective_of(arguments))
+    made = {kind: illustrations.plotted(kind, source) for kind in kinds}
+    for complaint in (text for one in made.values() for text in one.complaints):
+        note(f"bisector: not drawn: {complaint}")
+    missing = [kind for kind, one in made.items() if one.plot is None]
+    if len(missing) == len(made) or (missing and asked):
+        raise UserError("; ".join(_NOTHING[kind] for kind in missing), "bisector status")
+    for kind in missing:
+        note(f"bisector: {_NOTHING[kind]}")
+    return [Drawn(kind, one.plot) for kind, one in made.items() if one.plot is not None]
+
+
+def _of_comparison(arguments: argparse.Namespace, run: RunDirectory, store: Store, blocks: Blocks) -> list[Drawn]:
+    """The plots of a comparison that were asked for; raises :class:`UserError` where there is nothing to draw."""
+    if arguments.over is not None:
+        raise UserError("a comparison has each metric over jobs as it decides", "leave out --over")
+    report = comparison_record.report(run, store, blocks)
+    metric = arguments.metric
+    if metric is not None:
+        metric = metric if is_short(metric) else named(metric).name
+        if not rows_of(report.result, metric):
+            found = (row.objective.metric for row in (*report.result.rows, *report.result.exploratory))
+            listed = ", ".join(dict.fromkeys(map(short, found))) or "none yet"
+            raise UserError(f"no run of this comparison has {metric}", f"its metrics are: {listed}")
+    kinds = arguments.kind
+    drawn = [one for one in _drawn(run, blocks, report, metric) if not kinds or one.name.partition("-")[0] in kinds]
+    if not drawn:
+        raise UserError("there is nothing of that to plot", "bisector status")
+    return drawn
+
+
+def _drawn(run: RunDirectory, blocks: Blocks, report: ComparisonReport, metric: str | None = None) -> Iterator[Drawn]:
+    """Every plot of a comparison that there is something for; a log that could not be read is noted.
+
+    Of a ``metric`` its changes and its runs, whether it decides or not; curves are of what fio logs, whatever decides:
+    every kernel over time, in the last block of each setup that counts.
+    """
+    for name, made in ((RATIOS, forest(report.result, metric)), (RUNS, run_order(report.result, metric))):
+        if made is not None:
+            yield Drawn(name, made)
+    several = len(blocks.plan.setups) > 1
+    for n, label in enumerate(names(blocks.plan) if metric is None else ()):
+        if not (counted := blocks.counted(n)):
+            continue
+        trials = {name: trial for name, (_, trial) in blocks.trials(counted[-1]).items()}
+        objective = blocks.plan.setups[n].objective
+        runs = (one for trial in trials.values() for one in trial.runs)
+        io = objective.io_direction or next((one.direction for one in runs), Objective().io_direction)
+        found = {name: traced(trial, run.path, io) for name, trial in trials.items()}
+        for complaint in (text for one in found.values() for text in one.complaints):
+            note(f"bisector: not drawn: {complaint}")
+        kernels = [TracedKernel(clean(name), one.runs) for name, one in found.items()]
+        logged = Objective(logged_metric(io), objective.over)
+        title = f"{logged.definition.unit} over time on {clean(label)}, block {counted[-1].n}"
+        if (drawn := curves.curves(title, kernels, logged)) is not None:
+            yield Drawn(f"{CURVES}-{n + 1}" if several else CURVES, drawn)
 
 
 def mail(arguments: argparse.Namespace) -> int:
@@ -237,7 +259,12 @@ def mail(arguments: argparse.Namespace) -> int:
         recorded = store.settings
         settings = options.overlaid(recorded, "mail.", given_settings(arguments), arguments.config, kept=("mail.from",))
         proposal = _proposal(store, outbox.Post(run, store, settings.mail).report())
-        post = outbox.Post(run, store, settings.mail, _delivery(arguments, proposal))
+        to, cc = (tuple(map(str, parse(texts))) for texts in (arguments.to, arguments.cc))
+        if arguments.proposed:
+            to, cc = (*to, *proposal.to), (*cc, *proposal.cc)
+        follows = RunDirectory.open(known_run(arguments.follows)) if arguments.follows else None
+        delivery = outbox.Delivery(to, cc, arguments.regzbot, arguments.again, follows)
+        post = outbox.Post(run, store, settings.mail, delivery)
         if arguments.send:
             said = post.send(smtp.find_login(settings.mail.login_file))
             write(f"sent to {', '.join((*post.delivery.to, *post.delivery.copies))}: {said}\n")
@@ -249,55 +276,37 @@ def mail(arguments: argparse.Namespace) -> int:
 
 
 def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -> str:
-    """A page alone has more of the run than the document."""
     if (plan := store.plan) is not None:
         if by is not None:
             raise UserError(
                 "a comparison has each metric in its report",
                 "leave out --metric and --over; bisector plot --metric draws it",
             )
-        if form is Format.MAIL:
-            return compose.render(_letter(run, store))
-        return comparison_report.text(run, store, Blocks.of(plan, store), form)
-    if form is Format.HTML:
+        return _text_of_comparison(run, store, Blocks.of(plan, store), form)
+    if form is Format.HTML:  # a page has more of the run than the document
         return illustrations.page(illustrations.source(run, store, by=by))
-    return RENDERERS[form](_document(run, store, form, by))
-
-
-def _document(run: RunDirectory, store: Store, form: Format, by: Objective | None) -> Report:
-    """A letter alone needs to know whom it is from."""
     if form is not Format.MAIL:
-        return reporting.report(run, store, by)
+        return RENDERERS[form](reporting.report(run, store, by))
     if by is not None:
         raise UserError("a letter tells of the metric that decided", "leave out --metric and --over")
-    made = _letter(run, store)
-    assert isinstance(made, Report)  # noqa: S101 - the document of a comparison is another one's
-    return made
+    return compose.render(_letter(run, store))
+
+
+def _text_of_comparison(run: RunDirectory, store: Store, blocks: Blocks, form: Format) -> str:
+    if form is Format.MAIL:
+        return compose.render(_letter(run, store))
+    made = comparison_record.report(run, store, blocks)
+    if form is Format.JSON:
+        return json_document.text(made)
+    paged = comparison.page(made)
+    if form is Format.HTML:
+        plots = (one.plot for one in _drawn(run, blocks, made))
+        return as_html.render_page(paged, [ShownPicture(following(one), _ALT.format(one.title)) for one in plots])
+    return markdown(paged) if form is Format.MARKDOWN else plain(paged)
 
 
 def _letter(run: RunDirectory, store: Store) -> compose.Told:
     return outbox.Post(run, store, store.settings.mail).report()
-
-
-def _paths(kinds: tuple[PlotKind, ...], output: Path, wanted: Picture | None) -> dict[PlotKind, tuple[Path, Picture]]:
-    """Where each plot goes, and as what; a name that ends like a picture is a file. Raises :class:`UserError`."""
-    ending = output.suffix.removeprefix(".").lower()
-    if ending not in tuple(Picture) or output.is_dir():
-        picture = wanted or Picture.PNG
-        return {kind: (output / f"{kind}.{picture}", picture) for kind in kinds}
-    if len(kinds) > 1:
-        raise UserError(f"{output} is one file, and there are {len(kinds)} plots", f"one of them: --kind {kinds[0]}")
-    if wanted not in (None, Picture(ending)):
-        raise UserError(f"{output} has the ending of another format than --format {wanted}", "leave out --format")
-    return {kind: (output, Picture(ending)) for kind in kinds}
-
-
-def _delivery(arguments: argparse.Namespace, proposal: Proposal) -> outbox.Delivery:
-    to, cc = (tuple(map(str, parse(texts))) for texts in (arguments.to, arguments.cc))
-    if arguments.proposed:
-        to, cc = (*to, *proposal.to), (*cc, *proposal.cc)
-    follows = RunDirectory.open(known_run(arguments.follows)) if arguments.follows else None
-    return outbox.Delivery(to, cc, arguments.regzbot, arguments.again, follows)
 
 
 def _proposal(store: Store, told: compose.Told) -> Proposal:

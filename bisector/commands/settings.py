@@ -7,8 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from bisector.commands.arguments import Verbs, add_settings, add_verb
-from bisector.commands.effective import effective
+from bisector.commands.arguments import Verbs, add_settings, add_verb, effective
 from bisector.commands.output import write, write_document
 from bisector.config import options
 from bisector.config.options import CONFIG_FILE, Effective, SettingRow

@@ -1,4 +1,4 @@
-"""``status``, ``table`` and ``log`` show how a run stands, also while it runs.
+"""``status``, ``table``, ``log`` and ``runs`` show how runs stand, also while they run.
 
 They are asked again and again beside a measurement, so they do not load what letters and pages need.
 """
@@ -6,61 +6,96 @@ They are asked again and again beside a measurement, so they do not load what le
 import argparse
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
 
 from rich.console import Console
 
-from bisector.commands.arguments import (
-    Verbs,
-    add_json,
-    add_metric,
-    add_run,
-    add_verb,
-    objective_of,
-    run_directory,
-    write_json,
-)
-from bisector.commands.comparison_show import show
+from bisector.commands.arguments import Verbs, add_verb, objective_of, run_directory, write_json
 from bisector.commands.output import write
-from bisector.core.errors import UserError
+from bisector.core.errors import BisectorError, UserError
+from bisector.core.json_document import JsonObject
+from bisector.core.json_keys import SCHEMA
+from bisector.core.printable import clean
+from bisector.core.verdict import State
+from bisector.report import comparison_lines
 from bisector.report.display import print_report
 from bisector.report.summary import footer_lines
 from bisector.report.table import report_lines
-from bisector.report.terminal import as_text
+from bisector.report.terminal import Span, as_text, columns, line_text, shorten
 from bisector.status import from_record
-from bisector.store.rundir import GIT_LOG
+from bisector.status.blocks import Blocks, BlockState
+from bisector.store.comparison import Plan
+from bisector.store.rundir import GIT_LOG, Index, IndexEntry, RunDirectory, state_of
 from bisector.store.store import Store
 
-_EXAMPLES = {
-    "status": """\
+_STATUS_EXAMPLES = """\
 examples:
   bisector status                            the newest run
   bisector status --json | jq -r '.first_fixed.sha // .state'
-""",
-    "table": """\
+"""
+_TABLE_EXAMPLES = """\
 examples:
   bisector table                             the newest run, also while it runs
   bisector table --times --logs              where the time went, and why commits were skipped
   bisector table --run-dir RUN --metric read.clat.p99   the same runs by another metric
-""",
-    "log": """\
+"""
+_LOG_EXAMPLES = """\
 examples:
   bisector log > bisect.log                  for `git bisect replay bisect.log`
-""",
-}
+"""
+_RUNS_EXAMPLES = """\
+examples:
+  bisector runs                            all runs, the newest last
+  bisector runs --json | jq -r '.runs[] | select(.state == "found").answer'
+`bisector table -r 3`, and every other command with --run-dir, takes a run by its number or name.
+"""
 _WIDTH = 120
+_INDENT = 4
+
+
+class RunKind(StrEnum):
+    """What a run is."""
+
+    BISECTION = "bisection"
+    COMPARISON = "comparison"
+    IMPORT = "import"
+
+
+class ListedRun(JsonObject, frozen=True, kw_only=True):
+    """A run that this user began."""
+
+    number: Annotated[int, "number of the run, which it keeps"]
+    name: Annotated[str, "name of its directory"]
+    run_dir: Annotated[str, "the directory"]
+    kind: Annotated[RunKind | None, "what it is; `null` if its record cannot be read"]
+    repository: Annotated[str | None, "kernel repository; `null` for an import without one"]
+    old: Annotated[str, "old end as typed; of a comparison, its first kernel"]
+    new: Annotated[str, "new end as typed; of a comparison, its last kernel"]
+    state: Annotated[State | None, "how it stands; `null` if its record cannot be read"]
+    answer: Annotated[str, "the answer, or why there is none"]
+    started_at: Annotated[str, "time"]
+
+
+class Runs(JsonObject, frozen=True, kw_only=True):
+    """What ``bisector runs --json`` prints."""
+
+    schema: Annotated[Literal[1], SCHEMA] = 1
+    runs: Annotated[tuple[ListedRun, ...], "in the order in which they were begun"]
 
 
 def add(verbs: Verbs) -> None:
-    """Register ``status``, ``table`` and ``log``."""
-    for name, command in (("status", status), ("table", table)):
-        shown = add_verb(verbs, name, command, examples=_EXAMPLES[name])
-        add_run(shown)
-        add_json(shown)
-        if command is table:
-            add_metric(shown)
-            shown.add_argument("--times", action="store_true", help="where each trial's seconds went, too")
-            shown.add_argument("--logs", action="store_true", help="the last log lines of skipped commits, too")
-    add_run(add_verb(verbs, "log", log, examples=_EXAMPLES["log"]))
+    """Register ``status``, ``table``, ``log`` and ``runs``."""
+    add_verb(verbs, "status", status, "run json", examples=_STATUS_EXAMPLES)
+    shown = add_verb(verbs, "table", table, "run json metric", examples=_TABLE_EXAMPLES)
+    shown.add_argument("--times", action="store_true", help="where each trial's seconds went, too")
+    shown.add_argument("--logs", action="store_true", help="the last log lines of skipped commits, too")
+    add_verb(verbs, "log", log, "run", examples=_LOG_EXAMPLES)
+    add_verb(verbs, "runs", runs, "json", examples=_RUNS_EXAMPLES)
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -68,12 +103,12 @@ def status(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
         if (plan := store.plan) is not None:
-            return show(run, store, plan, as_json=arguments.json)
+            return show_comparison(run, store, plan, as_json=arguments.json)
         view = from_record.view(run, store)
     if arguments.json:
         write_json(view)
     else:
-        write(as_text((*footer_lines(view, _width()),)))
+        write(as_text((*footer_lines(view, shutil.get_terminal_size((_WIDTH, 24)).columns),)))
     return 0
 
 
@@ -82,7 +117,7 @@ def table(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
         if (plan := store.plan) is not None:
-            return show(run, store, plan, as_json=arguments.json)
+            return show_comparison(run, store, plan, as_json=arguments.json)
         view = from_record.view(run, store, objective_of(arguments))
     if arguments.json:
         write_json(view)
@@ -109,5 +144,80 @@ def log(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _width() -> int:
-    return shutil.get_terminal_size((_WIDTH, 24)).columns
+def show_comparison(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool) -> int:
+    """Print the tables of what decides and how the run stands, or all of it for scripts; the exit code."""
+    if as_json:
+        # Not above: `status` of every other run would load it in vain, again and again beside a measurement.
+        from bisector.report import comparison_record  # noqa: PLC0415 - as the line above says
+
+        write_json(comparison_record.report(run, store, Blocks.of(plan, store)))
+    else:
+        write("".join(f"{line}\n" for line in comparison_lines.whole(run, store, plan)))
+    return 0
+
+
+def show_measured(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool) -> None:
+    """Print what a comparison that an error ends has measured, if any block counts; the error says how it stands."""
+    blocks = Blocks.of(plan, store)
+    if not blocks.count(BlockState.DONE):
+        return
+    if as_json:
+        show_comparison(run, store, plan, as_json=True)
+    else:
+        write("".join(f"{line}\n" for line in comparison_lines.measured(blocks)))
+
+
+def runs(arguments: argparse.Namespace) -> int:
+    """List the runs; one whose record cannot be read is one of them."""
+    listed = tuple(map(_listed, Index().entries()))
+    if arguments.json:
+        write_json(Runs(runs=listed))
+    elif not listed:
+        write("there is no run yet: bisector start OLD NEW\n")
+    else:
+        width = shutil.get_terminal_size((_WIDTH, 24)).columns
+        write("".join(f"{line}\n" for line in lines_of_runs(listed, width)))
+    return 0
+
+
+def _listed(entry: IndexEntry) -> ListedRun:
+    kind: RunKind | None = None
+    state: State | None = None
+    try:
+        run = RunDirectory.open(Path(entry.run_dir))
+        with Store.open(run.database, readonly=True) as store:
+            if store.plan is not None:
+                kind = RunKind.COMPARISON
+            else:
+                kind = RunKind.IMPORT if store.by_others else RunKind.BISECTION
+            state, answer = (State.IMPORTED, "") if kind is RunKind.IMPORT else state_of(run, store)
+    except BisectorError as error:
+        answer = str(error)
+    return ListedRun(
+        number=entry.number,
+        name=Path(entry.run_dir).name,
+        run_dir=entry.run_dir,
+        kind=kind,
+        repository=entry.repository or None,
+        old=entry.old,
+        new=entry.new,
+        state=state,
+        answer=answer,
+        started_at=entry.started_at,
+    )
+
+
+def lines_of_runs(listed: tuple[ListedRun, ...], width: int) -> Iterator[str]:
+    """A row for each run, as wide as the terminal: number, time, state, range and name; below it the answer."""
+    rows = [("n", "started", "state", "range", "name")]
+    for one in listed:
+        ends = f"{one.old} {one.new}" if one.kind is RunKind.COMPARISON else f"{one.old}..{one.new}".strip(".")
+        when = one.started_at
+        with suppress(ValueError):  # else it is shown as it is
+            when = f"{datetime.fromisoformat(when).astimezone():%Y-%m-%d %H:%M}"
+        rows.append((str(one.number), when, str(one.state or "unreadable"), clean(ends), one.name))
+    table = columns([[Span(cell) for cell in row] for row in rows], figures={0})
+    for line, answer in zip(table, ("", *(one.answer for one in listed)), strict=True):
+        yield shorten(line_text(line), width)
+        if answer:
+            yield " " * _INDENT + shorten(answer, width - _INDENT)

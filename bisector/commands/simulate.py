@@ -2,22 +2,12 @@
 
 import argparse
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
-from bisector.commands.arguments import (
-    Verbs,
-    add_json,
-    add_repo,
-    add_verb,
-    count,
-    duration,
-    one_of,
-    seed,
-    typed,
-    write_json,
-)
+from bisector.commands.arguments import Verbs, add_verb, count, duration, one_of, seed, typed, write_json
 from bisector.commands.output import write
 from bisector.core import units
 from bisector.core.errors import UserError
@@ -102,20 +92,14 @@ class Simulation(JsonObject, frozen=True, kw_only=True):
 
 def add(verbs: Verbs) -> None:
     """Register ``simulate``."""
-    verb = add_verb(verbs, "simulate", simulate, examples=_EXAMPLES, disturbs=True)
+    verb = add_verb(verbs, "simulate", simulate, "repo json", examples=_EXAMPLES, disturbs=True)
     where = verb.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--graph", type=Path, metavar="FILE", help="a history: a line for each commit with its number and its parents'"
     )
     where.add_argument("--range", nargs=2, metavar=("OLD", "NEW"), help="the history of a range of --repo")
-    add_repo(verb)
-    verb.add_argument(
-        "--strategy",
-        type=one_of(Strategy),
-        choices=tuple(Strategy),
-        default=Strategy.BAYES,
-        help="what chooses the next commit (default: bayes)",
-    )
+    what = "what chooses the next commit (default: bayes)"
+    verb.add_argument("--strategy", **one_of(Strategy, Strategy.BAYES), help=what)
     for flag, default, meaning in (
         ("--flip", 0.0, "probability that a run shows the wrong side"),
         ("--flip-fixed", None, "that a run of a fixed kernel looks broken (default: --flip)"),
@@ -131,21 +115,16 @@ def add(verbs: Verbs) -> None:
     ):
         usual = "" if default is None else f" (default: {default:g})"
         verb.add_argument(flag, type=_probability, default=default, metavar="P", help=meaning + usual)
-    verb.add_argument("--effect", type=_factor, metavar="F", help="runs have figures, F times as high when fixed")
-    verb.add_argument(
-        "--spread",
-        type=_spread,
-        default=0.1,
-        metavar="S",
-        help="deviation of the figures' logarithm (default: 0.1)",
-    )
-    verb.add_argument(
-        "--drift",
-        type=_drift,
-        default=0.0,
-        metavar="D",
-        help="growth of the figures' logarithm in an hour (default: 0)",
-    )
+    for flag, kind, usual_, metavar, meaning in (
+        ("--effect", _factor, None, "F", "runs have figures, F times as high when fixed"),
+        ("--spread", _spread, 0.1, "S", "deviation of the figures' logarithm (default: 0.1)"),
+        ("--drift", _drift, 0.0, "D", "growth of the figures' logarithm in an hour (default: 0)"),
+        ("--budget", duration, None, "DURATION", "how long each search may take after the ends: 6h"),
+        ("--hosts", count, 1, "K", "how many hosts share a search (default: 1)"),
+        ("--trials", count, 500, "N", "how many searches (default: 500)"),
+        ("--seed", seed, 1, "N", "seed (default: 1)"),
+    ):
+        verb.add_argument(flag, type=kind, default=usual_, metavar=metavar, help=meaning)
     verb.add_argument("--second-step", action="store_true", help="the change is made in two steps, by two commits")
     runs = verb.add_mutually_exclusive_group()
     runs.add_argument(
@@ -156,59 +135,35 @@ def add(verbs: Verbs) -> None:
         help=f"the {_SECOND} run of a kernel stops once its verdict is clear, as with `start` (default for bayes)",
     )
     runs.add_argument("--full-runs", action="store_true", help="no run stops early (default for git)")
-    verb.add_argument(
-        "--budget",
-        type=duration,
-        metavar="DURATION",
-        help="how long each search may take after the ends: 6h",
-    )
-    verb.add_argument("--hosts", type=count, default=1, metavar="K", help="how many hosts share a search (default: 1)")
-    verb.add_argument(
-        "--kept-levels",
-        action="store_true",
-        help="each host measures one end only, which confirms what earlier runs know of it (default: both)",
-    )
-    verb.add_argument(
-        "--fill",
-        type=one_of(FillMode),
-        choices=tuple(FillMode),
-        default=FillMode.AUTO,
-        help="when the first run of a kernel ends, as storage.fill says of `start` (default: auto)",
-    )
-    verb.add_argument("--trials", type=count, default=500, metavar="N", help="how many searches (default: 500)")
-    verb.add_argument("--seed", type=seed, default=1, metavar="N", help="seed (default: 1)")
-    add_json(verb)
+    what = "each host measures one end only, which confirms what earlier runs know of it (default: both)"
+    verb.add_argument("--kept-levels", action="store_true", help=what)
+    what = "when the first run of a kernel ends, as storage.fill says of `start` (default: auto)"
+    verb.add_argument("--fill", **one_of(FillMode, FillMode.AUTO), help=what)
 
 
 def simulate(arguments: argparse.Namespace) -> int:
     """Simulate, and say how it went."""
-    _check_hosts(arguments)
+    if arguments.hosts > 1 and arguments.strategy is Strategy.GIT:
+        raise UserError("git bisect tries one commit at a time", "--strategy bayes with --hosts, or one host")
     graph = _graph(arguments)
     conditions = _conditions(arguments, len(graph))
     summary = _summary(arguments, graph, conditions)
-    alone_h = None
+    speed_up = None
     if conditions.hosts > 1:
-        alone_h = _summary(arguments, graph, replace(conditions, hosts=1, kept_levels=False)).wall_hours_mean
-    speed_up = None if alone_h is None else alone_h / summary.wall_hours_mean
+        alone = _summary(arguments, graph, replace(conditions, hosts=1, kept_levels=False))
+        speed_up = alone.wall_hours_mean / summary.wall_hours_mean
+    # Which run is stopped once it is clear, and how caches are filled.
+    early: Early | None = _SECOND if conditions.early_stop else None
+    fill: Fill = "short" if early and conditions.durations is not WHOLE_FILLS else "whole"
     if arguments.json:
         names = ("strategy", "trials", "seed", "hosts", "kept_levels")
         asked = {**{name: getattr(arguments, name) for name in names}, "budget_s": arguments.budget}
-        early, fill = _stopped(conditions)
         of_world = asdict(summary)
         write_json(Simulation(**asked, commits=len(graph), early_stop=early, fill=fill, speed_up=speed_up, **of_world))
     else:
-        write(_as_text(arguments, len(graph), conditions, summary, speed_up))
+        shown = _rows(arguments, len(graph), summary, _RUNS[early, fill], speed_up)
+        write("".join(f"{name:13}{text}\n" for name, text in shown))
     return 0
-
-
-def _not_begun(summary: Summary) -> str:
-    return f"{summary.same_rate:.1%} as the ends are the same, {summary.noisy_rate:.1%} as they are too noisy to tell"
-
-
-def _check_hosts(arguments: argparse.Namespace) -> None:
-    """What several hosts cannot do."""
-    if arguments.hosts > 1 and arguments.strategy is Strategy.GIT:
-        raise UserError("git bisect tries one commit at a time", "--strategy bayes with --hosts, or one host")
 
 
 def _summary(arguments: argparse.Namespace, graph: RangeGraph, conditions: Conditions) -> Summary:
@@ -218,47 +173,41 @@ def _summary(arguments: argparse.Namespace, graph: RangeGraph, conditions: Condi
 
 
 def _assumed(arguments: argparse.Namespace) -> Rates | None:
-    """The rates that the search takes for known; None when it learns them."""
-    flip, sticky = arguments.assume_flip, arguments.assume_sticky
-    if flip is None and sticky is None:
+    """The rates that the search takes for known, as beliefs that can still be corrected; None when it learns them."""
+    if arguments.assume_flip is None and arguments.assume_sticky is None:
         return None
-    noise = Noise() if flip is None else Noise(_some(flip), _some(flip))
-    return Rates.known(noise if sticky is None else replace(noise, sticky=_some(sticky)))
+    given = (arguments.assume_flip, arguments.assume_sticky)
+    flip, sticky = (None if one is None else min(max(one, 1e-6), 1 - 1e-6) for one in given)
+    noise = Noise() if flip is None else Noise(flip, flip)
+    return Rates.known(noise if sticky is None else replace(noise, sticky=sticky))
 
 
-def _as_text(
-    arguments: argparse.Namespace, commits: int, conditions: Conditions, summary: Summary, speed_up: float | None
-) -> str:
-    shown = (
-        ("searches", f"{arguments.trials} by {arguments.strategy} among {commits:,} commits, seed {arguments.seed}"),
-        ("first answer", f"{summary.success_rate:.1%} right, {summary.claimed_mean:.1%} claimed"),
-        ("set", f"{summary.in_set_rate:.1%} hold the culprit; {summary.set_size_mean:.2f} commits"),
-        *([("budget", _reached(arguments.budget, summary))] if arguments.budget is not None else []),
-        ("evaluations", f"{summary.evaluations_mean:.1f}, nine of ten at most {summary.evaluations_p90:.0f}"),
-        *([("no search", _not_begun(summary))] if summary.same_rate + summary.noisy_rate else []),
-        ("skips", f"{summary.skips_mean:.1f}"),
-        ("runs", _RUNS[_stopped(conditions)]),
-        ("VM time", f"{summary.vm_hours_mean:.1f} h, nine of ten at most {summary.vm_hours_p90:.1f} h"),
-        *([("hosts", _together(conditions, summary, speed_up))] if speed_up is not None else []),
-        ("a step", f"{summary.step_ms_mean:.1f} ms, {summary.step_ms_max:.1f} ms at most"),
-    )
-    return "".join(f"{name:13}{text}\n" for name, text in shown)
-
-
-def _together(conditions: Conditions, summary: Summary, speed_up: float) -> str:
-    ends = "one end" if conditions.kept_levels else "both ends"
-    return (
-        f"{conditions.hosts}, each measures {ends}: {summary.wall_hours_mean:.1f} h on the clock, "
-        f"{speed_up:.2f} times as fast as one host that measures both ends"
-    )
-
-
-def _reached(budget_s: float, summary: Summary) -> str:
-    """How many searches were done in time, and how far the others were."""
-    named = f"{summary.named_rate:.1%} name a commit within {units.duration(budget_s)}"
-    right = f", {summary.named_right_rate:.1%} of them the right one" if summary.named_rate else ""
-    others = f"; the others are left with {summary.left_median:,.0f} (median)" if summary.named_rate < 1 else ""
-    return named + right + others
+def _rows(
+    arguments: argparse.Namespace, commits: int, summary: Summary, runs: str, speed_up: float | None
+) -> Iterator[tuple[str, str]]:
+    """What a person reads of the searches: rows of a name and a text."""
+    yield "searches", f"{arguments.trials} by {arguments.strategy} among {commits:,} commits, seed {arguments.seed}"
+    yield "first answer", f"{summary.success_rate:.1%} right, {summary.claimed_mean:.1%} claimed"
+    yield "set", f"{summary.in_set_rate:.1%} hold the culprit; {summary.set_size_mean:.2f} commits"
+    if arguments.budget is not None:
+        reached = f"{summary.named_rate:.1%} name a commit within {units.duration(arguments.budget)}"
+        if summary.named_rate:
+            reached += f", {summary.named_right_rate:.1%} of them the right one"
+        if summary.named_rate < 1:
+            reached += f"; the others are left with {summary.left_median:,.0f} (median)"
+        yield "budget", reached
+    yield "evaluations", f"{summary.evaluations_mean:.1f}, nine of ten at most {summary.evaluations_p90:.0f}"
+    if summary.same_rate + summary.noisy_rate:
+        same, noisy = f"{summary.same_rate:.1%} as the ends are the same", f"{summary.noisy_rate:.1%} as they are"
+        yield "no search", f"{same}, {noisy} too noisy to tell"
+    yield "skips", f"{summary.skips_mean:.1f}"
+    yield "runs", runs
+    yield "VM time", f"{summary.vm_hours_mean:.1f} h, nine of ten at most {summary.vm_hours_p90:.1f} h"
+    if speed_up is not None:
+        ends = "one end" if arguments.kept_levels else "both ends"
+        clock = f"{arguments.hosts}, each measures {ends}: {summary.wall_hours_mean:.1f} h on the clock"
+        yield "hosts", f"{clock}, {speed_up:.2f} times as fast as one host that measures both ends"
+    yield "a step", f"{summary.step_ms_mean:.1f} ms, {summary.step_ms_max:.1f} ms at most"
 
 
 def _graph(arguments: argparse.Namespace) -> RangeGraph:
@@ -274,6 +223,7 @@ def _graph(arguments: argparse.Namespace) -> RangeGraph:
 
 def _conditions(arguments: argparse.Namespace, commits: int) -> Conditions:
     budget_min = math.inf if arguments.budget is None else arguments.budget / _MIN_S
+    fills = {FillMode.SHORT: Durations(), FillMode.WHOLE: WHOLE_FILLS}
     return Conditions(
         old_as_new=arguments.flip if arguments.flip_broken is None else arguments.flip_broken,
         new_as_old=arguments.flip if arguments.flip_fixed is None else arguments.flip_fixed,
@@ -291,21 +241,5 @@ def _conditions(arguments: argparse.Namespace, commits: int) -> Conditions:
         budget_min=budget_min,
         hosts=arguments.hosts,
         kept_levels=arguments.kept_levels,
-        durations=_durations(arguments.fill, commits * arguments.relevant, budget_min),
+        durations=fills.get(arguments.fill) or usual_durations(commits * arguments.relevant, budget_min),
     )
-
-
-def _durations(fill: FillMode, matter: float, left_min: float) -> Durations:
-    return {FillMode.SHORT: Durations(), FillMode.WHOLE: WHOLE_FILLS}.get(fill) or usual_durations(matter, left_min)
-
-
-def _stopped(conditions: Conditions) -> tuple[Early | None, Fill]:
-    """Which run is stopped once it is clear, and how caches are filled."""
-    if not conditions.early_stop:
-        return None, "whole"
-    return _SECOND, "whole" if conditions.durations is WHOLE_FILLS else "short"
-
-
-def _some(probability: float) -> float:
-    """A belief that can still be corrected."""
-    return min(max(probability, 1e-6), 1 - 1e-6)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from bisector.commands.arguments import Verbs, add_json, add_run, add_verb, run_directory, write_json
+from bisector.commands.arguments import Verbs, add_verb, run_directory, write_json
 from bisector.commands.output import note, write
 from bisector.config import options
 from bisector.core import resources, units
@@ -91,7 +91,7 @@ def add(verbs: Verbs) -> None:
     """Register ``image``, ``cache`` and ``reset``."""
     image_ = add_verb(verbs, "image", image, examples=_IMAGE_EXAMPLES)
     image_.add_argument("action", choices=("build",), help="build the image, if it is not there yet")
-    cache_ = add_verb(verbs, "cache", cache, examples=_CACHE_EXAMPLES)
+    cache_ = add_verb(verbs, "cache", cache, "json", examples=_CACHE_EXAMPLES)
     cache_.add_argument(
         "action",
         choices=("show", "clear"),
@@ -99,9 +99,7 @@ def add(verbs: Verbs) -> None:
         default="show",
         help="show (the default), or clear: remove what no run is using",
     )
-    add_json(cache_)
-    reset_ = add_verb(verbs, "reset", reset, examples=_RESET_EXAMPLES)
-    add_run(reset_)
+    reset_ = add_verb(verbs, "reset", reset, "run", examples=_RESET_EXAMPLES)
     reset_.add_argument("--delete", action="store_true", help="also remove its record and all its files")
 
 
@@ -119,7 +117,13 @@ def cache(arguments: argparse.Namespace) -> int:
     home = resources.cache_home()
     kernels, images = kept_kernels(), home / "images"
     before = _bytes(kernels.contents()) + _bytes(kept_images(images))
-    spared = _clear(home, images) if arguments.action == "clear" else False
+    spared = False
+    if arguments.action == "clear":
+        with locks.clearing_caches(home) as nobody_else:
+            kernels.clear(spare_used=not nobody_else)
+            if nobody_else:
+                remove_images(images)
+        spared = not nobody_else
     left, left_images = kernels.contents(), kept_images(images)
     if arguments.json:
         write_json(_document(kernels.root, left, images, left_images))
@@ -130,15 +134,6 @@ def cache(arguments: argparse.Namespace) -> int:
     else:
         write("".join(f"{line}\n" for line in (*_kernel_lines(kernels.root, left), *_image_lines(images, left_images))))
     return 0
-
-
-def _clear(home: Path, images: Path) -> bool:
-    """Remove what nobody uses; whether something had to be spared."""
-    with locks.clearing_caches(home) as nobody_else:
-        kept_kernels().clear(spare_used=not nobody_else)
-        if nobody_else:
-            remove_images(images)
-    return not nobody_else
 
 
 def _bytes(entries: Sequence[KeptEntry] | Sequence[KeptImage]) -> int:

@@ -134,10 +134,11 @@ class RunDirectory:
         with our_files(self.path):
             return Path(known.read_text(encoding="utf-8").strip()) if known.is_file() else None
 
-    def remember_hosts(self, file: Path) -> None:
-        """Have ``resume`` go on where the run was begun."""
-        with our_files(self.path):
-            (self.path / HOSTS).write_text(f"{file}\n", encoding="utf-8")
+    def remember_hosts(self, file: Path | None) -> None:
+        """Have ``resume`` go on where the run was begun; without a list of hosts what is known stays."""
+        if file is not None:
+            with our_files(self.path):
+                (self.path / HOSTS).write_text(f"{file}\n", encoding="utf-8")
 
     @property
     def job(self) -> str:

@@ -248,7 +248,7 @@ def test_more_time_is_given_by_resume(
     with session.begun(asked, site.home / "run", lambda _: None) as (run, store):
         site._go_on(run, store)
     monkeypatch.setattr("bisector.doctor.checks.warn_again", lambda *_: None)
-    monkeypatch.setattr("bisector.commands.equip.here", site._equip)
+    monkeypatch.setattr("bisector.commands.measuring.here", site._equip)
     run_dir = str(site.home / "run")
     told = site.home / "told"
     notify = f"printenv BISECTOR_EXIT_CODE BISECTOR_RUN_DIR BISECTOR_ANSWER >> '{told}'"

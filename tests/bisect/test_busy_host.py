@@ -98,7 +98,7 @@ def test_resume_goes_on_with_a_run_that_was_narrowed_by_a_busy_host(
         with Store.open(recorded.run.database, readonly=True) as store:
             return from_record.view(recorded.run, store).state
 
-    monkeypatch.setattr("bisector.commands.equip.here", equip)
+    monkeypatch.setattr("bisector.commands.measuring.here", equip)
     resume = ["resume", "--quiet", "--run-dir", str(recorded.run.path)]
     assert main(resume) == 3
     assert state() is State.NARROWED

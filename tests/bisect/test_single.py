@@ -62,7 +62,7 @@ class Desk:
 @pytest.fixture
 def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Desk:
     made = Desk(tmp_path, histories.build(tmp_path / "linux", histories.linear(5)), capsys)
-    monkeypatch.setattr("bisector.commands.equip.here", made.equip)
+    monkeypatch.setattr("bisector.commands.measuring.here", made.equip)
     monkeypatch.setattr("bisector.commands.measure.checks.check", lambda *_: None)
     return made
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 
 from bisector import cli
-from bisector.commands import compare_setups
+from bisector.commands import compare
 from bisector.config import Settings
 from bisector.core.figures import Run
 from bisector.core.setting import Meta, Option
@@ -26,7 +26,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def asked(*words: str) -> tuple[Settings, ...]:
-    return compare_setups.settings_of(cli.parsed(["compare", "v6.1", "v6.2", *words]))
+    return compare.settings_of(cli.parsed(["compare", "v6.1", "v6.2", *words]))
 
 
 def test_files_are_as_large_on_each_stack() -> None:

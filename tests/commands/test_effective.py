@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from bisector.commands import effective
+from bisector.commands import arguments as given
 from bisector.config import Accelerator, GuestClock, MachineSettings, StorageSettings, options
 from bisector.vm import accelerator, probes
 
@@ -27,19 +27,19 @@ def test_guests_count_their_time_where_kvm_is_known_or_found_to_run_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(effective, "known_accelerator", lambda machine: known)
+    monkeypatch.setattr(given, "known_accelerator", lambda machine: known)
     monkeypatch.setattr(probes, "try_kvm", lambda machine: found)
-    monkeypatch.setattr(effective, "could_count", accelerator.could_count)
+    monkeypatch.setattr(given, "could_count", accelerator.could_count)
     arguments = argparse.Namespace(config=None, settings=[])
-    assert effective.effective(arguments, given={}).settings.machine.clock is clock
+    assert given.effective(arguments, given={}).settings.machine.clock is clock
     assert ("trying whether KVM works here" in capsys.readouterr().err) is (known is None)
 
 
 def test_a_command_that_does_not_try_goes_by_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effective, "known_accelerator", lambda machine: None)
+    monkeypatch.setattr(given, "known_accelerator", lambda machine: None)
     monkeypatch.setattr(probes, "try_kvm", lambda machine: pytest.fail("tried"))
-    monkeypatch.setattr(effective, "could_count", accelerator.could_count)
-    found = effective.effective(argparse.Namespace(config=None), given={}, tries=False)
+    monkeypatch.setattr(given, "could_count", accelerator.could_count)
+    found = given.effective(argparse.Namespace(config=None), given={}, tries=False)
     assert found.settings.machine.clock is GuestClock.HOST
 
 
@@ -47,6 +47,6 @@ def test_what_runs_guests_elsewhere_is_not_tried_here(monkeypatch: pytest.Monkey
     def never(machine: MachineSettings, storage: StorageSettings, *_: object) -> bool:
         raise AssertionError
 
-    monkeypatch.setattr(effective, "could_count", never)
-    found = effective.effective(argparse.Namespace(config=None), given={}, here=False)
+    monkeypatch.setattr(given, "could_count", never)
+    found = given.effective(argparse.Namespace(config=None), given={}, here=False)
     assert found.settings == options.load().settings

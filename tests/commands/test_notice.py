@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.commands.notice import Notice
+from bisector.commands.measuring import Notice
 from bisector.core.errors import BisectorError, InfraError, Interrupted
 
 

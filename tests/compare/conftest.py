@@ -23,7 +23,7 @@ def at_the_desk(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands are typed in its directory and measured by its bench; main is faster by 30 %."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(desk.place / "cache"))
     monkeypatch.chdir(desk.place)
-    monkeypatch.setattr("bisector.commands.equip.here", desk.equip)
+    monkeypatch.setattr("bisector.commands.measuring.here", desk.equip)
     desk.bench.value = planted.by_name(desk.shas, {"c0": 1_000.0, "c1": 1_000.0, "c3": 1_300.0})
 
 

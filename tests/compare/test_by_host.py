@@ -76,7 +76,7 @@ def person(site: Site, monkeypatch: pytest.MonkeyPatch) -> Person:
     site.engine = Counted(site.engine.is_new, culprit=site.engine.culprit)
     found = Person(site, bench)
     site.engine.setup = options.load({"storage.stack": "ram+ext4"}, directory=Path("/")).settings.setup
-    monkeypatch.setattr("bisector.commands.equip.here", found.equip)
+    monkeypatch.setattr("bisector.commands.measuring.here", found.equip)
     monkeypatch.chdir(site.home)
     for key, value in (
         ("user.name", "A Person"),

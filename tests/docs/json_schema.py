@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin
 from jsonschema import Draft202012Validator
 
 from bisector.commands.kernel import KernelBuild
-from bisector.commands.runs import Runs
+from bisector.commands.show import Runs
 from bisector.commands.simulate import Simulation
 from bisector.commands.upkeep import Caches
 from bisector.compare.forecast import ComparisonForecast

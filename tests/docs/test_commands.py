@@ -188,7 +188,7 @@ def test_readme_comes_to_its_first_trial(part: str, home: Path, monkeypatch: pyt
     Path("bench.sh").write_text("#!/bin/sh\necho tps=512.25\n", encoding="utf-8")
     Path("bench.sh").chmod(0o755)
     Path("fix.patch").write_text(histories.git(Path(), "diff", "v6.1", "v6.2", "--", "files") + "\n", encoding="utf-8")
-    monkeypatch.setattr("bisector.commands.equip.here", equip)
+    monkeypatch.setattr("bisector.commands.measuring.here", equip)
     asked_here = tuple(one for one in checks.PROBES if one.of_setup or one.name == "kernel config")
     monkeypatch.setattr(checks, "PROBES", asked_here)
     with _disk(part, home) as words, pytest.raises(fakes.Killed):

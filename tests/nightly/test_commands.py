@@ -17,7 +17,7 @@ from tests.nightly.conftest import World
 
 @pytest.fixture
 def console(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "Console":
-    monkeypatch.setattr("bisector.commands.equip.here", world.equip)
+    monkeypatch.setattr("bisector.commands.measuring.here", world.equip)
     return Console(world, capsys)
 
 

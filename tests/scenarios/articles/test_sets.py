@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector import cli
-from bisector.commands import compare_setups
+from bisector.commands import compare
 from bisector.core.subject import Subject
 from bisector.status.blocks import Blocks
 from bisector.status.progress import asked_s, block_s
@@ -29,7 +29,7 @@ def test_no_budget_keeps_a_stack_from_being_measured(name: str, tmp_path: Path) 
     arguments = cli.parsed([*run.words, "--run-dir", str(tmp_path)])
     kernels = [*arguments.subjects, *arguments.patch, *(["again"] if arguments.placebo else [])]
     arms = tuple(Arm(arm, Subject(commit(n))) for n, arm in enumerate(kernels))
-    setups = tuple(map(PlannedSetup, compare_setups.settings_of(arguments)))
+    setups = tuple(map(PlannedSetup, compare.settings_of(arguments)))
     blocks = Blocks(Plan(arms, setups, Extent(1, arguments.runs)))
     slower = 1.1 * run.expected_s / (len(arms) * arguments.runs * sum(map(asked_s, setups)))
     spent_s = 0.0
@@ -45,7 +45,7 @@ def test_each_command_is_one_that_bisector_takes(tmp_path: Path) -> None:
     for run in sets.runs(KERNELS):
         arguments = cli.parsed([*run.words, "--run-dir", str(tmp_path)])
         if run.words[0] == "compare":
-            assert [one.storage.stack.text for one in compare_setups.settings_of(arguments)]
+            assert [one.storage.stack.text for one in compare.settings_of(arguments)]
             assert arguments.budget == pytest.approx(run.most_s)
 
 

@@ -1,0 +1,170 @@
+"""What commands that measure have in common: on which hosts, who is told of the end, what is said beforehand.
+
+A comparison is gone on with to its end, and shown, by ``compare`` and by ``resume``.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bisector.analysis.comparison import Outcome
+from bisector.bisect.session import BisectRequest, checked, told_beforehand
+from bisector.campaign.equipment import Equip, KernelEquality, here
+from bisector.commands.output import note
+from bisector.commands.show import show_comparison, show_measured
+from bisector.compare import session
+from bisector.core.errors import BisectorError, InfraError, Interrupted, UserError
+from bisector.core.verdict import State
+from bisector.executor.at_once import guests_at_once
+from bisector.executor.local import kernel_builder
+from bisector.git.ranges import graph_of_range
+from bisector.git.repository import Repository
+from bisector.git.trees import Trees
+from bisector.host import process
+from bisector.host.load import host_id
+from bisector.plan.experience import experience
+from bisector.plan.forecast import Forecast, ForecastRequest, forecast
+from bisector.report.display import display_for
+from bisector.status.blocks import Blocks, result_of
+from bisector.store.comparison import Plan
+from bisector.store.rundir import Index, RunDirectory
+from bisector.store.store import Store
+from bisector.vm.accelerator import could_count
+
+SEARCHES = 30
+FAILED = 5
+_NOTIFY_DEADLINE_S = 60.0
+# The flag of ``compare`` and ``resume`` for scripts that look for one outcome.
+FAIL_ON: Mapping[str, Any] = {
+    "choices": tuple(map(str, (Outcome.SLOWER, Outcome.FASTER, Outcome.UNCLEAR))),
+    "action": "append",
+    "default": [],
+    "help": f"end with {FAILED} if any kernel of a comparison is that on any setup; repeatable",
+}
+
+
+def equip_of(file: Path | None) -> Equip:
+    """What measures: this host, or those of a fleet; raises :class:`UserError` for a file by which none can."""
+    if file is None:
+        return here
+    from bisector.bisect.on_hosts import on_hosts  # noqa: PLC0415 - of a fleet alone
+    from bisector.fleet import hosts  # noqa: PLC0415 - see above
+
+    return on_hosts(hosts.load(file))
+
+
+@dataclass(slots=True)
+class Notice:
+    """``--notify``: a person's command that is run once when a long command has ended by itself.
+
+    It is told once there is a run to tell of: a command that was refused, or was interrupted, is not. The lock of the
+    run is free again by then, so that the command can look at it.
+    """
+
+    command: str = ""
+    run_dir: Path | None = None
+    exit_code: int = 0
+    answer: str = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.command or self.run_dir is None or isinstance(error, (KeyboardInterrupt, Interrupted)):
+            return
+        if isinstance(error, BisectorError):
+            self.exit_code, self.answer = error.exit_code, str(error)
+        elif error is not None:
+            self.exit_code, self.answer = BisectorError.exit_code, "a bug in bisector"
+        told = {
+            "BISECTOR_EXIT_CODE": str(self.exit_code),
+            "BISECTOR_RUN_DIR": str(self.run_dir),
+            "BISECTOR_ANSWER": self.answer,
+        }
+        try:
+            process.run(("sh", "-c", self.command), deadline_s=_NOTIFY_DEADLINE_S, env={**os.environ, **told})
+        except (process.CommandFailed, process.CommandMissing, process.CommandTimeout, OSError) as failed:
+            note(f"bisector: warning: --notify: {failed}")
+
+
+@dataclass(frozen=True, slots=True)
+class EndActions:
+    """What is done at the end of a comparison: who is told, and by which outcomes it fails."""
+
+    notice: Notice
+    fail_on: tuple[Outcome, ...] = ()
+    quiet: bool = False
+    as_json: bool = False
+
+
+def is_over(store: Store, plan: Plan) -> bool:
+    """Whether nothing of a comparison is left to measure, nor to build: what did not build is tried again."""
+    last = store.state()
+    return last is not None and last.state is State.MEASURED and not Blocks.of(plan, store).unbuilt
+
+
+def conclude_comparison(run: RunDirectory, store: Store, plan: Plan, equip: Equip, ends: EndActions) -> int:
+    """Go on with a locked run that compares to its end, and show it; the exit code.
+
+    One that is over is only shown. Of one that ends with an error what was measured is shown, and the error raised.
+    """
+    try:
+        with display_for(sys.stderr if ends.as_json else sys.stdout, quiet=ends.quiet) as display:
+            if is_over(store, plan):
+                session.after_the_end(run, store, display)
+            else:
+                ends.notice.run_dir = run.path
+                session.go_on(run, store, display, equip)
+    except (InfraError, UserError):
+        with suppress(BisectorError):  # what ended the run is told, and no trouble with the record besides
+            show_measured(run, store, plan, as_json=ends.as_json)
+        raise
+    show_comparison(run, store, plan, as_json=ends.as_json)
+    # What is said of each kernel on each setup; unclear where they could not be compared. A placebo is not a kernel.
+    rows = result_of(Blocks.of(plan, store)).rows
+    changes = [(row.label, change) for row in rows for change in row.changes if not change.placebo]
+    outcomes = [
+        (change.arm, setup, Outcome.UNCLEAR if change.decision is None else change.decision.outcome)
+        for setup, change in changes
+    ]
+    ends.notice.answer = "; ".join(f"{arm} is {outcome} on {setup}" for arm, setup, outcome in outcomes)
+    ends.notice.exit_code = FAILED if any(outcome in ends.fail_on for _, _, outcome in outcomes) else 0
+    return ends.notice.exit_code
+
+
+def forecast_of(asked: BisectRequest, searches: int = SEARCHES, seed: int = 1, hosts: int = 1) -> Forecast:
+    """What to expect of a search, from what all known runs took and read on this host; raises as ``start`` does."""
+    with Repository.open(asked.repository) as repository:
+        wanted, settings, _ = checked(repository, asked)
+        known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
+        for text in known.unreadable:
+            note(f"bisector: passed over {text}")
+        graph, _ = graph_of_range(repository, wanted)
+        # How many commits can matter is known when both ends were built before and their builds are kept.
+        old, new = (known.kernels.get(end.sha) for end in (wanted.old, wanted.new))
+        mattering = None
+        if old is not None and new is not None:
+            equality = KernelEquality(Trees(repository), kernel_builder(settings.kernel), wanted.first_parent)
+            mattering = equality.mattering(wanted, old, new)
+        told = tuple(told_beforehand(repository, wanted, settings))
+    simulated = ForecastRequest(
+        wanted,
+        graph,
+        settings,
+        settings.bisect.strategy,
+        searches,
+        seed,
+        asked.budget_s,
+        hosts,
+        guests_at_once(settings),
+        told,
+        could_count(settings.machine, settings.storage),
+    )
+    return forecast(simulated, known, mattering.relevance if mattering is not None else None)
