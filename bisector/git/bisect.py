@@ -14,7 +14,6 @@ from typing import Self
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
 from bisector.core.verdict import Terms, Verdict
-from bisector.git.command import GitAnswer
 from bisector.git.ranges import Range, expected_steps
 from bisector.git.repository import Repository
 from bisector.git.worktrees import Worktree, WorktreePurpose
@@ -111,7 +110,7 @@ class Bisect:
     """A running bisection; a context manager that leaves nothing behind in the repository.
 
     ``start`` comes first; then ``next`` says what to try and ``tell`` takes verdicts. ``terms`` are the words that git
-    is started with.
+    is started with, ``bases`` the hashes of the merge bases that have to be old for there to be something to bisect.
     """
 
     def __init__(self, repository: Repository, run_dir: Path, wanted: Range, terms: Terms) -> None:
@@ -121,7 +120,7 @@ class Bisect:
         self.terms = terms
         self._worktree: Worktree | None = None
         bases = repository.merge_bases(wanted.new.sha, wanted.old.sha)
-        self._bases = tuple(sha for sha in bases if sha != wanted.old.sha)
+        self.bases = tuple(sha for sha in bases if sha != wanted.old.sha)
         self._forget()
 
     def __enter__(self) -> Self:
@@ -155,7 +154,7 @@ class Bisect:
         useful = sha == self._proposed or self._is_useful(sha, verdict)
         if useful:
             self._note(sha, verdict)
-            self._status = self._bisect(self.terms.word(verdict), sha).status
+            self._status = self._home.git("bisect", self.terms.word(verdict), sha, ok=None).status
             if not self._holds():  # somebody typed there by hand, or the worktree is gone
                 self._build()
         return useful
@@ -166,7 +165,7 @@ class Bisect:
         if self._over:
             return MergeBaseIsNew(commits([self._new])[0], self._range.old, self._range.new)
         if self._status == _NO_TESTABLE_COMMIT:
-            return OutsidePaths(commits(self._in_range()))
+            return OutsidePaths(commits(self.in_range()))
         left = self.candidates()
         if self._status == _ONLY_SKIPPED_LEFT:
             return OnlySkippedLeft(commits(left), commits(sha for sha in left if sha in self._skips))
@@ -179,19 +178,9 @@ class Bisect:
         steps = expected_steps(left, self._new) + len(bases)
         return CommitToTry(commits([self._proposed])[0], len(left), steps, self._proposed in bases)
 
-    @property
-    def bases(self) -> tuple[str, ...]:
-        """The hashes of the merge bases that have to be old for there to be something to bisect."""
-        return self._bases
-
     def in_range(self) -> tuple[str, ...]:
         """The hashes of the commits left, whatever paths they touch."""
-        return self._in_range()
-
-    @property
-    def told(self) -> tuple[Told, ...]:
-        """What was of use of all that was told, in that order."""
-        return tuple(self._told)
+        return self._repository.ask("rev-list", self._new, "--not", *self._olds).lines
 
     def candidates(self) -> tuple[str, ...]:
         """The hashes of the commits that may be the first new one, newest first."""
@@ -218,7 +207,7 @@ class Bisect:
 
     @property
     def _over(self) -> bool:
-        return self._new in self._bases
+        return self._new in self.bases
 
     def _note(self, sha: str, verdict: Verdict) -> None:
         self._told.append((sha, verdict))
@@ -230,14 +219,14 @@ class Bisect:
             self._skips.add(sha)
 
     def _untried_bases(self) -> tuple[str, ...]:
-        return tuple(sha for sha in self._bases if sha not in self._olds and sha not in self._skips)
+        return tuple(sha for sha in self.bases if sha not in self._olds and sha not in self._skips)
 
     def _to_skip(self, shas: Iterable[str]) -> tuple[str, ...]:
         """Those that can be skipped, by one walk over the range instead of questions about each."""
         wanted = tuple(dict.fromkeys(shas))
         if not wanted:
             return ()
-        inside = {*self._in_range(), *self._untried_bases()} - {self._new}
+        inside = {*self.in_range(), *self._untried_bases()} - {self._new}
         return tuple(sha for sha in wanted if sha in inside)
 
     def _is_useful(self, sha: str, verdict: Verdict) -> bool:
@@ -255,10 +244,6 @@ class Bisect:
             raise Contradiction(sha, verdict, self._new)
         return above_old and below_new and sha not in self._skips
 
-    def _in_range(self) -> tuple[str, ...]:
-        """The commits left, whatever paths they touch."""
-        return self._repository.ask("rev-list", self._new, "--not", *self._olds).lines
-
     # What git is told, and what it makes of it.
 
     def _build(self) -> None:
@@ -272,57 +257,44 @@ class Bisect:
         if not self._is_replayed():
             raise InfraError(f"git {self._repository.git.version} does not hold what it was told of the bisection")
 
-    def _is_replayed(self) -> bool:
-        self._status = self._replay().status
-        return self._holds()
-
     @property
     def _home(self) -> Worktree:
         if self._worktree is None:
             raise RuntimeError("start() comes first")
         return self._worktree
 
-    def _bisect(self, *words: str) -> GitAnswer:
-        return self._home.git("bisect", *words, ok=None)
-
-    def _replay(self) -> GitAnswer:
+    def _is_replayed(self) -> bool:
         """``git bisect start`` and all verdicts by one command: it searches once, not after each verdict.
 
-        The ends are told after the start: git 2.39 stops replaying when ``start`` with both ends asks
-        for a merge base, so its own log of that could not be replayed either.
+        Whether git holds them then. The ends are told after the start: git 2.39 stops replaying when ``start`` with
+        both ends asks for a merge base, so its own log of that could not be replayed either.
         """
         words = ("--no-checkout", "--term-old", self.terms.old, "--term-new", self.terms.new)
         first_parent = ("--first-parent",) if self._range.first_parent else ()
-        start = " ".join(map(_quoted, (*words, *first_parent, "--", *self._range.paths)))
+        # Quoted as git quotes the words in its log, and reads them back.
+        quoted = (word.replace("'", "'\\''") for word in (*words, *first_parent, "--", *self._range.paths))
+        start = " ".join(f"'{word}'" for word in quoted)
         ends = ((self._range.new.sha, Verdict.NEW), (self._range.old.sha, Verdict.OLD))
         verdicts = [f"git bisect {self.terms.word(verdict)} {sha}" for sha, verdict in (*ends, *self._told)]
         with scratch("bisect") as directory:
             log = directory / "log"
             lines = (f"git bisect start {start}", *verdicts)
             log.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            return self._bisect("replay", str(log))
+            self._status = self._home.git("bisect", "replay", str(log), ok=None).status
+        return self._holds()
 
     def _holds(self) -> bool:
         """Whether git's state is what was noted, under the terms that were given; what it proposes is noted."""
-        refs, head = self._refs_and_head()
+        # By one command: the hashes of git's references, that of BISECT_HEAD, which every state made here has, and the
+        # references' names in the same order.
+        every = "--glob=refs/bisect/"
+        lines = self._home.git("rev-parse", every, "BISECT_HEAD", "--symbolic-full-name", every, ok=None).lines
+        middle = len(lines) // 2
+        refs = dict(zip(lines[middle + 1 :], lines[:middle], strict=False))
+        head = "".join(lines[middle : middle + 1])
         expected = {f"refs/bisect/{self.terms.new}": self._new}
         expected |= {f"refs/bisect/{self.terms.old}-{sha}": sha for sha in self._olds}
         expected |= {f"refs/bisect/skip-{sha}": sha for sha in self._skips}
         self._proposed = head if self._status == 0 and head not in expected.values() else ""
         # When it is over git says so by 3, or by 1 if it had not asked for just this merge base.
         return (self._status in _STATUSES or self._over) and refs == expected
-
-    def _refs_and_head(self) -> tuple[dict[str, str], str]:
-        """The hash of each reference of git's bisection, and of BISECT_HEAD, which every state made here has.
-
-        By one command: the hashes, that of BISECT_HEAD, and the references' names in the same order.
-        """
-        every = "--glob=refs/bisect/"
-        lines = self._home.git("rev-parse", every, "BISECT_HEAD", "--symbolic-full-name", every, ok=None).lines
-        middle = len(lines) // 2
-        return dict(zip(lines[middle + 1 :], lines[:middle], strict=False)), "".join(lines[middle : middle + 1])
-
-
-def _quoted(word: str) -> str:
-    """As git quotes the words in its log, and reads them back."""
-    return "'" + word.replace("'", "'\\''") + "'"

@@ -52,10 +52,14 @@ def is_made(file: Path) -> bool:
 
 def _made(repository: Repository, clone: Clone, cache: Path) -> Path:
     tree = _tree(repository, clone)
-    _check_all_there(repository, tree)
+    if repository.partial:  # git would fetch the missing files one after the other (git-rev-list(1), "--missing")
+        words = ("rev-list", "--objects", "--no-object-names", "--missing=print", tree)
+        if any(line.startswith("?") for line in repository.ask(*words).lines):
+            message = f"{repository.top} is a partial clone, and lacks files of the tree that is to be cloned"
+            raise UserError(message, f"name a full clone with {_KEY}.repository")
     # What its files take on a disk, checked out.
-    words = (line.split("\t")[0].split() for line in repository.ask("ls-tree", "-r", "-l", tree).lines)
-    sizes = (int(found[3]) for found in words if found[3].isdecimal())  # a submodule has none
+    files = (line.split("\t")[0].split() for line in repository.ask("ls-tree", "-r", "-l", tree).lines)
+    sizes = (int(found[3]) for found in files if found[3].isdecimal())  # a submodule has none
     files_bytes = sum(-(-one // _BLOCK_BYTES) * _BLOCK_BYTES for one in sizes)
     bundle = cache / f"{tree}.bundle"
     with our_files(cache):
@@ -65,18 +69,16 @@ def _made(repository: Repository, clone: Clone, cache: Path) -> Path:
         else:
             with tempfile.TemporaryDirectory(dir=cache, prefix="making-") as place:
                 _make(repository, tree, Path(place)).rename(bundle)
-            _forget_old(cache)
+            # A bundle that a run was started with is kept with the run.
+            for old in sorted(cache.glob("*.bundle"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+                old.unlink(missing_ok=True)
         needed = files_bytes + 2 * bundle.stat().st_size  # beside the files the pack, and once more while it arrives
     if needed > clone.most_bytes:
         raise UserError(
-            f"a clone of {_name(clone)} has {size(needed)}, and {_KEY}.size is {size(clone.most_bytes)}",
+            f"a clone of {clone.revision}:{clone.path} has {size(needed)}, and {_KEY}.size is {size(clone.most_bytes)}",
             f"choose a smaller {_KEY}.path, or a larger {_KEY}.size and disks with room for it",
         )
     return bundle
-
-
-def _name(clone: Clone) -> str:
-    return f"{clone.revision}:{clone.path}"
 
 
 def _tree(repository: Repository, clone: Clone) -> str:
@@ -93,16 +95,6 @@ def _tree(repository: Repository, clone: Clone) -> str:
     return tree
 
 
-def _check_all_there(repository: Repository, tree: str) -> None:
-    """Of a partial clone git would fetch the missing files one after the other (git-rev-list(1), ``--missing``)."""
-    if not repository.partial:
-        return
-    words = ("rev-list", "--objects", "--no-object-names", "--missing=print", tree)
-    if any(line.startswith("?") for line in repository.ask(*words).lines):
-        message = f"{repository.top} is a partial clone, and lacks files of the tree that is to be cloned"
-        raise UserError(message, f"name a full clone with {_KEY}.repository")
-
-
 def _make(repository: Repository, tree: str, place: Path) -> Path:
     git, made = repository.git, place / "repository"
     git("init", "--quiet", "--bare", "--template=", os.fspath(made), at=place)
@@ -116,10 +108,3 @@ def _make(repository: Repository, tree: str, place: Path) -> Path:
     bundle = place / "bundle"
     git("bundle", "create", "--quiet", os.fspath(bundle), "HEAD", _REFERENCE, at=made)
     return bundle
-
-
-def _forget_old(cache: Path) -> None:
-    """A bundle that a run was started with is kept with the run."""
-    found = sorted(cache.glob("*.bundle"), key=lambda path: path.stat().st_mtime)
-    for path in found[:-_KEPT]:
-        path.unlink(missing_ok=True)

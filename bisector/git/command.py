@@ -161,27 +161,16 @@ class GitRunner:
         ``into`` a file that is overwritten with what git writes. Raises :class:`InfraError` for an exit
         status not in ``ok`` (None: any will do) and for a command that does not end in time.
         """
-        fetches = words[0] in _OF_REMOTES or (words[0] in _OF_FILES and not self._names_programs(at, where))
+        fetches = words[0] in _OF_REMOTES
+        if words[0] in _OF_FILES:
+            # The repository's own configuration, not the person's, may name programs that git would fetch with.
+            asked = ("config", "--show-scope", "--name-only", "--get-regexp", _OWN_PROGRAMS)
+            named = self(*asked, at=at, where=where, ok=None).lines
+            fetches = not any(line.split("\t")[0] in _OWN_SCOPES for line in named)
         redirected = () if into is None else ("sh", "-c", 'exec "$@" >"$0"', os.fspath(into))
         command = [*_shield(index), *redirected, "git", "-C", os.fspath(at), *where]
         command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
-        try:
-            status, stdout, stderr = self._run([*command, *words], stdin, deadline_s, umask, fetches)
-        except CommandTimeout as error:
-            raise InfraError(str(DeadlineExpired(f"the end of git {words[0]}", error.seconds))) from error
-        answer = GitAnswer(status, stdout, stderr)
-        if ok is not None and status not in ok:
-            raise InfraError(f"git {words[0]} failed with status {status}: {answer.complaint}")
-        return answer
-
-    def _names_programs(self, at: Path, where: Sequence[str]) -> bool:
-        """Whether a repository's own configuration, not the person's, names programs that git would fetch with."""
-        words = ("config", "--show-scope", "--name-only", "--get-regexp", _OWN_PROGRAMS)
-        return any(line.split("\t")[0] in _OWN_SCOPES for line in self(*words, at=at, where=where, ok=None).lines)
-
-    def _run(
-        self, command: list[str], stdin: str | bytes | Path, deadline_s: float, umask: int, fetches: bool
-    ) -> tuple[int, str, str]:
+        command += words
         environment = self._environment if fetches else {**self._environment, **_NOTHING_FETCHED}
         with _given(stdin) as file:
             # Not GitPython's kill_after_timeout: its timer outlives an exception raised meanwhile (Ctrl-C) and
@@ -190,8 +179,14 @@ class GitRunner:
             process = self._git.execute(
                 command, as_process=True, istream=file, env=environment, start_new_session=True, umask=umask
             )
-            stdout, stderr = to_its_end(process, command, deadline_s)
-        return process.returncode, stdout.decode("utf-8", _LATIN_1), stderr.decode("utf-8", _LATIN_1)
+            try:
+                stdout, stderr = to_its_end(process, command, deadline_s)
+            except CommandTimeout as error:
+                raise InfraError(str(DeadlineExpired(f"the end of git {words[0]}", error.seconds))) from error
+        answer = GitAnswer(process.returncode, stdout.decode("utf-8", _LATIN_1), stderr.decode("utf-8", _LATIN_1))
+        if ok is not None and answer.status not in ok:
+            raise InfraError(f"git {words[0]} failed with status {answer.status}: {answer.complaint}")
+        return answer
 
     def close(self) -> None:
         """Let go of whatever GitPython keeps."""

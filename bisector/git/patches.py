@@ -8,7 +8,6 @@ a commit that no branch has; it can be made again, with the same hash.
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.core.errors import UserError
@@ -24,14 +23,6 @@ _ERROR = "error: "
 _QUOTED = 3  # errors of git: each tells of one file
 # In place of a person's settings (git-config(1), "apply").
 _AS_IT_IS = ("-c", "apply.whitespace=nowarn", "-c", "apply.ignoreWhitespace=no")
-
-
-@dataclass(frozen=True, slots=True)
-class _Patch:
-    """One patch of a file; ``name`` is for people."""
-
-    name: str
-    diff: bytes
 
 
 def with_commit(repository: Repository, base: Commit, commit: Commit) -> Subject:
@@ -57,16 +48,6 @@ def with_file(repository: Repository, base: Commit, file: Path) -> Subject:
         content = file.read_bytes()
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}", f"ls -l {file}") from error
-    tree = _applied(repository, base, file, content)
-    if tree == base.tree:
-        raise UserError(f"{file} changes nothing of {base.short}", "a comparison needs two different kernels")
-    digest = hashlib.sha256(content).hexdigest()
-    made = made_on(repository, base, tree, f"Apply {file.name}", f"with the patch of SHA-256 {digest}")
-    return Subject(made, Kind.PATCHED, digest)
-
-
-def _applied(repository: Repository, base: Commit, file: Path, content: bytes) -> str:
-    """The tree of ``base`` with the patches of a file."""
     common = repository.common_dir
     # Away from the person's checkout, and what its attributes and directories would have a say in.
     where = (f"--git-dir={common}", f"--work-tree={common}", *_AS_IT_IS)
@@ -74,23 +55,27 @@ def _applied(repository: Repository, base: Commit, file: Path, content: bytes) -
         index = directory / "index"
         patches = tuple(_patches(repository, directory, file, content))
         repository.git("read-tree", base.tree, at=common, where=where, index=index)
-        for patch in patches:
-            answer = repository.git(
-                "apply", "--cached", "-", at=common, where=where, ok=None, stdin=patch.diff, index=index
-            )
+        for name, diff in patches:
+            words = ("apply", "--cached", "-")
+            answer = repository.git(*words, at=common, where=where, ok=None, stdin=diff, index=index)
             if answer.status != 0:
                 said = [line.removeprefix(_ERROR) for line in answer.stderr.splitlines() if line.startswith(_ERROR)]
                 raise UserError(
-                    f"{patch.name} does not apply to {base.short}: {'; '.join(said[:_QUOTED]) or answer.complaint}",
+                    f"{name} does not apply to {base.short}: {'; '.join(said[:_QUOTED]) or answer.complaint}",
                     f"git checkout {base.short}; git apply --3way {file}",
                 )
-        return repository.git("write-tree", at=common, where=where, index=index).stdout.strip()
+        tree = repository.git("write-tree", at=common, where=where, index=index).stdout.strip()
+    if tree == base.tree:
+        raise UserError(f"{file} changes nothing of {base.short}", "a comparison needs two different kernels")
+    digest = hashlib.sha256(content).hexdigest()
+    made = made_on(repository, base, tree, f"Apply {file.name}", f"with the patch of SHA-256 {digest}")
+    return Subject(made, Kind.PATCHED, digest)
 
 
-def _patches(repository: Repository, directory: Path, file: Path, content: bytes) -> Iterator[_Patch]:
-    """The patches of a file, in its order; letters without any, as that before a series, are left out."""
+def _patches(repository: Repository, directory: Path, file: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
+    """Names and diffs of a file's patches, in its order; letters without any, as that before a series, are left out."""
     if not _LETTER.match(content):
-        yield _Patch(str(file), content)
+        yield str(file), content
         return
     mailbox, letters = directory / "mailbox", directory / "letters"
     mailbox.write_bytes(content.lstrip())
@@ -107,4 +92,4 @@ def _patches(repository: Repository, directory: Path, file: Path, content: bytes
     if not found:
         raise UserError(f"{file} has letters and no patch in them", "git format-patch --stdout makes such a file")
     for number, (title, content) in enumerate(found, 1):
-        yield _Patch(f"{file}, patch {number} of {len(found)} ({title}),", content)
+        yield f"{file}, patch {number} of {len(found)} ({title}),", content

@@ -53,7 +53,15 @@ def check_range(repository: Repository, wanted: Range) -> RangeFacts:
         raise UserError(f"both ends are the same commit, {old.short} ({old.subject})")
     bases = repository.merge_bases(new.sha, old.sha)
     if not bases:
-        raise _no_common_history(repository, wanted)
+        if repository.shallow:
+            raise _too_shallow(wanted)
+        message = f"{old.short} and {new.short} have no common history"
+        if not_followed := repository.not_followed:
+            raise UserError(
+                f"{message}: trees and commits are taken as they are, and {', '.join(not_followed)} is not followed",
+                "make new commits of it: git filter-repo --force, in a clone",
+            )
+        raise UserError(message, "are both of one project?")
     if new.sha in bases:
         raise UserError(
             f"the ends are swapped: {new.short}, given as the new one, is an ancestor of {old.short}",
@@ -63,7 +71,7 @@ def check_range(repository: Repository, wanted: Range) -> RangeFacts:
     boundary = repository.shallow_boundary()
     if boundary and boundary.intersection(repository.ask("rev-list", wanted.new.sha, f"^{wanted.old.sha}").lines):
         raise _too_shallow(wanted)
-    words = wanted.limits(wanted.new.sha, (wanted.old.sha,))
+    words = wanted.limits(new.sha, (old.sha,))
     # The commits exist, so it is the path limit that git can refuse here (pathspec magic, a path outside).
     answer = repository.ask("rev-list", *words, ok=None if wanted.paths else (0,))
     limit = " ".join(wanted.paths)
@@ -151,8 +159,12 @@ class SearchRange:
         graph, shas = graph_of_range(repository, wanted)
         numbers = {sha: number for number, sha in enumerate(shas)}
         mask = np.zeros(len(shas), dtype=np.bool_)
-        for sha in _touching(repository, wanted, suspects):
-            if sha in numbers:
+        if suspects:
+            # All commits that touch the paths, on every branch (git-rev-list(1), "Full history"); merges bring, and
+            # do not.
+            merges = "--first-parent" if wanted.first_parent else "--no-merges"
+            words = (merges, "--full-history", wanted.new.sha, "--not", wanted.old.sha, "--", *suspects)
+            for sha in numbers.keys() & set(repository.ask("rev-list", *words).lines):
                 mask[numbers[sha]] = True
         limited = repository.ask("rev-list", *wanted.limits(wanted.new.sha, (wanted.old.sha,))).lines
         return cls(graph, shas, numbers, mask, outside=wanted.new.sha not in limited)
@@ -195,7 +207,10 @@ def read_graph(path: Path) -> RangeGraph:
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise UserError(f"the graph {path} cannot be read: {error}") from error
     try:
-        return RangeGraph.of(_numbered(text))
+        lines = [tuple(int(word) for word in line.split()) for line in text.splitlines()]
+        if any(not line or line[0] != number for number, line in enumerate(lines)):
+            raise ValueError("each line begins with its own number, counted from 0")  # noqa: TRY301 - told below
+        return RangeGraph.of([line[1:] for line in lines])
     except ValueError as error:
         raise UserError(
             f"{path} is no graph of commits: {error}",
@@ -203,36 +218,8 @@ def read_graph(path: Path) -> RangeGraph:
         ) from error
 
 
-def _touching(repository: Repository, wanted: Range, paths: Sequence[str]) -> tuple[str, ...]:
-    """All commits that touch the paths, on every branch (git-rev-list(1), "Full history"); merges bring, and do not."""
-    if not paths:
-        return ()
-    first_parent = ("--first-parent",) if wanted.first_parent else ("--no-merges",)
-    words = (*first_parent, "--full-history", wanted.new.sha, "--not", wanted.old.sha, "--", *paths)
-    return repository.ask("rev-list", *words).lines
-
-
-def _no_common_history(repository: Repository, wanted: Range) -> UserError:
-    if repository.shallow:
-        return _too_shallow(wanted)
-    message = f"{wanted.old.short} and {wanted.new.short} have no common history"
-    if not_followed := repository.not_followed:
-        return UserError(
-            f"{message}: trees and commits are taken as they are, and {', '.join(not_followed)} is not followed",
-            "make new commits of it: git filter-repo --force, in a clone",
-        )
-    return UserError(message, "are both of one project?")
-
-
 def _too_shallow(wanted: Range) -> UserError:
     return UserError(
         f"this is a shallow clone, and it lacks history between {wanted.old.short} and {wanted.new.short}",
         "git fetch --unshallow, or less: git fetch --shallow-exclude=TAG with a tag before the old end",
     )
-
-
-def _numbered(text: str) -> list[tuple[int, ...]]:
-    rows = [tuple(int(word) for word in line.split()) for line in text.splitlines()]
-    if any(not row or row[0] != number for number, row in enumerate(rows)):
-        raise ValueError("each line begins with its own number, counted from 0")
-    return [row[1:] for row in rows]

@@ -7,7 +7,6 @@ shown, in a report, a letter, the history of nights or the repository itself, it
 """
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -132,11 +131,17 @@ def origin(repository: Repository, sha: str, job: str = "") -> tuple[str, str, s
     if job and (source := _source(repository, f"{_NAMESPACE}/{job}")) is not None:
         remote, url, branch = source
         return tree_name(url, remote), branch, without_secrets(url)
-    urls = dict(_urls(repository.ask("config", "--get-regexp", r"^remote\..*\.url$", ok=(0, 1)).lines))
+    configured = repository.ask("config", "--get-regexp", r"^remote\..*\.url$", ok=(0, 1)).lines
+    pairs = (line.partition(" ")[::2] for line in configured)
+    urls = {key.removeprefix("remote.").removesuffix(".url"): without_secrets(url) for key, url in pairs}
     refs = repository.ask("for-each-ref", "--format=%(refname:lstrip=2)", f"--contains={sha}", "refs/remotes").lines
     found = [(remote, ref[len(remote) + 1 :]) for ref in refs for remote in urls if ref.startswith(f"{remote}/")]
     branches = [(tree_name(urls[remote], remote), branch, urls[remote]) for remote, branch in found if branch != "HEAD"]
-    branches += [(tree_name(url, remote), branch, url) for remote, branch, url in _fetched(repository, sha)]
+    words = ("for-each-ref", "--format=%(refname)", f"--contains={sha}", f"{_NAMESPACE}/*/tip")
+    for ref in repository.ask(*words).lines:
+        if (source := _source(repository, ref.removesuffix("/tip"))) is not None:
+            remote, url, branch = source
+            branches.append((tree_name(url, remote), branch, without_secrets(url)))
     if not branches:
         return repository.top.name.removesuffix(".git"), "", ""
     return min(branches, key=lambda one: (_rank(one[0], _PREFERRED), _rank(one[1], _MAIN_BRANCHES)))
@@ -168,26 +173,12 @@ def without_secrets(remote: str) -> str:
     return f"{found['scheme']}://{host}{found['path']}"
 
 
-def _fetched(repository: Repository, sha: str) -> Iterator[tuple[str, str, str]]:
-    words = ("for-each-ref", "--format=%(refname)", f"--contains={sha}", f"{_NAMESPACE}/*/tip")
-    for ref in repository.ask(*words).lines:
-        if (found := _source(repository, ref.removesuffix("/tip"))) is not None:
-            remote, url, branch = found
-            yield remote, branch, without_secrets(url)
-
-
 def _source(repository: Repository, references: str) -> tuple[str, str, str] | None:
     """Remote, address and branch of what was fetched below these references; None where nobody wrote it down."""
     answer = repository.ask("cat-file", "blob", f"{references}/{_SOURCE}", ok=None)
     remote, _, rest = answer.stdout.partition("\n")
     url, _, branch = rest.partition("\n")
     return (remote, url, branch) if answer.status == 0 and branch else None
-
-
-def _urls(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
-    for line in lines:
-        key, _, url = line.partition(" ")
-        yield key.removeprefix("remote.").removesuffix(".url"), without_secrets(url)
 
 
 def _rank(name: str, first: tuple[str, ...]) -> int:

@@ -6,7 +6,6 @@ messages, which change.
 
 import difflib
 import os
-import pwd
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -74,7 +73,13 @@ class Repository:
             raise _refusal(door, path, answer)
         git_dir, common_dir, shallow, prefix, *top = answer.lines
         repository = cls(door, Path(*top or (git_dir,)), (path / common_dir).resolve(), shallow == "true", prefix)
-        repository._check_writable()
+        worktrees = repository.common_dir / "worktrees"
+        where = worktrees if worktrees.is_dir() else repository.common_dir
+        if not os.access(where, os.W_OK | os.X_OK):
+            raise UserError(
+                f"{where} cannot be written, and a bisection registers worktrees of its own there",
+                f"git clone --shared {repository.top} COPY, then run with --repo COPY",
+            )
         return repository
 
     def close(self) -> None:
@@ -198,7 +203,9 @@ class Repository:
             stdin = "".join(f"{sha}\n" for sha in unknown)
             words = ("log", "--no-walk=unsorted", "--no-show-signature", "--encoding=UTF-8", "--no-notes", "--stdin")
             lines = self.ask(*words, _COMMIT_FORMAT, stdin=stdin).stdout.split("\n")
-            self._commits.update((known.commit.sha, known) for known in map(_read, filter(None, lines)))
+            for line in filter(None, lines):
+                sha, parents, tree, committed_at, subject = line.split("\0")
+                self._commits[sha] = _Known(Commit(sha, tree, subject, committed_at), tuple(parents.split()))
         return tuple(self._commits[sha] for sha in wanted)
 
     def _unknown(self, rev: str) -> UserError:
@@ -222,20 +229,6 @@ class Repository:
             return UserError(f"unknown revision {rev!r} in this shallow clone", "git fetch --unshallow --tags")
         return UserError(f"unknown revision {rev!r}", "git fetch --tags, if it is a new one")
 
-    def _check_writable(self) -> None:
-        worktrees = self.common_dir / "worktrees"
-        where = worktrees if worktrees.is_dir() else self.common_dir
-        if not os.access(where, os.W_OK | os.X_OK):
-            raise UserError(
-                f"{where} cannot be written, and a bisection registers worktrees of its own there",
-                f"git clone --shared {self.top} COPY, then run with --repo COPY",
-            )
-
-
-def _read(line: str) -> _Known:
-    sha, parents, tree, committed_at, subject = line.split("\0")
-    return _Known(Commit(sha, tree, subject, committed_at), tuple(parents.split()))
-
 
 def _refusal(door: GitRunner, path: Path, answer: GitAnswer) -> UserError | InfraError:
     """Why git does not answer in ``path``: nothing there, an owner it does not trust, or damage."""
@@ -245,16 +238,12 @@ def _refusal(door: GitRunner, path: Path, answer: GitAnswer) -> UserError | Infr
     git_dir, top = found
     # An explicit --git-dir is taken without asking for its owner (git-config(1), "safe.directory").
     if door("rev-parse", "--git-dir", at=path, where=("--git-dir", os.fspath(git_dir)), ok=None).status == 0:
+        try:
+            owner = top.owner()
+        except KeyError:
+            owner = f"user {top.stat().st_uid}"
         return UserError(
-            f"git does not trust {top}, which belongs to {_owner(top)}",
+            f"git does not trust {top}, which belongs to {owner}",
             f"git config --global --add safe.directory {top}",
         )
     return UserError(f"git cannot read the repository {top}: {answer.complaint}", f"git -C {top} fsck")
-
-
-def _owner(path: Path) -> str:
-    uid = path.stat().st_uid
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"

@@ -7,7 +7,6 @@ tree is part of the tree; attributes beside it and the programs of filters are n
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -141,33 +140,25 @@ def check_attributes(repository: Repository) -> None:
 
     No setting turns ``info/attributes`` off, and it wins over the attributes of a tree.
     """
-    for place, attribute in _beside_the_tree(repository):
+    path = repository.common_dir / "info" / "attributes"
+    try:
+        text = path.read_bytes().decode("utf-8", "replace")
+    except FileNotFoundError:
+        text = ""
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", f"ls -l {path}") from error
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        words = parsed["attributes"].split() if (parsed := _LINE.fullmatch(line.rstrip("\r"))) else ()
+        found += [(f"{path}:{number}", one) for one in words if one.lstrip("-!").partition("=")[0] in _OF_CONTENT]
+    # Since git 2.43: attributes of some tree instead of those of the files.
+    if repository.ask("config", "--get", "attr.tree", ok=(0, 1)).status == 0:
+        found.append(("git's configuration", "attr.tree"))
+    for place, attribute in found:
         raise UserError(
             f"{place} sets {attribute}, so sources that are checked out would not be those of their commits",
             f"remove it, or: git clone --shared {repository.top} COPY, then run with --repo COPY",
         )
-
-
-def _beside_the_tree(repository: Repository) -> Iterator[tuple[str, str]]:
-    """Each attribute that matters and is not of a tree, and where it is set."""
-    path = repository.common_dir / "info" / "attributes"
-    for number, line in enumerate(_text(path).split("\n"), 1):
-        if found := _LINE.fullmatch(line.rstrip("\r")):
-            for word in found["attributes"].split():
-                if word.lstrip("-!").partition("=")[0] in _OF_CONTENT:
-                    yield f"{path}:{number}", word
-    # Since git 2.43: attributes of some tree instead of those of the files.
-    if repository.ask("config", "--get", "attr.tree", ok=(0, 1)).status == 0:
-        yield "git's configuration", "attr.tree"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8", "replace")
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", f"ls -l {path}") from error
 
 
 def _without_filters(settings: str) -> tuple[str, ...]:

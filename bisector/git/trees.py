@@ -74,19 +74,18 @@ class Trees:
         if not self.at_hand:
             return None
         words = ("log", "--no-show-signature", "--format=%H %P", *wanted.limits(wanted.new.sha, (wanted.old.sha,)))
-        pairs = [line.split()[:2] for line in self.repository.ask(*words).lines]
-        return len(pairs), self._changes_of(pairs)
+        pairs = [" ".join(line.split()[:2]) for line in self.repository.ask(*words).lines]
 
-    def _changes_of(self, pairs: Sequence[Sequence[str]]) -> Iterator[tuple[str, Change]]:
-        """The changes of commits against their first parents, each pair given by hash, in that order."""
-        share = max(_LEAST_SHARE, math.ceil(len(pairs) / (os.cpu_count() or 1)))
-        parts = (pairs[start : start + share] for start in range(0, len(pairs), share))
-        with ThreadPoolExecutor() as gits:
-            yield from chain.from_iterable(map(_read, gits.map(self._diff, parts)))
+        def diff(some: Sequence[str]) -> str:
+            return self.repository.ask(*_DIFF, "--stdin", stdin="".join(f"{pair}\n" for pair in some)).stdout
 
-    def _diff(self, pairs: Sequence[Sequence[str]]) -> str:
-        asked = "".join(f"{' '.join(pair)}\n" for pair in pairs)
-        return self.repository.ask(*_DIFF, "--stdin", stdin=asked).stdout
+        def changes() -> Iterator[tuple[str, Change]]:
+            share = max(_LEAST_SHARE, math.ceil(len(pairs) / (os.cpu_count() or 1)))
+            parts = (pairs[start : start + share] for start in range(0, len(pairs), share))
+            with ThreadPoolExecutor() as gits:
+                yield from chain.from_iterable(map(_read, gits.map(diff, parts)))
+
+        return len(pairs), changes()
 
 
 def _read(output: str) -> Iterator[tuple[str, Change]]:
@@ -153,7 +152,8 @@ def changed_end(
     if tree == end.tree:
         what = "has nothing of it any more" if kind is Kind.REVERTED else "has all of it already"
         return CannotBeHad(f"{end.short} {what}")
-    return ChangedCommit(_made(repository, kind, commit, end, tree))
+    verb, how = ("Revert", "without") if kind is Kind.REVERTED else ("Pick", "with")
+    return ChangedCommit(made_on(repository, end, tree, f'{verb} "{commit.subject}"', f"{how} {commit.sha}"))
 
 
 def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str | CannotBeHad:
@@ -174,28 +174,17 @@ def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str
     return tree
 
 
-def _made(repository: Repository, kind: Kind, commit: Commit, end: Commit, tree: str) -> Commit:
-    verb, how = ("Revert", "without") if kind is Kind.REVERTED else ("Pick", "with")
-    return made_on(repository, end, tree, f'{verb} "{commit.subject}"', f"{how} {commit.sha}")
-
-
 def made_on(repository: Repository, end: Commit, tree: str, subject: str, how: str) -> Commit:
     """A commit of a tree on top of ``end``, in no branch; the same hash for the same words, whenever it is made."""
     message = f"{subject}\n\nMade by bisector to measure it: {end.sha} {how}"
-    sha = _written(repository, tree, (end.sha,), _committed_s(repository, end), message)
+    # When the end was committed, as a number: a date that a person may have set to the year 10000, or to a zone of
+    # +9999, is not in ISO 8601.
+    words = ("log", "-1", "--no-walk", "--no-show-signature", "--format=%ct", end.sha)
+    told = repository.ask(*words).stdout.strip()
+    at_s = int(told) if told.isascii() and told.isdigit() else _EPOCH_S
+    sha = _written(repository, tree, (end.sha,), at_s if at_s <= _LAST_S else _EPOCH_S, message)
     (made,) = repository.commits([sha])
     return made
-
-
-def _committed_s(repository: Repository, commit: Commit) -> int:
-    """When a commit was made, in seconds since the epoch; the epoch where nobody can say.
-
-    As a number: a date that a person may have set to the year 10000, or to a zone of +9999, is no ISO 8601.
-    """
-    words = ("log", "-1", "--no-walk", "--no-show-signature", "--format=%ct", commit.sha)
-    written = repository.ask(*words).stdout.strip()
-    at_s = int(written) if written.isascii() and written.isdigit() else _EPOCH_S
-    return at_s if at_s <= _LAST_S else _EPOCH_S
 
 
 def _written(repository: Repository, tree: str, parents: Sequence[str], at_s: int, message: str) -> str:

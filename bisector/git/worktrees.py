@@ -28,8 +28,6 @@ from bisector.git.repository import REFERENCES, Repository
 from bisector.host import build_user
 from bisector.host.files import discard, remove_whole
 
-_NAMESPACE = f"{REFERENCES}/runs"
-
 
 class WorktreePurpose(StrEnum):
     """What a worktree is for; part of its name."""
@@ -69,7 +67,14 @@ class Worktree:
         """The whole worktree that an earlier process of this run left, if there is one."""
         path = purpose.path(run_dir)
         for admin in _registered(repository):
-            if _home(admin) == path and _names(path / ".git", admin):
+            if _home(admin) != path:
+                continue
+            try:
+                text = os.fsdecode((path / ".git").read_bytes())
+            except OSError:
+                continue
+            is_whole = "\0" not in text and text.startswith("gitdir: ")
+            if is_whole and (path / text[8:].strip()).resolve() == admin.resolve():
                 return cls(repository, path, admin)
         return None
 
@@ -92,7 +97,16 @@ class Worktree:
 
     def remove(self) -> None:
         """Remove directory and registration."""
-        _remove(self.repository, self.path, self.admin)
+        # The directory first: git then has nothing to check in it, whatever state a kill left it in.
+        discard(self.path)
+        if _home(self.admin) is not None:
+            words = ("worktree", "remove", "--force", "--force", os.fspath(self.path))
+            self.repository.git(*words, at=self.repository.top, ok=None)
+        shutil.rmtree(self.admin, ignore_errors=True)
+        with suppress(OSError):
+            self.admin.parent.rmdir()  # git, too, keeps no empty .git/worktrees
+        with suppress(OSError):
+            self.path.parent.rmdir()
 
 
 def remove_leftovers(repository: Repository, run_dir: Path, *purposes: WorktreePurpose) -> tuple[Path, ...]:
@@ -103,9 +117,16 @@ def remove_leftovers(repository: Repository, run_dir: Path, *purposes: WorktreeP
     removed = []
     for purpose in purposes or tuple(WorktreePurpose):
         path, staging = purpose.path(run_dir), _staging(run_dir, purpose)
-        admins = [admin for admin in _registered(repository) if _is_of(admin, path, staging)]
+        # Git appends a number to a name that is taken.
+        named = re.compile(re.escape(staging.name) + r"\d*")
+        homes = {admin: _home(admin) for admin in _registered(repository)}
+        admins = [
+            admin
+            for admin, home in homes.items()
+            if home in (path, staging) or (home is None and named.fullmatch(admin.name))
+        ]
         for admin in admins:
-            _remove(repository, _home(admin) or staging, admin)
+            Worktree(repository, homes[admin] or staging, admin).remove()
         left = [place for place in (path, staging) if place.exists()]
         for place in left:
             remove_whole(place)
@@ -170,40 +191,8 @@ def _home(admin: Path) -> Path | None:
     return git_file.parent if git_file.name == ".git" else None
 
 
-def _is_of(admin: Path, path: Path, staging: Path) -> bool:
-    home = _home(admin)
-    # git appends a number to a name that is taken.
-    return home in (path, staging) or (
-        home is None and re.fullmatch(re.escape(staging.name) + r"\d*", admin.name) is not None
-    )
-
-
-def _names(git_file: Path, admin: Path) -> bool:
-    try:
-        text = os.fsdecode(git_file.read_bytes())
-    except OSError:
-        return False
-    return (
-        "\0" not in text
-        and text.startswith("gitdir: ")
-        and (git_file.parent / text[8:].strip()).resolve() == admin.resolve()
-    )
-
-
-def _remove(repository: Repository, path: Path, admin: Path) -> None:
-    # The directory first: git then has nothing to check in it, whatever state a kill left it in.
-    discard(path)
-    if _home(admin) is not None:
-        repository.git("worktree", "remove", "--force", "--force", os.fspath(path), at=repository.top, ok=None)
-    shutil.rmtree(admin, ignore_errors=True)
-    with suppress(OSError):
-        admin.parent.rmdir()  # git, too, keeps no empty .git/worktrees
-    with suppress(OSError):
-        path.parent.rmdir()
-
-
 def _references(run_dir: Path) -> str:
-    return f"{_NAMESPACE}/{_digest(run_dir)}"
+    return f"{REFERENCES}/runs/{_digest(run_dir)}"
 
 
 def _digest(run_dir: Path) -> str:
