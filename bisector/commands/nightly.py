@@ -13,7 +13,7 @@ from bisector.core.errors import BisectorError, UserError
 from bisector.fleet.hosts import load
 from bisector.host import systemd
 from bisector.nightly import night, plan, timer
-from bisector.nightly.documents import DryRun, History, OneNight
+from bisector.nightly.documents import History, OneNight
 from bisector.nightly.measure import Mailer, NightContext
 from bisector.nightly.plan import NightPlan
 from bisector.nightly.timer import Timer, check_for_root
@@ -96,7 +96,6 @@ def _night(wanted: NightPlan, hosts: Path | None, notice: Notice, *, json: bool,
             if said := night.tell_of_no_night(wanted, mailer, home, error):
                 note(said)
             raise
-        night.began(home)
         notice.run_dir = home
         stack.enter_context(display)
         n, _ = night.run(wanted, NightContext(record, mailer, display, home, equip, listed))
@@ -111,14 +110,14 @@ def _night(wanted: NightPlan, hosts: Path | None, notice: Notice, *, json: bool,
 
 def _dry_run(wanted: NightPlan, *, json: bool) -> int:
     events, nights = _read()
-    found = list(night.intents(night.order(wanted, nights, events)))
+    found = night.dry_run(wanted, nights, events)
     if json:
-        write_json(DryRun.of(found, wanted.budget_s))
+        write_json(found)
     else:
-        for one in found:
-            lines = one.steps if not one.problem else (f"cannot be done: {one.problem}",)
-            write("".join(f"{one.job}: {line}\n" for line in lines))
-    return _A_JOB_FAILED if any(one.problem for one in found) else 0
+        for one in found.jobs:
+            lines = one.steps if one.problem is None else (f"cannot be done: {one.problem}",)
+            write("".join(f"{one.name}: {line}\n" for line in lines))
+    return _A_JOB_FAILED if any(one.problem for one in found.jobs) else 0
 
 
 def _read() -> tuple[tuple[NightEvent, ...], tuple[Night, ...]]:

@@ -13,7 +13,6 @@ from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.nightly.job_history import JobNight, TipResult
-from bisector.nightly.night import Intent
 from bisector.nightly.trend import Point, Trend
 from bisector.store.nights import Night, NightEnding
 
@@ -140,28 +139,6 @@ class OneNight(JsonObject, frozen=True, kw_only=True):
             budget_s=night.budget_s,
             jobs=tuple(jobs),
         )
-
-
-class PlannedJob(JsonObject, frozen=True, kw_only=True):
-    """What a night would do for a job."""
-
-    name: Annotated[str, "name of the job"]
-    steps: Annotated[tuple[str, ...], "sentences, in order"]
-    problem: Annotated[str | None, "why it cannot be done, or `null`"]
-
-
-class DryRun(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector nightly --dry-run --json`` prints."""
-
-    schema: Annotated[Literal[2], SCHEMA] = 2
-    budget_s: Annotated[float, "seconds that a night has"]
-    jobs: Annotated[tuple[PlannedJob, ...], "in the order of the night"]
-
-    @classmethod
-    def of(cls, found: Iterable[Intent], budget_s: float) -> "DryRun":
-        """What a night of so many seconds would do."""
-        jobs = (PlannedJob(name=one.job, steps=one.steps, problem=one.problem or None) for one in found)
-        return cls(budget_s=budget_s, jobs=tuple(jobs))
 
 
 def _shown(point: Point, night: Night, name: str | Absent = ABSENT) -> ShownNight:

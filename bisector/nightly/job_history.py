@@ -90,7 +90,6 @@ class JobNight:
 
     ``trial`` is the tip's trial that counts, as long as its record is there. Within the factor ``usual`` of the
     reference the tip is the same.
-    reference the tip is the same.
     """
 
     night: int
@@ -175,21 +174,19 @@ def _after(history: JobHistory, event: NightEvent) -> JobHistory:
             usual, before = usual_factor(measured.min_ratio, history.scores), history.reference
             history = _tip_measured(history, measured, night.tip, usual)
             compared = None if history.result in (TipResult.FIRST, TipResult.UNTESTABLE) else before
-            measurements, result = (*night.measurements, measured), history.result
-            night = replace(
-                night,
-                measured=measured,
-                measurements=measurements,
-                trial=event.trial,
-                result=result,
-                reference=compared,
-                usual=usual,
-            )
+            of_night = (*night.measurements, measured)
+            night = replace(night, measured=measured, measurements=of_night, trial=event.trial)
+            night = replace(night, result=history.result, reference=compared, usual=usual)
         case BisectionBegun() as begun:
             history = replace(history, open=begun, change=None)
             night = replace(night, begun=begun)
         case BisectionConcluded() as concluded:
-            history = _concluded(history, concluded)
+            found = (concluded,) if concluded.state in TELLING else ()
+            history = replace(history, open=None, change=None, untold=(*history.untold, *found))
+            # An answer, or ends that did not measure as claimed: its new end is what comes is compared with.
+            if (value := concluded.new_value) is not None and (old := history.reference) is not None:
+                new = replace(old, sha=concluded.new_sha, rev=concluded.new_sha, value=value)
+                history = replace(history, reference=new, scores=(old.objective.score(value),))
             night = replace(night, concluded=(*night.concluded, concluded))
         case JobTrouble() as trouble:
             night = replace(night, trouble=trouble)
@@ -262,17 +259,6 @@ def _settles(measured: Measurement | None, sha: str, conditions: str) -> bool:
     if measured is None or (measured.sha, measured.conditions) != (sha, conditions):
         return False
     return measured.value is not None or bool(measured.fault)
-
-
-def _concluded(history: JobHistory, concluded: BisectionConcluded) -> JobHistory:
-    """An answer, or ends that did not measure as claimed: either way its new end is what comes is compared with."""
-    found = (concluded,) if concluded.state in TELLING else ()
-    history = replace(history, open=None, change=None, untold=(*history.untold, *found))
-    old = history.reference
-    if concluded.new_value is None or old is None:
-        return history
-    new = replace(old, sha=concluded.new_sha, rev=concluded.new_sha, value=concluded.new_value)
-    return replace(history, reference=new, scores=(old.objective.score(new.value),))
 
 
 def _reference(measured: Measurement) -> Reference | None:

@@ -158,8 +158,7 @@ class JobRun:
         hosts = self.context.hosts
         with session.begun(asked, begun.run_dir, self._warn, measures_here=hosts is None) as (run, store):
             run.remember_job(self.job.name)
-            if hosts is not None:
-                run.remember_hosts(hosts.path)
+            run.remember_hosts(None if hosts is None else hosts.path)
             yield run, store
 
     def _conclude(self, begun: BisectionBegun) -> None:
@@ -167,23 +166,18 @@ class JobRun:
         with Store.open(run.database, readonly=True) as store:
             view = from_record.view(run, store)
             judging = Judging(store.settings, store.trials())
-        value = self._value_of(judging, begun.new_sha, seen=view.state in TELLING)
+        # What the new end measures on the host of the tips, whichever other hosts have measured it; where that one had
+        # no part in the bisection, what the tip was, unless the change was not seen again.
+        value, sha = None, begun.new_sha
+        if (last := self._history().last) is not None:
+            own = judging.on(in_era(last.host, last.era))
+            if isinstance(settled := own.settlement(sha), SoundMeasurement):
+                value = own.value(settled.trial)
+            elif view.state in TELLING and last.sha == sha:
+                value = last.value
         first = view.first_fixed.sha if view.first_fixed else ""
-        self._add(BisectionConcluded(begun.run_dir, view.state, view.message, first, begun.new_sha, value))
+        self._add(BisectionConcluded(begun.run_dir, view.state, view.message, first, sha, value))
         self._say(view.message)
-
-    def _value_of(self, judging: Judging, sha: str, *, seen: bool) -> float | None:
-        """What the new end of a bisection measures on the host of the tips, whichever other hosts have measured it.
-
-        Where that one had no part in the bisection it is what the tip was, unless the change was not ``seen`` again.
-        """
-        last = self._history().last
-        if last is None:
-            return None
-        own = judging.on(in_era(last.host, last.era))
-        if isinstance(settled := own.settlement(sha), SoundMeasurement):
-            return own.value(settled.trial)
-        return last.value if seen and last.sha == sha else None
 
     def _report(self) -> None:
         for concluded in self._history().untold:

@@ -8,7 +8,6 @@ import getpass
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 from pathlib import Path
 
@@ -66,21 +65,17 @@ class Mailer:
         sender = mail.sender or f"{getpass.getuser()}@{socket.gethostname()}"
         envelope = Envelope(sender, make_msgid(domain=socket.gethostname()), formatdate(localtime=True), job.notify, ())
         made = compose.notice(envelope, subject, f"{text}\n")
-        path = self._keep(f"{job.name}-notice.eml", made)
-        if not job.notify:
-            return f"draft {path}"
-        addresses = [address.addr_spec for address in parse(job.notify)]
-        said = smtp.send(mail, smtp.find_login(mail.login_file), made, parse([sender])[0].addr_spec, addresses)
-        return f"sent to {', '.join(job.notify)}: {said}"
-
-    def _keep(self, name: str, made: EmailMessage) -> Path:
-        path = self.directory / name
+        path = self.directory / f"{job.name}-notice.eml"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             write_whole(path, made.as_bytes())
         except OSError as error:
             raise InfraError(f"cannot write {path}: {error.strerror}", f"ls -ld {self.directory}") from error
-        return path
+        if not job.notify:
+            return f"draft {path}"
+        addresses = [address.addr_spec for address in parse(job.notify)]
+        said = smtp.send(mail, smtp.find_login(mail.login_file), made, parse([sender])[0].addr_spec, addresses)
+        return f"sent to {', '.join(job.notify)}: {said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +124,9 @@ class TipBench:
         with run.lock(), Single.open(run, repository, settings) as single:
             with self.context.equip(settings, run.path, repository, tell := self.context.tell) as equipment:
                 trials = SingleTrials(single.store, settings, equipment, tell)
-                host, faults = self._host(equipment), len(single.store.infra_faults())
+                host, faults = "", len(single.store.infra_faults())
+                if self.context.hosts is not None:
+                    host = host_for(equipment, self.context.hosts, self.last_host, self._say)
                 for target in targets:
                     purpose = f"{self.job.name}: {target.role} {target.rev}"
                     try:
@@ -138,21 +135,14 @@ class TipBench:
                         for fault in single.store.infra_faults()[faults:]:
                             record(fault)
                         faults = len(single.store.infra_faults())
-                    self._tell_what_changed(single.store, settled)
+                    # Where the host was another one at the last trial of before, this one is compared with nothing.
+                    (first, _), *_ = settled.trials
+                    for one in changes_of_hosts(single.store.trials()):
+                        if one.since == first:
+                            what = f"{one.host} changed since trial {one.before}: {one.what}"
+                            self._say(f"{what}; a new history begins there")
                     record(self._measurement(run, target, settled, settings))
             discard(run.path / "build")
-
-    def _tell_what_changed(self, store: Store, settled: Settled) -> None:
-        """Say so where the host was another one at the last trial of before: then this one is compared with nothing."""
-        (first, _), *_ = settled.trials
-        for one in changes_of_hosts(store.trials()):
-            if one.since == first:
-                self._say(f"{one.host} changed since trial {one.before}: {one.what}; a new history begins there")
-
-    def _host(self, equipment: Equipment) -> str:
-        if self.context.hosts is None:
-            return ""
-        return host_for(equipment, self.context.hosts, self.last_host, self._say)
 
     def _say(self, text: str) -> None:
         self.context.tell(Note(f"{self.job.name}: {text}"))
@@ -196,8 +186,10 @@ def host_for(equipment: Equipment, listed: Hosts, last: str, say: Callable[[str]
     Raises :class:`InfraError` for a host that is not there in time.
     """
     executor, builders = equipment.executor, equipment.crew.builders
-    is_host, deadline = _is_host(listed, last), Deadline("the host of the last tip", AWAY_S)
-    measuring = _measuring(listed)
+    deadline = Deadline("the host of the last tip", AWAY_S)
+    measuring = tuple(one.name for one in listed.hosts if one.role is HostRole.MEASURE)
+    # Where the file lists none, any machine may come but the one that measured here, before.
+    is_host = last in measuring if measuring else last not in ("", host_id())
     while not deadline.expired:
         idle = [name for name in executor.idle if name not in builders and name in (measuring or (name,))]
         if last in idle:
@@ -213,13 +205,3 @@ def host_for(equipment: Equipment, listed: Hosts, last: str, say: Callable[[str]
         f"{last}, which measured the last tip, is not there; figures of two hosts are not compared",
         f"bisector fleet status; or take {last} out of {listed.path}: then another host begins a new history",
     )
-
-
-def _is_host(listed: Hosts, name: str) -> bool:
-    """Whether a machine may come; where the file lists none, any may but the one that measured here, before."""
-    measuring = _measuring(listed)
-    return name in measuring if measuring else name not in ("", host_id())
-
-
-def _measuring(listed: Hosts) -> tuple[str, ...]:
-    return tuple(one.name for one in listed.hosts if one.role is HostRole.MEASURE)

@@ -1,14 +1,17 @@
 """One night: in which order the jobs have their turns, in the hours that they have together; or what it would do."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Literal
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, InfraError, Interrupted
 from bisector.core.events import Note
+from bisector.core.json_document import JsonObject
+from bisector.core.json_keys import SCHEMA
 from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.host.locks import Held, held
@@ -56,12 +59,13 @@ def order(plan: NightPlan, nights: Iterable[Night], events: Sequence[NightEvent]
     killed = {one.n for one in nights if one.ending is None}
     begun = {event.job: event.id for event in events if isinstance(event.fact, JobBegun)}
     histories = {job.name: replay(event for event in events if event.job == job.name) for job in plan.jobs}
-    jobs = sorted(plan.jobs, key=lambda job: (not _goes_first(histories[job.name], killed), begun.get(job.name, 0)))
+    first = {
+        name
+        for name, one in histories.items()
+        if one.open is not None and one.nights[-1].trouble is None and one.nights[-1].night not in killed
+    }
+    jobs = sorted(plan.jobs, key=lambda job: (job.name not in first, begun.get(job.name, 0)))
     return tuple(QueuedJob(job, histories[job.name]) for job in jobs)
-
-
-def _goes_first(history: JobHistory, killed: Collection[int]) -> bool:
-    return history.open is not None and history.nights[-1].trouble is None and history.nights[-1].night not in killed
 
 
 def run(plan: NightPlan, context: NightContext) -> tuple[int, NightEnding]:
@@ -69,6 +73,7 @@ def run(plan: NightPlan, context: NightContext) -> tuple[int, NightEnding]:
 
     A :class:`KeyboardInterrupt` is recorded and raised as :class:`Interrupted`.
     """
+    (context.home / _TOLD).unlink(missing_ok=True)  # the next trouble that keeps a night from beginning is a new one
     _tell_of_a_killed_night(plan, context)
     n = context.record.begin(plan.path, plan.budget_s)
     # A laptop that was closed at night does not measure at noon.
@@ -76,7 +81,10 @@ def run(plan: NightPlan, context: NightContext) -> tuple[int, NightEnding]:
     ending = NightEnding.DONE
     try:
         for place in order(plan, context.record.nights(), context.record.events()):
-            if _too_late(place, deadline):
+            # What is left may be shorter than the job's last trial, which would be lost; a whole night never is.
+            last_s = place.history.last.total_s if place.history.last is not None else 0.0
+            late = deadline.elapsed_s > 0.5 * deadline.seconds and last_s > deadline.remaining_s
+            if deadline.expired or late:
                 ending = NightEnding.OUT_OF_TIME
                 context.tell(Note(f"{place.job.name}: not in the time that is left; it has its turn the next night"))
                 continue
@@ -105,7 +113,7 @@ def _tell_of_a_killed_night(plan: NightPlan, context: NightContext) -> None:
 def tell_of_no_night(plan: NightPlan, mailer: Mailer, home: Path, error: BisectorError) -> str:
     """A night that could not even begin (its history is damaged, the disk is full) is told once while that lasts.
 
-    What became of it, for a person; empty when it was told before. A night that begins calls :func:`began`.
+    What became of it, for a person; empty when it was told before.
     """
     about, told = fingerprint("night", error.message), home / _TOLD
     if told.exists() and told.read_text(encoding="utf-8") == about:
@@ -118,35 +126,31 @@ def tell_of_no_night(plan: NightPlan, mailer: Mailer, home: Path, error: Bisecto
     return f"notice: {said}"
 
 
-def began(home: Path) -> None:
-    """A night begins: the next trouble that keeps one from it is a new one."""
-    (home / _TOLD).unlink(missing_ok=True)
+class PlannedJob(JsonObject, frozen=True, kw_only=True):
+    """What a night would do for a job."""
+
+    name: Annotated[str, "name of the job"]
+    steps: Annotated[tuple[str, ...], "sentences, in order"] = ()
+    problem: Annotated[str | None, "why it cannot be done, or `null`"] = None
 
 
-def _too_late(place: QueuedJob, deadline: Deadline) -> bool:
-    """Whether what is left is shorter than the job's last trial, which would be lost; a whole night never is."""
-    last = place.history.last
-    if deadline.expired:
-        return True
-    return deadline.elapsed_s > 0.5 * deadline.seconds and last is not None and last.total_s > deadline.remaining_s
+class DryRun(JsonObject, frozen=True, kw_only=True):
+    """What ``bisector nightly --dry-run --json`` prints."""
+
+    schema: Annotated[Literal[2], SCHEMA] = 2
+    budget_s: Annotated[float, "seconds that a night has"]
+    jobs: Annotated[tuple[PlannedJob, ...], "in the order of the night"]
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """What would be done for a job, in order, or why it could not be."""
-
-    job: str
-    steps: tuple[str, ...]
-    problem: str = ""
-
-
-def intents(places: tuple[QueuedJob, ...]) -> Iterator[Intent]:
-    """What a night would do, a job at a time; each remote is asked, nothing is fetched or recorded."""
-    for place in places:
+def dry_run(plan: NightPlan, nights: Iterable[Night], events: Sequence[NightEvent]) -> DryRun:
+    """What a night would do; each remote is asked, nothing is fetched or recorded."""
+    jobs = []
+    for place in order(plan, nights, events):
         try:
-            yield Intent(place.job.name, tuple(_steps(place)))
+            jobs.append(PlannedJob(name=place.job.name, steps=tuple(_steps(place))))
         except BisectorError as error:
-            yield Intent(place.job.name, (), error.message)
+            jobs.append(PlannedJob(name=place.job.name, problem=error.message))
+    return DryRun(budget_s=plan.budget_s, jobs=tuple(jobs))
 
 
 def _steps(place: QueuedJob) -> Iterator[str]:

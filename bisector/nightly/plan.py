@@ -155,22 +155,20 @@ def load(path: Path) -> NightPlan:
 
 
 def _fields(fields: Mapping[str, _Field], table: Mapping[str, object], where: str, base: Path) -> dict[str, Any]:
-    for key in table:
-        if key not in fields:
-            known = ", ".join((*fields, "settings"))
-            raise UserError(f"{where}: there is no key {key} here", f"there are: {known}")
-    return {key: _value(key, field, table, where, base) for key, field in fields.items()}
-
-
-def _value(key: str, field: _Field, table: Mapping[str, object], where: str, base: Path) -> object:
-    if key not in table and field.default is None:
-        raise UserError(f"{where}: a job needs {key}", f"{key} = …: {setting.expected(field.kind)}")
-    raw = table.get(key, field.default)
-    try:
-        return setting.read(field.kind, raw, base)
-    except Unfit as error:
-        shown, expected = configfile.literal(raw), setting.expected(field.kind)
-        raise UserError(f"{where}: {key} = {shown}: expected {expected}") from error
+    if unknown := [key for key in table if key not in fields]:
+        known = ", ".join((*fields, "settings"))
+        raise UserError(f"{where}: there is no key {unknown[0]} here", f"there are: {known}")
+    values = {}
+    for key, field in fields.items():
+        if key not in table and field.default is None:
+            raise UserError(f"{where}: a job needs {key}", f"{key} = …: {setting.expected(field.kind)}")
+        raw = table.get(key, field.default)
+        try:
+            values[key] = setting.read(field.kind, raw, base)
+        except Unfit as error:
+            shown, expected = configfile.literal(raw), setting.expected(field.kind)
+            raise UserError(f"{where}: {key} = {shown}: expected {expected}") from error
+    return values
 
 
 def _given(table: object, where: str, base: Path) -> Iterator[tuple[str, Given]]:
@@ -194,38 +192,16 @@ def _job(
         one: options.from_given({**given, "bisect.expect": Given(one.value, where)}).settings
         for one in values["direction"].directions
     }
-    job = NightJob(
-        name=values["name"],
-        repository=values["repository"],
-        remote=values["remote"],
-        branch=values["branch"],
-        rule=values["range"],
-        tags=values["tags"],
-        wanted=values["direction"],
-        paths=values["paths"],
-        report=values["report"],
-        to=values["to"],
-        notify=values["notify"] or notify,
-        settings=settings,
-        conditions=conditions(next(iter(settings.values()))),
-    )
-    _check_post(job, where)
-    _check_clone(job.measuring, where)
-    return job
-
-
-def _check_clone(settings: Settings, where: str) -> None:
-    """Figures of nights are of the same files: what is searched through may not move with the branch."""
-    clone = settings.workload.workload.clone(settings.workload.values)
+    values |= {"rule": values.pop("range"), "wanted": values.pop("direction"), "notify": values["notify"] or notify}
+    job = NightJob(**values, settings=settings, conditions=conditions(next(iter(settings.values()))))
+    # Figures of nights are of the same files: what is searched through may not move with the branch.
+    workload = job.measuring.workload
+    clone = workload.workload.clone(workload.values)
     if clone is not None and clone.revision == "HEAD":
         raise UserError(
             f"{where}: every night has to search the same files, and HEAD moves",
             'in [job.settings]: workload.gitgrep.commit = "v6.1", say',
         )
-
-
-def _check_post(job: NightJob, where: str) -> None:
-    """Whether letters that are to be sent can be."""
     if job.report is Send.SEND and not job.to:
         raise UserError(f'{where}: report = "send": to whom?', 'to = ["LIST@HOST"], or report = "draft"')
     for key, addresses in (("to", job.to), ("notify", job.notify)):
@@ -238,6 +214,7 @@ def _check_post(job: NightJob, where: str) -> None:
             f"{where}: there is no mail server to send with",
             'in [settings]: mail.host = "…", as in bisector.toml',
         )
+    return job
 
 
 def conditions(settings: Settings) -> str:
@@ -246,7 +223,8 @@ def conditions(settings: Settings) -> str:
     profile = options.from_given({"profile": Given(settings.profile, "")}).settings
     usual = options.usual(settings) | options.written_values(profile)  # of further disks only the first has the rows
     # Only what differs from the profile: a setting that a later version of the tool has more ends no history.
-    own = {key: value for key, value in written.items() if value != usual[key] and _matters(key)}
+    matters = {key for key in written if key in _DECIDING or not key.startswith(_NO_PART)}
+    own = {key: value for key, value in written.items() if key in matters and value != usual[key]}
     digest = hashlib.sha256(json.dumps([settings.profile, own], sort_keys=True).encode())
     fragments = (resources.fragment(one) if "/" not in one else Path(one) for one in settings.kernel.fragments)
     base = settings.kernel.base_config
@@ -256,7 +234,3 @@ def conditions(settings: Settings) -> str:
         except OSError as error:
             raise UserError(f"cannot read {file}: {error.strerror}") from error
     return digest.hexdigest()[:16]
-
-
-def _matters(key: str) -> bool:
-    return key in _DECIDING or not key.startswith(_NO_PART)

@@ -156,18 +156,15 @@ def _of_job(job: NightJob) -> Iterator[tuple[str, Path]]:
     for word in (word for command in settings.kernel.compilers for word in command.split()):
         if "/" in (found := shutil.which(word) or word):
             yield f"job {job.name} with the compiler", Path(found)
-    # What a file .git names is asked of git, once nobody else can have written that file.
-    yield from _of_git(job, job.repository)
-    yield from _of_git(job, job.repository / ".git")
-    with Repository.open(job.repository) as repository:
-        git_dirs = repository.ask("rev-parse", "--absolute-git-dir").lines
-        for git_dir in (repository.common_dir, *map(Path, git_dirs)):
-            yield from _of_git(job, git_dir)
+    for place in _git_directories(job.repository):
+        yield from ((f"git for job {job.name} in", part) for part in (place, *(place / name for name in _FOLLOWED)))
 
 
-def _of_git(job: NightJob, git_dir: Path) -> Iterator[tuple[str, Path]]:
-    for part in (git_dir, *(git_dir / name for name in _FOLLOWED)):
-        yield f"git for job {job.name} in", part
+def _git_directories(path: Path) -> Iterator[Path]:
+    """What a file .git names is asked of git, once nobody else can have written that file."""
+    yield from (path, path / ".git")
+    with Repository.open(path) as repository:
+        yield from (repository.common_dir, *map(Path, repository.ask("rev-parse", "--absolute-git-dir").lines))
 
 
 def _changeable(path: Path) -> tuple[Path, str] | None:
@@ -175,7 +172,11 @@ def _changeable(path: Path) -> tuple[Path, str] | None:
     for step in _way(path):
         status = step.lstat()
         if status.st_uid not in _ROOT:
-            return step, f"belongs to {_name(status.st_uid)}"
+            try:
+                owner = pwd.getpwuid(status.st_uid).pw_name
+            except KeyError:
+                owner = f"user {status.st_uid}"
+            return step, f"belongs to {owner}"
         # In a sticky directory nobody takes away what is root's (chmod(1)); a link has no mode of its own.
         if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
             continue
@@ -200,10 +201,3 @@ def _way(path: Path) -> Iterator[Path]:
             left.extend(reversed(step.readlink().parts))
         else:
             here = step
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"

@@ -108,17 +108,13 @@ def caught(work: Callable[[], T], directory: Path) -> T | StepFailed:
     except BisectorError as error:
         return StepFailed(_JOB, error)
     except Exception as error:  # noqa: BLE001 - the next job's night is not to be lost to a bug that this one met
-        return StepFailed(_BUG, _as_bug(error, directory / _TRACEBACK))
-
-
-def _as_bug(error: Exception, path: Path) -> BisectorError:
-    words = " ".join("".join(traceback.format_exception_only(error)).split())[:_LONGEST]
-    hint = "its traceback could not be written"
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8", errors="backslashreplace")
-        hint = f"its traceback: {path}"
-    return BisectorError(f"this is a bug in bisector: {words}", hint)
+        words = " ".join("".join(traceback.format_exception_only(error)).split())[:_LONGEST]
+        hint, path = "its traceback could not be written", directory / _TRACEBACK
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(traceback.format_exception(error)), encoding="utf-8", errors="backslashreplace")
+            hint = f"its traceback: {path}"
+        return StepFailed(_BUG, BisectorError(f"this is a bug in bisector: {words}", hint))
 
 
 def fingerprint(step: str, message: str) -> str:

@@ -22,7 +22,8 @@ from bisector.core.json_document import Absent, members
 from bisector.core.json_keys import FLAT, PAIRS
 from bisector.fleet.status import FleetStatus
 from bisector.fleet.survey import HostsExamination
-from bisector.nightly.documents import DryRun, History, OneNight
+from bisector.nightly.documents import History, OneNight
+from bisector.nightly.night import DryRun
 from bisector.plan.forecast import Forecast
 from bisector.report.comparison import ComparisonReport
 from bisector.report.document import Report

@@ -11,7 +11,7 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
 from bisector.nightly.documents import History
 from bisector.nightly.job_history import classify
-from bisector.nightly.night import QueuedJob, intents
+from bisector.nightly.night import dry_run
 from bisector.nightly.plan import conditions, load
 from bisector.nightly.trend import nights_plot, trend_lines, trends
 from bisector.report.nights import NightMark, Nights, NightSeen
@@ -88,9 +88,8 @@ def test_a_metric_that_fio_does_not_write_is_told_after_one_trial(world: World) 
 def test_what_a_night_would_do_names_the_unit(world: World) -> None:
     world.night()
     world.push("cache", "c5")
-    job = load(world.config()).jobs[0]
-    (intent,) = intents((QueuedJob(job, world.history()),))
-    assert intent.steps[1] == f"compare it with {world.shas['c2'][:12]} at 2.00 ms"
+    (planned,) = dry_run(load(world.config()), (), world.events()).jobs
+    assert planned.steps[1] == f"compare it with {world.shas['c2'][:12]} at 2.00 ms"
 
 
 def measured(value: float, threshold: float | None = None, metric: str = METRIC) -> Measurement:
