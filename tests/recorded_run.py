@@ -95,7 +95,7 @@ class RecordedRun:
             trial = examples.trial(self.commit(name), *(run for run, _ in runs), fault=fault,
                                    built=examples.kernel(content=self.shas[name]))  # fmt: skip
             trial = replace(trial, cell=replace(trial.cell, setup=self.settings.setup), artifacts=tuple(files))
-            store.add_trial(trial)
+            store.add_trials([trial])
         return trial
 
     def _run(

@@ -103,15 +103,15 @@ class Recorded:
             store.in_flight(),
             store.next_n,
             store.compilers(),
-            store.build_tries(),
+            store.facts(BuildTry),
             store.relevance(),
             store.mattering(),
-            store.not_changed(),
-            next(reversed(store.budgets()), None),
+            store.facts(NotChanged),
+            next(reversed(store.facts(Budget)), None),
             store.spent_s(),
             store.earlier(),
             _built(store),
-            store.kernel_checks(),
+            store.facts(KernelCheck),
         )
 
     @property
@@ -317,5 +317,5 @@ class BisectState:
 
 
 def _built(store: Store) -> frozenset[str]:
-    tried = (one.sha for one in store.build_tries() if not one.reason)
+    tried = (one.sha for one in store.facts(BuildTry) if not one.reason)
     return frozenset((*tried, *(trial.commit.sha for _, trial in store.trials() if trial.kernel is not None)))

@@ -23,7 +23,7 @@ from bisector.report.reporting import fragment_name
 from bisector.status import from_record
 from bisector.status.view import HostClock
 from bisector.storage.disks import DISKS, FURTHER, Bus
-from bisector.store.comparison import Extent
+from bisector.store.comparison import Budget, Extent
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
@@ -104,7 +104,7 @@ def _asked(store: Store, clock: HostClock) -> CompareRequest:
     row = store.bisection()
     if row.repository is None or clock.parent is None or clock.needed is None:
         raise RuntimeError(f"nothing to confirm: {clock.sentence}")
-    budget = next(reversed(store.budgets()), None)
+    budget = next(reversed(store.facts(Budget)), None)
     left_s = None if budget is None else budget.end_s - store.spent_s()
     if left_s is not None and left_s <= 0:
         raise UserError("the budget of the search is spent", "a comparison of its own: bisector compare")

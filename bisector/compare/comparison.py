@@ -16,7 +16,7 @@ from bisector.host.files import inside
 from bisector.kernel.toolchain import check_unchanged
 from bisector.status.blocks import Blocks, BlockState, Earlier, first_kernel
 from bisector.status.conclusion import CONFIG_ARTIFACT
-from bisector.store.comparison import Plan
+from bisector.store.comparison import Budget, Plan
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
@@ -65,7 +65,7 @@ class Comparison:
                 next_n=self.store.next_n,
                 spent_s=self.store.spent_s(),
                 installed=self._installed,
-                given=next(reversed(self.store.budgets()), None),
+                given=next(reversed(self.store.facts(Budget)), None),
                 in_flight=self.store.in_flight(),
                 crew=self.equipment.crew,
             )

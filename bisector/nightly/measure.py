@@ -31,6 +31,7 @@ from bisector.mail.addresses import parse
 from bisector.mail.outbox import Mails
 from bisector.nightly.plan import NightJob, Send
 from bisector.report.document import Envelope
+from bisector.store.facts import InfraFault
 from bisector.store.nights import JobFact, Measurement, NightRecord, TipRole
 from bisector.store.run_files import TRIALS, keep_inputs
 from bisector.store.rundir import RunDirectory
@@ -124,7 +125,7 @@ class TipBench:
         with run.lock(), Single.open(run, repository, settings) as single:
             with self.context.equip(settings, run.path, repository, tell := self.context.tell) as equipment:
                 trials = SingleTrials(single.store, settings, equipment, tell)
-                host, faults = "", len(single.store.infra_faults())
+                host, faults = "", len(single.store.facts(InfraFault))
                 if self.context.hosts is not None:
                     host = host_for(equipment, self.context.hosts, self.last_host, self._say)
                 for target in targets:
@@ -132,9 +133,9 @@ class TipBench:
                     try:
                         settled = trials.settle(target.commit, purpose, host)
                     finally:
-                        for fault in single.store.infra_faults()[faults:]:
+                        for fault in single.store.facts(InfraFault)[faults:]:
                             record(fault)
-                        faults = len(single.store.infra_faults())
+                        faults = len(single.store.facts(InfraFault))
                     # Where the host was another one at the last trial of before, this one is compared with nothing.
                     (first, _), *_ = settled.trials
                     for one in changes_of_hosts(single.store.trials()):

@@ -60,7 +60,7 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
     return Report(
         bisection=view,
         rows=_rows(view.trials, places),
-        asked=_asked_here(asked, settings, *store.budgets()[-1:]) if store.is_search else _without_command(view),
+        asked=_asked_here(asked, settings, *store.facts(Budget)[-1:]) if store.is_search else _without_command(view),
         origin=where,
         workload=workload,
         storage=first_text(run.path, trials, STORAGE),

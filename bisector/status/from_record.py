@@ -15,7 +15,7 @@ from bisector.config import ConfirmBy
 from bisector.core import units
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, UserError
 from bisector.core.objective import Objective
-from bisector.core.subject import Commit
+from bisector.core.subject import Commit, NotChanged
 from bisector.core.trial import Taken, Trial
 from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
@@ -37,7 +37,8 @@ from bisector.status.view import (
     Likely,
     TrialView,
 )
-from bisector.store.facts import RunHeader, StateChange
+from bisector.store.comparison import Budget
+from bisector.store.facts import InfraFault, RunHeader, StateChange
 from bisector.store.rundir import GIT_LOG, RunDirectory, state_of
 from bisector.store.store import Store
 
@@ -105,7 +106,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         belief=belief,
         skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
         trials=tuple(_trials(seen, taken, new_sides)),
-        infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.infra_faults()),
+        infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.facts(InfraFault)),
         started_at=asked.created_at,
         ended_at=asked.created_at if by_others else _ended_at(state, last),
         run_dir=str(run.path),
@@ -142,7 +143,7 @@ def _host_thresholds(seen: Judging) -> Iterator[HostThreshold]:
 
 def _budget(store: Store, last: StateChange | None) -> BudgetView | None:
     """The budget that counts; None without one."""
-    budget = next(reversed(store.budgets()), None)
+    budget = next(reversed(store.facts(Budget)), None)
     if budget is None:
         return None
     is_over = last is not None and last.out_of_time
@@ -210,7 +211,7 @@ def case(repository: Repository, asked: RunHeader, judging: Judging, store: Stor
     """All that is known of a bisection, as the search weighs it."""
     ground = SearchRange.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
     bases = repository.merge_bases(asked.new_sha, asked.old_sha)
-    known = Known(asked.skips, store.mattering(), store.not_changed(), bases, store.earlier())
+    known = Known(asked.skips, store.mattering(), store.facts(NotChanged), bases, store.earlier())
     return Case(ground, judging, known)
 
 

@@ -13,21 +13,18 @@ from typing import Self, TypeVar
 
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError
-from bisector.core.subject import Compiler, Mattering, NotChanged, Relevance, Setup
+from bisector.core.subject import Compiler, Mattering, Relevance, Setup
 from bisector.core.trial import Artifact, Control, Taken, Trial
 from bisector.core.verdict import State
 from bisector.host.files import write_whole
 from bisector.search.noise import EarlierSearches
 from bisector.store import times
-from bisector.store.comparison import Block, Budget, Placed, Plan, PlannedComparison
+from bisector.store.comparison import Block, Placed, Plan, PlannedComparison
 from bisector.store.facts import (
-    BuildTry,
     Compilers,
     Ended,
     Fact,
     InFlight,
-    InfraFault,
-    KernelCheck,
     NumberedTrial,
     RunHeader,
     Skip,
@@ -123,11 +120,6 @@ class Store:
         if numbered:
             self.add(*numbered)
         return tuple(one.n for one in numbered)
-
-    def add_trial(self, trial: Trial) -> int:
-        """The same of one trial."""
-        (n,) = self.add_trials((trial,))
-        return n
 
     def add_skips(self, shas: Iterable[str]) -> None:
         """Record that a person wants these commits, by their hashes, not to be measured (any more)."""
@@ -284,25 +276,9 @@ class Store:
 
     # Everything else
 
-    def budgets(self) -> tuple[Budget, ...]:
-        """What time a search was given, or a comparison after its beginning, oldest first; the last one holds."""
-        return self.facts(Budget)
-
-    def build_tries(self) -> tuple[BuildTry, ...]:
-        """What was tried to find the compiler, oldest first."""
-        return self.facts(BuildTry)
-
-    def kernel_checks(self) -> tuple[KernelCheck, ...]:
-        """Which kernels were built once more, oldest first."""
-        return self.facts(KernelCheck)
-
     def compilers(self) -> tuple[Compiler, ...]:
         """What the kernels are built with, the first one before the others; empty before that is settled."""
         return tuple(compiler for one in self.facts(Compilers) for compiler in one.compilers)
-
-    def infra_faults(self) -> tuple[InfraFault, ...]:
-        """Every attempt that failed by no fault of its commit, oldest first."""
-        return self.facts(InfraFault)
 
     def mattering(self) -> frozenset[str] | None:
         """The hashes of the commits that can matter; None while that is not known."""
@@ -313,10 +289,6 @@ class Store:
         """How many commits of the range can matter; None while that is not known."""
         found = self._last(Mattering)
         return found.relevance if found is not None else None
-
-    def not_changed(self) -> tuple[NotChanged, ...]:
-        """Every end that cannot be had without a commit, or with it, oldest first."""
-        return self.facts(NotChanged)
 
     def earlier(self) -> EarlierSearches:
         """What runs of the same experiment on this host had read when this one began."""

@@ -43,7 +43,7 @@ class Log:
 
     @property
     def faults(self) -> Sequence[InfraFault]:
-        return self.store.infra_faults()
+        return self.store.facts(InfraFault)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_each_attempt_is_on_record_under_a_number_of_its_own(log: Log) -> None:
     endings = [one.ending for one in log.store.facts(Ended)]
     assert endings == [Ending.FAILED, Ending.DONE, Ending.DONE]
     assert {one.host for one in log.store.facts(Submitted)} == {fakes.HOST}
-    assert [one.message for one in log.store.infra_faults()] == ["the network went away"]
+    assert [one.message for one in log.store.facts(InfraFault)] == ["the network went away"]
 
 
 def test_what_is_interrupted_stays_under_way(log: Log) -> None:

@@ -197,6 +197,6 @@ def test_a_disk_is_one_whoever_measured_it() -> None:
 def test_imported_records_are_refused(tmp_path: Path) -> None:
     record = found(tmp_path)
     with Store.open(record.run.database) as store:
-        store.add_trial(imported(6))
+        store.add_trials([imported(6)])
     with pytest.raises(UserError, match="was imported; nothing can be measured in it"):
         measure(record, fakes.FakeExecutor(lambda sha: True))

@@ -12,6 +12,7 @@ from bisector.core.json_document import text
 from bisector.core.subject import Mattering
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.core.verdict import State, Verdict
+from bisector.store.facts import InfraFault
 from tests import fakes
 from tests.bisect.lab import DEFAULTS, Lab
 from tests.docs.json_schema import valid
@@ -91,7 +92,7 @@ def test_infra_fault_is_tried_again_and_recorded(line: Lab) -> None:
     outcome = line.bisect(line.engine("c7", infra={"c8": 2}))
     assert line.found(outcome) == "c7"
     with line._store() as store:
-        assert [fault.message for fault in store.infra_faults()] == ["the network went away"] * 2
+        assert [fault.message for fault in store.facts(InfraFault)] == ["the network went away"] * 2
     assert any(isinstance(event, Note) and "network went away" in event.text for event in line.events)
 
 

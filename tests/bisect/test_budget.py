@@ -217,7 +217,7 @@ def test_a_run_has_its_budget_from_the_first_moment_on(site: Site, monkeypatch: 
     with suppress(fakes.Killed), session.begun(asked, site.home / "run", lambda _: None):
         pass
     with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
-        assert store.budgets() == (Budget(60.0),)
+        assert store.facts(Budget) == (Budget(60.0),)
 
 
 def test_what_is_reached_is_told_before_the_first_trial(
@@ -228,7 +228,7 @@ def test_what_is_reached_is_told_before_the_first_trial(
     assert main([*words, "--budget", "8h"]) == 0
     assert "of 30 simulated searches name a commit in 8 h" in capsys.readouterr().err
     with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
-        assert store.budgets() == (Budget(8 * 3600.0),)
+        assert store.facts(Budget) == (Budget(8 * 3600.0),)
 
 
 def test_a_forecast_that_fails_leaves_no_run_behind(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ def test_more_time_is_given_by_resume(
     assert "of 30 simulated searches name a commit in 1 h" in printed.err
     assert f"{site.shas['c3'][:12]} is the first fixed commit" in printed.out
     with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
-        assert store.budgets() == (Budget(3 * TRIAL_S + 20), Budget(3600.0, 3 * TRIAL_S))
+        assert store.facts(Budget) == (Budget(3 * TRIAL_S + 20), Budget(3600.0, 3 * TRIAL_S))
     assert site.held() == []
     assert main(["resume", "--run-dir", run_dir, "--budget", "1h", "--notify", notify]) == 2
     assert "has its answer" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from bisector.core.subject import Commit, Compiler
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished, Job, News
+from bisector.store.facts import BuildTry
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.bisect.crew import Fleet
@@ -173,7 +174,7 @@ def test_of_a_build_alone_nothing_is_concluded(line: Lab, which: str) -> None:
     asked = sum(fleet.of(host, BuildRequest).count(line.shas[which]) for host in fleet.benches)
     assert asked <= 1
     with line._store() as store:
-        tries = [one for one in store.build_tries() if one.sha == line.shas[which]]
+        tries = [one for one in store.facts(BuildTry) if one.sha == line.shas[which]]
     assert all(one.reason for one in tries)
     assert len(tries) == asked
 

@@ -12,6 +12,7 @@ from bisector.core.events import Note, Planned
 from bisector.core.subject import Subject
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State, Strategy, Verdict
+from bisector.store.facts import InfraFault
 from tests import fakes
 from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
 from tests.git import histories
@@ -156,7 +157,7 @@ def test_a_commit_that_breaks_the_network_is_skipped(line: Lab) -> None:
         assert engine.attempts[trial.commit.sha] == 3  # twice, and once more after the end answered
     assert len({trial.commit.sha for trial in blamed}) == len(blamed)  # believed at once
     with line._store() as store:
-        assert len(store.infra_faults()) == 3 * len(blamed)
+        assert len(store.facts(InfraFault)) == 3 * len(blamed)
     plans = [event for event in line.events if isinstance(event, Planned)]
     again = next(index for index, plan in enumerate(plans) if "does it still work" in plan.purpose)
     commit, end, once_more = plans[again - 1 : again + 2]
@@ -248,4 +249,4 @@ def test_figures_of_another_commit_are_none_of_this_one(line: Lab) -> None:
     engine.mixed_up = {1: of_the_new_end, 4: of_the_new_end}
     assert line.found(line.bisect(engine)) == "c7"
     with line._store() as store:
-        assert ["answered with" in one.message for one in store.infra_faults()] == [True, True]
+        assert ["answered with" in one.message for one in store.facts(InfraFault)] == [True, True]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import EndsDoNotReproduce
-from bisector.core.subject import Kind, Mattering
+from bisector.core.subject import Kind, Mattering, NotChanged
 from bisector.core.verdict import State
 from tests import fakes
 from tests.bisect.lab import DEFAULTS, kinds, lab_of, tried
@@ -83,7 +83,7 @@ def test_what_does_not_revert_is_picked(tmp_path: Path) -> None:
     assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
     assert kinds(lab) == [(Kind.PICKED, "c6")]
     with lab._store() as store:
-        ((kind, sha, end),) = [(one.kind, one.sha, one.end_sha) for one in store.not_changed()]
+        ((kind, sha, end),) = [(one.kind, one.sha, one.end_sha) for one in store.facts(NotChanged)]
     assert (kind, lab.names[sha], lab.names[end]) == (Kind.REVERTED, "c6", "c11")
 
 
@@ -94,7 +94,10 @@ def test_what_does_neither_is_likely_and_not_sure(tmp_path: Path) -> None:
     assert lab.names[outcome.candidates[0].sha] == "c6"
     assert not [name for _, name in kinds(lab) if name == "c6"]
     with lab._store() as store:
-        assert {one.kind for one in store.not_changed() if one.sha == lab.shas["c6"]} == {Kind.REVERTED, Kind.PICKED}
+        assert {one.kind for one in store.facts(NotChanged) if one.sha == lab.shas["c6"]} == {
+            Kind.REVERTED,
+            Kind.PICKED,
+        }
 
 
 def test_what_does_neither_is_sure_when_the_next_one_is_not_it(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class Site:
         )  # fmt: skip
         with Store.create(run.database, row) as store:
             for n, (name, iops) in enumerate(self.readings.items(), 1):
-                store.add_trial(self._trial(run, n, name, iops))
+                store.add_trials([self._trial(run, n, name, iops)])
             store.add(Compilers((fakes.GCC,)))
             store.set_state(state, "found it")
         return run
@@ -161,7 +161,7 @@ def test_an_end_that_was_only_stopped_early_is_measured_whole(site: Site) -> Non
             fakes.trial(alike, 5_000.0, stopped=replace(EARLY, bound=4_000.0)),
             fakes.trial(end, content=alike.sha, same_as=alike.sha),
         ):
-            store.add_trial(replace(trial, artifacts=()))
+            store.add_trials([replace(trial, artifacts=())])
     assert main(["status", "--json", "--run-dir", str(run.path)]) == 0
     assert site.range(run) == ("78c45607b909", "4d44ec5ab751")
     outcome, _, _ = site.go_on(run)
@@ -202,7 +202,7 @@ def test_trials_come_with_their_files_and_say_where_from(site: Site) -> None:
 def test_disks_alone_are_taken_over_and_are_no_trials(site: Site) -> None:
     run = site.first_run()
     with Store.open(run.database) as store:
-        store.add_trial(replace(baseline("hdd", 500.0), artifacts=()))
+        store.add_trials([replace(baseline("hdd", 500.0), artifacts=())])
     _, _, view = site.go_on(run)
     assert [lone_disk(one.setup.stack) for one in view.baselines] == ["hdd"]
     assert view.taken_over == len(READINGS)
@@ -212,7 +212,7 @@ def test_an_end_without_a_commit_stays_with_its_run(site: Site) -> None:
     run = site.first_run()
     made = fakes.trial(Commit("e" * 40, "f" * 40, 'Revert "x2"', "2017-05-14T21:54:33-04:00"), 6_500.0)
     with Store.open(run.database) as store:
-        store.add_trial(replace(made, cell=cell(made.commit, Kind.REVERTED, site.shas["x2"])))
+        store.add_trials([replace(made, cell=cell(made.commit, Kind.REVERTED, site.shas["x2"]))])
     with Store.open(run.database, readonly=True) as store:
         asked = next_step(run, store)
     assert asked.inherited is not None
@@ -254,7 +254,7 @@ def test_what_is_taken_over_was_not_read_before_too(site: Site, monkeypatch: pyt
     run = site.first_run()
     with Store.open(run.database) as store:
         for n in (20, 21):
-            store.add_trial(site._trial(run, n, site.new, 20_900.0))
+            store.add_trials([site._trial(run, n, site.new, 20_900.0)])
         asked = next_step(run, store)
     Index().add(IndexEntry(str(run.path), str(asked.repository), "c0", "new", "2026-01-01T00:00:00Z"))
     with session.begun(asked, site.home / "second", lambda _: None) as (_, store):

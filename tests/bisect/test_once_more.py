@@ -35,7 +35,7 @@ def rests_on(lab: Lab) -> set[str]:
 
 def checks(lab: Lab) -> tuple[KernelCheck, ...]:
     with lab._store() as store:
-        return store.kernel_checks()
+        return store.facts(KernelCheck)
 
 
 def test_each_is_built_once_and_what_passed_is_on_record(line: Lab) -> None:

@@ -160,7 +160,7 @@ def test_a_commit_with_two_configurations_is_built_twice(desk: Desk) -> None:
     assert [len(one.fragments) for one in kernels] == [3, 4]
     with Store.open(desk.place / "run" / "record.sqlite") as store:
         sha = desk.shas["c3"]
-        assert store.build_tries() == (BuildTry(fakes.GCC, sha, ""), BuildTry(fakes.GCC, sha, "", digest))
+        assert store.facts(BuildTry) == (BuildTry(fakes.GCC, sha, ""), BuildTry(fakes.GCC, sha, "", digest))
     notes = [event.text for event in desk.told if isinstance(event, Note) and event.text.startswith("the kernel of")]
     assert [f"{sha[:12]} with more.config, by gcc" in note for note in notes] == [False, True]
 

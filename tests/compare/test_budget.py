@@ -46,7 +46,7 @@ def refused(output: pytest.CaptureFixture[str], *words: str) -> str:
 
 def given(place: Path) -> tuple[Budget, ...]:
     with Store.open(place / "run/record.sqlite", readonly=True) as store:
-        return store.budgets()
+        return store.facts(Budget)
 
 
 def test_a_run_that_ended_by_its_budget_says_what_to_type(

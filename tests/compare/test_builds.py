@@ -19,7 +19,7 @@ def test_each_kernel_is_built_once_and_first(desk: Desk) -> None:
     desk.go_on()
     assert desk.bench.tried == [("gcc", desk.shas["c0"]), ("gcc", desk.shas["c3"])]
     with Store.open(desk.place / "run" / "record.sqlite") as store:
-        assert store.build_tries() == tuple(BuildTry(fakes.GCC, desk.shas[name], "") for name in ("c0", "c3"))
+        assert store.facts(BuildTry) == tuple(BuildTry(fakes.GCC, desk.shas[name], "") for name in ("c0", "c3"))
         kinds = [one.work for one in store.facts(Submitted)]
         assert kinds == [Work.BUILD, Work.BUILD, *[Work.TRIAL] * 12]
     assert all(request.compilers == (fakes.GCC,) for request in desk.bench.requests)
@@ -63,7 +63,7 @@ def test_a_build_that_failed_is_tried_once_more_by_each_resume(desk: Desk) -> No
     desk.bench.does_not_build = {}
     assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     with Store.open(run.database) as store:
-        reasons = [one.reason for one in store.build_tries() if one.sha == desk.shas["c3"]]
+        reasons = [one.reason for one in store.facts(BuildTry) if one.sha == desk.shas["c3"]]
     assert reasons == [fakes.BUILD_ERROR.reason, fakes.BUILD_ERROR.reason, ""]
 
 

@@ -162,5 +162,5 @@ def test_what_was_given_up_is_tried_once_more_by_the_next_process_and_no_oftener
         assert [bool(blocks.absent(0, arm)) for arm in range(4)] == [False, True, True, False]
         assert blocks.count(BlockState.OPEN) == 0
         assert [one.place.arm for one in blocks.placed].count(1) <= 3
-        assert [one.sha for one in store.build_tries()].count(shas["c2"]) <= 2
+        assert [one.sha for one in store.facts(BuildTry)].count(shas["c2"]) <= 2
         assert store.in_flight() == ()

@@ -12,7 +12,7 @@ from bisector.core.objective import MetricAbsent
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.status.blocks import BlockState
-from bisector.store.facts import Ended, Ending, Submitted, Work
+from bisector.store.facts import Ended, Ending, InfraFault, Submitted, Work
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import examples, fakes
@@ -97,7 +97,7 @@ def test_trouble_of_the_host_is_tried_again_and_is_no_trial(desk: Desk) -> None:
     assert [one.n for one in blocks.placed] == [1, 2, 3, 4]
     assert blocks.count(BlockState.DONE) == len(blocks.blocks) == 2
     with Store.open(desk.place / "run" / "record.sqlite") as store:
-        assert [one.message for one in store.infra_faults()] == ["the network went away"] * 2
+        assert [one.message for one in store.facts(InfraFault)] == ["the network went away"] * 2
         endings = [one.ending for one in store.facts(Ended)]
         assert endings.count(Ending.FAILED) == 2
 
@@ -107,7 +107,7 @@ def test_what_is_another_arms_is_no_trial_of_this_one(desk: Desk) -> None:
     desk.bench.mixed_up[2] = lambda trial: planted.trial(desk.bench.requests[0].cell, 9.0)
     desk.go_on()
     with Store.open(run.database, readonly=True) as store:
-        assert "answered with" in store.infra_faults()[0].message
+        assert "answered with" in store.facts(InfraFault)[0].message
         assert all(one.trial.runs[-1].jobs[0].iops_mean != 9.0 for one in store.placed())
 
 

@@ -22,6 +22,7 @@ from bisector.executor.base import BuildRequest, Job, News
 from bisector.git.repository import Repository
 from bisector.status.blocks import BlockState, result_of
 from bisector.store.comparison import Extent
+from bisector.store.facts import InfraFault
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -210,7 +211,7 @@ def test_a_host_on_which_everything_fails_is_set_aside(room: Room, monkeypatch: 
     assert "block 2, stage checkout: no space left on the device" in said
     assert len(fleet.of("broken", TrialRequest)) == 4
     with Store.open(room.desk.place / "run" / "record.sqlite", readonly=True) as store:
-        assert len(store.infra_faults()) == 4
+        assert len(store.facts(InfraFault)) == 4
 
 
 def test_failures_between_which_it_works_do_not_set_a_host_aside(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,7 +200,7 @@ def test_a_directory_of_something_else(desk: Desk) -> None:
 def test_a_bisection_of_ours_is_left_alone(desk: Desk) -> None:
     run = RunDirectory.create(desk.run, "x")
     with Store.create(run.database, examples.bisection()) as store:
-        store.add_trial(examples.measured(1))
+        store.add_trials([examples.measured(1)])
         with run.lock():
             assert "holds what was measured here" in desk.refuses(SLOW[1])
         store.set_state(State.STOPPED)

@@ -60,7 +60,7 @@ class Place:
         )  # fmt: skip
         with Store.create(where / "record.sqlite", row) as store:
             for trial in trials:
-                store.add_trial(trial)
+                store.add_trials([trial])
         Index().add(IndexEntry(str(where), str(self.home / "linux"), "c0", "c16", "2026-01-01T00:00:00Z"))
         return where
 

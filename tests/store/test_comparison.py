@@ -78,10 +78,10 @@ def test_budgets_that_were_given_later_come_back_in_their_order(tmp_path: Path) 
     assert PLAN.extent.budget == Budget(3600.0)
     assert replace(PLAN.extent, budget_s=None).budget is None
     with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
-        assert store.budgets() == ()
+        assert store.facts(Budget) == ()
         store.add(Budget(7200.0, 3500.5))
         store.add(Budget(60.0, 9000.0))
-        assert store.budgets() == (Budget(7200.0, 3500.5), Budget(60.0, 9000.0))
+        assert store.facts(Budget) == (Budget(7200.0, 3500.5), Budget(60.0, 9000.0))
         assert store.plan == PLAN
 
 

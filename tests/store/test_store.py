@@ -72,7 +72,7 @@ def test_trials_come_back_in_order_of_measuring(store: Store) -> None:
         *(examples.equal_kernel(5), replace(examples.measured(9), era=ERA), examples.queued(9)),
     )
     assert store.next_n == 1
-    assert [store.add_trial(trial) for trial in added] == [1, 2, 3, 4, 5, 6]
+    assert [store.add_trials([trial])[0] for trial in added] == [1, 2, 3, 4, 5, 6]
     assert store.next_n == 7
     assert store.trials() == tuple(enumerate(added, start=1))
 
@@ -82,12 +82,12 @@ def test_trials_are_read_again_only_when_there_are_others(store: Store) -> None:
         assert store.trials() is store.trials()
         return [n for n, _ in store.trials()]
 
-    store.add_trial(examples.measured(9))
+    store.add_trials([examples.measured(9)])
     assert known() == [1]
-    store.add_trial(examples.faulty(3))
+    store.add_trials([examples.faulty(3)])
     assert known() == [1, 2]
     with Store.open(store.path) as beside:
-        beside.add_trial(examples.measured(5))
+        beside.add_trials([examples.measured(5)])
     assert known() == [1, 2, 3]
 
 
@@ -97,9 +97,9 @@ def test_figures_that_json_cannot_say(store: Store, figure: float) -> None:
     wrong = replace(trial.runs[-1].jobs[0], iops_mean=figure)
     runs = (*trial.runs[:-1], replace(trial.runs[-1], jobs=(wrong,)))
     with pytest.raises(InfraError, match="figure"):
-        store.add_trial(replace(trial, runs=runs))
+        store.add_trials([replace(trial, runs=runs)])
     assert store.trials() == ()
-    assert store.add_trial(trial) == 1
+    assert store.add_trials([trial])[0] == 1
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -118,7 +118,7 @@ faults = st.builds(Fault, st.sampled_from(Stage), tail=st.lists(words).map(tuple
 def test_any_trial_comes_back(store: Store, some: list[Run], fault: Fault | None, subject: str) -> None:
     trial = examples.measured(1)
     trial = replace(trial, runs=tuple(some), fault=fault, cell=cell(replace(trial.commit, subject=subject)))
-    n = store.add_trial(trial)
+    n = store.add_trials([trial])[0]
     assert dict(store.trials())[n] == trial
 
 
@@ -126,7 +126,7 @@ def test_text_that_is_no_unicode_is_kept_readable(store: Store) -> None:
     trial = examples.faulty(1)
     assert trial.fault is not None
     fault = replace(trial.fault, tail=("\ud800 half a pair", "\0"))
-    store.add_trial(replace(trial, fault=fault, cell=cell(replace(trial.commit, subject="caf\udce9"))))
+    store.add_trials([replace(trial, fault=fault, cell=cell(replace(trial.commit, subject="caf\udce9")))])
     ((_, kept),) = store.trials()
     assert (kept.commit.subject, kept.fault) == ("caf?", replace(fault, tail=("? half a pair", "\0")))
 
@@ -136,9 +136,9 @@ def test_half_a_trial_is_no_trial(store: Store) -> None:
     trial = examples.measured(1)
     broken = replace(trial.runs[1], jobs=(replace(trial.runs[1].jobs[0], iops_mean=float("nan")),))
     with pytest.raises(InfraError):
-        store.add_trial(replace(trial, runs=(trial.runs[0], broken)))
+        store.add_trials([replace(trial, runs=(trial.runs[0], broken))])
     assert store.trials() == ()
-    assert store.add_trial(trial) == 1
+    assert store.add_trials([trial])[0] == 1
     assert store.trials() == ((1, trial),)
 
 
@@ -157,12 +157,12 @@ def test_ends_that_cannot_be_had_come_back_in_order(store: Store) -> None:
     )
     for row in rows:
         store.add(row)
-    assert store.not_changed() == rows
+    assert store.facts(NotChanged) == rows
 
 
 def test_a_control_comes_back_with_the_trials_that_it_was_asked_about(store: Store) -> None:
     for number in (2, 3, 4):
-        store.add_trial(examples.faulty(number))
+        store.add_trials([examples.faulty(number)])
     failed = Control("2026-11-21T04:00:00+00:00", "box", "b" * 40, Stage.BUILD, (1, 2), "build error: gelf.h")
     assert not any(trial.doubted or trial.vouched_for for _, trial in store.trials())
     store.add(failed)
@@ -177,7 +177,7 @@ def test_a_control_comes_back_with_the_trials_that_it_was_asked_about(store: Sto
 
 def test_numbers_of_trials_in_flight_are_not_given_again(store: Store) -> None:
     """A number is free again when its attempt is known to have come to nothing."""
-    assert store.add_trial(examples.measured(1)) == 1
+    assert store.add_trials([examples.measured(1)])[0] == 1
     first = store.add(Submitted(Work.TRIAL, "a" * 40, store.next_n))
     control = store.add(Submitted(Work.CONTROL, "b" * 40, host="box"))
     assert (store.next_n, [one.id for one in store.in_flight()]) == (3, [first, control])
@@ -201,7 +201,7 @@ def test_a_submission_ends_once_and_with_what_came_of_it(store: Store) -> None:
 
 def test_a_trial_of_a_changed_end_says_so(store: Store) -> None:
     made = replace(examples.measured(1), cell=cell(examples.measured(1).commit, Kind.REVERTED, "d" * 40))
-    store.add_trial(made)
+    store.add_trials([made])
     assert store.trials() == ((1, made),)
 
 
@@ -218,7 +218,7 @@ def test_a_disk_alone_is_no_trial_of_a_commit(store: Store) -> None:
 def test_infra_faults_and_states(store: Store) -> None:
     fault = InfraFault("2026-11-21T04:00:00Z", "a" * 40, Stage.BOOT, "kiste", "libvirt is out of reach")
     store.add(fault)
-    assert store.infra_faults() == (fault,)
+    assert store.facts(InfraFault) == (fault,)
     assert store.state() is None
     store.set_state(State.RUNNING)
     store.set_state(State.FAILED, "libvirt is out of reach")
@@ -228,17 +228,17 @@ def test_infra_faults_and_states(store: Store) -> None:
 
 
 def test_reader_beside_a_writer(store: Store) -> None:
-    store.add_trial(examples.measured(1))
+    store.add_trials([examples.measured(1)])
     with Store.open(store.path, readonly=True) as reader:
         assert len(reader.trials()) == 1
         with suppress(KeyboardInterrupt), store.log.transaction():
             store.log.connection.execute("DELETE FROM facts")  # the writer is in the middle of something
             assert len(reader.trials()) == 1
             raise KeyboardInterrupt
-        store.add_trial(examples.faulty(2))
+        store.add_trials([examples.faulty(2)])
         assert len(reader.trials()) == 2
         with pytest.raises(InfraError, match="readonly"):
-            reader.add_trial(examples.measured(3))
+            reader.add_trials([examples.measured(3)])
 
 
 def test_second_writer_that_has_to_wait_too_long(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +248,7 @@ def test_second_writer_that_has_to_wait_too_long(store: Store, monkeypatch: pyte
         store.log.transaction(),
         pytest.raises(InfraError, match="locked by another process"),
     ):
-        other.add_trial(examples.measured(1))
+        other.add_trials([examples.measured(1)])
 
 
 def test_same_directory_twice(store: Store) -> None:
@@ -364,7 +364,7 @@ def test_letters_come_back_with_what_became_of_them(store: Store) -> None:
 
 def test_compilers_and_what_was_tried_to_find_them_come_back_in_order(store: Store) -> None:
     gcc, clang = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"), Compiler("clang -O3", "clang 14, GNU ld 2.40")
-    assert (store.compilers(), store.build_tries()) == ((), ())
+    assert (store.compilers(), store.facts(BuildTry)) == ((), ())
     tries = (
         BuildTry(gcc, "a" * 40, ""),
         BuildTry(gcc, "b" * 40, "x.c:1: error: \u2018no\u2019"),
@@ -374,7 +374,7 @@ def test_compilers_and_what_was_tried_to_find_them_come_back_in_order(store: Sto
     for one in tries:
         store.add(one)
     store.add(Compilers((clang, gcc)))
-    assert (store.compilers(), store.build_tries()) == ((clang, gcc), tries)
+    assert (store.compilers(), store.facts(BuildTry)) == ((clang, gcc), tries)
 
 
 def test_database_of_something_else(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_no_database_at_all(tmp_path: Path) -> None:
 
 def test_damaged_in_the_middle(store: Store) -> None:
     for number in range(60):
-        store.add_trial(examples.measured(number))
+        store.add_trials([examples.measured(number)])
     store.close()
     content = bytearray(store.path.read_bytes())
     content[4096 : len(content) - 4096] = b"\x5a" * (len(content) - 8192)
@@ -409,7 +409,7 @@ from bisector.store.store import Store
 from tests.store import examples
 with Store.open(Path(sys.argv[1])) as store:
     while True:
-        n = store.add_trial(examples.measured(store.next_n))
+        n = store.add_trials([examples.measured(store.next_n)])[0]
         print(n, flush=True)
 """
 
