@@ -86,7 +86,7 @@ def nightly(arguments: argparse.Namespace) -> int:
 
 
 def _night(wanted: NightPlan, hosts: Path | None, notice: Notice, *, json: bool, quiet: bool) -> int:
-    home, equip, listed = nights_home(), equip_of(hosts), load(hosts) if hosts is not None else None
+    home, equip, listed = _home(), equip_of(hosts), load(hosts) if hosts is not None else None
     display = display_for(sys.stderr if json else sys.stdout, quiet=quiet)
     mailer = Mailer(home / "letters")
     with night.only_one(home), ExitStack() as stack:
@@ -120,9 +120,16 @@ def _dry_run(wanted: NightPlan, *, json: bool) -> int:
     return _A_JOB_FAILED if any(one.problem for one in found.jobs) else 0
 
 
+def _home() -> Path:
+    home = nights_home()
+    if (old := home / "history.sqlite").exists():
+        note(f"bisector: the nights in {old} are of an older bisector, and are not read; remove the file to hide this")
+    return home
+
+
 def _read() -> tuple[tuple[NightEvent, ...], tuple[Night, ...]]:
     """All there is, also while a night lasts; nothing before the first one."""
-    path = nights_home() / DATABASE
+    path = _home() / DATABASE
     if not path.exists():
         return (), ()
     with NightRecord.open(path, readonly=True) as record:

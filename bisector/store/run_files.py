@@ -12,7 +12,8 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,18 +41,14 @@ def keep_inputs(settings: Settings, run_dir: Path) -> Settings:
 
     Raises :class:`InfraError` when they cannot be written.
     """
-    directory = run_dir / INPUTS
     kernel, workload = settings.kernel, settings.workload
-    try:
-        directory.mkdir(exist_ok=True)
+    with _copying(run_dir) as directory:
         base = kernel.base_config and _copy(kernel.base_config, directory / "base.config")
         fragments = tuple(
             str(_copy(_fragment(name), directory / f"{number}-{Path(name).stem}.config"))
             for number, name in enumerate(kernel.fragments, 1)
         )
         given = {name: _copy(path, directory / path.name) for name, path in workload.inputs.items()}
-    except OSError as error:
-        raise InfraError(f"cannot copy {error.filename}: {error.strerror}", f"df {run_dir}") from error
     return replace(
         settings,
         kernel=replace(kernel, base_config=base, fragments=fragments),
@@ -64,10 +61,15 @@ def keep_files(files: Iterable[Path | None], run_dir: Path) -> tuple[Path | None
 
     Raises :class:`InfraError` when they cannot be written.
     """
-    directory = run_dir / INPUTS
-    try:
-        directory.mkdir(exist_ok=True)
+    with _copying(run_dir) as directory:
         return tuple(file and _copy(file, directory / file.name) for file in files)
+
+
+@contextmanager
+def _copying(run_dir: Path) -> Iterator[Path]:
+    try:
+        (run_dir / INPUTS).mkdir(exist_ok=True)
+        yield run_dir / INPUTS
     except OSError as error:
         raise InfraError(f"cannot copy {error.filename}: {error.strerror}", f"df {run_dir}") from error
 
@@ -193,10 +195,18 @@ def collect(directory: Path, run_dir: Path) -> tuple[Artifact, ...]:
     Raises :class:`InfraError` when one cannot be read.
     """
     files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+    artifacts = []
     try:
-        return tuple(_artifact(path, directory, run_dir) for path in files)
+        for path in files:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                size_bytes = file.tell()
+                os.fsync(file.fileno())  # the row that names it will be: a row without its file would be a lie
+            name, below = path.relative_to(directory).as_posix(), path.relative_to(run_dir).as_posix()
+            artifacts.append(Artifact(name=name, path=below, sha256=digest, size_bytes=size_bytes))
     except OSError as error:
         raise InfraError(f"cannot read {error.filename}: {error.strerror}") from error
+    return tuple(artifacts)
 
 
 def adopt(source: Path, trial: Trial, run_dir: Path, n: int) -> Trial:
@@ -211,35 +221,18 @@ def adopt(source: Path, trial: Trial, run_dir: Path, n: int) -> Trial:
         for artifact in trial.artifacts:
             target = inside(directory, artifact.name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            _link(inside(source, artifact.path), target)
+            file = inside(source, artifact.path)
+            try:
+                target.hardlink_to(file)  # a second name of the file, whose content never changes
+            except OSError as error:
+                if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
+                    raise
+                shutil.copyfile(file, target)
     except OSError as error:
         raise InfraError(f"cannot take over {error.filename}: {error.strerror}", f"ls -l {source / TRIALS}") from error
     paths = (directory.relative_to(run_dir) / artifact.name for artifact in trial.artifacts)
     moved = (replace(artifact, path=path.as_posix()) for artifact, path in zip(trial.artifacts, paths, strict=True))
     return replace(trial, artifacts=tuple(moved))
-
-
-def _link(source: Path, target: Path) -> None:
-    """A second name of the file, whose content never changes; a copy on another file system."""
-    try:
-        target.hardlink_to(source)
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
-            raise
-        shutil.copyfile(source, target)
-
-
-def _artifact(path: Path, directory: Path, run_dir: Path) -> Artifact:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        size_bytes = file.tell()
-        os.fsync(file.fileno())  # the row that names it will be: a row without its file would be a lie
-    return Artifact(
-        name=path.relative_to(directory).as_posix(),
-        path=path.relative_to(run_dir).as_posix(),
-        sha256=digest,
-        size_bytes=size_bytes,
-    )
 
 
 def remove_unfinished(run_dir: Path, recorded: Iterable[Artifact]) -> int:

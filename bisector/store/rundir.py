@@ -88,7 +88,11 @@ class RunDirectory:
         A directory without a database that holds only what a killed start leaves is taken. Raises
         :class:`UserError`.
         """
-        directory = Path.cwd() / path if path else _unused(state_home() / "runs", name)
+        if path:
+            directory = Path.cwd() / path
+        else:  # two starts in one second get two names; the lock decides in the rare case of a race
+            homes = (state_home() / "runs" / one for one in (name, *(f"{name}-{n}" for n in range(2, 100))))
+            directory = next((one for one in homes if not one.exists()), state_home() / "runs" / name)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             contents = {entry.name for entry in directory.iterdir() if not is_scratch(entry)}
@@ -130,27 +134,31 @@ class RunDirectory:
     @property
     def hosts(self) -> Path | None:
         """The list of hosts that the run was begun with, or gone on with last; None where it measures here."""
-        known = self.path / HOSTS
-        with our_files(self.path):
-            return Path(known.read_text(encoding="utf-8").strip()) if known.is_file() else None
+        known = self._remembered(HOSTS)
+        return Path(known) if known else None
 
     def remember_hosts(self, file: Path | None) -> None:
         """Have ``resume`` go on where the run was begun; without a list of hosts what is known stays."""
         if file is not None:
-            with our_files(self.path):
-                (self.path / HOSTS).write_text(f"{file}\n", encoding="utf-8")
+            self._remember(HOSTS, str(file))
 
     @property
     def job(self) -> str:
         """The job of nights that began the run; empty where a person did."""
-        known = self.path / _JOB
-        with our_files(self.path):
-            return known.read_text(encoding="utf-8", errors="replace").strip() if known.is_file() else ""
+        return self._remembered(_JOB)
 
     def remember_job(self, name: str) -> None:
         """Have reports name the branch that the job fetches."""
+        self._remember(_JOB, name)
+
+    def _remembered(self, name: str) -> str:
         with our_files(self.path):
-            (self.path / _JOB).write_text(f"{name}\n", encoding="utf-8")
+            known = self.path / name
+            return known.read_text(encoding="utf-8", errors="surrogateescape").strip() if known.is_file() else ""
+
+    def _remember(self, name: str, text: str) -> None:
+        with our_files(self.path):
+            (self.path / name).write_text(f"{text}\n", encoding="utf-8", errors="surrogateescape")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -191,12 +199,6 @@ _ELSEWHERE = "name another one with --run-dir DIRECTORY"
 _MADE_BY_START = "--run-dir names a directory that `bisector start` made, or a run that `bisector runs` lists"
 
 
-def _unused(parent: Path, name: str) -> Path:
-    """Two starts in one second get two names; the lock decides in the rare case of a race."""
-    candidates = [name, *(f"{name}-{number}" for number in range(2, 100))]
-    return parent / next((one for one in candidates if not (parent / one).exists()), name)
-
-
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
     """A run: its directory, the repository, the ends as typed, ISO 8601 time of its start, its number in the list."""
@@ -218,7 +220,10 @@ class Index:
     def add(self, entry: IndexEntry) -> None:
         """Append a run, whose database exists, numbered; the vanished ones go. Raises :class:`InfraError`."""
         try:
-            with self._locked():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Two bisections may start at one moment; readers need no lock, the file is replaced.
+            with self.path.with_suffix(".lock").open("a", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
                 number = 1 + max((one.number for one in self._all()), default=0)
                 others = [one for one in self.entries() if one.run_dir != entry.run_dir]
                 runs = [asdict(one) for one in (*others, replace(entry, number=number))]
@@ -251,16 +256,7 @@ class Index:
         except OSError as error:
             raise InfraError(f"cannot read {self.path}: {error.strerror}", f"ls -l {self.path}") from error
 
-    def latest(self, repository: Path | None = None) -> Path | None:
-        """The run directory started last, of one repository or of all; None when there is none."""
-        wanted = None if repository is None else str(repository.resolve())
-        runs = [one.run_dir for one in self.entries() if wanted in (None, str(Path(one.repository).resolve()))]
-        return Path(runs[-1]) if runs else None
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Two bisections may start at one moment; readers need no lock, the file is replaced."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.with_suffix(".lock").open("a", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    def latest(self) -> Path | None:
+        """The run directory started last; None when there is none."""
+        runs = self.entries()
+        return Path(runs[-1].run_dir) if runs else None

@@ -103,8 +103,12 @@ class Store:
         Nothing is submitted without the room to record what comes of it: raises :class:`InfraError`.
         """
         room = self.path.parent / ROOM
-        if any(isinstance(fact, Submitted) for fact in facts):
-            _keep(room)
+        if any(isinstance(fact, Submitted) for fact in facts) and not room.exists():
+            try:
+                write_whole(room, os.urandom(_ROOM_BYTES))  # no file system makes it smaller than it is
+            except OSError as error:
+                what = f"there is no room for results: {room} needs {_ROOM_BYTES >> 20} MiB ({error.strerror})"
+                raise InfraError(what, f"df -h {room.parent}; when there is room: bisector resume") from error
         recorded = tuple(map(_recorded, facts))
         try:
             return self.log.add(*recorded)
@@ -305,14 +309,3 @@ class Store:
 def _recorded(fact: Fact) -> Fact:
     """A fact as it is on record."""
     return replace(fact, trial=replace(fact.trial, control=None)) if isinstance(fact, NumberedTrial) else fact
-
-
-def _keep(room: Path) -> None:
-    """No file system makes it smaller than it is."""
-    if room.exists():
-        return
-    try:
-        write_whole(room, os.urandom(_ROOM_BYTES))
-    except OSError as error:
-        what = f"there is no room for results: {room} needs {_ROOM_BYTES >> 20} MiB ({error.strerror})"
-        raise InfraError(what, f"df -h {room.parent}; when there is room: bisector resume") from error

@@ -94,10 +94,8 @@ def test_what_does_neither_is_likely_and_not_sure(tmp_path: Path) -> None:
     assert lab.names[outcome.candidates[0].sha] == "c6"
     assert not [name for _, name in kinds(lab) if name == "c6"]
     with lab._store() as store:
-        assert {one.kind for one in store.facts(NotChanged) if one.sha == lab.shas["c6"]} == {
-            Kind.REVERTED,
-            Kind.PICKED,
-        }
+        of_it = {one.kind for one in store.facts(NotChanged) if one.sha == lab.shas["c6"]}
+    assert of_it == {Kind.REVERTED, Kind.PICKED}
 
 
 def test_what_does_neither_is_sure_when_the_next_one_is_not_it(tmp_path: Path) -> None:

@@ -48,6 +48,14 @@ def test_a_night_tells_what_it_does(console: Console) -> None:
     assert "measured at 4,000 / 8,000 IOPS" in said
 
 
+def test_nights_of_an_older_bisector_are_told_of(console: Console, capsys: pytest.CaptureFixture[str]) -> None:
+    nights_home().mkdir(parents=True)
+    (nights_home() / "history.sqlite").touch()
+    assert "there was no night yet" in console("history", code=2)
+    assert main(["history"]) == 2
+    assert "history.sqlite are of an older bisector" in capsys.readouterr().err
+
+
 def test_a_night_as_json(console: Console) -> None:
     console.nightly()
     console.world.push("cache", "c5")

@@ -27,16 +27,11 @@ def test_nothing_yet(index: Index) -> None:
     assert index.latest() is None
 
 
-def test_latest_of_all_and_of_one_repository(index: Index, tmp_path: Path) -> None:
-    for name, repository in (("1", "linux"), ("2", "linux"), ("3", "stable")):
-        index.add(run_of(tmp_path, name, tmp_path / repository))
-    (tmp_path / "linux").mkdir()
-    (tmp_path / "link").symlink_to("linux")
+def test_the_latest(index: Index, tmp_path: Path) -> None:
+    for name in ("1", "2"):
+        index.add(run_of(tmp_path, name, tmp_path))
     assert index.path == tmp_path / "state" / "bisector" / "index.json"
-    assert index.latest() == tmp_path / "3"
-    assert index.latest(tmp_path / "linux") == tmp_path / "2"
-    assert index.latest(tmp_path / "link") == tmp_path / "2"
-    assert index.latest(tmp_path / "elsewhere") is None
+    assert index.latest() == tmp_path / "2"
 
 
 def test_vanished_runs_are_dropped(index: Index, tmp_path: Path) -> None:
