@@ -4,6 +4,7 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -147,27 +148,26 @@ def is_log(path: Path) -> bool:
 def _rows(path: Path, *, required: str) -> Iterator[_Row]:
     text = text_of(bounded_content(path, _MOST_BYTES), path)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header: list[str] = []
+    names: list[str] = []
     try:
         for values in reader:
             where = f"{path}:{reader.line_num}"
-            if not header:
-                header = _header(values, where, required)
+            if not names:
+                names = [value.strip() for value in values]
+                _check_header(names, where, required)
             elif values:
-                yield _row(values, header, where, required)
+                yield _row(values, names, where, required)
     except csv.Error as error:
         raise UserError(f"{path}:{reader.line_num}: not a line of a CSV table: {error}") from error
 
 
-def _header(values: list[str], where: str, required: str) -> list[str]:
-    names = [value.strip() for value in values]
+def _check_header(names: Sequence[str], where: str, required: str) -> None:
     if unknown := [name for name in names if name not in COLUMNS]:
         raise UserError(f"{where}: unknown column {unknown[0]!r}", f"columns are {', '.join(COLUMNS)}")
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{where}: the column {twice[0]!r} is there twice")
     if required not in names:
         raise UserError(f"{where}: there is no column {required!r}", f"columns are {', '.join(COLUMNS)}")
-    return names
 
 
 def _row(values: list[str], header: list[str], where: str, required: str) -> _Row:
@@ -225,9 +225,16 @@ def _files(rows: Sequence[_Row], directory: Path) -> Iterator[File]:
         if len(runs) > 1:
             raise UserError(f"{of_one[0].where}: {name} is of several runs: {', '.join(sorted(runs))}")
         numbered = sorted(of_one, key=lambda row: int(row["job"] or 0))
-        expected = tuple(_expected(row) for row in numbered if row["iops"] or row["runtime_ms"] or row["direction"])
+        expected = []
+        for row in (one for one in numbered if one["iops"] or one["runtime_ms"] or one["direction"]):
+            try:
+                iops = float(row["iops"]) if row["iops"] else None
+                runtime_ms = int(row["runtime_ms"]) if row["runtime_ms"] else None
+            except ValueError as error:
+                raise UserError(f"{row.where}: iops or runtime_ms is not a number: {error}") from error
+            expected.append(ExpectedFigure(row.where, row["direction"], iops, runtime_ms))
         path = _below(directory, name, of_one[0].where)
-        yield File(path, of_one[0]["run"] or path.stem, of_one[0].where, expected)
+        yield File(path, of_one[0]["run"] or path.stem, of_one[0].where, tuple(expected))
 
 
 def _below(directory: Path, name: str, where: str) -> Path:
@@ -248,30 +255,15 @@ def _below(directory: Path, name: str, where: str) -> Path:
     return path
 
 
-def _expected(row: _Row) -> ExpectedFigure:
-    try:
-        iops = float(row["iops"]) if row["iops"] else None
-        runtime_ms = int(row["runtime_ms"]) if row["runtime_ms"] else None
-    except ValueError as error:
-        raise UserError(f"{row.where}: iops or runtime_ms is not a number: {error}") from error
-    return ExpectedFigure(row.where, row["direction"], iops, runtime_ms)
-
-
 def _date(row: _Row) -> str:
     """As git's ``%cI`` from its ``%ci`` or ``%cI``."""
     text = row["commit_date"]
     if not text:
         return ""
-    for read in (datetime.fromisoformat, _git_date):
-        try:
+    for read in (datetime.fromisoformat, lambda text: datetime.strptime(text, "%Y-%m-%d %H:%M:%S %z")):
+        with suppress(ValueError):
             return read(text).isoformat()
-        except ValueError:
-            continue
     raise UserError(f"{row.where}: commit_date {text!r} is no date", "for example 2017-05-14 21:54:33 -0400")
-
-
-def _git_date(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S %z")
 
 
 def verdict(word: str, terms: Terms, where: str) -> Verdict | None:
@@ -287,35 +279,30 @@ def verdict(word: str, terms: Terms, where: str) -> Verdict | None:
 
 def _with_verdicts(found: Iterable[ImportEntry], path: Path, terms: Terms) -> list[ImportEntry]:
     """The trials with the verdicts of another table, each of which has to be of one of them."""
-    told = {_key(row)[1:]: row for row in _verdict_rows(path)}
+    told: dict[tuple[str, ...], _Row] = {}
+    for row in _rows(path, required="verdict"):
+        if not any(row[name] for name in ("order", "commit", "kernel")):
+            raise UserError(f"{row.where}: neither order nor commit nor kernel says which trial the verdict is of")
+        other = told.setdefault(_key(row)[1:], row)
+        if other["verdict"] != row["verdict"]:
+            raise UserError(f"{row.where}: the verdict {row['verdict']!r} contradicts that of {other.where}")
     used = set()
     result = []
     for entry in found:
         keys = (("order", entry.order), ("commit", entry.commit), ("kernel", entry.kernel))
-        row = next((told[key] for key in keys if key in told), None)
-        if row is None:
+        own = next((told[key] for key in keys if key in told), None)
+        if own is None:
             result.append(entry)
             continue
-        used.add(row.where)
+        used.add(own.where)
         for name, known in (("commit", entry.commit), ("kernel", entry.kernel)):
-            if row[name] and known and row[name] != known:
-                raise UserError(f"{row.where}: {name} is {row[name]!r}, and {known!r} in {entry.where}")
-        said = verdict(row["verdict"], terms, row.where)
+            if own[name] and known and own[name] != known:
+                raise UserError(f"{own.where}: {name} is {own[name]!r}, and {known!r} in {entry.where}")
+        said = verdict(own["verdict"], terms, own.where)
         if entry.verdict not in (None, said):
-            raise UserError(f"{row.where}: the verdict contradicts that of {entry.where}")
+            raise UserError(f"{own.where}: the verdict contradicts that of {entry.where}")
         result.append(replace(entry, verdict=said))
     for row in told.values():
         if row.where not in used:
             raise UserError(f"{row.where}: the index has no such trial")
     return result
-
-
-def _verdict_rows(path: Path) -> Iterator[_Row]:
-    seen: dict[tuple[str, ...], _Row] = {}
-    for row in _rows(path, required="verdict"):
-        if not any(row[name] for name in ("order", "commit", "kernel")):
-            raise UserError(f"{row.where}: neither order nor commit nor kernel says which trial the verdict is of")
-        other = seen.setdefault(_key(row)[1:], row)
-        if other["verdict"] != row["verdict"]:
-            raise UserError(f"{row.where}: the verdict {row['verdict']!r} contradicts that of {other.where}")
-        yield row

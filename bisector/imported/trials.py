@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from bisector.core.errors import UserError
-from bisector.core.figures import JobFigures, Run
+from bisector.core.figures import Run
 from bisector.core.subject import Cell, Commit, Setup, Subject
 from bisector.core.trial import Origin, Stage, Timings, Trial
 from bisector.core.verdict import Verdict
 from bisector.git.repository import Repository
 from bisector.host.files import bounded_content, text_of
-from bisector.imported.sheet import ExpectedFigure, File, ImportEntry, is_log
+from bisector.imported.sheet import File, ImportEntry, is_log
 from bisector.storage.disks import DISKS
 from bisector.store.run_files import collect, file_name, trial_directory
 from bisector.workload.fio import text
@@ -54,16 +54,17 @@ def find(entries: Sequence[ImportEntry], repository: Repository | None) -> tuple
 
     Raises :class:`UserError` with the file and line of what cannot be used.
     """
-    commits = _commits(entries, repository)
-    found = tuple(one for entry, commit in zip(entries, commits, strict=True) for one in _told(entry, commit))
-    _check_files(found)
-    return found
-
-
-def _commits(entries: Sequence[ImportEntry], repository: Repository | None) -> tuple[Commit, ...]:
-    """Kernels whose commits are not told are told apart by their names, so that no two of them are one."""
+    # Kernels whose commits are not told are told apart by their names, so that no two of them are one.
     nameless = iter(told_apart([entry.label for entry in entries if not entry.commit]))
-    return tuple(_commit(entry, entry.commit or next(nameless), repository) for entry in entries)
+    commits = [_commit(entry, entry.commit or next(nameless), repository) for entry in entries]
+    found = tuple(one for entry, commit in zip(entries, commits, strict=True) for one in _told(entry, commit))
+    seen: dict[str, Path] = {}
+    for one in found:
+        for read in one.files.values():
+            other = seen.setdefault(read.sha256, read.path)
+            if other is not read.path:
+                raise UserError(f"{one.where}: {read.path} and {other} have one content, and cannot be two runs")
+    return found
 
 
 def _commit(entry: ImportEntry, name: str, repository: Repository | None) -> Commit:
@@ -91,7 +92,8 @@ def _trial(entry: ImportEntry, cell: Cell) -> ImportedTrial:
     runs: list[Run] = []
     files: dict[str, Read] = {}
     tools: dict[str, None] = {}
-    for run, of_run in _by_run(entry.files).items():
+    for run in dict.fromkeys(file.run for file in entry.files):
+        of_run = [file for file in entry.files if file.run == run]
         read = [_read(file) for file in of_run]
         told = [(file, one.output) for file, one in zip(of_run, read, strict=True) if one.output is not None]
         if len(told) != 1:
@@ -101,13 +103,33 @@ def _trial(entry: ImportEntry, cell: Cell) -> ImportedTrial:
         if file.expected and len(file.expected) != len(jobs):
             raise UserError(f"{file.where}: {file.path} has {len(jobs)} figures, and the index {len(file.expected)}")
         for expected, job in zip(file.expected, jobs, strict=False):
-            for name, said, known in _pairs(expected, job):
+            iops = job.iops_mean if expected.iops is None else expected.iops
+            for what, said, known in (
+                ("direction", expected.direction or job.direction, job.direction),
+                # An index may have rounded, or have the figure of fio's JSON.
+                ("iops", job.iops_mean if abs(iops - job.iops_mean) <= 1 else iops, job.iops_mean),
+                (
+                    "runtime_ms",
+                    job.runtime_ms if expected.runtime_ms is None else expected.runtime_ms,
+                    job.runtime_ms,
+                ),
+            ):
                 if said != known:
-                    raise UserError(f"{expected.where}: {name} is {said}, and {known} in {file.path}")
+                    raise UserError(f"{expected.where}: {what} is {said}, and {known} in {file.path}")
         runs.append(_run(run, output))
         tools[output.version] = None
-        _add(files, run, read, of_run)
-    _check_judged(entry, runs[-1])
+        for one, named in zip(read, of_run, strict=True):
+            # Runs or files whose names cannot be told apart beside the record would lose one of them.
+            name = f"{file_name(run)}/{one.path.name}"
+            if (other := files.setdefault(name, one)) is not one:
+                raise UserError(
+                    f"{named.where}: {one.path} and {other.path} would both be kept as {name}",
+                    "give one of them another name",
+                )
+    for job in runs[-1].jobs:  # a job that stood still must not pass for a slow one
+        if job.direction == "read" and not job.iops_mean > 0:
+            what = f"job {job.name} of the {runs[-1].name} run has no IOPS: that is not a measurement"
+            raise UserError(f"{entry.where}: {what}")
     workload_s = sum(run.duration_s for run in runs)
     trial = Trial(
         cell=cell,
@@ -164,24 +186,6 @@ def _check_log(text: str, path: Path) -> None:
         raise UserError(f"{path}:{max(len(lines), 1)}: the IOPS log is cut off or empty")
 
 
-def _add(files: dict[str, Read], run: str, read: Iterable[Read], of_run: Iterable[File]) -> None:
-    """Each by the name it gets; runs or files whose names cannot be told apart there would lose one of them."""
-    for one, file in zip(read, of_run, strict=True):
-        name = f"{file_name(run)}/{one.path.name}"
-        if (other := files.setdefault(name, one)) is not one:
-            raise UserError(
-                f"{file.where}: {one.path} and {other.path} would both be kept as {name}",
-                "give one of them another name",
-            )
-
-
-def _by_run(files: Iterable[File]) -> dict[str, list[File]]:
-    runs: dict[str, list[File]] = {}
-    for file in files:
-        runs.setdefault(file.run, []).append(file)
-    return runs
-
-
 def _run(name: str, output: Output) -> Run:
     duration_s = max(job.runtime_ms for job in output.jobs) / 1000
     started_at = ""
@@ -202,30 +206,6 @@ def _run(name: str, output: Output) -> Run:
         clock_drift_s=None,
         disks=output.disks,
     )
-
-
-def _pairs(expected: ExpectedFigure, job: JobFigures) -> Iterator[tuple[str, object, object]]:
-    yield "direction", expected.direction or job.direction, job.direction
-    iops = job.iops_mean if expected.iops is None else expected.iops
-    # An index may have rounded, or have the figure of fio's JSON.
-    yield "iops", job.iops_mean if abs(iops - job.iops_mean) <= 1 else iops, job.iops_mean
-    yield "runtime_ms", job.runtime_ms if expected.runtime_ms is None else expected.runtime_ms, job.runtime_ms
-
-
-def _check_judged(entry: ImportEntry, run: Run) -> None:
-    """A job that stood still must not pass for a slow one."""
-    for job in run.jobs:
-        if job.direction == "read" and not job.iops_mean > 0:
-            raise UserError(f"{entry.where}: job {job.name} of the {run.name} run has no IOPS: that is no measurement")
-
-
-def _check_files(found: Iterable[ImportedTrial]) -> None:
-    seen: dict[str, Path] = {}
-    for one in found:
-        for read in one.files.values():
-            other = seen.setdefault(read.sha256, read.path)
-            if other is not read.path:
-                raise UserError(f"{one.where}: {read.path} and {other} have one content, and cannot be two runs")
 
 
 def check_verdicts(trials: Iterable[tuple[str, Trial]]) -> None:

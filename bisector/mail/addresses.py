@@ -46,9 +46,13 @@ def parse(texts: Iterable[str]) -> tuple[Address, ...]:
     found: dict[str, Address] = {}
     for text in texts:
         for name, spec in getaddresses([clean(text)]):
-            if not _well_formed(spec):
+            local, _, domain = spec.rpartition("@")
+            dots = (local.startswith("."), local.endswith("."), ".." in spec, domain.startswith("-"))
+            if not _SPEC.fullmatch(spec) or any(dots):
                 raise UserError(f"{clean(text)!r} is not a mail address", "write it as user@host or Name <user@host>")
-            found.setdefault(spec.lower(), _address(name, spec))
+            # A name with a character that nobody could read (U+FFFD) is worse than none.
+            shown = "" if "\ufffd" in name else header(name).strip()
+            found.setdefault(spec.lower(), Address(display_name=shown, addr_spec=spec))
     return tuple(found.values())
 
 
@@ -66,17 +70,6 @@ def header(text: str) -> str:
     return clean(text).replace(_ENCODED_WORD, "= ?")
 
 
-def _well_formed(spec: str) -> bool:
-    local, _, domain = spec.rpartition("@")
-    dots = (local.startswith("."), local.endswith("."), ".." in spec, domain.startswith("-"))
-    return _SPEC.fullmatch(spec) is not None and not any(dots)
-
-
-def _address(name: str, spec: str) -> Address:
-    # A name with a character that nobody could read (U+FFFD) is worse than none.
-    return Address(display_name="" if "\ufffd" in name else header(name).strip(), addr_spec=spec)
-
-
 def sender_of(mail: MailSettings, directory: Path) -> str:
     """``mail.from``, else the author by git's configuration in a directory, else the user of the system."""
     if mail.sender:
@@ -89,15 +82,11 @@ def sender_of(mail: MailSettings, directory: Path) -> str:
         found = re.match(r"(.*>) \d+ [+-]\d{4}$", ident.stdout.strip())
         if ident.status == 0 and found:
             return str(parse([found[1]])[0])
-    return next(usable((f"{_user()}@{socket.gethostname()}",)), _NOBODY)
-
-
-def _user() -> str:
-    """The user's name, or its number in a container that has no names."""
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # the latter since Python 3.13
-        return f"uid{os.getuid()}"
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container that has no names; the latter since Python 3.13
+        user = f"uid{os.getuid()}"
+    return next(usable((f"{user}@{socket.gethostname()}",)), _NOBODY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +110,8 @@ def propose(repository: Repository, sha: str) -> Proposal:
     to = tuple(dict.fromkeys(usable([author])))
     seen = {_bare(one) for one in to}
     cc: dict[str, str] = {}
-    for address in usable([*scripted, *_trailers(message)]):
+    lines = re.finditer(rf"^(?:{'|'.join(_TRAILERS)}):[ \t]*(.+)$", message, re.MULTILINE | re.IGNORECASE)
+    for address in usable([*scripted, *(line[1].partition(" # ")[0] for line in lines)]):
         if _bare(address) not in seen:
             cc.setdefault(_bare(address), address)
     return Proposal(to, tuple(cc.values()), notes)
@@ -133,12 +123,6 @@ class _NotAsked(Exception):
 
 def _bare(address: str) -> str:
     return address.rpartition("<")[2].rstrip(">").lower()
-
-
-def _trailers(message: str) -> Iterator[str]:
-    names = "|".join(_TRAILERS)
-    for found in re.finditer(rf"^(?:{names}):[ \t]*(.+)$", message, re.MULTILINE | re.IGNORECASE):
-        yield found[1].partition(" # ")[0]
 
 
 def _scripted(repository: Repository, sha: str) -> Iterable[str]:

@@ -10,7 +10,7 @@ header but through :func:`bisector.mail.addresses.header`, and the email package
 
 import gzip
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from email.message import EmailMessage
 from email.policy import EmailPolicy
 from statistics import fmean, stdev
@@ -47,7 +47,10 @@ _ASCII = str.maketrans({"±": "+-", "µ": "u", units.UNKNOWN: "-"})
 _SUBSYSTEM = re.compile(r"(?!Merge |Revert )([^\s:](?:[^:]{0,38}[^\s:])?):\s")
 _BELOW = ("trials", "origin", "range", "config", "compiler", "job", "storage", "host", "baselines", "log", "reproduce")
 
-
+_DISCLAIMER = (
+    "Figures are of one machine, one configuration and one workload, and are given for information; on other hardware"
+    " or software they will differ."
+)
 _COMPARED = "compared"  # the first word of what a comparison claims
 Told = Report | ComparisonReport
 
@@ -202,8 +205,7 @@ def body(report: Told, envelope: Envelope) -> str:
     """The whole text, without a line that is too long for a mail server."""
     if isinstance(report, ComparisonReport):
         return _as_lines(_of_comparison(report, envelope))
-    parts = [part for write in _PARTS if (part := list(write(report, envelope)))]
-    lines = [line for part in parts for line in (*part, "")]
+    lines = [line for part in map(list, _parts(report, envelope)) if part for line in (*part, "")]
     return _as_lines((*lines, *_signature(report.tool_version)))
 
 
@@ -232,21 +234,46 @@ def _bounded(line: str) -> str:
     return written[: _LONGEST_LINE_BYTES - 3].decode(errors="ignore") + "…"
 
 
-def _follows(report: Report, envelope: Envelope) -> Iterator[str]:
-    yield from fill(envelope.follows)
-
-
-def _banner(report: Report, envelope: Envelope) -> Iterator[str]:
+def _parts(report: Report, envelope: Envelope) -> Iterator[Iterable[str]]:
+    """The paragraphs of a letter about a bisection; one that has no line is left out."""
+    view, compared, first = report.bisection, report.before_after, report.bisection.first_fixed
+    yield fill(envelope.follows)
+    yield fill(doubtful(envelope))
+    yield _noticed(report)
+    yield _candidates(report)
+    if compared is not None:
+        # Both sides of the change with how often each was measured, and how far its runs are apart.
+        old, new = _named_sides(report, compared)
+        yield (
+            *fill(f"before: {old}: {_measured(compared.before, compared.objective)}"),
+            *fill(f"after: {new}: {_measured(compared.after, compared.objective)}"),
+        )
+    # Without figures of both sides the first sentence is the answer with its probability.
+    named = ""
+    if (belief := view.belief) is not None and first is not None and compared is not None:
+        named = f"Its probability is {units.share(belief.best.probability)}. "
+    yield fill(named + confirmation(report))
+    yield fill(terms_sentence(report)) if view.trials else ()
+    yield fill(clock_sentence(report))
     if report.imported:
-        yield from fill("This is the report of a program, which concludes from what others measured; see below.")
-        return
-    yield from fill(
-        "This is the report of a program; what it names was measured and bisected by it, and the cause may still lie"
-        " elsewhere."
-    )
+        yield fill("This is the report of a program, which concludes from what others measured; see below.")
+    else:
+        yield fill(
+            "This is the report of a program; what it names was measured and bisected by it, and the cause may still"
+            " lie elsewhere."
+        )
+    yield _keys(report)
+    yield _tags(report, envelope)
+    if envelope.regzbot:  # a paragraph of its own, as regzbot wants it
+        yield (f"#regzbot introduced: {first.short if first else f'{view.old.sha[:12]}..{view.new.sha[:12]}'}",)
+    if compared is not None:
+        table = (clean(line) for line in before_after.lines(compared, axes(report)))
+        yield (*fill("Details are as below:"), "", *table, "", *fill(before_after.note(compared)))
+    yield _details(report)
+    yield fill(_DISCLAIMER)
 
 
-def _noticed(report: Report, envelope: Envelope) -> Iterator[str]:
+def _noticed(report: Report) -> Iterator[str]:
     compared, first = report.before_after, report.bisection.first_fixed
     if compared is None:
         yield from fill(answer_sentence(report))
@@ -275,19 +302,6 @@ def doubtful(envelope: Envelope) -> str:
     )
 
 
-def _doubtful(report: Report, envelope: Envelope) -> Iterator[str]:
-    yield from fill(doubtful(envelope))
-
-
-def _sides(report: Report, envelope: Envelope) -> Iterator[str]:
-    """Both sides of the change with how often each was measured, and how far its runs are apart."""
-    compared = report.before_after
-    if compared is not None:
-        old, new = _named_sides(report, compared)
-        yield from fill(f"before: {old}: {_measured(compared.before, compared.objective)}")
-        yield from fill(f"after: {new}: {_measured(compared.after, compared.objective)}")
-
-
 def _named_sides(report: Report, compared: BeforeAfter) -> tuple[str, str]:
     before, after = compared.before.commit, compared.after.commit
     old, new = (
@@ -299,15 +313,14 @@ def _named_sides(report: Report, compared: BeforeAfter) -> tuple[str, str]:
     if compared.basis is Basis.PARENT:
         return f"the parent {before.short}", after.short
     named = old if before.sha == report.bisection.old.sha else f"{before.short}, the nearest commit with figures"
-    return f"{named}, since {_why_no_parent(report)}", after.short
-
-
-def _why_no_parent(report: Report) -> str:
-    if not report.parents:
-        return "no repository tells the parent"
     measured = {row.shown.trial.commit.sha for row in report.rows}
-    tried = any(parent.sha in measured for parent in report.parents)
-    return "the parent has no figures of a whole run" if tried else "the parent was not measured"
+    if not report.parents:
+        why = "no repository tells the parent"
+    elif any(parent.sha in measured for parent in report.parents):
+        why = "the parent has no figures of a whole run"
+    else:
+        why = "the parent was not measured"
+    return f"{named}, since {why}", after.short
 
 
 def _measured(side: CommitSide, objective: Objective) -> str:
@@ -319,7 +332,7 @@ def _measured(side: CommitSide, objective: Objective) -> str:
     return f"{text} ({objective.change_text(min(figures), max(figures))}{spread})"
 
 
-def _candidates(report: Report, envelope: Envelope) -> Iterator[str]:
+def _candidates(report: Report) -> Iterator[str]:
     view = report.bisection
     if view.state is State.NARROWED and not view.is_no_change:
         yield from block_lines(Listing(tuple(candidate_lines(view))))
@@ -328,23 +341,7 @@ def _candidates(report: Report, envelope: Envelope) -> Iterator[str]:
             yield from block_lines(Listing(tuple(quoted(commit) for commit in view.skips_in_the_way)))
 
 
-def _sure(report: Report, envelope: Envelope) -> Iterator[str]:
-    belief, first = report.bisection.belief, report.bisection.first_fixed
-    told = report.before_after is None  # then the first sentence is the answer with its probability
-    named = f"Its probability is {units.share(belief.best.probability)}. " if belief and first and not told else ""
-    yield from fill(named + confirmation(report))
-
-
-def _terms(report: Report, envelope: Envelope) -> Iterator[str]:
-    if report.bisection.trials:
-        yield from fill(terms_sentence(report))
-
-
-def _clock(report: Report, envelope: Envelope) -> Iterator[str]:
-    yield from fill(clock_sentence(report))
-
-
-def _keys(report: Report, envelope: Envelope) -> Iterator[str]:
+def _keys(report: Report) -> Iterator[str]:
     """What a robot's letter has between its first sentences and its figures."""
     kernels = [row.shown.trial.kernel for row in report.rows if row.shown.trial.kernel is not None]
     yield f"testcase: {clean(report.testcase)}"
@@ -372,57 +369,10 @@ def _tags(report: Report, envelope: Envelope) -> Iterator[str]:
     yield f"| Closes: {link}"
 
 
-def _regzbot(report: Report, envelope: Envelope) -> Iterator[str]:
-    """A paragraph of its own, as regzbot wants it."""
-    if envelope.regzbot:
-        first = report.bisection.first_fixed
-        ends = f"{report.bisection.old.sha[:12]}..{report.bisection.new.sha[:12]}"
-        yield f"#regzbot introduced: {first.short if first else ends}"
-
-
-def _before_after(report: Report, envelope: Envelope) -> Iterator[str]:
-    compared = report.before_after
-    if compared is not None:
-        yield from fill("Details are as below:")
-        yield ""
-        yield from (clean(line) for line in before_after.lines(compared, axes(report)))
-        yield ""
-        yield from fill(before_after.note(compared))
-
-
-def _details(report: Report, envelope: Envelope) -> Iterator[str]:
+def _details(report: Report) -> Iterator[str]:
     shown = [section for section in sections(report) if section.name in _BELOW]
     for number, section in enumerate(shown):
         yield from ([""] if number else [])
         yield f"{section.title}:"
         yield ""
         yield from section_lines(section)
-
-
-def _disclaimer(report: Report, envelope: Envelope) -> Iterator[str]:
-    yield from fill(_DISCLAIMER)
-
-
-_DISCLAIMER = (
-    "Figures are of one machine, one configuration and one workload, and are given for information; on other hardware"
-    " or software they will differ."
-)
-
-
-_PARTS: tuple[Callable[[Report, Envelope], Iterator[str]], ...] = (
-    _follows,
-    _doubtful,
-    _noticed,
-    _candidates,
-    _sides,
-    _sure,
-    _terms,
-    _clock,
-    _banner,
-    _keys,
-    _tags,
-    _regzbot,
-    _before_after,
-    _details,
-    _disclaimer,
-)

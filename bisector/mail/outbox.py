@@ -26,7 +26,7 @@ from bisector.mail.compose import Told
 from bisector.mail.smtp import SmtpLogin
 from bisector.report import comparison_record, reporting
 from bisector.report.comparison import ComparisonReport
-from bisector.report.document import Envelope
+from bisector.report.document import Envelope, Report
 from bisector.status.blocks import Blocks
 from bisector.status.conclusion import CONFIG_ARTIFACT, DEFCONFIG_ARTIFACT
 from bisector.store.log import Log, now
@@ -280,6 +280,14 @@ class Post:
         repeated = sent[-1] if sent and sent[-1].claim == claim else None
         earlier = sent[:-1] if repeated else sent
         thread = earlier or self._others()
+        config = defconfig = ""
+        if isinstance(made, Report):  # the files of the answer's kernel; of a range those of its new end
+            sha = (made.bisection.first_fixed or made.bisection.new).sha
+            trials = [one.trial for one in made.bisection.trials if one.trial.commit.sha == sha]
+            config, defconfig = (
+                "".join(f"{line}\n" for line in reporting.first_text(self.run.path, trials, name))
+                for name in (CONFIG_ARTIFACT, DEFCONFIG_ARTIFACT)
+            )
         return Envelope(
             sender=sender,
             message_id=repeated.message_id if repeated else self._message_id(letters, claim, len(sent), sender),
@@ -292,17 +300,9 @@ class Post:
             subject=(repeated or thread[0]).subject if repeated or thread else "",
             follows=compose.follows(thread[-1].claim, claim) if thread else "",
             regzbot=self.delivery.regzbot,
-            config=self._kept(made, CONFIG_ARTIFACT),
-            defconfig=self._kept(made, DEFCONFIG_ARTIFACT),
+            config=config,
+            defconfig=defconfig,
         )
-
-    def _kept(self, made: Told, name: str) -> str:
-        """Such a file of the answer's kernel, of a range that of its new end; empty where none is kept."""
-        if isinstance(made, ComparisonReport):
-            return ""
-        sha = (made.bisection.first_fixed or made.bisection.new).sha
-        trials = (one.trial for one in made.bisection.trials if one.trial.commit.sha == sha)
-        return "".join(f"{line}\n" for line in reporting.first_text(self.run.path, trials, name))
 
     def _others(self) -> tuple[Mail, ...]:
         """The letters of the run that this one follows."""
@@ -321,7 +321,10 @@ class Post:
         words = (str(self.run.path), asked.created_at, asked.old_sha, asked.new_sha, claim, str(number))
         local = hashlib.sha256("\0".join(words).encode()).hexdigest()[:24]
         drafted = next((mail.message_id for mail in letters if mail.message_id.startswith(f"<{local}@")), "")
-        return drafted or f"<{local}@{_domain(parse([sender])[0].domain)}>"
+        domain = parse([sender])[0].domain  # its last labels, as many as fit
+        if len(domain) > _ID_DOMAIN_MOST:
+            domain = domain[-_ID_DOMAIN_MOST:].partition(".")[2] or "bisector.invalid"
+        return drafted or f"<{local}@{domain}>"
 
 
 def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:
@@ -338,11 +341,6 @@ def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:
         tell(Note(text))
     except BisectorError as error:
         tell(Note(f"no draft of a report by mail: {error}"))
-
-
-def _domain(name: str) -> str:
-    """The last labels of a domain, as many as fit."""
-    return name if len(name) <= _ID_DOMAIN_MOST else name[-_ID_DOMAIN_MOST:].partition(".")[2] or "bisector.invalid"
 
 
 def _uncertain_hint(mail: Mail) -> str:

@@ -54,22 +54,8 @@ def find_login(file: Path | None, environment: Mapping[str, str] = os.environ) -
         raise UserError(f"{missing} is not set, and {USERNAME if password else PASSWORD} is set", "set both, or none")
     if username:
         return SmtpLogin(username, password)
-    return _read(file) if file is not None else None
-
-
-def server_finding(mail: MailSettings) -> Finding:
-    """Whether a report could be sent, as ``bisector doctor`` prints it: by the settings alone; nobody is asked."""
-    if not mail.host:
-        return Finding("mail", Grade.INFO, "mail.host is not set: reports stay drafts, which git send-email can send")
-    try:
-        found = find_login(mail.login_file)
-    except UserError as error:
-        return Finding("mail", Grade.WARN, error.message, error.hint)
-    who = f"login as {found.username}" if found else "without a login"
-    return Finding("mail", Grade.OK, f"{mail.host}:{mail.port}, {mail.security}, {who}; sends nothing by itself")
-
-
-def _read(file: Path) -> SmtpLogin:
+    if file is None:
+        return None
     try:
         mode = file.stat().st_mode
         text = file.read_text(encoding="utf-8")
@@ -82,6 +68,18 @@ def _read(file: Path) -> SmtpLogin:
     if not (values.get("username") and values.get("password")):
         raise UserError(f"mail.login_file: {file} has no login", _FORM)
     return SmtpLogin(values["username"], values["password"])
+
+
+def server_finding(mail: MailSettings) -> Finding:
+    """Whether a report could be sent, as ``bisector doctor`` prints it: by the settings alone; nobody is asked."""
+    if not mail.host:
+        return Finding("mail", Grade.INFO, "mail.host is not set: reports stay drafts, which git send-email can send")
+    try:
+        found = find_login(mail.login_file)
+    except UserError as error:
+        return Finding("mail", Grade.WARN, error.message, error.hint)
+    who = f"login as {found.username}" if found else "without a login"
+    return Finding("mail", Grade.OK, f"{mail.host}:{mail.port}, {mail.security}, {who}; sends nothing by itself")
 
 
 def send(
@@ -116,7 +114,12 @@ def send(
 @contextmanager
 def _connected(server: MailSettings, login: SmtpLogin | None) -> Iterator[smtplib.SMTP]:
     with _translated(server):
-        client = _connect(server)
+        client: smtplib.SMTP
+        if server.security is Security.TLS:
+            context = ssl.create_default_context()
+            client = smtplib.SMTP_SSL(server.host, server.port, timeout=_TIMEOUT_S, context=context)
+        else:
+            client = smtplib.SMTP(server.host, server.port, timeout=_TIMEOUT_S)
     try:
         with _translated(server):
             client.ehlo_or_helo_if_needed()
@@ -132,13 +135,6 @@ def _connected(server: MailSettings, login: SmtpLogin | None) -> Iterator[smtpli
             client.quit()
     finally:
         client.close()
-
-
-def _connect(server: MailSettings) -> smtplib.SMTP:
-    if server.security is Security.TLS:
-        context = ssl.create_default_context()
-        return smtplib.SMTP_SSL(server.host, server.port, timeout=_TIMEOUT_S, context=context)
-    return smtplib.SMTP(server.host, server.port, timeout=_TIMEOUT_S)
 
 
 @contextmanager
