@@ -195,7 +195,6 @@ def settings_of(arguments: argparse.Namespace) -> tuple[Settings, ...]:
 
 
 def _tell_hours(asked: CompareRequest, *, as_json: bool) -> int:
-    """What it takes; nothing is measured."""
     with Repository.open(asked.repository) as repository:
         plan = planned(repository, asked)
         # With the very files that a run has: by these the trials of earlier runs are told to be alike.

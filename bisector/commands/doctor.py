@@ -82,6 +82,5 @@ def _hosts(arguments: argparse.Namespace) -> int:
 
 
 def _given(effective: Effective) -> list[str]:
-    """The settings that somebody has given."""
     origins = effective.origins.items()
     return [key for key, origin in origins if not origin.startswith("profile ") and origin not in options.FOLLOWING]

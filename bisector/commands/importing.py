@@ -149,7 +149,6 @@ def _terms(arguments: argparse.Namespace, settings: Settings) -> Terms | None:
 
 
 def _found(arguments: argparse.Namespace, place: Path | None, terms: Terms) -> tuple[ImportedTrial, ...]:
-    """The trials that are told of."""
     entries = _entries(arguments, terms)
     if place is None:
         return trials.find(entries, None)
@@ -158,7 +157,6 @@ def _found(arguments: argparse.Namespace, place: Path | None, terms: Terms) -> t
 
 
 def _entries(arguments: argparse.Namespace, terms: Terms) -> tuple[ImportEntry, ...]:
-    """By the index, or by the flags; the two do not go together."""
     one_by_one = {name: getattr(arguments, name) for name in ("files", "commit", "kernel", "run", "verdict")}
     of_an_index = {"--only-set": arguments.only_set, "--verdicts": arguments.verdicts}
     if arguments.index is not None:

@@ -208,7 +208,6 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _complain(shop: _Workshop, fault: KernelFault) -> int:
-    """The compiler's own words; exit code of a commit that cannot be judged."""
     note(f"{_named(shop.commit)} does not build: {fault.reason}")
     for line in fault.tail[1:]:
         note(f"  {clean(line)}")

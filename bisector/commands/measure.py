@@ -249,7 +249,6 @@ def test(arguments: argparse.Namespace) -> int:
 
 
 def _conclude(run: RunDirectory, store: Store, notice: Notice, *, quiet: bool, equip: Equip) -> int:
-    """Go on with a locked run to its end, and show it; the exit code."""
     notice.run_dir = run.path
     with display_for(sys.stdout, quiet=quiet) as display:
         outcome = session.go_on(run, store, display, equip)

@@ -128,7 +128,6 @@ def _home() -> Path:
 
 
 def _read() -> tuple[tuple[NightEvent, ...], tuple[Night, ...]]:
-    """All there is, also while a night lasts; nothing before the first one."""
     path = _home() / DATABASE
     if not path.exists():
         return (), ()

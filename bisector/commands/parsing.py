@@ -114,7 +114,6 @@ def _rows(actions: Iterable[argparse.Action], width: int) -> Iterator[str]:
 
 
 def _examples(epilog: str, width: int) -> list[str]:
-    """The first few that are on one line, and fit."""
     lines = epilog.splitlines()
     goes_on = {one for one, after in pairwise(lines) if after.startswith("    ")}
     fit = (one for one in lines if one.startswith(f"  {_PROGRAM}") and len(one) <= width and one not in goes_on)

@@ -58,7 +58,6 @@ def settings(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(rows: Sequence[SettingRow], keys: Sequence[str]) -> list[SettingRow]:
-    """The settings of these keys, and of tables with these names; raises :class:`UserError` for a key of none."""
     for key in keys:
         if not any(row.key == key or row.key.startswith(f"{key}.") for row in rows):
             options.refuse_key(key, "bisector settings")

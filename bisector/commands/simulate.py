@@ -185,7 +185,6 @@ def _assumed(arguments: argparse.Namespace) -> Rates | None:
 def _rows(
     arguments: argparse.Namespace, commits: int, summary: Summary, runs: str, speed_up: float | None
 ) -> Iterator[tuple[str, str]]:
-    """What a person reads of the searches: rows of a name and a text."""
     yield "searches", f"{arguments.trials} by {arguments.strategy} among {commits:,} commits, seed {arguments.seed}"
     yield "first answer", f"{summary.success_rate:.1%} right, {summary.claimed_mean:.1%} claimed"
     yield "set", f"{summary.in_set_rate:.1%} hold the culprit; {summary.set_size_mean:.2f} commits"

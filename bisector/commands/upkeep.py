@@ -196,7 +196,6 @@ def reset(arguments: argparse.Namespace) -> int:
 
 
 def _reset(run: RunDirectory) -> None:
-    """Leave nothing of a locked run outside its record."""
     process.reap(run.path)
     with closing(Store.open(run.database)) as store:
         asked = store.bisection()

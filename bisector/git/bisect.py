@@ -230,7 +230,6 @@ class Bisect:
         return tuple(sha for sha in wanted if sha in inside)
 
     def _is_useful(self, sha: str, verdict: Verdict) -> bool:
-        """Whether a verdict narrows the range; raises :class:`Contradiction`."""
         if self._over:
             return False
         if sha in self._untried_bases():

@@ -63,7 +63,6 @@ def _goes_on_after_skip(door: GitRunner, directory: Path) -> bool:
 
 
 def _commit(number: int) -> str:
-    """One commit for git-fast-import(1), on top of the one before."""
     return (
         f"commit refs/heads/main\ncommitter bisector <bisector@localhost> {1_500_000_000 + number} +0000\n"
         f"data 0\nM 100644 inline file\ndata {len(str(number))}\n{number}\n"

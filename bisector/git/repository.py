@@ -231,7 +231,6 @@ class Repository:
 
 
 def _refusal(door: GitRunner, path: Path, answer: GitAnswer) -> UserError | InfraError:
-    """Why git does not answer in ``path``: nothing there, an owner it does not trust, or damage."""
     found = enclosing_repository(path)
     if found is None:
         return UserError(f"{path} is not a git repository", "run inside a clone of the Linux source, or use --repo")

@@ -157,7 +157,6 @@ def changed_end(
 
 
 def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str | CannotBeHad:
-    """The tree of a three-way merge of two trees, on top of that of a commit."""
     version = repository.git.version
     if tuple(int(part) for part in version.split(".")[:2]) < _NEEDED_GIT:
         return CannotBeHad(f"git {version} merges in a checkout only; 2.38 can do without")

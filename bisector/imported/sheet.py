@@ -186,7 +186,6 @@ def _row(values: list[str], header: list[str], where: str, required: str) -> _Ro
 
 
 def _key(row: _Row) -> tuple[str, ...]:
-    """What rows of one trial have in common."""
     own = next((name for name in ("order", "commit", "kernel", "file") if row[name]), "file")
     return (row["set"], own, row[own])
 
@@ -216,7 +215,6 @@ def _entry(rows: Sequence[_Row], directory: Path, terms: Terms) -> ImportEntry:
 
 
 def _files(rows: Sequence[_Row], directory: Path) -> Iterator[File]:
-    """One for each file, in order of their first rows."""
     by_file: dict[str, list[_Row]] = {}
     for row in rows:
         by_file.setdefault(row["file"], []).append(row)

@@ -157,7 +157,6 @@ def _read(file: File) -> Read:
 
 
 def _parsed(path: Path) -> Read:
-    """Read a file by what it looks like; raises :class:`UserError` with its line."""
     data = bounded_content(path, _MOST_BYTES)
     if is_log(path):
         _check_log(text_of(data, path), path)

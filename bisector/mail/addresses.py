@@ -126,7 +126,6 @@ def _bare(address: str) -> str:
 
 
 def _scripted(repository: Repository, sha: str) -> Iterable[str]:
-    """The addresses that the script prints, without the roles."""
     with scratch("maintainers") as made:
         top = made.resolve() / "tree"
         top.mkdir()

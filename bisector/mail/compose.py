@@ -342,7 +342,6 @@ def _candidates(report: Report) -> Iterator[str]:
 
 
 def _keys(report: Report) -> Iterator[str]:
-    """What a robot's letter has between its first sentences and its figures."""
     kernels = [row.shown.trial.kernel for row in report.rows if row.shown.trial.kernel is not None]
     yield f"testcase: {clean(report.testcase)}"
     facts = ("job", report.workload.name), *circumstances(report), *report.kernel

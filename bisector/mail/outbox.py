@@ -165,7 +165,6 @@ class Post:
         return path, made
 
     def _check_tells(self, made: Told) -> None:
-        """Raise :class:`UserError` for a run that has no answer, and for a comparison that is not over."""
         if isinstance(made, ComparisonReport):
             last = self.store.state()
             if last is None or last.state is not State.MEASURED or not any(made.result.blocks.values()):
@@ -243,7 +242,6 @@ class Post:
         return retried(attempt, smtp.NotNow, _BETWEEN_ATTEMPTS_S)
 
     def _check_artifacts(self) -> None:
-        """Raise :class:`InfraError` for a file of a trial that is not as it was when its figures were read."""
         for n, trial in (*self.store.trials(), *self.store.baselines()):
             for artifact in trial.artifacts:
                 path = self.run.path / artifact.path
@@ -260,7 +258,6 @@ class Post:
                 )
 
     def _recorded(self, made: Told) -> Mail:
-        """The letter of this report in the record; made there when it is a new one."""
         envelope, claim = made.envelope, compose.claim_of(made)
         assert envelope is not None  # noqa: S101 - report() gives it one
         mails = Mails(self.store.log)
@@ -305,7 +302,6 @@ class Post:
         )
 
     def _others(self) -> tuple[Mail, ...]:
-        """The letters of the run that this one follows."""
         other = self.delivery.follows
         if other is None:
             return ()

@@ -172,7 +172,6 @@ def _fields(fields: Mapping[str, _Field], table: Mapping[str, object], where: st
 
 
 def _given(table: object, where: str, base: Path) -> Iterator[tuple[str, Given]]:
-    """Settings by key."""
     if not isinstance(table, dict):
         raise UserError(f"{where}: settings is a table, of the keys of bisector.toml")
     known = frozenset(by_key(key for key, _ in configfile.flatten(table, frozenset())))

@@ -115,7 +115,6 @@ def _figures(measured: Measurement, trial: Trial | None) -> str:
 
 
 def _event(night: JobNight) -> str:
-    """What there is to say of a night, in a few words."""
     if night.trouble is not None:
         return f"{night.trouble.step} failed: {night.trouble.message}"
     for concluded in night.concluded:

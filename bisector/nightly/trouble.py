@@ -61,7 +61,6 @@ def until(deadline: Deadline) -> Iterator[None]:
 
 @contextmanager
 def _bell(deadline: Deadline) -> Iterator[None]:
-    """Send this thread SIGALRM when the deadline has passed."""
     over, thread = threading.Event(), threading.get_ident()
 
     def watch() -> None:

@@ -307,5 +307,4 @@ class Store:
 
 
 def _recorded(fact: Fact) -> Fact:
-    """A fact as it is on record."""
     return replace(fact, trial=replace(fact.trial, control=None)) if isinstance(fact, NumberedTrial) else fact

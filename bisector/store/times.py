@@ -78,7 +78,6 @@ def _spent_s(begin: _Entry, end: _Entry) -> float:
 
 
 def _between_s(first: _Entry, second: _Entry) -> float:
-    """Negative when the second was recorded before the first."""
     if first.boot_id == second.boot_id:
         return second.since_boot_s - first.since_boot_s
     return (datetime.fromisoformat(second.at) - datetime.fromisoformat(first.at)).total_seconds()
