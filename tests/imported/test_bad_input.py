@@ -219,7 +219,7 @@ def test_a_job_that_stood_still_is_no_measurement(desk: Desk) -> None:
     still = desk.path / "still.json"
     figure = text.index('"iops" : ')
     still.write_text(text[:figure] + '"iops" : 0.0,' + text[text.index("\n", figure) :], encoding="utf-8")
-    assert "has no IOPS: that is no measurement" in desk.refuses(still)
+    assert "has no IOPS: that is not a measurement" in desk.refuses(still)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,15 +1,13 @@
 """Nights of a job that is judged by a latency, of which less is better."""
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pytest
 
-from bisector.core.json_document import text
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
-from bisector.core.verdict import Direction, State
-from bisector.nightly.documents import History
+from bisector.core.verdict import State
 from bisector.nightly.job_history import classify
 from bisector.nightly.night import dry_run
 from bisector.nightly.plan import conditions, load
@@ -17,12 +15,11 @@ from bisector.nightly.trend import nights_plot, trend_lines, trends
 from bisector.report.nights import NightMark, Nights, NightSeen
 from bisector.report.terminal import as_text
 from bisector.store.log import DATABASE
-from bisector.store.nights import Measurement, Night, NightEvent, NightRecord, nights_home
+from bisector.store.nights import Measurement, Night, NightRecord, nights_home
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.docs.json_schema import valid
 from tests.nightly.conftest import World
-from tests.nightly.test_trend import night, series
+from tests.nightly.test_trend import night
 
 METRIC = "read.clat.mean"
 SETTINGS = f'bisect.strategy = "git"\nbisect.metric = "{METRIC}"'
@@ -112,15 +109,6 @@ def test_more_latency_is_slower(world: World, now: float, threshold: float | Non
     assert str(classify(replace(got, objective=Objective()), reference, 2.0)) == "first"
 
 
-def test_equal_values_are_the_same_whatever_factor_is_asked_for(world: World) -> None:
-    world.night()
-    reference = world.history().reference
-    assert reference is not None
-    got = replace(measured(reference.value), conditions=reference.conditions, host=reference.host)
-    assert str(classify(got, reference, 1.0)) == "same"
-    assert str(classify(replace(got, value=reference.value * 1.01), reference, 1.0)) == "slower"
-
-
 def test_another_metric_begins_anew(world: World) -> None:
     world.settings = 'bisect.strategy = "git"'
     before = conditions(load(world.config()).jobs[0].measuring)
@@ -136,38 +124,3 @@ def test_another_metric_begins_anew(world: World) -> None:
         NightMark(begun[0], NightSeen.FIRST, None),
         NightMark(begun[1], NightSeen.FIRST, 2e6),
     )
-
-
-def test_a_level_that_creeps_has_its_unit() -> None:
-    def of_latency(event: NightEvent) -> NightEvent:
-        fact = event.fact
-        return replace(
-            event, fact=replace(fact, objective=Objective(METRIC)) if isinstance(fact, Measurement) else fact
-        )
-
-    values = series((2e6, 20), (2.3e6, 12))
-    found = trends([of_latency(event) for n, value in enumerate(values, 1) for event in night(n, value)])
-    at = datetime(2026, 1, 1, tzinfo=UTC).isoformat()
-    nights = tuple(Night(n, at, "nightly.toml", 3600.0, 1) for n in range(1, 33))
-    last = as_text([trend_lines(found, nights, 120)[-1]])
-    assert " ms instead of 2.00 ms (read.clat.mean of the worst job, medians), p = " in last.replace("1.99", "2.00")
-    document = valid("history", text(History.of(found, nights)))
-    (job,) = document["jobs"]
-    objective = Objective(METRIC)
-    assert job["nights"][0]["objective"] == {"metric": METRIC, "over": "worst", "unit": "ns", "better": "lower"}
-    assert job["nights"][0]["value"] == values[0]
-    assert objective.text(job["nights"][20]["level_change"]["from"]).endswith(" ms")
-
-
-def test_the_direction_is_the_metrics(world: World) -> None:
-    """A tip that got faster, where regressions are wanted, is not bisected."""
-    world.slow_from["cache"] = "c0"
-    world.night()
-    world.slow_from.clear()
-    world.push("cache", "c5")
-    world.night()
-    history = world.history()
-    assert world.classes() == ["first", "faster"]
-    assert history.result is not None
-    assert history.result.direction is Direction.IMPROVEMENT
-    assert not history.nights[-1].begun

@@ -61,17 +61,14 @@ def test_tip_that_does_not_build_is_told_once_and_compared_with_nothing(world: W
     assert world.measured() == ["c2", "c4", "c5"]
 
 
-def test_weak_evidence_is_measured_again(world: World) -> None:
+def test_weak_evidence_and_infrastructure_errors_are_tried_again(world: World) -> None:
     world.engines["cache"].busy = {world.shas["c2"]: 2}
+    world.engines["cache"].infra = {world.shas["c3"]: 2}
     world.night()
-    assert world.measured() == ["c2"] * 3
-    assert world.classes() == ["first"]
-
-
-def test_trouble_of_ours_is_tried_again(world: World) -> None:
-    world.engines["cache"].infra = {world.shas["c2"]: 2}
+    world.push("cache", "c3")
     world.night()
-    assert world.classes() == ["first"]
+    assert world.measured() == ["c2"] * 3 + ["c3"]
+    assert world.classes() == ["first", "same"]
     assert not world.letters.notices
 
 

@@ -36,9 +36,14 @@ def test_a_host_that_only_builds_measures_no_tip(world: World) -> None:
     assert hosts_of_tips(world) == ["measures"]
 
 
-def test_a_host_that_is_away_is_waited_for_and_then_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_host_that_is_away_is_waited_for_and_then_told_of(
+    world: World, monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
     """No other host measures the tip instead: its figure would be compared with nothing."""
     fleet = world.on_hosts("one", "two")
+    if not listed:
+        world.hosts = Hosts(world.path / "hosts.toml", (), cluster="tls://desk:8786")
     world.night()
     (first,) = hosts_of_tips(world)
     fleet.gone.add(first)
@@ -89,19 +94,6 @@ def test_other_settings_begin_a_new_history_on_any_host(world: World) -> None:
     world.push("cache", "c3")
     world.night()
     assert hosts_of_tips(world) == [first, other]
-
-
-def test_where_the_file_lists_no_host_the_last_one_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = world.on_hosts("one", "two")
-    world.hosts = Hosts(world.path / "hosts.toml", (), cluster="tls://desk:8786")
-    world.night()
-    (first,) = hosts_of_tips(world)
-    monkeypatch.setattr(measure, "AWAY_S", 0.05)
-    fleet.gone.add(first)
-    world.push("cache", "c3")
-    world.night()
-    assert hosts_of_tips(world) == [first]
-    assert len(world.letters.notices) == 1
 
 
 def test_a_fleet_without_a_host_is_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,7 @@ def test_a_job_has_disks_of_its_own(tmp_path: Path) -> None:
         ('to = ["dm-devel@example.org"]', 'to = ["dm-devel"]', ("nightly.toml, job 2", "to:", "not a mail address")),
         ('mail.host = "mail.example.org"', "", ("nightly.toml", "no mail server")),
         ("[[job]]   # the second", "[[job", ("nightly.toml", "line 16")),
+        (TWO_JOBS, "budget_hours = 1\n", ("no job in it",)),
     ],
 )
 def test_what_is_refused(tmp_path: Path, old: str, new: str, words: tuple[str, ...]) -> None:
@@ -116,11 +117,6 @@ def test_clone_that_moves_is_refused(tmp_path: Path) -> None:
     assert "nightly.toml, job 1:" in caught.value.message
     found = load(tmp_path, search.replace('"gitgrep"', '"gitgrep"\nworkload.gitgrep.commit = "v6.1"'))
     assert found.jobs[0].measuring.bisect.metric == "elapsed"
-
-
-def test_no_job_at_all(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no job in it"):
-        load(tmp_path, "budget_hours = 1\n")
 
 
 def test_figures_are_comparable_as_long_as_nothing_they_depend_on_changes(tmp_path: Path) -> None:

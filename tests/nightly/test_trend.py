@@ -244,15 +244,3 @@ def test_levels_and_the_commit_that_made_one() -> None:
     assert after.end == at(20) + timedelta(hours=12)
     assert before.low == before.high == pytest.approx(4_000, rel=0.02)
     assert after.low == pytest.approx(1_000, rel=0.02)
-
-
-def test_nights_by_hand_are_minutes_apart() -> None:
-    events = [event for n in (1, 2) for event in night(n, 4_000.0)]
-    known = [Night(n, f"2026-01-01T01:{n:02d}:00+00:00", "nightly.toml", 3600.0, 1) for n in (1, 2)]
-    (made,) = nights_plot(trends(events), known).panels
-    (band,) = made.usual
-    assert band.end - band.start == timedelta(minutes=1)
-
-
-def test_a_done_night_is_not_open() -> None:
-    assert [mark.seen for mark in panel([JobBegun("cache"), *facts(1)[1:2], JobDone()]).marks] == []

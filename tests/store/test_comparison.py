@@ -46,6 +46,8 @@ def test_a_plan_comes_back(tmp_path: Path) -> None:
             "fio(partial.fio) on lvmcache(ssd,hdd)+ext4",
             "fio(partial.fio) on hdd+ext4",
         ]
+    with Store.create(tmp_path / "other", examples.bisection()) as store:
+        assert store.plan is None
     with Store.open(tmp_path / DATABASE, readonly=True) as store:
         assert store.plan == PLAN
         assert (store.is_search, store.blocks(), store.placed()) == (False, (), ())
@@ -74,20 +76,9 @@ def test_a_fragment_of_an_arm_is_the_last_of_the_settings() -> None:
     assert PLAN.with_fragment == (4,)
 
 
-def test_budgets_that_were_given_later_come_back_in_their_order(tmp_path: Path) -> None:
+def test_the_budget_of_the_beginning() -> None:
     assert PLAN.extent.budget == Budget(3600.0)
     assert replace(PLAN.extent, budget_s=None).budget is None
-    with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
-        assert store.facts(Budget) == ()
-        store.add(Budget(7200.0, 3500.5))
-        store.add(Budget(60.0, 9000.0))
-        assert store.facts(Budget) == (Budget(7200.0, 3500.5), Budget(60.0, 9000.0))
-        assert store.plan == PLAN
-
-
-def test_other_records_have_none(tmp_path: Path) -> None:
-    with Store.create(tmp_path / DATABASE, examples.bisection()) as store:
-        assert store.plan is None
 
 
 def test_blocks_and_the_trials_in_them_come_back(tmp_path: Path) -> None:

@@ -55,10 +55,6 @@ def test_only_leftovers_are_removed(tmp_path: Path) -> None:
     assert (finished / "console.log").exists()
 
 
-def test_nothing_to_remove(tmp_path: Path) -> None:
-    assert remove_unfinished(tmp_path, ()) == 0
-
-
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
     """A file outside of the run directory ``tmp_path/run``."""
