@@ -94,9 +94,11 @@ def bounded_content(path: Path, most_bytes: int) -> bytes:
     never end, are not even waited for (O_NONBLOCK, fifo(7)).
     """
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UserError(f"{path} is not a regular file")
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # before fdopen(), which takes no directory
+            os.close(descriptor)
+            raise UserError(f"{path} is not a regular file")
+        with os.fdopen(descriptor, "rb") as file:
             data = file.read(most_bytes + 1)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
