@@ -49,23 +49,10 @@ _PIECES, _BATCHES_OF_A_PIECE = 10, 3
 _LEAST_FACTOR = 1.25
 
 
-@dataclass(frozen=True, slots=True)
-class _Looks:
-    """From which share of a run on it is looked at, after each batch; and the two-sided error of all looks together."""
-
-    not_before: float
-    count: int
-    error: float
-
-    @property
-    def errors(self) -> float:
-        """By how many standard errors the mean of the pieces may be off in one look."""
-        return quantile(1 - self.error / self.count, _PIECES - 1)
-
-
-_APART = _Looks(not_before=1 / 2, count=45, error=1e-3)
+# From which share of a run on it is looked at, after each batch; how many looks that are; and their two-sided error.
 # Two one-sided tests of a twentieth are an interval of a tenth.
-_ALIKE = _Looks(not_before=1 / 3, count=60, error=1e-1)
+_APART_FROM, _APART_LOOKS, _APART_ERROR = 1 / 2, 45, 1e-3
+_ALIKE_FROM, _ALIKE_LOOKS, _ALIKE_ERROR = 1 / 3, 60, 1e-1
 # What did next to nothing in a piece is not infinitely far away: this share of the larger value is the least.
 _LEAST_SHARE = 1e-3
 
@@ -87,11 +74,11 @@ class Counterpart:
 
         None while they are not clear of each other.
         """
-        found = self._mean_and_error(courses, at_s, _APART.not_before * runtime_s)
+        found = self._mean_and_error(courses, at_s, _APART_FROM * runtime_s)
         if found is None:
             return None
         mean, error = found
-        least = abs(mean) - _APART.errors * error
+        least = abs(mean) - quantile(1 - _APART_ERROR / _APART_LOOKS, _PIECES - 1) * error
         return math.exp(math.copysign(least, mean)) if least > math.log(_LEAST_FACTOR) else None
 
     def alike(self, courses: Sequence[Course], at_s: float, runtime_s: float, most: float) -> float | None:
@@ -99,18 +86,21 @@ class Counterpart:
 
         None while that is not clear.
         """
-        found = self._mean_and_error(courses, at_s, _ALIKE.not_before * runtime_s)
+        found = self._mean_and_error(courses, at_s, _ALIKE_FROM * runtime_s)
         if found is None:
             return None
         mean, error = found
-        largest = abs(mean) + _ALIKE.errors * error
+        largest = abs(mean) + quantile(1 - _ALIKE_ERROR / _ALIKE_LOOKS, _PIECES - 1) * error
         return math.exp(mean) if largest < math.log(most) else None
 
     def _mean_and_error(self, courses: Sequence[Course], at_s: float, first_s: float) -> tuple[float, float] | None:
         """The mean of the ten d, and its standard error; None where there are none yet, or none any more."""
         length_s = _BATCHES_OF_A_PIECE * self.batch_s
         grid = at_s - length_s * np.arange(_PIECES, -1, -1.0)
-        mine = [_course(self.batch_s, one) for one in self.rates]
+        mine = [
+            (self.batch_s * np.arange(1.0, len(one) + 1), np.cumsum(np.array(one, dtype=np.float64)) * self.batch_s)
+            for one in self.rates
+        ]
         known_s = min((float(times[-1]) for times, _ in mine), default=0.0)
         if at_s < first_s or grid[0] < -length_s / 2 or not courses or at_s > known_s + length_s / 2:
             return None
@@ -130,18 +120,15 @@ class Alike:
     most: float
 
 
-def _course(batch_s: float, rates: Sequence[float]) -> Course:
-    done = np.cumsum(np.array(rates, dtype=np.float64)) * batch_s
-    return batch_s * np.arange(1.0, len(rates) + 1), done
+def _done(grid: Floats, course: Course) -> Floats:
+    """What had been done by each moment of a grid."""
+    times, done = (np.concatenate(([0.0], one)) for one in course)
+    return np.interp(grid, times, done)
 
 
 def _worst(grid: Floats, courses: Sequence[Course]) -> Floats:
     """The rate of the job that did least in each piece between the moments of a grid."""
-    found = [
-        np.diff(np.interp(grid, np.concatenate(([0.0], times)), np.concatenate(([0.0], done))))
-        for times, done in courses
-    ]
-    worst: Floats = np.min(found, axis=0) / np.diff(grid)
+    worst: Floats = np.min([np.diff(_done(grid, course)) for course in courses], axis=0) / np.diff(grid)
     return worst
 
 
@@ -194,10 +181,6 @@ class StopRule:
         """Whose value is held against the line, for a person."""
         return _WHOSE.get(self.objective.over, f"job {self.objective.over}")
 
-    def stopped(self, reason: StopReason, at_s: float, bound: float, why: str) -> EarlyStop:
-        """What is recorded of a run that this rule ended."""
-        return EarlyStop(reason, at_s, bound, self.threshold, why, self.objective.metric, self.objective.over)
-
     def met_by(self, jobs: Sequence[RunProgress]) -> EarlyStop | None:
         """Whether a run may end now, given what its jobs have done so far; None: go on.
 
@@ -208,70 +191,83 @@ class StopRule:
         or is of one of them, that takes the place of every job. What a run has done in all tells nothing of its steady
         part.
         """
-        if not jobs or not all(job.at_s for job in jobs):
+        if not jobs or not all(job.at_s for job in jobs) or not (deciding := _deciding(self.objective, jobs)):
             return None
-        deciding = _deciding(self.objective, [_JobCourse.of(job) for job in jobs])
-        if not deciding:
-            return None
-        at_s = min(float(job.at_s[-1]) for job in deciding)
+        courses = [course for _, course in deciding]
+        at_s = min(float(times[-1]) for times, _ in courses)
         if at_s < self.steady_s:
             return None
-        done = None if is_of_split(self.objective.metric) else _all_done(self, deciding, at_s)
-        stop = done or _above(self, deciding, at_s) or _not_above(self, deciding, at_s)
-        if stop is not None and self.counterparts:
-            return self._clear(stop, deciding)
-        if stop is not None and self.alike is not None:
-            return self._like(stop, self.alike, deciding)
-        return stop
+        done = None if is_of_split(self.objective.metric) else self._all_done(courses, at_s)
+        stop = done or self._above(courses, at_s) or self._not_above(deciding, at_s)
+        return self._held(stop, courses) if stop is not None and (self.counterparts or self.alike) else stop
 
-    def _clear(self, stop: EarlyStop, jobs: Sequence["_JobCourse"]) -> EarlyStop | None:
-        """The same where the run is clear of its counterpart, too."""
+    def _held(self, stop: EarlyStop, courses: Sequence[Course]) -> EarlyStop | None:
+        """The same where the run is clear of its counterpart, or like that of the same kernel, too."""
         is_above = stop.reason is StopReason.ABOVE
-        other = next((one for one in self.counterparts if one.is_better is not is_above), None)
-        if other is None:
+        if self.counterparts:
+            other = next((one for one in self.counterparts if one.is_better is not is_above), None)
+            apart = None if other is None else other.apart(courses, stop.at_s, self.runtime_s)
+            if other is None or apart is None or is_above is not (apart > 1):
+                return None
+            factor = f"{apart if is_above else 1 / apart:.1f} times {'above' if is_above else 'below'}"
+            why = f"{stop.why}; and it was at least {factor} the run of {other.sha[:12]}"
+            return replace(stop, why=why, against=other.sha, apart=apart)
+        if self.alike is None:
+            return stop
+        same, most = self.alike.run, self.alike.most
+        alike = same.alike(courses, stop.at_s, self.runtime_s, most)
+        if alike is None or is_above is not same.is_better:
             return None
-        apart = other.apart([(job.at_s, job.done) for job in jobs], stop.at_s, self.runtime_s)
-        if apart is None or is_above is not (apart > 1):
+        why = f"{stop.why}; and it was {alike:.2f} times this kernel's whole run"
+        return replace(stop, why=why, against=same.sha, apart=alike)
+
+    def stopped(self, reason: StopReason, at_s: float, bound: float, why: str) -> EarlyStop:
+        """What is recorded of a run that this rule ended."""
+        return EarlyStop(reason, at_s, bound, self.threshold, why, self.objective.metric, self.objective.over)
+
+    def _all_done(self, courses: Sequence[Course], at_s: float) -> EarlyStop | None:
+        least = min(float(done[-1]) for _, done in courses) / self.runtime_s
+        if at_s >= self.runtime_s or least <= self.threshold:
             return None
-        factor = f"{apart if is_above else 1 / apart:.1f} times {'above' if is_above else 'below'}"
-        why = f"{stop.why}; and it was at least {factor} the run of {other.sha[:12]}"
-        return replace(stop, why=why, against=other.sha, apart=apart)
+        done = "amounts to" if self.objective.over in (SUM, MEAN) else "has done"
+        why = f"{self.whose} {done} as much as {self.objective.text(least)} over the whole run would be"
+        return self.stopped(StopReason.ABOVE, at_s, least, why)
 
-    def _like(self, stop: EarlyStop, same: Alike, jobs: Sequence["_JobCourse"]) -> EarlyStop | None:
-        """The same where the run is like that of the same kernel, too, and on the side where that ended."""
-        courses = [(job.at_s, job.done) for job in jobs]
-        factor = same.run.alike(courses, stop.at_s, self.runtime_s, same.most)
-        if factor is None or (stop.reason is StopReason.ABOVE) is not same.run.is_better:
+    def _above(self, courses: Sequence[Course], at_s: float) -> EarlyStop | None:
+        windows = [one for course in courses for one in self._windows(course, at_s, _WINDOWS_ABOVE)]
+        low = min((mean - margin for mean, margin in windows), default=0.0)
+        if len(windows) < _WINDOWS_ABOVE * len(courses) or low <= self.threshold:
             return None
-        why = f"{stop.why}; and it was {factor:.2f} times this kernel's whole run"
-        return replace(stop, why=why, against=same.run.sha, apart=factor)
+        why = f"{self.whose} was above {self.objective.text(low)} for {_WINDOWS_ABOVE * self.window_s:.0f} s"
+        return self.stopped(StopReason.ABOVE, at_s, low, why)
 
+    def _not_above(self, deciding: Sequence[tuple[str, Course]], at_s: float) -> EarlyStop | None:
+        lasted_s = _WINDOWS_BELOW * self.window_s
+        if self.guard_s is None or at_s < max(self.guard_s, lasted_s):
+            return None
+        for name, course in deciding:
+            windows = self._windows(course, at_s, _WINDOWS_BELOW)
+            high = max((mean + margin for mean, margin in windows), default=math.inf)
+            if high * _CLEARLY < self.threshold:
+                whose = f"job {name}" if name else self.whose
+                below = f"{whose} had been below {self.objective.text(high)} for {lasted_s:.0f} s"
+                why = f"{below}; fast runs had risen above that by then"
+                return self.stopped(StopReason.NOT_ABOVE, at_s, high, why)
+        return None
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _JobCourse:
-    """The progress of a job, or of what several jobs have done together, as arrays."""
+    def _windows(self, course: Course, at_s: float, count: int) -> list[tuple[float, float]]:
+        """The means of the last ``count`` windows before ``at_s`` and four standard errors; none when one is unsound.
 
-    name: str
-    at_s: Floats
-    done: Floats
-
-    @classmethod
-    def of(cls, progress: RunProgress) -> "_JobCourse":
-        return cls(progress.job, np.array(progress.at_s, dtype=np.float64), np.array(progress.done, dtype=np.float64))
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    mean: float
-    margin: float
-
-    @property
-    def low(self) -> float:
-        return self.mean - self.margin
-
-    @property
-    def high(self) -> float:
-        return self.mean + self.margin
+        No window has any I/O in common with another one.
+        """
+        grid, times = at_s - self.batch_s * np.arange(count * _BATCHES, -1, -1.0), np.concatenate(([0.0], course[0]))
+        inside = (times[1:] > grid[0]) & (times[:-1] < at_s)
+        longest_gap_s = float(np.diff(times)[inside].max(initial=0.0))  # between two reports that lie in the windows
+        if grid[0] < -self.batch_s / 2 or longest_gap_s > _LATE * self.batch_s:
+            return []
+        rates = (np.diff(_done(grid, course)) / self.batch_s).reshape(count, _BATCHES)
+        margins = _ERRORS * (rates.std(axis=1, ddof=1) / math.sqrt(_BATCHES))
+        return [(float(mean), float(margin)) for mean, margin in zip(rates.mean(axis=1), margins, strict=True)]
 
 
 def batch_s(runtime_s: float) -> float:
@@ -279,50 +275,20 @@ def batch_s(runtime_s: float) -> float:
     return max(runtime_s / _BATCHES_OF_A_RUN, _LEAST_BATCH_S)
 
 
-def _deciding(objective: Objective, jobs: Sequence[_JobCourse]) -> Sequence[_JobCourse]:
-    """What the rule looks at: each job, the one that the objective is of, or what all do together."""
-    if objective.over == WORST:
-        return jobs
-    if objective.over not in OVER:
-        return [job for job in jobs if job.name == objective.over]
-    at_s = np.unique(np.concatenate([job.at_s for job in jobs]))
-    at_s = at_s[at_s <= min(float(job.at_s[-1]) for job in jobs)]
-    parts = [np.interp(at_s, np.concatenate(([0.0], job.at_s)), np.concatenate(([0.0], job.done))) for job in jobs]
-    return [_JobCourse("", at_s, np.sum(parts, axis=0) / (len(jobs) if objective.over == MEAN else 1))]
-
-
-def _all_done(rule: StopRule, jobs: Sequence[_JobCourse], at_s: float) -> EarlyStop | None:
-    least = min(float(job.done[-1]) for job in jobs) / rule.runtime_s
-    if at_s >= rule.runtime_s or least <= rule.threshold:
-        return None
-    done = f"{rule.whose} has done" if rule.objective.over not in (SUM, MEAN) else f"{rule.whose} amounts to"
-    why = f"{done} as much as {rule.objective.text(least)} over the whole run would be"
-    return rule.stopped(StopReason.ABOVE, at_s, least, why)
-
-
-def _above(rule: StopRule, jobs: Sequence[_JobCourse], at_s: float) -> EarlyStop | None:
-    windows = [one for job in jobs for one in _windows(rule, job, at_s, _WINDOWS_ABOVE)]
-    if len(windows) < _WINDOWS_ABOVE * len(jobs):
-        return None
-    low = min(window.low for window in windows)
-    if low <= rule.threshold:
-        return None
-    why = f"{rule.whose} was above {rule.objective.text(low)} for {_WINDOWS_ABOVE * rule.window_s:.0f} s"
-    return rule.stopped(StopReason.ABOVE, at_s, low, why)
-
-
-def _not_above(rule: StopRule, jobs: Sequence[_JobCourse], at_s: float) -> EarlyStop | None:
-    if rule.guard_s is None or at_s < max(rule.guard_s, _WINDOWS_BELOW * rule.window_s):
-        return None
-    for job in jobs:
-        windows = _windows(rule, job, at_s, _WINDOWS_BELOW)
-        high = max((window.high for window in windows), default=math.inf)
-        if high * _CLEARLY < rule.threshold:
-            lasted_s = _WINDOWS_BELOW * rule.window_s
-            whose = f"job {job.name}" if job.name else rule.whose
-            below = f"{whose} had been below {rule.objective.text(high)} for {lasted_s:.0f} s"
-            return rule.stopped(StopReason.NOT_ABOVE, at_s, high, f"{below}; fast runs had risen above that by then")
-    return None
+def _deciding(objective: Objective, jobs: Sequence[RunProgress]) -> list[tuple[str, Course]]:
+    """What the rule looks at: each job, the one that the objective is of, or without a name what all do together."""
+    named = [
+        (job.job, (np.array(job.at_s, dtype=np.float64), np.array(job.done, dtype=np.float64)))
+        for job in jobs
+        if objective.over in (job.job, *OVER)
+    ]
+    if objective.over not in (SUM, MEAN):
+        return named
+    courses = [course for _, course in named]
+    at_s = np.unique(np.concatenate([times for times, _ in courses]))
+    at_s = at_s[at_s <= min(float(times[-1]) for times, _ in courses)]
+    together = np.sum([_done(at_s, one) for one in courses], axis=0)
+    return [("", (at_s, together / (len(courses) if objective.over == MEAN else 1)))]
 
 
 def holds(stop: EarlyStop, threshold: float, objective: Objective) -> bool | None:
@@ -335,26 +301,6 @@ def holds(stop: EarlyStop, threshold: float, objective: Objective) -> bool | Non
     if stop.reason is StopReason.ABOVE:
         return True if stop.bound > threshold else None
     return False if stop.bound * _CLEARLY < threshold else None
-
-
-def _windows(rule: StopRule, job: _JobCourse, at_s: float, count: int) -> tuple[_Window, ...]:
-    """The last ``count`` windows before ``at_s``, none of which has any I/O in common; empty when one is unsound."""
-    batches = count * _BATCHES
-    grid = at_s - rule.batch_s * np.arange(batches, -1, -1.0)
-    times, done = np.concatenate(([0.0], job.at_s)), np.concatenate(([0.0], job.done))
-    if grid[0] < -rule.batch_s / 2 or _longest_gap(times, grid[0], at_s) > _LATE * rule.batch_s:
-        return ()
-    rates = (np.diff(np.interp(grid, times, done)) / rule.batch_s).reshape(count, _BATCHES)
-    errors = rates.std(axis=1, ddof=1) / math.sqrt(_BATCHES)
-    return tuple(
-        _Window(float(mean), _ERRORS * float(error)) for mean, error in zip(rates.mean(1), errors, strict=True)
-    )
-
-
-def _longest_gap(times: Floats, since_s: float, until_s: float) -> float:
-    """The longest time between two reports that any of the span lies in."""
-    inside = (times[1:] > since_s) & (times[:-1] < until_s)
-    return float(np.diff(times)[inside].max(initial=0.0))
 
 
 def reached_s(rates: Floats, runtime_s: float, threshold: float) -> float | None:
