@@ -417,7 +417,13 @@ def forecast(asked: ForecastRequest, known: Experience, relevance: Relevance | N
         guests=asked.guests if asked.strategy is Strategy.BAYES else 1,  # git tries one commit at a time
     )
     summary = Summary.of(_drawn(asked, conditions, known.earlier))
-    fixed_hours = (_once_more_s(asked, inputs) + _baselines_s(asked, inputs)) / 3600
+    stack, fixed_s = asked.settings.storage.stack, 0.0
+    if asked.settings.kernel.recheck:
+        # The answer's kernel is built in an empty directory; after it its parent's, and by Bayes a changed end's.
+        others = {Strategy.BAYES: 2, Strategy.GIT: 1}[asked.strategy]
+        fixed_s += inputs.build_most_s.value + others * inputs.build_least_s.value
+    if asked.settings.bisect.baselines:  # each disk alone is a guest of its own, and one run
+        fixed_s += len(stack.baselines) * (inputs.setup_s.value + inputs.runs_s.value / len(stack.phases))
     reach = None
     if asked.budget_s is not None:
         # What is built once more at the end is not kept from an answer by it.
@@ -438,8 +444,8 @@ def forecast(asked: ForecastRequest, known: Experience, relevance: Relevance | N
         trials=ends + summary.evaluations_mean + summary.skips_mean,
         trials_p90=ends + summary.evaluations_p90 + summary.skips_mean,
         ends_again=summary.ends_again_mean,
-        hours=fixed_hours + summary.wall_hours_mean,
-        hours_p90=fixed_hours + summary.wall_hours_p90,
+        hours=fixed_s / 3600 + summary.wall_hours_mean,
+        hours_p90=fixed_s / 3600 + summary.wall_hours_p90,
         guests=conditions.guests,
         first_answer_right=summary.success_rate,
         claimed=summary.claimed_mean,
@@ -516,21 +522,6 @@ def _warnings(asked: ForecastRequest, inputs: Inputs, summary: Summary, shared: 
 
 def _refused(asked: ForecastRequest, inputs: Inputs) -> bool:
     return inputs.factor.measured and inputs.factor.value < 1 + asked.settings.bisect.least_effect
-
-
-def _once_more_s(asked: ForecastRequest, inputs: Inputs) -> float:
-    """The answer's kernel is built in an empty directory; after it its parent's, and by Bayes a changed end's."""
-    if not asked.settings.kernel.recheck:
-        return 0.0
-    others = {Strategy.BAYES: 2, Strategy.GIT: 1}[asked.strategy]
-    return inputs.build_most_s.value + others * inputs.build_least_s.value
-
-
-def _baselines_s(asked: ForecastRequest, inputs: Inputs) -> float:
-    """Each disk alone is a guest of its own, and one run."""
-    stack = asked.settings.storage.stack
-    run_s = inputs.runs_s.value / len(stack.phases)
-    return len(stack.baselines) * (inputs.setup_s.value + run_s) if asked.settings.bisect.baselines else 0.0
 
 
 _LABEL_WIDTH = 15

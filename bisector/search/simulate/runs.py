@@ -5,9 +5,8 @@ A search goes by the posterior (:mod:`bisector.search.step`) or as plain ``git b
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -15,9 +14,9 @@ from bisector.core.verdict import Strategy, Verdict
 from bisector.search.choice import Costs, SearchProblem, end_to_read
 from bisector.search.difference import PairsTell
 from bisector.search.graph import Mask, RangeGraph
-from bisector.search.likelihood import Key, Weighing
+from bisector.search.likelihood import Weighing
 from bisector.search.noise import Rates
-from bisector.search.posterior import Posterior, prior
+from bisector.search.posterior import prior
 from bisector.search.readings import OLD_END, Reading, SearchFacts
 from bisector.search.simulate.midpoint import CandidatesLeft, Midpoint, candidates_left, next_commit
 from bisector.search.simulate.world import Conditions, SimulatedHost, World
@@ -80,7 +79,11 @@ class SimulatedSearch:
                 self.facts = landed.landed(self.facts)
             step = self._decided(told_more=landed is not None)
             if isinstance(step, SearchAnswer):
-                self._break_off(host.minutes)
+                for other, one in enumerate(self.hosts):  # nobody works or waits any longer than until then
+                    over_min = max(0.0, one.minutes - host.minutes)
+                    one.minutes -= over_min
+                    if other not in self._flights:
+                        one.waited_min -= over_min
                 return step
             if isinstance(step, Hold):
                 host.wait(min(self.hosts[other].minutes for other in self._flights))
@@ -98,12 +101,15 @@ class SimulatedSearch:
         Only then: what was cancelled may be chosen again, for the time that is expected of it.
         """
         start = time.perf_counter()
-        world, search, minutes = self.world, self.search, self.world.minutes
-        now = replace(search, costs=world.costs(search.costs), left_min=world.left_min)
+        world, minutes = self.world, self.world.minutes
+        now = replace(self.search, costs=world.costs(self.search.costs), left_min=world.left_min)
         belief = believe(self.problem, self.facts, now)
-        while told_more and (key := self._pointless(now, belief, minutes)) is not None:
-            number = next(number for number, one in self._flights.items() if one.step.of == key)
-            self._cancel(number, minutes)
+        while told_more:
+            left_min = {one.step.of: self.hosts[number].minutes - minutes for number, one in self._flights.items()}
+            key = pointless(self.problem, self._known, now, belief, left_min) if left_min else None
+            if key is None:
+                break
+            self._cancel(next(number for number, one in self._flights.items() if one.step.of == key), minutes)
         step = decide_from(self.problem, self._known, now, belief)
         self.steps_ms.append((time.perf_counter() - start) * 1000)
         return step
@@ -111,10 +117,6 @@ class SimulatedSearch:
     @property
     def _known(self) -> SearchFacts:
         return replace(self.facts, in_flight=tuple(one.step.of for one in self._flights.values()))
-
-    def _pointless(self, now: Search, belief: Posterior, minutes: float) -> Key | None:
-        left_min = {one.step.of: self.hosts[number].minutes - minutes for number, one in self._flights.items()}
-        return pointless(self.problem, self._known, now, belief, left_min) if left_min else None
 
     def _cancel(self, number: int, minutes: float) -> None:
         """The host is idle at once; a kernel that is not built yet is none."""
@@ -130,17 +132,6 @@ class SimulatedSearch:
         if step.commit in (OLD_END, self.problem.graph.tip):
             return self.world.measure_end(Verdict.OLD if step.commit == OLD_END else Verdict.NEW)
         return self.world.measure(step.commit, whole=step.whole, beside=step.beside)
-
-    def _break_off(self, minutes: float) -> None:
-        """Nobody works or waits any longer than until then."""
-        for number, host in enumerate(self.hosts):
-            over_min = max(0.0, host.minutes - minutes)
-            host.minutes -= over_min
-            if number not in self._flights:
-                host.waited_min -= over_min
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +190,10 @@ class Summary:
     @classmethod
     def of(cls, results: Sequence[SimulatedResult]) -> "Summary":
         """The summary of at least one result."""
+
+        def mean(values: Iterable[float]) -> float:
+            return float(np.mean(list(values)))
+
         steps_ms = [ms for result in results for ms in result.steps_ms]
         evaluations = [result.evaluations for result in results]
         hours = [result.minutes / 60 for result in results]
@@ -206,40 +201,42 @@ class Summary:
         named = [result for result in results if result.ending is SearchEnding.FOUND]
         left = [result.set_size for result in results if result.ending is not SearchEnding.FOUND]
         return cls(
-            success_rate=float(np.mean([result.right for result in results])),
-            in_set_rate=float(np.mean([result.in_set for result in results])),
-            set_size_mean=float(np.mean([result.set_size for result in results])),
-            claimed_mean=float(np.mean([result.claimed for result in results])),
-            evaluations_mean=float(np.mean(evaluations)),
+            success_rate=mean(result.right for result in results),
+            in_set_rate=mean(result.in_set for result in results),
+            set_size_mean=mean(result.set_size for result in results),
+            claimed_mean=mean(result.claimed for result in results),
+            evaluations_mean=mean(evaluations),
             evaluations_p90=float(np.quantile(evaluations, 0.9)),
-            ends_again_mean=float(np.mean([result.ends_again for result in results])),
-            both_ways_rate=float(np.mean([result.both_ways for result in results])),
-            skips_mean=float(np.mean([result.skips for result in results])),
-            vm_hours_mean=float(np.mean(hours)),
+            ends_again_mean=mean(result.ends_again for result in results),
+            both_ways_rate=mean(result.both_ways for result in results),
+            skips_mean=mean(result.skips for result in results),
+            vm_hours_mean=mean(hours),
             vm_hours_p90=float(np.quantile(hours, 0.9)),
-            wall_hours_mean=float(np.mean(wall_hours)),
+            wall_hours_mean=mean(wall_hours),
             wall_hours_p90=float(np.quantile(wall_hours, 0.9)),
-            step_ms_mean=float(np.mean(steps_ms)),
+            step_ms_mean=mean(steps_ms),
             step_ms_max=max(steps_ms),
-            not_one_change_rate=float(np.mean([result.ending is SearchEnding.NOT_ONE_CHANGE for result in results])),
+            not_one_change_rate=mean(result.ending is SearchEnding.NOT_ONE_CHANGE for result in results),
             named_rate=len(named) / len(results),
-            named_right_rate=float(np.mean([result.right for result in named])) if named else 0.0,
+            named_right_rate=mean(result.right for result in named) if named else 0.0,
             left_median=float(np.median(left)) if left else 0.0,
-            same_rate=float(np.mean([result.told is PairsTell.SAME for result in results])),
-            noisy_rate=float(np.mean([result.told is PairsTell.NOISY for result in results])),
+            same_rate=mean(result.told is PairsTell.SAME for result in results),
+            noisy_rate=mean(result.told is PairsTell.NOISY for result in results),
         )
 
 
 def search_for(conditions: Conditions, rates: Rates | None = None) -> Search:
     """The search, expecting the run times of these conditions; it learns how they mislead, but for what it is told."""
     early, durations = conditions.early_stop, conditions.durations
+    # Of the next build, before it is known how far away it is; and of a commit that does not build, or boot
+    build_min = durations.build_least_min + 0.4 * (durations.build_most_min - durations.build_least_min)
     costs = Costs(
-        build_min=durations.usual_build_min,
+        build_min=build_min,
         setup_min=durations.setup_min,
         old_run_min=durations.early_old_min if early else durations.whole_run_min,
         new_run_min=durations.early_new_min if early else durations.whole_run_min,
         whole_run_min=durations.whole_run_min,
-        skip_min=durations.usual_skip_min,
+        skip_min=build_min + durations.setup_min * 2 / 3,
     )
     return Search(Weighing(rates or Rates.unknown()), costs)
 
@@ -264,57 +261,50 @@ def simulate_from(
 
 
 def _from_the_ends(world: World, search: Search) -> SimulatedResult:
-    problem, hosts = _as_told(world), (world.here, *world.further_hosts())
-    expected, known = world.conditions.expected, sum(len(host.ends) for host in hosts)
-    longest_min, ends_told = search.costs.longest(0.0, whole=True), list[PairsTell | None]()
+    conditions, hosts = world.conditions, (world.here, *world.further_hosts())
+    relevant = world.relevant if conditions.relevant < 1 else None
+    problem = SearchProblem(world.graph, prior(len(world.graph), relevant, world.suspects), relevant)
+    known, longest_min = sum(len(host.ends) for host in hosts), search.costs.longest(0.0, whole=True)
+    ends_told = list[PairsTell | None]()
     for host in hosts:
         world.here = host
         ends_told.append(world.tell_ends(longest_min))
     if ends_told[0] is not PairsTell.DIFFER:
-        return _without_search(world, hosts, known, ends_told[0])
-    scales = {host.name: replace(host.scale, expected=expected) for host in hosts if host.scale is not None}
+        ends_again = sum(len(host.ends) for host in hosts) - known
+        return SimulatedResult(
+            right=conditions.no_change and ends_told[0] is PairsTell.SAME,
+            in_set=False,
+            set_size=len(world.graph),
+            claimed=0.0,
+            evaluations=ends_again,
+            ends_again=ends_again,
+            both_ways=False,
+            skips=0,
+            minutes=sum(host.minutes for host in hosts),
+            wall_min=conditions.ends_min + max(host.minutes for host in hosts),
+            steps_ms=(0.0,),
+            ending=SearchEnding.NARROWED,
+            out_of_time=ends_told[0] is None,
+            told=ends_told[0],
+        )
+    scales = {host.name: replace(host.scale, expected=conditions.expected) for host in hosts if host.scale is not None}
     search, facts = replace(search, weighing=replace(search.weighing, scales=scales)), SearchFacts()
     for host in hosts:
-        world.here = host
-        facts = replace(facts, readings=(*facts.readings, *_calibrated(world, problem, search)))
+        world.here, of_host = host, SearchFacts(host.ends)
+        while (side := end_to_read(world.graph, of_host, believe(problem, of_host, search))) is not None:
+            if longest_min > world.left_min:
+                break
+            of_host = of_host.with_reading(world.measure_end(side))
+        facts = replace(facts, readings=(*facts.readings, *of_host.readings))
     ends_again = len(facts.readings) - known
     if not figures_tell(search.rules, believe(problem, facts, search)):
-        for host in hosts if not world.conditions.kept_levels else ():
+        for host in hosts if not conditions.kept_levels else ():
             world.here = host
             both_ways = world.measure_both_ways()
             facts, known = replace(facts, readings=(*facts.readings, *both_ways)), known + len(both_ways)
     world.here = hosts[0]
     course = SimulatedSearch(world, problem, search, facts, (*hosts, *world.further_guests()))
     return _bayes(world, course, known, ends_again)
-
-
-def _without_search(
-    world: World, hosts: Sequence[SimulatedHost], known: int, word: PairsTell | None
-) -> SimulatedResult:
-    """What ends that do not differ come to."""
-    ends_again = sum(len(host.ends) for host in hosts) - known
-    return SimulatedResult(
-        right=world.conditions.no_change and word is PairsTell.SAME,
-        in_set=False,
-        set_size=len(world.graph),
-        claimed=0.0,
-        evaluations=ends_again,
-        ends_again=ends_again,
-        both_ways=False,
-        skips=0,
-        minutes=sum(host.minutes for host in hosts),
-        wall_min=world.conditions.ends_min + max(host.minutes for host in hosts),
-        steps_ms=(0.0,),
-        ending=SearchEnding.NARROWED,
-        out_of_time=word is None,
-        told=word,
-    )
-
-
-def _as_told(world: World) -> SearchProblem:
-    """What the search is told of a world beforehand."""
-    relevant = world.relevant if world.conditions.relevant < 1 else None
-    return SearchProblem(world.graph, prior(len(world.graph), relevant, world.suspects), relevant)
 
 
 def _bayes(world: World, course: SimulatedSearch, known: int, ends_again: int = 0) -> SimulatedResult:
@@ -339,28 +329,27 @@ def _bayes(world: World, course: SimulatedSearch, known: int, ends_again: int = 
     )
 
 
-def _calibrated(world: World, problem: SearchProblem, search: Search) -> tuple[Reading, ...]:
-    """The readings of both ends on one host, as often as it takes and there is time."""
-    facts, longest_min = SearchFacts(world.here.ends), search.costs.longest(0.0, whole=True)
-    while (side := end_to_read(world.graph, facts, believe(problem, facts, search))) is not None:
-        if longest_min > world.left_min:
-            break
-        facts = facts.with_reading(world.measure_end(side))
-    return facts.readings
-
-
 def _git(world: World, costs: Costs) -> SimulatedResult:
     """Each commit is tried once, and believed; a whole run of the answer is taken to repeat the one stopped early.
 
     Of a set the commit that is known to be new stands for the answer.
     """
     world.measure_both_ways()
-    facts, clock, longest_min = SearchFacts(), _Clock(), costs.longest(costs.build_min, whole=False)
-    while isinstance(step := clock.time(next_commit, world.graph, facts), Midpoint) and longest_min <= world.left_min:
+    facts, steps_ms, longest_min = SearchFacts(), list[float](), costs.longest(costs.build_min, whole=False)
+    while True:
+        start = time.perf_counter()
+        step = next_commit(world.graph, facts)
+        steps_ms.append((time.perf_counter() - start) * 1000)
+        if isinstance(step, CandidatesLeft) or longest_min > world.left_min:
+            break
         reading = world.measure(step.commit, whole=False)
         facts = facts.with_skip(step.commit) if reading is None else facts.with_reading(reading)
     left = step if isinstance(step, CandidatesLeft) else candidates_left(world.graph, facts)
-    again = _rests_on_stopped_runs(world, facts, left)
+    again: tuple[int, ...] = ()
+    if len(left.candidates) == 1:  # that one and its parents are measured again before it is named, as far as tried
+        stopped = {one.commit for one in facts.readings if not one.full}
+        suspects = (left.candidates[0], *world.graph.parents[left.candidates[0]])
+        again = tuple(commit for commit in suspects if commit in stopped)
     out_of_time = isinstance(step, Midpoint) or len(again) * costs.longest(0.0, whole=True) > world.left_min
     for commit in () if out_of_time else again:
         world.measure(commit, whole=True, beside=[named for named in left.candidates if named != commit])
@@ -375,30 +364,7 @@ def _git(world: World, costs: Costs) -> SimulatedResult:
         skips=len(facts.skips),
         minutes=world.minutes,
         wall_min=world.conditions.ends_min + world.minutes,
-        steps_ms=tuple(clock.ms),
+        steps_ms=tuple(steps_ms),
         ending=SearchEnding.FOUND if len(left.candidates) == 1 and not out_of_time else SearchEnding.NARROWED,
         out_of_time=out_of_time,
     )
-
-
-def _rests_on_stopped_runs(world: World, facts: SearchFacts, left: CandidatesLeft) -> tuple[int, ...]:
-    """What ``--strategy git`` measures again before it names a commit: that one and its parents, as far as tried."""
-    if len(left.candidates) > 1:
-        return ()
-    (named,) = left.candidates
-    stopped = {reading.commit for reading in facts.readings if not reading.full}
-    return tuple(commit for commit in (named, *world.graph.parents[named]) if commit in stopped)
-
-
-@dataclass(slots=True)
-class _Clock:
-    """How long each step took, in milliseconds."""
-
-    ms: list[float] = field(default_factory=list)
-
-    def time(self, work: Callable[..., T], *arguments: object) -> T:
-        start = time.perf_counter()
-        try:
-            return work(*arguments)
-        finally:
-            self.ms.append((time.perf_counter() - start) * 1000)

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Self
 
 import numpy as np
 
@@ -74,16 +73,6 @@ class Durations:
     both_ways_min: float = 2 * (SETUP_MIN + SHORT_FILL_MIN + RUN_MIN)
     alike_min: float = 2 * (SETUP_MIN + SHORT_FILL_MIN + ALIKE_MIN)
 
-    @property
-    def usual_build_min(self) -> float:
-        """What to expect of the next build, before it is known how far away it is."""
-        return self.build_least_min + 0.4 * (self.build_most_min - self.build_least_min)
-
-    @property
-    def usual_skip_min(self) -> float:
-        """What to expect of a commit that turns out to be untestable, at its build or at its boot."""
-        return self.usual_build_min + self.setup_min * 2 / 3
-
 
 _AFTER_A_WHOLE_FILL_MIN = RUN_MIN + CLEAR_MIN
 WHOLE_FILLS = Durations(
@@ -134,25 +123,10 @@ class SimulatedHost:
         """The figures of both ends: whether of the new one, and its score."""
         return [(one.commit != OLD_END, one.score) for one in self.ends if one.score is not None]
 
-    @classmethod
-    def first(cls, graph: RangeGraph, build_min: float) -> Self:
-        """That which built both ends, the new one last."""
-        has_all = graph.ancestors(graph.tip)
-        return cls((~has_all, has_all), (build_min, build_min), _ends(graph))
-
-    @classmethod
-    def further(cls, graph: RangeGraph, idle_min: float, name: str) -> Self:
-        """One that was given the kernels of both ends, and began its first build while others built these."""
-        return cls((), (), _ends(graph), ahead_min=idle_min, name=name)
-
     def wait(self, until_min: float) -> None:
         """Be idle until then."""
         self.waited_min += until_min - self.minutes
         self.minutes = until_min
-
-
-def _ends(graph: RangeGraph) -> dict[int, Verdict]:
-    return {OLD_END: Verdict.OLD, graph.tip: Verdict.NEW}
 
 
 # Trees that are so many commits apart differ in everything, as the ends of the range that the durations come from. Of
@@ -219,11 +193,6 @@ class Conditions:
         return self.no_change or self.of_the_day
 
     @property
-    def shows_apart(self) -> bool:
-        """Whether runs of the two sides are clear of each other before their end."""
-        return self.effect is None or self.effect >= APART_FACTOR
-
-    @property
     def ends_min(self) -> float:
         """What it takes to build the ends, each on a host of its own if there are two, and to measure them on all.
 
@@ -270,10 +239,16 @@ class World:
 
     def __post_init__(self) -> None:
         count, rates, rng = len(self.graph), self.conditions, self.rng
-        self.culprits = tuple(self._drawn() for _ in range(1 + rates.second_step))
+        drawn = (
+            rng.integers(count) if self.likely is None else rng.choice(count, p=self.likely)
+            for _ in range(1 + rates.second_step)
+        )
+        self.culprits = tuple(map(int, drawn))
         self.relevant = rng.random(count) < rates.relevant
         self.relevant[list(self.culprits)] = True
-        self.here = SimulatedHost.first(self.graph, rates.durations.build_most_min)
+        has_all, build_min = self.graph.ancestors(self.graph.tip), rates.durations.build_most_min
+        # It built both ends, the new one last
+        self.here = SimulatedHost((~has_all, has_all), (build_min, build_min), self._ends)
         self.suspects = None
         if rates.suspects is not None:
             self.suspects = rng.random(count) < SUSPECT_SHARE
@@ -287,25 +262,22 @@ class World:
         self._picked_in_vain = rng.random(count) < _PICK_IN_VAIN
         self.here.ends = self._first_ends()
 
-    def _drawn(self) -> int:
-        count = len(self.graph)
-        return int(self.rng.integers(count) if self.likely is None else self.rng.choice(count, p=self.likely))
+    @property
+    def _ends(self) -> dict[int, Verdict]:
+        return {OLD_END: Verdict.OLD, self.graph.tip: Verdict.NEW}
 
     @property
     def minutes(self) -> float:
         """The clock of the host that is at work."""
         return self.here.minutes
 
-    @minutes.setter
-    def minutes(self, minutes: float) -> None:
-        self.here.minutes = minutes
-
     def further_hosts(self) -> Iterator[SimulatedHost]:
         """Those that have measured the ends, too; the second one built one of them."""
         first = self.here
         for number in range(1, self.conditions.hosts):
             idle_min = 0.0 if number == 1 else self.conditions.durations.build_most_min
-            self.here = host = SimulatedHost.further(self.graph, idle_min, str(number + 1))
+            # It was given the kernels of both ends, and began its first build while others built these
+            self.here = host = SimulatedHost((), (), self._ends, ahead_min=idle_min, name=str(number + 1))
             if self.conditions.levels is not None:
                 host.offset = float(self.rng.normal(0.0, _HOSTS_APART))
                 host.ends = self._first_ends()
@@ -328,7 +300,7 @@ class World:
 
     def measure_end(self, side: Verdict) -> Reading:
         """The reading of one more whole run of an end."""
-        self.minutes += self.conditions.durations.setup_min
+        self.here.minutes += self.conditions.durations.setup_min
         commit = OLD_END if side is Verdict.OLD else self.graph.tip
         return self._run(commit, Kernel.COMMIT, misleads=False, whole=True)
 
@@ -346,7 +318,7 @@ class World:
         ends_min, self.is_filled_short = self.minutes + took_min, True
         ends = (OLD_END, self.graph.tip)
         readings = tuple(self._run(end, Kernel.COMMIT, misleads=False, whole=False) for end in ends)
-        self.minutes = ends_min
+        self.here.minutes = ends_min
         return readings
 
     @property
@@ -368,7 +340,7 @@ class World:
         A whole one may end once it is clear of a whole run of one ``beside`` it that is on the other side.
         """
         self._build(commit, Kernel.COMMIT, commit)
-        self.minutes += self.conditions.durations.setup_min
+        self.here.minutes += self.conditions.durations.setup_min
         if self.untestable[commit]:
             return None
         others = (OLD_END, *beside) if beside and not self.graph.parents[commit] else beside
@@ -385,7 +357,7 @@ class World:
         if (self._no_pick if kernel is Kernel.PICKED else self._no_undo)[commit]:
             return None
         self._build(commit, kernel, self.graph.tip)
-        self.minutes += self.conditions.durations.setup_min
+        self.here.minutes += self.conditions.durations.setup_min
         end = Verdict.OLD if kernel is Kernel.PICKED else Verdict.NEW
         sides = frozenset({end} if beside_end else ())
         return self._run(commit, kernel, misleads=bool(self._undone_mislead[commit]), whole=whole, beside=sides)
@@ -452,9 +424,16 @@ class World:
             is_new = figure > self.here.line
             is_clear = is_new or figure < self.here.line + math.log(_CLEARLY_BELOW)
         verdict = Verdict.NEW if is_new else Verdict.OLD
-        took_min = self._runs_min(verdict, whole=whole, is_clear=is_clear, beside=beside)
-        self.minutes += took_min
-        is_whole, host = took_min >= self.conditions.durations.whole_run_min, self.here.name
+        rates, durations = self.conditions, self.conditions.durations
+        took_min = durations.early_new_min if is_new else durations.early_old_min
+        if whole or not rates.early_stop:
+            shows_apart = rates.effect is None or rates.effect >= APART_FACTOR
+            is_apart = rates.early_stop and shows_apart and bool(beside - {verdict})
+            took_min = durations.apart_min if is_apart else durations.whole_run_min
+        elif not is_clear:
+            took_min = durations.unclear_min
+        self.here.minutes += took_min
+        is_whole, host = took_min >= durations.whole_run_min, self.here.name
         if is_whole and kernel is Kernel.COMMIT:
             self.here.whole[commit] = verdict
         if not is_whole or figure is None:
@@ -464,16 +443,6 @@ class World:
             self._between.add((commit, kernel))
             return Reading(commit, kernel, verdict, hour=hour, host=host)
         return Reading(commit, kernel, verdict, figure, hour=hour, host=host)
-
-    def _runs_min(self, verdict: Verdict, *, whole: bool, is_clear: bool, beside: Set[Verdict]) -> float:
-        """What the runs of a trial take that shows this side, clearly or not."""
-        rates, durations = self.conditions, self.conditions.durations
-        if whole or not rates.early_stop:
-            is_apart = rates.early_stop and rates.shows_apart and bool(beside - {verdict})
-            return durations.apart_min if is_apart else durations.whole_run_min
-        if not is_clear:
-            return durations.unclear_min
-        return durations.early_new_min if verdict is Verdict.NEW else durations.early_old_min
 
     def _figure(self, share: float) -> float:
         """The score of a run, on the host that is at work, of a kernel that has this share of the changes."""
