@@ -2,7 +2,7 @@
 
 Each room, layer and workload has a frozen dataclass. Beside the type of a field stands its row of the option table
 (:class:`bisector.core.setting.Option`): key, value in each profile, flag, meaning. The file, the command line,
-``bisector settings`` and the record are read from these.
+``bisector settings`` and the record are read from these. The classes are read as tables, so they are laid out as such.
 """
 
 from collections.abc import Iterator, Mapping
@@ -108,7 +108,6 @@ def usable_bytes(disk_bytes: int) -> int:
     return (disk_bytes - 2 * DISK_MARGIN_BYTES) // DISK_MARGIN_BYTES * DISK_MARGIN_BYTES
 
 
-# Read as a table, so laid out as one.
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class BisectSettings:
@@ -200,7 +199,6 @@ class BisectSettings:
         return self.expect or next((one for one in Direction if Terms.usual(one) == self.terms), None)
 
 
-# Read as a table, so laid out as one.
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class KernelSettings:
@@ -233,8 +231,6 @@ class KernelSettings:
     # fmt: on
 
 
-
-# Read as a table, so laid out as one.
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class MachineSettings:
@@ -300,7 +296,6 @@ class MachineSettings:
         return self.instruction_ns if self.is_counted else 0
 
 
-# Read as a table, so laid out as one.
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class DiskSettings:
@@ -332,7 +327,6 @@ class DiskSettings:
         return NullBlk.of(self.size_bytes, self.latency_s, *limits)
 
 
-# Read as a table, so laid out as one.
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
@@ -402,7 +396,6 @@ class StorageSettings:
         return {layer.name: self.layers[layer.name] for layer in self.stack.layers}
 
 
-# Read as a table, so laid out as one.
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class WorkloadSettings:
@@ -462,7 +455,6 @@ class WorkloadSettings:
         return replace(self, own={**self.own, self.kind: self.workload.with_files(self.values, files)})
 
 
-# Read as a table, so laid out as one.
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class ContentionSettings:
@@ -482,8 +474,6 @@ class ContentionSettings:
     # fmt: on
 
 
-
-# Read as a table, so laid out as one.
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class MailSettings:
@@ -504,8 +494,6 @@ class MailSettings:
     # fmt: on
 
 
-
-# Read as a table, so laid out as one.
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class NotifySettings:
@@ -516,7 +504,6 @@ class NotifySettings:
         "command that runs once when a long one has ended by itself; it finds BISECTOR_EXIT_CODE, BISECTOR_RUN_DIR "
         "and BISECTOR_ANSWER in its environment", flag="--notify", metavar="COMMAND")]
     # fmt: on
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,23 +122,20 @@ def from_words(text: str) -> Mapping[str, str]:
         word, equals, value = words.partition("=")
         if not equals and position == 0:
             word, value = _FIRST, words
-        key = f"{_TABLE}.{name}.{_word(text, word)}"
+        full = _SHORT.get(word, word)
+        if full not in _WORDS:
+            near = difflib.get_close_matches(word, (*_WORDS, *_SHORT), n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            has = ", ".join((*_WORDS, *_SHORT))
+            raise UserError(
+                f"--disk {text}: a disk has no setting {word}",
+                f"{hint}it has {has}; a path with a comma: --set {_TABLE}.NAME.path=PATH",
+            )
+        key = f"{_TABLE}.{name}.{full}"
         if key in found:
             raise UserError(f"--disk {text}: {key} is given twice")
         found[key] = value
     return found
-
-
-def _word(text: str, word: str) -> str:
-    full = _SHORT.get(word, word)
-    if full not in _WORDS:
-        near = difflib.get_close_matches(word, (*_WORDS, *_SHORT), n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UserError(
-            f"--disk {text}: a disk has no setting {word}",
-            f"{hint}it has {', '.join((*_WORDS, *_SHORT))}; a path with a comma: --set {_TABLE}.NAME.path=PATH",
-        )
-    return full
 
 
 def _disk_of(key: str) -> str | None:
@@ -172,6 +169,3 @@ def rows(further: Iterable[str] = ()) -> tuple[Option, ...]:
 def by_key(keys: Iterable[str] = ()) -> Mapping[str, Option]:
     """Every row, by the key of its setting; those of the disks that ``keys`` name among them."""
     return {option.key: option for option in rows(further(keys))}
-
-
-rows()  # made when this is loaded, which a fork server does once for all its processes

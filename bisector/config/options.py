@@ -87,7 +87,20 @@ def build(values: Values, stacks: Collection[Stack] = ()) -> Settings:
     fill_s = fill_deadline_s if any(phase.fills for phase in stack.phases) else 0.0
     usual_s = len(stack.phases) * runtime_s + fill_s + _TRIAL_SPARE_S
     accelerator: Accelerator = values["machine.accelerator"]
-    suspects, other_cores = values["bisect.suspect"], values["contention.max_other_cores"]
+    threshold, suspects = values["bisect.threshold"], values["bisect.suspect"]
+    if threshold == AUTO:  # the article's holds for what the article measured
+        is_article = values["profile"] == "article" and objective == Objective()
+        threshold = _ARTICLE_THRESHOLD if is_article else None
+    if suspects is None:  # where the drivers of block devices are suspected, those of the disks' buses are, too
+        drivers = [one for disk in used for one in disk.bus.drivers if "drivers/block" in stack.suspects]
+        suspects = tuple(dict.fromkeys((*stack.suspects, *drivers)))
+    other_cores = values["contention.max_other_cores"]
+    if other_cores is None:
+        # A large host always has other work somewhere, which takes no core from the guest; a small one must be quiet.
+        # On 4 cores a guest of 2 had the IOPS of a quiet host beside up to 2.0 cores of compilers or busy loops, and
+        # 30 % less beside 2.8 (the SSD alone, emulated, one run of 10 s each): an eighth is a quarter of what did no
+        # harm.
+        other_cores = max(_LEAST_OTHER_CORES, (os.cpu_count() or 1) / 8)
     return Settings(
         profile=values["profile"],
         bisect=_section(
@@ -95,8 +108,8 @@ def build(values: Values, stacks: Collection[Stack] = ()) -> Settings:
             values,
             metric=objective.metric,
             over=objective.over,
-            threshold=_threshold(values, objective),
-            suspects=_suspects(stack, used) if suspects is None else suspects,
+            threshold=threshold,
+            suspects=suspects,
             least_effect=values["bisect.least_effect"] or (_LEAST_EFFECT_COUNTED if counted else _LEAST_EFFECT),
         ),
         kernel=_section(KernelSettings, values, fragments=_fragments(values, stack.fragments(layers), used, counted)),
@@ -111,9 +124,7 @@ def build(values: Values, stacks: Collection[Stack] = ()) -> Settings:
         ),
         storage=_section(StorageSettings, values, disks=disks, layers=layers, fill_deadline_s=fill_deadline_s),
         workload=_section(WorkloadSettings, values, own=own),
-        contention=_section(
-            ContentionSettings, values, max_other_cores=_usual_other_cores() if other_cores is None else other_cores
-        ),
+        contention=_section(ContentionSettings, values, max_other_cores=other_cores),
         mail=_section(MailSettings, values, port=values["mail.port"] or values["mail.security"].usual_port),
         notify=_section(NotifySettings, values),
     )
@@ -156,34 +167,11 @@ def objective_of(values: Values, own: Any, stacks: Iterable[Stack] = ()) -> Obje
     return found if steady is None else replace(found, metric=steady)
 
 
-def _threshold(values: Values, objective: Objective) -> str | None:
-    """The article's threshold holds for what the article measured."""
-    typed: str | None = values["bisect.threshold"]
-    if typed != AUTO:
-        return typed
-    return _ARTICLE_THRESHOLD if values["profile"] == "article" and objective == Objective() else None
-
-
-def _suspects(stack: Stack, disks: Iterable[GuestDisk]) -> tuple[str, ...]:
-    """Those of the stack; where the drivers of block devices are among them, those of the disks' buses, too."""
-    drivers = (driver for disk in disks for driver in disk.bus.drivers if "drivers/block" in stack.suspects)
-    return tuple(dict.fromkeys((*stack.suspects, *drivers)))
-
-
 def _fragments(values: Values, of_stack: Iterable[str], disks: Iterable[GuestDisk], counted: bool) -> tuple[str, ...]:
     ground = BARE_FRAGMENT if values["kernel.base_config"] is None else BASE_FRAGMENT
     of_disks = dict.fromkeys(fragment for disk in disks for fragment in disk.fragments)
     auto = (ground, GUEST_FRAGMENT, *([COUNTED_FRAGMENT] if counted else []), *of_disks, *of_stack)
     return tuple(one for name in values["kernel.fragments"] for one in (auto if name == AUTO else (name,)))
-
-
-def _usual_other_cores() -> float:
-    """A large host always has other work somewhere, which takes no core from the guest; a small one must be quiet.
-
-    On 4 cores a guest of 2 had the IOPS of a quiet host beside up to 2.0 cores of compilers or busy loops, and 30 %
-    less beside 2.8 (the SSD alone, emulated, one run of 10 s each): an eighth is a quarter of what did no harm.
-    """
-    return max(_LEAST_OTHER_CORES, (os.cpu_count() or 1) / 8)
 
 
 CONFIG_FILE = "bisector.toml"
@@ -261,20 +249,17 @@ def load(
         counted = {**given, _CLOCK: Given(GuestClock.INSTRUCTIONS.value, _HOST)}
         with suppress(UserError):  # two virtual CPUs are given, say, or a bus of the host's
             effective, given = from_given(counted, stacks), counted
-    if (chosen := _on_null_blk(effective, given)) and not trees_have(KEEPS_DATA):
+    # The buses that came to be null_blk without being asked for.
+    disks = effective.settings.storage.disks.items()
+    buses = {f"storage.{name}.bus": disk.guest.bus for name, disk in disks}
+    chosen = [key for key, bus in buses.items() if bus is Bus.NULL_BLK and key not in given]
+    if chosen and not trees_have(KEEPS_DATA):
         # All disks of a run are of one kind, whatever the newer trees have.
         given |= {key: Given(Bus.BRD.value, _TREE) for key in chosen}
         effective = from_given(given, stacks)
     typed = (key for key, one in given.items() if one.typed)
     refuse_unused(typed, (effective.settings.storage.stack, *stacks))
     return effective
-
-
-def _on_null_blk(effective: Effective, given: Mapping[str, Given]) -> list[str]:
-    """The keys of the buses that came to be null_blk without being asked for."""
-    disks = effective.settings.storage.disks
-    keys = {f"storage.{name}.bus": disk.guest.bus for name, disk in disks.items()}
-    return [key for key, bus in keys.items() if bus is Bus.NULL_BLK and key not in given]
 
 
 def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Effective:
@@ -333,32 +318,31 @@ def _choose_workload(given: dict[str, Given]) -> None:
 
 def _from_files(config: Path | None, directory: Path) -> dict[str, Given]:
     """The person's file, and over it that of the directory, or the one that is named."""
+
+    def if_there(path: Path, shown: Path) -> dict[str, Given]:
+        with suppress(OSError):  # in a directory that this user cannot enter, reading the file tells so
+            if not path.is_file():
+                return {}
+        return _from_file(path, shown)
+
     own = resources.config_home() / CONFIG_FILE
-    general, special = _if_there(own, own), {}
+    general, special = if_there(own, own), {}
     if config is not None:
         special = _from_file(directory / config, config)
     elif own.parent != directory:
-        special = _if_there(directory / CONFIG_FILE, Path(CONFIG_FILE))
+        special = if_there(directory / CONFIG_FILE, Path(CONFIG_FILE))
     choosing = {"workload.kind", *(one.chosen_by for one in WORKLOADS.values())}
     if choosing & special.keys():  # a workload that is chosen here takes the place of one that is chosen for all
         general = {key: one for key, one in general.items() if key not in choosing}
     return {**general, **special}
 
 
-def _if_there(path: Path, shown: Path) -> dict[str, Given]:
-    with suppress(OSError):  # in a directory that this user cannot enter, reading the file tells so
-        if not path.is_file():
-            return {}
-    return _from_file(path, shown)
-
-
 def _from_file(path: Path, shown: Path) -> dict[str, Given]:
-    _, table = file.read(path)
-    given, known = {}, frozenset(by_key(key for key, _ in file.flatten(table, frozenset())))
-    for key, raw in file.flatten(table, known):
-        if key not in known:
-            refuse_key(key, str(shown))
-        given[key] = Given(raw, str(shown), path.parent)
+    table = file.read(path)[1]
+    known = frozenset(by_key(key for key, _ in file.flatten(table, frozenset())))
+    given = {key: Given(raw, str(shown), path.parent) for key, raw in file.flatten(table, known)}
+    for key in (key for key in given if key not in known):
+        refuse_key(key, str(shown))
     return given
 
 
@@ -424,9 +408,9 @@ def overlaid(
     directory = Path.cwd()
     today = {**_from_files(config, directory), **_from_flags(flags or {}, directory)}
     given = {key: Given(value, "recorded settings") for key, value in written_values(recorded).items()}
-    known = rows_for(recorded)
+    known, origin = rows_for(recorded), f"profile {recorded.profile}"
     given |= {
-        option.key: Given(option.in_profile(recorded.profile), f"profile {recorded.profile}")
+        option.key: Given(option.in_profile(recorded.profile), origin)
         for option in known
         if option.key.startswith(prefix) and option.key not in kept
     }
@@ -524,19 +508,14 @@ def to_json(settings: Settings) -> str:
 def from_json(text: str) -> Settings:
     """Recorded settings, not checked again; a setting that is newer than the record has its value of ``before``."""
     written: dict[str, object] = json.loads(text)
-    profile = str(written["profile"])
-    given = {
-        key: (option, Given(_recorded(option, written, profile), "recorded settings"))
-        for key, option in by_key(written).items()
-    }
-    return build({key: _parse(*one) for key, one in given.items()})
+    profile, values = str(written["profile"]), {}
+    for key, option in by_key(written).items():
+        before = option.in_profile(profile) if option.before is None else option.before
+        raw = written.get(key, written.get(option.formerly, before))
+        values[key] = _parse(option, Given(raw, "recorded settings"))
+    return build(values)
 
 
 def setup_from_json(text: str) -> Setup:
     """The setup of recorded settings, whatever else of them is known."""
     return from_json(json.dumps({"profile": PROFILES[0], **json.loads(text)})).setup
-
-
-def _recorded(option: Option, written: Mapping[str, object], profile: str) -> object:
-    before = option.in_profile(profile) if option.before is None else option.before
-    return written.get(option.key, written.get(option.formerly, before))
