@@ -299,24 +299,28 @@ def not_an_answer(what: str, output: str) -> KernelFault:
 
 def tools_step(tools: Sequence[str]) -> Step:
     """All tools are installed in the guest; else :class:`UserError` with the missing ones."""
-    words = " ".join(tools)
+
+    def missing(failed: FailedStep) -> UserError:
+        hint = "install them in the image that machine.image names, or leave it unset for the built image"
+        return UserError(f"the guest image lacks: {failed.stdout.strip()}", hint)
+
     return Step(
-        f'missing=$(for tool in {words}; do command -v "$tool" >/dev/null || echo "$tool"; done); '
+        f'missing=$(for tool in {" ".join(tools)}; do command -v "$tool" >/dev/null || echo "$tool"; done); '
         'test -z "$missing" || { echo $missing; false; }',
-        _tools_missing,
+        missing,
     )
 
 
-def devices_step(paths: Sequence[str]) -> Step:
-    """The block devices are there; the output has a line for each, for :func:`device_numbers`."""
-    return Step(f"stat -L -c '%t:%T' {' '.join(paths)}", kernel_fault)
+def devices_steps(paths: Sequence[str]) -> tuple[Step, ...]:
+    """The block devices are there, if any; the output has a line for each, for :func:`device_numbers`."""
+    return steps(*([f"stat -L -c '%t:%T' {' '.join(paths)}"] if paths else []))
 
 
-def device_numbers(stat_output: str, paths: Sequence[str]) -> Mapping[str, str]:
+def device_numbers(answers: Sequence[str], paths: Sequence[str]) -> Mapping[str, str]:
     """``major:minor`` of each device in decimal, from stat's hexadecimal; raises :class:`KernelFault`."""
-    lines = stat_output.split()
+    lines = [line for answer in answers for line in answer.split()]
     if len(lines) != len(paths) or not all(map(_DEVICE.fullmatch, lines)):
-        raise not_an_answer("stat", stat_output)
+        raise not_an_answer("stat", "".join(answers))
     pairs = (line.split(":") for line in lines)
     return {path: f"{int(major, 16)}:{int(minor, 16)}" for path, (major, minor) in zip(paths, pairs, strict=True)}
 
@@ -362,11 +366,4 @@ def _not_so(disk: str, name: str, value: str | int, what: str) -> UserError:
     return UserError(
         f"storage.{disk}.{name} = {value}: {what}",
         "choose what the kernels of the whole range have, or leave it out",
-    )
-
-
-def _tools_missing(failed: FailedStep) -> BisectorError:
-    return UserError(
-        f"the guest image lacks: {failed.stdout.strip()}",
-        "install them in the image that machine.image names, or leave it unset for the built image",
     )

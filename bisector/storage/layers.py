@@ -65,17 +65,5 @@ def spelled_out(text: str) -> str:
 
 
 # A layer of this room is known by its line here.
-for _layer in (
-    RAM,
-    LVMCACHE,
-    LVMWRITECACHE,
-    BCACHE,
-    RAID1,
-    RAID5,
-    CRYPT,
-    EXT4,
-    RAW,
-    XFS,
-    BTRFS,
-):
+for _layer in (*(RAM, LVMCACHE, LVMWRITECACHE, BCACHE, RAID1, RAID5, CRYPT), *(EXT4, RAW, XFS, BTRFS)):
     register(_layer)

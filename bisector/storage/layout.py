@@ -1,7 +1,7 @@
 """A stack laid out on the guest's empty disks, in one round trip, and checked."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -97,60 +97,39 @@ def lay_out(
     of_disks = {name: (guest_disks or {}).get(name, GuestDisk()) for name in stack.disks}
     paths = tuple(disks.path_of(name, disk.bus) for name, disk in of_disks.items())
     in_memory = in_memory or {}
-    lowest = {name: disk.below for name, disk in in_memory.items() if isinstance(disk, Brd)}
-    made = _made(stack, values, of_disks, lowest)
+    made = _made(stack, values, of_disks, in_memory)
     own = tuple(disk.make_step(name) for name, disk in in_memory.items())
-    before = (disks.tools_step(stack.tools), *own)
-    queued = tuple(step for name, disk in of_disks.items() for step in disks.queue_steps(name, disk))
     others = tuple(dict.fromkeys(leaf for one in made for leaf in one.leaves if leaf not in paths))
     raw = "" if stack.file_system.has_files else made[-1].path
     measured = f"blockdev --getsize64 {raw}" if raw else f"stat -f -c '%a %S' {MOUNTPOINT}"
-    room = Step(measured, disks.kernel_fault)
-    steps = (*queued, *(step for one in made for step in one.steps), room)
-    outputs = iter(
-        run_steps(
-            shell,
-            (
-                *before,
-                *([disks.devices_step(paths)] if paths else []),
-                *steps,
-                *([disks.devices_step(others)] if others else []),
-                *(step for one in made for step in one.checks),
-                *(disks.queue_check(name, disk) for name, disk in of_disks.items()),
-            ),
-            deadline_s,
-        )
+    queued = (step for name, disk in of_disks.items() for step in disks.queue_steps(name, disk))
+    described = (*queued, *(step for one in made for step in one.steps), *disks.steps(measured))
+    # Each part by how many answers it has, in the order in which they come.
+    parts: tuple[Sequence[Step], ...] = (
+        (disks.tools_step(stack.tools), *own),
+        disks.devices_steps(paths),
+        described,
+        disks.devices_steps(others),
+        *(one.checks for one in made),
+        tuple(disks.queue_check(name, disk) for name, disk in of_disks.items()),
     )
-    for _ in before:
-        next(outputs)
-    numbers = _numbers(outputs, paths)
-    *_, free = islice(outputs, len(steps))
-    numbers |= _numbers(outputs, others)
-    for one in made:
-        answers = tuple(islice(outputs, len(one.checks)))
+    answers = iter(run_steps(shell, [step for part in parts for step in part], deadline_s))
+    _, of_paths, told, of_others, *checked, queues = (tuple(islice(answers, len(part))) for part in parts)
+    numbers = {**disks.device_numbers(of_paths, paths), **disks.device_numbers(of_others, others)}
+    for one, answered in zip(made, checked, strict=True):
         if one.verify is not None:
-            one.verify(answers, numbers)
-    queues = tuple(disks.queue(name, disk, next(outputs)) for name, disk in of_disks.items())
+            one.verify(answered, numbers)
+    found = tuple(disks.queue(*disk, answer) for disk, answer in zip(of_disks.items(), queues, strict=True))
     larger = " or ".join(stack.extent({name: Capacity.of_disk(name, None) for name in stack.disks}, values).keys)
-    described = tuple(step.command for step in (*own, *steps))
-    if raw:
-        _check_device(free, files, len(stack.phases), larger)
-        return MountedStack("", described, raw, larger, made, queues)
-    _check_room(free, files, larger)
-    return MountedStack(MOUNTPOINT, described, "", larger, made, queues)
-
-
-def _numbers(outputs: Iterator[str], paths: Sequence[str]) -> dict[str, str]:
-    return dict(disks.device_numbers(next(outputs), paths)) if paths else {}
+    _check_room(told[-1], files, len(stack.phases) if raw else 0, larger)
+    commands = tuple(step.command for step in (*own, *described))
+    return MountedStack("" if raw else MOUNTPOINT, commands, raw, larger, made, found)
 
 
 def _made(
-    stack: Stack, values: Values, of_disks: Mapping[str, GuestDisk], lowest: Mapping[str, str]
+    stack: Stack, values: Values, of_disks: Mapping[str, GuestDisk], in_memory: Mapping[str, MemoryDisk]
 ) -> tuple[Made, ...]:
-    """How each layer is made, in order; a second layer of a kind has names of its own.
-
-    ``lowest`` are the paths of what lies below disks that are device-mapper's themselves.
-    """
+    """How each layer is made, in order; a second layer of a kind has names of its own."""
     made: list[Made] = []
     seen: dict[str, int] = {}
 
@@ -163,36 +142,30 @@ def _made(
         return Device(path, tuple(leaf for one in below for leaf in one.leaves) if layer.is_mapped else (path,))
 
     def device(name: str) -> Device:
-        path = disks.path_of(name, of_disks[name].bus)
-        return Device(path, (lowest.get(name, path),))
+        path, disk = disks.path_of(name, of_disks[name].bus), in_memory.get(name)
+        # A disk on brd is device-mapper's itself.
+        return Device(path, (disk.below if isinstance(disk, Brd) else path,))
 
     stack.top.fold(device, make)
     return tuple(made)
 
 
-def _check_device(size_output: str, files: Files, runs: int, larger: str) -> None:
-    """All runs have places of their own on the device; raises :class:`UserError` with both sizes."""
-    if _SIZE.fullmatch(size_output.strip()) is None:
-        raise disks.not_an_answer("blockdev", size_output)
-    size_bytes = int(size_output)
-    if size_bytes < files.total_bytes * runs:
-        smaller = " or ".join(files.keys)
-        raise UserError(
-            f"{files.sentence}, for each of {runs} runs, and the device in the guest has only "
-            f"{size_bytes / _MIB:,.0f} MiB",
-            f"make the disk of the storage stack larger ({larger}), or {smaller} smaller",
-        )
+def _check_room(answer: str, files: Files, runs_on_device: int, larger: str) -> None:
+    """The largest file fits on the file system, or all runs have places of their own on the device.
 
-
-def _check_room(stat_output: str, files: Files, larger: str) -> None:
-    """The largest file of the workload fits; raises :class:`UserError` with both sizes."""
-    if (found := _FREE.fullmatch(stat_output.strip())) is None:
-        raise disks.not_an_answer("stat -f", stat_output)
-    blocks, block_bytes = int(found[1]), int(found[2])
-    if blocks * block_bytes < files.largest_bytes:
-        smaller = " or ".join(files.keys)
-        raise UserError(
-            f"{smaller} is {files.largest_bytes / _MIB:,.0f} MiB, and the file system in the guest has only "
-            f"{blocks * block_bytes / _MIB:,.0f} MiB",
-            f"make the disk of the storage stack larger ({larger}), or {smaller} smaller",
-        )
+    Raises :class:`UserError` with both sizes.
+    """
+    smaller = " or ".join(files.keys)
+    if runs_on_device:
+        if _SIZE.fullmatch(answer.strip()) is None:
+            raise disks.not_an_answer("blockdev", answer)
+        has_bytes, needed = int(answer), files.total_bytes * runs_on_device
+        what = f"{files.sentence}, for each of {runs_on_device} runs, and the device in the guest"
+    else:
+        if (found := _FREE.fullmatch(answer.strip())) is None:
+            raise disks.not_an_answer("stat -f", answer)
+        has_bytes, needed = int(found[1]) * int(found[2]), files.largest_bytes
+        what = f"{smaller} is {needed / _MIB:,.0f} MiB, and the file system in the guest"
+    if has_bytes < needed:
+        hint = f"make the disk of the storage stack larger ({larger}), or {smaller} smaller"
+        raise UserError(f"{what} has only {has_bytes / _MIB:,.0f} MiB", hint)

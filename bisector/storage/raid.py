@@ -9,7 +9,6 @@ wrong; nothing reads it, as no disk fails.
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, ClassVar
 
 from bisector.core.errors import InfraError, KernelFault
@@ -17,7 +16,7 @@ from bisector.core.setting import Meta, NonNegative, Option, Problem, Size
 from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
-from bisector.storage.disks import kernel_fault, kernel_fault_in_run
+from bisector.storage.disks import kernel_fault_in_run, steps
 from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, NoSettings, S, Site
 
 # Where data begin on each device: the default follows the size of the device and the version of mdadm (md(4)).
@@ -103,50 +102,10 @@ class Raid(Layer[S]):
 
     def make(self, site: Site[S]) -> Made:
         """An array by mdadm, whose state is read from sysfs, also before and after each run."""
-        array = f"md{self.level}{site.suffix}"
-        place = f"/sys/block/{array}/md"
-        asked = self._asked(site)
-        steps = (
-            # mdadm makes the device node itself instead of waiting for udev (mdadm(8), MDADM_NO_UDEV).
-            Step("export MDADM_NO_UDEV=1", kernel_fault),
-            Step(self._create(f"/dev/{array}", site), kernel_fault),
-            *(Step(_written(f"{place}/{file}", value), kernel_fault) for file, value in self.tuned(site.own).items()),
-        )
-        files = " ".join((*asked, "array_state", "rd*/block/dev"))
-        state = f"cd {place} && grep -s -H . {files}; cd /"
-        paths = tuple(device.path for device in site.below)
-
-        def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
-            (answer,) = answers
-            found = _files(answer)
-            _check(array, asked, found)
-            members = [found.get(f"rd{n}/block/dev", "nothing") for n in range(len(paths))]
-            if members != (wanted := [numbers[path] for path in paths]):
-                raise InfraError(f"{array} is on {', '.join(members)[:200]} instead of {', '.join(wanted)}")
-
-        return Made(
-            f"/dev/{array}",
-            steps,
-            (Step(state, kernel_fault),),
-            verify,
-            paths,
-            Counters(partial(_still_in_step, array, asked), lambda before, after: ()),
-        )
-
-    def _create(self, path: str, site: Site[S]) -> str:
-        own, devices = site.own, [device.path for device in site.below]
-        words = [
-            f"mdadm --create {path} --run --level={self.level} --raid-devices={len(devices)}",
-            f"--metadata=1.2 --data-offset={_DATA_OFFSET_BYTES >> 10}K --assume-clean --bitmap=none",
-        ]
-        if chunk := self.chunk_bytes(own):
-            words.append(f"--chunk={chunk >> 10}K --layout=left-symmetric")
-        return " ".join((*words, *devices))
-
-    def _asked(self, site: Site[S]) -> Mapping[str, str]:
-        count = len(site.below)
-        chunk = self.chunk_bytes(site.own)
-        return {
+        array, own, count = f"md{self.level}{site.suffix}", site.own, len(site.below)
+        place, paths = f"/sys/block/{array}/md", tuple(device.path for device in site.below)
+        chunk, tuned = self.chunk_bytes(own), self.tuned(own)
+        asked = {
             "level": f"raid{self.level}",
             "raid_disks": str(count),
             "metadata_version": "1.2",
@@ -156,8 +115,36 @@ class Raid(Layer[S]):
             "sync_action": "idle",
             "bitmap/location": "none",
             **{f"rd{n}/offset": str(_DATA_OFFSET_BYTES // _SECTOR_BYTES) for n in range(count)},
-            **self.tuned(site.own),
+            **tuned,
         }
+        of_chunks = f" --chunk={chunk >> 10}K --layout=left-symmetric" if chunk else ""
+        made = steps(
+            # mdadm makes the device node itself instead of waiting for udev (mdadm(8), MDADM_NO_UDEV).
+            "export MDADM_NO_UDEV=1",
+            f"mdadm --create /dev/{array} --run --level={self.level} --raid-devices={count} --metadata=1.2 "
+            f"--data-offset={_DATA_OFFSET_BYTES >> 10}K --assume-clean --bitmap=none{of_chunks} {' '.join(paths)}",
+            *(
+                f"! test -e {place}/{file} || test $(cat {place}/{file}) = {value} || echo {value} > {place}/{file}"
+                for file, value in tuned.items()
+            ),
+        )
+
+        def shown(*more: str) -> str:
+            return f"cd {place} && grep -s -H . {' '.join((*asked, 'array_state', *more))}; cd /"
+
+        def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
+            found = _check(array, asked, answers[0])
+            members = [found.get(f"rd{n}/block/dev", "nothing") for n in range(count)]
+            if members != (wanted := [numbers[path] for path in paths]):
+                raise InfraError(f"{array} is on {', '.join(members)[:200]} instead of {', '.join(wanted)}")
+
+        def still_in_step(shell: Shell) -> None:
+            """An array that lost a device, or resynchronises, would be another one."""
+            (answer,) = run_steps(shell, (Step(shown(), kernel_fault_in_run),), _STATUS_DEADLINE_S)
+            _check(array, asked, answer, Stage.WORKLOAD)
+
+        counters = Counters(still_in_step, lambda before, after: ())
+        return Made(f"/dev/{array}", made, steps(shown("rd*/block/dev")), verify, paths, counters)
 
 
 class Raid1(Raid[NoSettings]):
@@ -221,34 +208,18 @@ class Raid5(Raid[Raid5Settings]):
 RAID1, RAID5 = Raid1(), Raid5()
 
 
-def _written(path: str, value: str) -> str:
-    return f"! test -e {path} || test $(cat {path}) = {value} || echo {value} > {path}"
-
-
-def _files(printed: str) -> Mapping[str, str]:
-    return dict(line.partition(":")[::2] for line in printed.splitlines())
-
-
-def _check(array: str, asked: Mapping[str, str], found: Mapping[str, str], stage: Stage = Stage.STORAGE) -> None:
+def _check(array: str, asked: Mapping[str, str], printed: str, stage: Stage = Stage.STORAGE) -> Mapping[str, str]:
     """What the kernel says of the array; raises :class:`KernelFault` where that is not what was asked for."""
+    found = dict(line.partition(":")[::2] for line in printed.splitlines())
     if "level" not in found or "array_state" not in found:
         raise KernelFault(stage, FaultKind.COMMAND_FAILED, f"{array}: the kernel says nothing of the array")
     found = {**_WITHOUT_A_FILE, **found}
-    other = [f"{name} {found.get(name, 'missing')[:40]}" for name, value in asked.items() if found.get(name) != value]
+    other = {name: found.get(name, "missing")[:40] for name, value in asked.items() if found.get(name) != value}
+    wanted = ", ".join(f"{name} {asked[name]}" for name in other)
     if found["array_state"] not in _STATES:
-        other.append(f"array_state {found['array_state'][:40]}")
+        other["array_state"] = found["array_state"][:40]
     if other:
-        wanted = ", ".join(
-            f"{name} {asked[name]}" for name in (one.partition(" ")[0] for one in other) if name in asked
-        )
-        raise KernelFault(
-            stage, FaultKind.COMMAND_FAILED, f"{array}: {', '.join(other)}; asked for {wanted or 'one that works'}"
-        )
-
-
-def _still_in_step(array: str, asked: Mapping[str, str], shell: Shell) -> None:
-    """An array that lost a device, or resynchronises, would be another one: raises :class:`KernelFault`."""
-    files = " ".join((*asked, "array_state"))
-    step = Step(f"cd /sys/block/{array}/md && grep -s -H . {files}; cd /", kernel_fault_in_run)
-    (answer,) = run_steps(shell, (step,), _STATUS_DEADLINE_S)
-    _check(array, asked, _files(answer), Stage.WORKLOAD)
+        told = ", ".join(f"{name} {value}" for name, value in other.items())
+        reason = f"{array}: {told}; asked for {wanted or 'one that works'}"
+        raise KernelFault(stage, FaultKind.COMMAND_FAILED, reason)
+    return found

@@ -7,11 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from bisector.core.errors import KernelFault
 from bisector.core.setting import Meta, Option, Size
-from bisector.core.shell import Step
-from bisector.core.trial import FaultKind, Stage
-from bisector.storage.disks import kernel_fault
+from bisector.storage.disks import fault, steps
 from bisector.storage.layer import Capacity, Layer, Made, Site
 
 _SIZE = "storage.ram.size"
@@ -75,19 +72,11 @@ class Ram(Layer[RamSettings]):
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
             (found,) = answers
             if found.strip() != str(size):
-                reason = f"blockdev: the RAM disk has {found.strip()[:40]!r} bytes; asked for {size}"
-                raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, reason)
+                raise fault(f"blockdev: the RAM disk has {found.strip()[:40]!r} bytes; asked for {size}")
 
-        return Made(
-            path,
-            (
-                # dd makes a file where there is no device.
-                Step(f"test -b {path}", kernel_fault),
-                Step(f"dd if=/dev/zero of={path} bs=1M iflag=count_bytes count={size} oflag=direct", kernel_fault),
-            ),
-            (Step(f"blockdev --getsize64 {path}", kernel_fault),),
-            verify,
-        )
+        # dd makes a file where there is no device.
+        written = f"dd if=/dev/zero of={path} bs=1M iflag=count_bytes count={size} oflag=direct"
+        return Made(path, steps(f"test -b {path}", written), steps(f"blockdev --getsize64 {path}"), verify)
 
 
 RAM = Ram()

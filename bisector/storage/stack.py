@@ -49,7 +49,8 @@ class Node:
     @property
     def written_options(self) -> tuple[str, ...]:
         """``NAME=VALUE`` of each option."""
-        return tuple(f"{name}={_quoted(value)}" for name, value in self.options)
+        quoted = ((name, value if _BARE.fullmatch(value) else f'"{value}"') for name, value in self.options)
+        return tuple(f"{name}={value}" for name, value in quoted)
 
     @property
     def is_disk(self) -> bool:
@@ -67,10 +68,6 @@ class Node:
         rows = LAYERS[self.name].rows
         said = {rows[name].field: rows[name].read(text, typed=True) for name, text in self.options}
         return replace(values.get(self.name, NoSettings()), **said)
-
-    def blamed(self, problem: Problem) -> Problem:
-        """The problem with the stack's own setting in place of those that the stack overrides."""
-        return replace(problem, keys=self.said_by(problem.keys))
 
     def said_by(self, keys: Iterable[str]) -> tuple[str, ...]:
         """Keys of settings, with that of the stack in place of those that it overrides."""
@@ -152,39 +149,40 @@ class Stack:
             if phase.fills:
                 yield from filling.unsteady([run for run in runs if phase_name(run.name) == phase.name])
 
+    def each(self, values: Values) -> Iterator[tuple[Node, Layer[Any], Any]]:
+        """Each layer with its node and its own settings, in the order in which they are made."""
+        return ((node, LAYERS[node.name], node.own(values)) for node in self.nodes)
+
     def fragments(self, values: Values) -> tuple[str, ...]:
         """Kernel configuration fragments, each once."""
-        needed = (one for node in self.nodes for one in LAYERS[node.name].fragments_for(node.own(values)))
-        return tuple(dict.fromkeys(needed))
+        return _once(one for _, layer, own in self.each(values) for one in layer.fragments_for(own))
 
     def features(self, values: Values) -> tuple[tuple[str, Feature], ...]:
         """What its layers' settings ask of drivers beside their options, each with the name of the layer."""
-        asked = ((node, one) for node in self.nodes for one in LAYERS[node.name].features(node.own(values)))
-        return tuple(dict.fromkeys((node.name, replace(one, keys=node.said_by(one.keys))) for node, one in asked))
+        asked = ((node, one) for node, layer, own in self.each(values) for one in layer.features(own))
+        return _once((node.name, replace(one, keys=node.said_by(one.keys))) for node, one in asked)
 
     def filled_by(self, values: Values) -> int:
         """How much a run has to write, in bytes, so that its caches are full; 0 for a stack without."""
-        return max((LAYERS[node.name].filled_by(node.own(values)) for node in self.nodes), default=0)
+        return max((layer.filled_by(own) for _, layer, own in self.each(values)), default=0)
 
     @property
     def tools(self) -> tuple[str, ...]:
         """Programs that the guest needs, each once."""
-        return tuple(dict.fromkeys(one for layer in self.layers for one in layer.tools))
+        return _once(one for layer in self.layers for one in layer.tools)
 
     def parameters(self, values: Values) -> tuple[str, ...]:
         """Kernel parameters of the layers, each once, in the order in which these are made."""
-        asked = (one for node in self.nodes for one in LAYERS[node.name].parameters(node.own(values)))
-        return tuple(dict.fromkeys(asked))
+        return _once(one for _, layer, own in self.each(values) for one in layer.parameters(own))
 
     def memory(self, values: Values) -> tuple[Capacity, ...]:
         """What of the guest's memory its layers keep."""
-        asked = ((node, LAYERS[node.name].memory(node.own(values), len(node.below))) for node in self.nodes)
+        asked = ((node, layer.memory(own, len(node.below))) for node, layer, own in self.each(values))
         return tuple(replace(one, keys=node.said_by(one.keys)) for node, one in asked if one is not None)
 
     def untold(self, values: Values) -> tuple[str, ...]:
         """What of its layers' settings nobody can read back, in sentences."""
-        said = (one for node in self.nodes for one in LAYERS[node.name].untold(node.own(values)))
-        return tuple(dict.fromkeys(said))
+        return _once(one for _, layer, own in self.each(values) for one in layer.untold(own))
 
     @property
     def suspects(self) -> tuple[str, ...]:
@@ -197,7 +195,7 @@ class Stack:
         found = [one for layer in between for one in layer.suspects] or self.file_system.suspects
         of_disks = (one for layer in self.layers if not layer.needs for one in layer.suspects)
         further = (one for one in of_disks if not any(one.startswith(f"{other}/") for other in found))
-        return tuple(dict.fromkeys((*found, *further)))
+        return _once((*found, *further))
 
     def alone(self, disk: str) -> "Stack":
         """The stack's file system on one of the disks, with nothing between: what a baseline is measured on."""
@@ -213,20 +211,17 @@ class Stack:
         return _extent(self.device, disks, values)
 
     def problems(self, disks: Mapping[str, Capacity], values: Values, files: Files) -> Iterator[Problem]:
-        """What cannot work of each layer, from the disks upwards."""
+        """What cannot work of each layer, from the disks upwards, and of one beside another."""
         found: list[Problem] = []
 
         def extent(node: Node, below: tuple[Capacity, ...]) -> Capacity:
             own = node.own(values)
-            found.extend(map(node.blamed, LAYERS[node.name].problems(below, own, files)))
+            problems = LAYERS[node.name].problems(below, own, files)
+            found.extend(replace(one, keys=node.said_by(one.keys)) for one in problems)
             return _made(node.name, below, own)
 
         self.top.fold(disks.__getitem__, extent)
         yield from found
-        yield from self._disagreements(values)
-
-    def _disagreements(self, values: Values) -> Iterator[Problem]:
-        """Two layers that want one parameter of the kernel to have two values."""
         wanted: dict[str, str] = {}
         for one in self.parameters(values):
             name, _, value = one.partition("=")
@@ -260,8 +255,8 @@ def _made(name: str, below: Sequence[Capacity], own: Any) -> Capacity:
     return replace(layer.extent(below, own), has_partitions=not layer.is_mapped)
 
 
-def _quoted(value: str) -> str:
-    return value if _BARE.fullmatch(value) else f'"{value}"'
+def _once(found: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(found))
 
 
 _MARKS = frozenset('(),+="')
@@ -305,19 +300,16 @@ def _refused(what: str, advice: str = "") -> UserError:
 
 
 def _known(disks: Iterable[str]) -> str:
-    layers = ", ".join(_shape(layer) for layer in LAYERS.values())
-    return f"disks: {', '.join(disks)}; layers: {layers}; short names: {', '.join(aliases())}"
+    shapes = []  # "lvmcache(CACHE DEVICE,ORIGIN DEVICE)"; "ext4" for what lies on one device
+    for layer in LAYERS.values():
+        roles = (*layer.needs, "…") if layer.many else layer.needs
+        shapes.append(layer.name if len(roles) <= 1 else f"{layer.name}({', '.join(roles)})")
+    return f"disks: {', '.join(disks)}; layers: {', '.join(shapes)}; short names: {', '.join(aliases())}"
 
 
 def _near(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.lower(), tuple(names), n=1)
     return f"did you mean {near[0]}? " if near else ""
-
-
-def _shape(layer: Layer[Any]) -> str:
-    """``lvmcache(CACHE DEVICE,ORIGIN DEVICE)``; ``ext4`` for what lies on one device."""
-    roles = (*layer.needs, "…") if layer.many else layer.needs
-    return layer.name if len(roles) <= 1 else f"{layer.name}({', '.join(roles)})"
 
 
 @dataclass(slots=True)

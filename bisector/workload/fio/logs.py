@@ -77,7 +77,17 @@ def parse_log(text: str, direction: str = "read") -> Series:
     zero. Raises :class:`LogUnreadable`.
     """
     wanted = _DIRECTIONS.index(direction) if direction in _DIRECTIONS else None  # nothing is logged as mixed
-    rows = [_row(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split(",")
+        try:
+            if line.strip():
+                third = int(words[2])
+                rows.append((float(words[0]), float(words[1]), third, int(words[3], 0) if words[3:] else third))
+        except (ValueError, IndexError) as error:
+            raise LogUnreadable(f"line {number} is not one of an fio log: {line.strip()[:_QUOTED]!r}") from error
+        if rows and not all(map(math.isfinite, rows[-1])):
+            raise LogUnreadable(f"line {number} is not one of an fio log: {line.strip()[:_QUOTED]!r}")
     # With log_window_value=both a second value stands before it.
     column = 3 if any(row[2] >= len(_DIRECTIONS) for row in rows) else 2
     points = np.array([row[:2] for row in rows if row[column] == wanted], dtype=np.float64).reshape(-1, 2)
@@ -110,22 +120,6 @@ def resample(series: Series, step_ms: float, until_ms: float) -> Floats:
     return np.asarray(np.diff(np.interp(grid, edges, ios, left=0.0)) / step_ms, dtype=np.float64)
 
 
-def _row(number: int, line: str) -> tuple[float, float, int, int]:
-    words = line.split(",")
-    try:
-        time_ms, value, third = float(words[0]), float(words[1]), int(words[2])
-        fourth = int(words[3], 0) if words[3:] else third
-    except (ValueError, IndexError) as error:
-        raise _unreadable(number, line) from error
-    if not (math.isfinite(time_ms) and math.isfinite(value)):
-        raise _unreadable(number, line)
-    return time_ms, value, third, fourth
-
-
-def _unreadable(number: int, line: str) -> LogUnreadable:
-    return LogUnreadable(f"line {number} is not one of an fio log: {line.strip()[:_QUOTED]!r}")
-
-
 _PIECES = 20
 _LEAST_PIECES = 7
 _MOST_APART = 0.2
@@ -154,7 +148,9 @@ def with_steady_parts(
         known = [series for series in logged if series is not None]
         if len(known) == len(alike):
             split = _at_end if stopped else _split
-            found |= {(one.name, one.direction): one for one in split(alike, known, _piece_ms(known, runtime_s))}
+            intervals_ms = (float(np.median(series.end_ms - series.start_ms)) for series in known)
+            piece_ms = max(runtime_s * 1000 / _PIECES, *intervals_ms)
+            found |= {(one.name, one.direction): one for one in split(alike, known, piece_ms)}
     return tuple(found.get((job.name, job.direction), job) for job in jobs)
 
 
@@ -209,11 +205,6 @@ def _series(job: JobFigures, text: str) -> Series | None:
         return None
     logged = _mean(series, 0.0, float(series.end_ms[-1]))
     return series if math.isclose(logged, job.iops_mean, rel_tol=_AGREES) else None
-
-
-def _piece_ms(logged: Sequence[Series], runtime_s: float) -> float:
-    intervals_ms = (float(np.median(series.end_ms - series.start_ms)) for series in logged)
-    return max(runtime_s * 1000 / _PIECES, *intervals_ms)
 
 
 def _end_ms(job: JobFigures, series: Series, piece_ms: float) -> float:
