@@ -123,12 +123,6 @@ def test_key_that_the_cipher_does_not_take_is_refused_before(cipher: str, bits: 
         options.load({"storage.stack": f"crypt(hdd,cipher={cipher},key_size={bits})+ext4"}, directory=Path("/"))
 
 
-def test_its_settings_are_recorded_as_numbers() -> None:
-    settings = options.load({"storage.crypt.key_size": "256"}, directory=Path("/")).settings
-    assert settings.storage.layers["crypt"].key_bits == 256
-    assert options.from_json(options.to_json(settings)) == settings
-
-
 @pytest.mark.parametrize(
     ("cipher", "bits", "fragment", "option"),
     [

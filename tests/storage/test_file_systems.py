@@ -1,7 +1,6 @@
 """File systems: what mkfs and mount are given, and what is read back afterwards."""
 
 import shlex
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,12 +94,7 @@ def test_a_sound_guest_makes_and_mounts_it(name: str) -> None:
     assert mkfs.endswith(" /dev/disk/by-id/virtio-hdd")
     assert mount.startswith(f"mount -t {name} -o rw,relatime,")
     assert room.startswith("stat -f")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_discarded(name: str) -> None:
-    """dm-cache takes discarded blocks into the cache without reading them."""
-    mkfs, mount = (step.command for step in made(name).steps)
+    # Nothing is discarded: dm-cache takes discarded blocks into the cache without reading them.
     assert " -K " in mkfs or "-E nodiscard," in mkfs
     assert "nodiscard" in mount.split()[4].split(",")
 
@@ -128,6 +122,8 @@ def test_an_option_that_the_kernel_did_not_take_is_its_fault(name: str, instead:
         mounted = mounted.replace("/mnt rw", "/mnt ro")
     with pytest.raises(KernelFault, match=f"^mount: {name} is mounted without {lost}$"):
         laid_out(name, sound(name, mountinfo=mounted))
+    with pytest.raises(KernelFault, match=f"'ext4' is mounted instead of {name}"):
+        laid_out(name, sound(name, mountinfo=mountinfo("ext4", instead)))
 
 
 # Read in guests of v4.11, which does not say in that file what is off.
@@ -154,11 +150,6 @@ def test_ext4_shows_all_options_in_a_file_of_its_own() -> None:
             laid_out("ext4", {"/proc/fs/ext4/": Answer(shown.replace(f"\n{option}\n", "\n"))})
     with pytest.raises(KernelFault, match=r"without noinit_itable$"):
         laid_out("ext4", {"/proc/fs/ext4/": Answer(shown.replace("noinit_itable", "init_itable=10"))})
-
-
-def test_another_file_system_is_the_kernels_fault() -> None:
-    with pytest.raises(KernelFault, match="'ext4' is mounted instead of xfs"):
-        laid_out("xfs", sound("xfs", mountinfo=mountinfo("ext4", "rw")))
 
 
 @pytest.mark.parametrize(
@@ -381,14 +372,10 @@ def test_what_no_kernel_shows_is_no_fault_and_is_said_before(name: str) -> None:
     for option in ("iversion", "mand", "of_a_later_kernel", "of_a_later_kernel=3"):
         layer = file_system(name)
         assert lost(layer.display, option, "rw,relatime") == ""
+        assert list(layer.untold(own(name))) == []
         (said,) = layer.untold(own(name, mount_options=f"noatime,{option}"))
         assert said.startswith(f"storage.{name}.mount_options: kernels do not show {option}: ")
         assert lost(layer.display, "of_a_later_kernel=3", "of_a_later_kernel=4") == "of_a_later_kernel=3"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_all_defaults_are_read_back(name: str) -> None:
-    assert list(file_system(name).untold(own(name))) == []
 
 
 def test_what_is_not_read_back_is_a_warning_before_the_first_hour(tmp_path: Path) -> None:
@@ -507,21 +494,6 @@ def test_options_that_mkfs_does_not_take_are_the_persons() -> None:
         assert isinstance(blamed("xfs", f"mkfs.xfs: pwrite failed: {error_of_disk}\n"), KernelFault)
 
 
-def test_all_that_is_written_comes_to_the_disk() -> None:
-    device = Capacity("the HDD", 1024 * MIB, ())
-    for name, at_least in (("ext4", 100), ("xfs", 100 + 64), ("btrfs", 1024)):
-        (written,) = file_system(name).written((device,), own(name), 100 * MIB)
-        assert written >= at_least * MIB
-
-
-def test_settings_that_are_not_on_record_are_what_was_done_then() -> None:
-    """Before mke2fs was told how many inodes to make, it chose by the size of the disk."""
-    old = '{"profile": "quick", "storage.stack": "hdd"}'
-    then = options.setup_from_json(old)
-    assert "-i 16384" not in options.from_json(old).storage.layers["ext4"].mkfs_options
-    assert then.stack == "hdd+ext4"
-
-
 @pytest.mark.parametrize("size_mib", [64, 600])
 def test_the_real_mke2fs_makes_what_is_asked(size_mib: int, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
@@ -531,18 +503,6 @@ def test_the_real_mke2fs_makes_what_is_asked(size_mib: int, tmp_path: Path) -> N
     command(program, *arguments, disk)
     asked = words_of(own("ext4").mkfs_options)
     assert list(file_system("ext4").other_format(asked, command("dumpe2fs", "-h", disk))) == []
-
-
-@pytest.mark.parametrize("typed", ["-n", "-V", "-qn", "-S"])
-def test_the_real_mke2fs_ends_well_without_a_file_system(typed: str, tmp_path: Path) -> None:
-    """What is refused is what it would not say itself."""
-    disk = tmp_path / "disk"
-    with disk.open("wb") as file:
-        file.truncate(64 * MIB)
-    command("mkfs.ext4", "-q", "-F", typed, disk)
-    with pytest.raises(subprocess.CalledProcessError):
-        command("e2fsck", "-fn", disk)
-    assert problems("ext4", None, mkfs_options=typed) == [("storage.ext4.mkfs_options",)]
 
 
 def test_ext4_without_a_journal_is_mounted_without_its_options() -> None:

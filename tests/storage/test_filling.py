@@ -46,15 +46,8 @@ def test_a_cache_that_takes_in_no_more_is_not_waited_for() -> None:
     assert goes_on(rounds((40, 30), (41, 30)))
     assert not goes_on(rounds((40, 30), (40.9, 30)))
     assert not goes_on(rounds((0, 0), (0, 0)))
-
-
-def test_nothing_is_filled_where_nothing_is_counted() -> None:
-    assert not goes_on(rounds((None, None)), least=3)
-
-
-def test_a_single_round_is_never_unsteady() -> None:
-    assert list(unsteady(rounds((10, 10)))) == []
-    assert list(unsteady([])) == []
+    assert not goes_on(rounds((None, None)), least=3)  # nothing is counted
+    assert list(unsteady(rounds((10, 10)))) == list(unsteady([])) == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 
 from bisector.config import checks, options
-from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.errors import KernelFault, UserError
 from bisector.core.metric import Metric, Unit, named, table
 from bisector.core.setting import Line, Meta, Option, Problem, Size
 from bisector.core.shell import Shell, Step
@@ -84,41 +84,6 @@ def veil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Layer[Any]
     fragment.write_text("CONFIG_DM_CRYPT=y\n", encoding="utf-8")
     monkeypatch.setattr(Veil, "fragments", (str(fragment),))
     layer = Veil()
-    layers.register(layer)
-    yield layer
-    layers.forget(layer.name)
-
-
-@dataclass(frozen=True, slots=True)
-class ZramSettings:
-    """Its size."""
-
-    size_bytes: Annotated[Size, Meta(ge=1 << 20), Option("storage.zram.size", "256MiB", "RAM disk, bytes")]
-
-
-class Zram(Layer[ZramSettings]):
-    """A compressed RAM disk that is built in (Documentation/admin-guide/blockdev/zram.rst)."""
-
-    name = "zram"
-    needs = ()
-    settings = ZramSettings
-
-    def extent(self, below: Sequence[Capacity], own: ZramSettings) -> Capacity:
-        return Capacity("the RAM disk", own.size_bytes, ("storage.zram.size",))
-
-    def written(self, below: Sequence[Capacity], own: ZramSettings, data_bytes: int) -> tuple[int, ...]:
-        return ()
-
-    def parameters(self, own: ZramSettings) -> tuple[str, ...]:
-        return (f"zram.size={own.size_bytes}",)
-
-    def make(self, site: Site[ZramSettings]) -> Made:
-        return Made("/dev/zram0", ())
-
-
-@pytest.fixture
-def zram() -> Iterator[Layer[Any]]:
-    layer = Zram()
     layers.register(layer)
     yield layer
     layers.forget(layer.name)
@@ -224,81 +189,6 @@ def test_its_metrics_are_known_as_long_as_it_is() -> None:
     layers.register(Veil())
 
 
-@pytest.mark.usefixtures("zram")
-def test_a_stack_needs_no_disk() -> None:
-    storage = loaded("zram+ext4").settings.storage
-    assert (storage.used_disks, storage.stack.baselines) == ({}, ())
-    assert storage.stack.written({}, storage.layers, 1) == {}
-    assert storage.stack.parameters(storage.layers) == ("zram.size=268435456",)
-    shell = FakeShell({"stat -f": Answer("1000 4096\n")})
-    mounted = lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
-    assert [command.split()[0] for command in mounted.description] == ["mkfs.ext4", "mount", "stat"]
-    assert not any("virtio" in command for command in shell.commands)
-    with pytest.raises(UserError, match=r"storage\.zram\.size"):
-        loaded("zram+ext4", **{"storage.zram.size": "1MiB"})
-
-
-@pytest.mark.usefixtures("zram")
-@pytest.mark.parametrize(
-    ("data", "instead"), [("(1, 0)", ""), ("(254, 16)", "the cache's data is on 254:16 instead of 1:0")]
-)
-def test_a_cache_on_what_device_mapper_takes_for_a_disk(data: str, instead: str) -> None:
-    storage = loaded("lvmcache(zram,hdd)+ext4").settings.storage
-    assert list(storage.used_disks) == ["hdd"]
-    answers = {
-        "stat -L -c '%t:%T' /dev/zram0": Answer("1:0\n"),
-        "stat -L": Answer("fe:10\n"),
-        "stat -f": Answer("1000 4096\n"),
-        "dmsetup table": Answer("0 2088960 cache 253:1 253:0 253:3 128 1 writeback smq 0\n"),
-        "dmsetup status": Answer("0 1 cache 8 1/2048 128 0/1024 0 0 0 0 0 0 0 1 writeback 0 smq 0 rw -\n"),
-        "dmsetup deps": Answer(
-            f"data: 1 dependencies: {data}\nmeta: 1 dependencies: (1, 0)\ncorig: 1 dependencies: (254, 16)\n"
-        ),
-        "dmsetup info": Answer("data 253 0\nmeta 253 1\ncorig 253 3\n"),
-    }
-    shell = FakeShell(answers)
-    if not instead:
-        lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
-        return
-    with pytest.raises(InfraError, match=instead):
-        lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
-
-
-class Span(Layer[NoSettings]):
-    """One device after the other, of as many as there are."""
-
-    name = "span"
-    needs = ("first device", "further device")
-    many = True
-
-    def make(self, site: Site[NoSettings]) -> Made:
-        return Made("/dev/span", (Step(" ".join(("span", *(one.path for one in site.below))), kernel_fault),))
-
-
-@pytest.fixture
-def span() -> Iterator[Layer[Any]]:
-    layer = Span()
-    layers.register(layer)
-    yield layer
-    layers.forget(layer.name)
-
-
-@pytest.mark.usefixtures("zram", "span")
-def test_a_layer_lies_on_as_many_devices_as_it_is_given() -> None:
-    for text, devices in (("span(ssd,hdd)", 2), ("span(ssd,hdd,zram)", 3)):
-        stack = stack_of(f"{text}+ext4")
-        assert str(stack) == f"{text}+ext4"
-        values = loaded(str(stack)).settings.storage.layers
-        answers = {"stat -L": Answer("fe:10\nfe:20\n"), "stat -f": Answer("1000 4096\n")}
-        made, *_ = lay_out(FakeShell(answers), stack, values, NO_FILES, 60).description
-        assert len(made.split()) == 1 + devices
-        assert stack.written(checks.extents(loaded(str(stack)).settings.storage), values, MIB).keys() == {"ssd", "hdd"}
-    with pytest.raises(UserError) as caught:
-        stack_of("span(ssd)+ext4")
-    assert "span needs at least 2 devices below it (first device, further device), not 1" in caught.value.message
-    assert "span(first device, further device, …)" in caught.value.hint
-
-
 @pytest.mark.usefixtures("veil")
 def test_a_value_with_commas_is_in_quotes() -> None:
     stack = stack_of('veil(hdd,cipher="aes, (x)=1+2")+ext4')
@@ -317,7 +207,7 @@ def test_what_is_not_registered_is_unknown() -> None:
 
 
 def made_up(name: str, *phases: Phase, settings: type = NoSettings) -> Layer[Any]:
-    return type("Own", (Zram,), {"name": name, "phases": phases, "settings": settings})()  # type: ignore[no-any-return] # made here
+    return type("Own", (Veil,), {"name": name, "phases": phases, "settings": settings, "metrics": ()})()  # type: ignore[no-any-return] # made here
 
 
 @pytest.mark.parametrize(

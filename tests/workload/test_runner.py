@@ -34,6 +34,8 @@ def test_a_good_run(bench: Bench) -> None:
     assert sorted(path.name for path in bench.logs.iterdir()) == ["fio.json", "partial_iops.1.log"]
     assert shell.written["/tmp/bisector/job.fio"] == SETTINGS.job.read_text(encoding="utf-8")
     assert bench.meter.stopped == 1
+    # A log is lacking, so the run is not split.
+    assert {(job.steady_iops, job.settled_after_s) for job in run.jobs} == {(None, None)}
 
 
 def test_a_run_is_split_by_the_logs_of_its_jobs(bench: Bench) -> None:
@@ -42,11 +44,6 @@ def test_a_run_is_split_by_the_logs_of_its_jobs(bench: Bench) -> None:
     good = replace(GOOD, stdout=listed("fio.json", "job.fio", *logs))
     run = bench.run(FakeShell({FIO_RUNS: good}, {"fio.json": text, **logs}))
     assert [(round(job.steady_iops or 0), job.settled_after_s) for job in run.jobs] == [(500, 12.0)] * 2
-
-
-def test_a_run_of_which_a_log_is_lacking_is_not_split(bench: Bench) -> None:
-    run = bench.run(FakeShell({FIO_RUNS: GOOD}, FILES))
-    assert {(job.steady_iops, job.settled_after_s) for job in run.jobs} == {(None, None)}
 
 
 def test_seed_is_in_the_job_that_runs_and_on_record(bench: Bench) -> None:
@@ -199,10 +196,3 @@ def test_the_meter_is_stopped_whatever_happens(bench: Bench) -> None:
     with pytest.raises(KernelFault, match="panic"):
         bench.run(Dies())
     assert bench.meter.stopped == 1
-
-
-def test_logs_of_a_job_whose_name_has_a_space(bench: Bench) -> None:
-    files = {"fio.json": FILES["fio.json"], "my job_iops.1.log": FILES["partial_iops.1.log"]}
-    good = Answer(listed("fio.json", "job.fio", "my job_iops.1.log"), GOOD.stderr)
-    bench.run(FakeShell({FIO_RUNS: good}, files))
-    assert sorted(path.name for path in bench.logs.iterdir()) == ["fio.json", "my job_iops.1.log"]

