@@ -85,23 +85,16 @@ def _search(series: Floats, offset: int, random: np.random.Generator) -> dict[in
         return {}
     ranks = _ranks(series)
     statistic, start, end = _largest(ranks)
-    p = _p_value(ranks, statistic, random)
-    if p > ALPHA:
-        return {}
+    reached = 1  # the share of random orders that reach it, the given one included, is p
+    for _ in range(_ORDERS):
+        reached += _largest(random.permutation(ranks))[0] >= statistic
+        if reached > ALPHA * (_ORDERS + 1):
+            return {}
+    p = reached / (_ORDERS + 1)
     places = [place for place in (start, end) if 0 < place < len(series)]
     edges = [0, *places, len(series)]
     parts = [_search(series[a:b], offset + a, random) for a, b in pairwise(edges)]
     return {offset + place: p for place in places} | {place: one for part in parts for place, one in part.items()}
-
-
-def _p_value(ranks: Floats, statistic: float, random: np.random.Generator) -> float:
-    """The share of random orders that reach the statistic, the given one included; given up early above ALPHA."""
-    reached = 1
-    for _ in range(_ORDERS):
-        reached += _largest(random.permutation(ranks))[0] >= statistic
-        if reached > ALPHA * (_ORDERS + 1):
-            return 1.0
-    return reached / (_ORDERS + 1)
 
 
 def _largest(ranks: Floats) -> tuple[float, int, int]:

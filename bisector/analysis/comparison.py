@@ -227,21 +227,15 @@ def _of_alpha(p: float, alpha: float) -> float:
 
 
 def _effect(d: Floats, scale: Scale, base: float, alpha: float) -> Effect:
-    mean, spread = moments(d)
+    mean, spread = map(float, moments(d))
     count = int(d.size)
     exact = exact_p(d) if count > 1 else 1.0
-    return Effect(
-        scale=scale,
-        blocks=count,
-        mean=float(mean),
-        spread=float(spread),
-        median=walsh_median(d),
-        # Figures that a counter rounds may be alike in each block: t has no noise then, the permutations count.
-        p=_of_alpha(_student_p(float(mean), float(spread), count), alpha) if spread != 0 else exact,
-        exact_p=exact,
-        base=base,
-        alpha=alpha,
-    )
+    # Figures that a counter rounds may be alike in each block: t has no noise then, the permutations count.
+    p = exact
+    if spread != 0:
+        is_known = not math.isnan(spread) and mean != 0
+        p = _of_alpha(p_value(mean / (spread / math.sqrt(count)), count - 1) if is_known else 1.0, alpha)
+    return Effect(scale, count, mean, spread, walsh_median(d), p, exact, base, alpha)
 
 
 def moments(d: Floats) -> tuple[Floats, Floats]:
@@ -251,12 +245,6 @@ def moments(d: Floats) -> tuple[Floats, Floats]:
         return mean, np.full_like(mean, math.nan)
     spread = d.std(axis=-1, ddof=1)
     return mean, np.where(spread <= _ROUNDING * np.abs(d).max(axis=-1), 0.0, spread)
-
-
-def _student_p(mean: float, spread: float, count: int) -> float:
-    if math.isnan(spread) or mean == 0:
-        return 1.0
-    return p_value(mean / (spread / math.sqrt(count)), count - 1)
 
 
 def exact_p(d: Floats) -> float:
@@ -304,19 +292,16 @@ class Decision:
 
 def decide(effects: Sequence[tuple[Effect, Better]], delta: float = DELTA) -> tuple[Decision, ...]:
     """What is said of each, as one family of tests: none of them is false with more than 5 % together."""
-    adjusted = holm([one.p for one, _ in effects])
-    return tuple(
-        _decision(one, better, p, delta, len(effects)) for (one, better), p in zip(effects, adjusted, strict=True)
-    )
-
-
-def _decision(one: Effect, better: Better, p: float, delta: float, family: int) -> Decision:
-    if p <= ALPHA:
-        outcome = Outcome.FASTER if one.mean * better.sign > 0 else Outcome.SLOWER
-        return Decision(outcome, p, fragile=one.exact_p > ALPHA, small=one.is_within(delta))
-    if one.is_within(delta):
-        return Decision(Outcome.SAME, p)
-    return Decision(Outcome.UNCLEAR, p, needed=blocks_to_tell(one, delta, family))
+    found = []
+    for (one, better), p in zip(effects, holm([one.p for one, _ in effects]), strict=True):
+        if p <= ALPHA:
+            outcome = Outcome.FASTER if one.mean * better.sign > 0 else Outcome.SLOWER
+            found.append(Decision(outcome, p, fragile=one.exact_p > ALPHA, small=one.is_within(delta)))
+        elif one.is_within(delta):
+            found.append(Decision(Outcome.SAME, p))
+        else:
+            found.append(Decision(Outcome.UNCLEAR, p, needed=blocks_to_tell(one, delta, len(effects))))
+    return tuple(found)
 
 
 def blocks_to_tell(one: Effect, delta: float = DELTA, family: int = 1) -> int | None:

@@ -17,6 +17,7 @@ that rests on what could not be tested. A trial of any kernel that came further 
 costs nothing.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -223,9 +224,9 @@ def after_a_row(
     The kind of the fault is not looked at: bad memory shows as panics, hangs and compilers' errors alike. The row is
     broken by any trial that came further.
     """
-    by_stage: dict[Stage, list[Numbered]] = {}
+    by_stage: defaultdict[Stage, list[Numbered]] = defaultdict(list)
     for one in _open(trials, ends, skipped):
-        by_stage.setdefault(reach(_stage(one)), []).append(one)
+        by_stage[_stage(one)].append(one)
     for stage, found in by_stage.items():
         if len({trial.commit.sha for _, trial in found}) >= like_faults:
             return Due(stage, tuple(n for n, _ in found))
@@ -238,13 +239,10 @@ def before_an_answer(trials: Sequence[Numbered], ends: Collection[str], skipped:
     One that comes through the last stage of those of a running kernel speaks for all of them.
     """
     found = tuple(_open(trials, ends, skipped))
-    made = [one for one in found if reach(_stage(one)) is Stage.BUILD]
-    ran = [one for one in found if one not in made]
-    for faults in (ran, made):
-        if faults:
-            stage = max((reach(_stage(one)) for one in faults), key=_ORDER.index)
-            return Due(stage, tuple(n for n, _ in faults))
-    return None
+    ran = [one for one in found if _stage(one) is not Stage.BUILD]
+    if not (faults := ran or found):
+        return None
+    return Due(max(map(_stage, faults), key=_ORDER.index), tuple(n for n, _ in faults))
 
 
 def _open(
@@ -266,10 +264,11 @@ def _open(
 def _came_further(trials: Iterable[Trial], stage: Stage) -> bool:
     if reach(stage) is Stage.BUILD:
         return any(trial.kernel is not None and not trial.kernel.cached for trial in trials)
-    booted = (trial for trial in trials if trial.same_kernel_as is None)
-    return any(_ORDER.index(trial.fault.stage if trial.fault else Stage.DONE) > _ORDER.index(stage) for trial in booted)
+    booted = (trial.fault.stage if trial.fault else Stage.DONE for trial in trials if trial.same_kernel_as is None)
+    return any(_ORDER.index(came) > _ORDER.index(stage) for came in booted)
 
 
 def _stage(one: Numbered) -> Stage:
-    _, trial = one
-    return trial.fault.stage if trial.fault is not None else trial.stage
+    """Through which stage a sound end has to come for the fault of a trial."""
+    trial = one[1]
+    return reach(trial.fault.stage if trial.fault is not None else trial.stage)

@@ -30,7 +30,8 @@ moves a level by half of what the ends differ by is called harmless at 1 of 100 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
@@ -110,9 +111,10 @@ class FillRule:
         if not looks or not self._is_whole_periods_early(looks):
             return None
         window = self._window(looks)
-        if not window or not _full(window) or not all(_steady(window)):
+        least = min((look.filled or 0.0 for look in window), default=0.0)
+        if least < FULL_PERCENT or not _steady(window):
             return None
-        at_s, least = looks[-1].at_s, min(look.filled or 0.0 for look in window)
+        at_s = looks[-1].at_s
         why = f"the cache was full for {self.window_s:.0f} s, and its figures held still"
         return EarlyStop(StopReason.SETTLED, at_s, least, FULL_PERCENT, why, FILLED)
 
@@ -178,41 +180,27 @@ def is_tried(settings: Settings, commits: float | None, trial_s: float, left_s: 
     return pays_both_ways(math.inf if commits is None else commits, rule.most_saved_s, trial_s, left_s)
 
 
-def _full(window: Sequence[Look]) -> bool:
-    return all(look.filled is not None and look.filled >= FULL_PERCENT for look in window)
-
-
-def _steady(window: Sequence[Look]) -> Iterator[bool]:
+def _steady(window: Sequence[Look]) -> bool:
     first, *rest = window
-    for figure in (_share_in_use, _hit_ratio):
-        parts = _parts(window[0].at_s, rest, _FIFTHS, figure)
-        yield not parts or max(parts) - min(parts) <= STEADY_POINTS
+    for figures in ([(look.at_s, look.filled) for look in rest], [(look.at_s, look.hit_ratio) for look in rest]):
+        means = _means(first.at_s, figures)
+        if means and max(means) - min(means) > STEADY_POINTS:
+            return False
     middle_s = (first.at_s + window[-1].at_s) / 2
     middle = min(window, key=lambda look: abs(look.at_s - middle_s))
-    rates = [_rate(*pair) for pair in ((first, middle), (middle, window[-1]))]
-    yield max(rates) - min(rates) <= _STEADY_SHARE * fmean(rates)
+    pairs = ((first, middle), (middle, window[-1]))
+    rates = [(b.done - a.done) / (b.at_s - a.at_s) if b.at_s > a.at_s else 0.0 for a, b in pairs]
+    return max(rates) - min(rates) <= _STEADY_SHARE * fmean(rates)
 
 
-def _share_in_use(look: Look) -> float | None:
-    return look.filled
-
-
-def _hit_ratio(look: Look) -> float | None:
-    return look.hit_ratio
-
-
-def _parts(since_s: float, looks: Sequence[Look], count: int, figure: Callable[[Look], float | None]) -> list[float]:
-    """The mean of a figure in each of so many equal parts of the time, as far as there is one."""
-    length_s = (looks[-1].at_s - since_s) / count if looks else 0.0
-    found: dict[int, list[float]] = {}
-    for look in looks:
-        if (value := figure(look)) is not None and length_s > 0:
-            found.setdefault(min(count - 1, int((look.at_s - since_s) / length_s)), []).append(value)
+def _means(since_s: float, figures: Sequence[tuple[float, float | None]]) -> list[float]:
+    """The mean of a figure in each fifth of the time, as far as there is one."""
+    length_s = (figures[-1][0] - since_s) / _FIFTHS if figures else 0.0
+    found: defaultdict[int, list[float]] = defaultdict(list)
+    for at_s, value in figures:
+        if value is not None and length_s > 0:
+            found[min(_FIFTHS - 1, int((at_s - since_s) / length_s))].append(value)
     return [fmean(values) for values in found.values()]
-
-
-def _rate(earlier: Look, later: Look) -> float:
-    return (later.done - earlier.done) / (later.at_s - earlier.at_s) if later.at_s > earlier.at_s else 0.0
 
 
 _MOST_FACTOR = 1.25
@@ -268,19 +256,16 @@ def standing(ends: Sequence[BothWays], line: float | None, most_tries: int) -> S
         return ShortFill(why="both ends are to be measured by whole runs first")
     if all(end.in_vain for end in ends):
         return ShortFill(why="the caches of both ends were not settled before the end of a whole run")
-    for end in ends:
-        if not end.short:
-            if end.tries >= most_tries:
-                return ShortFill(why=f"no sound measurement of an end in {end.tries}")
-            return ShortFill(missing=end.sha, why="the ends are not measured both ways yet")
+    if (missing := next((end for end in ends if not end.short), None)) is not None:
+        given_up = ShortFill(why=f"no sound measurement of an end in {missing.tries}")
+        due = ShortFill(missing=missing.sha, why="the ends are not measured both ways yet")
+        return given_up if missing.tries >= most_tries else due
     most = most_moved(ends)
-    return next((ShortFill(why=why) for end in ends if (why := _harm(end, line, most))), ShortFill(harmless=True))
-
-
-def _harm(end: BothWays, line: float, most: float) -> str:
-    whole, short = median(end.whole), median(end.short)
-    if (whole > line) is not (short > line):
-        return "with it an end is on the other side of the threshold"
-    if (moved := abs(short - whole)) > most:
-        return f"with it an end measures {math.exp(moved):.2f} times as much or as little, limit {math.exp(most):.2f}"
-    return ""
+    for end in ends:
+        whole, short = median(end.whole), median(end.short)
+        if (whole > line) is not (short > line):
+            return ShortFill(why="with it an end is on the other side of the threshold")
+        if (moved := abs(short - whole)) > most:
+            factor = f"{math.exp(moved):.2f} times as much or as little, limit {math.exp(most):.2f}"
+            return ShortFill(why=f"with it an end measures {factor}")
+    return ShortFill(harmless=True)

@@ -12,7 +12,7 @@ Ends whose first readings are a factor of 2 apart are told apart by these; all o
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -71,11 +71,12 @@ class _Reading:
 def levels(scores: Scores) -> tuple[ReadingLevel, ...]:
     """The levels of the readings of each kernel, the worst first; of whole runs only."""
     clusters = _clusters(sorted(_Reading(score, kernel) for kernel, all_of in scores.items() for score in all_of))
-    return tuple(
-        (ReadingLevel(cluster[0].score, cluster[-1].score, len(cluster)))
-        for cluster in clusters
-        if _counts(cluster, clusters)
-    )
+    found = []
+    for cluster in clusters:
+        elsewhere = {one.kernel for other in clusters if other is not cluster for one in other}
+        if any(one.kernel not in elsewhere for one in cluster):
+            found.append(ReadingLevel(cluster[0].score, cluster[-1].score, len(cluster)))
+    return tuple(found)
 
 
 def are_far_apart(old: float, new: float) -> bool:
@@ -96,7 +97,10 @@ def line_between(old: float, new: float, scores: Scores) -> float:
         (next((index for index, level in enumerate(found) if score in level), None)) for score in (old, new)
     )
     if at_old is None or at_new is None or at_old == at_new:
-        return _widest_gap(old, new, scores)
+        low, high = sorted((old, new))
+        between = sorted({low, high, *(score for all_of in scores.values() for score in all_of if low < score < high)})
+        worse, better = max(pairwise(between), key=lambda pair: pair[1] - pair[0])
+        return (worse + better) / 2
     beside = at_new + (1 if at_old > at_new else -1)
     return found[at_new].middle_of_gap(found[beside])
 
@@ -137,18 +141,6 @@ def _spread_within(clusters: Sequence[Sequence[_Reading]]) -> float:
         squares += math.fsum((one.score - mean) ** 2 for one in cluster)
     freedom = sum(map(len, clusters)) - len(clusters)
     return math.sqrt(squares / freedom) if freedom else 0.0
-
-
-def _counts(cluster: Sequence[_Reading], clusters: Iterable[Sequence[_Reading]]) -> bool:
-    elsewhere = {one.kernel for other in clusters if other is not cluster for one in other}
-    return any(one.kernel not in elsewhere for one in cluster)
-
-
-def _widest_gap(old: float, new: float, scores: Scores) -> float:
-    low, high = sorted((old, new))
-    between = sorted({low, high, *(score for all_of in scores.values() for score in all_of if low < score < high)})
-    worse, better = max(pairwise(between), key=lambda pair: pair[1] - pair[0])
-    return (worse + better) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,17 +236,14 @@ def told_apart(ends: MeasuredEnds, readings: InTurn, rule: PairsRule) -> Measure
                 "choose a --metric that the two ends differ in, or a smaller --least-effect",
             )
         case PairsTell.NOISY:
-            raise _too_noisy(ends, seen, rule)
-
-
-def _too_noisy(ends: MeasuredEnds, seen: PairedDifference, rule: PairsRule) -> TooNoisy:
-    needed = pairs_to_tell(seen.spread, rule.least_effect)
-    most = "more pairs than anybody has time for" if needed is None else f"about {needed} pairs"
-    return TooNoisy(
-        f"{ends.measured}: too noisy to tell on this host: {factor_text(seen, ends.objective)}, and readings of one end"
-        f" spread by {math.expm1(seen.spread):.1%}: {most} tell a change of {percent_text(rule.least_effect)}",
-        "a longer --runtime has less noise; or look for larger changes alone with --least-effect",
-    )
+            needed = pairs_to_tell(seen.spread, rule.least_effect)
+            most = "more pairs than anybody has time for" if needed is None else f"about {needed} pairs"
+            raise TooNoisy(
+                f"{ends.measured}: too noisy to tell on this host: {factor_text(seen, ends.objective)}, and readings of"
+                f" one end spread by {math.expm1(seen.spread):.1%}: {most} tell a change of"
+                f" {percent_text(rule.least_effect)}",
+                "a longer --runtime has less noise; or look for larger changes alone with --least-effect",
+            )
 
 
 def factor_text(seen: PairedDifference, objective: Objective) -> str:

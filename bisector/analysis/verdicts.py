@@ -91,15 +91,11 @@ def repeats(trials: Iterable[Numbered]) -> Iterator[SameAgain]:
             seen[key] = n, trial
             continue
         first_n, first = seen[key]
-        yield SameAgain(first_n, n, _unlike(first, trial))
-
-
-def _unlike(first: Trial, again: Trial) -> tuple[str, ...]:
-    one, other = (
-        {artifact.name: artifact.sha256 for artifact in trial.artifacts if artifact.name not in _OF_HOST}
-        for trial in (first, again)
-    )
-    return tuple(name for name in one | other if one.get(name) != other.get(name))
+        one, other = (
+            {artifact.name: artifact.sha256 for artifact in each.artifacts if artifact.name not in _OF_HOST}
+            for each in (first, trial)
+        )
+        yield SameAgain(first_n, n, tuple(name for name in one | other if one.get(name) != other.get(name)))
 
 
 def host_of(trial: Trial) -> str:
@@ -269,14 +265,15 @@ class Judging:
     @property
     def both_ways(self) -> tuple[BothWays, BothWays]:
         """Both ends with either fill, on one host."""
-        return self._both_ways(self.old), self._both_ways(self.new)
 
-    def _both_ways(self, sha: str) -> BothWays:
-        tried = [one for _, one in self.trials if one.commit.sha == sha and one.fill is Fill.SHORT]
-        sound = [one for one in tried if self._whole_evidence(one).sound]
-        return BothWays.of(sha, tuple(self.scores.get(sha, ())), sound, len(tried), self.objective)
+        def end(sha: str) -> BothWays:
+            tried = [one for _, one in self.trials if one.commit.sha == sha and one.fill is Fill.SHORT]
+            sound = [one for one in tried if self._whole_evidence(one).sound]
+            return BothWays.of(sha, tuple(self.scores.get(sha, ())), sound, len(tried), self.objective)
 
-    def _is_set_aside(self, trial: Trial) -> bool:
+        return end(self.old), end(self.new)
+
+    def _is_excluded(self, trial: Trial) -> bool:
         return trial.filled_short and not self._home(trial).short_fill.harmless
 
     @property
@@ -286,19 +283,16 @@ class Judging:
         return tuple(sha for sha, one in settled.items() if isinstance(one, Untestable) and one.weak)
 
     def _evidence_of(self, trials: Sequence[Numbered], *, whole: bool = False) -> list[TrialEvidence]:
-        """What trials amount to one by one; one with a short fill that does not count here is none."""
-
-        def is_none(trial: Trial) -> bool:
-            return trial.filled_short or trial.unlike is not None if whole else self._is_set_aside(trial)
-
-        counted = ((n, trial) for n, trial in trials if not is_none(trial))
-        found = ((n, self._whole_evidence(trial) if whole else self._evidence(trial)) for n, trial in counted)
-        return [replace(one, forgiven=n <= self.forgiven or self._is_before_its_speed(n, one)) for n, one in found]
-
-    def _is_before_its_speed(self, n: int, one: TrialEvidence) -> bool:
-        """Whether the host has another speed since a trial, for good."""
-        speed = self._home(one.trial)._speed
-        return speed is not None and n < speed.since
+        """What trials amount to one by one; one with a short fill that does not count here is left out."""
+        found = []
+        for n, trial in trials:
+            if trial.filled_short or trial.unlike is not None if whole else self._is_excluded(trial):
+                continue
+            one, speed = self._whole_evidence(trial) if whole else self._evidence(trial), self._home(trial)._speed
+            # Before the host had the speed that it has for good, no trial is a reason to give up its commit
+            forgiven = n <= self.forgiven or (speed is not None and n < speed.since)
+            found.append(replace(one, forgiven=forgiven))
+        return found
 
     def _trials_of(self, sha: str) -> list[Numbered]:
         """The trials that measured a commit's kernel, under its own name or that of a commit with an equal one."""
@@ -321,7 +315,7 @@ class Judging:
 
         Where no trial of the commit is sound, it is what :meth:`settlement` gives.
         """
-        mine = [(n, one) for n, one in self.trials if one.commit.sha == sha and not self._is_set_aside(one)]
+        mine = [(n, one) for n, one in self.trials if one.commit.sha == sha and not self._is_excluded(one)]
         ended = [place for place, (_, one) in enumerate(mine, 1) if one.same_kernel_as or self.is_sound(one)]
         rest = mine[ended[-1] :] if ended else mine
         if not rest and mine:
@@ -482,7 +476,7 @@ class Judging:
             return Judgement(Verdict.WEAK, f"doubted, a sound end failed, too: {trial.fault.sentence}")
         if evidence.trial.fault is not None:
             return Judgement(Verdict.SKIP, evidence.trial.fault.sentence)
-        if self._is_set_aside(trial) and self.short_fill.missing and len(evidence.weaknesses) == 1:
+        if self._is_excluded(trial) and self.short_fill.missing and len(evidence.weaknesses) == 1:
             found = self.objective.deciding_text(judged_run(trial))
             return Judgement(Verdict.MEASURED, f"{found}, after a short fill, which is yet to be compared")
         if evidence.weaknesses:
@@ -502,7 +496,7 @@ class Judging:
         """A trial and its weaknesses; a run that was stopped early may have been held against another threshold."""
         if (home := self._home(trial)) is not self:
             return home._evidence(trial)
-        if self._is_set_aside(trial):
+        if self._is_excluded(trial):
             why = f"the short fill of its cache is not known to be harmless: {self.short_fill.why}"
             return TrialEvidence(trial, (*self._soundness.weaknesses(trial), why))
         stop = trial.stopped_early
