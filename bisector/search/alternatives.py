@@ -122,7 +122,13 @@ def _of_host(
     places = {key: place for place, key in enumerate(joint.record.kernels)}
     old, new = (np.zeros((len(places), *(middle + _SHARES).shape)) for _ in range(2))
     nothing = _LOG_OF_ONE.copy()
-    drifts = levels.drift, _drift(told, spread, drifts_by)
+    # What figures of a single level grow by in an hour: least squares, with what is expected of a host beforehand
+    alone, figures = 0.0, [(one.hour, score) for one, score in told if score is not None]
+    if figures:
+        hours, scores = np.array(figures).T
+        apart_h = hours - hours.mean()
+        alone = float(apart_h @ scores / (apart_h @ apart_h + (spread / drifts_by) ** 2))
+    drifts = levels.drift, alone
     for one, score in told:
         place = places[one.of]
         if score is None and one.verdict is Verdict.MEASURED:
@@ -143,16 +149,6 @@ def _of_host(
     old, new = with_sticky(old, new, noise.sticky)
     of_class = np.tensordot(joint.has.astype(np.float64), new - old, 1) + old.sum(axis=0) + _LOG_OF_TWO[:, None]
     return log_sum(of_class, axis=1), float(log_sum(nothing))
-
-
-def _drift(told: Sequence[tuple[Reading, float | None]], spread: float, deviation: float) -> float:
-    """What figures of a single level grow by in an hour: least squares, with what is expected of a host beforehand."""
-    figures = [(one.hour, score) for one, score in told if score is not None]
-    if not figures:
-        return 0.0
-    hours, scores = np.array(figures).T
-    apart = hours - hours.mean()
-    return float(apart @ scores / (apart @ apart + (spread / deviation) ** 2))
 
 
 def _normal(deviation: float) -> Floats:

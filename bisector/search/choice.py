@@ -48,13 +48,21 @@ class Outcomes:
         """All outcomes that are likely enough; with nothing in flight it is one, which tells nothing."""
         if not in_flight:
             return cls(belief.p, np.zeros(len(graph), dtype=np.intp), np.ones(1), np.ones((1, 1)))
-        of, has = _classes(graph, in_flight)
+        every, code = np.arange(len(graph)), np.zeros(len(graph), dtype=np.int64)
+        for place, (commit, kernel) in enumerate(in_flight):
+            code |= new_under(graph, commit, kernel, every).astype(np.int64) << place
+        classes, of = np.unique(code, return_inverse=True)
+        # Which of the kernels in flight are new in each class
+        has: Mask = (classes[:, None] >> np.arange(len(in_flight)) & 1).astype(np.bool_)
         share: Floats = np.bincount(of, weights=belief.p, minlength=len(has)).astype(np.float64)
         joint: Floats = share[None, :]
         for (commit, kernel), is_new in zip(in_flight, has.T, strict=True):
             chances = belief.chances(commit, kernel)
             new = np.where(is_new, 1 - chances.looks_old, chances.looks_new)
-            joint = _likely(np.concatenate((joint * new, joint * (1 - new))))
+            joint = np.concatenate((joint * new, joint * (1 - new)))
+            likelihood = joint.sum(axis=1)
+            order = np.argsort(-likelihood, kind="stable")[:_MOST_OUTCOMES]
+            joint = joint[order[likelihood[order] >= min(_UNLIKELY, float(likelihood.max()))]]
         total = joint.sum(axis=1)
         # Of a class that has next to nothing the factor does not matter
         factor = np.divide(joint, share * total[:, None], out=np.ones_like(joint), where=share > 0)
@@ -76,24 +84,6 @@ class Outcomes:
             return np.clip(self.factor @ np.bincount(self.of[had], self.p[had], self.factor.shape[1]), 0.0, 1.0)
         p: Floats = np.clip(self.p[commit] * self.factor[:, self.of[commit]], 0.0, 1.0)
         return 1 - p if kernel is Kernel.REVERTED else p
-
-
-def _classes(graph: RangeGraph, in_flight: Sequence[Key]) -> tuple[Numbers, Mask]:
-    """The class of each commit, and which of the kernels in flight are new in each class."""
-    every, code = np.arange(len(graph)), np.zeros(len(graph), dtype=np.int64)
-    for place, (commit, kernel) in enumerate(in_flight):
-        code |= new_under(graph, commit, kernel, every).astype(np.int64) << place
-    classes, of = np.unique(code, return_inverse=True)
-    has: Mask = (classes[:, None] >> np.arange(len(in_flight)) & 1).astype(np.bool_)
-    return of, has
-
-
-def _likely(joint: Floats) -> Floats:
-    """The rows of the likeliest outcomes."""
-    total = joint.sum(axis=1)
-    order = np.argsort(-total, kind="stable")[:_MOST_OUTCOMES]
-    likely: Floats = joint[order[total[order] >= min(_UNLIKELY, float(total.max()))]]
-    return likely
 
 
 # A commit beside one that does not work may not work either: whatever broke it lasts some commits. How many is a guess
@@ -230,29 +220,20 @@ def skip_probability(graph: RangeGraph, facts: SearchFacts, share: float) -> Flo
     The nearest skip on either side counts, and between two of them both do. The doubt stays in its segment,
     and does not reach beyond a commit that works.
     """
-    works = facts.measured
-    sound = np.ones(len(graph))
+    works, sound = facts.measured, np.ones(len(graph))
     for older in (True, False):
-        for near, doubt in _doubts(graph, facts.untestable, works, older=older):
-            sound[near] *= 1 - doubt
+        for commit in sorted(facts.untestable):
+            segment, place = graph.segment[commit], int(graph.position[commit])
+            members = graph.order[graph.first[segment] : graph.first[segment + 1]]
+            tried = [int(graph.position[n]) for n in (*facts.untestable, *works) if graph.segment[n] == segment]
+            if older:  # up to the next one that was tried
+                near = members[max((other for other in tried if other < place), default=-1) + 1 : place]
+            else:
+                near = members[place + 1 : min((other for other in tried if other > place), default=len(members))]
+            sound[near] *= 1 - _SKIP_NEAR * np.exp(-np.abs(graph.position[near] - place) / _SKIP_LENGTH)
     skip: Floats = np.maximum(1 - sound, share)
     skip[list(works)] = 0.0
     return skip
-
-
-def _doubts(
-    graph: RangeGraph, untestable: frozenset[int], works: frozenset[int], *, older: bool
-) -> Iterator[tuple[Numbers, Floats]]:
-    """For each skip the commits on one side of it, up to the next that was tried, and the doubt it casts on them."""
-    for commit in sorted(untestable):
-        segment, place = graph.segment[commit], int(graph.position[commit])
-        members = graph.order[graph.first[segment] : graph.first[segment + 1]]
-        tried = [int(graph.position[n]) for n in (*untestable, *works) if graph.segment[n] == segment]
-        if older:
-            near = members[max((other for other in tried if other < place), default=-1) + 1 : place]
-        else:
-            near = members[place + 1 : min((other for other in tried if other > place), default=len(members))]
-        yield near, _SKIP_NEAR * np.exp(-np.abs(graph.position[near] - place) / _SKIP_LENGTH)
 
 
 def _gain_bits(new: Floats, chances: Sequence[Chances]) -> Floats:
@@ -281,16 +262,24 @@ def missing_whole_runs(problem: SearchProblem, facts: SearchFacts, culprit: int,
     before the range. With ``stand_ins``, so does any commit for another when nothing between them can change the
     kernel.
     """
+    graph, relevant = problem.graph, problem.relevant
     whole = facts.with_twins(r.commit for r in facts.readings if r.kernel is Kernel.COMMIT and r.full)
-    wanted = [commit for commit in (culprit, *problem.graph.parents[culprit]) if commit not in facts.closed]
-    return tuple(
-        commit for commit in wanted if commit not in whole and not (stand_ins and _stood_for(problem, whole, commit))
-    )
+
+    def is_stood_for(commit: int) -> bool:
+        if not stand_ins or relevant is None:
+            return False
+        needed = graph.ancestors(commit) & relevant
+        return not needed.any() or any(np.array_equal(needed, graph.ancestors(other) & relevant) for other in whole)
+
+    testable = (commit for commit in (culprit, *graph.parents[culprit]) if commit not in facts.closed)
+    return tuple(commit for commit in testable if commit not in whole and not is_stood_for(commit))
 
 
 def contradicted(belief: Posterior, commit: int) -> bool:
-    """Whether the ends without ``commit``, or with it, speak against it."""
-    return sum(_for_it(belief, commit).values()) < 0
+    """Whether the ends without ``commit``, or with it, speak against it: by the logarithm of the odds of both."""
+    sides = {Kernel.REVERTED: -1, Kernel.PICKED: 1}
+    read = {kernel: belief.undone.get((commit, kernel)) for kernel in sides}
+    return sum(sides[kernel] * (one.new - one.old) for kernel, one in read.items() if one is not None) < 0
 
 
 def may_be_luck(problem: SearchProblem, facts: SearchFacts, belief: Posterior, surely: float, at_most: int) -> bool:
@@ -300,8 +289,7 @@ def may_be_luck(problem: SearchProblem, facts: SearchFacts, belief: Posterior, s
     that may mislead in every fifth run, one reading that fits is little, and on one that is known to be quiet it is
     enough. The old end with the commit may lack what it builds upon, however often it is read.
     """
-    revert = (belief.best, Kernel.REVERTED)
-    read = sum(one.of == revert for one in facts.readings)
+    read = sum(one.of == (belief.best, Kernel.REVERTED) for one in facts.readings)
     can_be_had = Kernel.REVERTED in undo_options(problem, facts, belief.best)
     return belief.surely < surely and can_be_had and 0 < read < at_most
 
@@ -317,26 +305,16 @@ def speaking_against(
     measured = dict(facts.twins)
     for commit in (suspect, *problem.graph.parents[suspect]):
         read = belief.tested.get(commit)
-        if read is None or commit in facts.closed or _fits(read, commit, suspect):
-            continue
-        if abs(read.surely_new) < math.log(odds):
+        is_open = read is not None and commit not in facts.closed and not _fits(read, commit, suspect)
+        if is_open and read is not None and abs(read.surely_new) < math.log(odds):
             yield measured.get(commit, commit)
 
 
 def stopped_undone(problem: SearchProblem, facts: SearchFacts, commit: int) -> Kernel | None:
     """The end without ``commit``, or with it, that was read and can be had, if no run of either was a whole one."""
     runs = [one for one in facts.readings if one.commit == commit and one.kernel is not Kernel.COMMIT]
-    if any(one.full for one in runs):
-        return None
-    read = {one.kernel for one in runs}
+    read = set() if any(one.full for one in runs) else {one.kernel for one in runs}
     return next((kernel for kernel in undo_options(problem, facts, commit) if kernel in read), None)
-
-
-def _for_it(belief: Posterior, commit: int) -> dict[Kernel, float]:
-    """What each end without ``commit``, or with it, says for it: the logarithm of the odds, below 0 against it."""
-    sides = {Kernel.REVERTED: -1, Kernel.PICKED: 1}
-    read = {kernel: belief.undone.get((commit, kernel)) for kernel in sides}
-    return {kernel: sides[kernel] * (one.new - one.old) for kernel, one in read.items() if one is not None}
 
 
 def beside(graph: RangeGraph, commit: int) -> tuple[int, ...]:
@@ -370,15 +348,6 @@ def undo_options(problem: SearchProblem, facts: SearchFacts, commit: int) -> tup
     if len(problem.graph.parents[commit]) > 1:
         return ()
     return tuple(kernel for kernel in (Kernel.REVERTED, Kernel.PICKED) if (commit, kernel) not in facts.failed)
-
-
-def _stood_for(problem: SearchProblem, whole: frozenset[int], commit: int) -> bool:
-    if problem.relevant is None:
-        return False
-    wanted = problem.graph.ancestors(commit) & problem.relevant
-    if not wanted.any():
-        return True
-    return any(np.array_equal(wanted, problem.graph.ancestors(other) & problem.relevant) for other in whole)
 
 
 # An end is read again while more than this share of the figures is expected on the wrong side of the line, and at most

@@ -150,7 +150,14 @@ def told(readings: InTurn, rule: PairsRule) -> tuple[PairsTell, PairedDifference
             return PairsTell.DIFFER, seen
         if seen.is_within(rule.band):
             return PairsTell.SAME, seen
-        if pairs >= rule.most_pairs or (pairs >= _SPREAD_IS_KNOWN and not _may_be_told(seen, rule)):
+        # Whether as many pairs as are worth it may yet tell what the ends are, by the spread so far: the difference may
+        # be two standard errors more than it looks, or nothing
+        may_be_same = (
+            quantile(1 - _MISSED, 2 * rule.most_pairs) * seen.spread * math.sqrt(2 / rule.most_pairs) < rule.band
+        )
+        at_most = math.expm1(abs(seen.mean) + 2 * seen.error)
+        may_be_told = may_be_same or _tells(seen.spread, at_most, rule.most_pairs)
+        if pairs >= rule.most_pairs or (pairs >= _SPREAD_IS_KNOWN and not may_be_told):
             return PairsTell.NOISY, seen
     return None
 
@@ -199,14 +206,3 @@ def pairs_to_tell(spread: float, effect: float) -> int | None:
 def _tells(spread: float, effect: float, pairs: int, power: float = 0.0) -> bool:
     error, freedom = spread * math.sqrt(2 / pairs), max(2, 2 * pairs - 3)
     return (quantile(1 - _BY_CHANCE, freedom) + power) * error < math.log1p(effect)
-
-
-def _may_be_told(seen: PairedDifference, rule: PairsRule) -> bool:
-    """Whether as many pairs as are worth it may yet tell what the ends are, by the spread so far.
-
-    The difference may be two standard errors more than it looks, or nothing.
-    """
-    error = seen.spread * math.sqrt(2 / rule.most_pairs)
-    may_be_same = quantile(1 - _MISSED, 2 * rule.most_pairs) * error < rule.band
-    at_most = math.expm1(abs(seen.mean) + 2 * seen.error)
-    return may_be_same or _tells(seen.spread, at_most, rule.most_pairs)

@@ -86,8 +86,16 @@ def effect_of(
     held against those, but against half of what the ends seemed to differ by at least: they were read until they
     differed, and such readings exaggerate.
     """
-    sides = _sides(problem, facts, suspect)
-    found = None if sides is None else _between(facts, sides, problem.graph.tip)
+    measured, parents, tip = dict(facts.twins), problem.graph.parents[suspect], problem.graph.tip
+    parent = next((one for one in parents if one not in facts.closed), None) if parents else OLD_END
+    # The kernels without the change and with it, by the numbers that their readings have
+    if parent is not None and suspect not in facts.closed:
+        sides = (measured.get(parent, parent), Kernel.COMMIT), (measured.get(suspect, suspect), Kernel.COMMIT)
+    elif Kernel.REVERTED in undo_options(problem, facts, suspect):
+        sides = (suspect, Kernel.REVERTED), (tip, Kernel.COMMIT)
+    else:
+        return None
+    found = _between(facts, sides, tip)
     if found is None or not levels or abs(found.of_ends) >= LARGE:
         return found
     sign, first = math.copysign(1.0, found.of_ends), abs(found.of_ends)
@@ -122,7 +130,13 @@ class SinceBegun:
 
         While no other kernel has been read, and where there is none to be read, those of the ends are all there is.
         """
-        ends, middle = _ends(tip), _middles(facts, tip)
+        ends = _ends(tip)
+        of_host: defaultdict[str, dict[Key, list[float]]] = defaultdict(lambda: {end: [] for end in ends})
+        for one in facts.readings:
+            if one.score is not None and one.of in ends:
+                of_host[one.host][one.of].append(one.score)
+        # The middle of the ends' figures on each host that has both
+        middle = {host: fmean(map(fmean, rows.values())) for host, rows in of_host.items() if all(rows.values())}
         begun, before = set[str](), defaultdict[Key, list[float]](list)
         later, of_ends = (list[tuple[Reading, float | None]]() for _ in range(2))
         for one in facts.readings:
@@ -159,23 +173,3 @@ def _between(facts: SearchFacts, sides: tuple[Key, Key], tip: int) -> SuspectEff
         half_width = quantile(CONFIDENCE, freedom) * error if freedom else math.inf
     first, second = (tuple(readings.get(side, ())) for side in sides)
     return SuspectEffect(sides, (len(without), len(with_it)), mean, half_width, since.of_ends, (first, second))
-
-
-def _sides(problem: SearchProblem, facts: SearchFacts, suspect: int) -> tuple[Key, Key] | None:
-    """The kernels without the change and with it, by the numbers that their readings have."""
-    measured, parents = dict(facts.twins), problem.graph.parents[suspect]
-    parent = next((one for one in parents if one not in facts.closed), None) if parents else OLD_END
-    if parent is not None and suspect not in facts.closed:
-        return (measured.get(parent, parent), Kernel.COMMIT), (measured.get(suspect, suspect), Kernel.COMMIT)
-    if Kernel.REVERTED in undo_options(problem, facts, suspect):
-        return (suspect, Kernel.REVERTED), (problem.graph.tip, Kernel.COMMIT)
-    return None
-
-
-def _middles(facts: SearchFacts, tip: int) -> dict[str, float]:
-    """The middle of the ends' figures on each host that has both."""
-    of_ends: defaultdict[str, dict[int, list[float]]] = defaultdict(lambda: {OLD_END: [], tip: []})
-    for one in facts.readings:
-        if one.score is not None and one.kernel is Kernel.COMMIT and one.commit in (OLD_END, tip):
-            of_ends[one.host][one.commit].append(one.score)
-    return {host: fmean(map(fmean, ends.values())) for host, ends in of_ends.items() if all(ends.values())}

@@ -53,7 +53,11 @@ class RangeGraph:
         for commit, row in enumerate(known):
             if not all(0 <= parent < commit for parent in row):
                 raise ValueError(f"commit {commit} has the parents {row}: parents come before their children")
-        children = _children(known)
+        rows: list[list[int]] = [[] for _ in known]
+        for commit, row in enumerate(known):
+            for parent in row:
+                rows[parent].append(commit)
+        children = tuple(map(tuple, rows))
         segment, position = _segments(known, children)
         order = np.lexsort((position, segment))
         count = int(segment.max()) + 1
@@ -161,14 +165,6 @@ class GraphReach:
 def _unpacked(bits: Bits, count: int) -> Mask:
     mask: Mask = np.unpackbits(bits, count=count, bitorder="little").view(np.bool_)
     return mask
-
-
-def _children(parents: Parents) -> Parents:
-    children: list[list[int]] = [[] for _ in parents]
-    for commit, row in enumerate(parents):
-        for parent in row:
-            children[parent].append(commit)
-    return tuple(tuple(row) for row in children)
 
 
 def _segments(parents: Parents, children: Parents) -> tuple[Numbers, Numbers]:

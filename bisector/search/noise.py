@@ -113,7 +113,13 @@ class Rates:
         """Of somebody who knows which side is the better one, and what earlier runs read."""
         both = np.outer(_WORSE_LOOKS_BETTER, _BETTER_LOOKS_WORSE)
         both = (1 - _LOUD_HOSTS) * both + _LOUD_HOSTS * np.outer(_LOUD, _LOUD)
-        both = _updated(both, earlier or EarlierSearches())
+        seen, rates = earlier or EarlierSearches(), np.array(_RATES)
+        likelihood = []
+        for readings, contradicted in ((seen.worse, seen.worse_contradicted), (seen.better, seen.better_contradicted)):
+            weight = min(1.0, _EARLIER_AT_MOST / max(readings, 1))
+            likelihood.append(rates ** (weight * contradicted) * (1 - rates) ** (weight * (readings - contradicted)))
+        after = both * np.outer(*likelihood)
+        both = (1 - _EARLIER_IN_VAIN) * after / after.sum() + _EARLIER_IN_VAIN * both
         return cls._of(both if new_is_better else both.T)
 
     @classmethod
@@ -132,21 +138,6 @@ class Rates:
 
 def _after(usual: float, readings: int, contradicted: int) -> float:
     return (usual * _USUAL_IS_WORTH + contradicted) / (_USUAL_IS_WORTH + readings)
-
-
-def _updated(prior: Floats, seen: EarlierSearches) -> Floats:
-    """The prior of both rates, the worse side's by rows, after earlier readings, of which so many were wrong."""
-    sides = ((seen.worse, seen.worse_contradicted), (seen.better, seen.better_contradicted))
-    after = prior * np.outer(*(_likelihood(readings, contradicted) for readings, contradicted in sides))
-    updated: Floats = (1 - _EARLIER_IN_VAIN) * after / after.sum() + _EARLIER_IN_VAIN * prior
-    return updated
-
-
-def _likelihood(readings: int, contradicted: int) -> Floats:
-    """Of readings of one side, for each rate."""
-    weight, rates = min(1.0, _EARLIER_AT_MOST / max(readings, 1)), np.array(_RATES)
-    found: Floats = rates ** (weight * contradicted) * (1 - rates) ** (weight * (readings - contradicted))
-    return found
 
 
 _GUESSING = 0.5

@@ -184,30 +184,32 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: SearchFacts, weighing
     evidence = _evidence(record, cases, sides, by_case)
     tested = {commit: one for (commit, kernel), one in evidence.items() if kernel is Kernel.COMMIT}
     p = shares * (by_class / np.bincount(of, weights=shares))[of]
+    best = int(np.argmax(p))
+    # The commits of a class share what that has
+    best_by_case = weight[of[best]] / weight.sum(axis=0) * (p[best] / p[of == of[best]].sum())
+    by_rate = by_case.reshape(-1, len(cases.rates.log_prior)).sum(axis=0)
     return Posterior(
         p,
-        _quantile(_by_case(p, of, weight), by_case, _LOUDEST),
+        _quantile(best_by_case, by_case, _LOUDEST),
         tested | {twin: tested[other] for twin, other in facts.twins if other in tested},
         {key: one for key, one in evidence.items() if key[1] is not Kernel.COMMIT},
         _fresh(cases, by_case),
         _fresh(cases, by_case, PICK_IN_VAIN),
-        _learnt(cases, by_case),
+        cases.rates.mean(by_rate),
         {host: one.levels.mode for host, one in cases.hosts.items()},
         float(by_case @ cases.overlap),
         joint,
     )
 
 
-def _by_case(p: Floats, of: Numbers, weight: Floats) -> Floats:
-    """The probability of the likeliest commit in each case of the noise; the commits of a class share what that has."""
-    best = int(np.argmax(p))
-    found: Floats = weight[of[best]] / weight.sum(axis=0) * (p[best] / p[of == of[best]].sum())
-    return found
-
-
 def _classes(graph: RangeGraph, kernels: tuple[Key, ...]) -> tuple[Numbers, Mask]:
     """The class of each commit, and whether a class makes a kernel new."""
-    starts = _alike(graph, kernels)
+    # The places in the order of segments from each of which on, up to the next one, commits are of one class: a segment
+    # is only parted by a measured commit of its own
+    measured = np.array([commit for commit, _ in kernels if commit != OLD_END], dtype=np.intp)
+    places = graph.first[graph.segment[measured]] + graph.position[measured]
+    starts = np.unique(np.concatenate((graph.first[:-1], places, places + 1)))
+    starts = starts[starts < len(graph)]
     one_of_each = graph.order[starts]
     masks = [new_under(graph, commit, kernel, one_of_each) for commit, kernel in kernels]
     of = np.zeros(len(starts), dtype=np.intp)
@@ -223,17 +225,6 @@ def _classes(graph: RangeGraph, kernels: tuple[Key, ...]) -> tuple[Numbers, Mask
     of_commits = np.empty(len(graph), dtype=np.intp)
     of_commits[graph.order] = np.repeat(of, np.diff(starts, append=len(graph)))
     return of_commits, has
-
-
-def _alike(graph: RangeGraph, kernels: tuple[Key, ...]) -> Numbers:
-    """The places in the order of segments from each of which on, up to the next one, commits are of one class.
-
-    A segment is only parted by a measured commit of its own.
-    """
-    measured = np.array([commit for commit, _ in kernels if commit != OLD_END], dtype=np.intp)
-    places = graph.first[graph.segment[measured]] + graph.position[measured]
-    starts: Numbers = np.unique(np.concatenate((graph.first[:-1], places, places + 1)))
-    return starts[starts < len(graph)]
 
 
 def _cases(
@@ -279,7 +270,10 @@ def _evidence(record: ReadingTable, cases: Cases, sides: Sides, by_case: Floats)
         looks_old = in_vain[place] * (1 - a) + (1 - in_vain[place]) * b
         chances = _misleads((a, looks_old), (stuck_old[place], stuck_new[place]), weight)
         old, new = (float(one[place]) for one in means)
-        found[key] = KernelEvidence(old, new, _surely(raw_new[place] - raw_old[place], weight), chances)
+        log_odds = raw_new[place] - raw_old[place]
+        # What all cases but the noisiest reach, on the side that these agree on
+        least, most = (_quantile(log_odds, weight, share) for share in (_NOISIEST, 1 - _NOISIEST))
+        found[key] = KernelEvidence(old, new, max(least, 0.0) + min(most, 0.0), chances)
     return found
 
 
@@ -287,12 +281,6 @@ def _misleads(looks: Pair, sticky: Pair, weight: Floats) -> Chances:
     """Of the next reading, where a kernel of either side that does not stick looks like the other one so often."""
     (a, b), (old, new) = looks, sticky
     return Chances(float(weight @ (old * (1 - b) + (1 - old) * a)), float(weight @ (new * (1 - a) + (1 - new) * b)))
-
-
-def _surely(log_odds: Floats, weight: Floats) -> float:
-    """The log-odds that all cases but the noisiest reach, on the side that these agree on."""
-    least, most = (_quantile(log_odds, weight, share) for share in (_NOISIEST, 1 - _NOISIEST))
-    return max(least, 0.0) + min(most, 0.0)
 
 
 def _quantile(values: Floats, weight: Floats, share: float) -> float:
@@ -306,9 +294,3 @@ def _fresh(cases: Cases, by_case: Floats, in_vain: float = 0.0) -> Chances:
     """Of the first reading of a kernel, which is the old one for nothing with the probability ``in_vain``."""
     a, b = cases.tells()
     return _misleads((a, in_vain * (1 - a) + (1 - in_vain) * b), (cases.sticky, cases.sticky), by_case)
-
-
-def _learnt(cases: Cases, by_case: Floats) -> Noise:
-    rates = cases.rates
-    by_rate = by_case.reshape(-1, len(rates.log_prior)).sum(axis=0)
-    return rates.mean(by_rate)
