@@ -53,11 +53,6 @@ def test_the_third_commit_in_a_row_is_one_too_many() -> None:
     assert row(*BOOT) == Due(Stage.BOOT, (1, 2, 3))
 
 
-def test_a_commit_that_is_tried_twice_is_one() -> None:
-    assert row(BOOT[0], BOOT[0], BOOT[1], BOOT[1]) is None
-    assert row(BOOT[0], BOOT[0], BOOT[1], BOOT[1], BOOT[2]) == Due(Stage.BOOT, (1, 2, 3, 4, 5))
-
-
 def test_what_a_host_breaks_is_of_one_stage_and_of_any_kind() -> None:
     kinds = (FaultKind.PANIC, FaultKind.HANG, FaultKind.EXITED)
     assert row(*(failed(n, Stage.BOOT, kind) for n, kind in enumerate(kinds, 1))) == Due(Stage.BOOT, (1, 2, 3))

@@ -10,7 +10,7 @@ from bisector.analysis.early_stop import Floats, StopRule, became_fast_s, guard_
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.workload.base import RunProgress
 from bisector.workload.fio.logs import parse_log, resample
-from tests.analysis.early_stops import LENGTHS_S, LINE, World, concave, stop_of
+from tests.analysis.early_stops import LINE, World, concave, stop_of
 
 DATA = Path(__file__).parent.parent / "data" / "fio"
 SEED = 20170514
@@ -24,9 +24,10 @@ def shares(stops: list[EarlyStop | None]) -> tuple[float, float]:
     )
 
 
-@pytest.fixture(params=LENGTHS_S, ids=lambda length: f"{length:g} s")
-def world(request: pytest.FixtureRequest) -> World:
-    return World(request.param, np.random.default_rng(SEED))
+@pytest.fixture
+def world() -> World:
+    """Of one length: all times follow from it."""
+    return World(40.0, np.random.default_rng(SEED))
 
 
 def recorded(kernel: str) -> tuple[list[Floats], list[RunProgress]]:

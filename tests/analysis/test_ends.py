@@ -67,18 +67,6 @@ def test_a_found_threshold_puts_each_end_on_its_side(
     assert not found.given
 
 
-@pytest.mark.parametrize(
-    ("objective", "old", "new", "direction"),
-    [(IOPS, 1000, 4000, UP), (IOPS, 4000, 1000, DOWN), (LATENCY, 16e6, 0.6e6, UP), (LATENCY, 0.6e6, 16e6, DOWN)],
-)
-def test_the_ends_say_in_which_direction_the_change_is(
-    objective: Objective, old: float, new: float, direction: Direction
-) -> None:
-    assert from_scores(ends(old, new, None, objective), {}).direction is direction
-    line = math.sqrt(old * new)
-    assert given(objective.score(line), ends(old, new, None, objective)).direction is direction
-
-
 def test_what_was_found_is_said_with_its_unit() -> None:
     found = from_scores(ends(16e6, 1e6, None, LATENCY), {})
     assert found.sentence(LATENCY) == (
@@ -96,12 +84,6 @@ def test_swapped_ends_get_a_hint_where_a_direction_is_expected(
     assert "4.00 times, in the other direction than expected" in caught.value.message
     assert "swapped: bisector start NEW OLD" in caught.value.hint
     assert "--expect" in caught.value.hint
-
-
-def test_a_given_threshold_needs_no_ratio() -> None:
-    found = given(IOPS.score(20_000), ends(19_000, 20_077))
-    assert (value(found), found.given) == (20_000, True)
-    assert value(given(IOPS.score(2000), ends(4000, 1000, DOWN))) == 2000
 
 
 @pytest.mark.parametrize(
@@ -238,14 +220,14 @@ def test_how_many_pairs_tell_nine_of_ten_changes(spread: float, effect: float, p
         assert 0.83 <= sum(one is not None and one.is_told for one in seen) / len(rows) <= 0.99
 
 
-@pytest.mark.parametrize("drift", [0.0, 0.005])
+@pytest.mark.parametrize("drift", [0.005])
 def test_ends_that_are_the_same_are_hardly_ever_told_apart(drift: float) -> None:
-    """At most 1 of 1,000 is to be, at any look: of 500 at most 3 then, but for twice in 1,000 such tests."""
+    """At most 1 of 1,000 is to be, at any look: of 200 at most 2 then, but for once in 1,000 such tests."""
     rng = np.random.default_rng(7)
     wrong = 0
-    for _ in range(500):
+    for _ in range(200):
         scores = 0.03 * rng.standard_t(4, 40) + drift * np.arange(40)
         readings = [(bool((place + place // 2 % 2) % 2), float(one)) for place, one in enumerate(scores)]
         with suppress(EndsAreTheSame):
             wrong += told_apart(ends(1000, 1001, None), readings, PairsRule(0.0001, 100_000)) is not None
-    assert wrong <= 3
+    assert wrong <= 2

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bisector.core.errors import UserError
-from bisector.core.figures import LatencyKind
-from bisector.core.metric import DIRECTIONS, Better, Unit, custom, is_short, named, percentile_name, short, table
+from bisector.core.metric import DIRECTIONS, Better, Unit, custom, is_short, named, short, table
 
 
 @pytest.mark.parametrize(
@@ -61,23 +60,12 @@ def test_a_percentile_has_one_name_however_it_is_typed(typed: str, name: str) ->
     assert f"{name[1:]}th percentile" in named(f"read.clat.{typed}").sentence
 
 
-def test_the_sentence_of_a_percentile_names_it() -> None:
-    assert named("write.clat.p99").sentence.startswith("99th percentile of the time from the submission")
-
-
 def test_the_listing_has_every_metric_once_and_patterns_for_directions() -> None:
     names = [one.name for one in table()]
     assert len(names) == len(set(names))
     for name in names:
         for direction in DIRECTIONS:
             assert named(name.replace("{read,write,trim,mixed}", direction).replace("pN", "p99")).unit
-
-
-@pytest.mark.parametrize("percent", [1.0, 50.0, 99.0, 99.9, 99.95, 99.999])
-def test_a_percentiles_name_is_that_of_a_metric(percent: float) -> None:
-    name = percentile_name("read", LatencyKind.COMPLETION, percent)
-    assert name == f"read.clat.p{percent:g}"
-    assert named(name).better is Better.LOWER
 
 
 @pytest.mark.parametrize(
@@ -117,11 +105,6 @@ def test_what_is_no_value_is_refused_with_an_example(unit: Unit, typed: str) -> 
     with pytest.raises(UserError, match="is no value in") as caught:
         unit.read(typed)
     assert unit.example in caught.value.hint
-
-
-@given(st.sampled_from(list(Unit)))
-def test_the_examples_are_values(unit: Unit) -> None:
-    assert unit.read(unit.example) > 0
 
 
 @given(st.floats(min_value=1.0, max_value=1e12))

@@ -40,12 +40,6 @@ def test_values_of_a_real_run_are_fios(run: Run) -> None:
     assert len({(one.name, one.job) for one in values(run)}) == len(values(run))
 
 
-def test_what_layers_counted_is_of_the_run_as_a_whole(run: Run) -> None:
-    assert value(run, "cache.hit_ratio", "") == 90
-    assert value(run, "cache.dirty_blocks", "") == 3
-    assert not [one for one in values(replace(run, counters=())) if one.name.startswith("cache.")]
-
-
 def test_the_values_of_one_metric_are_those_among_all(run: Run) -> None:
     mixed = replace(run, jobs=(*run.jobs, replace(run.jobs[0], direction="write", iops_mean=7.0)))
     for name in {value.name for value in values(mixed)} | {"trim.iops", "write.clat.p42"}:
@@ -119,11 +113,6 @@ def test_the_worst_of_some_jobs_is_not_the_worst_of_all(run: Run, over: str) -> 
         Objective("read.clat.p99", over).value(silent)
     assert "--over partial/2" in caught.value.hint
     assert Objective("read.clat.p99", "partial/2").value(silent) == run.jobs[1].clat_p99_ns
-
-
-def test_a_job_of_another_direction_need_not_have_it(run: Run) -> None:
-    writes = replace(run.jobs[0], name="writer", direction="write", clat_p99_ns=None, latencies=())
-    assert Objective("read.clat.p99").value(replace(run, jobs=(*run.jobs, writes))) > 0
 
 
 @pytest.mark.parametrize("iops", [0.0, math.nan, math.inf])

@@ -1,7 +1,6 @@
 """The words cross process boundaries, and every trouble is one of four kinds."""
 
 import dataclasses
-import enum
 import inspect
 import pickle
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from bisector.core.metric import Unit
 from bisector.core.shell import CommandResult
 from bisector.core.subject import Change, Commit, Compiler, Kind, Mattering, NotChanged, Relevance, Remade
 from bisector.core.trial import Artifact, Control, Fault, FaultKind, Stage, Taken
-from bisector.core.verdict import Direction, Terms, Verdict
+from bisector.core.verdict import Terms, Verdict
 from bisector.host import process
 from bisector.trial import runner
 from tests import fakes
@@ -116,13 +115,6 @@ def test_every_class_of_the_model_is_among_those_tried() -> None:
     assert wanted | {CommandResult} <= tried
 
 
-@pytest.mark.parametrize("record", [*TRIALS[:1], *EVENTS, *PLAIN], ids=lambda record: type(record).__name__)
-def test_records_cannot_be_changed(record: object) -> None:
-    (name, *_) = vars(type(record))["__slots__"]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(record, name, None)
-
-
 EXIT_CODES: dict[type[BaseException], int] = {
     errors.BisectorError: 70,
     errors.UserError: 2,
@@ -154,34 +146,6 @@ def test_fault_of_a_kernel_is_of_printable_words() -> None:
     assert raised.reason.isprintable()
     assert raised.tail == (raised.reason, "red")
     assert pickle.loads(pickle.dumps(raised)).args == raised.args
-
-
-@pytest.mark.parametrize(
-    ("direction", "above", "side"),
-    [
-        (Direction.IMPROVEMENT, True, Verdict.NEW),
-        (Direction.IMPROVEMENT, False, Verdict.OLD),
-        (Direction.REGRESSION, True, Verdict.OLD),
-        (Direction.REGRESSION, False, Verdict.NEW),
-    ],
-)
-def test_side_of_a_figure(direction: Direction, above: bool, side: Verdict) -> None:
-    assert direction.verdict(above) is side
-
-
-def test_git_is_told_of_sides_and_skips_only() -> None:
-    assert {verdict for verdict in Verdict if verdict.settled} == {Verdict.OLD, Verdict.NEW, Verdict.SKIP}
-
-
-def test_enums_are_text() -> None:
-    for found in (one for module in _WORDS for one in classes_of(module)):
-        if issubclass(found, enum.Enum):
-            assert issubclass(found, enum.StrEnum)
-
-
-def test_terms_are_words_for_sides_only() -> None:
-    terms = Terms("fast", "slow")
-    assert [terms.word(verdict) for verdict in (Verdict.OLD, Verdict.NEW, Verdict.SKIP)] == ["fast", "slow", "skip"]
 
 
 def test_deadline_says_what_was_waited_for() -> None:

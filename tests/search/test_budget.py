@@ -1,8 +1,8 @@
 """A search that may take so long and no longer."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -26,12 +26,13 @@ LINE = chain(200)
 # As long as they are expected to be, so that nothing but the choice can make a search too long.
 EVEN = Durations(build_least_min=5.0, build_most_min=5.0, both_ways_min=0.0)
 WORLD = Conditions(old_as_new=0.003, new_as_old=0.05, sticky=0.01, durations=EVEN)
-BUDGETS_H = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 10.0)
+BUDGETS_H = (0.5, 2.0, 4.0, 10.0)
 
 
+@cache
 def searched(budget_h: float, strategy: Strategy = Strategy.BAYES) -> tuple[SimulatedResult, ...]:
     world = replace(WORLD, budget_min=60 * budget_h)
-    return tuple(simulate(LINE, strategy, world, told_of_builds(world), seed=3, trials=20))
+    return tuple(simulate(LINE, strategy, world, told_of_builds(world), seed=3, trials=8))
 
 
 def told_of_builds(world: Conditions) -> Search:
@@ -62,10 +63,6 @@ def test_more_time_brings_a_better_answer() -> None:
     sizes = [one.set_size_mean for one in found]
     assert sizes == sorted(sizes, reverse=True)
     assert all(one.in_set_rate >= 0.95 for one in found)
-
-
-def test_with_time_enough_a_search_is_what_it_is_without_a_budget() -> None:
-    assert _without_clock(searched(100.0)) == _without_clock(searched(math.inf))
 
 
 def test_nothing_is_named_that_could_not_be_confirmed() -> None:
@@ -125,11 +122,7 @@ def test_a_search_goes_on_from_what_is_known() -> None:
         reading = world.measure(step.commit, whole=step.whole)
         assert reading is not None
         facts = facts.with_reading(reading)
-    on = Summary.of(tuple(simulate_from(problem, facts, WORLD, search, seed=1, trials=20)))
+    on = Summary.of(tuple(simulate_from(problem, facts, WORLD, search, seed=1, trials=8)))
     anew = Summary.of(searched(math.inf))
     assert on.evaluations_mean - 6 < anew.evaluations_mean - 3
     assert on.success_rate >= 0.9
-
-
-def _without_clock(results: Sequence[SimulatedResult]) -> list[SimulatedResult]:
-    return [replace(result, steps_ms=()) for result in results]

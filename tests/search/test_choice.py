@@ -14,7 +14,6 @@ from bisector.search.choice import (
     may_be_luck,
     missing_whole_runs,
     stopped_undone,
-    undo_options,
 )
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
@@ -47,13 +46,6 @@ def test_a_kernel_that_cannot_differ_stands_for_another() -> None:
     assert missing_whole_runs(problem, facts, 6, stand_ins=False) == (6, 5)
     assert missing_whole_runs(problem, facts, 3, stand_ins=True) == ()  # 2 is as the old end, 4 as 3
     assert missing_whole_runs(problem, SearchFacts((commit(2, OLD), commit(7, NEW))), 6, stand_ins=True) == (5,)
-
-
-def test_ends_without_the_commit() -> None:
-    problem = SearchProblem(FORK, prior(5))
-    assert undo_options(problem, SearchFacts(), 1) == (Kernel.REVERTED, Kernel.PICKED)
-    assert undo_options(problem, SearchFacts().with_failed(1, Kernel.REVERTED), 1) == (Kernel.PICKED,)
-    assert undo_options(problem, SearchFacts(), 3) == ()
 
 
 def test_an_end_whose_runs_were_all_stopped_early_bears_no_answer() -> None:

@@ -76,7 +76,7 @@ def test_few_contradictions_are_noise() -> None:
 @pytest.mark.parametrize("rates", [(0.2, 0.2), (0.2, 0.003), (0.003, 0.2), (0.05, 0.05)])
 def test_noise_that_nobody_told_of_is_no_second_change(rates: tuple[float, float]) -> None:
     rng = np.random.default_rng(11)
-    for _ in range(60):
+    for _ in range(20):
         first = int(rng.integers(COUNT))
         readings = []
         for n in np.repeat(np.arange(COUNT), 2):

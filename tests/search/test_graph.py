@@ -25,12 +25,6 @@ def test_mass_is_the_sum_over_ancestors(graph: RangeGraph, seed: int, dust: bool
     np.testing.assert_allclose(graph.mass(weights), wanted, rtol=1e-10, atol=1e-10 * weights.sum())
 
 
-def test_a_line_is_one_segment() -> None:
-    graph = RangeGraph.of([(), (0,), (1,), (2,)])
-    assert graph.reach.count == 1
-    assert list(graph.order) == [0, 1, 2, 3]
-
-
 def test_a_segment_ends_where_a_branch_begins() -> None:
     graph = RangeGraph.of([(), (0,), (1,), (1,), (2, 3)])  # 0 1, then 2 and 3 beside each other, then 4
     assert list(graph.segment) == [0, 0, 1, 2, 3]

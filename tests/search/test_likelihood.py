@@ -1,7 +1,6 @@
 """What a reading is worth, and what it is not."""
 
 import math
-import pickle
 from collections.abc import Sequence
 
 import numpy as np
@@ -112,14 +111,6 @@ def test_what_a_figure_tells_does_not_hang_on_the_line() -> None:
     assert beside.tells()[1][0] == pytest.approx(between.misleads()[1][0])
 
 
-def test_levels_move_with_the_host() -> None:
-    moving = Levels(Level(0.0, 0.05), Level(1.0, 0.05), drift=0.1)
-    early, late = (cases_of(moving, 0.5, now) for now in (0.0, 5.0))
-    assert early.overlap[0] < 0.001
-    assert late.overlap[0] == pytest.approx(0.25, abs=0.01)  # the old level has come to the line
-    assert late.tells()[0][0] < 0.005
-
-
 def test_a_pick_in_vain_is_weak() -> None:
     """It is in vain in each of its runs, or in none: more of them tell no more."""
     old, new = (reading(verdict, kernel=Kernel.PICKED) for verdict in (OLD, NEW))
@@ -130,10 +121,6 @@ def test_a_pick_in_vain_is_weak() -> None:
         assert sides(readings).in_vain[0, 0] == pytest.approx(in_vain, rel=0.01)
     assert sides([reading(OLD)]).in_vain[0, 0] == 0
     assert ratio([reading(OLD, 1_000, Kernel.PICKED)] * 3, LEVELS) == pytest.approx(0.3, rel=1e-3)
-
-
-def test_readings_pickle() -> None:
-    assert pickle.loads(pickle.dumps(reading(NEW, 5.0))) == reading(NEW, 5.0)
 
 
 # What is learnt
@@ -156,17 +143,6 @@ def test_rates_are_learnt_from_readings_of_the_ends() -> None:
     assert quiet.noise.old_as_new < before.noise.old_as_new / 2
     assert loud.noise.new_as_old == pytest.approx(3 / 13, abs=0.09)
     assert loud.noise.old_as_new < before.noise.old_as_new
-
-
-def test_rates_are_learnt_from_commits_that_contradict_themselves() -> None:
-    often = [
-        *verdicts(2, OLD, 5),
-        *verdicts(7, NEW, 4),
-        *verdicts(7, OLD, 1),
-        *verdicts(8, NEW, 4),
-        *verdicts(8, OLD, 1),
-    ]
-    assert learnt(often).noise.new_as_old > 1.5 * learnt([]).noise.new_as_old
 
 
 def test_the_posterior_is_the_sum_over_rates() -> None:
@@ -205,14 +181,6 @@ def test_levels_that_overlap_are_not_made_to_look_apart() -> None:
     assert belief.levels[""].old.spread > 0.045
     assert belief.overlap > 0.08
     assert belief.p.max() < 0.9
-
-
-def test_few_readings_leave_a_spread_open() -> None:
-    overlaps = [
-        learnt([*figures(OLD_END, *[0.0] * n), *figures(9, *[0.35] * n)], (0.0, 0.35), 0.175).overlap for n in (1, 2, 4)
-    ]
-    assert overlaps == sorted(overlaps, reverse=True)
-    assert overlaps[0] > 2 * overlaps[2]
 
 
 def test_a_stray_figure_moves_no_level() -> None:
@@ -286,13 +254,6 @@ def figures_on(host: str, shift: float, *values: tuple[int, float]) -> list[Read
 @pytest.mark.parametrize("shift", [-3.0, 0.7, 5.0])
 def test_how_fast_another_host_is_says_nothing(shift: float) -> None:
     np.testing.assert_allclose(on_hosts(shift).p, on_hosts(0.0).p, rtol=0.01)
-
-
-def test_readings_of_two_hosts_add_up() -> None:
-    belief = on_hosts(0.7)
-    assert belief.best == 5
-    assert belief.p[5] > 0.85
-    assert {host: round(one.new.centre, 1) for host, one in belief.levels.items()} == {"one": 1.0, "two": 2.6}
 
 
 def test_what_other_hosts_read_tells_which_level_a_kernel_is_on() -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from bisector.core.verdict import Strategy
-from bisector.search.noise import Noise, Rates, error_rate, expected_runs, least_factor
+from bisector.search.noise import Noise, Rates, expected_runs, least_factor
 from bisector.search.simulate.runs import Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
 from tests.search.graphs import kernel_like
@@ -22,13 +22,6 @@ def test_runs_that_no_search_can_do_without(error: float, runs: float) -> None:
 def test_guessing_takes_for_ever_and_certainty_the_logarithm() -> None:
     assert expected_runs(1024, 0.0, 0.01) == 10
     assert expected_runs(1024, 0.5, 0.01) == math.inf
-
-
-def test_levels_that_overlap_mislead() -> None:
-    assert error_rate(4.0, 0.1, SURE) == pytest.approx(0.001, abs=1e-3)
-    assert error_rate(1.0001, 0.1, SURE) == pytest.approx(0.5, abs=1e-2)
-    rates = [error_rate(factor, 0.2, SURE) for factor in (1.1, 1.3, 1.6)]
-    assert rates == sorted(rates, reverse=True)
 
 
 def test_the_smallest_factor_grows_with_noise_and_shrinks_with_runs() -> None:

@@ -17,7 +17,7 @@ from bisector.search.simulate.midpoint import CandidatesLeft, Midpoint, next_com
 from tests.git.histories import Node, build, root, subsystems
 from tests.search.graphs import graphs, recorded, truth
 
-EXAMPLES = 6  # a git command takes some 10 ms, an example about 40 of them
+EXAMPLES = 4  # a git command takes some 10 ms, an example about 40 of them
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,7 @@ def test_evidence_is_that_of_all_draws(apart: float) -> None:
     figures = on_a_line(apart, 2)
     particles = learn(figures)
     log = particles.log_weight + figures.log_likelihood(particles)
-    rng, count = np.random.default_rng(2), 1_000_000
+    rng, count = np.random.default_rng(2), 200_000
     old, new = (
         SideLevels(
             rng.normal(apart / 2, 3.0, count), np.exp(rng.normal(np.log(0.06), np.log(2.5), count)), np.zeros(count)

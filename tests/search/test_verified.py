@@ -79,14 +79,6 @@ def test_an_effect_is_gone_that_may_be_nothing_and_is_not_all_it_was(
     assert (other_way.is_gone, other_way.is_as_before) == (gone, as_before)
 
 
-def test_kernels_are_read_in_turn_the_last_one_of_a_pair_first_in_the_next() -> None:
-    order: list[Key] = []
-    for _ in range(6):
-        counts = order.count(PARENT), order.count(ITSELF)
-        order.append(SuspectEffect((PARENT, ITSELF), counts, 0.0, 1.0, 0.1).to_read[0])
-    assert order == [ITSELF, PARENT, PARENT, ITSELF, ITSELF, PARENT]
-
-
 def test_the_effect_is_that_of_the_commit_beside_its_parent_by_the_spread_of_all_kernels() -> None:
     facts = known(*spread(99, 0.0, 2), *spread(100, 0.09, 2))
     found = effect_of(plain(LINE), facts, SUSPECT, {})
@@ -130,12 +122,6 @@ def test_where_one_of_both_cannot_be_tested_it_is_the_new_end_without_it(closed:
     assert later.counts == (1, 1)
     assert later.mean == pytest.approx(TENTH - 0.003)
     assert effect_of(plain(LINE), replace(facts, failed=((SUSPECT, Kernel.REVERTED),)), SUSPECT, {}) is None
-
-
-def test_the_old_end_is_the_parent_of_the_first_commit() -> None:
-    found = effect_of(plain(LINE), known(), 0, {})
-    assert found is not None
-    assert found.sides == ((OLD_END, Kernel.COMMIT), (0, Kernel.COMMIT))
 
 
 def steps(

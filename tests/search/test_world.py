@@ -54,12 +54,6 @@ def test_rates_are_kept() -> None:
     assert np.mean(right) == pytest.approx(0.7, abs=0.1)
 
 
-def test_a_short_range_is_not_skipped_as_a_whole() -> None:
-    line = RangeGraph.of([(), *((number,) for number in range(39))])
-    worlds = [World(line, Conditions(skip=0.05), np.random.default_rng(seed)) for seed in range(400)]
-    assert 0.025 < np.mean([one.untestable.mean() for one in worlds]) < 0.06
-
-
 def test_runs_mislead_at_the_rates_of_their_side() -> None:
     made = world(Conditions(old_as_new=0.1, new_as_old=0.3))
     tip = [made.measure(made.graph.tip, whole=True) for _ in range(800)]
@@ -212,13 +206,6 @@ def test_short_fills_are_tried_where_they_pay() -> None:
         assert usual_durations(commits, left_min) == (Durations() if tried else WHOLE_FILLS)
     assert usual_durations(14_565, 60 * 4.0) == Durations()
     assert usual_durations(14_565, 60 * 3.0) == WHOLE_FILLS
-
-
-def test_what_does_not_revert_costs_nothing() -> None:
-    made = world(Conditions(undo=0.0, durations=WHOLE_FILLS))
-    assert made.measure_undone(5, Kernel.REVERTED) is None
-    assert made.measure_undone(5, Kernel.PICKED) is None
-    assert made.minutes == 0
 
 
 def test_figures_lie_on_their_levels() -> None:
