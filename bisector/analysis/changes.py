@@ -1,15 +1,8 @@
-"""Where a series of figures changed its level, by a test whose rate of false alarms is stated.
+"""Where a series of figures changed its level, by a test whose rate of false alarms is stated (docs/nightly.md).
 
-Circular binary segmentation (Olshen, Venkatraman, Lucito, Wigler, Biostatistics 2004, 5:557) on ranks: of all
-stretches of a series, the one whose ranks differ most from the rest's (the Wilcoxon statistic, standardised) is
-held against the same maximum over random orders of the series. The share of orders that reach it is the p-value,
-exact for any distribution of the noise, outliers and ties included, since without a change all orders are equally
-likely. So a history without a change shows one with probability ALPHA at most, each time it is looked at. A
-stretch that begins or ends inside gives two changes, a dip that was fixed; each is tested again between its own
-neighbours, and the parts are searched in turn.
-
-Why not a library: ruptures, the field's, finds the best segmentation for a penalty that the caller has to choose
-for the noise, which a job has not told anyone, and gives no probability; and it needs SciPy.
+Circular binary segmentation (Olshen and others, Biostatistics 2004, 5:557) on ranks, against random orders of the same
+series: exact for any distribution of the noise, ties and outliers included. Each change is tested again between its
+own neighbours, and the parts are searched in turn.
 """
 
 from collections.abc import Iterator

@@ -1,14 +1,9 @@
 """Whether two kernels differ in a figure, and by how much, from blocks in which each was measured once.
 
-The runs of a block follow each other in a random order, so what drifts over hours is in both figures of a block and
-leaves their difference. A block gives one number, d = ln(other / first); the ratio is exp(mean d) with the interval of
-Student's t. A permutation test within blocks and the Hodges-Lehmann estimate stand beside it: they need no normal
-distribution, and one wild run moves them less. The t interval decides, since no permutation of five blocks reaches 5 %.
-
-Sources: R. A. Fisher, The Design of Experiments, 1935, 21 (the test by the signs within pairs); J. L. Hodges and
-E. L. Lehmann, Annals of Mathematical Statistics 1963, 34:598; S. Holm, Scandinavian Journal of Statistics 1979, 6:65;
-Y. Benjamini and Y. Hochberg, Journal of the Royal Statistical Society B 1995, 57:289; B. L. Welch, Biometrika 1947,
-34:28 (means of groups that spread differently).
+A block gives one number, d = ln(other / first): what drifts over hours is in both figures, and leaves their
+difference. Student's t decides; a permutation test within blocks (Fisher 1935, 21) and the Hodges-Lehmann estimate
+(1963, 34:598) stand beside it. Families: Holm (1979, 6:65), Benjamini and Hochberg (1995, 57:289). Two setups: Welch
+(1947, 34:28).
 """
 
 import math

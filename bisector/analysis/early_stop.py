@@ -1,30 +1,10 @@
-"""When a run may end before its time, because its side of the threshold is clear; pure.
+"""When a run may end before its time, because its side of the threshold is clear; pure (docs/method-evidence.md).
 
-An answer says that two kernels which differ by one commit are on two sides: the commit and its parent, or an end with
-and without the commit. So a run that the answer rests on is held against the whole run of the other kernel, and not
-against the threshold alone. Both drew the same random numbers and began with a cache of the same age, so that what a
-policy does by its clock is in both.
-
-The last thirty batches, a third of a run, are taken in ten pieces. In each piece both runs have a value (of the worst
-job, or as the objective says), and d is the logarithm of their ratio. The run is clear of its counterpart when
-Student's t of the ten differences puts their mean a factor of 1.25 apart with an error of a thousandth, in all looks of
-the half of the run in which it is looked at together (Bonferroni). The factor is for what two runs of one kernel differ
-by from beginning to end, of which no piece tells. Not before half of the run: a kernel that becomes fast late, or
-collapses after good minutes, shows by then (both were seen after 4 to 7 of 15 minutes).
-
-An end whose cache was filled in another way is held against the whole run of its own kernel. It is *alike* when d says
-that their mean is within a factor either way, with an error of a twentieth on either side in all looks: two one-sided
-tests show equivalence (Schuirmann 1987). It is looked at from a third of the run on: the whole run tells what comes
-later.
-
-The rule (trailing windows of six batches, four standard errors) was chosen for few errors on ramps, late jumps and
-stalls of the host, not for speed. What keeps it safe is the *guard*: a kernel that takes its time to become fast looks
-like a slow one until then, so no run is called slow before all known fast runs had become fast, and some time more; see
-:func:`guard_s`. Nor is any when no whole run of the fast end is known.
-
-All times follow from the length of the run: a batch is a ninetieth of it, but at least half a second, which is what
-fio's log averages over and a guest reports in time; a window is six batches. For 15 min that is 10 s and 1 min, for 40
-s it is 0.5 s and 3 s.
+A run that an answer rests on is held against the whole run of the other kernel, too, piece by piece at the same
+moments: Student's t of ten pieces puts them a factor of 1.25 apart, in all looks together (Bonferroni). An end whose
+cache was filled in another way is held against its own whole run, by two one-sided tests (Schuirmann 1987). No run is
+called slow before all known fast runs had become fast, and some time more (:func:`guard_s`), since a kernel that takes
+its time to become fast looks like a slow one until then.
 """
 
 import math

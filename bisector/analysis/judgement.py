@@ -1,20 +1,8 @@
 """From a trial to its verdict, from all trials of a commit to what is believed of it, and when a control is due.
 
-A sound trial is judged by the score of its last run.
-
-A fault of the kernel's own is believed at once where it cannot be chance (it does not compile, which the
-builder has seen twice where the host may be to blame), and on the second time where it can (a build that
-was not done in time, a hang, a panic, a command that failed): a loaded host can make a deadline expire.
-It is believed at once, too, when a kernel known to be good was tried right after it and came further, and
-not at all when that one failed.
-Weak evidence is measured again up to a limit, then the commit is skipped. What an answer may rest on counts before
-what was stopped early, or measured after a short fill, whatever that said.
-
-A header that an upgrade removed, an image with a flipped bit, bad memory: each makes every commit look broken, in a
-way that depends on the commit as little as on chance. What a host breaks it breaks for the ends of the range, too,
-and both of those worked. So an end is tried again (a *control*) after several faults in a row, and before an answer
-that rests on what could not be tested. A trial of any kernel that came further than the faults did says as much, and
-costs nothing.
+A fault is believed at once where it cannot be chance, else on the second time, and not at all when a kernel known to
+be good failed right after it. What a host breaks it breaks for the ends of the range, too: so an end is tried again (a
+*control*) after several faults in a row, and before an answer that rests on what could not be tested.
 """
 
 from collections import defaultdict

@@ -1,14 +1,8 @@
 """What makes a trial too weak to conclude from; the limits are the caller's; pure.
 
-A processor changes its clock by a factor of two for heat, for a power limit, or as another machine on the same chip
-takes its share, and /proc/stat shows nothing of it: seen with nothing else at work, the same kernel did half as many
-I/Os two minutes later. So a fixed piece of work is timed around each run.
-
-A host may stay at another speed for good. Once two sound trials in a row were at one other speed, that is the host's:
-what was measured before counts only as far as it was at this speed, too, and the ends are read again.
-
-A percentile is as sure as the I/Os beyond it are many: of 300 I/Os three lie beyond p99, and one slow one more moves it
-anywhere between them. :data:`LEAST_BEYOND` of them take 1,000 I/Os for p99, and 10,000 for p99.9.
+A processor changes its clock by a factor of two, and /proc/stat shows nothing of it: so a fixed piece of work is timed
+around each run. Once two sound trials in a row were at one other speed, that is the host's, and the ends are read
+again.
 """
 
 import math

@@ -1,32 +1,10 @@
 """When a run that fills a cache may end before its time, and whether that measures the same; pure.
 
-A cache is settled when it is full and its figures hold still, by one rule for every kernel. At a moment of the run it
-looks back over a window: so many periods of the cache's policy as the layer says
-(:class:`bisector.storage.filling.Settling`), and a tenth of the run at least.
-
-- *full*: whenever the cache was looked at in the window, at least :data:`bisector.storage.filling.FULL_PERCENT` of what
-  it fills up to was in use. So the policy has looked a full cache over as often as the layer wants.
-- *steady*: over the fifths of the window neither that share nor the hit ratio (where the kernel counts hits) ranged
-  over more than :data:`bisector.storage.filling.STEADY_POINTS` percentage points, and what the jobs did in its halves
-  differs by no more than :data:`_STEADY_SHARE` of their mean. (SNIA's Solid State Storage Performance Test
-  Specification 2.0.2, 2.1.24, looks at five rounds, and allows an excursion of 20 %.)
-
-**Only whole periods are left out.** What a policy does by its clock it does at the end of each period, wherever in a
-run that falls, and the figures of the next run depend on it: in runs of 40 s dm-cache's smq makes a kernel fast once a
-minute has gone by. So a run ends one period, two, … before its time, or not at all; then the next run begins at the
-moment of a period at which it begins after a whole one. A run that is shorter than that never ends early.
-
-Both ends are measured both ways. The run that counts goes its whole length after a short fill, too, or ends once it is
-clear of the threshold and like the end's whole run in pieces of the same moments (:mod:`bisector.analysis.early_stop`).
-The short fill is harmless when at each end
-
-- the *verdict* is alike: both are on one side of the threshold, and
-- the *level* is alike: their scores differ by no more than a quarter of what the ends differ by, and by no more than a
-  factor of :data:`_MOST_FACTOR`. Of several readings of one kind the median counts.
-
-With noise of 5 %, and ends that are three times apart, a harmless fill is called harmful at less than 1 of 100 ends:
-two readings differ by 7 %, and the limit is three of these deviations. That costs time, and nothing else. One that
-moves a level by half of what the ends differ by is called harmless at 1 of 100 ends that are twice apart.
+A cache is settled when it is full and its figures hold still over a window (docs/method-evidence.md; SNIA's Solid
+State Storage Performance Test Specification 2.0.2, 2.1.24). Only whole periods of the policy are left out, since the
+figures of the next run depend on where in a period it begins. A short fill is harmless where both ends, measured both
+ways, are on the same side and on the same level: readings with noise of 5 %, and ends that are three times apart, make
+a harmless fill look harmful at less than 1 of 100 ends.
 """
 
 import math

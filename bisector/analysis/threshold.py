@@ -1,14 +1,9 @@
 """On which levels the readings lie, whether the two ends differ, and where the line between their sides is; pure.
 
-Readings are scores (:mod:`bisector.core.objective`): noise grows with the value, and so is the same at every level on
-their logarithmic scale. Readings are on two levels when nothing lies between them but a gap: at least a factor of 2,
-and wide against the spread of the readings that lie together. A level counts when some kernel was read there and
-nowhere else, so that a run that went astray once makes none. The line is the middle of the gap that is next to the new
-end's level: what is neither as the old end nor as the new one does not have the change yet that made the new end what
-it is. Between ends that are closer than a factor of 2 it is the middle of their means.
-
-Ends whose first readings are a factor of 2 apart are told apart by these; all others are read in turn by
-:mod:`bisector.search.difference`.
+Readings are scores. Two levels have nothing between them but a gap: at least a factor of 2, and wide against the
+spread of the readings that lie together. The line is the middle of the gap beside the new end's level, since what is
+as neither end does not have the change yet; between ends that are closer than a factor of 2 it is the middle of their
+means.
 """
 
 import math

@@ -1,13 +1,8 @@
 """All facts of a bisection to all its verdicts: pure, and replayed after every trial.
 
-A guest whose time is counted does the same again with the same kernel and seed, to the last bit (qemu(1), ``-icount``).
-That is shown once on each host in each run: every file that came out of the guest has the same content, the console
-with its time stamps included. Where that is so, a second trial tells nothing, and readings differ by what another seed
-makes of it: a little shift of its time and its pages.
-
-The loop decides by it and ``status`` shows it, so both always agree. Figures of two hosts are never compared: each has
-a line and levels of its own, by which its trials are judged, and what they say is put together. A host that has changed
-(:class:`bisector.core.trial.Era`) is another one.
+Figures of two hosts are never compared: each has a line and levels of its own. A host that has changed
+(:class:`bisector.core.trial.Era`) is another one. In counted time a second trial of a kernel tells nothing, once it
+was shown on the host that it is the same to the last bit (qemu(1), ``-icount``).
 """
 
 from collections import defaultdict

@@ -1,18 +1,7 @@
 """Errors by who is to blame, and findings about this machine; the type decides what happens next, never the text.
 
-BisectorError
-├── UserError      the input has to be fixed: exit 2, or 1 when the ends do not measure as claimed
-├── KernelFault    this commit does not build, boot or survive: it is skipped
-├── InfraError     the tool, its host or the network failed: tried again, else the run stops and can be resumed
-└── Interrupted    the person stopped us: exit 130
-
-Everything else that is raised is a bug in bisector (traceback, exit 70). All of them pickle: their
-arguments reach ``Exception.__init__`` positionally, because an exception with required
-keyword-only arguments does not survive a process boundary.
-
-A finding tells beforehand what would be an error later, or what makes figures worse. Adapters measure, each what
-belongs to its tool; :mod:`bisector.doctor.checks` has the table of what is asked, and both ``bisector start`` and
-``bisector doctor`` go by it.
+What else is raised is a bug (traceback, exit 70). All of them pickle: their arguments reach ``Exception.__init__``
+positionally. A finding tells beforehand what would be an error later (:mod:`bisector.doctor.checks`).
 """
 
 from dataclasses import dataclass

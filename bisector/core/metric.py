@@ -1,10 +1,7 @@
 """Metrics: what a run is measured by; each name has a unit, and says whether a higher or a lower value is better.
 
-The names are fio's (fio(1), "Interpreting the output"): ``read.iops``, ``write.bw``, ``read.clat.p99``. Rates and
-latencies exist for each direction of a job, latencies in three kinds and with the percentiles that fio computed.
-
-What a person's own command prints has a name that says all of it, ``custom:tps:1/s:higher``, so that a record is read
-without the settings that it was made with. People type ``custom:tps``.
+The names are fio's (fio(1), "Interpreting the output"). What a person's own command prints has a name that says all of
+it, ``custom:tps:1/s:higher``, so that a record is read without its settings; people type ``custom:tps``.
 """
 
 import difflib

@@ -1,17 +1,8 @@
 """What else than one change may explain the readings: a change that went again, or none at all; pure.
 
-Beside one change stands the next simplest story: the change came, went again, and came for good, so that a kernel is
-new if it has the last of three commits, or the first and not the second. Rates that are not known make contradictions
-cheap for either, so only the ratio of the two probabilities of all readings tells them apart. With one change in a
-hundred histories not a single one, "not one change" is said where that has less than a chance of 1 in 1,000: by
-Markov's inequality at most one of 100,000 searches for a single change ever says so.
-
-The ends differed when the search began. That may have been the host's doing, or the day's, and then all kernels that
-are read since are on one level. So beside the commits stands *nothing*, with a probability of its own beforehand
-(:data:`bisector.search.noise.NOTHING`).
-
-Of each story the probability of all readings since the search began is a sum over where the levels of a host lie by
-now, and, where a commit made the change, over its place and over how much of the ends' difference is its own.
+Beside one change stands a change that came, went, and came for good. Only the ratio of the two probabilities of all
+readings tells them apart, and "not one change" is said below 1 in 1,000: by Markov's inequality at most one of 100,000
+searches for a single change ever says so. Beside the commits stands *nothing*: the ends may have differed by the day.
 """
 
 import math

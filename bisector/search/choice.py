@@ -1,15 +1,8 @@
 """What to measure next: the commit that tells the most for its time, and what is missing before a commit is named.
 
-A trial of commit q asks whether the first new commit is among q's ancestors, which has the probability m(q). What its
-noisy answer tells is the entropy of the answer less the entropy that the noise alone would have; bisecting the
-posterior by that is optimal up to constants (Burnashev and Zigangirov 1974; Waeber, Frazier, Henderson 2013). Without
-noise and skips it is git's own midpoint. While other readings are under way, it is the mean of that over all that they
-may show: so k trials are chosen that tell most together, and not the k that each tell most (Ben-Or and Hassidim 2008;
-Pallone, Frazier and Henderson, "Multisection").
-
-A commit is named once whole runs of it and of its parents, and an end with it undone, have been seen. Before a search
-an end is read again where the levels lie close, or spread: each of its readings tells of its level for sure, which no
-reading of a commit does.
+What a trial tells is the entropy of its noisy answer less that of the noise; bisecting the posterior by it is optimal
+up to constants (Burnashev and Zigangirov 1974; Waeber, Frazier, Henderson 2013). While others are in flight, it is the
+mean over all that they may show (Ben-Or and Hassidim 2008).
 """
 
 import math

@@ -1,13 +1,8 @@
 """How large the change of a suspect is, by readings of it and its parent: no answer is given before they show it; pure.
 
-All other readings tell which commit is the likeliest, under the levels that the ends have shown. Those are the host's,
-too, or of the day: so before a commit is named whose effect is less than a factor of 2, its kernel and that of its
-parent are read in turn, until the 95 % interval of their difference excludes nothing, and half of what the ends differ
-by. Where one of the two cannot be tested, it is the new end with and without the commit. Larger effects are seen in the
-whole runs that an answer rests on anyway. (Google's culprit finder reads 30 pairs whatever the effect:
-pinpoint/go/workflows/catapult/culprit_finder.go.)
-
-Noise is the standard deviation of the readings of one kernel on one host, pooled over all kernels.
+Before a commit is named whose effect is less than a factor of 2, both kernels are read in turn, until the 95 %
+interval of their difference excludes half of what the ends differ by. Noise is pooled over all kernels. (Google's
+culprit finder reads 30 pairs: pinpoint/go/workflows/catapult/culprit_finder.go.)
 """
 
 import math

@@ -1,13 +1,8 @@
 """The commits of a range as a graph: who is an ancestor of whom, and how much weight lies among the ancestors.
 
-Commits are numbers, oldest first, so that parents come before their children. Runs of commits
-without branch or merge are one *segment*: a commit joins its parent's segment when it has no other
-parent and the parent no other child. Segments are left at their end only, so an ancestor outside
-a commit's own segment is an ancestor together with all of its segment, and reachability is kept for
-pairs of segments, a bit for each. A kernel's range has about eight commits to a segment.
-
-A segment has what one segment before it has, its *trunk*, and what a merge *brought* beside that, which is little in
-a history of branches (on the recorded one half a segment to each): sums over ancestors follow the trunks.
+Commits are numbers, oldest first. Runs of commits without branch or merge are one *segment*; reachability is kept for
+pairs of segments, a bit for each. A segment has what one segment before it has, its *trunk*, and what a merge
+*brought* beside that, which is little in a history of branches: sums over ancestors follow the trunks.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,8 @@
 """What the figures of a host leave open of its levels, learnt from all readings of a search.
 
 The likeliest levels come of expectation and maximisation together with the position of the change (Dempster, Laird and
-Rubin 1977). A split of the readings at a gap would make levels that overlap look apart.
-
-Particles are drawn around the likeliest levels as far as all readings leave them open, and as far as those readings do
-whose side is certain, for where levels overlap the others tell less than they seem to: each is of either side as the
-change moves. Then they are drawn again around what these draws found (adaptive importance sampling; Cappé and others
-2004), and of all draws some stand for the rest, by how likely they make the readings (sampling importance resampling;
-Rubin 1988).
+Rubin 1977). Particles are drawn around them as far as all readings, and those of certain sides, leave them open, then
+around what these draws found (adaptive importance sampling; Cappé and others 2004), and resampled (Rubin 1988).
 """
 
 import math

@@ -1,8 +1,6 @@
 """How often a reading misleads, and what that costs at least: runs, and the smallest effect that can be found.
 
-A run misleads by a hiccup of the host, a kernel as a whole by its layout or by another change beside it (*sticky*:
-repeating it teaches nothing). Nobody knows these rates beforehand, so each has a few values that it may have, with the
-probability of each; all readings of a search weigh them, together with everything else that it does not know.
+A run misleads by a hiccup of the host, a kernel as a whole by its layout (*sticky*: repeating it teaches nothing).
 """
 
 import math

@@ -1,14 +1,8 @@
 """Which commit is the first new one, given all facts so far: a probability for each commit of the range.
 
-It is conditional on there being one such commit; :mod:`bisector.search.alternatives` says whether the readings can
-be of one change at all.
-
-A kernel is new if and only if the first new commit is among those that it has. Commits that are among the same measured
-kernels have the same likelihood and are a *class*: the sum over classes and cases of the noise is exact. The posterior
-is made anew from the facts each time, so their order, and whether they were replayed, makes no difference.
-
-The levels of a host are learnt from its own figures and the verdicts of others, wherever the change is, at the usual
-rates: these move where the levels may lie but little, and are one case instead of the many that the posterior sums.
+A kernel is new if and only if the first new commit is among those that it has. Commits that are among the same
+measured kernels are a *class*: the sum over classes and cases of the noise is exact. It is made anew from the facts
+each time, so their order makes no difference. The levels of a host are learnt at the usual rates.
 """
 
 from collections.abc import Mapping, Sequence

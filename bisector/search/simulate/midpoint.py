@@ -1,8 +1,6 @@
 """The commit that plain ``git bisect`` would try next, by the rules of git's bisect.c (2.39).
 
-The best commit has the most of min(X, N - X), where X of the N candidates are among its ancestors; one within N/1024 of
-the half is good enough, merges being looked at first. Once anything was skipped, all are ranked, and from a best one
-that was skipped git steps away, pseudo-randomly, but not often far.
+The best commit has the most of min(X, N - X); merges are looked at first, and from a skipped one git steps away.
 """
 
 from collections.abc import Sequence
