@@ -121,17 +121,17 @@ class BisectSettings:
         "bisect.metric", AUTO,
         "metric that decides, such as read.clat.p99; docs/metrics.md lists all: read.iops, write.bw",
         absent=(AUTO, "what the workload names, or read.iops, of the part that bisect.part says"),
-        flag="--metric", metavar="NAME", before="read.iops")]
+        flag="--metric", metavar="NAME")]
     part: Annotated[RunPart, Option(
         "bisect.part", "auto",
         "which part of a run the metric is of: all of it, or what is left when it has settled, as in "
         "read.iops.steady; auto is as a metric that is given says, else steady where a cache is filled", "whole",
-        flag="--part", metavar="NAME", before="whole")]
+        flag="--part", metavar="NAME")]
     over: Annotated[Line, Meta(description="worst, sum, mean or the name of a job"), Option(
         "bisect.over", AUTO,
         "what several jobs amount to: the worst of them, their sum or mean, or one job by its name",
         absent=(AUTO, "what the workload names, or worst"), flag="--over",
-        metavar="worst|sum|mean|JOB", before="worst")]
+        metavar="worst|sum|mean|JOB")]
     threshold: Annotated[str | None, THRESHOLD, Option(
         "bisect.threshold", AUTO,
         'value between the two sides, in the unit of the metric; "ends" finds it from the two ends, '
@@ -140,7 +140,7 @@ class BisectSettings:
     expect: Annotated[Direction | None, Option(
         "bisect.expect", "none", "refuse ends that differ in the other direction: improvement or regression",
         absent=("none", "as the ends show"), flag="--expect", metavar="DIRECTION", short="--regression",
-        const="regression", formerly="bisect.direction")]
+        const="regression")]
     terms: Annotated[Terms | None, TERMS, Option(
         "bisect.terms", AUTO, "words for the old side and the new one",
         absent=(AUTO, "broken:fixed for an improvement, good:bad for a regression"), flag="--terms", metavar="OLD:NEW")]
@@ -157,7 +157,7 @@ class BisectSettings:
     strategy: Annotated[Strategy, Option(
         "bisect.strategy", "bayes",
         "what chooses the next commit; bayes weighs all readings and gives a probability, git believes each verdict",
-        flag="--strategy", metavar="NAME", before="git")]
+        flag="--strategy", metavar="NAME")]
     suspects: Annotated[NotAuto, Meta(description='a list such as ["drivers/md"]'), Option(
         "bisect.suspect", AUTO,
         f'paths whose commits are likelier to be the answer; "{AUTO}" is the drivers of the stack, [] is none',
@@ -250,15 +250,15 @@ class MachineSettings:
         "what makes the guest's time pass: the host's clock, or under emulation the guest's own instructions, which "
         "gives the same figures each time, and sees no caches, branch prediction or other CPUs; auto is the "
         "instructions where guests are emulated and all that is given goes with it, else the host's",
-        flag="--clock", metavar="NAME", before="host")]
+        flag="--clock", metavar="NAME")]
     instruction_ns: Annotated[Count, Option(
         "machine.instruction_ns", 8, "what an instruction takes where they are counted, in ns: 1, 2, 4, 8 and so on")]
     guests: Annotated[Count | None, Option(
         "machine.guests", AUTO, "how many guests measure at the same time",
-        absent=(AUTO, "one; where instructions are counted one for each CPU, if memory allows"), before=1)]
+        absent=(AUTO, "one; where instructions are counted one for each CPU, if memory allows"))]
     vcpus: Annotated[Count, Option(
         "machine.vcpus", AUTO, "virtual CPUs of the guest",
-        absent=(AUTO, "2, or 1 where instructions are counted"), before=2)]
+        absent=(AUTO, "2, or 1 where instructions are counted"))]
     memory_bytes: Annotated[Size, Meta(ge=256 << 20), Option("machine.memory", "1GiB", "memory of the guest, bytes")]
     image: Annotated[Path | None, Option(
         "machine.image", "", "your own root file system for the guest", absent=("", "none"),
@@ -314,8 +314,7 @@ class DiskSettings:
     iops_limit: Annotated[NonNegative, Option("iops_limit", 0, "limit in I/O operations/s, 0 for none", 0)]
     bytes_per_s_limit: Annotated[Bandwidth, Option("bandwidth_limit", 0, "limit in bytes/s, 0 for none")]
     latency_s: Annotated[Seconds, Meta(ge=0), Option(
-        "latency", AUTO, "time added to each read and write, whole milliseconds (on null_blk any), s",
-        before="0s")] = 0.0
+        "latency", AUTO, "time added to each read and write, whole milliseconds (on null_blk any), s")] = 0.0
     guest: GuestDisk = field(default_factory=GuestDisk)
     # fmt: on
 
@@ -344,13 +343,13 @@ class StorageSettings:
     fill_deadline_s: Annotated[Seconds, Meta(ge=0), Option(
         "storage.fill_deadline", AUTO,
         "how long the run that fills a cache may be repeated until the cache is full and steady, seconds",
-        absent=(AUTO, "three runs more than storage.fill_rounds, and at least 5min"), before="0s")]
+        absent=(AUTO, "three runs more than storage.fill_rounds, and at least 5min"))]
     fill_rounds: Annotated[Count, Option(
         "storage.fill_rounds", 1, "how often the run that fills a cache is made at least, up to 100 times")]
     fill: Annotated[FillMode, Option(
         "storage.fill", "auto",
         "when the run that fills a cache ends in a search: short is once the cache is settled, if the ends measure "
-        "the same that way; auto is the same if it pays; whole is after its whole length", before="whole")]
+        "the same that way; auto is the same if it pays; whole is after its whole length")]
     overwrite: Annotated[Words, Meta(description='a list such as ["WD-WX11A1234567"]'), Option(
         "storage.overwrite", (),
         "block devices that may be overwritten, by serial number or by the name that a refusal shows",

@@ -506,14 +506,11 @@ def to_json(settings: Settings) -> str:
 
 @lru_cache
 def from_json(text: str) -> Settings:
-    """Recorded settings, not checked again; a setting that is newer than the record has its value of ``before``."""
+    """Recorded settings, not checked again; a setting that is newer than the record has the value of its profile."""
     written: dict[str, object] = json.loads(text)
-    profile, values = str(written["profile"]), {}
-    for key, option in by_key(written).items():
-        before = option.in_profile(profile) if option.before is None else option.before
-        raw = written.get(key, written.get(option.formerly, before))
-        values[key] = _parse(option, Given(raw, "recorded settings"))
-    return build(values)
+    known = by_key(written).items()
+    raws = {key: written.get(key, option.in_profile(str(written["profile"]))) for key, option in known}
+    return build({key: _parse(option, Given(raws[key], "recorded settings")) for key, option in known})
 
 
 def setup_from_json(text: str) -> Setup:

@@ -115,8 +115,7 @@ class Option:
     ``article`` is the value in that profile where it differs from ``quick``. ``absent`` is a word that stands for no
     value (:attr:`none`, as the field has it) or for one that follows from other settings, with what it means. ``const``
     makes the flag one without an argument, or the flag ``short`` beside it; ``repeat`` lets the flag be given more than
-    once, for a list. ``before`` is what held before there was such a setting, where that is not the profile's value,
-    and ``formerly`` the key under which it was recorded. :func:`options_of` fills in ``field`` and its type ``kind``.
+    once, for a list. :func:`options_of` fills in ``field`` and its type ``kind``.
     """
 
     key: str
@@ -128,9 +127,7 @@ class Option:
     metavar: str = ""
     const: str = ""
     repeat: bool = False
-    before: object = None
     short: str = ""
-    formerly: str = ""
     none: object = None
     field: str = ""
     kind: Any = None

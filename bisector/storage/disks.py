@@ -212,8 +212,8 @@ class GuestDisk:
 
     bus: Annotated[Bus, Option(
         "bus", AUTO, "how the guest sees it; null_blk and brd are in its memory, with nothing on the host",
-        absent=(AUTO, "virtio; where instructions are counted null_blk, or brd if an end is older than v4.14"),
-        before=Bus.VIRTIO)] = Bus.VIRTIO
+        absent=(AUTO, "virtio; where instructions are counted null_blk, or brd if an end is older than v4.14")
+    )] = Bus.VIRTIO
     scheduler: Annotated[Annotated[str, Meta(
         pattern=r"^[a-z][a-z0-9_-]{0,15}$",
         description="the name of an I/O scheduler such as none, mq-deadline, kyber or bfq")] | None, Option(

@@ -57,7 +57,7 @@ _MOUNT = f"rw,relatime,{_ORDERED},barrier,delalloc,nodiscard,noinit_itable,{_COM
 class Ext4Settings(FileSystemSettings):
     """The options of mkfs.ext4 and mount."""
 
-    mkfs_options: Annotated[MkfsOptions, mkfs_row("ext4", _MKFS, before=f"-b 4096 -E nodiscard -O {_FEATURES}")]
+    mkfs_options: Annotated[MkfsOptions, mkfs_row("ext4", _MKFS)]
     mount_options: Annotated[MountOptions, mount_row("ext4", _MOUNT)]
 
 

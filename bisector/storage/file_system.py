@@ -193,9 +193,9 @@ class FileSystemSettings:
     mount_options: str
 
 
-def mkfs_row(name: str, default: str, before: str | None = None) -> Option:
+def mkfs_row(name: str, default: str) -> Option:
     """The row of what mkfs is given."""
-    return Option(f"storage.{name}.mkfs_options", default, f"options of mkfs.{name}, all of them", before=before)
+    return Option(f"storage.{name}.mkfs_options", default, f"options of mkfs.{name}, all of them")
 
 
 def mount_row(name: str, default: str) -> Option:

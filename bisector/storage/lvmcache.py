@@ -75,11 +75,10 @@ class CacheSettings:
         "storage.cache_mode", "writeback", "dm-cache mode")]
     policy: Annotated[Literal["smq", "mq", "cleaner"], Option("storage.cache_policy", POLICY, "dm-cache policy")]
     chunk_bytes: Annotated[Annotated[Size, Meta(ge=_CHUNK_STEP_BYTES)] | None, Option(
-        "storage.cache_chunk_size", "64KiB", "block of dm-cache, bytes", absent=_AS_LVM_CHOOSES, before=AUTO)]
+        "storage.cache_chunk_size", "64KiB", "block of dm-cache, bytes", absent=_AS_LVM_CHOOSES)]
     metadata_format: Annotated[Count | None, Option(
         "storage.cache_metadata_format", 1,
-        "format of dm-cache's metadata, 1 or 2; kernels before v4.11 read 1 alone", absent=_AS_LVM_CHOOSES,
-        before=AUTO)]
+        "format of dm-cache's metadata, 1 or 2; kernels before v4.11 read 1 alone", absent=_AS_LVM_CHOOSES)]
     threshold_bytes: Annotated[Annotated[Size, Meta(ge=SECTOR_BYTES)] | None, Option(
         "storage.cache_migration_threshold", AUTO, "most that dm-cache moves at a time, bytes",
         absent=(AUTO, "1MiB, or 8 blocks where that is more"))]

@@ -1,11 +1,10 @@
 """What decides where nobody says it: the workload's input names it, and the listing of settings tells which did."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from bisector.config import RunPart, options
+from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.storage.stack import stack_of
@@ -76,11 +75,6 @@ def test_the_record_keeps_it_whatever_becomes_of_the_job(job: Path) -> None:
     assert options.from_json(written).bisect.objective == Objective("read.bw", "sum")
 
 
-def test_records_from_before_have_what_was_the_default(job: Path) -> None:
-    written = f'{{"profile": "quick", "workload.job": "{job}"}}'
-    assert options.from_json(written).bisect.objective == Objective("read.iops", "worst")
-
-
 @pytest.mark.parametrize("flags", [{}, {"bisect__metric": "read.iops"}, {"bisect__metric": "read.iops.steady"}])
 def test_the_steady_part_of_what_decides(flags: dict[str, str]) -> None:
     effective = load(bisect__part="steady", **flags)
@@ -144,14 +138,6 @@ def test_the_same_part_counts_on_all_stacks_that_are_compared() -> None:
     cached, alone = stack_of("lvmcache"), stack_of("hdd")
     effective = options.load({"storage.stack": "hdd"}, directory=HERE, stacks=(cached, alone))
     assert effective.settings.bisect.metric == "read.iops.steady"
-
-
-@pytest.mark.usefixtures("split_runs")
-def test_a_record_from_before_there_were_parts_is_of_whole_runs() -> None:
-    written = json.loads(options.to_json(load(bisect__metric="read.iops").settings))
-    del written["bisect.part"]
-    recorded = options.from_json(json.dumps(written)).bisect
-    assert (recorded.metric, recorded.part) == ("read.iops", RunPart.WHOLE)
 
 
 def _keys(flags: dict[str, str]) -> list[str]:

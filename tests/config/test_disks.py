@@ -1,6 +1,5 @@
 """Disks that a person names: in the file, by ``--disk``, in stacks, and on record."""
 
-import json
 import tomllib
 from pathlib import Path
 
@@ -85,8 +84,6 @@ def test_settings_with_disks_are_written_and_recorded(directory: Path) -> None:
     assert options.load().settings == effective.settings
     assert options.usual(effective.settings)["storage.hdd-2.iops_limit"] == 0
     (directory / "bisector.toml").unlink()
-    older = json.loads(options.to_json(from_argv().settings))
-    assert list(options.from_json(json.dumps(older)).storage.disks) == ["ssd", "hdd"]
 
 
 def test_a_disk_that_nobody_named() -> None:
@@ -127,9 +124,6 @@ def test_a_latency_is_of_whole_milliseconds() -> None:
     from_argv("--set", "storage.hdd.latency=0.0005", "--stack", "ssd")
     with pytest.raises(UserError, match=r"storage\.hdd\.latency = .*in whole milliseconds"):
         from_argv("--disk", "hdd=latency=0.0005", "--stack", "hdd")
-    older = json.loads(options.to_json(from_argv().settings))
-    del older["storage.hdd.latency"]
-    assert options.from_json(json.dumps(older)).storage.disks["hdd"].latency_s == 0
 
 
 @pytest.mark.parametrize(
@@ -157,13 +151,11 @@ def test_a_disk_on_nvme_is_not_given_to_a_daemon() -> None:
         from_argv(*words, "--connect", "qemu:///system")
 
 
-def test_what_the_guest_has_of_a_disk_is_recorded_and_of_older_records_what_it_was() -> None:
+def test_what_the_guest_has_of_a_disk_is_recorded() -> None:
     words = "hdd=bus=scsi,scheduler=mq-deadline,read_ahead_kb=4096,nr_requests=64,wbt_lat_usec=0"
     settings = from_argv("--disk", words, "--stack", "hdd").settings
     asked = GuestDisk(Bus.SCSI, "mq-deadline", 4096, 64, 0)
     assert options.from_json(options.to_json(settings)).storage.disks["hdd"].guest == asked
-    older = {key: value for key, value in json.loads(options.to_json(settings)).items() if "hdd." not in key}
-    assert options.from_json(json.dumps(older)).storage.disks["hdd"].guest == GuestDisk()
 
 
 @pytest.mark.parametrize(

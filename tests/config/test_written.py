@@ -1,6 +1,5 @@
 """Settings as text: each value comes back from TOML and JSON as it was, also from older records."""
 
-import json
 import pickle
 import tomllib
 from collections.abc import Mapping
@@ -10,12 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bisector.config import DiskSettings, file, options
-from bisector.core.objective import Objective
+from bisector.config import file, options
 from bisector.core.units import duration_s, duration_text, size_bytes, size_text
-from bisector.core.verdict import Direction, Strategy, Terms
-from bisector.storage.lvmcache import CacheSettings
-from bisector.storage.stack import stack_of
 from tests.config.given import GIB, MIB, from_argv
 from tests.workload.test_job_file import GOOD
 
@@ -139,50 +134,6 @@ def test_settings_pickle() -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_what_older_versions_recorded_as_the_direction_is_what_was_expected() -> None:
-    written = json.loads(options.to_json(from_argv("--threshold", "2000").settings))
-    for key in ("bisect.metric", "bisect.over", "bisect.expect"):
-        del written[key]
-    old = {**written, "bisect.direction": "regression", "bisect.terms": "good:bad", "bisect.threshold": 2000.0}
-    found = options.from_json(json.dumps(old)).bisect
-    assert (found.objective, found.expect, found.terms) == (Objective(), Direction.REGRESSION, Terms("good", "bad"))
-    assert found.threshold_value == 2000
-
-
-def test_a_record_from_before_there_were_strategies_is_gits() -> None:
-    written = json.loads(options.to_json(options.load().settings))
-    assert options.from_json(json.dumps(written)).bisect.strategy is Strategy.BAYES
-    del written["bisect.strategy"], written["bisect.suspect"]
-    again = options.from_json(json.dumps(written)).bisect
-    assert (again.strategy, again.suspects) == (Strategy.GIT, ("drivers/md",))
-
-
-def test_storage_of_a_record_before_stacks_were_composed() -> None:
-    """As version 13 of the schema has it."""
-    recorded = {
-        "profile": "quick",
-        "storage.stack": "lvmcache",
-        "storage.ssd.path": "/dev/sdb",
-        "storage.hdd.size": "2GiB",
-        "storage.hdd.iops_limit": 200,
-        "storage.cache_size": "128MiB",
-        "storage.cache_mode": "writethrough",
-        "storage.cache_policy": "mq",
-    }
-    storage = options.from_json(json.dumps(recorded)).storage
-    assert storage.stack == stack_of("lvmcache(ssd,hdd)+ext4")
-    assert storage.used_disks["ssd"].path == "/dev/sdb"
-    assert storage.used_disks["hdd"] == DiskSettings(None, 2 * GIB, 200, 0)
-    assert storage.layers["lvmcache"] == CacheSettings(
-        cache_bytes=128 * MIB,
-        metadata_bytes=8 * MIB,
-        mode="writethrough",
-        policy="mq",
-        # What was left to LVM then is left to it when such a bisection goes on.
-        chunk_bytes=None,
-        metadata_format=None,
-        threshold_bytes=None,
-        volume="cachepool",
-    )
-    assert (storage.fill_deadline_s, storage.fill_rounds) == (0, 1)
-    assert str(options.from_json(json.dumps(recorded | {"storage.stack": "hdd"})).storage.stack) == "hdd"
+def test_a_setting_that_is_newer_than_the_record_has_the_value_of_its_profile() -> None:
+    found = options.from_json('{"profile": "article", "storage.stack": "hdd"}')
+    assert found == options.load({"profile": "article", "storage.stack": "hdd"}).settings
