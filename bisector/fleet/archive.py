@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from bisector.core.errors import InfraError
-from bisector.host.files import inside, our_files, scratch
+from bisector.host.files import inside, our_files, scratch, sync
 
 # Where an executor puts the files of what it does, below its run directory.
 WRITTEN = ("trials", "controls", "compilers")
@@ -80,11 +80,11 @@ class ResultArchive:
             for name in names:
                 target = inside(run_dir, name)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                _sync(directory / name)
+                sync(directory / name)
                 (directory / name).replace(target)
             for parent in {parent for name in names for parent in (run_dir / name).parents}:
                 if parent.is_relative_to(run_dir):
-                    _sync(parent)
+                    sync(parent)
 
 
 def _packed(place: Path, names: Sequence[str], most_bytes: int) -> bytes | None:
@@ -122,12 +122,3 @@ def _taken_out(archive: tarfile.TarFile, directory: Path) -> Iterator[str]:
         with content, target.open("xb") as file:
             shutil.copyfileobj(content, file)
         yield member.name
-
-
-def _sync(path: Path) -> None:
-    """Bring a file or a directory to the disk (fsync(2))."""
-    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -158,7 +158,7 @@ class RunDirectory:
 
     def _remember(self, name: str, text: str) -> None:
         with our_files(self.path):
-            (self.path / name).write_text(f"{text}\n", encoding="utf-8", errors="surrogateescape")
+            write_whole(self.path / name, f"{text}\n".encode(errors="surrogateescape"))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
