@@ -34,8 +34,6 @@ _EXEC_S = 1.0  # that an execve(2) takes between two memories: microseconds, unl
 _LOOK_AGAIN_S = 0.001
 # Fields of proc_pid_stat(5), counted from 0 at the state, which is the first behind the name.
 _VSIZE, _END_CODE, _ENV_START, _ENV_END = 20, 24, 47, 48
-_LOOK_EVERY_S = 0.2
-_CHUNK_BYTES = 65536
 
 
 class Child(Protocol[Text]):

@@ -25,7 +25,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import discard, our_files, remove_whole
 from bisector.kernel import builddir, kconfig, product, quirks, sources, toolchain
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays
-from bisector.kernel.cache import CONFIG, DEFCONFIG, BuildFailure, KernelCache, KernelOrigin
+from bisector.kernel.cache import CONFIG, DEFCONFIG, BuildFailure, KernelCache
 from bisector.kernel.make import Make, surely_of_the_source
 from bisector.kernel.product import Product
 from bisector.kernel.quirks import QUIRKS
@@ -169,7 +169,7 @@ class KernelBuilder:
             return None
         with our_files(kept.config):
             obtained = kconfig.read_effective(kept.config)
-        return replace(kept, unmet=self._unmet(obtained, self._cache.unknown(kept.key)))
+        return replace(kept, unmet=self._unmet(obtained))
 
     def read_by(self, key: str) -> sources.Sources | None:
         """What the build of a kept kernel read, by its key; None when that is not known (any more)."""
@@ -187,7 +187,7 @@ class KernelBuilder:
             with blamed_on_make(places.build):
                 obtained = self._configure(make)
             _short_config(make)
-            return self._unmet(obtained, self._missed(obtained) - kconfig.symbols(places.source))
+            return self._unmet(obtained)
 
     def recall_failure(self, tree: str, logs: Path) -> None:
         """Raise the :class:`KernelFault` that a git tree id is known to end in, if it is; its log goes to ``logs``."""
@@ -210,9 +210,7 @@ class KernelBuilder:
             make, applied = self._made_ready(places)
             made = self._made(tree, make, trees)
             short = _short_config(make)
-            missed = self._missed(made.obtained)
-            unknown = missed - kconfig.symbols(places.source) if missed else missed
-            if unmet := self._unmet(made.obtained, unknown):
+            if unmet := self._unmet(made.obtained):
                 (places.logs / "unmet.txt").write_text("".join(f"{line}\n" for line in unmet), encoding="utf-8")
             kernel = Kernel(
                 image=places.build / product.IMAGE,
@@ -228,7 +226,7 @@ class KernelBuilder:
                 modules=made.modules,
                 build_s=make.deadline.elapsed_s,
             )
-        return self._cache.store(kernel, KernelOrigin(made.read, unknown, short))
+        return self._cache.store(kernel, made.read, short)
 
     def remade(self, kernel: Kernel, places: BuildPlaces) -> Remade:
         """Build what is checked out, and believe nothing that other builds made; no kernel is kept of it.
@@ -274,13 +272,10 @@ class KernelBuilder:
         builddir.make_fit(places)
         return places
 
-    def _missed(self, obtained: kconfig.Options) -> frozenset[str]:
-        return frozenset(line.partition("=")[0] for line in kconfig.unmet(self._asked, obtained))
-
-    def _unmet(self, obtained: kconfig.Options, unknown: frozenset[str]) -> tuple[str, ...]:
-        """What was asked for and not obtained; of what is optional only what the tree knows."""
+    def _unmet(self, obtained: kconfig.Options) -> tuple[str, ...]:
+        """What was asked for and not obtained; what is optional is not missed."""
         missed = kconfig.unmet(self._asked, obtained)
-        return tuple(line for line in missed if line.partition("=")[0] not in self._optional & unknown)
+        return tuple(line for line in missed if line.partition("=")[0] not in self._optional)
 
     def _require_tools(self) -> None:
         """Raise :class:`InfraError` for what such a build needs and this host has no more."""

@@ -29,7 +29,7 @@ from bisector.host.files import sha256_of, sync, write_whole
 from bisector.kernel.sources import Sources
 
 IMAGE, CONFIG, DEFCONFIG, MODULES = "bzImage", "kernel.config", "kernel.defconfig", "modules.ext4"
-_SOURCES, _UNKNOWN, _KERNEL = "sources.gz", "unknown-options.json", "kernel.json"
+_SOURCES, _KERNEL = "sources.gz", "kernel.json"
 _FAILURE, _LOG = "failure.json", "build.log"
 _CHECKED = "checked.json"  # of this machine alone: a kernel that goes to another one goes without
 # All that an entry of a kernel may have, and how large each may be: product.py has the reasons.
@@ -39,7 +39,6 @@ _KERNEL_FILES: Mapping[str, int] = {
     DEFCONFIG: 16 << 20,
     MODULES: 18 << 30,
     _SOURCES: 256 << 20,
-    _UNKNOWN: 16 << 20,
     _KERNEL: 16 << 20,
 }
 _SCHEMA = 1
@@ -63,15 +62,6 @@ class BuildFailure:
 
 
 _Entry = Kernel | BuildFailure
-
-
-@dataclass(frozen=True, slots=True)
-class KernelOrigin:
-    """What a build read, the options that it was asked for and its tree does not know, and a short .config."""
-
-    sources: Sources | None = None
-    unknown: frozenset[str] = frozenset()
-    defconfig: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +97,17 @@ class KernelCache:
             images = list(self.root.glob(f"[!{_TEMPORARY[0]}]*/{IMAGE}"))
             return max(images, key=lambda image: image.parent.stat().st_mtime, default=None)
 
-    def store(self, kernel: Kernel, origin: KernelOrigin | None = None) -> Kernel:
+    def store(self, kernel: Kernel, read: Sources | None = None, short_config: bytes | None = None) -> Kernel:
         """Copy a kernel in and answer the kept one; when another process was first, its own.
 
-        It takes the place of a failure of the same key, which it disproves.
+        It takes the place of a failure of the same key, which it disproves. ``read`` is what its build read, and
+        ``short_config`` its .config as ``make savedefconfig`` writes it, as far as they are known.
         """
         with self._made() as new:
-            if origin is not None and origin.sources is not None:
-                (new / _SOURCES).write_bytes(origin.sources.packed())
-            if origin is not None and origin.defconfig is not None:
-                (new / DEFCONFIG).write_bytes(origin.defconfig)
-            if origin is not None:
-                (new / _UNKNOWN).write_text(json.dumps(sorted(origin.unknown)), encoding="utf-8")
+            if read is not None:
+                (new / _SOURCES).write_bytes(read.packed())
+            if short_config is not None:
+                (new / DEFCONFIG).write_bytes(short_config)
             facts = asdict(kernel)
             places = _places(new, modular=kernel.modules is not None)
             for field, path in places.items():
@@ -200,12 +189,6 @@ class KernelCache:
         with self._troubles(), suppress(FileNotFoundError, NotADirectoryError):
             return Sources.unpacked((self.root / key / _SOURCES).read_bytes())
         return None
-
-    def unknown(self, key: str) -> frozenset[str]:
-        """The options that this key's kernel was asked for and its tree does not know, as far as that is kept."""
-        with self._troubles(), suppress(FileNotFoundError, NotADirectoryError, ValueError, TypeError):
-            return frozenset(map(str, json.loads((self.root / key / _UNKNOWN).read_text(encoding="utf-8"))))
-        return frozenset()
 
     def is_checked(self, kernel: Kernel) -> bool:
         """Whether it is kept, and came of its sources again when it was built apart from all others."""

@@ -262,14 +262,13 @@ def build_id_of(vmlinux: Path) -> str:
 def content_sha256(path: Path, release: str = "") -> str:
     """The digest of what an ELF file brings into memory: of vmlinux, an object file or a module (``.ko``).
 
-    Equal digests mean equal kernel code and data. Left out is what differs without a reason: notes,
-    debugging information, and in data the text ``release``, which is this kernel's ``uname -r``: the
-    banners, ``init_uts_ns``, ``vermagic`` and firmware paths hold it, and so do strings that the
-    compiler merged and that no symbol names. Another kernel's digest is the same only if it has its own
-    release, of the same length, at just these places. What a release changes beyond its text
-    (``LINUX_VERSION_CODE`` in code, a longer text that moves what follows) makes kernels different,
-    which costs a measurement and no more. The vDSO is an ELF image inside vmlinux; its notes go, too:
-    they hold ``LINUX_VERSION_CODE`` and a build-id (arch/x86/entry/vdso/note.S).
+    Equal digests mean equal kernel code and data. Left out is what differs without a reason: notes, debugging
+    information, and in data the text ``release``, which is this kernel's ``uname -r``: the banners, ``init_uts_ns``,
+    ``vermagic`` and firmware paths hold it, and so do strings that the compiler merged and that no symbol names.
+    Another kernel's digest is the same only if it has its own release, of the same length, at just these places. What a
+    release changes beyond its text (``LINUX_VERSION_CODE`` in code, a longer text that moves what follows) makes
+    kernels different, which costs a measurement and no more. The vDSO is an ELF image inside vmlinux; its notes go,
+    too: they hold ``LINUX_VERSION_CODE`` and a build-id (arch/x86/entry/vdso/note.S).
 
     Raises :class:`InfraError` when the file cannot be read or is not ELF, and ``OSError`` when too much is in it.
     """

@@ -12,7 +12,6 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from bisector.core.errors import InfraError
@@ -21,13 +20,6 @@ from bisector.kernel import sources
 
 _STAMPS = "edits.json"
 _Stamps = dict[str, tuple[str, int]]
-
-
-class QuirkEvidence(StrEnum):
-    """Where a quirk's row comes from."""
-
-    TRIED = "tried"
-    LITERATURE = "from the literature, not tried"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +61,6 @@ class Cure:
     subject: str
     version: str
 
-    def __str__(self) -> str:
-        return f'{self.commit} ("{self.subject}") (in {self.version})'
-
 
 @dataclass(frozen=True, slots=True)
 class Quirk:
@@ -79,16 +68,16 @@ class Quirk:
 
     It concerns the trees that show all ``signs`` and have the text of each edit exactly once:
     where a backport wrote it otherwise nothing is done, and the build says what is wrong.
-    ``variables`` are given to make. ``symptom`` is what happens without.
+    ``variables`` are given to make. ``symptom`` is what happens without. What was not ``tried`` is from the literature.
     """
 
     name: str
     signs: tuple[Sign, ...]
     cure: Cure
     symptom: str
-    evidence: QuirkEvidence
     variables: tuple[tuple[str, str], ...] = ()
     edits: tuple[Edit, ...] = ()
+    tried: bool = True
 
     def applies(self, source: Path) -> bool:
         """Whether this source tree, as git checked it out, needs it."""
@@ -109,7 +98,7 @@ def files(table: Iterable[Quirk]) -> frozenset[str]:
 def digest(table: Iterable[Quirk]) -> str:
     """Names what a table does: with the tree it settles how that is built, so a kernel's key needs no checkout.
 
-    Words for people (symptom, evidence, cure) are no part of it: no kernel is another for them.
+    Words for people (symptom, tried, cure) are no part of it: no kernel is another for them.
     """
     acts = [(quirk.name, quirk.signs, quirk.variables, quirk.edits) for quirk in table]
     return hashlib.sha256(repr(acts).encode()).hexdigest()
@@ -163,7 +152,7 @@ _COMPILER = (
         variables=(("KAFLAGS", "-fno-PIE"), ("KCFLAGS", "-fno-PIE")),
         cure=Cure("8ae94224c9d7", "kbuild: add -fno-PIE", "v4.9"),
         symptom="gcc with --enable-default-pie (Debian's since 6): code model kernel does not support PIC mode",
-        evidence=QuirkEvidence.LITERATURE,
+        tried=False,
     ),
     Quirk(
         name="ilog2-nan",
@@ -182,7 +171,6 @@ _COMPILER = (
             "gcc 7: undefined reference to `____ilog2_NaN'; with objtool: ignoring attribute 'noreturn' because it"
             " conflicts with attribute 'const' [-Werror=attributes]"
         ),
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="start-secondary-canary",
@@ -199,7 +187,6 @@ _COMPILER = (
         symptom=(
             "gcc 10 with CONFIG_STACKPROTECTOR: panic, stack-protector: Kernel stack is corrupted in: start_secondary"
         ),
-        evidence=QuirkEvidence.TRIED,
     ),
     # Which function ends in a jump is the compiler's choice: gcc 12's v4.19 boots without this one.
     Quirk(
@@ -212,7 +199,7 @@ _COMPILER = (
         ),
         cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
         symptom="the same in start_kernel",
-        evidence=QuirkEvidence.LITERATURE,
+        tried=False,
     ),
     Quirk(
         name="start-kernel-canary-arch",
@@ -226,7 +213,7 @@ _COMPILER = (
         ),
         cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
         symptom="the same in start_kernel, since v4.20",
-        evidence=QuirkEvidence.LITERATURE,
+        tried=False,
     ),
     Quirk(
         name="force-order-pagetable",
@@ -234,7 +221,7 @@ _COMPILER = (
         edits=(Edit("arch/x86/boot/compressed/pagetable.c", "\nunsigned long __force_order;\n", "\n"),),
         cure=Cure("df6d4f9db79c", "x86/boot/compressed: Don't declare __force_order in kaslr_64.c", "v5.6"),
         symptom="gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'",
-        evidence=QuirkEvidence.LITERATURE,
+        tried=False,
     ),
     Quirk(
         name="force-order-kaslr",
@@ -242,7 +229,6 @@ _COMPILER = (
         edits=(Edit("arch/x86/boot/compressed/kaslr_64.c", "\nunsigned long __force_order;\n", "\n"),),
         cure=Cure("df6d4f9db79c", "x86/boot/compressed: Don't declare __force_order in kaslr_64.c", "v5.6"),
         symptom="gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'",
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="cf-protection",
@@ -256,7 +242,7 @@ _COMPILER = (
         ),
         cure=Cure("29be86d7f9cb", "kbuild: add -fcf-protection=none when using retpoline flags", "v5.3"),
         symptom="gcc 9 with -fcf-protection by default (Ubuntu's): not compatible with -mindirect-branch",
-        evidence=QuirkEvidence.LITERATURE,
+        tried=False,
     ),
     Quirk(
         name="boot-gnu11",
@@ -278,7 +264,6 @@ _COMPILER = (
             "gcc 15, whose default is C23: cannot use keyword 'false' as enumeration constant, in arch/x86/boot"
             " (tried with gcc 14 -std=gnu23)"
         ),
-        evidence=QuirkEvidence.TRIED,
     ),
 )
 
@@ -292,7 +277,6 @@ _BINUTILS = (
             "binutils 2.31 made 4 KiB the default maximum page size of x86_64: the load segments are no longer"
             " 2 MiB-aligned and the kernel dies in early boot, before it can print"
         ),
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="plt32",
@@ -306,7 +290,6 @@ _BINUTILS = (
             "binutils 2.31: Unsupported relocation type: R_X86_64_PLT32 (4) with CONFIG_RANDOMIZE_BASE,"
             " and no module can be loaded"
         ),
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="objtool-no-symbols",
@@ -314,7 +297,6 @@ _BINUTILS = (
         edits=(Edit("tools/objtool/elf.c", 'WARN("missing symbol table");\n\t\treturn -1;', "return 0;"),),
         cure=Cure("1d489151e9f9", "objtool: Don't fail on missing symbol table", "v5.11"),
         symptom="binutils 2.36 leaves out unused section symbols: thunk_64.o: warning: objtool: missing symbol table",
-        evidence=QuirkEvidence.TRIED,
     ),
 )
 
@@ -331,7 +313,6 @@ _MAKE = (
         ),
         cure=Cure("9564a8cf422d", "Kbuild: fix # escaping in .cmd files for future Make", "v4.17"),
         symptom="make 4.3: each command with a # in it counts as changed, so that every build compiles all",
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="boot-link-flip",
@@ -350,7 +331,6 @@ _MAKE = (
             "any make: two commands of one target take turns, arch/x86/boot/compressed/vmlinux is linked at every"
             " other build, and its .cmd file never tells the same as the last time"
         ),
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="make-number-sign-tools",
@@ -366,7 +346,6 @@ _MAKE = (
         ),
         cure=Cure("9feeb638cde0", "tools build: fix # escaping in .cmd files for future Make", "v4.18"),
         symptom="make 4.3 with objtool: .fixdep.o.cmd:1: *** missing separator.  Stop.",
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="objtool-libelf-probe",
@@ -374,7 +353,6 @@ _MAKE = (
         edits=(Edit("tools/objtool/Makefile", r"echo '\#include <libelf.h>'", r"printf '\043include <libelf.h>\n'"),),
         cure=Cure("9564a8cf422d", "Kbuild: fix # escaping in .cmd files for future Make", "v4.17"),
         symptom="make 4.3: orc_dump.c: error: 'elf_getshnum' is deprecated [-Werror=deprecated-declarations]",
-        evidence=QuirkEvidence.TRIED,
     ),
 )
 
@@ -385,7 +363,6 @@ _HOST_PROGRAMS = (
         edits=(Edit("scripts/dtc/dtc-lexer.l", "\nYYLTYPE yylloc;\n", "\nextern YYLTYPE yylloc;\n"),),
         cure=Cure("e33a814e772c", "scripts/dtc: Remove redundant YYLOC global declaration", "v5.6"),
         symptom="gcc 10 as the host's compiler, with CONFIG_OF: multiple definition of `yylloc'",
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="dtc-yylloc-shipped",
@@ -393,7 +370,6 @@ _HOST_PROGRAMS = (
         edits=(Edit("scripts/dtc/dtc-lexer.lex.c_shipped", "\nYYLTYPE yylloc;\n", "\nextern YYLTYPE yylloc;\n"),),
         cure=Cure("e33a814e772c", "scripts/dtc: Remove redundant YYLOC global declaration", "v5.6"),
         symptom="the same in trees that carry what flex made (up to v4.16)",
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="selinux-families",
@@ -404,7 +380,6 @@ _HOST_PROGRAMS = (
         ),
         cure=Cure("dfbd199a7cfe", "selinux: use kernel linux/socket.h for genheaders and mdp", "v5.2"),
         symptom="a newer glibc, with CONFIG_SECURITY_SELINUX: New address family defined, please update secclass_map",
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="libsubcmd-select",
@@ -419,7 +394,6 @@ _HOST_PROGRAMS = (
         ),
         cure=Cure("ad343a98e74e", "tools/lib/subcmd/pager.c: do not alias select() params", "v4.16"),
         symptom="gcc 8 with objtool: pager.c: error: passing argument 2 to restrict-qualified parameter",
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="tools-strlcpy",
@@ -434,7 +408,6 @@ _HOST_PROGRAMS = (
         ),
         cure=Cure("6c4798d3f08b", "tools lib: Fix builds when glibc contains strlcpy()", "v5.6"),
         symptom="glibc 2.38 with objtool: error: redundant redeclaration of 'strlcpy' [-Werror=redundant-decls]",
-        evidence=QuirkEvidence.TRIED,
     ),
     Quirk(
         name="libsubcmd-realloc",
@@ -450,7 +423,6 @@ _HOST_PROGRAMS = (
         ),
         cure=Cure("52a9dab6d892", "libsubcmd: Fix use-after-free for realloc(..., 0)", "v5.17"),
         symptom="gcc 12 with objtool: pointer may be used after 'realloc' [-Werror=use-after-free]",
-        evidence=QuirkEvidence.TRIED,
     ),
 )
 

@@ -40,7 +40,6 @@ class ConsoleFinding(StrEnum):
 
     BANNER = "kernel started"
     READY = "guest ready"
-    WARNING = "warning"
     STALL = "stall"
     OOPS = "oops"
     PANIC = "panic"
@@ -76,8 +75,6 @@ _RULES: tuple[tuple[ConsoleFinding, re.Pattern[str]], ...] = (
     (ConsoleFinding.OOPS, re.compile(r"kernel BUG at ")),
     # arch/x86/kernel/dumpstack.c: __die_header() counts every death, "general protection fault: 0000 [#1] SMP"
     (ConsoleFinding.OOPS, re.compile(r"[^\[]*: [0-9a-f]{4,16} \[#\d+\]")),
-    # kernel/panic.c: __warn(); other "BUG:" lines (scheduling while atomic, bad page state) let the kernel go on
-    (ConsoleFinding.WARNING, re.compile(r"(WARNING: |BUG: )")),
     # kernel/reboot.c
     (ConsoleFinding.SHUTDOWN, re.compile(r"reboot: (Restarting system|Power down|System halted)")),
 )
@@ -85,7 +82,7 @@ _RULES: tuple[tuple[ConsoleFinding, re.Pattern[str]], ...] = (
 # What is in each line that a rule can match: most lines have none of it, and one search is quicker than all rules.
 _TELLING = re.compile(
     rf"{READY_LINE}|Linux version|Kernel panic|PANIC: |System halted|BUG|LOCKUP|blocked for|stall|\[#\d"
-    r"|WARNING: |reboot: "
+    r"|reboot: "
 )
 
 # "[    1.234567] ", with CONFIG_PRINTK_CALLER also "[    T1] "
@@ -114,7 +111,6 @@ class Console:
     def __init__(self) -> None:
         self.banner = False
         self.ready = False
-        self.warnings = 0
         self._rest = ""
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._stalls: list[str] = []
@@ -141,8 +137,6 @@ class Console:
                         self.banner = True
                     case ConsoleFinding.READY:
                         self.ready = True
-                    case ConsoleFinding.WARNING:
-                        self.warnings += 1
                     case ConsoleFinding.STALL:
                         self._stalls += [sighting.line] * (2 if sighting.line.startswith("Kernel panic") else 1)
                     case ConsoleFinding.OOPS | ConsoleFinding.PANIC:

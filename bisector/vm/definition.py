@@ -85,11 +85,10 @@ class DiskSource:
 class DiskSpec:
     """A raw disk under test; the guest finds it by its serial number (:func:`bisector.storage.disks.path_of`).
 
-    ``direct`` bypasses the host's page cache (O_DIRECT), so that the figure is the device's and
-    not the host's memory; it is False only on a file system that cannot do it. Limits of 0 are no
-    limit. ``part`` is the offset and length in bytes of what the guest sees; None is the whole disk. ``blocks`` are the
-    block sizes that the guest is told; None is QEMU's default, 512 bytes. ``server`` is the process that QEMU has the
-    disk from, if it does not open it itself.
+    ``direct`` bypasses the host's page cache (O_DIRECT), so that the figure is the device's and not the host's memory;
+    it is False only on a file system that cannot do it. Limits of 0 are no limit. ``part`` is the offset and length in
+    bytes of what the guest sees; None is the whole disk. ``blocks`` are the block sizes that the guest is told; None is
+    QEMU's default, 512 bytes. ``server`` is the process that QEMU has the disk from, if it does not open it itself.
     """
 
     serial: str
@@ -150,12 +149,11 @@ class Counted:
 class DomainSpec:
     """Everything about one guest.
 
-    ``root`` is a throw-away qcow2 overlay; ``root_base`` its raw backing file, named so that libvirt
-    leaves its owner alone. Without a root the kernel panics after its banner, which is enough for
-    a probe. ``modules`` is a file system that the guest finds as the read-only disk with the serial
-    number :data:`MODULES_SERIAL`. ``ssh_port`` is on the loopback interface of the host. ``run_as`` is the
-    user and group of QEMU under a daemon that would choose its own. A ``counted`` guest has ``root_base`` itself for
-    its root, of which what it writes is not kept, and needs no port.
+    ``root`` is a throw-away qcow2 overlay; ``root_base`` its raw backing file, named so that libvirt leaves its owner
+    alone. Without a root the kernel panics after its banner, which is enough for a probe. ``modules`` is a file system
+    that the guest finds as the read-only disk with the serial number :data:`MODULES_SERIAL`. ``ssh_port`` is on the
+    loopback interface of the host. ``run_as`` is the user and group of QEMU under a daemon that would choose its own. A
+    ``counted`` guest has ``root_base`` itself for its root, of which what it writes is not kept, and needs no port.
     """
 
     name: str

@@ -13,7 +13,7 @@ import pytest
 from bisector.core.errors import InfraError
 from bisector.core.subject import Kernel
 from bisector.core.trial import Fault, FaultKind, Stage
-from bisector.kernel.cache import BuildFailure, KernelCache, KernelOrigin
+from bisector.kernel.cache import BuildFailure, KernelCache
 from bisector.kernel.sources import Sources
 
 LONG_AGO_S = 3 * 24 * 3600
@@ -289,11 +289,10 @@ def content(cache: KernelCache) -> dict[str, str]:
 def test_all_that_is_known_of_a_kernel_goes_with_it(
     here: KernelCache, there: KernelCache, tmp_path: Path, make: Callable[[Path, str], Kernel]
 ) -> None:
-    here.store(make(tmp_path, KEY), KernelOrigin(READ, frozenset({"CONFIG_B"}), b"CONFIG_A=y\n"))
+    here.store(make(tmp_path, KEY), READ, b"CONFIG_A=y\n")
     found = travelled(here, there)
     assert content(there) == content(here)
     assert there.sources(KEY) == READ
-    assert there.unknown(KEY) == frozenset({"CONFIG_B"})
     assert found.image == there.root / KEY / "bzImage"
     assert (found.modules is None) == (make is kernel)
     assert there.content(KEY) == here.content(KEY) == found.content_sha256
@@ -339,7 +338,7 @@ BAD: dict[str, Callable[[Members], bytes]] = {
     "a file elsewhere": lambda members: archived({**members, "../x": b"x"}),
     "a link": lambda members: archived({"bzImage": b""}, tarfile.SYMTYPE),
     "a failure": lambda members: archived({"failure.json": b"{}"}),
-    "too large a list": lambda members: archived({**members, "unknown-options.json": bytes(17 << 20)}),
+    "too large a list": lambda members: archived({**members, "kernel.defconfig": bytes(17 << 20)}),
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.subject import Kernel
-from bisector.kernel.cache import KernelCache, KernelOrigin, read_entry
+from bisector.kernel.cache import KernelCache, read_entry
 from bisector.kernel.sources import Sources
 from tests.kernel.test_cache import LONG_AGO_S, age, kernel
 
@@ -52,7 +52,7 @@ def store(work: Path, writer: str, number: int) -> Kernel:
     """Each writer builds in a place of its own, and what it builds depends on the key alone."""
     place = work / writer
     place.mkdir(exist_ok=True)
-    return cache(work).store(kernel(place, f"k{number}", 30_000), KernelOrigin(READ, frozenset(), b"CONFIG_A=y\n"))
+    return cache(work).store(kernel(place, f"k{number}", 30_000), READ, b"CONFIG_A=y\n")
 
 
 def be_busy(work: Path, writer: str) -> None:
