@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.host.process import FinishedCommand, run
+from bisector.core.shell import CommandResult
+from bisector.host.process import run
 
 TOP = Path(__file__).parent.parent
 # Of no account. Not 65534, which in a user namespace is the number of whoever has none there: of root, say.
@@ -16,7 +17,7 @@ _DROP = ("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"
 _PASSED = re.compile(r"^(\d+) passed(?!.*(failed|error))", re.MULTILINE)
 
 
-def as_nobody(*words: str | Path, home: Path, deadline_s: float = 60.0) -> FinishedCommand:
+def as_nobody(*words: str | Path, home: Path, deadline_s: float = 60.0) -> CommandResult:
     """Run a command in ``home``, which that user owns; the test is left out where it cannot read this checkout."""
     os.chown(home, int(_NOBODY), int(_NOBODY))
     readable = run(

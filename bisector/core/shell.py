@@ -18,7 +18,7 @@ TIMED_OUT = 124  # the exit status of timeout(1) for a command that it ended
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """A finished command in the guest."""
+    """A command that ended by itself, in a guest or on this host."""
 
     command: str
     exit_status: int

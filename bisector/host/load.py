@@ -113,19 +113,10 @@ def core_mib_s() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class CpuTimes:
-    """CPU seconds since boot, summed over all cores; ``total_s`` includes idle and stolen time."""
-
-    busy_s: float
-    steal_s: float
-    total_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class _LoadReading:
     wall_s: float
-    cpu: CpuTimes
-    pressure_s: float | None
+    cpu_s: tuple[float, float, float]
+    pressure_s: float
     ours_s: float
 
 
@@ -153,15 +144,11 @@ class ContentionMeter:
         """What the host did since the beginning; may be asked more than once."""
         start, end = self._begin, self._read()
         wall_s = max(end.wall_s - start.wall_s, 1e-3)
-        busy_s = end.cpu.busy_s - start.cpu.busy_s
-        total_s = max(end.cpu.total_s - start.cpu.total_s, 1.0 / _TICKS_PER_S)
-        pressure_s = 0.0
-        if start.pressure_s is not None and end.pressure_s is not None:
-            pressure_s = end.pressure_s - start.pressure_s
+        busy_s, steal_s, total_s = (after - before for before, after in zip(start.cpu_s, end.cpu_s, strict=True))
         seen = Contention(
             other_busy_cores=max(0.0, busy_s - (end.ours_s - start.ours_s)) / wall_s,
-            steal_share=max(0.0, end.cpu.steal_s - start.cpu.steal_s) / total_s,
-            psi_some_share=max(0.0, pressure_s) / wall_s,
+            steal_share=max(0.0, steal_s) / max(total_s, 1.0 / _TICKS_PER_S),
+            psi_some_share=max(0.0, end.pressure_s - start.pressure_s) / wall_s,
         )
         if self._mib_s_before is None:
             return seen
@@ -178,24 +165,24 @@ class ContentionMeter:
         )
 
 
-def parse_cpu_times(proc_stat: str) -> CpuTimes:
-    """The CPU times in the first line of /proc/stat; waiting for I/O is not busy, guest time is part of user time."""
+def parse_cpu_times(proc_stat: str) -> tuple[float, float, float]:
+    """Busy, stolen and all CPU seconds since boot, summed over all cores, of the first line of /proc/stat.
+
+    Waiting for I/O is not busy, guest time is part of user time.
+    """
     words = proc_stat.split("\n", 1)[0].split()
     user, nice, system, idle, iowait, irq, softirq, steal = (int(word) / _TICKS_PER_S for word in words[1:9])
     busy_s = user + nice + system + irq + softirq
-    return CpuTimes(busy_s, steal, busy_s + idle + iowait + steal)
+    return busy_s, steal, busy_s + idle + iowait + steal
 
 
-def _cpu_pressure_s(proc: Path) -> float | None:
-    """Seconds in which some task waited for a CPU; None when the kernel was built or started without PSI."""
-    try:
-        lines = (proc / "pressure/cpu").read_text(encoding="ascii").splitlines()
-    except OSError:  # absent, or "Operation not supported" with psi=0
-        return None
-    for line in lines:
-        if line.startswith("some "):
-            return int(line.rpartition("total=")[2]) / 1e6
-    return None
+def _cpu_pressure_s(proc: Path) -> float:
+    """Seconds in which some task waited for a CPU; 0 when the kernel was built or started without PSI."""
+    with suppress(OSError):  # absent, or "Operation not supported" with psi=0
+        for line in (proc / "pressure/cpu").read_text(encoding="ascii").splitlines():
+            if line.startswith("some "):
+                return int(line.rpartition("total=")[2]) / 1e6
+    return 0.0
 
 
 def contention(limits: ContentionSettings) -> Finding:

@@ -14,7 +14,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -51,16 +50,6 @@ class Child(Protocol[Text]):
         """Give it its input, and take all that it writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedCommand:
-    """A command that ended by itself."""
-
-    argv: tuple[str, ...]
-    exit_status: int
-    stdout: str
-    stderr: str
-
-
 class CommandMissing(Exception):
     """The program is not installed."""
 
@@ -75,14 +64,14 @@ class CommandMissing(Exception):
 class CommandFailed(Exception):
     """A checked command ended with a non-zero status; the caller says who is to blame."""
 
-    def __init__(self, finished: FinishedCommand) -> None:
+    def __init__(self, finished: CommandResult) -> None:
         super().__init__(finished)
         self.finished = finished
 
     def __str__(self) -> str:
         lines = (self.finished.stderr or self.finished.stdout).strip().splitlines()
         last = "; ".join(lines[-3:])
-        return f"{shlex.join(self.finished.argv)}: exit status {self.finished.exit_status}: {last}"
+        return f"{self.finished.command}: exit status {self.finished.exit_status}: {last}"
 
 
 class CommandTimeout(Exception):
@@ -119,7 +108,7 @@ def run(
     check: bool = True,
     run_marker: Path | None = None,
     within: Sequence[str] = (),
-) -> FinishedCommand:
+) -> CommandResult:
     """Run a command to its end.
 
     With ``log`` standard output and error go to that file (appended), else both are returned. ``within`` is a
@@ -151,7 +140,7 @@ def run(
                 raise
             raise CommandMissing(started[0]) from error
         stdout, stderr = to_its_end(child, words, deadline_s, stdin)
-    finished = FinishedCommand(words, child.returncode, stdout or "", stderr or "")
+    finished = CommandResult(shlex.join(words), child.returncode, stdout or "", stderr or "")
     if check and finished.exit_status != 0:
         raise CommandFailed(finished)
     return finished
@@ -163,12 +152,11 @@ def run_here(command: Sequence[str], variables: Mapping[str, str]) -> CommandRes
     One that has not ended after :data:`RUN_HERE_DEADLINE_S` is ended, and has the exit status of timeout(1).
     """
     try:
-        done = run(command, deadline_s=RUN_HERE_DEADLINE_S, env=variables, check=False)
+        return run(command, deadline_s=RUN_HERE_DEADLINE_S, env=variables, check=False)
     except CommandMissing:
         return None
     except CommandTimeout as error:
         return CommandResult(shlex.join(command), TIMED_OUT, "", str(error))
-    return CommandResult(shlex.join(command), done.exit_status, done.stdout, done.stderr)
 
 
 def to_its_end(

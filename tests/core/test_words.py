@@ -76,7 +76,7 @@ EXAMPLES: dict[type[BaseException], tuple[object, ...]] = {
     errors.AttemptCancelled: ("cancelled", "", Stage.BUILD, "host"),
     deadline.DeadlineExpired: ("the ready line", 3.0),
     process.CommandMissing: ("make",),
-    process.CommandFailed: (process.FinishedCommand(("make",), 2, "", "error"),),
+    process.CommandFailed: (CommandResult("make", 2, "", "error"),),
     process.CommandTimeout: (("make",), 3.0),
 }
 

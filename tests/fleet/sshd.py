@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.core.deadline import Deadline
-from bisector.host.process import FinishedCommand, run
+from bisector.core.shell import CommandResult
+from bisector.host.process import run
 
 # What its names end with in a person's own configuration: bench1.example.
 DOMAIN = "example"
@@ -81,5 +82,5 @@ def made(place: Path) -> Sshd:
     return server
 
 
-def keygen(*words: str) -> FinishedCommand:
+def keygen(*words: str) -> CommandResult:
     return run(["ssh-keygen", *words], deadline_s=30)

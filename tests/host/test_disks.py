@@ -6,7 +6,6 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -207,14 +206,6 @@ def test_a_label_is_of_one_disk(disk: File) -> None:
     os.truncate(disk.path, SIZE_BYTES + MIB)  # another partition than the one that was labelled
     with pytest.raises(UserError, match="not labelled"):
         disk.check()
-
-
-@pytest.mark.parametrize("damage", [b"", b"\0", b"bisector test disk\n", b"\xff" * LABEL_BYTES])
-def test_what_is_no_label(damage: bytes) -> None:
-    assert DiskLabel.parse(damage) is None
-    block = DiskLabel(uuid4(), SIZE_BYTES).block
-    assert DiskLabel.parse(block) is not None
-    assert DiskLabel.parse(block[:-1] + b"x") is None
 
 
 def test_no_wipefs_no_disk(disk: File, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

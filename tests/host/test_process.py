@@ -166,10 +166,7 @@ def title(pid: int) -> str:
 @pytest.mark.parametrize(
     ("environment", "value"),
     [
-        ({_MARK: "/run"}, b"/run"),
-        ({"A": "1", _MARK: "/run", "Z": "1"}, b"/run"),
         ({_MARK: ""}, b""),
-        ({f"NOT_{_MARK}": "/run"}, None),
         ({"WORDS": f"of {_MARK}=/run"}, None),
         ({f"NOT_{_MARK}": "/other", _MARK: "/run"}, b"/run"),
         ({}, None),
@@ -182,7 +179,7 @@ def test_a_variable_is_known_by_its_whole_name(environment: dict[str, str], valu
 
 def test_a_process_that_begins_another_program_keeps_its_mark() -> None:
     with running(sys.executable, "-SEc", _AGAIN, **{_MARK: "/run"}) as pid:
-        assert {process.value_of(pid, _MARK) for _ in range(20_000)} == {b"/run"}
+        assert {process.value_of(pid, _MARK) for _ in range(3_000)} == {b"/run"}
 
 
 def told(monkeypatch: pytest.MonkeyPatch, fields: dict[int, int]) -> None:

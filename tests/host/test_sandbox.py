@@ -16,6 +16,7 @@ import pytest
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import UserError
+from bisector.core.shell import CommandResult
 from bisector.host import build_user, process, sandbox
 from bisector.host.sandbox import Sandbox
 from tests.hostile import EVERYTHING, Prey, prey
@@ -28,7 +29,7 @@ def victim(tmp_path: Path) -> Iterator[Prey]:
         yield made
 
 
-def run(script: str, box: Sandbox | None = None, cwd: Path | None = None) -> process.FinishedCommand:
+def run(script: str, box: Sandbox | None = None, cwd: Path | None = None) -> CommandResult:
     within = (box or Sandbox()).words
     return process.run(["sh", "-c", script], deadline_s=20, within=within, check=False, cwd=cwd)
 
@@ -204,13 +205,6 @@ def test_a_socket_beside_programs_cannot_be_connected_to(
         words = ["perl", "-e", script, str(place / "daemon/socket")]
         found = [process.run(words, deadline_s=20, within=one).stdout for one in ((), Sandbox().words)]
     assert found == ["1", "0"]
-
-
-def test_of_nix_the_programs_are_shown_and_not_what_its_daemon_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = [Path(place) for place in ("/nix/store/x/bin", "/nix/var/nix/profiles/default/bin", "/nix/var")]
-    assert [sandbox._is_hidden(place) for place in places] == [False, True, True]
-    monkeypatch.setattr(Path, "is_dir", lambda path: path.parts[:2] == ("/", "nix"))
-    assert [*sandbox._system()] == [*(path for path in sandbox._system() if path.is_symlink()), Path("/nix/store")]
 
 
 def test_of_a_home_with_a_program_in_it_the_program_alone_is_shown(

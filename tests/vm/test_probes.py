@@ -11,6 +11,7 @@ import pytest
 from bisector.config import Accelerator, MachineSettings, options
 from bisector.core import resources
 from bisector.core.errors import Grade, UserError
+from bisector.core.shell import CommandResult
 from bisector.host import process
 from bisector.host.load import host_facts
 from bisector.vm import accelerator, embedded, probes
@@ -125,7 +126,7 @@ def test_whom_a_guest_runs_as_is_told(
     offered(True)
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     monkeypatch.setattr(embedded, "GUEST_USERS", (user,))
-    monkeypatch.setattr(process, "run", lambda *_, **__: process.FinishedCommand((), 0, "", ""))
+    monkeypatch.setattr(process, "run", lambda *_, **__: CommandResult("", 0, "", ""))
     row = probes.qemu(replace(machine, connect=connect), Path("/"))
     assert (row.state, row.what.rpartition("; ")[2].partition(":")[0]) == told
 
