@@ -16,8 +16,8 @@ from bisector.git.patches import with_commit, with_file
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
 from bisector.host.files import sha256_of
-from bisector.kernel.image import commit_of
 from bisector.kernel.kconfig import NOT_SET, own_fragment, read_fragment
+from bisector.kernel.product import commit_of
 from bisector.report.comparison_table import few_blocks
 from bisector.status.blocks import Blocks, names
 from bisector.status.progress import comparable

@@ -68,36 +68,14 @@ _ALL_OF_A_KIND = {
 _ASIDE = ("Documentation", "LICENSES")
 _ASIDE_TOOLS = frozenset(
     (
-        "gpio",
-        "hv",
-        "iio",
-        "kvm",
-        "memory-model",
-        "mm",
-        "net",
-        "perf",
-        "power",
-        "testing",
-        "thermal",
-        "usb",
-        "virtio",
-        "vm",
+        *("gpio", "hv", "iio", "kvm", "memory-model", "mm", "net", "perf", "power", "testing", "thermal", "usb"),
+        *("virtio", "vm"),
     )
 )
 _ASIDE_NAMES = frozenset(
     (
-        ".clang-format",
-        ".cocciconfig",
-        ".editorconfig",
-        ".get_maintainer.ignore",
-        ".gitignore",
-        ".mailmap",
-        ".rustfmt.toml",
-        "COPYING",
-        "CREDITS",
-        "MAINTAINERS",
-        "README",
-        "REPORTING-BUGS",
+        *(".clang-format", ".cocciconfig", ".editorconfig", ".get_maintainer.ignore", ".gitignore", ".mailmap"),
+        *(".rustfmt.toml", "COPYING", "CREDITS", "MAINTAINERS", "README", "REPORTING-BUGS"),
     )
 )
 _MAKES = ("Kbuild", "Kconfig", "Makefile")

@@ -29,12 +29,11 @@ from bisector.git.source_tree import SourceTree
 from bisector.host.files import our_files
 from bisector.host.load import ContentionMeter, host_id
 from bisector.host.process import run_here
-from bisector.kernel import image
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import CONFIG, DEFCONFIG
 from bisector.kernel.kconfig import check_fragment
-from bisector.kernel.product import as_measured
+from bisector.kernel.product import as_measured, kernel_of
 from bisector.storage import filling, layout
 from bisector.storage.filling import FILLED, HIT_RATIO
 from bisector.storage.layer import Phase
@@ -163,7 +162,7 @@ class _Course:
         """The first part alone, by the first compiler that builds it; when none does, the first one's fault counts."""
         fault: KernelFault | None = None
         if self.request.image is not None:
-            return image.kernel_of(self.request.image, self.request.commit)
+            return kernel_of(self.request.image, self.request.commit)
         for compiler in self.request.compilers or self._builder.default_compilers():
             try:
                 return as_measured(self.request.kernel, self._kernel_by(compiler))

@@ -11,7 +11,6 @@ import pytest
 
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
-from bisector.host.files import remove_whole
 from bisector.kernel import builddir
 from bisector.kernel.builddir import BuildPlaces, Moment, blamed_on_make, building, make_fit, remove_strays
 from tests.nested import nest
@@ -172,15 +171,6 @@ def test_rights_that_a_rule_took_away_are_given_back(build: Path) -> None:
         path.chmod(0)
     assert len(removed(build)) == 1
     assert (build / "fs/dcache.o").read_text() == "object"
-
-
-@as_ordinary_user
-def test_what_lacks_rights_is_removed_whole(build: Path) -> None:
-    (build / "fs/below").mkdir()
-    (build / "fs/below").chmod(0)
-    (build / "fs").chmod(0)
-    remove_whole(build / "fs")
-    assert not (build / "fs").exists()
 
 
 @pytest.mark.parametrize(("number", "blamed"), [(errno.EISDIR, True), (errno.ENOSPC, False), (errno.EIO, False)])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, UserError
-from bisector.kernel.image import commit_of, kernel_of
+from bisector.kernel.product import commit_of, kernel_of
 
 VERSION = "6.1.0-13-amd64 (debian-kernel@lists.debian.org) #1 SMP PREEMPT_DYNAMIC Debian 6.1.55-1 (2023-09-29)"
 

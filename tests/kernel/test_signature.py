@@ -81,12 +81,6 @@ def test_one_difference_makes_another_kernel(tmp_path: Path, make: type, old: st
     assert signature.content_sha256(one, RC1) != signature.content_sha256(other, RC1)
 
 
-def test_a_version_in_code_is_code(tmp_path: Path) -> None:
-    text = 'int f(void) { return 7; }\n__asm__(".text\\n.ascii \\"" UTS_RELEASE "\\"");\n'
-    one, other = (compiled(tmp_path, release, text, release) for release in (RC1, RC2))
-    assert signature.content_sha256(one, RC1) != signature.content_sha256(other, RC2)
-
-
 def test_what_an_object_asks_of_others_is_its_content(tmp_path: Path) -> None:
     text = "int {}(void);\nint f(void) {{ return {}(); }}\n"
     one, other = (compiled(tmp_path, name, text.format(name, name)) for name in ("kfree", "kmalloc"))
@@ -231,11 +225,6 @@ def changed(build: Build, before: dict[str, str]) -> set[str]:
     after = build.parts()
     assert before.keys() == after.keys()
     return {name for name in before if before[name] != after[name]}
-
-
-def test_where_it_was_built_is_not_the_content(tmp_path: Path) -> None:
-    one, other = (Build(tmp_path / name) for name in ("one", "other"))
-    assert one.parts() == other.parts()
 
 
 @pytest.mark.parametrize("through", ["ccache ", "sh /opt/bisector/kernel/behind-ccache.sh "])

@@ -36,11 +36,6 @@ def test_a_compiler_that_is_none(compiler: str) -> None:
         toolchain.detect(compiler)
 
 
-def test_without_ccache_the_compiler_is_called_itself(programs: Path) -> None:
-    found = toolchain.detect("")
-    assert (found.cc, found.cached) == ("gcc", False)
-
-
 def test_a_ccache_that_cannot_write_is_not_used(programs: Path) -> None:
     (programs / "ccache").write_text("#!/bin/sh\nexit 1\n")
     (programs / "ccache").chmod(0o755)

@@ -19,7 +19,7 @@ from bisector.core.figures import Run
 from bisector.core.shell import Step
 from bisector.core.subject import Cell, Kind, Subject
 from bisector.core.trial import Era, FaultKind, Stage, Trial, difference
-from bisector.kernel.image import commit_of
+from bisector.kernel.product import commit_of
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Layer, Made, NoSettings, Phase, Site
