@@ -99,12 +99,9 @@ def choose_accelerator(
     if known is not None or spec is None:
         return known
     for kernel in filter(None, (distribution_kernel(), spec.kernel)):
-        judge = replace(spec, kernel=kernel)
-        # Emulated it starts: the kernel is sound, KVM is not. Otherwise this kernel is no judge; ask the next one.
-        for tried, within_s in ((Accelerator.KVM, deadline_s), (Accelerator.TCG, 2 * deadline_s)):
-            if _boots(hypervisor, judge, tried, within_s):
-                remember(memory, key, tried)
-                return tried
+        if (tried := _boots_under(hypervisor, replace(spec, kernel=kernel), deadline_s)) is not None:
+            remember(memory, key, tried)
+            return tried
     return None
 
 
@@ -115,12 +112,18 @@ def fails_under_kvm(hypervisor: Hypervisor, spec: DomainSpec, memory: Path, dead
             return Accelerator.TCG
     except InfraError:  # a libvirt that does not say
         return None
-    if _boots(hypervisor, spec, Accelerator.KVM, deadline_s):
-        return None
-    if not _boots(hypervisor, spec, Accelerator.TCG, deadline_s):
+    if _boots_under(hypervisor, spec, deadline_s) is not Accelerator.TCG:
         return None
     remember(memory, _key(hypervisor), Accelerator.TCG)
     return Accelerator.TCG
+
+
+def _boots_under(hypervisor: Hypervisor, spec: DomainSpec, deadline_s: float) -> Accelerator | None:
+    """Where it starts emulated only, the kernel is sound and KVM is not; where it does not, it tells nothing."""
+    for tried, within_s in ((Accelerator.KVM, deadline_s), (Accelerator.TCG, 2 * deadline_s)):
+        if _boots(hypervisor, spec, tried, within_s):
+            return tried
+    return None
 
 
 def check_offered(wanted: Accelerator, hypervisor: Hypervisor) -> None:

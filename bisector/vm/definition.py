@@ -29,15 +29,8 @@ GUEST_INIT = "/sbin/bisector-init"
 # libraries of all processes at the same addresses: QEMU 7.2 translates code anew for each address that it is run at,
 # which took half of a trial's time.
 BASE_COMMAND_LINE = (
-    "root=/dev/vda",
-    "rw",
-    "console=ttyS0",
-    "earlyprintk=ttyS0",
-    "net.ifnames=0",
-    "panic=-1",
-    "oops=panic",
-    "nokaslr",
-    "norandmaps",
+    *("root=/dev/vda", "rw", "console=ttyS0", "earlyprintk=ttyS0", "net.ifnames=0"),
+    *("panic=-1", "oops=panic", "nokaslr", "norandmaps"),
 )
 
 _QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"

@@ -1,10 +1,9 @@
 """The guest's disks under test: what the settings name, empty, for one trial.
 
-The requests of a disk that answers later than it could go by way of nbdkit on the host, which waits with each. QEMU
-limits rates and has no delay of its own (qemu(1), "throttling.*"), and a delay in the guest (dm-delay) would be code of
-the kernel under test. nbdkit serves the file or the block device to QEMU over a socket, and its delay filter sleeps
-before each read, write and discard (nbdkit-delay-filter(1)). Up to 16 requests are under way at a time
-(MAX_NBD_REQUESTS in QEMU's block/nbd.c), each of which waits on its own.
+The requests of a disk that answers later go by way of nbdkit on the host, whose delay filter sleeps before each
+(nbdkit-delay-filter(1)). QEMU limits rates and has no delay of its own (qemu(1), "throttling.*"), and a delay in the
+guest (dm-delay) would be code of the kernel under test. Up to 16 requests are under way at a time (MAX_NBD_REQUESTS in
+QEMU's block/nbd.c), each of which waits on its own.
 """
 
 import os
@@ -150,14 +149,37 @@ def delayed(disk: DiskSpec, latency_s: float, run_dir: Path) -> Iterator[DiskSpe
     The process that does it is marked as the run's, so that the next one ends what a killed one has left. Raises
     :class:`InfraError` when it does not start, and as :func:`check_nbdkit`.
     """
+    check_nbdkit()
     with scratch("nbd", mode=0o700) as place:  # a socket's path has at most 107 bytes (unix(7)), fewer than a run's
-        socket, pid = place / "socket", place / "pid"
-        number = _serve(disk, round(latency_s * 1000), socket, pid, run_dir)
+        socket, written = place / "socket", place / "pid"
+        delay = f"{round(latency_s * 1000)}ms"
+        part = () if disk.part is None else (f"offset={disk.part[0]}", f"range={disk.part[1]}")
+        filters = ("--filter=delay", *(("--filter=offset",) if part else ()))
+        where = ("--unix", str(socket), "--pidfile", str(written), f"--threads={_THREADS}")
+        served = ("file", disk.source.name, "cache=none", f"rdelay={delay}", f"wdelay={delay}", *part)
+
+        def number() -> int | None:
+            # Written in the background (write_pidfile() in its main.c).
+            text = written.read_text(encoding="ascii") if written.exists() else ""
+            return int(text) if text.endswith("\n") else None
+
+        def serves(pid: int) -> bool:
+            with suppress(OSError):
+                return str(socket).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            return False
+
         try:
-            yield replace(disk, source=DiskSource(SourceKind.NETWORK, str(socket)), part=None, server=number)
+            # It goes into the background once it listens (nbdkit(1), "--foreground"), but stays in its process group.
+            # What a command leaves in its group is ended with it, so it gets a session of its own (setsid(1)).
+            words = ("setsid", "--wait", _NBDKIT, *where, *filters, *served)
+            process.run(words, deadline_s=_STARTED_S, run_marker=run_dir)
+            server = Deadline("the start of nbdkit", _STARTED_S).poll(number, _EVERY_S)
+        except (process.CommandMissing, process.CommandFailed, process.CommandTimeout, DeadlineExpired) as error:
+            raise InfraError(f"the {disk.serial} disk gets no latency: {error}") from error
+        try:
+            yield replace(disk, source=DiskSource(SourceKind.NETWORK, str(socket)), part=None, server=server)
         finally:
-            # One that has ended by itself has stopped the guest, whose disk answered with an error.
-            process.end(number, lambda pid: _serves(pid, socket))
+            process.end(server, serves)  # one that ended by itself has stopped the guest, whose disk had an error
 
 
 def serving_s(disk: DiskSpec) -> float:
@@ -165,34 +187,3 @@ def serving_s(disk: DiskSpec) -> float:
     with suppress(OSError):  # it has ended
         return 0.0 if disk.server is None else time.clock_gettime(~disk.server << 3 | _OF_PROCESS)
     return 0.0
-
-
-def _serve(disk: DiskSpec, milliseconds: int, socket: Path, pid: Path, run_dir: Path) -> int:
-    """The number of the process.
-
-    It goes into the background once it listens (nbdkit(1), "--foreground"), but stays in its process group.
-    What a command leaves in its group is ended with it, so it gets a session of its own (setsid(1)).
-    """
-    check_nbdkit()
-    part = () if disk.part is None else (f"offset={disk.part[0]}", f"range={disk.part[1]}")
-    filters = ("--filter=delay", *(("--filter=offset",) if part else ()))
-    delays = (f"rdelay={milliseconds}ms", f"wdelay={milliseconds}ms")
-    where = ("--unix", str(socket), "--pidfile", str(pid), f"--threads={_THREADS}")
-    words = ("setsid", "--wait", _NBDKIT, *where, *filters, "file", disk.source.name, "cache=none", *delays, *part)
-    try:
-        process.run(words, deadline_s=_STARTED_S, run_marker=run_dir)
-        return Deadline("the start of nbdkit", _STARTED_S).poll(lambda: _number(pid), _EVERY_S)
-    except (process.CommandMissing, process.CommandFailed, process.CommandTimeout, DeadlineExpired) as error:
-        raise InfraError(f"the {disk.serial} disk gets no latency: {error}") from error
-
-
-def _number(file: Path) -> int | None:
-    """Its process, once it has written that: it does so in the background (write_pidfile() in its main.c)."""
-    text = file.read_text(encoding="ascii") if file.exists() else ""
-    return int(text) if text.endswith("\n") else None
-
-
-def _serves(pid: int, socket: Path) -> bool:
-    with suppress(OSError):
-        return str(socket).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return False

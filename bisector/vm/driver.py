@@ -8,7 +8,6 @@ import errno
 import functools
 import json
 import os
-import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,7 +25,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.host.packages import install
 from bisector.vm.console import ConsoleFile
 from bisector.vm.definition import DomainSpec, domain_xml
-from bisector.vm.embedded import embedded_directory, guest_pids, guest_user, make_private, runs_guest
+from bisector.vm.embedded import embedded_directory, end_guest, guest_pids, guest_user, make_private
 
 T = TypeVar("T")
 _LOCAL_SCHEMES = ("qemu", "qemu+unix")
@@ -285,14 +284,14 @@ class LibvirtHypervisor:
                     # It may be ending. Or libvirt waits for the monitor of a guest whose orchestrator was killed while
                     # QEMU started, and refuses for half a minute; it stops waiting when QEMU is gone.
                     if handle.name() in leftover:
-                        _kill(leftover[handle.name()], handle.name())
+                        end_guest(leftover[handle.name()], handle.name())
             return None if handles else True
 
         try:
             Deadline(f"end of the guests {prefix}*", _REAP_DEADLINE_S).poll(all_ended, 0.2)
         except DeadlineExpired as error:
             raise InfraError(str(error), f"end them by hand: pkill -9 -f guest={prefix}") from error
-        return tuple(sorted(names.union(name for name, pid in leftover.items() if _kill(pid, name))))
+        return tuple(sorted(names.union(name for name, pid in leftover.items() if end_guest(pid, name))))
 
     def close(self) -> None:
         """End the guests that are left and the connection; idempotent."""
@@ -411,12 +410,3 @@ def _awaited(seconds: float, known: Callable[[], T | None]) -> T | None:
 def _version_text(number: int) -> str:
     """A version as text; virConnectGetVersion() encodes it as 1,000,000 * major + 1,000 * minor + release."""
     return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
-
-
-def _kill(pid: int, name: str) -> bool:
-    """End a guest by its process; whether it was still there."""
-    if not runs_guest(pid, name):
-        return False
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    return True

@@ -199,6 +199,11 @@ def runs_guest(pid: int, name: str) -> bool:
     return any(word.startswith(b"guest=" + os.fsencode(name) + b",") for word in words)
 
 
+def end_guest(pid: int, name: str) -> bool:
+    """End a guest by its process; whether it was still there. Raises :class:`InfraError` for one that does not end."""
+    return process.end(pid, partial(runs_guest, name=name))
+
+
 def guests(prefix: str) -> Iterator[tuple[str, int]]:
     """Name and process of each running guest of this user's runs whose name starts with ``prefix``."""
     for directory in directories():
@@ -224,5 +229,5 @@ def end_abandoned(spared: tuple[str, ...] = ()) -> tuple[str, ...]:
         found = {name: pid for name, pid in guest_pids(directory, "") if not name.startswith(spared)}
         if found:
             with suppress(BlockingIOError), locked(directory, fcntl.LOCK_EX):
-                ended += [name for name, pid in found.items() if process.end(pid, partial(runs_guest, name=name))]
+                ended += [name for name, pid in found.items() if end_guest(pid, name)]
     return tuple(ended)

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from shutil import which
 
@@ -259,8 +260,8 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
         if directory.exists():
             on_note(f"guest image: {wrong or f'{directory} is not whole'}; it is built anew")
             directory.rename(cache_root / f"{key}.new-damaged")
-        # Of killed builders: this process holds the lock.
-        for stale in (*cache_root.glob(f"{key}.new-*"), *abandoned()):
+        # Of killed builders: this process holds the lock, and that of each abandoned directory until the next one.
+        for stale in chain(cache_root.glob(f"{key}.new-*"), abandoned()):
             _as_root(("rm", "-rf", stale), run_marker)
         work = Path(tempfile.mkdtemp(prefix=f"{key}.new-", dir=cache_root))
         try:

@@ -72,15 +72,6 @@ def test_disks_under_test() -> None:
     assert targets == ["vda", "vdb", "vdc", "vdd"]
 
 
-def test_a_disk_of_which_the_guest_gets_a_part() -> None:
-    part = DiskSpec("ssd", DiskSource(SourceKind.BLOCK, "/dev/sdz"), part=(1 << 20, 8 << 20))
-    (disk,) = (disk for serial, disk in disks(replace(SPEC, disks=(part,))).items() if serial == "ssd")
-    found = disk.find("source/slices/slice")
-    assert found is not None
-    assert found.attrib == {"type": "storage", "offset": str(1 << 20), "size": str(8 << 20)}
-    assert disks()["ssd"].find("source/slices") is None
-
-
 def test_qemu_under_a_daemon_is_who_we_are() -> None:
     assert tree().find("seclabel") is None
     label = tree(replace(SPEC, run_as=(1000, 107))).find("seclabel")
@@ -200,11 +191,6 @@ def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_pat
     assert with_modules.find("maxMemory[@slots='3']") is not None
     words = command_line(counted=True)
     assert words[-4:-1] == ("root=/dev/pmem0", "rootwait", "BISECTOR_MAILBOX=yes")
-
-
-def test_the_persons_arguments_come_last() -> None:
-    assert command_line("  oops=continue quiet ")[-2:] == ("oops=continue", "quiet")
-    assert command_line("quiet", of_storage=("brd.rd_nr=1",))[-2:] == ("brd.rd_nr=1", "quiet")
 
 
 def test_a_disk_of_a_server_on_this_host() -> None:

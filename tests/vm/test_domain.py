@@ -28,7 +28,6 @@ from bisector.host.files import direct_io
 from bisector.storage.disks import Bus
 from bisector.vm import driver as domains
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
-from bisector.vm.disks import delayed
 from bisector.vm.driver import LibvirtDomain, LibvirtHypervisor, open_hypervisor
 from bisector.vm.embedded import guest_user
 from tests.libvirtd import libvirtd
@@ -145,44 +144,6 @@ def test_qemu_is_not_root_once_it_has_opened_its_files(embedded: LibvirtHypervis
 
 
 @pytest.mark.vm
-def test_disks_of_all_kinds_of_caching(hypervisor: LibvirtHypervisor, place: Path) -> None:
-    disks = []
-    for serial, direct in (("ssd", direct_io(place)), ("hdd", False)):
-        file = place / f"{serial}.img"
-        file.touch()
-        os.truncate(file, 1 << 20)
-        source = DiskSource(SourceKind.FILE, str(file))
-        disks.append(DiskSpec(serial, source, direct, iops_limit=100, bytes_per_s_limit=1 << 20))
-    base, overlay = place / "base.img", place / "root.qcow2"
-    base.touch()
-    os.truncate(base, 1 << 20)
-    os.chown(base, os.getuid(), os.getgid())
-    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, overlay], check=True)
-    spec = spec_of(place, End.SLEEP)
-    with hypervisor.start(replace(spec, disks=tuple(disks), root=overlay, root_base=base)) as domain:
-        wait_for_words(domain)
-        assert domain.is_running()
-    assert base.stat().st_uid == os.getuid()
-
-
-@pytest.mark.vm
-def test_a_disk_with_a_latency(hypervisor: LibvirtHypervisor, place: Path) -> None:
-    """QEMU opens the server's socket before the guest starts, and needs the server as long as it runs."""
-    file = place / "hdd.img"
-    file.touch()
-    os.truncate(file, 1 << 20)
-    disk = DiskSpec("hdd", DiskSource(SourceKind.FILE, str(file)), iops_limit=100)
-    with delayed(disk, 0.005, place) as late:
-        spec = replace(spec_of(place, End.SLEEP), disks=(late,), run_as=hypervisor.run_as)
-        with hypervisor.start(spec) as domain:
-            wait_for_words(domain)
-            assert domain.is_running()
-    gone = replace(spec_of(place, End.SLEEP, "late"), disks=(late,))
-    with pytest.raises(InfraError, match="did not start"), hypervisor.start(gone):
-        pytest.fail("it started without the server")
-
-
-@pytest.mark.vm
 def test_a_guest_starts_after_its_drivers_directory_was_cleaned_up(embedded: LibvirtHypervisor, place: Path) -> None:
     directory = (place / "libvirt").readlink()
     with embedded.start(spec_of(place, End.SLEEP, "first")) as domain:
@@ -282,16 +243,6 @@ def test_a_guest_that_libvirt_does_not_end_leaves_no_open_console(place: Path) -
     spec.console.write_text("more than the last words")
     assert domain.read_console() == ""
     assert forgotten == []
-
-
-@pytest.mark.vm
-def test_a_connection_ends_with_its_daemon(place: Path) -> None:
-    with libvirtd() as uri:
-        hypervisor = open_hypervisor(uri, place)
-        assert hypervisor.is_alive
-    Deadline("the end of the connection", 10.0).poll(lambda: None if hypervisor.is_alive else True)
-    hypervisor.close()
-    assert not hypervisor.is_alive
 
 
 @pytest.mark.vm

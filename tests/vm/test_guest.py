@@ -1,7 +1,6 @@
 import os
 import pickle
 import platform
-import socket
 import stat
 import threading
 import time
@@ -113,21 +112,11 @@ class TestGuest(ConnectionContract):
             yield made
 
 
-def test_output_larger_than_any_window_arrives_whole(guest: Guest) -> None:
-    result = guest.run("head -c 5000000 /dev/zero | tr '\\0' a; head -c 5000000 /dev/zero | tr '\\0' b >&2")
-    assert (len(result.stdout), len(result.stderr)) == (5_000_000, 5_000_000)
-
-
 def test_another_kind_of_host_key_is_refused(server: SshServer, keys: Path) -> None:
     pinned = paramiko.ECDSAKey.generate()
     other = GuestImage(Path("root.ext4"), keys / "client", f"{pinned.get_name()} {pinned.get_base64()}", "test")
     with pytest.raises(GuestRefused, match="does not match"):
         connect(server, other)
-
-
-def test_a_port_that_says_nothing_is_given_up_at_the_deadline(keys: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises((GuestTimeout, GuestLost)):
-        Guest.connect(silent.getsockname()[1], image(keys), Deadline("SSH", 0.3))
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -224,7 +213,7 @@ def test_a_file_that_is_longer_than_it_says(
     assert not (tmp_path / "copy").exists()
 
 
-@pytest.mark.parametrize("size_bytes", [100, 1_000_000], ids=["at its end", "in the middle"])
+@pytest.mark.parametrize("size_bytes", [100, 1_000_000])
 def test_a_copy_on_a_full_disk_is_the_hosts_trouble(
     guest: Guest, server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int
 ) -> None:

@@ -148,12 +148,6 @@ def part(text: str) -> str:
             {"vda": "root", "vdd": MODULES_SERIAL}, 0, "-n -t ext4 -o ro /dev/vdd /lib/modules\n", False, id="last"
         ),
         pytest.param(
-            {"vda": MODULES_SERIAL, "vdb": "root"}, 0, "-n -t ext4 -o ro /dev/vda /lib/modules\n", False, id="first"
-        ),
-        pytest.param(
-            {"vda": MODULES_SERIAL, "vdb": None}, 0, "-n -t ext4 -o ro /dev/vda /lib/modules\n", False, id="once"
-        ),
-        pytest.param(
             {"vda": None, "vdb": MODULES_SERIAL}, 0, "-n -t ext4 -o ro /dev/vdb /lib/modules\n", False, id="no serial"
         ),
         pytest.param(

@@ -34,10 +34,8 @@ _TREE = {
 _DIRECTORIES = ("root", "usr/sbin", "etc/lvm", "etc/modprobe.d", "usr/lib/udev", "dev")
 
 
-@pytest.fixture
-def mmdebstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def stand_in(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stand-in that counts its calls, fails as often as `failures` says, and gives a tiny tree at once."""
-    directory = tmp_path / "programs"
     directory.mkdir()
     with tarfile.open(directory / "tree.tar", "w") as tar:
         for name in _DIRECTORIES:
@@ -65,6 +63,20 @@ def mmdebstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def mmdebstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return stand_in(tmp_path / "programs", monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def built(namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> GuestImage:
+    """One image for all tests that only look at it."""
+    place = tmp_path_factory.mktemp("built")
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in(place / "programs", patch)
+        return build(place / "cache")
+
+
+@pytest.fixture(scope="module")
 def namespaces() -> None:
     """Making the file system needs root or subordinate ids."""
     if os.geteuid() != 0:
@@ -119,8 +131,8 @@ def is_of(environ: Path, unpacked: Path) -> bool:
         return False
 
 
-def test_the_file_system_is_complete_and_roots(mmdebstrap: Path, tmp_path: Path) -> None:
-    image = build(tmp_path / "cache")
+def test_the_file_system_is_complete_and_roots(built: GuestImage) -> None:
+    image = built
     for path, mode in {
         "/usr/sbin/bisector-init": "0755",
         "/etc/ssh/ssh_host_ed25519_key": "0600",
@@ -138,9 +150,8 @@ def test_the_file_system_is_complete_and_roots(mmdebstrap: Path, tmp_path: Path)
     assert debugfs(image, "cat /etc/passwd").startswith("root:x:0:0:root:/root:/bin/sh\n")
 
 
-@pytest.mark.usefixtures("namespaces")
-def test_only_features_that_kernels_of_2017_mount(mmdebstrap: Path, tmp_path: Path) -> None:
-    features = debugfs(build(tmp_path / "cache"), "features").removeprefix("Filesystem features:").split()
+def test_only_features_that_kernels_of_2017_mount(built: GuestImage) -> None:
+    features = debugfs(built, "features").removeprefix("Filesystem features:").split()
     # fs/ext4/ext4.h of v4.11 has all of these, and mounts without a journal.
     known = {"ext_attr", "dir_index", "filetype", "extent", "flex_bg", "sparse_super", "large_file", "huge_file"}
     assert set(features) == known | {"dir_nlink", "extra_isize"}
@@ -192,30 +203,29 @@ def flip(path: Path) -> None:
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "a bit": lambda image: flip(image / "root.ext4"),
-    "half": lambda image: os.truncate(image / "root.ext4", 100 << 20),
     "no key": lambda image: (image / "id_ed25519").unlink(),
-    "no host key": lambda image: (image / "ssh_host_ed25519_key.pub").unlink(),
     "empty host key": lambda image: (image / "ssh_host_ed25519_key.pub").write_bytes(b""),
-    "no root": lambda image: (image / "root.ext4").unlink(),
-    "empty sums": lambda image: (image / "sums").write_bytes(b""),
     "garbled sums": lambda image: (image / "sums").write_bytes(b"\xff\0\n"),
 }
 
 
 @pytest.mark.usefixtures("namespaces")
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_an_image_that_was_damaged_is_built_anew(mmdebstrap: Path, tmp_path: Path, damage: str) -> None:
+def test_an_image_that_was_damaged_is_built_anew(
+    built: GuestImage, mmdebstrap: Path, tmp_path: Path, damage: str
+) -> None:
     """Before a guest starts on it, and only once."""
-    image = build(tmp_path / "cache")
+    run(["cp", "-a", "--sparse=always", built.root.parents[1], tmp_path / "cache"], deadline_s=20)
+    image = GuestImage.kept_in(tmp_path / "cache" / built.key, built.key)
     DAMAGES[damage](image.root.parent)
     notes: list[str] = []
     again = build_image(RECIPE, tmp_path / "cache", None, notes.append)
     assert "built anew" in notes[0]
-    assert calls(mmdebstrap) == 2
+    assert calls(mmdebstrap) == 1
     assert again.ssh_key.read_text() != ""
     assert debugfs(again, "stat /usr/sbin/bisector-init") != ""
     assert build_image(RECIPE, tmp_path / "cache", None, notes.append) == again
-    assert calls(mmdebstrap) == 2
+    assert calls(mmdebstrap) == 1
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [image.key, f"{image.key}.lock"]
 
 

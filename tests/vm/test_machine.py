@@ -15,7 +15,6 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.host.disks import BlockDevice
 from bisector.vm import accelerator, machine
 from bisector.vm.console import Watch
-from bisector.vm.disks import own_names
 from bisector.vm.machine import VirtualMachine, VirtualMachines
 from tests import examples
 from tests.guestshell import Answer, FakeShell
@@ -169,18 +168,6 @@ def test_a_guest_has_the_disks_of_its_stack(
             f"{serial}.img" for serial in sorted(serials)
         ]
     assert not list(tmp_path.glob("*.img"))
-
-
-def test_the_own_names_of_disks_are_those_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path may lead to another disk one day; what lies on none of a known name has none."""
-    names = {tmp_path.stat().st_dev: "WD-1"}
-    monkeypatch.setattr("bisector.vm.disks.disk_name", names.get)
-    monkeypatch.setattr("bisector.vm.disks.block_sizes", names.get)
-    given = {"storage.stack": "hdd", "storage.hdd.path": str(tmp_path)}
-    storage = options.load(given, directory=tmp_path).settings.storage
-    assert list(own_names(storage, tmp_path)) == ["hdd: WD-1"]
-    names.clear()
-    assert list(own_names(storage, tmp_path)) == []
 
 
 @dataclass
