@@ -208,11 +208,12 @@ def remove_strays(build: Path, source: Path) -> tuple[str, ...]:
     removed = []
     for entry in _odd(build):
         path = Path(entry.path)
-        what = "a directory in too many others" if entry.is_dir() else "neither a file nor a directory"
         if entry.is_symlink():
             if any(Path(os.path.realpath(path)).is_relative_to(place) for place in (build, source)):
                 continue
             what = f"a link to {path.readlink()}"
+        else:
+            what = "a directory in too many others" if entry.is_dir() else "neither a file nor a directory"
         remove_whole(path)
         removed.append(f"{path}, {what}")
     return tuple(removed)

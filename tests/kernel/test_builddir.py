@@ -164,6 +164,11 @@ def test_directories_in_too_many_others_are_removed(build: Path) -> None:
     assert (build / "fs/dcache.o").read_text() == "object"
 
 
+def test_a_link_to_itself_stops_nothing(build: Path) -> None:
+    (build / "loop").symlink_to("loop")
+    assert removed(build) == ()
+
+
 @as_ordinary_user
 def test_rights_that_a_rule_took_away_are_given_back(build: Path) -> None:
     (build / "fs/link").symlink_to("/etc/passwd")
