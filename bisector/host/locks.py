@@ -135,15 +135,9 @@ def measuring(
     cache, and :data:`SHARED_TURN`, where this user may write it. Ctrl-C ends the wait. Raises :class:`InfraError` when
     the lock in the user's cache cannot be written, and when one holder keeps it for a day.
     """
-    own = own_turn()
     with ExitStack() as stack:
-        try:
-            own.parent.mkdir(parents=True, exist_ok=True)
-            files: list[int | None] = [os.open(own, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)]
-        except OSError as error:
-            raise InfraError(f"{own}: {error.strerror}", f"ls -ld {own.parent}") from error
-        for file in (*files, _shared_file()):
-            if file is not None:
+        for opened in (_own_file, _shared_file):
+            if (file := opened()) is not None:
                 stack.callback(os.close, file)
                 _take(file, tell)
                 _sign(file, run_dir=str(run_dir), purpose=purpose)
@@ -193,6 +187,15 @@ def _stopped(holder: Holder) -> str:
 def own_turn() -> Path:
     """The lock in the user's cache, with the host's name: a home directory may be on several hosts."""
     return resources.cache_home() / f"measuring-{platform.node() or 'host'}.lock"
+
+
+def _own_file() -> int:
+    path = own_turn()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)
+    except OSError as error:
+        raise InfraError(f"{path}: {error.strerror}", f"ls -ld {path.parent}") from error
 
 
 def _shared_file() -> int | None:
