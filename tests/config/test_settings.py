@@ -203,10 +203,6 @@ def test_the_drivers_of_a_bus_are_suspected_where_those_of_block_devices_are() -
         assert found == (*stack_of(stack).suspects, *more)
 
 
-def test_fragments_follow_the_stack() -> None:
-    assert from_argv("--stack", "hdd").settings.kernel.fragments == ("tiny", "vm")
-
-
 def test_paths_in_a_file_start_from_it(directory: Path) -> None:
     (directory / "etc").mkdir()
     (directory / "etc" / "my.fio").write_text(GOOD, encoding="utf-8")

@@ -48,7 +48,7 @@ written = st.fixed_dictionaries(
 too_large = {"profile": "article", "storage.stack": "lvmcache(hdd,ssd)+ext4"}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(written.filter(lambda values: not too_large.items() <= values.items()))
 def test_toml_and_json_round_trip(directory: Path, values: Mapping[str, object]) -> None:
     path = directory / "in.toml"
@@ -63,20 +63,20 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 leaves = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | text
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(leaves | st.lists(leaves | st.lists(leaves, max_size=2), max_size=4))
 @example('a "quoted" \\ one\n\x7f\x00')
 def test_every_literal_is_toml(value: object) -> None:
     assert tomllib.loads(f"x = {file.literal(value)}")["x"] == value
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 62))
 def test_sizes_round_trip(size: int) -> None:
     assert size_bytes(str(size_text(size))) == size
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.floats(0.001, 1e9) | st.integers(0, 10**9).map(float))
 def test_durations_round_trip(seconds: float) -> None:
     shown = duration_text(seconds)

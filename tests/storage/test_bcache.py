@@ -10,7 +10,7 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.metric import Unit, named
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import Stage
 from bisector.storage.bcache import FIXED, BcacheUnreadable, counted, parse_status
 from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
@@ -217,21 +217,6 @@ def test_another_bcache_than_asked_for_is_this_kernels_fault(old: str, new: str,
     with pytest.raises(KernelFault, match=why) as caught:
         layout(changed={"grep -s -H": Answer(V6_12.replace(old, new))})
     assert caught.value.stage is Stage.STORAGE
-
-
-def test_a_bcache_that_was_given_up_stops_the_workload() -> None:
-    stack, _ = layout()
-    with pytest.raises(KernelFault) as caught:
-        stack.read(FakeShell({"grep -s -H": Answer(V6_12.replace("state:clean", "state:inconsistent"))}))
-    assert (caught.value.stage, caught.value.kind) == (Stage.WORKLOAD, FaultKind.IO_ERROR)
-
-
-@pytest.mark.parametrize("key", list(GUEST))
-@pytest.mark.parametrize("said", ["", "nonsense", "\x1b[2J", "1 2 3 4 5", "x:y z:w", "9" * 10_000])
-def test_answers_that_are_none_are_this_kernels_fault(key: str, said: str) -> None:
-    with pytest.raises(KernelFault) as caught:
-        layout(changed={key: Answer(said)})
-    assert caught.value.reason.isprintable()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.metric import named
-from bisector.core.trial import FaultKind, Stage
 from bisector.storage.device_mapper import MapperUnreadable
 from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
@@ -152,21 +151,6 @@ def test_a_watermark_that_was_reckoned_back_may_be_off_by_one() -> None:
 def test_a_part_on_the_wrong_disk_is_ours() -> None:
     with pytest.raises(InfraError, match="data is on 253:32 instead of 253:16"):
         layout(changed={"dmsetup table": Answer(TABLE.replace("251:2 251:1", "251:2 251:2"))})
-
-
-def test_a_cache_that_fails_later_stops_the_workload() -> None:
-    stack, _ = layout()
-    with pytest.raises(KernelFault) as caught:
-        stack.read(FakeShell({"dmsetup status": Answer(V4_18.replace("writecache 0", "writecache -5"))}))
-    assert (caught.value.stage, caught.value.kind) == (Stage.WORKLOAD, FaultKind.IO_ERROR)
-
-
-@pytest.mark.parametrize("key", list(GUEST))
-@pytest.mark.parametrize("said", ["", "nonsense", "\x1b[2J", "1 2 3 4 5", "x:y z:w", "9" * 10_000])
-def test_answers_that_are_none_are_this_kernels_fault(key: str, said: str) -> None:
-    with pytest.raises(KernelFault) as caught:
-        layout(changed={key: Answer(said)})
-    assert caught.value.reason.isprintable()
 
 
 @pytest.mark.parametrize(

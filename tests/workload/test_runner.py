@@ -81,7 +81,7 @@ def test_files_of_the_first_run_keep_their_blocks(bench: Bench, tmp_path: Path) 
     first, second = (one for one in shell.commands if FIO_RUNS in one)
     mountpoint = tmp_path / "mnt"
     kept = mountpoint / ".kept" / "empty" / "partial.0.0"
-    played(first, tmp_path, 'echo laid out > "$DIRECTORY/partial.0.0"; sleep 2; rm "$DIRECTORY/partial.0.0"')
+    played(first, tmp_path, 'echo laid out > "$DIRECTORY/partial.0.0"; sleep 0.5; rm "$DIRECTORY/partial.0.0"')
     assert kept.read_text() == "laid out\n"
     assert not (mountpoint / "empty" / "partial.0.0").exists()
     # A round that goes on finds them, and is not to lay them out again.
@@ -106,6 +106,7 @@ def played(command: str, tmp_path: Path, fio: str) -> None:
     program.write_text(f"#!/bin/sh\n{fio}\n")
     program.chmod(0o755)
     here = command.replace("/tmp/bisector", str(outputs)).replace("/mnt", str(tmp_path / "mnt"))
+    here = here.replace("while sleep 1;", "while sleep 0.1;")
     process.run(["sh", "-c", f"PATH={program.parent}:$PATH; {here}"], deadline_s=60)
 
 

@@ -97,10 +97,10 @@ class Large(Copies):
 
 def test_a_log_that_is_too_large_is_left_out_and_told(bench: Bench) -> None:
     """Only a fast kernel has so many I/Os to log: it is not to be skipped for that."""
-    large = listed("a_iops.1.log", size_bytes=(64 << 20) + 1) + listed("b_iops.2.log", size_bytes=64 << 20)
+    large = listed("a_iops.1.log", size_bytes=(64 << 20) + 1) + listed("b_bw.2.log", size_bytes=64 << 20)
     shell = Large({FIO_RUNS: replace(GOOD, stdout=large + listed("fio.json", "job.fio"))}, FILES, log_bytes=64 << 20)
     assert len(bench.run(shell).jobs) == 2
-    assert shell.copied == [bench.logs / "fio.json", bench.logs / "b_iops.2.log"]
+    assert shell.copied == [bench.logs / "fio.json", bench.logs / "b_bw.2.log"]
     told = (bench.logs / "left-out.txt").read_text()
     assert told.endswith("\na_iops.1.log: 67,108,865 bytes\n")
     assert "log_avg_msec" in told
