@@ -58,7 +58,8 @@ class Unit(StrEnum):
         of_its_own = sorted(cls, key=lambda one: one != text)  # seconds are read in nanoseconds, too
         found = next((unit for unit in of_its_own if text and unit.factor(text) is not None), None)
         if found is None:
-            raise UserError(f"there is no unit {text!r}", f"units are: {', '.join(_units())}")
+            names = dict.fromkeys(name for unit in cls for name in (str(unit), *_SCALES[unit]) if name)
+            raise UserError(f"there is no unit {text!r}", f"units are: {', '.join(names)}")
         return found
 
     def factor(self, text: str) -> float | None:
@@ -147,10 +148,6 @@ _SCALES: Mapping[Unit, Mapping[str, float]] = {
     Unit.RATE: {"1/s": 1.0, **_THOUSANDS, **{f"{k}/s": factor for k, factor in _THOUSANDS.items()}},
     Unit.BYTES: {name.removesuffix("/s"): factor for name, factor in {"B/s": 1.0, **_BINARY, **_DECIMAL}.items()},
 }
-
-
-def _units() -> list[str]:
-    return list(dict.fromkeys(name for unit in Unit for name in (str(unit), *_SCALES[unit]) if name))
 
 
 _TEXTS: Mapping[Unit, Callable[[float], str]] = {

@@ -165,7 +165,24 @@ class Objective:
         if self.definition.live:
             for value in found:
                 self._check_value(value)
-        deciding = _reduced(self, found, run)
+        if self.over in OVER:
+            has = {value.job for value in found}
+            of_direction = (job.name for job in run.jobs if job.direction == self.io_direction)
+            if (lacking := next((name for name in of_direction if name not in has), None)) is not None:
+                raise MetricAbsent(
+                    f"job {lacking} has no {self.metric}, and other jobs of the {run_words(run.name)} have",
+                    f"choose another --metric, or one job: --over {next(iter(has))}",
+                )
+        deciding: Value | None
+        if self.over == WORST:
+            deciding = min(found, key=lambda value: self.better.sign * value.value)
+        elif (reduce := _REDUCTIONS.get(self.over)) is not None:
+            deciding = Value(self.metric, "", reduce([value.value for value in found]))
+        else:
+            deciding = next((value for value in found if value.job == self.over), None)
+        if deciding is None:
+            jobs = ", ".join(dict.fromkeys(job.name for job in run.jobs))
+            raise MetricAbsent(f"no job {self.over!r} has {self.metric}", f"the jobs are: {jobs}")
         self._check_value(deciding)
         return deciding
 
@@ -231,34 +248,6 @@ _WHOSE = {SUM: "sum over jobs: ", MEAN: "mean over jobs: "}
 _LABELS = {WORST: "of the worst job", SUM: "summed over jobs", MEAN: "as the mean over jobs"}
 
 
-def _reduced(objective: Objective, found: Sequence[Value], run: Run) -> Value:
-    if objective.over in OVER:
-        _check_all_there(objective, found, run)
-    if objective.over == WORST:
-        return min(found, key=lambda value: objective.better.sign * value.value)
-    reduce = _REDUCTIONS.get(objective.over)
-    if reduce is not None:
-        return Value(objective.metric, "", reduce([value.value for value in found]))
-    one = next((value for value in found if value.job == objective.over), None)
-    if one is None:
-        jobs = ", ".join(dict.fromkeys(job.name for job in run.jobs))
-        raise MetricAbsent(f"no job {objective.over!r} has {objective.metric}", f"the jobs are: {jobs}")
-    return one
-
-
-def _check_all_there(objective: Objective, found: Sequence[Value], run: Run) -> None:
-    """Raise :class:`MetricAbsent` where a job that does I/O in the metric's direction has no value."""
-    has = {value.job for value in found}
-    lacking = next(
-        (job.name for job in run.jobs if job.direction == objective.io_direction and job.name not in has), None
-    )
-    if lacking is not None:
-        raise MetricAbsent(
-            f"job {lacking} has no {objective.metric}, and other jobs of the {run_words(run.name)} have",
-            f"choose another --metric, or one job: --over {next(iter(has))}",
-        )
-
-
 _REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
     SUM: math.fsum,
     MEAN: lambda found: math.fsum(found) / len(found),
@@ -300,7 +289,12 @@ def values(run: Run) -> tuple[Value, ...]:
     of_whole_jobs = {(value.name, value.job): value for job in run.jobs for value in _of_whole_job(job)}
     of_directions = (value for job in run.jobs for value in _of_direction(job))
     of_layers = {name: Value(name, "", value) for name, value in run.counters}
-    return (*of_directions, *of_whole_jobs.values(), *_settled_after(run.jobs), *of_layers.values())
+    # Of all jobs whose IOPS were logged, in all directions; nothing where one of them never was steady
+    logged = [job for job in run.jobs if job.settled_after_s is not None]
+    settled: tuple[Value, ...] = ()
+    if logged and all(job.steady_iops is not None for job in logged):
+        settled = (Value(SETTLED_AFTER, "", max(job.settled_after_s or 0.0 for job in logged)),)
+    return (*of_directions, *of_whole_jobs.values(), *settled, *of_layers.values())
 
 
 def values_of(run: Run, name: str) -> tuple[Value, ...]:
@@ -315,13 +309,6 @@ def values_of(run: Run, name: str) -> tuple[Value, ...]:
     return tuple(Value(name, job, float(value)) for job, value in found if value is not None)
 
 
-def _settled_after(jobs: Sequence[JobFigures]) -> Iterator[Value]:
-    """Of all jobs whose IOPS were logged, in all directions; nothing where one of them never was steady."""
-    known = [job for job in jobs if job.settled_after_s is not None]
-    if known and all(job.steady_iops is not None for job in known):
-        yield Value(SETTLED_AFTER, "", max(job.settled_after_s or 0.0 for job in known))
-
-
 def _of_direction(job: JobFigures) -> Iterator[Value]:
     rates = {f"{job.direction}.{name}": rate(job) for name, rate in _RATES.items()}
     # What imports and old records have without the whole distribution.
@@ -333,7 +320,17 @@ def _of_direction(job: JobFigures) -> Iterator[Value]:
 def _of_whole_job(job: JobFigures) -> Iterator[Value]:
     """What is of a job as a whole, and recorded with each of its directions."""
     syncs = (_latencies(job.direction, one) for one in job.latencies if one.kind is LatencyKind.SYNC)
-    yield from _named(job, {"elapsed": job.runtime_ms / 1000, **dict(chain.from_iterable(syncs)), **_cpu(job)})
+    cpu = (
+        {}
+        if job.cpu is None
+        else {
+            "cpu.user": job.cpu.user_percent,
+            "cpu.system": job.cpu.system_percent,
+            "cpu.context_switches": job.cpu.context_switches,
+            "cpu.major_faults": job.cpu.major_faults,
+        }
+    )
+    yield from _named(job, {"elapsed": job.runtime_ms / 1000, **dict(chain.from_iterable(syncs)), **cpu})
 
 
 def _named(job: JobFigures, named: Mapping[str, float | None]) -> Iterator[Value]:
@@ -348,15 +345,3 @@ def _latencies(direction: str, one: Latency) -> Iterator[tuple[str, float]]:
     yield f"{start}.stddev", one.stddev_ns
     for percent, value_ns in one.percentiles_ns:
         yield percentile_name(direction, one.kind, percent), value_ns
-
-
-def _cpu(job: JobFigures) -> dict[str, float]:
-    cpu = job.cpu
-    if cpu is None:
-        return {}
-    return {
-        "cpu.user": cpu.user_percent,
-        "cpu.system": cpu.system_percent,
-        "cpu.context_switches": cpu.context_switches,
-        "cpu.major_faults": cpu.major_faults,
-    }

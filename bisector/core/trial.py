@@ -207,13 +207,13 @@ def difference(before: Era | None, now: Era | None) -> str:
     """What of a host is not what it was, for a person."""
     if before is None or now is None:
         return f"what figures depend{'ed on before' if before is None else ' on'} is not on record"
-    pairs = {what: (_text(before, name), _text(now, name)) for name, what in _PARTS.items()}
+
+    def text(era: Era, name: str) -> str:
+        value = getattr(era, name)
+        return (" and ".join(value) or "unknown") if isinstance(value, tuple) else str(value)
+
+    pairs = {what: (text(before, name), text(now, name)) for name, what in _PARTS.items()}
     return ", ".join(f"{what} {old} → {new}" for what, (old, new) in pairs.items() if old != new)
-
-
-def _text(era: Era, name: str) -> str:
-    value = getattr(era, name)
-    return (" and ".join(value) or "unknown") if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

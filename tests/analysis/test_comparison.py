@@ -28,9 +28,6 @@ from bisector.search.difference import p_value, quantile
 
 # Fisher, The Design of Experiments, 1935: Darwin's maize, crossed less self-fertilised, in eighths of an inch.
 DARWIN = np.array([49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48], dtype=np.float64)
-# Student 1908, R's data set `sleep`.
-SLEEP_1 = (0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0)
-SLEEP_2 = (1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4)
 FIRST, OTHER = (412.0, 398, 431, 405, 420, 409), (391.0, 388, 415, 380, 402, 399)
 
 
@@ -94,12 +91,6 @@ def test_permutations_are_both_ways_and_ties_count() -> None:
 def test_what_cannot_be_compared(wrong: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
     with pytest.raises(ValueError, match="finite figures"):
         effect(*wrong)
-
-
-def test_zero_and_negative_figures_are_compared_by_differences() -> None:
-    assert effect((0.0, 0.0, 0.0), (1.0, 2.0, 3.0)).estimate == 2.0
-    assert effect((1.0, -1.0), (2.0, 1.0)).scale is Scale.DIFFERENCE
-    assert effect((10.0, 10.0), (11.0, 9.0)).scale is Scale.RATIO
 
 
 def test_one_block_has_no_interval() -> None:
@@ -188,16 +179,6 @@ def test_least_p_of_permutations() -> None:
 
 
 # Several rows
-
-
-def test_geometric_mean_is_of_rounds_that_all_rows_have() -> None:
-    rows = [{1: 0.10, 2: 0.20, 3: 0.30}, {1: 0.30, 3: 0.10, 4: 9.0}]
-    found = geometric_mean(rows)
-    assert found is not None
-    assert found.blocks == 2
-    assert found.mean == pytest.approx(0.2)
-    assert geometric_mean([]) is None
-    assert geometric_mean([{1: 0.1}, {2: 0.1}]) is None
 
 
 def test_contrast_by_hand() -> None:

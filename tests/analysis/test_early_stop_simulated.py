@@ -10,7 +10,7 @@ from bisector.analysis.early_stop import Floats, StopRule, became_fast_s, guard_
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.workload.base import RunProgress
 from bisector.workload.fio.logs import parse_log, resample
-from tests.analysis.early_stops import LINE, World, concave, stop_of
+from tests.analysis.early_stops import World, concave, stop_of
 
 DATA = Path(__file__).parent.parent / "data" / "fio"
 SEED = 20170514
@@ -84,12 +84,6 @@ def test_a_late_jump_is_never_called_slow(world: World) -> None:
     assert (above, not_above) == (1, 0)
 
 
-def test_it_is_the_guard_that_makes_a_late_jump_safe(world: World) -> None:
-    floor = 0.2 * world.length_s
-    assert shares(world.stops(world.late_jump(), floor))[1] > 0.9
-    assert shares(world.stops(world.late_jump(), None))[1] == 0
-
-
 SLOW = {
     "both": (1_000.0, 1_000.0),
     "one job good, one bad": (17_000.0, 700.0),
@@ -108,20 +102,9 @@ def test_slow_ones_are_never_called_fast(world: World, levels: str) -> None:
         assert shares(stops)[1] == 1
 
 
-def test_near_the_line_nothing_is_concluded_of_a_slow_one(world: World) -> None:
-    runs = world.runs(*[np.full(world.at.size, 0.95 * LINE)] * 2)
-    assert shares(world.stops(runs, 0.2 * world.length_s)) == (0, 0)
-
-
 @pytest.mark.parametrize("stall_s", [30, 90])
 def test_a_host_that_stood_still_makes_no_kernel_slow(world: World, stall_s: int) -> None:
     """Of 15 minutes, or as much of a shorter run. Looked at from there on only: else the run is over by then."""
     fast = world.runs(*[concave(world.at)] * 2)
     runs = world.stalled(fast, stall_s / 900)
     assert shares(world.stops(runs, world.guard(fast), first=45))[1] == 0
-
-
-def test_a_kernel_that_collapses_after_good_minutes_is_called_fast(world: World) -> None:
-    """The price; it is why a culprit and its parents get whole runs before they are named."""
-    runs = world.runs(*[np.where(world.at < 0.4, 22_000.0, 1_000.0)] * 2)
-    assert shares(world.stops(runs, 0.5 * world.length_s)) == (1, 0)

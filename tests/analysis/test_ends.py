@@ -67,14 +67,6 @@ def test_a_found_threshold_puts_each_end_on_its_side(
     assert not found.given
 
 
-def test_what_was_found_is_said_with_its_unit() -> None:
-    found = from_scores(ends(16e6, 1e6, None, LATENCY), {})
-    assert found.sentence(LATENCY) == (
-        "an improvement: read.clat.p50 of the worst job from 16.0 ms to 1.00 ms; "
-        "threshold 4.00 ms, the middle of the gap between the ends"
-    )
-
-
 @pytest.mark.parametrize(("values", "direction"), [((4000, 1000), UP), ((1000, 4000), DOWN)])
 def test_swapped_ends_get_a_hint_where_a_direction_is_expected(
     values: tuple[float, float], direction: Direction

@@ -184,24 +184,6 @@ def test_two_runs_of_one_kernel_are_not_clear_of_each_other(world: World) -> Non
     assert share(clear(world, *(world.runs(*[concave(world.at)] * 2) for _ in range(2)))) == 0
 
 
-@pytest.mark.parametrize(("factor", "least"), [(2.0, 0.95), (4.0, 1.0), (20.0, 1.0)])
-def test_kernels_that_are_apart_are_so_by_half_of_the_run(world: World, factor: float, least: float) -> None:
-    fast, slow = (
-        from_run_to_run(world, world.runs(*[np.full(world.at.size, one)] * 2), 0.05) for one in (1, 1 / factor)
-    )
-    found = clear(world, 22_000 * slow, 22_000 * fast)
-    assert share(found) >= least
-    assert np.median([one for one in found if one is not None]) < 0.55
-
-
-def test_two_runs_of_one_kernel_are_alike_by_half_of_the_run(world: World) -> None:
-    """With 5 % from run to run, and ends that are more than 2.5 times apart; one in twenty is not until the end."""
-    both = [from_run_to_run(world, world.runs(*[np.full(world.at.size, 22_000.0)] * 2), 0.05) for _ in range(2)]
-    found = alike(world, both[0], both[1], most=1.25)
-    assert share(found) >= 0.8
-    assert np.mean([1.0 if one is None else one for one in found]) < 0.55
-
-
 @pytest.mark.parametrize(("factor", "most"), [(1.3, 0.15), (1.5, 0.0), (4.0, 0.0)])
 def test_kernels_that_differ_are_hardly_called_alike(world: World, factor: float, most: float) -> None:
     fast, slow = (

@@ -120,14 +120,6 @@ def test_the_time_in_which_the_files_of_a_command_are_laid_out_is_none_between_t
     )
 
 
-def test_every_run_is_asked() -> None:
-    busy = replace(EMPTY, contention=replace(QUIET, other_busy_cores=2.0))
-    assert weaknesses(trial(busy, GOOD), LIMITS) == (
-        "in the empty run the host was busy: 2.00 cores of other work, limit 0.50",
-    )
-    assert weaknesses(trial(busy, replace(GOOD, clock_drift_s=3.0)), LIMITS)[0].startswith("the guest's clock")
-
-
 # The second trial of a commit in emulation on a host of two cores, other work on a fraction of one.
 AS_MEASURED = (
     replace(EMPTY, duration_s=42.21, clock_drift_s=0.0001, jobs=(job(4854, runtime_ms=40_004), job(2111))),
@@ -198,19 +190,6 @@ def test_runs_of_any_length_are_to_follow_each_other_within_a_minute() -> None:
 def test_what_a_job_that_writes_leaves_dirty_is_written_back_between_the_runs() -> None:
     assert weaknesses(long_runs(300.0, writes=True), LONG) == ()
     assert len(weaknesses(long_runs(460.0, writes=True), LONG)) == 1
-
-
-def test_slow_disks_take_long_to_lay_out_the_files() -> None:
-    """The same in both runs, or longer once the cache is full; not longer while it is empty, but for some noise."""
-    empty, full = (replace(run, duration_s=run.duration_s + 300) for run in AS_MEASURED)
-    assert weaknesses(timed(empty, full, workload_s=WORKLOAD_S + 600), LIMITS) == ()
-    assert weaknesses(timed(AS_MEASURED[0], full, workload_s=WORKLOAD_S + 300), LIMITS) == ()
-    slower = replace(empty, duration_s=empty.duration_s + 100)
-    assert weaknesses(timed(slower, full, workload_s=WORKLOAD_S + 700), LIMITS) == ()
-    (found,) = weaknesses(timed(empty, AS_MEASURED[1], workload_s=WORKLOAD_S + 300), LIMITS)
-    assert found == "the empty run lasted 300.9 s longer than it should, limit 10.0 s"
-    (found,) = weaknesses(timed(replace(empty, duration_s=600.0), full, workload_s=WORKLOAD_S + 860), LIMITS)
-    assert found.startswith("the empty run lasted ")
 
 
 def test_a_faulty_trial_is_not_weak_but_skipped() -> None:

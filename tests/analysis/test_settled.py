@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,16 +100,6 @@ def test_a_run_that_is_shorter_than_a_period_never_ends_early() -> None:
     assert ended(short, looks(short, constant(100.0))) is None
     assert FillRule(SETTLING, 900.0).most_saved_s == 780
     assert (short.expected_s, FillRule(SETTLING, 900.0).expected_s) == (40, 180)
-
-
-def test_only_the_first_look_at_the_end_of_a_period_counts() -> None:
-    """One that comes a moment early is that look; the next one, ten seconds later, is late for it."""
-    full = looks(RULE, constant(100.0))
-    early = [replace(look, at_s=look.at_s - 0.5) for look in full]
-    assert at_s(RULE, early) == pytest.approx(119.5, abs=0.01)
-    unsteady = [replace(look, hit_ratio=20.0 + look.at_s if look.at_s < 75 else 95.0) for look in early]
-    assert at_s(RULE, unsteady) == pytest.approx(179.5, abs=0.01)
-    assert at_s(RULE, [replace(look, at_s=look.at_s + 12) for look in full]) == pytest.approx(122, abs=0.01)
 
 
 def test_noise_seldom_keeps_a_run_and_never_ends_one_that_is_not_full() -> None:

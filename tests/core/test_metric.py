@@ -107,33 +107,9 @@ def test_what_is_no_value_is_refused_with_an_example(unit: Unit, typed: str) -> 
     assert unit.example in caught.value.hint
 
 
-@given(st.floats(min_value=1.0, max_value=1e12))
-def test_a_time_is_told_with_three_digits(value_ns: float) -> None:
-    assert Unit.NANOSECONDS.read(Unit.NANOSECONDS.text(value_ns).replace(",", "")) == pytest.approx(value_ns, rel=0.006)
-
-
 @given(st.floats(1e-6, 1e15), st.sampled_from(list(Unit)))
 def test_what_is_typed_is_read_as_the_very_value(value: float, unit: Unit) -> None:
     assert unit.read(unit.typed(value)) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "unit", "factor"),
-    [
-        ("s", Unit.SECONDS, 1.0),
-        ("ms", Unit.NANOSECONDS, 1e6),
-        ("min", Unit.SECONDS, 60.0),
-        ("MiB/s", Unit.BYTES_S, 2.0**20),
-        ("MiB", Unit.BYTES, 2.0**20),
-        ("kIOPS", Unit.IOPS, 1e3),
-        ("%", Unit.PERCENT, 1.0),
-        ("1/s", Unit.RATE, 1.0),
-        ("/s", Unit.RATE, 1.0),
-        ("count", Unit.COUNT, 1.0),
-    ],
-)
-def test_units_that_figures_are_typed_in(text: str, unit: Unit, factor: float) -> None:
-    assert (Unit.of(text), unit.factor(text)) == (unit, factor)
 
 
 @pytest.mark.parametrize("text", ["", "furlong", "m/s", "S"])

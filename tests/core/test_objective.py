@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import Contention, CpuUse, Latency, LatencyKind, Run
+from bisector.core.figures import Contention, Latency, LatencyKind, Run
 from bisector.core.metric import Value, named
 from bisector.core.objective import OVER, MetricAbsent, Objective, available, values, values_of
 from bisector.workload.fio.output import parse_json
@@ -66,13 +66,6 @@ def two(run: Run, *iops: float) -> Run:
     return replace(run, jobs=tuple(replace(job, iops_mean=one) for job, one in zip(run.jobs, iops, strict=True)))
 
 
-def test_the_worst_job_is_the_slowest_or_the_one_that_took_longest(run: Run) -> None:
-    assert Objective("read.iops").deciding(two(run, 300, 200)) == Value("read.iops", "partial/2", 200)
-    slow, quick = (replace(job, clat_mean_ns=one, latencies=()) for job, one in zip(run.jobs, (9e6, 2e6), strict=True))
-    of_latency = Objective("read.clat.mean").deciding(replace(run, jobs=(slow, quick)))
-    assert (of_latency.job, of_latency.value) == ("partial/1", 9e6)
-
-
 @pytest.mark.parametrize("over", OVER)
 def test_what_is_of_the_run_is_of_no_job(run: Run, over: str) -> None:
     assert Objective("cache.hit_ratio", over).label == "cache.hit_ratio"
@@ -127,13 +120,6 @@ def test_a_count_of_nothing_cannot_be_compared(run: Run) -> None:
         Objective("cache.dirty_blocks").value(still)
 
 
-@pytest.mark.parametrize(("over", "expected"), [("worst", 7), ("sum", 7), ("mean", 3.5), ("partial/1", 7)])
-def test_a_job_that_counted_nothing_is_in_no_ones_way(run: Run, over: str, expected: float) -> None:
-    """What is compared is one value, and that is above zero."""
-    faults = [replace(job, cpu=CpuUse(1.0, 1.0, 9, one)) for job, one in zip(run.jobs, (7, 0), strict=True)]
-    assert Objective("cpu.major_faults", over).value(replace(run, jobs=tuple(faults))) == expected
-
-
 @pytest.mark.parametrize(
     ("metric", "over", "message"),
     [
@@ -147,24 +133,6 @@ def test_objectives_that_order_nothing(metric: str, over: str, message: str) -> 
     with pytest.raises(UserError, match=message):
         Objective(metric, over).check()
     Objective("read.bw", "sum").check()
-
-
-@pytest.mark.parametrize(
-    ("metric", "before", "after", "told"),
-    [
-        ("read.iops", 501, 2064, "501 to 2,064 IOPS"),
-        ("read.clat.p99", 850e3, 16.2e6, "850 µs to 16.2 ms"),
-        ("elapsed", 40, 9, "40.0 to 9.00 s"),
-        ("elapsed", 65, 9, "1 min 5 s to 9.00 s"),
-        ("elapsed", 9, 65, "9.00 s to 1 min 5 s"),
-        ("elapsed", 3720, 60, "1 h 2 min to 1 min"),
-        ("cpu.context_switches", 1200, 1200, "1,200 to 1,200"),
-    ],
-)
-def test_two_values_share_a_unit_where_that_is_all_they_have(
-    metric: str, before: float, after: float, told: str
-) -> None:
-    assert Objective(metric).change_text(before, after) == told
 
 
 def split(run: Run, *parts: tuple[float | None, float | None]) -> Run:

@@ -290,13 +290,6 @@ def test_a_tree_that_lacks_what_the_stack_needs_is_refused_as_start_does(place: 
     assert place.output.readouterr().err == said
 
 
-def test_a_first_run_is_taken_to_be_whole(place: Place) -> None:
-    """Of two runs of 40 s the second ends after 22 on the fast side, after 33 on the slow one."""
-    found, other = place.json("--runtime", "40s"), place.json("--runtime", "40s", "--regression")
-    assert [found[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [80, 73, 62]
-    assert [other[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [80, 62, 73]
-
-
 def test_hours_are_those_of_the_trials(place: Place) -> None:
     place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
     found = place.json("--full-runs")
@@ -324,11 +317,6 @@ def test_what_changes_take_at_the_noise_on_record(place: Place) -> None:
     assert sorted((one["trials"] for one in effects), reverse=True) == [one["trials"] for one in effects]
     text = place.plan()
     assert "changes of 5%: 63 pairs of the ends and" in text
-
-
-def test_a_regression_has_its_factor_the_other_way_round(place: Place) -> None:
-    place.run("one", place.trial("c0", 1000), place.trial("c16", 4000))
-    assert place.json("--regression", code=1)["factor"]["value"] == pytest.approx(0.25)
 
 
 def test_noise_that_swallows_the_effect_is_hopeless(place: Place) -> None:
@@ -398,15 +386,6 @@ def test_counted_time_has_no_noise_of_the_hosts(place: Place) -> None:
     assert "clock the guests' clock counts instructions" in text
 
 
-def test_ends_may_lie_close_in_counted_time(place: Place) -> None:
-    found = place.json(*COUNTED)
-    assert found["factor"] == {"value": 1.01, "source": "assumed: a small change", "measured": False}
-    assert found["least_factor"] < 1.01
-    assert (found["hopeless"], found["first_answer_right"]) == (False, 1.0)
-    assert found["trials"] < 25
-    assert [one["effect"] for one in found["effects"]] == [0.001, 0.01, 0.05]
-
-
 def test_a_counted_guest_takes_as_long_as_its_instructions(place: Place) -> None:
     """125 million of them are a second of the guest's; of a slower one fewer are."""
     for ns, runs_s in ((8, 40 * 125 / 120), (64, 40 * 15.625 / 120)):
@@ -426,14 +405,6 @@ def test_where_guests_are_emulated_it_is_said_that_counted_time_exists(
     (place.home / "none").touch()  # then it is not known
     assert place.json()["clock_note"] is None
     assert told in place.plan("--accelerator", "tcg")
-
-
-def test_several_guests_take_fewer_hours(place: Place) -> None:
-    one, two = (place.json(*COUNTED, "--set", f"machine.guests={guests}") for guests in (1, 2))
-    assert (one["guests"], two["guests"]) == (1, 2)
-    assert one["hours"] > two["hours"]
-    assert "2 guests at a time" in place.plan(*COUNTED, "--set", "machine.guests=2")
-    assert place.json(*COUNTED, "--strategy", "git", "--set", "machine.guests=2")["guests"] == 1
 
 
 def test_other_hosts_and_weak_evidence_do_not_count(place: Place) -> None:

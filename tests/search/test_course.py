@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bisector.core.verdict import Strategy
-from bisector.search.readings import Kernel, SearchFacts
+from bisector.search.readings import SearchFacts
 from bisector.search.simulate import runs as course_module
 from bisector.search.simulate.runs import SimulatedSearch, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions, World
@@ -22,33 +22,11 @@ def summary(world: Conditions, trials: int = 12) -> Summary:
     return Summary.of(tuple(simulate(GRAPH, Strategy.BAYES, world, search_for(world), seed=5, trials=trials)))
 
 
-@pytest.mark.rare
-@pytest.mark.rare
-def test_more_hosts_are_done_sooner_and_work_more() -> None:
-    one, two, four = (summary(replace(USUAL, hosts=hosts)) for hosts in (1, 2, 4))
-    assert one.wall_hours_mean > two.wall_hours_mean > four.wall_hours_mean
-    assert one.vm_hours_mean < two.vm_hours_mean < four.vm_hours_mean
-    for hosts, found in ((1, one), (2, two), (4, four)):
-        assert found.success_rate > 0.9
-        assert found.vm_hours_mean <= hosts * (found.wall_hours_mean - replace(USUAL, hosts=hosts).ends_min / 60) + 1e-9
-
-
 def test_the_ends_take_what_their_trials_take() -> None:
     both, one = USUAL.ends_min, replace(USUAL, kept_levels=True).ends_min
     assert both == 2 * one == 2 * (TWELVE_MIN + A_WHOLE_TRIAL_MIN)
     assert replace(USUAL, hosts=4).ends_min == TWELVE_MIN + 2 * A_WHOLE_TRIAL_MIN  # two hosts build one each
     assert replace(USUAL, hosts=4, kept_levels=True).ends_min == one
-
-
-def test_a_further_host_builds_everything_and_the_third_began_before() -> None:
-    world = World(GRAPH, Conditions(hosts=3), np.random.default_rng(1))
-    second, third = world.further_hosts()
-    took = list[float]()
-    for host in (second, third):
-        world.here = host
-        world.measure(100 + len(took), whole=True)
-        took.append(host.built_min)
-    assert took == [pytest.approx(TWELVE_MIN), 0.0]
 
 
 def test_guests_of_a_host_share_its_ends_and_build_one_kernel_at_a_time() -> None:
@@ -70,18 +48,6 @@ def test_two_guests_are_done_sooner() -> None:
     one, two = (summary(replace(USUAL, guests=guests, effect=4.0), trials=2) for guests in (1, 2))
     assert one.wall_hours_mean / two.wall_hours_mean > 1.2
     assert two.success_rate == one.success_rate == 1.0
-
-
-def test_what_was_broken_off_in_its_build_is_not_built() -> None:
-    world = World(GRAPH, Conditions(), np.random.default_rng(1))
-    world.measure(100, whole=True)
-    before = world.minutes
-    world.measure(100, whole=True)
-    assert world.minutes - before == pytest.approx(A_WHOLE_TRIAL_MIN)
-    world.forget(100, Kernel.COMMIT)
-    before = world.minutes
-    world.measure(100, whole=True)
-    assert world.minutes - before > A_WHOLE_TRIAL_MIN + 1
 
 
 def test_hosts_are_given_work_as_they_become_idle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,11 +88,6 @@ def test_a_figure_between_the_levels_says_little() -> None:
         assert ratio([reading(NEW, figure)] * 3, LEVELS) == pytest.approx(says**3, rel=0.8)
 
 
-def test_a_hiccup_looks_like_the_other_level() -> None:
-    """A figure exactly on the slow level is no stronger against "new" than the verdict would be."""
-    assert ratio([reading(OLD, 1_000)], LEVELS) == pytest.approx(ratio([reading(OLD)], LEVELS), rel=0.05)
-
-
 def test_a_verdict_misleads_by_what_the_levels_overlap() -> None:
     near = Levels(Level(0.0, 0.1), Level(0.2, 0.1))
     cases = cases_of(near, 0.1)
@@ -171,18 +166,6 @@ def test_levels_and_spreads_are_learnt_for_each_side() -> None:
     assert levels.new.spread == pytest.approx(0.15, rel=0.3)
 
 
-def test_levels_that_overlap_are_not_made_to_look_apart() -> None:
-    """Split in the middle, both halves of such readings would be narrow, and no reading would be doubted."""
-    rng = np.random.default_rng(8)
-    old, new = 0.1 * rng.standard_normal(12), 0.14 + 0.1 * rng.standard_normal(12)
-    readings = [*figures(OLD_END, *old[:2]), *figures(9, *new[:2])]
-    readings += [one for n in range(10) for one in figures(n if n < 9 else 8, (old if n < 5 else new)[n + 2])]
-    belief = learnt(readings, (old[0], new[0]), 0.07)
-    assert belief.levels[""].old.spread > 0.045
-    assert belief.overlap > 0.08
-    assert belief.p.max() < 0.9
-
-
 def test_a_stray_figure_moves_no_level() -> None:
     usual = [*figures(OLD_END, 0.0, 0.02), *figures(9, 3.0, 3.03), *figures(3, 0.01), *figures(7, 2.98)]
     levels = [learnt(readings, (0.0, 3.0), 1.5).levels[""] for readings in (usual, [*usual, *figures(4, 1.4)])]
@@ -254,20 +237,6 @@ def figures_on(host: str, shift: float, *values: tuple[int, float]) -> list[Read
 @pytest.mark.parametrize("shift", [-3.0, 0.7, 5.0])
 def test_how_fast_another_host_is_says_nothing(shift: float) -> None:
     np.testing.assert_allclose(on_hosts(shift).p, on_hosts(0.0).p, rtol=0.01)
-
-
-def test_what_other_hosts_read_tells_which_level_a_kernel_is_on() -> None:
-    """The new end of one host says nothing of where the other host's readings of unknown sides lie, its verdicts do."""
-    sides = figures_on("two", 0.0, *[(commit, 2.0) for commit in (6, 7, 8)], *[(commit, 0.0) for commit in (1, 2, 3)])
-    alone = figures_on("one", 0.0, (OLD_END, 0.0), (9, 1.0), (7, 0.95), (2, 0.03))
-    scales = {"one": HostScale((0.0, 1.0), VerdictLine(0.5)), "two": HostScale((0.0, 2.0), VerdictLine(1.0))}
-    beside = [*figures_on("two", 0.0, (OLD_END, 0.0), (9, 2.0)), *sides]
-    weighing = Weighing(Rates.unknown(), scales)
-    spreads = [
-        posterior(LINE, prior(len(LINE)), SearchFacts(tuple(readings)), weighing).levels["one"].new.spread
-        for readings in (alone, [*alone, *beside])
-    ]
-    assert spreads[1] == pytest.approx(spreads[0], rel=0.5)
 
 
 def test_a_figure_of_a_host_without_ends_says_nothing() -> None:

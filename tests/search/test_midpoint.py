@@ -15,7 +15,7 @@ from bisector.search.graph import RangeGraph
 from bisector.search.readings import Kernel, Reading, SearchFacts
 from bisector.search.simulate.midpoint import CandidatesLeft, Midpoint, next_commit
 from tests.git.histories import Node, build, root, subsystems
-from tests.search.graphs import graphs, recorded, truth
+from tests.search.graphs import graphs, truth
 
 EXAMPLES = 4  # a git command takes some 10 ms, an example about 40 of them
 
@@ -90,12 +90,3 @@ def test_a_new_ancestor_of_an_old_one_is_no_midpoint() -> None:
     readings = (Reading(1, Kernel.COMMIT, Verdict.OLD), Reading(0, Kernel.COMMIT, Verdict.NEW))
     with pytest.raises(ValueError, match="ancestor of an old one"):
         next_commit(graph, SearchFacts(readings))
-
-
-def test_git_needs_the_logarithm() -> None:
-    graph, facts = recorded(), SearchFacts()
-    while isinstance(step := next_commit(graph, facts), Midpoint):
-        verdict = truth(graph, 9_999, step.commit, Kernel.COMMIT)
-        facts = facts.with_reading(Reading(step.commit, Kernel.COMMIT, verdict))
-    assert step.candidates == (9_999,)
-    assert 13 <= len(facts.readings) <= 15

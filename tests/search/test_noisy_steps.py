@@ -5,8 +5,6 @@ from dataclasses import replace
 import pytest
 
 from bisector.core.verdict import Verdict
-from bisector.search.choice import Costs
-from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import EarlierSearches, Noise, Rates
 from bisector.search.readings import Kernel, Reading, SearchFacts
@@ -36,14 +34,6 @@ def readings(*wanted: tuple[int, int, int]) -> SearchFacts:
 
 # A side that is read again needs no run that the answer can rest on.
 AGAIN = ChangedEndToRead(100, Kernel.REVERTED, whole=False, beside_end=False)
-
-
-def test_where_the_rates_are_known_no_luck_has_to_be_ruled_out() -> None:
-    problem, search = plain(LINE), Search(NOISY)
-    reverted = Reading(100, Kernel.REVERTED, Verdict.OLD)
-    answer = decide(problem, readings((98, 3, 0), (99, 4, 0), (100, 0, 4), (101, 0, 3)).with_reading(reverted), search)
-    assert isinstance(answer, SearchAnswer)
-    assert (answer.ending, answer.commit) == (SearchEnding.FOUND, 100)
 
 
 def test_the_end_without_it_is_read_more_often_on_a_host_that_nobody_knows() -> None:
@@ -119,16 +109,3 @@ def test_a_noisy_search_may_take_longer() -> None:
     much = readings((99, 15, 15), (100, 15, 15))
     wild = Weighing(Rates.known(Noise(old_as_new=0.3, new_as_old=0.3)))
     assert isinstance(decide(plain(LINE), much, Search(wild, rules=rules)), SearchAnswer)
-
-
-def test_a_commit_is_measured_before_the_end_without_it_is_read_again() -> None:
-    """As in a short history with suspects, where the end without the likeliest commit was read first."""
-    beside = readings((2, 1, 0), (8, 0, 1)).with_reading(Reading(5, Kernel.REVERTED, Verdict.OLD))
-    graph = RangeGraph.of([(), *((n,) for n in range(9))])
-    weighing = Weighing(Rates.known(Noise(old_as_new=0.05, new_as_old=0.05, sticky=0.01)))
-    built = Costs(build_min=60.0)
-    assert 0.5 < believe(plain(graph), beside, Search(weighing)).p[5] < Rules().suspect
-    step = decide(plain(graph), beside, Search(weighing, built))
-    assert isinstance(step, CommitToRead)
-    skipped = beside.with_skip(5)
-    assert decide(plain(graph), skipped, Search(weighing, built)) == replace(AGAIN, commit=5)

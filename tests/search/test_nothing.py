@@ -9,7 +9,7 @@ import pytest
 from bisector.core.verdict import Strategy, Verdict
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import HostScale, VerdictLine, Weighing
-from bisector.search.noise import NOTHING, Noise, Rates
+from bisector.search.noise import Noise, Rates
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 from bisector.search.simulate.runs import Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
@@ -56,13 +56,6 @@ def test_while_the_ends_alone_were_read_it_is_by_these() -> None:
     assert nothing(*ends(level=0.004)) > 0.05  # which are hardly apart
 
 
-ON_NEITHER_LEVEL = Reading(150, Kernel.COMMIT, Verdict.MEASURED)
-
-
-def test_once_the_search_has_begun_it_has_what_is_expected_of_it() -> None:
-    assert nothing(*ends(), ON_NEITHER_LEVEL) == pytest.approx(NOTHING)
-
-
 @pytest.mark.parametrize("apart", [TENTH, math.log(3)])
 def test_in_a_range_of_one_commit_the_readings_of_the_ends_are_the_pairs(apart: float) -> None:
     graph = RangeGraph.of([()])
@@ -105,15 +98,6 @@ def test_verdicts_of_runs_that_were_stopped_early_count_beside_figures() -> None
     assert nothing(*ends(), *stopped) > 0.5
     mixed = [*stopped[:-1], Reading(198, Kernel.COMMIT, Verdict.NEW, full=False)]
     assert nothing(*ends(), *mixed) < 0.1
-
-
-def test_where_the_new_end_alone_has_the_change_one_reading_of_it_tells() -> None:
-    tried = (150, 175, 187, 193, 196, 198)
-    step = decided(*ends(), *on(0.0, tried))
-    assert isinstance(step, CommitToRead)
-    assert step.of == (TIP, Kernel.COMMIT)
-    assert nothing(*ends(), *on(0.0, tried)) > 0.7
-    assert nothing(*ends(), *on(0.0, tried), read(TIP, TENTH, 3.5)) < 0.02
 
 
 def test_each_host_has_a_level_of_its_own() -> None:

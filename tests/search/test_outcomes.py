@@ -111,18 +111,6 @@ def test_nothing_is_in_flight_twice_and_its_order_makes_no_difference(graph: Ran
         assert gains[0] == pytest.approx(gains[1], abs=1e-6)
 
 
-@pytest.mark.parametrize("commits", [2, 3, 6])
-def test_no_kernel_is_in_flight_twice_however_noisy_a_host_is(commits: int) -> None:
-    """A second reading of the middle would tell nearly as much as the first one."""
-    loud = Search(Weighing(Rates.known(Noise(0.3, 0.3, 0.001))))
-    line, facts = RangeGraph.of([(n - 1,) if n else () for n in range(commits)]), SearchFacts()
-    while isinstance(step := decide(plain(line), facts, loud), CommitToRead | ChangedEndToRead):
-        assert step.of not in facts.in_flight
-        facts = replace(facts, in_flight=(*facts.in_flight, step.of))
-    assert step == Hold()
-    assert len(facts.in_flight) >= commits
-
-
 def readings(*shown: tuple[int, Verdict]) -> SearchFacts:
     return SearchFacts(tuple(Reading(number, Kernel.COMMIT, verdict) for number, verdict in shown))
 

@@ -8,7 +8,7 @@ from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats
 from bisector.search.learning import HostFigures, learn
 from bisector.search.levels import Particles, SideLevels, beyond
-from bisector.search.likelihood import Cases, HostLevels, HostScale, ReadingTable, VerdictLine
+from bisector.search.likelihood import HostScale, ReadingTable, VerdictLine
 from bisector.search.noise import Noise, Rates
 from bisector.search.readings import OLD_END, Kernel, Reading
 
@@ -68,12 +68,6 @@ def test_what_moves_both_sides_is_learnt(drift: float) -> None:
     assert particles.new.drift.std() < 0.005  # and is not known exactly
 
 
-def test_readings_of_one_moment_tell_nothing_of_what_moves() -> None:
-    particles = learn(halves(np.array([0.0, 0.02, 1.0, 1.01]), np.zeros(4)))
-    assert particles.mode.drift == 0
-    assert particles.new.drift.std() == pytest.approx(0.01, rel=0.5)
-
-
 def on_a_line(apart: float, readings: int) -> HostFigures:
     """Both ends, and so many commits of a line between them, the second half of which is new."""
     rng = np.random.default_rng(4)
@@ -86,11 +80,6 @@ def on_a_line(apart: float, readings: int) -> HostFigures:
     has: NDArray[np.bool_] = np.array([[commit >= first_new for commit, _ in record.kernels] for first_new in classes])
     even = np.full(len(classes), -np.log(len(classes)))
     return HostFigures(record, has, even, QUIET, HostScale(ends, VerdictLine(apart / 2)))
-
-
-def test_only_the_ends_are_certain() -> None:
-    figures = on_a_line(1.0, 6)
-    assert [figures.record.kernels[place][0] for place in figures.record.of[figures.certain]] == [OLD_END, 6]
 
 
 @pytest.mark.parametrize("apart", [0.02, 0.8])
@@ -119,12 +108,6 @@ def test_levels_in_the_other_order_are_next_to_impossible() -> None:
     particles = learn(figures := on_a_line(0.02, 0))
     weight = posterior(particles, figures)
     assert weight[particles.new.centre < particles.old.centre].sum() < 0.02
-
-
-def test_usual_cases_are_one_of_each_particle() -> None:
-    (particles,) = Particles.together([learn(on_a_line(1.0, 6))])
-    cases = Cases(QUIET, {"": HostLevels(particles, VerdictLine(0.5))})
-    assert len(cases.log_prior) == len(particles.log_weight) <= 32
 
 
 def test_levels_of_two_hosts_are_paired_evenly() -> None:

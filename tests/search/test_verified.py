@@ -105,11 +105,6 @@ def test_figures_of_hosts_are_seen_from_the_middle_of_their_own_ends() -> None:
     assert effect_of(plain(LINE), SearchFacts((*facts.readings, *unknown)), SUSPECT, {}) == alone
 
 
-def test_verdicts_without_figures_show_no_effect() -> None:
-    bare = SearchFacts(tuple(replace(one, score=None) for one in known().readings))
-    assert effect_of(plain(LINE), bare, SUSPECT, {}) is None
-
-
 @pytest.mark.parametrize("closed", [99, 100])
 def test_where_one_of_both_cannot_be_tested_it_is_the_new_end_without_it(closed: int) -> None:
     facts = replace(known(), skips=(closed,))
@@ -165,18 +160,6 @@ def test_a_small_change_is_named_once_it_is_shown_by_readings_in_turn() -> None:
     assert (answer.ending, answer.commit) == (SearchEnding.FOUND, SUSPECT)
     assert answer.effect is not None
     assert answer.effect.is_shown
-
-
-def test_a_noisy_one_takes_more_of_them() -> None:
-    loud = known(*spread(99, 0.0, 2), *spread(100, TENTH, 2))
-    apart = {one.of: CENTRES[one.commit] if one.kernel is Kernel.COMMIT else 0.0 for one in loud.readings}
-    wide = [replace(one, score=apart[one.of] + 3 * ((one.score or 0.0) - apart[one.of])) for one in loud.readings]
-    order, answer = steps(SearchFacts(tuple(wide)), CENTRES, search(), scale=3.0)
-    assert (answer.ending, answer.commit) == (SearchEnding.FOUND, SUSPECT)
-    assert {PARENT, ITSELF} <= set(order)
-    assert answer.effect is not None
-    assert abs(answer.effect.counts[0] - answer.effect.counts[1]) <= 1
-    assert answer.effect.counts[0] > 2
 
 
 def test_a_change_that_its_own_readings_do_not_show_is_not_named() -> None:

@@ -12,7 +12,6 @@ from bisector.config import options
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs
 from bisector.search.graph import RangeGraph
-from bisector.search.levels import SideLevels
 from bisector.search.readings import OLD_END, Kernel
 from bisector.search.simulate.world import (
     ALIKE_MIN,
@@ -66,16 +65,6 @@ def test_runs_mislead_at_the_rates_of_their_side() -> None:
     )
 
 
-def test_a_sticky_commit_misleads_each_time() -> None:
-    made = world(Conditions(sticky=1.0))
-    culprit, without = (made.culprits[0], Kernel.COMMIT), (made.culprits[0], Kernel.REVERTED)
-    readings = [made.measure(culprit[0], whole=True) for _ in range(5)]
-    undone = [made.measure_undone(*without) for _ in range(5)]
-    assert {one and (*one.of, one.verdict) for one in readings} == {(*culprit, Verdict.OLD)}
-    assert {one and (*one.of, one.verdict) for one in undone} == {(*without, Verdict.NEW)}
-    assert {made.measure_end(side).verdict for side in (Verdict.NEW,)} == {Verdict.NEW}  # or there would be no search
-
-
 BOTH_ENDS_MIN = 2 * (SETUP_MIN + SHORT_FILL_MIN + ALIKE_MIN)
 
 
@@ -96,13 +85,6 @@ def test_minutes() -> None:
     compiled = (1 / len(slow.graph)) ** 0.25
     build_min = 2 + 10 * (compiled + CACHED_SHARE * (1 - compiled))
     assert slow.minutes == pytest.approx(build_min + SETUP_MIN + RUN_MIN + CLEAR_MIN, abs=0.01)
-
-
-def test_ends_that_are_near_each_other_are_measured_both_ways_by_whole_runs() -> None:
-    for effect, run_min in ((2.4, RUN_MIN), (2.5, ALIKE_MIN)):
-        made = world(Conditions(effect=effect))
-        made.measure_both_ways()
-        assert made.minutes == 2 * (SETUP_MIN + SHORT_FILL_MIN + run_min)
 
 
 def test_what_was_built_on_either_side_is_not_compiled_again() -> None:
@@ -173,20 +155,6 @@ def test_a_whole_run_ends_once_it_is_clear_of_a_whole_one_of_the_other_side() ->
     assert took(nine(replace(WHOLE_FILLED, early_stop=False)), 3, 8) == WHOLE_RUN_MIN
 
 
-def test_an_end_without_the_culprit_is_clear_of_that_end() -> None:
-    made = world(WHOLE_FILLED)
-    for commit, runs_min in ((made.culprits[0], APART), (made.graph.tip, WHOLE_RUN_MIN)):
-        made.measure_undone(commit, Kernel.REVERTED)
-        before = made.minutes
-        made.measure_undone(commit, Kernel.REVERTED)
-        assert made.minutes - before == SETUP_MIN + runs_min
-
-
-def test_the_first_commit_of_a_range_is_held_against_the_old_end() -> None:
-    assert took(nine(culprit=0), 0, 1) == APART
-    assert took(nine(culprit=4), 0, 1) == WHOLE_RUN_MIN
-
-
 def test_short_fills_are_tried_where_they_pay() -> None:
     """As in bisector.analysis.short_fill, of which the minutes are."""
     rule = FillRule(SETTLING, RUN_MIN * 60)
@@ -208,18 +176,6 @@ def test_short_fills_are_tried_where_they_pay() -> None:
     assert usual_durations(14_565, 60 * 3.0) == WHOLE_FILLS
 
 
-def test_figures_lie_on_their_levels() -> None:
-    made = world(Conditions(effect=1.5, spread=0.2))
-    tip = [made.measure(made.graph.tip, whole=True) for _ in range(2_000)]
-    figures = [reading.score for reading in tip if reading is not None and reading.score is not None]
-    assert np.mean(figures) == pytest.approx(np.log(1.5), abs=0.03)
-    assert np.std(figures) == pytest.approx(0.2, abs=0.04)
-    wrong = np.mean([reading is not None and reading.verdict is Verdict.OLD for reading in tip])
-    assert made.conditions.levels is not None
-    beyond = SideLevels.of(made.conditions.levels.new).above(made.here.line, 0.0)
-    assert wrong == pytest.approx(1 - float(beyond[0]), abs=0.02)
-
-
 def test_a_run_that_is_stopped_early_has_no_figure_and_is_clear() -> None:
     made = world(replace(WHOLE_FILLED, effect=3.0, spread=0.3))
     ends = [made.measure_end(Verdict.OLD), made.measure(made.graph.tip, whole=False)]
@@ -229,19 +185,6 @@ def test_a_run_that_is_stopped_early_has_no_figure_and_is_clear() -> None:
     whole = [one.score for one in runs if one is not None and one.score is not None]
     assert 0 < len(whole) < 300
     assert all(made.here.line + math.log(2 / 3) <= score <= made.here.line for score in whole)
-
-
-def test_a_run_after_a_short_fill_has_no_figure_clear_or_not() -> None:
-    made = world(Conditions(effect=3.0, spread=0.3))
-    old = next(commit for commit in range(len(made.graph)) if not made.graph.ancestors(commit)[made.culprits[0]])
-    made.measure(old, whole=False)
-    took = set()
-    for _ in range(100):
-        before, reading = made.minutes, made.measure(old, whole=False)
-        assert reading is not None
-        assert (reading.score, reading.full) == (None, False)
-        took.add(round(made.minutes - before - SETUP_MIN, 3))
-    assert took == {EARLY_NEW_MIN, SHORT_FILL_MIN + RUN_MIN}
 
 
 def test_a_build_is_expected_from_those_so_far() -> None:
@@ -279,11 +222,3 @@ def test_of_two_steps_a_new_kernel_has_both() -> None:
         (Verdict.MEASURED, None),
         (Verdict.OLD, None),
     ]
-
-
-def test_picks_work_as_often_as_they_are_to() -> None:
-    worlds = [world(Conditions(pick=0.5), seed) for seed in range(200)]
-    picked = [one.measure_undone(one.culprits[0], Kernel.PICKED) for one in worlds]
-    assert np.mean([one is None for one in picked]) == pytest.approx(0.5, abs=0.1)
-    works = [one.verdict is Verdict.NEW for one in picked if one is not None]
-    assert np.mean(works) == pytest.approx(0.7, abs=0.12)  # the rest lacks what it builds upon
