@@ -3,7 +3,7 @@
 import argparse
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -12,6 +12,7 @@ from bisector.commands.output import write
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.json_document import JsonObject
+from bisector.core.json_keys import FLAT
 from bisector.core.verdict import Strategy
 from bisector.git.ranges import Range, check_range, graph_of_range, read_graph
 from bisector.git.repository import Repository
@@ -60,34 +61,14 @@ class Simulation(JsonObject, frozen=True, kw_only=True):
     seed: Annotated[int, "seed of the simulation"]
     early_stop: Annotated[Early | None, "which run of a kernel stops once it is clear; `null` if none does"]
     fill: Annotated[Fill, "whether runs that fill a cache end once it is settled, or go their `whole` length"]
-    success_rate: Annotated[float, "share of the searches whose first answer is right"]
-    in_set_rate: Annotated[float, "share of the searches whose candidates hold the culprit"]
-    set_size_mean: Annotated[float, "mean number of candidates"]
-    claimed_mean: Annotated[float, "mean probability that the searches claim"]
-    evaluations_mean: Annotated[float, "mean number of completed runs after the first ones of the ends"]
-    evaluations_p90: Annotated[float, "nine of ten searches take at most so many"]
-    ends_again_mean: Annotated[float, "mean number of these that are of an end, before the search"]
-    both_ways_rate: Annotated[float, "share of the searches that measure both ends with a short fill, too"]
-    skips_mean: Annotated[float, "mean number of commits that cannot be tested"]
-    vm_hours_mean: Annotated[float, "mean hours of building and measuring"]
-    vm_hours_p90: Annotated[float, "nine of ten searches take at most so many"]
     hosts: Annotated[int, "number of hosts"]
     kept_levels: Annotated[bool, "whether each host measures one end only, since earlier runs know its levels"]
-    wall_hours_mean: Annotated[float, "mean hours on the clock, from the first build of an end to the answer"]
-    wall_hours_p90: Annotated[float, "nine of ten searches take at most so many of these"]
     speed_up: Annotated[
         float | None,
         "how many times as long one host takes that measures both ends, in the same histories; `null` for one host",
     ]
-    step_ms_mean: Annotated[float, "mean milliseconds in which a commit is chosen"]
-    step_ms_max: Annotated[float, "the most milliseconds in which a commit was chosen"]
-    not_one_change_rate: Annotated[float, "share of the searches that end because no single change explains the runs"]
     budget_s: Annotated[float | None, "seconds that each search has after the ends; `null` without a limit"]
-    named_rate: Annotated[float, "share of the searches that name a commit"]
-    named_right_rate: Annotated[float, "share of these that name the right one; 0 if there are none"]
-    left_median: Annotated[float, "median number of candidates of the others; 0 if there are none"]
-    same_rate: Annotated[float, "share of the searches that never begin, as the ends are told to be the same"]
-    noisy_rate: Annotated[float, "share of those that never begin, as the ends are too noisy to be told apart"]
+    summary: Annotated[Summary, FLAT]
 
 
 def add(verbs: Verbs) -> None:
@@ -158,8 +139,8 @@ def simulate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         names = ("strategy", "trials", "seed", "hosts", "kept_levels")
         asked = {**{name: getattr(arguments, name) for name in names}, "budget_s": arguments.budget}
-        of_world = asdict(summary)
-        write_json(Simulation(**asked, commits=len(graph), early_stop=early, fill=fill, speed_up=speed_up, **of_world))
+        made = Simulation(**asked, commits=len(graph), early_stop=early, fill=fill, speed_up=speed_up, summary=summary)
+        write_json(made)
     else:
         shown = _rows(arguments, len(graph), summary, _RUNS[early, fill], speed_up)
         write("".join(f"{name:13}{text}\n" for name, text in shown))

@@ -80,7 +80,7 @@ class HostFigures:
         is_new = ((1 - sides.in_vain[:, 0]) * is_new * (1 - if_new) + (1 - is_new) * if_old)[self.record.of]
         scores, hours = self.record.scores, self.record.hours
         f_old, f_new = (side.density(scores, hours)[0] for side in (particles.old, particles.new))
-        stray_old, stray_new = self.scale.line.stray(scores)
+        stray_old, stray_new = self.scale.stray(scores)
         a, b = float(self.rates.old_as_new[0]), float(self.rates.new_as_old[0])
         by_old = (1 - is_new) / shown_by(f_old, f_new, stray_old, a)
         by_new = is_new / shown_by(f_new, f_old, stray_new, b)
@@ -96,7 +96,7 @@ class HostFigures:
 
     def _cases(self, particles: Particles) -> Cases:
         now = self.record.now.get(self.host, 0.0)
-        return Cases(self.rates, {self.host: HostLevels(particles, self.scale.line, now)})
+        return Cases(self.rates, {self.host: HostLevels(particles, self.scale, now)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, Numbers
@@ -34,31 +33,24 @@ Pair: TypeAlias = tuple[Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictLine:
-    """The score that separates verdicts, and whether the new side is above it."""
-
-    score: float = 0.0
-    new_is_above: bool = True
-
-    def stray(self, scores: Floats) -> Pair:
-        """The density of stray figures of the old side, and of the new one."""
-        on_new_side = (scores > self.score) == self.new_is_above
-        much, little = 2 * _STRAY_LEANS / (1 + _STRAY_LEANS), 2 / (1 + _STRAY_LEANS)
-        old, new = np.where(on_new_side, little, much), np.where(on_new_side, much, little)
-        return old * STRAY_DENSITY, new * STRAY_DENSITY
-
-
-@dataclass(frozen=True, slots=True)
 class HostScale:
     """What figures of a host are seen against.
 
-    ``ends`` are the scores of the old end and of the new one, near which their levels are; ``line`` separates verdicts.
-    So much is ``expected`` of levels before any reading.
+    ``ends`` are the scores of the old end and of the new one, near which their levels are; ``line`` is the score that
+    separates verdicts, and the new side is above it or below. So much is ``expected`` of levels before any reading.
     """
 
     ends: tuple[float, float]
-    line: VerdictLine
+    line: float
+    new_is_above: bool = True
     expected: Expected = OF_HOSTS
+
+    def stray(self, scores: Floats) -> Pair:
+        """The density of stray figures of the old side, and of the new one."""
+        on_new_side = (scores > self.line) == self.new_is_above
+        much, little = 2 * _STRAY_LEANS / (1 + _STRAY_LEANS), 2 / (1 + _STRAY_LEANS)
+        old, new = np.where(on_new_side, little, much), np.where(on_new_side, much, little)
+        return old * STRAY_DENSITY, new * STRAY_DENSITY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,18 +110,13 @@ class ReadingTable:
             {host: max(one.hour for one in readings if one.host == host) for host in dict.fromkeys(on)},
         )
 
-    @property
-    def picked(self) -> NDArray[np.bool_]:
-        """Which kernels are the old end with a commit."""
-        return np.array([kernel is Kernel.PICKED for _, kernel in self.kernels], dtype=np.bool_)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostLevels:
-    """The levels that a host may have, as they are ``now``, and its line."""
+    """The levels that a host may have, as they are ``now``, and its scale."""
 
     levels: Particles
-    line: VerdictLine
+    scale: HostScale
     now: float = 0.0
 
     @property
@@ -142,8 +129,8 @@ class HostLevels:
     @property
     def beyond_line(self) -> Pair:
         """For each pair of levels the share of the old one beyond the line, and that of the new one."""
-        old, new = (side.above(self.line.score, self.now) for side in (self.levels.old, self.levels.new))
-        wrong = (old, 1 - new) if self.line.new_is_above else (1 - old, new)
+        old, new = (side.above(self.scale.line, self.now) for side in (self.levels.old, self.levels.new))
+        wrong = (old, 1 - new) if self.scale.new_is_above else (1 - old, new)
         return np.clip(wrong[0], _LEAST, 1 - _LEAST), np.clip(wrong[1], _LEAST, 1 - _LEAST)
 
 
@@ -229,7 +216,8 @@ def log_likelihoods(record: ReadingTable, cases: Cases) -> Sides:
         if len(places := np.flatnonzero(on == name)):
             more = _of_figures(record, places, cases.rates, host)
             old, new = old + more[0], new + more[1]
-    in_vain, picked = np.zeros_like(new), record.picked
+    in_vain = np.zeros_like(new)
+    picked = np.array([kernel is Kernel.PICKED for _, kernel in record.kernels], dtype=np.bool_)
     if picked.any():  # in vain, it shows what an old kernel does, in each of its runs
         plain = old[picked], new[picked]
         new[picked], in_vain[picked] = with_sticky(*plain, PICK_IN_VAIN)[1], p_sticky(*plain, PICK_IN_VAIN)[1]
@@ -280,7 +268,7 @@ def _of_figures(record: ReadingTable, places: Numbers, rates: Rates, host: HostL
     """What the figures of one host say, which are those at these places."""
     scores, hours, of = record.scores[places], record.hours[places], record.of[places]
     f_old, f_new = (side.density(scores, hours) for side in (host.levels.old, host.levels.new))
-    strays = host.line.stray(scores)
+    strays = host.scale.stray(scores)
     first = np.flatnonzero(np.diff(of, prepend=-1))
     found = []
     sides = ((f_old, f_new, strays[0], rates.old_as_new), (f_new, f_old, strays[1], rates.new_as_old))

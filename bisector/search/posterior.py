@@ -244,7 +244,7 @@ def _cases(
         for host, scale in scales.items()
     ]
     together = zip(scales.items(), Particles.together(learnt), strict=True)
-    return Cases(rates, {host: HostLevels(levels, scale.line, record.now[host]) for (host, scale), levels in together})
+    return Cases(rates, {host: HostLevels(levels, scale, record.now[host]) for (host, scale), levels in together})
 
 
 def _weights(log: Floats, axis: int | None = None) -> Floats:

@@ -21,7 +21,7 @@ from bisector.git.ranges import SearchRange
 from bisector.search.choice import Costs, SearchProblem
 from bisector.search.graph import Floats, Mask
 from bisector.search.levels import OF_COUNTED, OF_HOSTS
-from bisector.search.likelihood import HostScale, VerdictLine, Weighing
+from bisector.search.likelihood import HostScale, Weighing
 from bisector.search.noise import EarlierSearches, Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, as_mask
@@ -275,7 +275,7 @@ class Case:
             ends, line = own.ends_line, judging.line_on(host)
             if ends is not None and line is not None:
                 expected = OF_COUNTED if own.is_exact else OF_HOSTS
-                found[host] = HostScale((ends.old, ends.new), VerdictLine(line, above), expected)
+                found[host] = HostScale((ends.old, ends.new), line, above, expected)
         return found
 
     @staticmethod

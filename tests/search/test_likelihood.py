@@ -18,7 +18,6 @@ from bisector.search.likelihood import (
     HostScale,
     ReadingTable,
     Sides,
-    VerdictLine,
     Weighing,
     log_likelihoods,
     p_sticky,
@@ -40,12 +39,12 @@ def reading(verdict: Verdict, figure: float | None = None, kernel: Kernel = Kern
 
 
 def sides(readings: Sequence[Reading], levels: Levels | None = None) -> Sides:
-    hosts = {} if levels is None else {"": HostLevels(Particles.known(levels), VerdictLine(math.log(4_500)))}
+    hosts = {} if levels is None else {"": HostLevels(Particles.known(levels), HostScale((0.0, 0.0), math.log(4_500)))}
     return log_likelihoods(ReadingTable.gather(readings), Cases(Rates.known(NOISE), hosts))
 
 
 def cases_of(levels: Levels, line: float, now: float = 0.0) -> Cases:
-    return Cases(Rates.known(NOISE), {"": HostLevels(Particles.known(levels), VerdictLine(line), now)})
+    return Cases(Rates.known(NOISE), {"": HostLevels(Particles.known(levels), HostScale((0.0, 0.0), line), now)})
 
 
 def ratio(readings: Sequence[Reading], levels: Levels | None = None) -> float:
@@ -122,7 +121,7 @@ def test_a_pick_in_vain_is_weak() -> None:
 
 
 def learnt(readings: Sequence[Reading], ends: tuple[float, float] | None = None, line: float = 0.0) -> Posterior:
-    weighing = Weighing(Rates.unknown(), {} if ends is None else {"": HostScale(ends, VerdictLine(line))})
+    weighing = Weighing(Rates.unknown(), {} if ends is None else {"": HostScale(ends, line)})
     return posterior(LINE, prior(len(LINE)), SearchFacts(tuple(readings)), weighing)
 
 
@@ -221,8 +220,8 @@ def on_hosts(shift: float, new_of_second: float = 2.0) -> Posterior:
     ]
     middle = shift + (0.1 + new_of_second) / 2
     scales = {
-        "one": HostScale((0.0, 1.0), VerdictLine(0.5)),
-        "two": HostScale((shift + 0.1, shift + new_of_second), VerdictLine(middle)),
+        "one": HostScale((0.0, 1.0), 0.5),
+        "two": HostScale((shift + 0.1, shift + new_of_second), middle),
     }
     return posterior(LINE, prior(len(LINE)), SearchFacts(tuple(readings)), Weighing(Rates.unknown(), scales))
 
@@ -241,7 +240,7 @@ def test_how_fast_another_host_is_says_nothing(shift: float) -> None:
 
 def test_a_figure_of_a_host_without_ends_says_nothing() -> None:
     readings = figures_on("one", 0.0, (OLD_END, 0.0), (9, 1.0), (5, 1.02), (2, 0.05))
-    scales = {"one": HostScale((0.0, 1.0), VerdictLine(0.5))}
+    scales = {"one": HostScale((0.0, 1.0), 0.5)}
     known, more = (
         posterior(LINE, prior(len(LINE)), SearchFacts(tuple(all_of)), Weighing(Rates.unknown(), scales))
         for all_of in (readings, [*readings, *figures_on("two", 0.0, (3, 7.0))])

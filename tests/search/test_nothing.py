@@ -8,7 +8,7 @@ import pytest
 
 from bisector.core.verdict import Strategy, Verdict
 from bisector.search.graph import RangeGraph
-from bisector.search.likelihood import HostScale, VerdictLine, Weighing
+from bisector.search.likelihood import HostScale, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 from bisector.search.simulate.runs import Summary, search_for, simulate
@@ -40,7 +40,7 @@ def on(level: float, tried: Sequence[int] = TRIED, per_hour: float = 0.0) -> lis
 
 def search(*hosts: str) -> Search:
     rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
-    return Search(Weighing(rates, {host: HostScale((0.0, TENTH), VerdictLine(TENTH / 2)) for host in hosts or ("",)}))
+    return Search(Weighing(rates, {host: HostScale((0.0, TENTH), TENTH / 2) for host in hosts or ("",)}))
 
 
 def nothing(*readings: Reading, hosts: Sequence[str] = ()) -> float:
@@ -65,7 +65,7 @@ def test_in_a_range_of_one_commit_the_readings_of_the_ends_are_the_pairs(apart: 
         for end, side, level in ((OLD_END, Verdict.OLD, 0.0), (0, Verdict.NEW, apart))
     ]
     rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
-    asked = Search(Weighing(rates, {"": HostScale((0.0, apart), VerdictLine(apart / 2))}))
+    asked = Search(Weighing(rates, {"": HostScale((0.0, apart), apart / 2)}))
     failed = ((0, Kernel.REVERTED), (0, Kernel.PICKED))
     answer = decide(plain(graph), SearchFacts(tuple(readings), failed=failed), asked)
     assert isinstance(answer, SearchAnswer)
@@ -149,7 +149,7 @@ def test_no_commit_is_named_while_nothing_may_have_changed() -> None:
     readings = SearchFacts((read(OLD_END, 0.0), read(TIP, large), *on(0.0, tried)))
     known = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
     at_its_end = Search(
-        Weighing(known, {"": HostScale((0.0, large), VerdictLine(large / 2))}), rules=Rules(max_runs=1, patience=0.0)
+        Weighing(known, {"": HostScale((0.0, large), large / 2)}), rules=Rules(max_runs=1, patience=0.0)
     )
     answer = decide(plain(LINE), readings, at_its_end)
     assert isinstance(answer, SearchAnswer)

@@ -8,7 +8,7 @@ from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats
 from bisector.search.learning import HostFigures, learn
 from bisector.search.levels import Particles, SideLevels, beyond
-from bisector.search.likelihood import HostScale, ReadingTable, VerdictLine
+from bisector.search.likelihood import HostScale, ReadingTable
 from bisector.search.noise import Noise, Rates
 from bisector.search.readings import OLD_END, Kernel, Reading
 
@@ -22,7 +22,7 @@ def halves(scores: Floats, hours: Floats) -> HostFigures:
         Reading(OLD_END if n < half else 0, Kernel.COMMIT, Verdict.MEASURED, float(score), hour=float(hour))
         for n, (score, hour) in enumerate(zip(scores, hours, strict=True))
     ]
-    scale = HostScale((float(scores[0]), float(scores[half])), VerdictLine(float(scores.mean())))
+    scale = HostScale((float(scores[0]), float(scores[half])), float(scores.mean()))
     return HostFigures(ReadingTable.gather(readings), np.array([[False, True]]), np.zeros(1), QUIET, scale)
 
 
@@ -79,7 +79,7 @@ def on_a_line(apart: float, readings: int) -> HostFigures:
     classes = np.arange(readings + 1)
     has: NDArray[np.bool_] = np.array([[commit >= first_new for commit, _ in record.kernels] for first_new in classes])
     even = np.full(len(classes), -np.log(len(classes)))
-    return HostFigures(record, has, even, QUIET, HostScale(ends, VerdictLine(apart / 2)))
+    return HostFigures(record, has, even, QUIET, HostScale(ends, apart / 2))
 
 
 @pytest.mark.parametrize("apart", [0.02, 0.8])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs, SearchProblem
 from bisector.search.graph import RangeGraph
-from bisector.search.likelihood import HostScale, VerdictLine, Weighing
+from bisector.search.likelihood import HostScale, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
@@ -178,7 +178,7 @@ def test_a_run_is_not_made_whole_on_suspicion_where_others_take_a_third(early_mi
 def test_while_levels_overlap_no_run_is_stopped_early(effect: float, whole: bool) -> None:
     """Not at a line and not beside another run: where levels overlap, a figure tells more than its side."""
     ends = (Reading(OLD_END, Kernel.COMMIT, Verdict.OLD, 0.0), Reading(19, Kernel.COMMIT, Verdict.NEW, effect))
-    weighing = Weighing(scales={"": HostScale((0.0, effect), VerdictLine(effect / 2))})
+    weighing = Weighing(scales={"": HostScale((0.0, effect), effect / 2)})
     search = Search(weighing, Costs(old_run_min=9.0, new_run_min=9.0))
     line = plain(RangeGraph.of([(), *((number,) for number in range(19))]))
     trial = decide(line, SearchFacts(ends), search)

@@ -8,7 +8,7 @@ import pytest
 from bisector.core.verdict import Verdict
 from bisector.search.effect import SuspectEffect, effect_of
 from bisector.search.levels import Level, Levels
-from bisector.search.likelihood import HostScale, Key, VerdictLine, Weighing
+from bisector.search.likelihood import HostScale, Key, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 from bisector.search.step import ChangedEndToRead, CommitToRead, Rules, Search, SearchAnswer, SearchEnding, decide
@@ -38,7 +38,7 @@ def known(*more: Reading, effect: float = TENTH, at: int = SUSPECT) -> SearchFac
 
 def search(**rules: int) -> Search:
     rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
-    return Search(Weighing(rates, {"": HostScale((0.0, TENTH), VerdictLine(TENTH / 2))}), rules=Rules(**rules))
+    return Search(Weighing(rates, {"": HostScale((0.0, TENTH), TENTH / 2)}), rules=Rules(**rules))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ A search goes by the posterior (:mod:`bisector.search.step`) or as plain ``git b
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -160,32 +161,29 @@ class SimulatedResult:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All results: shares, means and ninetieth percentiles. Evaluations are completed runs after the ends' first.
+    """All results: shares, means and ninetieth percentiles."""
 
-    Of those searches that did not name a commit there are as many candidates as ``left_median`` says, 0 where all did.
-    """
-
-    success_rate: float
-    in_set_rate: float
-    set_size_mean: float
-    claimed_mean: float
-    evaluations_mean: float
-    evaluations_p90: float
-    ends_again_mean: float
-    both_ways_rate: float
-    skips_mean: float
-    vm_hours_mean: float
-    vm_hours_p90: float
-    wall_hours_mean: float
-    wall_hours_p90: float
-    step_ms_mean: float
-    step_ms_max: float
-    not_one_change_rate: float
-    named_rate: float
-    named_right_rate: float
-    left_median: float
-    same_rate: float
-    noisy_rate: float
+    success_rate: Annotated[float, "share of the searches whose first answer is right"]
+    in_set_rate: Annotated[float, "share of the searches whose candidates hold the culprit"]
+    set_size_mean: Annotated[float, "mean number of candidates"]
+    claimed_mean: Annotated[float, "mean probability that the searches claim"]
+    evaluations_mean: Annotated[float, "mean number of completed runs after the first ones of the ends"]
+    evaluations_p90: Annotated[float, "nine of ten searches take at most so many"]
+    ends_again_mean: Annotated[float, "mean number of these that are of an end, before the search"]
+    both_ways_rate: Annotated[float, "share of the searches that measure both ends with a short fill, too"]
+    skips_mean: Annotated[float, "mean number of commits that cannot be tested"]
+    vm_hours_mean: Annotated[float, "mean hours of building and measuring"]
+    vm_hours_p90: Annotated[float, "nine of ten searches take at most so many"]
+    wall_hours_mean: Annotated[float, "mean hours on the clock, from the first build of an end to the answer"]
+    wall_hours_p90: Annotated[float, "nine of ten searches take at most so many of these"]
+    step_ms_mean: Annotated[float, "mean milliseconds in which a commit is chosen"]
+    step_ms_max: Annotated[float, "the most milliseconds in which a commit was chosen"]
+    not_one_change_rate: Annotated[float, "share of the searches that end because no single change explains the runs"]
+    named_rate: Annotated[float, "share of the searches that name a commit"]
+    named_right_rate: Annotated[float, "share of these that name the right one; 0 if there are none"]
+    left_median: Annotated[float, "median number of candidates of the others; 0 if there are none"]
+    same_rate: Annotated[float, "share of the searches that never begin, as the ends are told to be the same"]
+    noisy_rate: Annotated[float, "share of those that never begin, as the ends are too noisy to be told apart"]
 
     @classmethod
     def of(cls, results: Sequence[SimulatedResult]) -> "Summary":

@@ -16,7 +16,7 @@ from bisector.search.choice import Costs, pays_both_ways
 from bisector.search.difference import LARGE, InTurn, PairsRule, PairsTell, told
 from bisector.search.graph import Floats, Mask, RangeGraph
 from bisector.search.levels import OF_HOSTS, Expected, Levels
-from bisector.search.likelihood import HostScale, VerdictLine
+from bisector.search.likelihood import HostScale
 from bisector.search.noise import levels_apart
 from bisector.search.readings import OLD_END, Kernel, Reading, new_under
 
@@ -116,7 +116,7 @@ class SimulatedHost:
     def scale(self) -> HostScale | None:
         """What its figures are seen against; None without any."""
         rows = [[score for is_new, score in self.in_turn if is_new is new] for new in (False, True)]
-        return HostScale((fmean(rows[0]), fmean(rows[1])), VerdictLine(self.line)) if all(rows) else None
+        return HostScale((fmean(rows[0]), fmean(rows[1])), self.line) if all(rows) else None
 
     @property
     def in_turn(self) -> InTurn:
