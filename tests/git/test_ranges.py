@@ -34,14 +34,6 @@ def refused(repository: Repository, wanted: Range) -> UserError:
     return caught.value
 
 
-def test_line(make: Make) -> None:
-    repository, names = make(linear(17))
-    facts = check_range(repository, between(repository, names["c0"], "main"))
-    assert facts.old_is_ancestor
-    assert [base.sha for base in facts.merge_bases] == [names["c0"]]
-    assert (facts.candidates, facts.steps) == (16, 4)
-
-
 def test_merge_from_an_old_base(make: Make) -> None:
     repository, names = make(old_base_merge())
     whole = check_range(repository, between(repository, names["c1"], "main"))
@@ -109,18 +101,6 @@ def test_path_limit(make: Make) -> None:
         assert "does not accept the path limit" in error.message
 
 
-def test_swapped_ends(make: Make) -> None:
-    repository, names = make(linear(3))
-    error = refused(repository, between(repository, "main", names["c0"]))
-    assert "swapped" in error.message
-    assert error.hint == f"bisector start {names['c0'][:12]} {names['c2'][:12]}"
-
-
-def test_no_common_history(make: Make) -> None:
-    repository, names = make((*linear(3), root("other")))
-    assert "no common history" in refused(repository, between(repository, names["c2"], names["other"])).message
-
-
 @pytest.fixture
 def clone(make: Make, tmp_path: Path) -> tuple[dict[str, str], Path]:
     """The history of two stable tags, and where a shallow clone of it will be."""
@@ -131,16 +111,6 @@ def clone(make: Make, tmp_path: Path) -> tuple[dict[str, str], Path]:
 
 def shallow(tmp_path: Path, path: Path, depth: int) -> None:
     git(tmp_path, "clone", "-q", "--no-single-branch", f"--depth={depth}", f"file://{tmp_path / 'linux'}", str(path))
-
-
-def test_shallow_clone_that_lacks_the_range(clone: tuple[dict[str, str], Path], tmp_path: Path) -> None:
-    names, path = clone
-    shallow(tmp_path, path, 2)
-    with Repository.open(path) as repository:
-        assert "shallow" in refused(repository, between(repository, "v1.0.2", "main")).message
-        with pytest.raises(UserError) as caught:
-            repository.resolve(names["c1"])
-        assert "--unshallow" in caught.value.hint
 
 
 def test_shallow_clone_that_lacks_a_side_branch(make: Make, tmp_path: Path) -> None:

@@ -59,17 +59,6 @@ def test_many_files_are_written_by_several_workers(make: Make, tmp_path: Path, m
     assert ("checkout--worker" in (tmp_path / "trace").read_text()) is (os.cpu_count() != 1)
 
 
-def test_a_damaged_file_is_replaced(make: Make, tmp_path: Path) -> None:
-    repository, names = make(linear(2))
-    with SourceTree(repository, tmp_path / "run") as tree:
-        path = tree.checkout(repository.resolve("main"))
-        (path / "Makefile").write_text("half writ")
-        (path / "Kbuild").unlink()
-        tree.checkout(repository.resolve(names["c0"]))
-        assert (path / "Makefile").read_text() == "\n"
-        assert (path / "Kbuild").exists()
-
-
 def test_kept_for_the_resumed_run_and_its_lock_removed(make: Make, tmp_path: Path) -> None:
     repository, names = make(linear(3), checkout=True)
     before = footprint(repository)
@@ -91,8 +80,10 @@ _DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("damage", _DAMAGES)
-@pytest.mark.parametrize("name", ["index", "HEAD", "commondir", "gitdir", ".git"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [*(("index", one) for one in _DAMAGES), *((one, "zeros") for one in ("HEAD", "commondir", "gitdir", ".git"))],
+)
 def test_a_worktree_damaged_by_a_power_cut_is_added_anew(make: Make, tmp_path: Path, name: str, damage: str) -> None:
     repository, names = make(linear(4), checkout=True)
     before = footprint(repository)
@@ -155,33 +146,6 @@ def test_submodule_is_left_alone(make: Make, tmp_path: Path) -> None:
     git(repository.top, "config", "submodule.recurse", "true")
     with SourceTree(repository, tmp_path / "run") as tree:
         assert (tree.checkout(repository.resolve("main")) / ".gitmodules").exists()
-
-
-def test_file_missing_from_a_partial_clone(make: Make, tmp_path: Path) -> None:
-    origin, _ = make(linear(3))
-    git(origin.top, "config", "uploadpack.allowFilter", "true")
-    partial = tmp_path / "partial"
-    git(tmp_path, "clone", "-q", "--no-checkout", "--filter=blob:none", f"file://{origin.top}", str(partial))
-    origin.top.rename(tmp_path / "offline")
-    with Repository.open(partial) as repository:
-        tree = SourceTree(repository, tmp_path / "run")
-        with pytest.raises(InfraError, match="partial clone"), tree:
-            tree.checkout(repository.resolve("main"))
-        tree.remove()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="make runs as whoever checks out")
-def test_roots_umask_is_not_that_of_the_sources(make: Make, tmp_path: Path) -> None:
-    """Another user compiles what root checks out."""
-    repository, names = make(linear(2), checkout=True)
-    before = os.umask(0o077)
-    try:
-        with SourceTree(repository, tmp_path / "run") as tree:
-            path = tree.checkout(repository.resolve(names["c1"]))
-            closed = [file for file in path.rglob("*") if file.name != ".git" and file.stat().st_mode & 0o004 == 0]
-            assert (closed, (path / "Makefile").is_file()) == ([], True)
-    finally:
-        os.umask(before)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's umask is its own affair")
