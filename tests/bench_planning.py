@@ -42,7 +42,7 @@ def main() -> None:
                 wanted = Range(repository.resolve(names["c0"]), repository.resolve("main"))
                 repository.check_kernel_tree(wanted.old)
             with timed("check the range"):
-                facts = check_range(repository, wanted)
+                commits = check_range(repository, wanted)
             with timed("git bisect start, and the first commit"):
                 bisect = stack.enter_context(Bisect(repository, where / "run", wanted, Terms()))
                 bisect.start()
@@ -65,7 +65,7 @@ def main() -> None:
             with timed("the list of candidates"):
                 bisect.candidates()
             say(relevance.sentence)
-            say(f"{facts.candidates:,} candidates, {facts.steps} trials to expect")
+            say(f"{commits:,} candidates")
 
 
 if __name__ == "__main__":

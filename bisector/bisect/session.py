@@ -149,7 +149,7 @@ def checked(repository: Repository, asked: BisectRequest) -> tuple[Range, Settin
     for end in (old, new):
         repository.check_kernel_tree(end)
     wanted = Range(old, new, asked.settings.bisect.first_parent, repository.from_top(asked.paths))
-    commits = check_range(repository, wanted).candidates
+    commits = check_range(repository, wanted)
     storage = asked.settings.storage
     check_tree(repository, (old, new), storage.stack, storage.layers, asked.settings.further_features)
     check_attributes(repository)

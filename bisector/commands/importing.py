@@ -97,7 +97,11 @@ def _into_new(arguments: argparse.Namespace) -> int:
     terms = _terms(arguments, settings)
     settings = replace(settings, bisect=replace(settings.bisect, terms=terms))
     found = _found(arguments, arguments.repo, terms or Terms.usual(None))
-    asked = _asked(arguments, found, settings)
+    trials.check_verdicts((one.where, one.trial) for one in found)
+    repository = None if arguments.repo is None else _top(arguments.repo)
+    old = (arguments.old, _end(arguments.old, "--old", found, repository))
+    new = (arguments.new, _end(arguments.new, "--new", found, repository))
+    asked = RunHeader.of(settings, repository, old=old, new=new)
     name = run_name("import", arguments.only_set or (arguments.index or arguments.files[0]).stem)
     run = RunDirectory.create(arguments.run_dir, name)
     with run.lock(), Store.create(run.database, asked, _kept(run, found, 1)) as store:
@@ -176,17 +180,6 @@ def _entries(arguments: argparse.Namespace, terms: Terms) -> tuple[ImportEntry, 
             kernel=arguments.kernel,
             verdict_=sheet.verdict(arguments.verdict, terms, "--verdict"),
         ),
-    )
-
-
-def _asked(arguments: argparse.Namespace, found: Sequence[ImportedTrial], settings: Settings) -> RunHeader:
-    trials.check_verdicts((one.where, one.trial) for one in found)
-    repository = None if arguments.repo is None else _top(arguments.repo)
-    return RunHeader.of(
-        settings,
-        repository,
-        old=(arguments.old, _end(arguments.old, "--old", found, repository)),
-        new=(arguments.new, _end(arguments.new, "--new", found, repository)),
     )
 
 

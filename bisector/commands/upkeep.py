@@ -1,7 +1,7 @@
 """``image``, ``cache`` and ``reset``: what is made before runs, kept for later ones, and removed after one."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -132,7 +132,7 @@ def cache(arguments: argparse.Namespace) -> int:
         if spared:
             write("a run is in progress: guest images, and kernels used in the last two hours, were kept\n")
     else:
-        write("".join(f"{line}\n" for line in (*_kernel_lines(kernels.root, left), *_image_lines(images, left_images))))
+        write("".join(f"{line}\n" for line in _lines(kernels.root, left, images, left_images)))
     return 0
 
 
@@ -140,26 +140,20 @@ def _bytes(entries: Sequence[KeptEntry] | Sequence[KeptImage]) -> int:
     return sum(entry.size_bytes for entry in entries)
 
 
-def _kernel_lines(root: Path, entries: Sequence[KeptEntry]) -> list[str]:
-    failures = sum(not entry.release for entry in entries)
-    counts = units.plural(len(entries) - failures, "kernel")
+def _lines(root: Path, kernels: Sequence[KeptEntry], images_root: Path, images: Sequence[KeptImage]) -> Iterator[str]:
+    def line(entry: KeptEntry | KeptImage, what: str) -> str:
+        used = datetime.fromtimestamp(entry.last_used).astimezone()
+        return f"  {used:%Y-%m-%d %H:%M}  {units.size(entry.size_bytes):>{_SIZE_WIDTH}}  {what}"
+
+    failures = sum(not entry.release for entry in kernels)
+    counts = units.plural(len(kernels) - failures, "kernel")
     counts += f", {units.plural(failures, 'source')} known not to build" if failures else ""
-    lines = [f"{root}: {counts}, {units.size(_bytes(entries))} of at most {units.size(KEPT_KERNELS_BYTES)}"]
-    for entry in entries:
+    yield f"{root}: {counts}, {units.size(_bytes(kernels))} of at most {units.size(KEPT_KERNELS_BYTES)}"
+    for entry in kernels:
         _, _, tree = entry.key.partition(Kernel.KEY_SEPARATOR)
-        what = entry.release or "does not build"
-        lines.append(f"{_line(entry)}  {what}" + (f"  tree {tree[:_SHORT]}" if tree else ""))
-    return lines
-
-
-def _image_lines(root: Path, images: Sequence[KeptImage]) -> list[str]:
-    lines = [f"{root}: {units.plural(len(images), 'guest image')}, {units.size(_bytes(images))}"]
-    return lines + [f"{_line(image)}  {image.key[:_SHORT]}" for image in images]
-
-
-def _line(entry: KeptEntry | KeptImage) -> str:
-    used = datetime.fromtimestamp(entry.last_used).astimezone()
-    return f"  {used:%Y-%m-%d %H:%M}  {units.size(entry.size_bytes):>{_SIZE_WIDTH}}"
+        yield line(entry, (entry.release or "does not build") + (f"  tree {tree[:_SHORT]}" if tree else ""))
+    yield f"{images_root}: {units.plural(len(images), 'guest image')}, {units.size(_bytes(images))}"
+    yield from (line(image, image.key[:_SHORT]) for image in images)
 
 
 def _document(root: Path, entries: Sequence[KeptEntry], images_root: Path, images: Sequence[KeptImage]) -> Caches:

@@ -33,21 +33,8 @@ class Range:
         return (*(("--first-parent",) if self.first_parent else ()), new, "--not", *olds, "--", *self.paths)
 
 
-@dataclass(frozen=True, slots=True)
-class RangeFacts:
-    """A range in figures; ``steps`` is the number of trials to expect between the ends.
-
-    When old is no ancestor of new, ``merge_bases`` have to be tried first (git-bisect(1)).
-    """
-
-    merge_bases: tuple[Commit, ...]
-    old_is_ancestor: bool
-    candidates: int
-    steps: int
-
-
-def check_range(repository: Repository, wanted: Range) -> RangeFacts:
-    """The figures of a range; :class:`UserError` when it cannot be bisected."""
+def check_range(repository: Repository, wanted: Range) -> int:
+    """How many commits of a range may be the first new one; :class:`UserError` when it cannot be bisected."""
     old, new = wanted.old, wanted.new
     if old.sha == new.sha:
         raise UserError(f"both ends are the same commit, {old.short} ({old.subject})")
@@ -82,10 +69,7 @@ def check_range(repository: Repository, wanted: Range) -> RangeFacts:
             f"no commit between {wanted.old.short} and {wanted.new.short} touches {limit}",
             "paths are from the current directory, as for git; leave the limit out to search the whole range",
         )
-    candidates = answer.lines
-    old_is_ancestor = old.sha in bases
-    steps = expected_steps(candidates, new.sha) + (0 if old_is_ancestor else len(bases))
-    return RangeFacts(repository.commits(bases), old_is_ancestor, len(candidates), steps)
+    return len(answer.lines)
 
 
 def to_skip(repository: Repository, wanted: Range, expression: str) -> tuple[str, ...]:

@@ -51,7 +51,8 @@ class SourceTree:
         """Raises :class:`UserError` as :func:`check_attributes`."""
         check_attributes(self._repository)
         if left := self._existing():
-            left.unlock()
+            for lock in ("index.lock", "HEAD.lock"):  # of a git that was killed: none is running
+                (left.admin / lock).unlink(missing_ok=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

@@ -90,11 +90,6 @@ class Worktree:
         where = (f"--git-dir={self.admin}", f"--work-tree={self.path}", *options)
         return self.repository.git(*words, at=self.path, where=where, ok=ok, deadline_s=deadline_s, umask=umask)
 
-    def unlock(self) -> None:
-        """Remove the locks of a git that was killed; the caller knows that none is running."""
-        for lock in ("index.lock", "HEAD.lock"):
-            (self.admin / lock).unlink(missing_ok=True)
-
     def remove(self) -> None:
         """Remove directory and registration."""
         # The directory first: git then has nothing to check in it, whatever state a kill left it in.

@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -145,13 +145,22 @@ class Log:
         """
         if not path.is_file():
             raise UserError(f"{path.parent} is no run directory: it has no {path.name}", _NAMED_BY)
-        with _translated(path):
-            connection = _connect(path, readonly)
+        uri = path.absolute().as_uri()
+        with _translated(path), ExitStack() as opened:
+            connection = opened.enter_context(closing(_connect(f"{uri}?mode={'ro' if readonly else 'rw'}")))
             try:
-                _check(connection, path)
-            except BaseException:
-                connection.close()
-                raise
+                connection.execute("PRAGMA schema_version")
+            except sqlite3.Error as error:
+                # Nobody writes and the directory is not ours to make -shm in (sqlite.org/wal.html, "Read-Only
+                # Databases").
+                still = not path.with_name(path.name + "-wal").exists()
+                if not (readonly and still and _primary(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)):
+                    raise
+                connection = opened.enter_context(closing(_connect(f"{uri}?immutable=1")))
+            # FULL: a trial is minutes of work, a sync milliseconds; NORMAL may lose the last ones with the power.
+            connection.execute("PRAGMA synchronous = FULL")
+            _check(connection, path)
+            opened.pop_all()
         return cls(connection, path)
 
     def close(self) -> None:
@@ -234,28 +243,7 @@ def _plain(value: object) -> object:
     raise NotImplementedError(f"{type(value).__name__} has no form in a record")
 
 
-def _connect(path: Path, readonly: bool) -> sqlite3.Connection:
-    uri = path.absolute().as_uri()
-    connection = _open(uri + ("?mode=ro" if readonly else "?mode=rw"))
-    try:
-        connection.execute("PRAGMA schema_version")
-    except sqlite3.Error as error:
-        connection.close()
-        # Nobody writes and the directory is not ours to make -shm in (sqlite.org/wal.html, "Read-Only Databases").
-        still = not path.with_name(path.name + "-wal").exists()
-        if not (readonly and still and _primary(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)):
-            raise
-        connection = _open(uri + "?immutable=1")
-    try:
-        # FULL: a trial is minutes of work, a sync milliseconds; NORMAL may lose the last ones with the power.
-        connection.execute("PRAGMA synchronous = FULL")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _open(uri: str) -> sqlite3.Connection:
+def _connect(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_S)
 
 

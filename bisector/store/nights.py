@@ -254,18 +254,11 @@ class NightRecord:
                     continue
                 case JobBegun(job=job):
                     pass
-                case Measurement() as measured:
-                    trial = self._trial(measured)
+                case Measurement(n=int() as n, run_dir=run_dir):  # the record of its run directory is kept open
+                    if self._stores.get(run_dir) is None:
+                        path = run_dir / DATABASE
+                        self._stores[run_dir] = Store.open(path, readonly=True) if path.is_file() else None
+                    store = self._stores[run_dir]
+                    trial = dict(store.trials()).get(n) if store is not None else None
             events.append(NightEvent(entry.id, night, job, entry.at, entry.fact, trial))
         return tuple(events)
-
-    def _trial(self, measured: Measurement) -> Trial | None:
-        """The one that counts; the record of its run directory is kept open."""
-        run_dir = measured.run_dir
-        if measured.n is None:
-            return None
-        if self._stores.get(run_dir) is None:
-            path = run_dir / DATABASE
-            self._stores[run_dir] = Store.open(path, readonly=True) if path.is_file() else None
-        store = self._stores[run_dir]
-        return dict(store.trials()).get(measured.n) if store is not None else None

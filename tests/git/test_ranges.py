@@ -36,20 +36,13 @@ def refused(repository: Repository, wanted: Range) -> UserError:
 
 def test_merge_from_an_old_base(make: Make) -> None:
     repository, names = make(old_base_merge())
-    whole = check_range(repository, between(repository, names["c1"], "main"))
-    assert whole.old_is_ancestor
-    assert whole.candidates == 8
-    mainline = check_range(repository, between(repository, names["c1"], "main", first_parent=True))
-    assert mainline.candidates == 5
+    assert check_range(repository, between(repository, names["c1"], "main")) == 8
+    assert check_range(repository, between(repository, names["c1"], "main", first_parent=True)) == 5
 
 
 def test_ends_that_are_not_one_line_of_descent(make: Make) -> None:
-    repository, names = make(stable_tags())
-    facts = check_range(repository, between(repository, "v1.0.2", "v1.1.2"))
-    assert not facts.old_is_ancestor
-    assert [base.sha for base in facts.merge_bases] == [names["c2"]]
-    assert facts.candidates == 5
-    assert facts.steps == 2 + 1
+    repository, _ = make(stable_tags())
+    assert check_range(repository, between(repository, "v1.0.2", "v1.1.2")) == 5
 
 
 @pytest.mark.parametrize("grafts", [False, True])
@@ -87,14 +80,13 @@ def test_paths_are_relative_to_where_a_person_is(make: Make) -> None:
         )  # fmt: skip
         assert inside.from_top(("../../../outside",)) == ("../outside",)
         limits = inside.from_top(("4", "6"))
-        assert check_range(inside, between(inside, names["c0"], "main", *limits)).candidates == 2
+        assert check_range(inside, between(inside, names["c0"], "main", *limits)) == 2
     assert repository.from_top(("files", "a b/")) == ("files", "a b")
 
 
 def test_path_limit(make: Make) -> None:
     repository, names = make(linear(8))
-    facts = check_range(repository, between(repository, names["c0"], "main", "files/c/4", "files/c/6"))
-    assert facts.candidates == 2
+    assert check_range(repository, between(repository, names["c0"], "main", "files/c/4", "files/c/6")) == 2
     assert "touches drivers" in refused(repository, between(repository, names["c0"], "main", "drivers")).message
     for path in (":(nonsense)x", "/somewhere/else", "../outside"):
         error = refused(repository, between(repository, names["c0"], "main", path))
@@ -127,7 +119,7 @@ def test_shallow_clone_that_has_the_range(clone: tuple[dict[str, str], Path], tm
     names, path = clone
     shallow(tmp_path, path, 3)
     with Repository.open(path) as repository:
-        assert check_range(repository, between(repository, names["c5"], "main")).candidates == 2
+        assert check_range(repository, between(repository, names["c5"], "main")) == 2
 
 
 @pytest.mark.parametrize(("count", "trials"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 2), (6, 3), (8, 3), (28_000, 15)])
