@@ -76,7 +76,7 @@ OWNERS = {
         "bisector.mail.addresses",
         "bisector.mail.compose",
         "bisector.mail.outbox",
-        "bisector.nightly.measure",
+        "bisector.nightly.context",
         "bisector.mail.smtp",
     },
 }

@@ -3,31 +3,39 @@
 Each step ends with a fact in the history, and each begins by asking the history what is left to do.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bisector.analysis.judgement import SoundMeasurement
-from bisector.analysis.verdicts import Judging, in_era
+from bisector.analysis.judgement import SoundMeasurement, judged_run
+from bisector.analysis.verdicts import Judging, changes_of_hosts, in_era
 from bisector.bisect import session
+from bisector.campaign.equipment import Equipment
+from bisector.campaign.single import Settled, Single, SingleTrials
 from bisector.compare.by_host import confirm
+from bisector.config import Settings
 from bisector.core.deadline import Deadline
-from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, Interrupted, UserError
+from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, InfraError, Interrupted, UserError
 from bisector.core.events import Note
 from bisector.core.subject import Commit
 from bisector.core.verdict import State
+from bisector.doctor import checks
+from bisector.fleet.hosts import HostRole, Hosts
+from bisector.git.bundle import bundled
 from bisector.git.ranges import Range, check_range
 from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.host import process
-from bisector.host.files import our_files
+from bisector.host.files import discard, our_files
+from bisector.host.load import host_id
+from bisector.nightly.context import NightContext
 from bisector.nightly.job_history import TELLING, JobHistory, TipChange, TipResult, replay
-from bisector.nightly.measure import NightContext, Target, TipBench
 from bisector.nightly.plan import NightJob, TipRule
 from bisector.nightly.trouble import StepFailed, caught, fingerprint, until
 from bisector.status import from_record
+from bisector.store.facts import InfraFault
 from bisector.store.nights import (
     BisectionBegun,
     BisectionConcluded,
@@ -36,12 +44,16 @@ from bisector.store.nights import (
     JobFact,
     JobTrouble,
     LetterTold,
+    Measurement,
     Tip,
     TipRole,
 )
+from bisector.store.run_files import TRIALS, keep_inputs
 from bisector.store.rundir import RunDirectory, run_name, state_home
 from bisector.store.store import Store
 
+_DIGITS = 12  # of the digest of the conditions, as the name of a directory
+AWAY_S = 300.0  # as long as a worker's own patience: one that is started anew is back by then
 _PATIENCE = 3  # nights in which a bisection may fail by our side before it is given up
 
 
@@ -102,16 +114,77 @@ class JobRun:
 
     def _measure(self, repository: Repository, branch: Branch, tip: Commit) -> None:
         """The tip, and before it the tag that it is compared with, if that is a new one."""
-        wanted = [Target(tip, TipRole.TIP, self.job.branch)]
+        targets = [(tip, TipRole.TIP, self.job.branch)]
         if self.job.rule is TipRule.NEWEST_TAG:
             tag = branch.newest_tag(self.job.tags, tip)
             if not self._history().knows_tag(tag.commit.sha, self.job.conditions):
-                wanted.insert(0, Target(tag.commit, TipRole.TAG, tag.name))
+                targets.insert(0, (tag.commit, TipRole.TAG, tag.name))
         with self._step("measure"), until(self.deadline):
             history, now = self._history(), self.job.conditions
             hosts = (one.host for one in (history.last, history.tag) if one is not None and one.conditions == now)
-            bench = TipBench(self.job, self._directory, self.context, next(hosts, ""))
-            bench.measure(repository, wanted, self._add)
+            self._measure_all(repository, targets, next(hosts, ""))
+
+    def _measure_all(
+        self, repository: Repository, targets: Iterable[tuple[Commit, TipRole, str]], last_host: str
+    ) -> None:
+        """One measurement after the other, each recorded when its trials are; of a fleet on the last host, if any."""
+        measuring, context = bundled(self.job.measuring, repository), self.context
+        if context.hosts is None:
+            checks.check(measuring, self._directory, self._warn)
+        # A store for each way in which the job has been measured: what is in it can be compared.
+        run = RunDirectory(self._directory / self.job.conditions[:_DIGITS])
+        with our_files(self._directory):
+            run.path.mkdir(exist_ok=True)
+        settings = keep_inputs(measuring, run.path)
+        with run.lock(), Single.open(run, repository, settings) as single:
+            store = single.store
+            with context.equip(settings, run.path, repository, context.tell) as equipment:
+                trials = SingleTrials(store, settings, equipment, context.tell)
+                host, faults = "", len(store.facts(InfraFault))
+                if context.hosts is not None:
+                    host = host_for(equipment, context.hosts, last_host, self._say)
+                for commit, role, rev in targets:
+                    try:
+                        settled = trials.settle(commit, f"{self.job.name}: {role} {rev}", host)
+                    finally:
+                        for fault in store.facts(InfraFault)[faults:]:
+                            self._add(fault)
+                        faults = len(store.facts(InfraFault))
+                    # Where the host was another one at the last trial of before, this one is compared with nothing.
+                    (first, _), *_ = settled.trials
+                    for one in changes_of_hosts(store.trials()):
+                        if one.since == first:
+                            what = f"{one.host} changed since trial {one.before}: {one.what}"
+                            self._say(f"{what}; a new history begins there")
+                    self._add(self._measurement(run, (commit, role, rev), settled, settings))
+            discard(run.path / "build")
+
+    def _measurement(
+        self, run: RunDirectory, target: tuple[Commit, TipRole, str], settled: Settled, settings: Settings
+    ) -> Measurement:
+        commit, role, rev = target
+        n, trial = settled.trials[-1]
+        sound = settled.settlement.trial if isinstance(settled.settlement, SoundMeasurement) else None
+        why = "" if isinstance(settled.settlement, SoundMeasurement) else settled.settlement.why
+        era, objective = (sound or trial).era, settings.bisect.objective
+        return Measurement(
+            role=role,
+            rev=rev,
+            sha=commit.sha,
+            conditions=self.job.conditions,
+            threshold=settings.bisect.threshold_value,
+            min_ratio=1 + settings.bisect.least_effect,
+            host=trial.host,
+            value=objective.value(judged_run(sound)) if sound else None,
+            why=why,
+            fault=why if any(one.fault for _, one in settled.trials) else "",
+            trials=len(settled.trials),
+            total_s=sum(one.timings.total_s for _, one in settled.trials),
+            directory=run.path / TRIALS / f"{n:04d}-{commit.short}",
+            objective=objective,
+            n=next((n for n, trial in settled.trials if trial is sound), None),
+            era=era.digest if era is not None else "",
+        )
 
     def _begin(self, change: TipChange) -> BisectionBegun:
         """A bisection of the difference, recorded before anything of it exists."""
@@ -268,3 +341,33 @@ class JobRun:
 
     def _say(self, text: str) -> None:
         self.context.tell(Note(f"{self.job.name}: {text}"))
+
+
+def host_for(equipment: Equipment, listed: Hosts, last: str, say: Callable[[str], None]) -> str:
+    """The host that measured the ``last`` tip, once it is idle; the first one that measures where there was none.
+
+    Figures of two hosts are not compared, so all tips of a job's history are measured on one. A host that is none any
+    more is not waited for: another one begins a new history, and that is said. Where the file lists hosts that measure,
+    it is one of them, which will be a host the next time, too.
+    Raises :class:`InfraError` for a host that is not there in time.
+    """
+    executor, builders = equipment.executor, equipment.crew.builders
+    deadline = Deadline("the host of the last tip", AWAY_S)
+    measuring = tuple(one.name for one in listed.hosts if one.role is HostRole.MEASURE)
+    # Where the file lists none, any machine may come but the one that measured here, before.
+    is_host = last in measuring if measuring else last not in ("", host_id())
+    while not deadline.expired:
+        idle = [name for name in executor.idle if name not in builders and name in (measuring or (name,))]
+        if last in idle:
+            return last
+        if idle and not is_host:
+            if last:
+                say(f"the last tip was measured on {last}, which is no host any more: {idle[0]} begins a new history")
+            return idle[0]
+        executor.wait(deadline.remaining_s)
+    if not is_host:
+        raise InfraError("no host that measures is there", "bisector fleet status")
+    raise InfraError(
+        f"{last}, which measured the last tip, is not there; figures of two hosts are not compared",
+        f"bisector fleet status; or take {last} out of {listed.path}: then another host begins a new history",
+    )
