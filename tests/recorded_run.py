@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from bisector.config import Settings, options
@@ -67,8 +68,12 @@ class RecordedRun:
         )  # fmt: skip
 
     def commit(self, name: str) -> Commit:
+        return self._commits[name]
+
+    @cached_property
+    def _commits(self) -> dict[str, Commit]:
         with Repository.open(self.repository) as repository:
-            return repository.commits([self.shas[name]])[0]
+            return dict(zip(self.shas, repository.commits(self.shas.values()), strict=True))
 
     def add(
         self,

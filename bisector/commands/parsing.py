@@ -5,7 +5,7 @@ import difflib
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -44,10 +44,22 @@ class CommandParser(argparse.ArgumentParser):
         """Usage, the flags that a person needs first, some examples."""
         width = max(_LEAST_WIDTH, shutil.get_terminal_size().columns)
         known = {word: action for action in self._actions for word in action.option_strings}
-        rows = _rows([known[f"--{name}"] for name in FIRST_FLAGS[self.command].flags.split()], width)
+        rows = []
+        for action in (known[f"--{name}"] for name in FIRST_FLAGS[self.command].flags.split()):
+            value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(map(str, action.choices or ()))}"
+            meaning = (action.help or "").replace("%%", "%").partition(";")[0]
+            rows.append((f"  {', '.join(action.option_strings)}{value}", meaning))
+        column = max(len(flag) for flag, _ in rows) + 2
+        lines = []
+        for flag, meaning in rows:
+            lines += textwrap.wrap(meaning, width, initial_indent=flag.ljust(column), subsequent_indent=" " * column)
+        # The first few examples that are on one line, and fit.
+        told = (self.epilog or "").splitlines()
+        goes_on = {one for one, after in pairwise(told) if after.startswith("    ")}
+        fit = (one for one in told if one.startswith(f"  {_PROGRAM}") and len(one) <= width and one not in goes_on)
         above = (*textwrap.wrap(self.format_usage().strip(), width), *textwrap.wrap(self.description or "", width))
         last = f"all {len(set(known.values()))} flags: {self.prog} {_ALL}"
-        return "\n".join((*above, "", *rows, "examples:", *_examples(self.epilog or "", width), last, ""))
+        return "\n".join((*above, "", *lines, "examples:", *islice(fit, _EXAMPLES), last, ""))
 
     def error(self, message: str) -> NoReturn:
         """Raise :class:`UserError`, in place of printing the usage."""
@@ -64,12 +76,10 @@ class CommandParser(argparse.ArgumentParser):
                 return
         known = self._option_string_actions
         for word in (one.partition("=")[0] for one in words if " " not in one.partition("=")[0]):
-            if self._is_flag(word) and word not in known and (word.startswith("--") or word[:2] not in known):
+            # Neither a word, nor a dash for standard input, two dashes, or a negative number.
+            flag = word.startswith("-") and word not in ("-", "--") and not self._negative_number_matcher.match(word)
+            if flag and word not in known and (word.startswith("--") or word[:2] not in known):
                 raise UserError(f"{self.prog} has no flag {word}", self._meant(word, known))
-
-    def _is_flag(self, word: str) -> bool:
-        """Whether it is neither a word, a dash for standard input, two dashes, nor a negative number."""
-        return word.startswith("-") and word not in ("-", "--") and not self._negative_number_matcher.match(word)
 
     def _parts(self) -> dict[str, "CommandParser"]:
         found = (one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
@@ -101,25 +111,3 @@ class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         write(parser.format_help())
         parser.exit()
-
-
-def _rows(actions: Iterable[argparse.Action], width: int) -> Iterator[str]:
-    """A row for each flag, with its help up to the first semicolon."""
-    texts = [(_flag(action), (action.help or "").replace("%%", "%").partition(";")[0]) for action in actions]
-    column = max(len(flag) for flag, _ in texts) + 4
-    for flag, text in texts:
-        first, *further = textwrap.wrap(text, width - column)
-        yield f"  {flag}".ljust(column) + first
-        yield from (" " * column + line for line in further)
-
-
-def _examples(epilog: str, width: int) -> list[str]:
-    lines = epilog.splitlines()
-    goes_on = {one for one, after in pairwise(lines) if after.startswith("    ")}
-    fit = (one for one in lines if one.startswith(f"  {_PROGRAM}") and len(one) <= width and one not in goes_on)
-    return list(islice(fit, _EXAMPLES))
-
-
-def _flag(action: argparse.Action) -> str:
-    value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(map(str, action.choices or ()))}"
-    return f"{', '.join(action.option_strings)}{value}"

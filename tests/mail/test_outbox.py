@@ -27,6 +27,7 @@ from tests.recorded_run import FAST, RecordedRun, found
 from tests.report import documents
 from tests.report.examples import BELIEF, COMMITS
 
+GIT = {"bisect.strategy": "git"}  # a letter is the same, and no search is weighed for it
 TO = Delivery(to=("Reader <reader@example.org>",))
 
 
@@ -37,7 +38,7 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def record(tmp_path: Path) -> RecordedRun:
-    return found(tmp_path)
+    return found(tmp_path, GIT)
 
 
 @pytest.fixture
@@ -288,7 +289,7 @@ def test_confirmed_answer_is_another_claim() -> None:
 
 @pytest.mark.parametrize(("culprit", "words"), [("c3", "This confirms"), ("c4", "This withdraws")])
 def test_another_run_follows_up(tmp_path: Path, server: servers.Server, culprit: str, words: str) -> None:
-    first_run = found(tmp_path)
+    first_run = found(tmp_path, GIT)
     send(first_run, server)
     again = replace_run(tmp_path, first_run, culprit)
     send(again, server, replace(TO, follows=first_run.run))
@@ -303,7 +304,7 @@ def replace_run(path: Path, first: RecordedRun, culprit: str) -> RecordedRun:
     """Another record over the same repository, with an answer of its own."""
     (path / "again").mkdir()
     (path / "again" / "linux").symlink_to(first.repository)
-    other = RecordedRun(path / "again", first.nodes)
+    other = RecordedRun(path / "again", first.nodes, GIT)
     for name in ("c0", "c4", "c2", "c3"):
         slow = name < culprit
         other.add(name, (1002.3, 8046.0) if slow else FAST)
@@ -349,13 +350,13 @@ def test_record_that_its_files_do_not_bear_out_is_told_to_nobody(record: Recorde
 
 
 def test_regzbot_is_for_regressions(tmp_path: Path) -> None:
-    record = found(tmp_path)
+    record = found(tmp_path, GIT)
     with opened(record.run, delivery=replace(TO, regzbot=True)) as post, pytest.raises(UserError, match="regzbot"):
         post.draft()
 
 
 def test_regression_has_its_tags(tmp_path: Path) -> None:
-    record = found(tmp_path, {"bisect.expect": Direction.REGRESSION.value})
+    record = found(tmp_path, {**GIT, "bisect.expect": Direction.REGRESSION.value})
     with opened(record.run, delivery=replace(TO, regzbot=True)) as post:
         path, _ = post.draft()
     text = path.read_text(encoding="utf-8")
@@ -365,7 +366,7 @@ def test_regression_has_its_tags(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cc", [(), ("dm@example.org", "Regressions <regressions@lists.linux.dev>")])
 def test_regzbot_reads_its_list_alone(tmp_path: Path, server: servers.Server, cc: tuple[str, ...]) -> None:
-    record = found(tmp_path, {"bisect.expect": Direction.REGRESSION.value})
+    record = found(tmp_path, {**GIT, "bisect.expect": Direction.REGRESSION.value})
     send(record, server, replace(TO, cc=cc, regzbot=True))
     (letter,), (sent,) = taken(server), server.post.letters
     lists = [one for one in sent.rcpt_tos if one == "regressions@lists.linux.dev"]
