@@ -245,6 +245,7 @@ class Bcache(Layer[BcacheSettings]):
 
     name = "bcache"
     needs = ("cache device", "backing device")
+    origin = 1
     settings = BcacheSettings
     alias = "bcache(ssd,hdd)+ext4"
     fragments = ("storage-bcache",)
@@ -267,11 +268,6 @@ class Bcache(Layer[BcacheSettings]):
         Metric("cache.fills_up_to", Unit.PERCENT, None, "how full it gets, where filling it ended before it was full"),
     )
     phases = (Phase("empty", judged=False, fills=True), Phase("full", unready=not_full_before))
-
-    def extent(self, below: Sequence[Capacity], own: BcacheSettings) -> Capacity:
-        """As large as the backing device, but for the superblock."""
-        _cache, backing = below
-        return backing
 
     def problems(self, below: Sequence[Capacity], own: BcacheSettings, files: Files) -> Iterator[Problem]:
         """The cache has room on its device, enough buckets, and the other device has as much to fill it with."""

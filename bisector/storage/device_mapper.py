@@ -114,6 +114,7 @@ class LvmCacheLayer(Layer[S]):
     """
 
     needs = ("cache device", "origin device")
+    origin = 1
     is_mapped = True
     group: ClassVar[str]
     size_keys: ClassVar[tuple[str, ...]]
@@ -143,10 +144,6 @@ class LvmCacheLayer(Layer[S]):
     @abstractmethod
     def counted(self, own: S, before: Any, after: Any) -> Iterator[tuple[str, float]]:
         """The values of metrics over a run, by what was read before and after."""
-
-    def extent(self, below: Sequence[Capacity], own: S) -> Capacity:
-        """As large as the origin."""
-        return below[1]
 
     def fast_bytes(self, own: S) -> int:
         """What it takes of the fast device: one extent more, since the volume group's own header comes first."""

@@ -175,9 +175,10 @@ class Layer(ABC, Generic[S]):
     """One kind of layer. Derived classes say what differs; a layer has no state.
 
     ``needs`` are the roles of what it lies on, in order: none for a layer that is a disk of its own, such as a RAM
-    disk. One that is ``many`` can lie on more devices than these, such as a RAID; each further one has the last role. A
-    layer that device-mapper makes says ``is_mapped``: its tables show what lies below. ``alias`` is the whole
-    stack that the layer's bare name stands for. ``fragments`` are kernel configuration fragments by name or path, to
+    disk. One that is ``many`` can lie on more devices than these, such as a RAID; each further one has the last role.
+    What it makes is as large as the one with the number ``origin``. A layer that device-mapper makes says
+    ``is_mapped``: its tables show what lies below. ``alias`` is the whole stack that the layer's bare name stands for.
+    ``fragments`` are kernel configuration fragments by name or path, to
     which :meth:`fragments_for` adds those of single settings, ``suspects`` paths of its drivers in the kernel's tree,
     ``tools`` the programs that the guest needs for it.
     ``settings`` is the dataclass of its own settings: their keys are below ``storage.``, and the last word of a key is
@@ -193,6 +194,7 @@ class Layer(ABC, Generic[S]):
     many: ClassVar[bool] = False
     is_file_system: ClassVar[bool] = False
     has_files: ClassVar[bool] = True
+    origin: ClassVar[int] = 0
     at_most: ClassVar[int | None] = None
     is_mapped: ClassVar[bool] = False
     alias: ClassVar[str] = ""
@@ -222,8 +224,8 @@ class Layer(ABC, Generic[S]):
         return count == len(self.needs) or (self.many and count > len(self.needs))
 
     def extent(self, below: Sequence[Capacity], own: S) -> Capacity:
-        """What the layer makes; as large as the first device below it unless it says otherwise."""
-        return below[0]
+        """What the layer makes; as large as the device with the number ``origin`` unless it says otherwise."""
+        return below[self.origin]
 
     def filled_by(self, own: S) -> int:
         """How much a run has to write, in bytes, so that a cache is full; 0 for what is none, or fills itself."""

@@ -51,7 +51,6 @@ def test_without_a_log_of_each_job_no_run_is_split(tmp_path: Path, text: str, me
         ("write_iops_log\n[4k&rand]\n", "a log called '4k&rand_iops.1.log'"),
         ("write_lat_log=what?\n[a]\n", r"a log called 'what\?_lat.1.log'"),
         (f"write_iops_log={'x' * 200}\n[a]\n", "a log called 'xxx"),
-        ("write_iops_log=a\n[a]\nnumjobs=2*3\n", "expected a whole number"),
     ],
 )
 def test_logs_that_would_not_be_fetched_are_refused_before_anything_is_built(

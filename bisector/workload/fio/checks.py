@@ -86,7 +86,7 @@ def laid_out(found: Sequence[FioJob], variables: Mapping[str, str]) -> LaidOut:
     """What fio lays out; a size that is not known is taken for that of the variable ``FILE_SIZE``.
 
     Files of one name are one, as large as the job with most of it needs it. Raises
-    :class:`bisector.workload.fio.job_file.NumberUnread`.
+    :class:`bisector.core.errors.UserError` for a number of jobs that is not plain.
     """
     total, count, largest = 0, 0, 0
     shared: dict[str, int] = {}

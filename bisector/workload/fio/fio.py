@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from bisector.core.errors import UserError
@@ -96,7 +95,7 @@ class Fio(Workload[FioSettings]):
         found = _jobs(own)
         if not found:
             raise UserError(f"the fio job file {own.job} has no job: no [section] beside [global]")
-        made = job_file.counted(own.job, lambda _: laid_out(found, dict(self.variables(own))), "")
+        made = laid_out(found, dict(self.variables(own)))
         total = size_text(made.total_bytes)
         if made.line is not None:
             sentence = f"{made.line}: files of {size_text(made.largest_bytes)}, {total} in all"
@@ -139,7 +138,7 @@ class Fio(Workload[FioSettings]):
             found = checks.told(checks.objections(job_file.read(own.job)))
             if found is None:
                 job_file.processes(job_file.read(own.job))
-        except (UserError, job_file.NumberUnread) as error:
+        except UserError as error:
             found = str(error), ""
         if found is not None:
             yield Problem(("workload.job",), *found)
@@ -169,14 +168,13 @@ class Fio(Workload[FioSettings]):
         if not objective.io_direction and not objective.metric.startswith(SYNCS):
             self.check_named(own, objective)
         text, where = job_file.read(own.job), f"workload.job: {own.job}"
-        lacks = partial(job_file.lacks, objective=objective)
-        unfit = checks.told(checks.objections(text)) or job_file.counted(own.job, lacks, text)
+        unfit = checks.told(checks.objections(text)) or job_file.lacks(text, objective)
         unfit = unfit or job_file.unlogged(text, objective)
         if unfit is not None:
             why, advice = unfit
             raise UserError(f"{where}: {why}", advice)
         # What would not be fetched after hours, and be blamed on the kernel.
-        names = job_file.counted(own.job, job_file.log_names, text)
+        names = job_file.log_names(text)
         if len(names) >= MOST_FILES:  # fio.json is one, too
             raise UserError(
                 f"{where}: fio would leave {len(names):,} logs, one of each kind for each process, and at most "

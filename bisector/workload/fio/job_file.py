@@ -11,11 +11,10 @@ import difflib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
 
 from bisector.core.errors import UserError
 from bisector.core.metric import DIRECTIONS, SYNCS, is_of_split, names_of
@@ -166,8 +165,6 @@ _NAMED = re.compile(r"\s*[;#]\s*deciding metric\s*:(.*)")
 _DECIDING = re.compile(r"(?P<metric>[^\s,]+)(?:,?\s+over\s+(?P<over>\S(?:.*\S)?))?")
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
@@ -222,7 +219,7 @@ class FioJob:
     def processes(self) -> tuple[str, ...]:
         """What fio calls each process: further ones by the section (seen with fio 3.33).
 
-        Raises :class:`NumberUnread` as :func:`processes`.
+        Raises :class:`UserError` as :func:`processes`.
         """
         return (self.name, *(self.section,) * (_processes(self) - 1))
 
@@ -246,10 +243,6 @@ class FioJob:
         return any(self.is_on(option) for option in _SYNCING)
 
 
-class NumberUnread(Exception):
-    """A number of a job file in a form that is fio's alone; what it is, and of which job."""
-
-
 def read(path: Path) -> str:
     """The text of a job file, without the mark of UTF-8 that fio does not know; raises :class:`UserError`."""
     try:
@@ -258,18 +251,10 @@ def read(path: Path) -> str:
         raise UserError(f"the fio job file {path} cannot be read: {error}") from error
 
 
-def counted(job: Path, count: Callable[[str], T], text: str) -> T:
-    """What of a job file follows from how many processes it makes; raises :class:`UserError`, which names the file."""
-    try:
-        return count(text)
-    except NumberUnread as error:
-        raise UserError(f"workload.job: {job}: {error}") from error
-
-
 def processes(text: str) -> int:
     """How many jobs fio makes of a job file: ``numjobs`` of each section, summed.
 
-    Raises :class:`NumberUnread` for a ``numjobs`` that is not written as a plain number of 1 or more: fio also
+    Raises :class:`UserError` for a ``numjobs`` that is not written as a plain number of 1 or more: fio also
     calculates ("2*3") and knows other bases and suffixes.
     """
     return sum(map(_processes, jobs(text)))
@@ -278,7 +263,7 @@ def processes(text: str) -> int:
 def _processes(job: FioJob) -> int:
     count = job.options.get("numjobs", "1")
     if not _PLAIN_COUNT.fullmatch(count):
-        raise NumberUnread(f"{job.lines['numjobs']}: [{job.section}] numjobs: expected a whole number from 1 to 9999")
+        raise UserError(f"{job.lines['numjobs']}: [{job.section}] numjobs: expected a whole number from 1 to 9999")
     return int(count)
 
 
@@ -286,7 +271,7 @@ def log_names(text: str) -> tuple[str, ...]:
     """The logs that fio leaves in the directory that it runs in, as ``NAME_iops.1.log`` (fio(1), "per_job_logs").
 
     NAME is what the option says, or else the job's; what leads to another directory, or is a variable, is not told.
-    Raises :class:`NumberUnread` as :func:`processes`.
+    Raises :class:`UserError` as :func:`processes`.
     """
     numbers = itertools.count(1)
     names: dict[str, None] = {}
@@ -413,7 +398,7 @@ def told_apart(names: Sequence[str]) -> tuple[str, ...]:
 def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
     """Why a run of the file cannot have the value that decides, and what it has; None where that is not known yet.
 
-    Raises :class:`NumberUnread` as :func:`processes`.
+    Raises :class:`UserError` as :func:`processes`.
     """
     done, wanted = directions(text), objective.io_direction
     if wanted and wanted not in done:

@@ -225,7 +225,7 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     if site.seed is not None:
         job = job_file.seeded(job, site.seed)
         (site.logs / _JOB).write_text(job, encoding="utf-8")
-    told = job_file.counted(settings.job, job_file.processes, job)
+    told = job_file.processes(job)
     variables = {"FILE_SIZE": str(settings.file_bytes), "RUNTIME": str(settings.runtime_s)}
     apart = set(spans(job_file.jobs(job), variables)) - {(0.0, float(settings.runtime_s))}
     stop = None if apart or job_file.has_ramp(job) or told > MOST_STEERED_JOBS else site.stop
