@@ -214,7 +214,7 @@ def _of_run(run: Run, limits: Limits, stack: Stack, timed: bool, direction: str)
         if direction in ("", job.direction) and job.name not in busy:
             yield f"job {job.name} did no I/O"
         elif job.direction == direction and not 0 < job.iops_mean < math.inf:
-            yield f"job {job.name} has {job.iops_mean:g} IOPS, which is no measurement"
+            yield f"job {job.name} has {job.iops_mean:g} IOPS, which is not a measurement"
         is_short = not job.runtime_ms >= _LEAST_RUNTIME * limits.asked_runtime_s * 1000
         if run.stopped_early is None and job.total_ios and is_short:
             yield f"job {job.name} ran {job.runtime_ms / 1000:.1f} s of {limits.asked_runtime_s:g} s"

@@ -53,7 +53,7 @@ class Unit(StrEnum):
     def of(cls, text: str) -> "Unit":
         """The unit that values typed in ``text`` are kept in: ``MiB/s``, ``ms``, ``1/s``.
 
-        Raises :class:`UserError` for what is no unit.
+        Raises :class:`UserError` for what is not a unit.
         """
         of_its_own = sorted(cls, key=lambda one: one != text)  # seconds are read in nanoseconds, too
         found = next((unit for unit in of_its_own if text and unit.factor(text) is not None), None)
@@ -84,7 +84,7 @@ class Unit(StrEnum):
         found = _NUMBER.fullmatch(text.strip())
         factor = None if found is None else _SCALES[self].get(found["unit"])
         if found is None or factor is None or not (value := float(found["number"]) * factor) > 0:
-            raise UserError(f"{text!r} is no value in {self}", f"expected one such as {self.example}")
+            raise UserError(f"{text!r} is not a value in {self}", f"expected one such as {self.example}")
         return value
 
     def typed(self, value: float) -> str:
@@ -331,7 +331,9 @@ def _close(name: str, names: Iterable[str]) -> str:
 def custom(name: str, unit: Unit, better: Better) -> str:
     """The name of the metric that a person's command prints as ``name``; raises :class:`UserError` for none."""
     if not _CUSTOM_NAME.fullmatch(name):
-        raise UserError(f"{name!r} is no name of a figure", "it has small letters, digits and ._- such as latency.p99")
+        raise UserError(
+            f"{name!r} is not a name of a figure", "it has small letters, digits and ._- such as latency.p99"
+        )
     return f"{_CUSTOM}:{name}:{unit}:{better}"
 
 

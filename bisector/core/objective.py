@@ -111,7 +111,9 @@ class Objective:
         if not self.is_of_jobs and self.over not in OVER:
             raise UserError(f"{self.metric} is of the run as a whole, and not of job {self.over!r}", "leave out --over")
         if self.over == SUM and not self.definition.unit.additive:
-            raise UserError(f"the sum of {self.metric} over jobs is no figure", "choose --over worst, mean, or a job")
+            raise UserError(
+                f"the sum of {self.metric} over jobs is not a figure", "choose --over worst, mean, or a job"
+            )
 
     @property
     def io_direction(self) -> str:
@@ -191,7 +193,7 @@ class Objective:
             return
         what = f"{f'job {value.job}' if value.job else 'the run'} has {self.metric} {value.value:g}"
         if self.definition.live:
-            raise InfraError(f"{what}, which is no measurement")
+            raise InfraError(f"{what}, which is not a measurement")
         raise MetricAbsent(f"{what}, and only values above zero can be compared", "choose another --metric")
 
     def value(self, run: Run) -> float:

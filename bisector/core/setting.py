@@ -61,7 +61,7 @@ class Form:
 def absolute(raw: str, base: Path | None) -> Path:
     """The path from ``base``, or from the current directory; symbolic links and ``..`` stay as written.
 
-    Raises :class:`ValueError` for what is no path.
+    Raises :class:`ValueError` for what is not a path.
     """
     if not raw.strip() or "\0" in raw:
         raise ValueError(raw)

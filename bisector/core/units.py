@@ -103,7 +103,7 @@ def size_bytes(text: str) -> int:
     number, factor = _quantity(text, _TYPED_SIZES)
     size = number * factor
     if size != int(size):
-        raise ValueError(f"no whole number of bytes: {text!r}")
+        raise ValueError(f"not a whole number of bytes: {text!r}")
     return int(size)
 
 
@@ -136,6 +136,6 @@ def duration_text(seconds: float) -> str | float:
 def _quantity(text: str, units: Mapping[str, float]) -> tuple[float, float]:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match["unit"] not in units:
-        raise ValueError(f"no number with a unit: {text[:_QUOTED]!r}")
+        raise ValueError(f"not a number with a unit: {text[:_QUOTED]!r}")
     number = match["number"]
     return (float(number) if "." in number else int(number)), units[match["unit"]]

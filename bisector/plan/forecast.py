@@ -525,7 +525,7 @@ def _refused(asked: ForecastRequest, inputs: Inputs) -> bool:
 
 
 _LABEL_WIDTH = 15
-_SELDOM = 0.5  # a mean that is no number of times
+_SELDOM = 0.5  # a mean that is not a number of times
 
 
 def forecast_lines(expected: Forecast, width: int) -> Iterator[Line]:

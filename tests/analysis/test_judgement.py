@@ -78,7 +78,7 @@ def test_while_the_direction_is_not_known_a_value_has_no_side() -> None:
 
 @pytest.mark.parametrize("iops", [0.0, -1.0, math.nan, math.inf])
 def test_what_is_no_figure_is_no_verdict(iops: float) -> None:
-    with pytest.raises(InfraError, match="no measurement"):
+    with pytest.raises(InfraError, match="not a measurement"):
         classify(trial(run(job(5000), job(iops, "partial/2"))), LINE, UP, IOPS)
 
 

@@ -167,8 +167,8 @@ def test_a_threshold_is_in_the_unit_of_the_metric(flags: tuple[str, ...], value:
     [
         (("--metric", "reads"), "--metric: bisect.metric: there is no metric 'reads'"),
         (("--metric", "cache.promotions"), "bisect.metric = cache.promotions (--metric)"),
-        (("--metric", "read.clat.p99", "--over", "sum"), "the sum of read.clat.p99 over jobs is no figure"),
-        (("--metric", "read.clat.p99", "--threshold", "2000"), "'2000' is no value in ns"),
+        (("--metric", "read.clat.p99", "--over", "sum"), "the sum of read.clat.p99 over jobs is not a figure"),
+        (("--metric", "read.clat.p99", "--threshold", "2000"), "'2000' is not a value in ns"),
         (("--threshold", "1.5ms"), "bisect.threshold = 1.5ms (--threshold), bisect.metric = read.iops"),
     ],
 )

@@ -115,7 +115,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["1h30", "h", "1h-30m", "1.2.3h", "1h and 2m", "-2m", ""])
 def test_no_durations(text: str) -> None:
-    with pytest.raises(ValueError, match="no number with a unit"):
+    with pytest.raises(ValueError, match="not a number with a unit"):
         duration_s(text)
 
 

@@ -102,7 +102,7 @@ def test_values_as_they_are_typed_and_told(unit: Unit, typed: str, value: float,
     ],
 )
 def test_what_is_no_value_is_refused_with_an_example(unit: Unit, typed: str) -> None:
-    with pytest.raises(UserError, match="is no value in") as caught:
+    with pytest.raises(UserError, match="is not a value in") as caught:
         unit.read(typed)
     assert unit.example in caught.value.hint
 
@@ -132,7 +132,7 @@ def test_name_of_a_commands_figure_says_all_of_it(unit: Unit, better: Better) ->
 
 @pytest.mark.parametrize("name", ["", "TPS", "a b", "a:b", "ä", "-x", "x" * 65])
 def test_what_is_no_name_of_a_figure(name: str) -> None:
-    with pytest.raises(UserError, match="no name of a figure"):
+    with pytest.raises(UserError, match="not a name of a figure"):
         custom(name, Unit.RATE, Better.HIGHER)
 
 

@@ -110,7 +110,7 @@ def test_the_worst_of_some_jobs_is_not_the_worst_of_all(run: Run, over: str) -> 
 
 @pytest.mark.parametrize("iops", [0.0, math.nan, math.inf])
 def test_a_job_that_stood_still_is_no_slow_one(run: Run, iops: float) -> None:
-    with pytest.raises(InfraError, match="no measurement"):
+    with pytest.raises(InfraError, match="not a measurement"):
         Objective("read.iops").value(two(run, 300, iops))
 
 
@@ -123,7 +123,7 @@ def test_a_count_of_nothing_cannot_be_compared(run: Run) -> None:
 @pytest.mark.parametrize(
     ("metric", "over", "message"),
     [
-        ("read.clat.mean", "sum", "is no figure"),
+        ("read.clat.mean", "sum", "is not a figure"),
         ("cache.promotions", "worst", "neither more nor less"),
         ("cache.hit_ratio", "partial/1", "is of the run as a whole"),
         ("reads", "worst", "there is no metric"),
@@ -169,5 +169,5 @@ def test_a_run_is_not_settled_while_one_direction_is_not(run: Run) -> None:
 
 
 def test_a_steady_rate_of_nothing_is_no_measurement(run: Run) -> None:
-    with pytest.raises(InfraError, match="no measurement"):
+    with pytest.raises(InfraError, match="not a measurement"):
         Objective("read.iops.steady").value(split(run, (0.0, 16.0), (3000.0, 16.0)))

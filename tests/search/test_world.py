@@ -91,25 +91,19 @@ def test_what_was_built_on_either_side_is_not_compiled_again() -> None:
     """From the new end's tree back to the middle of a chain, and to trees beside it."""
     chain = RangeGraph.of([(n - 1,) if n else () for n in range(10_000)])
 
-    def built(cached_share: float, *commits: int) -> list[float]:
-        rates = Conditions(undo=1.0, durations=replace(Durations(), cached_share=cached_share))
-        made = World(chain, rates, np.random.default_rng(1))
-        found = []
+    def built(*commits: int) -> float:
+        """What the last one took, as a share of a build."""
+        made = World(chain, Conditions(undo=1.0), np.random.default_rng(1))
         for commit in commits:
             before = made.minutes
             made.measure(commit, whole=True)
-            found.append(made.minutes - before - SETUP_MIN - WHOLE_RUN_MIN)
-        return found
+        return (made.minutes - before - SETUP_MIN - WHOLE_RUN_MIN - 2) / 10
 
-    half = (5_000 / ALL_APART_COMMITS) ** 0.25  # of a build, on either side
-    both = half * half
-    assert built(1.0, 4_999)[0] == pytest.approx(2 + 10 * half, abs=0.01)
-    assert built(0.0, 4_999)[0] == pytest.approx(2 + 10 * both, abs=0.01)
-    assert built(0.15, 4_999)[0] == pytest.approx(2 + 10 * (both + 0.15 * (half - both)), abs=0.01)
-    # Beside a tree that was built, from one that is far away.
-    beside = (1 / ALL_APART_COMMITS) ** 0.25
-    assert built(0.0, 4_999, 100, 5_000)[2] == pytest.approx(2 + 10 * beside * half, abs=0.01)
-    assert built(1.0, 4_999, 100, 101)[2] == pytest.approx(2 + 10 * beside)
+    half = (5_000 / ALL_APART_COMMITS) ** 0.25  # on either side
+    assert built(4_999) == pytest.approx(half**2 + CACHED_SHARE * (half - half**2), abs=0.001)
+    # One commit from a tree that was built, and 4,898 from another one on the other side.
+    one, both = (1 / ALL_APART_COMMITS) ** 0.25, (4_898 / ALL_APART_COMMITS**2) ** 0.25
+    assert built(4_999, 100, 101) == pytest.approx(both + CACHED_SHARE * (one - both), abs=0.001)
     made = World(recorded(), Conditions(undo=1.0), np.random.default_rng(1))
     made.measure(10, whole=True)
     before = made.minutes

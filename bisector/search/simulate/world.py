@@ -52,9 +52,6 @@ CACHED_SHARE = (49 - 17) / (236 - 17)
 class Durations:
     """Minutes of the parts of a trial: a build (the least, the most), what comes before the runs, the runs.
 
-    Of a build ``cached_share`` tells what an object takes that some build has made before, of what it takes to compile
-    it; 1 without ccache.
-
     The runs are whole, stopped early, or those of a trial that the answer rests on, ``apart_min``: a whole fill, and a
     run that is stopped once it is clear of its counterpart's; ``unclear_min`` those of one that may be stopped early
     and is not. ``both_ways_min`` is what it takes to measure both ends with a short fill, too, and ``alike_min`` that
@@ -63,7 +60,6 @@ class Durations:
 
     build_least_min: float = BUILD_LEAST_MIN
     build_most_min: float = BUILD_MOST_MIN
-    cached_share: float = CACHED_SHARE
     setup_min: float = SETUP_MIN
     whole_run_min: float = WHOLE_RUN_MIN
     early_old_min: float = EARLY_OLD_MIN
@@ -468,7 +464,7 @@ class World:
         if here.trees:
             made = self._apart(has ^ here.trees[-1])
             compiled = min(made, self._compiled(has, here.trees))
-        work = compiled + durations.cached_share * (made - compiled)
+        work = compiled + CACHED_SHARE * (made - compiled)
         took_min = durations.build_least_min + (durations.build_most_min - durations.build_least_min) * work
         if self.conditions.guests > 1:
             here.wait(max(here.minutes, self._guests_built_min))
