@@ -322,7 +322,7 @@ def test_what_changes_take_at_the_noise_on_record(place: Place) -> None:
 def test_noise_that_swallows_the_effect_is_hopeless(place: Place) -> None:
     wild = [place.trial("c3", iops) for iops in (10, 1000, 100_000, 30, 30_000)]
     place.run("one", place.trial("c0", 1000), place.trial("c16", 2100), *wild)
-    found = place.json(code=1)
+    found = place.json("--searches", "1", code=1)
     assert any("hopeless: with this noise" in str(text) for text in found["warnings"])
     assert found["least_factor"] is None or found["least_factor"] > 2.1
 
@@ -436,7 +436,8 @@ def test_only_the_run_that_counts_is_shorter(place: Place, stack: str, seconds: 
 def test_a_run_that_cannot_be_read_is_passed_over(place: Place) -> None:
     (place.run("one", place.trial("c0", 1000)) / "record.sqlite").write_bytes(b"x" * 8192)
     place.output.readouterr()
-    assert main(["plan", place.shas["c0"], place.shas["c16"], "--repo", str(place.home / "linux")]) == 0
+    words = (place.shas["c0"], place.shas["c16"], "--repo", str(place.home / "linux"), "--searches", "1")
+    assert main(["plan", *words]) == 0
     assert "passed over" in place.output.readouterr().err
 
 

@@ -86,8 +86,8 @@ def test_a_relevant_few_and_a_suspicion_save_trials() -> None:
 
 
 def test_endings_are_told_apart() -> None:
-    rates = Conditions(skip=0.3, undo=0.0)
-    results = of_500(Strategy.BAYES, rates, 15)
+    rates = Conditions(skip=0.3, undo=0.5)
+    results = of_500(Strategy.BAYES, rates, 6)
     assert {result.ending for result in results} == {SearchEnding.FOUND, SearchEnding.NARROWED}
     assert all(result.in_set for result in results)
     assert all(result.right for result in results if result.ending is SearchEnding.FOUND)
