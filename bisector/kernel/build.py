@@ -24,9 +24,8 @@ from bisector.core.subject import Change, Compiler, Kernel, Remade
 from bisector.core.trial import FaultKind, Stage
 from bisector.host.files import discard, our_files, remove_whole
 from bisector.kernel import builddir, kconfig, product, quirks, sources, toolchain
-from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, blamed_on_make, remove_strays
+from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, Make, blamed_on_make, remove_strays, surely_of_the_source
 from bisector.kernel.cache import CONFIG, DEFCONFIG, BuildFailure, KernelCache
-from bisector.kernel.make import Make, surely_of_the_source
 from bisector.kernel.product import Product
 from bisector.kernel.quirks import QUIRKS
 

@@ -30,8 +30,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.host import packages, process
 from bisector.host.files import remove_whole, sha256_of
 from bisector.kernel import cache, kconfig, sources, toolchain
-from bisector.kernel.builddir import BuildPlaces
-from bisector.kernel.make import Make
+from bisector.kernel.builddir import BuildPlaces, Make
 
 CONFIG = Path(".config")
 IMAGE = Path("arch/x86/boot/bzImage")

@@ -14,9 +14,9 @@ from bisector.core.subject import Kernel, Remade
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import process
 from bisector.host.files import discard
-from bisector.kernel import make, toolchain
+from bisector.kernel import builddir, toolchain
 from bisector.kernel.build import KernelBuilder, TreeChanges
-from bisector.kernel.make import Make
+from bisector.kernel.builddir import Make
 from bisector.kernel.product import Product
 from tests.kernel.bench import SETTINGS, Bench, ccache_in, compiler_that, recalled, slow_compiler
 from tests.kernel.fake_tree import FRAGMENT, edit, iops_of, set_iops, spoil
@@ -155,7 +155,7 @@ def test_a_build_over_its_deadline_is_told_as_such(bench: Bench) -> None:
 
 def test_no_room_is_never_the_kernels_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(bench.source)
-    monkeypatch.setattr(make, "_NO_ROOM_BYTES", 1 << 60)
+    monkeypatch.setattr(builddir, "_NO_ROOM_BYTES", 1 << 60)
     with pytest.raises(InfraError, match="no room left"):
         bench.build()
 
@@ -163,7 +163,7 @@ def test_no_room_is_never_the_kernels_fault(bench: Bench, monkeypatch: pytest.Mo
 def test_no_memory_is_never_the_kernels_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(bench.source)
     kills = iter(range(100))
-    monkeypatch.setattr(make, "_oom_kills", lambda: next(kills))
+    monkeypatch.setattr(builddir, "_oom_kills", lambda: next(kills))
     with pytest.raises(InfraError, match="out of memory"):
         bench.build()
 

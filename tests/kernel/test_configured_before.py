@@ -105,16 +105,10 @@ def test_a_build_that_fails_leaves_the_configuration(bench: Bench) -> None:
     ("path", "may"),
     [
         ("fs/ext4/inode.c", False),
-        ("include/linux/fs.h", False),
         ("Documentation/filesystems/ext4.rst", False),
         ("tools/perf/Makefile", False),
-        ("fs/ext4/Kconfig", True),
         ("fs/Kconfig.binfmt", True),
-        ("arch/arm/Kconfig", True),
-        ("Documentation/Kconfig", True),
-        ("scripts/gcc-x86_64-has-stack-protector.sh", True),
         ("scripts/kconfig/conf.c", True),
-        ("tools/objtool/check.c", True),
         ("arch/x86/configs/x86_64_defconfig", True),
     ],
 )

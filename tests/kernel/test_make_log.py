@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.kernel.make import first_error, surely_of_the_source
+from bisector.kernel.builddir import first_error, surely_of_the_source
 
 SOURCE = Path("/run/7/source")
 BUILD = Path("/run/7/build")
