@@ -6,7 +6,7 @@ was shown on the host that it is the same to the last bit (qemu(1), ``-icount``)
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,7 +45,7 @@ from bisector.analysis.threshold import (
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.objective import Objective
-from bisector.core.subject import Commit
+from bisector.core.subject import Commit, Kernel
 from bisector.core.trial import Fill, Trial, difference
 from bisector.core.verdict import Direction, Terms, Verdict
 from bisector.search.difference import PairsRule
@@ -445,6 +445,40 @@ class Judging:
     def threshold_value(self) -> float | None:
         """The threshold as a value of the metric."""
         return None if self.line is None else self.objective.value_of(self.line)
+
+    def kernel_of(self, sha: str) -> Kernel | None:
+        """The kernel that was built of a commit; None when none was."""
+        kernels = (trial.kernel for _, trial in self.trials if trial.commit.sha == sha)
+        return next(filter(None, kernels), None)
+
+    def possible(self, candidates: Iterable[Commit], parents_of: Callable[[str], Iterable[str]]) -> tuple[Commit, ...]:
+        """Those of the candidates that can have made the change: not the ones that have a parent's kernel."""
+        contents = {
+            trial.commit.sha: trial.kernel.content_sha256 for _, trial in self.trials if trial.kernel is not None
+        }
+        return tuple(
+            commit
+            for commit in candidates
+            if commit.sha not in contents
+            or all(contents.get(parent) != contents[commit.sha] for parent in parents_of(commit.sha))
+        )
+
+    def measured_kernels(self, *, whole: bool = False) -> dict[str, str]:
+        """Content of each kernel of which what is known holds for any equal one, and the commit it is of.
+
+        That is one that has figures that count, or a fault of its own that was believed; a host that was too busy each
+        time says nothing of the kernel. If ``whole``, only by trials that an answer may rest on, unless none is needed.
+        """
+        found = {}
+        for _, trial in self.trials:
+            sha, is_sure = trial.commit.sha, trial.fault is None and bool(trial.runs) and self.is_sound(trial)
+            if trial.fault is not None and all(other.fault for _, other in self.trials if other.commit.sha == sha):
+                is_sure = isinstance(self.settlement(sha), Untestable)
+            if trial.kernel is not None and trial.subject.is_commit and is_sure:
+                found[trial.kernel.content_sha256] = sha
+        early = {trial.commit.sha for _, trial in self.trials if trial.runs and not trial.bears_answer}
+        lacking = {sha for sha in early if whole and self.to_measure_whole(sha) is not None}
+        return {content: sha for content, sha in found.items() if sha not in lacking}
 
     def judge(self, sha: str) -> Judgement | None:
         """The settled verdict on a commit; None while it has to be measured (again)."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from bisector.analysis import kernels
 from bisector.bisect.questions import ParentsOf, ShowGit
 from bisector.bisect.state import BisectState
 from bisector.bisect.trials import Outlook, measure
@@ -43,7 +42,7 @@ def by_git(facts: BisectState) -> Instruction:
             return _whole_run(facts, commit) or _found(facts, commit)
         case OnlySkippedLeft(candidates=left, skipped=skipped):
             parents = facts.answer(ParentsOf(tuple(commit.sha for commit in left)))
-            candidates = kernels.possible(facts.judging.trials, left, parents.__getitem__)
+            candidates = facts.judging.possible(left, parents.__getitem__)
             return Done(State.NARROWED, _skips_in_the_way(candidates, skipped), candidates, skipped)
         case OutsidePaths(candidates=candidates):
             return Done(State.NARROWED, outside_paths(facts.scope.wanted.paths), candidates)

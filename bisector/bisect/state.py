@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
-from bisector.analysis import kernels
 from bisector.analysis.judgement import Judgement, Numbered, Untestable
 from bisector.analysis.verdicts import Judging, host_of
 from bisector.bisect.questions import CommitsOf, GitState, KeptKernels, ParentWithSameKernel
@@ -312,7 +311,7 @@ class BisectState:
 
     def parent_with_same_kernel(self, commit: Commit) -> Commit | None:
         """A parent that surely has the kernel that was built of a commit."""
-        kernel = kernels.kernel_of(self.judging.trials, commit.sha)
+        kernel = self.judging.kernel_of(commit.sha)
         return self.answer(ParentWithSameKernel(commit, kernel)) if kernel is not None else None
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import count
 
-from bisector.analysis import kernels
 from bisector.analysis.judgement import Again, SoundMeasurement
 from bisector.analysis.short_fill import rule_for
 from bisector.bisect.state import Aim, BisectState
@@ -60,7 +59,7 @@ def measure(
         fill = Fill.SHORT if may_be_short else Fill.WHOLE
     # A kernel that has its figures and is asked for again is not to be told that it has them.
     known = isinstance(judging.settlement(commit.sha), SoundMeasurement)
-    others = kernels.measured_whole(judging) if whole else kernels.measured(judging)
+    others = judging.measured_kernels(whole=whole)
     # What is known of a build that is doubted is not believed either.
     anew = any(one.doubted and one.kernel is None for _, one in judging.trials if one.commit.sha == commit.sha)
     again = recorded.was_tried(commit.sha)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bisector.analysis import kernels
 from bisector.analysis.judgement import Numbered, SoundMeasurement, judged_run
 from bisector.analysis.verdicts import Judging
 from bisector.config import ConfirmBy
@@ -304,7 +303,7 @@ def _as_git_lists(asked: RunHeader, judging: Judging, *, narrowed: bool) -> tupl
         with Repository.open(asked.repository) as repository:
             parents = partial(repository.parents, first_only=asked.first_parent)
             left = repository.commits(repository.ask("rev-list", *_range(repository, asked).limits(new, olds)).lines)
-            return kernels.possible(judging.trials, left, parents) if narrowed else left
+            return judging.possible(left, parents) if narrowed else left
     except BisectorError:
         return ()
 

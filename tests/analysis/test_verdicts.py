@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bisector.analysis import kernels
 from bisector.analysis.verdicts import Judging
 from bisector.config import options
 from bisector.core.errors import UserError
@@ -38,7 +37,7 @@ WEAK = fakes.trial(COMMIT, contention=BUSY, content="c8")
 )
 def test_what_is_sure_of_a_kernel_holds_for_its_equals(trials: list[Trial], holds: bool) -> None:
     judging = Judging(SETTINGS, tuple(enumerate(trials, 1)))
-    assert kernels.measured(judging) == ({"c8": COMMIT.sha} if holds else {})
+    assert judging.measured_kernels() == ({"c8": COMMIT.sha} if holds else {})
 
 
 def by(metric: str) -> Judging:
