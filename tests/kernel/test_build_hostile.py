@@ -73,7 +73,7 @@ _LEFT = (
     ("last", "rm -f include/config/kernel.release; mkdir -p include/config/kernel.release/a"),
     ("first", "echo '[]' > .bisector/edits.json; rm -rf .bisector; mkdir -p .bisector/finished; mv .bisector other"),
     ("last", "mkdir -p locked/a; touch locked/a/b; chmod 0 locked/a locked .config ."),
-    ("last", "for n in `seq 300`; do mkdir -p deep/deep/deep/deep; cd deep/deep/deep/deep; done"),
+    ("last", "for n in `seq 215`; do mkdir -p deep/deep/deep/deep; cd deep/deep/deep/deep; done"),
     ("last", r"for d in `find -type d`; do printf 'deps_x := \\\n  /a\0b/c \\\n' > $d/.x.o.cmd; done"),
 )
 
