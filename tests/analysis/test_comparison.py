@@ -181,6 +181,16 @@ def test_least_p_of_permutations() -> None:
 # Several rows
 
 
+def test_geometric_mean_is_of_rounds_that_all_rows_have() -> None:
+    rows = [{1: 0.10, 2: 0.20, 3: 0.30}, {1: 0.30, 3: 0.10, 4: 9.0}]
+    found = geometric_mean(rows)
+    assert found is not None
+    assert found.blocks == 2
+    assert found.mean == pytest.approx(0.2)
+    assert geometric_mean([]) is None
+    assert geometric_mean([{1: 0.1}, {2: 0.1}]) is None
+
+
 def test_contrast_by_hand() -> None:
     """Welch's t of the logarithms; its 7.75 degrees of freedom are rounded down."""
     there = (0.010, 0.030, -0.015, 0.022, 0.004)

@@ -3,14 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from bisector.core.verdict import Verdict
 from bisector.search.choice import (
-    Costs,
     SearchProblem,
     borne_out,
-    contradicted,
     may_be_luck,
     missing_whole_runs,
     stopped_undone,
@@ -71,22 +68,6 @@ def test_the_answer_is_borne_out_by_itself_and_its_parents() -> None:
         assert borne_out(problem, belief, 3) is wanted
 
 
-@pytest.mark.parametrize(
-    ("kernel", "verdict", "against"),
-    [
-        (Kernel.REVERTED, OLD, False),
-        (Kernel.REVERTED, NEW, True),
-        (Kernel.PICKED, NEW, False),
-        (Kernel.PICKED, OLD, True),
-    ],
-)
-def test_an_end_speaks_for_or_against(kernel: Kernel, verdict: Verdict, against: bool) -> None:
-    belief = posterior(LINE, prior(10), SearchFacts((Reading(5, kernel, verdict),)), Weighing())
-    assert contradicted(belief, 5) is against
-    assert not contradicted(belief, 6)
-    assert bool(belief.p[5] < belief.p[6]) is against
-
-
 def test_what_may_be_luck_on_a_loud_host_is_read_again_without_the_suspect() -> None:
     """Four kernels as they should be, and the new end without the suspect: sure by rates of 2 %, not if 20 % may be."""
     problem = SearchProblem(LINE, prior(10))
@@ -105,13 +86,3 @@ def test_what_may_be_luck_on_a_loud_host_is_read_again_without_the_suspect() -> 
     assert not may_be(0.02, 0.2, facts=replace(first, readings=(*first.readings, reverted, reverted)))  # three times
     assert not may_be(0.02, 0.2, facts=replace(first, readings=first.readings[:-1]))  # it was not read at all
     assert not may_be(0.02, 0.2, facts=first.with_failed(5, Kernel.REVERTED))
-
-
-@pytest.mark.parametrize(
-    ("early_min", "least"),
-    [(30.0, 0.0), (21.0, 9 / 33), (9.0, 21 / 33), (35.0, 0.0)],
-    ids=["none is stopped", "whole fills", "short fills", "stopped ones are no shorter"],
-)
-def test_a_run_is_made_whole_from_where_that_takes_less(early_min: float, least: float) -> None:
-    """Be it early, and again with the probability p: 9 + p * 33 min, or 30."""
-    assert Costs(old_run_min=early_min, new_run_min=early_min).whole_from == pytest.approx(least)

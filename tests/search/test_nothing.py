@@ -9,7 +9,7 @@ import pytest
 from bisector.core.verdict import Strategy, Verdict
 from bisector.search.graph import RangeGraph
 from bisector.search.likelihood import HostScale, Weighing
-from bisector.search.noise import Noise, Rates
+from bisector.search.noise import NOTHING, EarlierSearches, Noise, Rates
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 from bisector.search.simulate.runs import Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
@@ -54,6 +54,11 @@ def decided(*readings: Reading) -> Decision:
 def test_while_the_ends_alone_were_read_it_is_by_these() -> None:
     assert nothing(*ends()) < 1e-3
     assert nothing(*ends(level=0.004)) > 0.05  # which are hardly apart
+
+
+def test_earlier_searches_of_the_host_tell_how_often_it_is_so() -> None:
+    assert EarlierSearches().nothing == pytest.approx(NOTHING)
+    assert EarlierSearches(searches=20, without_change=18).nothing == pytest.approx((NOTHING * 20 + 18) / 40)
 
 
 @pytest.mark.parametrize("apart", [TENTH, math.log(3)])
