@@ -157,7 +157,7 @@ def _ends_of(span: re.Match[str]) -> tuple[str, str]:
     if dots == "...":
         raise UserError(
             f"{span[0]}: three dots are the commits of both sides since their merge base, and no range of two ends",
-            f"{old} {new}; where {old} is no ancestor of {new}, their merge base is tried first",
+            f"{old} {new}; where {old} is not an ancestor of {new}, their merge base is tried first",
         )
     return old, new
 

@@ -147,7 +147,7 @@ def test_directory_that_is_no_run_directory(world: World, tmp_path: Path, comman
     plain = tmp_path / "plain"
     plain.mkdir()
     (plain / "precious").write_text("x")
-    assert "is no run directory" in world.refuses(command, "--run-dir", plain)
+    assert "is not a run directory" in world.refuses(command, "--run-dir", plain)
     assert (plain / "precious").read_text() == "x"
     assert "bisector start" in world.refuses(command)
 
@@ -156,7 +156,7 @@ def test_start_in_a_directory_of_something_else(world: World, tmp_path: Path) ->
     plain = tmp_path / "plain"
     plain.mkdir()
     (plain / "precious").write_text("x")
-    assert "no run directory" in world.start_refused("v1", "v2", "--run-dir", plain)
+    assert "not a run directory" in world.start_refused("v1", "v2", "--run-dir", plain)
     assert (plain / "precious").read_text() == "x"
 
 
@@ -262,7 +262,7 @@ def test_a_range_as_one_word(command: str, typed: str, ends: tuple[str, str], pa
         (
             "v6.1...v6.2",
             "v6.1...v6.2: three dots are the commits of both sides",
-            "v6.1 v6.2; where v6.1 is no ancestor",
+            "v6.1 v6.2; where v6.1 is not an ancestor",
         ),
         ("v6.1..v6.2 v6.2", "v6.1..v6.2 is both ends of the range, and v6.2 is one word more", "OLD NEW or OLD..NEW"),
     ],

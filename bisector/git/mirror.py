@@ -208,7 +208,7 @@ def objects_of(path: Path) -> Path:
         if answer.status == 0 and objects.is_dir():
             return objects.resolve()
     raise UserError(
-        f"{path} is no git repository to borrow objects from", 'repository = "…" in hosts.toml names a clone there'
+        f"{path} is not a git repository to borrow objects from", 'repository = "…" in hosts.toml names a clone there'
     )
 
 

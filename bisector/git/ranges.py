@@ -173,7 +173,7 @@ def remarks(repository: Repository, wanted: Range, suspects: Iterable[str]) -> I
     bases = repository.merge_bases(new.sha, old.sha)
     if old.sha not in bases:
         named = " and ".join(f"{base.short} ({base.subject})" for base in repository.commits(bases))
-        yield f"{old.short} is no ancestor of {new.short}: their merge base is tried first, {named}"
+        yield f"{old.short} is not an ancestor of {new.short}: their merge base is tried first, {named}"
     for path in suspects:
         words = ("-1", "--full-history", new.sha, "--not", old.sha, "--", path)
         if not repository.ask("rev-list", *words).lines:
@@ -197,7 +197,7 @@ def read_graph(path: Path) -> RangeGraph:
         return RangeGraph.of([line[1:] for line in lines])
     except ValueError as error:
         raise UserError(
-            f"{path} is no graph of commits: {error}",
+            f"{path} is not a graph of commits: {error}",
             "a line per commit, oldest first: its number, then its parents' numbers",
         ) from error
 

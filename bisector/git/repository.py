@@ -138,7 +138,7 @@ class Repository:
             return (self.resolve(expression).sha,)
         ends = re.split(r"\.{2,3}", expression)
         if len(ends) > 2:  # noqa: PLR2004 - of a range
-            raise UserError(f"{expression!r} is no range", "give REV or A..B, each with a --skip of its own")
+            raise UserError(f"{expression!r} is not a range", "give REV or A..B, each with a --skip of its own")
         for end in ends:
             self.resolve(end or "HEAD")
         return self.ask("rev-list", expression, "--").lines

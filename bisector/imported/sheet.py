@@ -261,7 +261,7 @@ def _date(row: _Row) -> str:
     for read in (datetime.fromisoformat, lambda text: datetime.strptime(text, "%Y-%m-%d %H:%M:%S %z")):
         with suppress(ValueError):
             return read(text).isoformat()
-    raise UserError(f"{row.where}: commit_date {text!r} is no date", "for example 2017-05-14 21:54:33 -0400")
+    raise UserError(f"{row.where}: commit_date {text!r} is not a date", "for example 2017-05-14 21:54:33 -0400")
 
 
 def verdict(word: str, terms: Terms, where: str) -> Verdict | None:

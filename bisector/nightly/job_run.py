@@ -362,7 +362,9 @@ def host_for(equipment: Equipment, listed: Hosts, last: str, say: Callable[[str]
             return last
         if idle and not is_host:
             if last:
-                say(f"the last tip was measured on {last}, which is no host any more: {idle[0]} begins a new history")
+                say(
+                    f"the last tip was measured on {last}, which is not a host any more: {idle[0]} begins a new history"
+                )
             return idle[0]
         executor.wait(deadline.remaining_s)
     if not is_host:

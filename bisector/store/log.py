@@ -144,7 +144,7 @@ class Log:
         when it is damaged or locked.
         """
         if not path.is_file():
-            raise UserError(f"{path.parent} is no run directory: it has no {path.name}", _NAMED_BY)
+            raise UserError(f"{path.parent} is not a run directory: it has no {path.name}", _NAMED_BY)
         uri = path.absolute().as_uri()
         with _translated(path), ExitStack() as opened:
             connection = opened.enter_context(closing(_connect(f"{uri}?mode={'ro' if readonly else 'rw'}")))
@@ -226,7 +226,7 @@ def _insert(connection: sqlite3.Connection, fact: object) -> int:
     try:
         body = json.dumps(plain | stamp, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as error:
-        raise InfraError("a figure for the record is no number, or infinite") from error
+        raise InfraError("a figure for the record is not a number, or is infinite") from error
     # Logs may contain anything, halves of surrogate pairs, too, which UTF-8 cannot hold.
     text = body.encode("utf-8", "replace").decode("utf-8")
     row = (now(), type(fact).__name__, text)

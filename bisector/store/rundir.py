@@ -107,7 +107,7 @@ class RunDirectory:
             resume = f"go on with it: bisector resume --run-dir {directory}"
             raise UserError(f"run directory {directory} holds a bisection already", resume)
         if contents - _OF_A_START:
-            raise UserError(f"{directory} is not empty, and it is no run directory", _ELSEWHERE)
+            raise UserError(f"{directory} is not empty, and it is not a run directory", _ELSEWHERE)
         if not os.access(directory, os.W_OK | os.X_OK):
             raise UserError(f"run directory {directory} is not writable", _ELSEWHERE)
         return cls(directory)
@@ -119,8 +119,8 @@ class RunDirectory:
         if cls.is_at(directory):
             return cls(directory)
         if not directory.is_dir():
-            raise UserError(f"there is no run directory {directory}", _MADE_BY_START)
-        raise UserError(f"{directory} is no run directory: it has no {DATABASE}", _MADE_BY_START)
+            raise UserError(f"there is not a run directory {directory}", _MADE_BY_START)
+        raise UserError(f"{directory} is not a run directory: it has no {DATABASE}", _MADE_BY_START)
 
     @classmethod
     def is_at(cls, path: Path) -> bool:

@@ -234,7 +234,7 @@ def test_what_is_no_run_directory_is_left_alone(desk: Desk) -> None:
     assert f"{desk.place / 'file'} is not a directory" in desk.refused("c1", run_dir="file")
     (desk.place / "mine").mkdir()
     (desk.place / "mine" / "thesis.tex").write_text("mine")
-    assert "is not empty, and it is no run directory" in desk.refused("c1", run_dir="mine")
+    assert "is not empty, and it is not a run directory" in desk.refused("c1", run_dir="mine")
     assert [path.name for path in (desk.place / "mine").iterdir()] == ["thesis.tex"]
 
 

@@ -72,7 +72,7 @@ def test_a_run_by_its_number_its_name_or_its_path(world: World, words: tuple[str
 
 def test_a_directory_goes_before_a_number(world: World) -> None:
     Path("2").mkdir()
-    assert "2 is no run directory" in world.run("status", "-r", "2", code=2)
+    assert "2 is not a run directory" in world.run("status", "-r", "2", code=2)
 
 
 def test_a_number_of_no_run(world: World) -> None:

@@ -170,7 +170,7 @@ def test_objects_of_any_kind_of_repository_are_borrowed(make: Make, tmp_path: Pa
     assert objects_of(tmp_path / "linked") == tmp_path / "linux" / ".git" / "objects"
     assert objects_of(tmp_path / "bare") == tmp_path / "bare" / "objects"
     for path in (tmp_path / "none", Path("/proc")):
-        with pytest.raises(UserError, match="no git repository"):
+        with pytest.raises(UserError, match="not a git repository"):
             objects_of(path)
 
 

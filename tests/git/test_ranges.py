@@ -66,7 +66,7 @@ def test_what_a_person_may_not_expect_of_a_range(make: Make) -> None:
     told = list(remarks(repository, between(repository, "v1.0.2", "v1.1.2"), ("files/c", "nowhere")))
     old, new = (repository.resolve(rev).short for rev in ("v1.0.2", "v1.1.2"))
     assert told == [
-        f"{old} is no ancestor of {new}: their merge base is tried first, {names['c2'][:12]} (c2)",
+        f"{old} is not an ancestor of {new}: their merge base is tried first, {names['c2'][:12]} (c2)",
         f"no commit between {old} and {new} touches the suspected path nowhere",
     ]
     assert list(remarks(repository, between(repository, names["c0"], "v1.1.2"), ("files",))) == []

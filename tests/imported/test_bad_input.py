@@ -38,7 +38,7 @@ FIO = RECORDED.parent / "fio"
         ("commit,file", [], "no rows"),
         ("order,file", ["one,x.txt"], "index.csv:2: order 'one' is not a number"),
         ("iops,file", ["many,x.txt"], "index.csv:2: iops or runtime_ms is not a number"),
-        ("commit_date,file", ["May,x.txt"], "index.csv:2: commit_date 'May' is no date"),
+        ("commit_date,file", ["May,x.txt"], "index.csv:2: commit_date 'May' is not a date"),
         ("verdict,file", ["slow,x.txt"], "index.csv:2: the verdict 'slow' is neither 'broken' nor 'fixed'"),
         ("order,commit,file", ["1,a,x.txt", "1,b,y.txt"], "index.csv:3: commit is 'b', and 'a' in"),
         ("commit,file", ['a,"x.txt'], "index.csv:2: not a line of a CSV table"),
@@ -194,7 +194,7 @@ def test_what_was_settled_at_the_first_import_stays(desk: Desk) -> None:
 def test_a_directory_of_something_else(desk: Desk) -> None:
     desk.run.mkdir()
     (desk.run / "letters.txt").write_text("Dear diary\n", encoding="utf-8")
-    assert "is not empty, and it is no run directory" in desk.refuses(SLOW[1])
+    assert "is not empty, and it is not a run directory" in desk.refuses(SLOW[1])
 
 
 def test_a_bisection_of_ours_is_left_alone(desk: Desk) -> None:

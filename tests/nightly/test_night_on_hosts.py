@@ -69,7 +69,9 @@ def test_a_host_that_is_no_host_any_more_ends_the_history(world: World) -> None:
     world.night()
     assert hosts_of_tips(world) == ["one", "two"]
     assert world.classes() == ["first", "first"]
-    assert "cache: the last tip was measured on one, which is no host any more: two begins a new history" in world.told
+    assert (
+        "cache: the last tip was measured on one, which is not a host any more: two begins a new history" in world.told
+    )
 
 
 def test_a_job_that_was_measured_here_begins_a_new_history_on_a_fleet_and_back(world: World) -> None:

@@ -87,9 +87,9 @@ def test_killed_before_anything_was_recorded(tmp_path: Path) -> None:
 
 def test_not_empty_and_no_run_directory(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(UserError, match="not empty, and it is no run directory"):
+    with pytest.raises(UserError, match="not empty, and it is not a run directory"):
         RunDirectory.create(tmp_path, "")
-    with pytest.raises(UserError, match=r"is no run directory: it has no record\.sqlite"):
+    with pytest.raises(UserError, match=r"is not a run directory: it has no record\.sqlite"):
         RunDirectory.open(tmp_path)
 
 
@@ -106,7 +106,7 @@ def test_no_directory(tmp_path: Path) -> None:
         RunDirectory.create(tmp_path / "file", "")
     with pytest.raises(UserError, match="file/below is not a directory"):
         RunDirectory.create(tmp_path / "file" / "below", "")
-    with pytest.raises(UserError, match="there is no run directory"):
+    with pytest.raises(UserError, match="there is not a run directory"):
         RunDirectory.open(tmp_path / "nothing")
     with pytest.raises(UserError, match="cannot be looked at: File name too long"):
         RunDirectory.open(tmp_path / ("n" * 300))

@@ -230,7 +230,7 @@ def test_killed_while_creating(tmp_path: Path) -> None:
     path = tmp_path / DATABASE
     (tmp_path / (DATABASE + ".new")).write_bytes(b"half a database")
     (tmp_path / (DATABASE + ".new-journal")).write_bytes(b"its journal")
-    with pytest.raises(UserError, match="no run directory"):
+    with pytest.raises(UserError, match="not a run directory"):
         Store.open(path)
     with Store.create(path, examples.bisection()) as store:
         assert store.bisection() == examples.bisection()
