@@ -12,8 +12,8 @@ from pathlib import Path
 from bisector.core.errors import UserError
 
 
-def read(path: Path) -> tuple[str, dict[str, object]]:
-    """The text and what it says; raises :class:`UserError` naming file, line and column."""
+def read(path: Path) -> dict[str, object]:
+    """What the file says; raises :class:`UserError` naming file, line and column."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -22,7 +22,7 @@ def read(path: Path) -> tuple[str, dict[str, object]]:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}:{line}: not UTF-8, which TOML has to be") from error
     try:
-        return text, tomllib.loads(text)
+        return tomllib.loads(text)
     # "… (at line 3, column 7)", and "(at end of document)" is its only other form; ValueError for a number of thousands
     # of digits (sys.set_int_max_str_digits).
     except (ValueError, RecursionError) as error:

@@ -338,7 +338,7 @@ def _from_files(config: Path | None, directory: Path) -> dict[str, Given]:
 
 
 def _from_file(path: Path, shown: Path) -> dict[str, Given]:
-    table = file.read(path)[1]
+    table = file.read(path)
     known = frozenset(by_key(key for key, _ in file.flatten(table, frozenset())))
     given = {key: Given(raw, str(shown), path.parent) for key, raw in file.flatten(table, known)}
     for key in (key for key in given if key not in known):

@@ -95,7 +95,7 @@ def load(path: Path | str) -> Hosts:
     path = Path(path)
     if not path.exists():
         raise UserError(f"there is no file {path}", "docs/fleet.md has an example; or name it: --hosts FILE")
-    _, table = configfile.read(path)
+    table = configfile.read(path)
     listed = _convert(path, "", table, _HostsFile)
     hosts = tuple(_host(path, name, row) for name, row in listed.hosts.items())
     if not hosts:

@@ -137,7 +137,7 @@ _JOB: Mapping[str, _Field] = {
 
 def load(path: Path) -> NightPlan:
     """The plan of a file; raises :class:`UserError` that names file, job and key."""
-    _, table = configfile.read(path)
+    table = configfile.read(path)
     raw_jobs = table.pop("job", [])
     if not isinstance(raw_jobs, list) or not raw_jobs or not all(isinstance(one, dict) for one in raw_jobs):
         raise UserError(f"{path}: there is no job in it", "write one [[job]] or several; `bisector nightly --help`")

@@ -319,7 +319,9 @@ def _jobs(site: RunSite, finished: CommandResult, watch: _FioWatch, settings: Fi
     try:
         jobs = output.parse_json(text)
     except output.OutputUnreadable as error:
-        raise (_not_started(shell, watch, settings) or failed if has_failed else _unreadable(shell, error)) from error
+        if has_failed:
+            raise _not_started(shell, watch, settings) or failed from error
+        raise _unreadable(shell, error) from error
     if finished.exit_status and not any(job.total_ios for job in jobs) and {job.error for job in jobs} <= _OF_INPUT:
         words = "; ".join(tail[-_MOST_WORDS:])
         raise UserError(f"workload.job: {settings.job}: fio did no I/O, and said: {words}", "fio(1) has its options")
