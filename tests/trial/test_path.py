@@ -389,7 +389,12 @@ COMMAND_FAILED, IO_ERROR = FaultKind.COMMAND_FAILED, FaultKind.IO_ERROR
             COMMAND_FAILED,
             "not a regular",
         ),
-        ({FIO_RUNS: Answer("9 /etc/passwd\n")}, Stage.WORKLOAD, COMMAND_FAILED, "'/etc/passwd', which is no name of"),
+        (
+            {FIO_RUNS: Answer("9 /etc/passwd\n")},
+            Stage.WORKLOAD,
+            COMMAND_FAILED,
+            "'/etc/passwd', which is not the name",
+        ),
     ],
 )
 def test_programs_that_fail(place: Place, answers: dict[str, Answer], stage: Stage, kind: Ending, words: str) -> None:
