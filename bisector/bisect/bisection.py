@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bisector.analysis.early_stop import StopRule
-from bisector.bisect.questions import (
+from bisector.bisect.state import (
+    Aim,
+    BisectState,
     ChangedEnd,
     CommitsOf,
     GitState,
@@ -14,10 +15,11 @@ from bisector.bisect.questions import (
     LeftInRange,
     ParentsOf,
     ParentWithSameKernel,
+    Recorded,
+    Scope,
     ShowGit,
     WhatMatters,
 )
-from bisector.bisect.state import Aim, BisectState, Recorded, Scope
 from bisector.bisect.step import step
 from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
 from bisector.campaign.equipment import Equipment, KernelEquality
@@ -25,10 +27,9 @@ from bisector.campaign.instructions import Done, Instruction, Question, Submit, 
 from bisector.campaign.loop import Loop
 from bisector.config import Settings
 from bisector.core.events import Listener
-from bisector.core.trial import Fill
-from bisector.core.verdict import Strategy, Verdict
+from bisector.core.verdict import Strategy
 from bisector.executor.base import Request
-from bisector.git.bisect import Bisect, CommitToTry, Contradiction, Step
+from bisector.git.bisect import Bisect, CommitToTry, Contradiction
 from bisector.git.ranges import Range, SearchRange
 from bisector.git.repository import Repository
 from bisector.git.trees import changed_end
@@ -55,9 +56,12 @@ class GitSide:
 
     def show(self, show: ShowGit) -> GitState:
         """Make git hold what it is to be shown: told what is new of it, or all from the start."""
+        verdicts, says = dict(show.verdicts), None
         try:
             self._tell(show)
-            says = self._proposed(dict(show.verdicts)) if show.proposes else None
+            if show.proposes:  # a commit that git proposes and that has a verdict already is told of
+                while isinstance(says := self.bisect.next(), CommitToTry) and says.commit.sha in verdicts:
+                    self.bisect.tell(says.commit.sha, verdicts[says.commit.sha])
         except Contradiction as error:
             if not show.proposes:
                 raise
@@ -65,10 +69,6 @@ class GitSide:
             return GitState(show, error)
         self._shown = show
         return GitState(show, says)
-
-    def log(self) -> str:
-        """``git bisect log``."""
-        return self.bisect.log()
 
     def _tell(self, show: ShowGit) -> None:
         before, now = self._shown, dict(show.verdicts)
@@ -81,12 +81,6 @@ class GitSide:
         for sha, verdict in show.verdicts:
             if sha not in told:
                 self.bisect.tell(sha, verdict)
-
-    def _proposed(self, verdicts: dict[str, Verdict]) -> Step:
-        """What git makes of it; a commit that it proposes and that has a verdict already is told of."""
-        while isinstance(says := self.bisect.next(), CommitToTry) and says.commit.sha in verdicts:
-            self.bisect.tell(says.commit.sha, verdicts[says.commit.sha])
-        return says
 
 
 _ANSWERS: Mapping[type[Question[object]], Callable[[GitSide, Any], object]] = {
@@ -135,31 +129,28 @@ class Bisection:
 
     def _answer(self, question: Question[object]) -> object:
         if isinstance(question, ShowGit):
-            return self._show(question)
+            for event in question.tell:
+                self.tell(event)
+            self._shown = self.git.show(question)
+            write_whole(self.scope.run_dir / GIT_LOG, self.git.bisect.log().encode())
+            return self._shown
         return self.equipment.executor.compilers() if isinstance(question, Installed) else self.git.answer(question)
-
-    def _show(self, show: ShowGit) -> GitState:
-        """What git was told is written down beside the record, too."""
-        for event in show.tell:
-            self.tell(event)
-        self._shown = self.git.show(show)
-        write_whole(self.scope.run_dir / GIT_LOG, self.git.log().encode())
-        return self._shown
 
     def _complete(self, submit: Submit) -> Request:
         """The request, with the rule by which its last run may end early, from the logs of earlier ones."""
         if submit.because is not None:
             self._chose_by = submit.because
-        request = submit.request
-        return replace(request, stop=self._rule(submit, request.fill)) if isinstance(request, TrialRequest) else request
-
-    def _rule(self, submit: Submit, fill: Fill) -> StopRule | None:
-        judging, run_dir = self._record.on(submit.host).judging, self.scope.run_dir
+        request, run_dir = submit.request, self.scope.run_dir
+        if not isinstance(request, TrialRequest):
+            return request
+        judging, rule = self._record.on(submit.host).judging, None
         if submit.may_stop_early:
-            return stop_rule(judging, run_dir, fill)
-        if submit.alike:
-            return rule_alike(judging, run_dir, submit.request.commit.sha)
-        return rule_clear_of(judging, run_dir, submit.clear_of) if submit.clear_of else None
+            rule = stop_rule(judging, run_dir, request.fill)
+        elif submit.alike:
+            rule = rule_alike(judging, run_dir, request.commit.sha)
+        elif submit.clear_of:
+            rule = rule_clear_of(judging, run_dir, submit.clear_of)
+        return replace(request, stop=rule)
 
 
 def scope_of(git: GitSide, store: Store, settings: Settings, skips: tuple[str, ...], aim: Aim = Aim.ANSWER) -> Scope:

@@ -1,4 +1,4 @@
-"""What is built before anybody measures it, where several hosts share a search, or a CPU is left here; pure.
+"""Kernels that are built and not measured: to choose a compiler, ahead of trials, and to check an answer; pure.
 
 A kernel that was built on one host travels to the others, and a build leaves sources and objects behind from which the
 next one is faster. So both ends are built as jobs of their own, each once; a host that would have to build an end that
@@ -8,22 +8,20 @@ finds out why, by the rules of trials.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from bisector.bisect.questions import Installed
-from bisector.bisect.state import Aim, BisectState
-from bisector.campaign.instructions import Attempt, Instruction, Record, SetAside, Submit, Wait, failed
-from bisector.core.errors import EndsDoNotReproduce
+from bisector.bisect.state import Aim, BisectState, Installed, ParentsOf
+from bisector.campaign.instructions import Attempt, Done, Instruction, Record, SetAside, Submit, Wait, failed
+from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import BuildEnded, BuildStarted, Event, Note, OnHost
-from bisector.core.subject import Commit, Compiler
+from bisector.core.subject import Commit, Compiler, Kernel, Remade
 from bisector.core.trial import Fault
+from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished
 from bisector.kernel.toolchain import check_unchanged
-from bisector.store.facts import BuildTry, Compilers, Ended, Ending
+from bisector.store.facts import BuildTry, Compilers, Ended, Ending, KernelCheck
 
-
-def is_awaited(facts: BisectState, sha: str) -> bool:
-    """Whether the kernel of a commit is about to be there: it is being built, and nothing else."""
-    return sha in facts.builds_in_flight.values()
+_DIGITS = 16
 
 
 def before_end(facts: BisectState, end: Commit) -> Submit | Wait | None:
@@ -32,48 +30,30 @@ def before_end(facts: BisectState, end: Commit) -> Submit | Wait | None:
     A host on which something failed last makes the trial at once: what follows on a trial that fails is settled. So
     does one that builds ahead for itself: the trial has the kernel as soon as it is there.
     """
-    if facts.scope.crew.builds_here:
+    crew = facts.scope.crew
+    if crew.builds_here:
         return None
-    if is_awaited(facts, end.sha):
-        return _meanwhile(facts)
-    if not _shares_kernels(facts) or facts.is_in_flight(end.sha) or not _is_to_build(facts, end.sha):
+    if facts.is_being_built(end.sha):
+        return Wait() if facts.failures else _ahead(facts, 1)
+    shares_kernels = len(crew.builders) + max(crew.measuring, len(facts.hosts)) > 1
+    if not shares_kernels or facts.failures or facts.is_in_flight(end.sha) or not _is_to_build(facts, end.sha):
         return None
-    return None if facts.transient.failures.get(facts.host) else _build(facts, end, "an end, for all hosts")
+    return _build(facts, end, "an end, for all hosts")
 
 
 def for_builder(facts: BisectState) -> Instruction:
     """What a host that only builds is to do: both ends, then what the search needs next, so far ahead as it may."""
-    failures = facts.transient.failures.get(facts.host, ())
-    if len(failures) >= facts.scope.policy.attempts:
-        return SetAside(facts.host, failures[-1])
+    crew = facts.scope.crew
+    if facts.failures >= facts.scope.policy.attempts:
+        return SetAside(facts.host, facts.transient.failures[facts.host][-1])
     if (first := settle_compilers(facts)) is not None or facts.scope.aim is Aim.BASELINES:
         return first or Wait()
-    crew = facts.scope.crew
     for end in facts.scope.ends:
-        if not facts.is_in_flight(end.sha) and not is_awaited(facts, end.sha) and _is_to_build(facts, end.sha):
+        begun = facts.is_in_flight(end.sha) or facts.is_being_built(end.sha)
+        if not begun and _is_to_build(facts, end.sha):
             return _build(facts, end, "an end" if crew.builds_here else "an end, for all hosts")
-    if crew.builds_here:  # for either outcome of each trial that is under way
-        return _ahead(facts, 2 * crew.guests)
-    return _ahead(facts, max(1, crew.measuring, len(facts.hosts)))
-
-
-def recorded(attempt: Attempt, request: BuildRequest) -> Record:
-    """A build that has ended, for the record, whatever its end; its matter is over."""
-    news, commit = attempt.news, request.commit
-    told: tuple[Event, ...] = (OnHost(news.host, BuildEnded(commit)),)
-    if isinstance(news, Failed):
-        told = (*told, Note(f"{commit.short} was not built on {news.host}: {news.error}"))
-        return failed(attempt, news.error, over=True, tell=told)
-    fault = news.result if isinstance(news.result, Fault) else None
-    if fault is not None:
-        told = (*told, Note(f"{commit.short} was to be built ahead and is not: {fault.reason}"))
-    one = BuildTry(request.compiler, commit.sha, fault.reason if fault else "")
-    return Record((one, Ended(attempt.id, Ending.DONE)), attempt, over=True, tell=told)
-
-
-def _meanwhile(facts: BisectState) -> Submit | Wait:
-    """One kernel ahead, by a host that can measure nothing yet."""
-    return Wait() if facts.transient.failures.get(facts.host) else _ahead(facts, 1)
+    # Here for either outcome of each trial that is under way.
+    return _ahead(facts, 2 * crew.guests if crew.builds_here else max(1, crew.measuring, len(facts.hosts)))
 
 
 def _ahead(facts: BisectState, count: int) -> Submit | Wait:
@@ -84,14 +64,8 @@ def _ahead(facts: BisectState, count: int) -> Submit | Wait:
     """
     if facts.scope.aim is not Aim.ANSWER or facts.scope.ground is None:
         return Wait()
-    missing = (sha for sha in facts.standing.choices(count) if _is_to_build(facts, sha))
-    sha = next(missing, None)
+    sha = next((sha for sha in facts.standing.choices(count) if _is_to_build(facts, sha)), None)
     return Wait() if sha is None else _build(facts, facts.commit(sha), "ahead")
-
-
-def _shares_kernels(facts: BisectState) -> bool:
-    crew = facts.scope.crew
-    return len(crew.builders) + max(crew.measuring, len(facts.hosts)) > 1
 
 
 def _is_to_build(facts: BisectState, sha: str) -> bool:
@@ -103,6 +77,23 @@ def _build(facts: BisectState, commit: Commit, purpose: str) -> Submit:
     request = BuildRequest(commit, facts.recorded.compilers[0])
     told = OnHost(facts.host, BuildStarted(commit, purpose))
     return Submit(request, f"kernel {commit.sha}", tell=(told,), host=facts.host)
+
+
+def recorded(attempt: Attempt, request: BuildRequest, *, is_choice: bool = False) -> Record:
+    """A build that has ended, for the record; its task is over, unless it failed and ``is_choice`` of a compiler."""
+    news, commit, compiler = attempt.news, request.commit, request.compiler
+    told: tuple[Event, ...] = () if is_choice else (OnHost(news.host, BuildEnded(commit)),)
+    if isinstance(news, Failed):
+        note = Note(f"{commit.short} was not built on {news.host}: {news.error}")
+        return failed(attempt, news.error, over=True, tell=(*told, note))
+    reason = news.result.reason if isinstance(news.result, Fault) else ""
+    if reason and is_choice:
+        told = (Note(f"{compiler.command} does not build {commit.short}: {reason}"),)
+    elif reason:
+        told = (*told, Note(f"{commit.short} was to be built ahead and is not: {reason}"))
+    return Record(
+        (BuildTry(compiler, commit.sha, reason), Ended(attempt.id, Ending.DONE)), attempt, over=True, tell=told
+    )
 
 
 # With which compiler all kernels of a range are built: it is settled before anything is measured
@@ -139,33 +130,102 @@ def next_build(candidates: Sequence[Compiler], ends: Sequence[Commit], tries: It
         for end in ends:
             one = known.get((compiler, end.sha))
             if one is None:
-                return _try_build(compiler, end)
+                note = Note(f"does {compiler.command} build {end.short}? ({compiler.identity})")
+                return Submit(BuildRequest(end, compiler), f"build {compiler.command} {end.sha}", tell=(note,))
             if one.reason:
-                failures.append(one)
+                failures.append(f"{compiler.command} fails at {end.short}: {one.reason}")
                 break
         else:
             return Record((Compilers((compiler,)),))
-    raise _none_builds(failures)
-
-
-def _try_build(compiler: Compiler, commit: Commit) -> Submit:
-    note = Note(f"does {compiler.command} build {commit.short}? ({compiler.identity})")
-    return Submit(BuildRequest(commit, compiler), f"build {compiler.command} {commit.sha}", tell=(note,))
-
-
-def build_recorded(attempt: Attempt, request: BuildRequest, news: Finished) -> Record:
-    """A build that was tried, for the record."""
-    commit, compiler = request.commit, request.compiler
-    fault = news.result if isinstance(news.result, Fault) else None
-    one = BuildTry(compiler, commit.sha, fault.reason if fault else "")
-    told = (Note(f"{compiler.command} does not build {commit.short}: {fault.reason}"),) if fault else ()
-    return Record((one, Ended(attempt.id, Ending.DONE)), attempt, over=True, tell=told)
-
-
-def _none_builds(failures: Iterable[BuildTry]) -> EndsDoNotReproduce:
-    said = "; ".join(f"{one.compiler.command} fails at {one.sha[:12]}: {one.reason}" for one in failures)
-    return EndsDoNotReproduce(
-        f"no compiler of this host builds both ends: {said}",
+    raise EndsDoNotReproduce(
+        f"no compiler of this host builds both ends: {'; '.join(failures)}",
         "install another compiler (apt-cache search '^gcc-[0-9]'), choose other ends,"
         " or let several share the range: --compiler gcc --compiler gcc-11",
+    )
+
+
+# The kernels that an answer rests on are built once more, apart from all others, before it is given. They were made in
+# a build directory that other trees had used before them, with objects of ccache that others had compiled, or came from
+# another machine, and were kept for months. Bad memory may have changed one, or a tree may have written there what is
+# not of its own source. So the commit found, its parents and the ends without it or with it are built in a directory
+# that is empty at first, nothing is believed but objects that such checks compiled, and what is loaded of them has to
+# be what was measured; for one that is not everything is compiled, before that is believed. What has passed is on
+# record, and kept with the kernel where that was built.
+
+
+def once_more(facts: BisectState, done: Done) -> Instruction:
+    """The build of a kernel that an answer rests on and that was not checked; else the answer, with what was not.
+
+    What a kernel was made from is in its key; one that others built is not checked.
+    """
+    if done.state is not State.FOUND or not facts.scope.settings.kernel.recheck:
+        return done
+    (found, *_), known = done.candidates, {(one.sha, one.content_sha256): one for one in facts.recorded.kernel_checks}
+    shas = {found.sha, *facts.answer(ParentsOf((found.sha,)))[found.sha]}
+    kernels: dict[str, tuple[Commit, Kernel]] = {}
+    for _, trial in facts.judging.trials:
+        is_of_answer = trial.commit.sha in shas if trial.subject.is_commit else trial.subject.changed_by == found.sha
+        if is_of_answer and trial.origin is None and trial.kernel is not None and trial.kernel.tree:
+            kernels[trial.commit.sha] = trial.commit, trial.kernel
+    unchecked = []
+    for commit, kernel in kernels.values():
+        if (check := known.get((commit.sha, kernel.content_sha256))) is not None:
+            unchecked += [f"{commit.short} ({check.why_not})"] if check.why_not else []
+            continue
+        compiler = next((one for one in facts.recorded.compilers if one.identity == kernel.toolchain), None)
+        if compiler is None:
+            return Record((KernelCheck(commit.sha, kernel.content_sha256, "its compiler is not one of this run's"),))
+        said = (
+            f"{commit.short}, on which the answer rests: is its kernel the same when it is built apart from all others?"
+        )
+        return Submit(BuildRequest(commit, compiler, measured=kernel), f"once more {commit.sha}", tell=(Note(said),))
+    said = f"; could not be built once more to check it: {', '.join(unchecked)}" if unchecked else ""
+    return replace(done, message=f"{done.message}{said}")
+
+
+def checked(facts: BisectState, attempt: Attempt, measured: Kernel, news: Finished) -> Record:
+    """What came of such a build, for the record; that another kernel came of it is none, and :func:`unlike` raises."""
+    ended, why_not = Ended(attempt.id, Ending.DONE), _why_not(facts, measured, news.result)
+    if why_not is None:
+        return Record((ended,), attempt)
+    commit = attempt.submit.request.commit
+    earlier = " in an earlier run" if isinstance(news.result, Remade) and news.result.earlier else ""
+    told = f"is not checked: {why_not}" if why_not else "is the kernel that was measured"
+    fact = KernelCheck(commit.sha, measured.content_sha256, why_not)
+    return Record((fact, ended), attempt, over=True, tell=(Note(f"{commit.short}, built once more{earlier}, {told}"),))
+
+
+def _why_not(facts: BisectState, measured: Kernel, result: object) -> str | None:
+    """Why nothing can be said; empty for the kernel that was measured, None for another one, or none.
+
+    Where two builds differ, too, a random number goes into each: a key for modules, say. Without ccache
+    an image of old sources names the directory that it was built in, which may be another machine's.
+    """
+    if isinstance(result, Fault):
+        return None if result.kind.of_compiling else result.sentence
+    if not isinstance(result, Remade):
+        raise TypeError(f"{result} is nothing that was built once more")
+    if measured.content_sha256 in result.contents or result.why_not:
+        return result.why_not
+    if len({*result.contents}) > 1:
+        return "each build makes another kernel"
+    kernels = [trial.kernel for _, trial in facts.judging.trials if trial.kernel is not None]
+    is_own = not facts.scope.crew.measuring and any(
+        one.content_sha256 == measured.content_sha256 and not one.cached for one in kernels
+    )
+    return None if result.by_ccache or is_own else "without ccache, it may name the directory that it was built in"
+
+
+def unlike(facts: BisectState, attempt: Attempt, measured: Kernel, news: Finished) -> InfraError:
+    """What ends the run where another kernel comes of the same sources."""
+    commit, result = attempt.submit.request.commit, news.result
+    came = result.sentence if isinstance(result, Fault) else ""
+    if isinstance(result, Remade):
+        came = f"what is loaded of it is {result.contents[0][:_DIGITS]}"
+    where = f" on {news.host}" if facts.is_shared else ""
+    return InfraError(
+        f"{commit.short} was built once more{where}, from nothing, and is not the kernel that was measured: {came}"
+        f" instead of {measured.content_sha256[:_DIGITS]}; so no answer is given",
+        "bad memory (memtest86+), or a tree that wrote into ccache's directory or the build's: `bisector cache clear`,"
+        " and begin anew; if only this build was wrong, going on repeats it",
     )

@@ -4,27 +4,22 @@ All readings are weighed: what tells most for its time is next, until the answer
 a mirror of what is believed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bisector.analysis.judgement import Again, Untestable
-from bisector.analysis.verdicts import Judging
+from bisector.analysis.judgement import Again
 from bisector.bisect.by_git import merge_base_is_new
-from bisector.bisect.ends import the_same_again
-from bisector.bisect.questions import ChangedEnd, LeftInRange, ShowGit
-from bisector.bisect.state import BisectState
+from bisector.bisect.ends import check_measurable, the_same_again
+from bisector.bisect.state import BisectState, ChangedEnd, LeftInRange, ShowGit
 from bisector.bisect.trials import Outlook, ends_in_time, measure, why_over
 from bisector.campaign.instructions import Ask, Cancel, Done, Instruction, Record, Submit, Wait
-from bisector.core.errors import InfraError
 from bisector.core.events import Note
-from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kind, NotChanged, Subject
 from bisector.core.units import plural, share
 from bisector.core.verdict import State, Verdict
 from bisector.git.bisect import MergeBaseIsNew
 from bisector.git.trees import CannotBeHad
 from bisector.search.alternatives import NOTHING_CHANGED
-from bisector.search.effect import SuspectEffect
 from bisector.search.likelihood import Key
 from bisector.search.step import (
     ChangedEndToRead,
@@ -39,7 +34,6 @@ from bisector.status.conclusion import Standing, outside_paths
 from bisector.trial.runner import TrialRequest
 
 _LITTLE = 0.01  # of a probability: a commit may be named
-_SAME_SOURCES = "a parent with the same sources"
 
 
 def by_bayes(facts: BisectState) -> Instruction:
@@ -49,29 +43,25 @@ def by_bayes(facts: BisectState) -> Instruction:
     """
     base = _base_to_measure(facts)
     standing = facts.standing
+    shown, show = facts.git and facts.git.shown, _as_shown(facts, standing.shown)
+    if shown is None or shown not in (show, _as_shown(facts, standing.final)):
+        return Ask(show)
+    if base is not None:
+        if facts.is_in_flight(base.sha):
+            return Wait()
+        return measure(facts, Subject(base), "merge base", _outlook(standing), whole=_overlaps(standing))
     return (
-        (None if _holds(facts, standing.final) else _show(facts, standing.shown))
-        or (_of_base(facts, standing, base) if base is not None else None)
-        or _begun(facts, standing)
-        or _broken_off(facts, standing)
-        or _exact(facts, standing)
-        or _decided(facts, standing)
+        _begun(facts, standing) or _broken_off(facts, standing) or _exact(facts, standing) or _decided(facts, standing)
     )
 
 
-def _show(facts: BisectState, sides: Mapping[str, Verdict]) -> Ask | None:
-    """Show git the sides of kernels, unless it holds just those.
-
-    A belief puts sides on kernels without contradiction: what is new stays so in whatever has it.
-    """
-    return None if _holds(facts, sides) else Ask(_as_shown(facts, sides))
-
-
-def _holds(facts: BisectState, sides: Mapping[str, Verdict]) -> bool:
-    return facts.git is not None and facts.git.shown == _as_shown(facts, sides)
+def _overlaps(standing: Standing) -> bool:
+    """Whether the figures tell more than their sides: then no run is stopped early."""
+    return figures_tell(standing.case.search.rules, standing.belief)
 
 
 def _as_shown(facts: BisectState, sides: Mapping[str, Verdict]) -> ShowGit:
+    """What git is to hold: a belief puts sides on kernels without contradiction, what is new stays so above it."""
     judging = facts.judging
     bases = {sha: judgement.verdict for sha in facts.scope.bases if (judgement := judging.judge(sha)) is not None}
     told = {**bases, **sides}
@@ -92,13 +82,6 @@ def _base_to_measure(facts: BisectState) -> Commit | None:
     return None
 
 
-def _of_base(facts: BisectState, standing: Standing, base: Commit) -> Submit | Wait:
-    if facts.is_in_flight(base.sha):
-        return Wait()
-    overlaps = figures_tell(standing.case.search.rules, standing.belief)
-    return measure(facts, Subject(base), "merge base", _outlook(standing), whole=overlaps)
-
-
 def _begun(facts: BisectState, standing: Standing) -> Instruction | None:
     """The last trial once more, when it settled nothing.
 
@@ -109,15 +92,13 @@ def _begun(facts: BisectState, standing: Standing) -> Instruction | None:
         return None
     if not isinstance(facts.judging.since(last.commit.sha), Again):
         return None
-    overlaps = figures_tell(standing.case.search.rules, standing.belief)
+    overlaps, decided, clear_of = _overlaps(standing), standing.decision, tuple[str, ...]()
     if last.subject.changed_by is not None:
         commit = facts.commit(last.subject.changed_by)
         return _changed(facts, standing, last.subject.kind, commit, clear_of_end=not overlaps)
-    decided = standing.decision
     if isinstance(decided, CommitToRead) and standing.case.commit_for(decided.commit) == last.commit.sha:
-        others = _beside(standing, decided)
-        return measure(facts, Subject(last.commit), "", _outlook(standing), whole=decided.whole, clear_of=others)
-    return measure(facts, Subject(last.commit), "", _outlook(standing), whole=overlaps)
+        overlaps, clear_of = decided.whole, _beside(standing, decided)
+    return measure(facts, Subject(last.commit), "", _outlook(standing), whole=overlaps, clear_of=clear_of)
 
 
 def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
@@ -134,28 +115,23 @@ def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
             continue
         if id_ in facts.builds_in_flight and one.request.commit not in facts.scope.ends:
             # What would be broken off is its trial: nothing else waits for the build.
-            if (key := case.number(Subject(one.request.commit))) is not None:
-                left_min[key], ids[key] = _early_min(standing), id_
-        elif (
-            one.because is not None
-            and isinstance(one.request, TrialRequest)
-            and (key := case.number(one.request.cell.subject)) is not None
-        ):
-            left_min[key], ids[key] = max(0.0, one.expected_min - facts.transient.since_min.get(id_, 0.0)), id_
+            subject, lasts_min = Subject(one.request.commit), _early_min(standing)
+        elif one.because is not None and isinstance(one.request, TrialRequest):
+            subject = one.request.cell.subject
+            lasts_min = max(0.0, one.expected_min - facts.transient.since_min.get(id_, 0.0))
+        else:
+            continue
+        if (key := case.number(subject)) is not None:
+            left_min[key], ids[key] = lasts_min, id_
     if not left_min:
         return None
-    waits = _proof_waits(facts, standing)
+    # Whether one guest is not enough for what the suspect lacks and what shows that counted time is exact.
+    decision = standing.decision
+    lacks = isinstance(decision, ChangedEndToRead) or (isinstance(decision, CommitToRead) and decision.confirms)
+    about_to_end = any(id_ in facts.transient.cancelled for id_ in facts.in_flight)
+    waits = lacks and not about_to_end and the_same_again(facts) is not None
     found = pointless(case.problem, case.facts, case.search, standing.belief, left_min, others_wait=waits)
     return None if found is None else Cancel(ids[found])
-
-
-def _proof_waits(facts: BisectState, standing: Standing) -> bool:
-    """Whether one guest is not enough for what the suspect lacks and what shows that counted time is exact."""
-    lacks = isinstance(standing.decision, ChangedEndToRead) or (
-        isinstance(standing.decision, CommitToRead) and standing.decision.confirms
-    )
-    about_to_end = any(id_ in facts.transient.cancelled for id_ in facts.in_flight)
-    return lacks and not about_to_end and the_same_again(facts) is not None
 
 
 def _exact(facts: BisectState, standing: Standing) -> Instruction | None:
@@ -195,11 +171,18 @@ def _decided(facts: BisectState, standing: Standing) -> Instruction:
         case CommitToRead(commit=number, whole=whole) as one:
             purpose = "an answer rests on it" if one.confirms else ""
             commit = facts.commit(standing.case.commit_for(number))
-            if commit in facts.scope.ends and (waits := _end_in_turn(facts, commit)) is not None:
-                return waits
-            others = _beside(standing, one)
+            if commit in facts.scope.ends:
+                if facts.is_in_flight(commit.sha):
+                    return Wait()
+                check_measurable(facts, commit, commit.short)
             trial = measure(
-                facts, Subject(commit), purpose, _outlook(standing), whole=whole, because=known, clear_of=others
+                facts,
+                Subject(commit),
+                purpose,
+                _outlook(standing),
+                whole=whole,
+                because=known,
+                clear_of=_beside(standing, one),
             )
             return replace(trial, expected_min=_expected_min(standing, number, whole=whole))
         case ChangedEndToRead(commit=number, kernel=kind) as one:
@@ -208,27 +191,14 @@ def _decided(facts: BisectState, standing: Standing) -> Instruction:
             expected_min = _expected_min(standing, None, whole=one.whole)
             return step if isinstance(step, Record) else replace(step, because=known, expected_min=expected_min)
         case Hold():
-            return _held(facts)
+            measured = facts.without_builds
+            if measured.in_flight or not facts.in_flight:
+                return Wait()
+            # An answer that lacks nothing does not wait for kernels that are being built.
+            alone = measured.standing
+            return _concluded(measured, alone, alone.decision) if isinstance(alone.decision, SearchAnswer) else Wait()
         case SearchAnswer() as answer:
             return _concluded(facts, standing, answer)
-
-
-def _end_in_turn(facts: BisectState, end: Commit) -> Wait | None:
-    """Wait for a reading of an end that is under way; raises :class:`InfraError` where none can be had any more."""
-    if facts.is_in_flight(end.sha):
-        return Wait()
-    if isinstance(since := facts.judging.since(end.sha), Untestable):
-        raise InfraError(f"{end.short} could not be measured again: {since.why}", "bisector doctor")
-    return None
-
-
-def _held(facts: BisectState) -> Instruction:
-    """Wait for what is in flight; an answer that lacks nothing does not wait for kernels that are being built."""
-    measured = facts.without_builds
-    if measured.in_flight or not facts.in_flight:
-        return Wait()
-    standing = measured.standing
-    return _concluded(measured, standing, standing.decision) if isinstance(standing.decision, SearchAnswer) else Wait()
 
 
 def _changed(
@@ -237,11 +207,11 @@ def _changed(
     """One trial of an end without a commit, or with it; where that cannot be had, this is the fact."""
     end = facts.scope.wanted.new if kind is Kind.REVERTED else facts.scope.wanted.old
     made = facts.answer(ChangedEnd(kind, commit, end))
+    name = f"{end.short} {'without' if kind is Kind.REVERTED else 'with'} {commit.short}"
     if isinstance(made, CannotBeHad):
-        note = Note(f"there is no {_changed_name(kind, commit, end)}: {made.reason}")
+        note = Note(f"there is no {name}: {made.reason}")
         return Record((NotChanged(kind, commit.sha, end.sha, made.reason),), tell=(note,))
     subject = Subject(made.commit, kind, commit.sha)
-    name = _changed_name(kind, commit, end)
     others = (end.sha,) if clear_of_end else ()
     return measure(facts, subject, name, _outlook(standing), whole=whole, clear_of=others)
 
@@ -253,99 +223,86 @@ def _beside(standing: Standing, one: CommitToRead) -> tuple[str, ...]:
     return (*before, *map(case.commit_for, one.beside)) if one.beside else ()
 
 
-def _changed_name(kind: Kind, commit: Commit, end: Commit) -> str:
-    """What a person calls an end without a commit, or with it."""
-    return f"{end.short} {'without' if kind is Kind.REVERTED else 'with'} {commit.short}"
-
-
 def _concluded(facts: BisectState, standing: Standing, answer: SearchAnswer) -> Instruction:
     ground = standing.case.ground
     commit = facts.commit(ground.shas[answer.commit])
-    paths = facts.scope.wanted.paths
-    if answer.out_of_time:
-        return _out_of_time(facts, standing, answer, commit)
-    if ground.is_outside(answer.commit) and answer.ending not in (SearchEnding.NOT_ONE_CHANGE, SearchEnding.NO_CHANGE):
-        return Done(State.NARROWED, outside_paths(paths), _left_by_git(facts))
-    if answer.ending is not SearchEnding.FOUND:
+    if answer.out_of_time or answer.ending is not SearchEnding.FOUND or ground.is_outside(answer.commit):
         return _narrowed(facts, standing, answer, commit)
-    twin = _unmeasured_twin(facts, commit)
-    if twin is not None:
+    # A parent that has the kernel of the answer, which nobody has looked at yet.
+    twin = facts.parent_with_same_kernel(commit)
+    if twin is not None and not facts.recorded.was_tried(twin.sha):
         if twin.sha not in ground.numbers:
-            message = f"{outside_paths(paths)}: {commit.short} changes nothing"
-            return Done(State.NARROWED, message, (commit,))
-        is_under_way = facts.is_in_flight(twin.sha)
-        return Wait() if is_under_way else measure(facts, Subject(twin), _SAME_SOURCES, _outlook(standing))
+            said = f"{outside_paths(facts.scope.wanted.paths)}: {commit.short} changes nothing"
+            return Done(State.NARROWED, said, (commit,))
+        if facts.is_in_flight(twin.sha):
+            return Wait()
+        return measure(facts, Subject(twin), "a parent with the same sources", _outlook(standing))
+    show = _as_shown(facts, standing.final)
+    if facts.git is None or facts.git.shown != show:
+        return Ask(show)
     new = facts.judging.terms.new
     sure = f"{commit.short} is the first {new} commit: {commit.subject} ({share(answer.probability)})"
-    return _show(facts, standing.final) or Done(State.FOUND, sure, (commit,))
-
-
-def _out_of_time(facts: BisectState, standing: Standing, answer: SearchAnswer, likeliest: Commit) -> Done:
-    candidates = facts.commits(sha for sha, _ in standing.candidates)
-    one_change = answer.ending is not SearchEnding.NOT_ONE_CHANGE
-    known = _likeliest(likeliest, answer) if one_change else _not_one_change(answer)
-    return Done(State.NARROWED, f"{known}; {why_over(facts)}", candidates, out_of_time=True)
+    return Done(State.FOUND, sure, (commit,))
 
 
 def _narrowed(facts: BisectState, standing: Standing, answer: SearchAnswer, likeliest: Commit) -> Done:
+    ending, ground = answer.ending, standing.case.ground
+    if answer.out_of_time:
+        one_change = ending is not SearchEnding.NOT_ONE_CHANGE
+        known = _likeliest(likeliest, answer) if one_change else _not_one_change(answer)
+        candidates = facts.commits(sha for sha, _ in standing.candidates)
+        return Done(State.NARROWED, f"{known}; {why_over(facts)}", candidates, out_of_time=True)
+    if ending is SearchEnding.NO_CHANGE:
+        return Done(State.NARROWED, _no_change(facts, answer))
+    if ground.is_outside(answer.commit) and ending is not SearchEnding.NOT_ONE_CHANGE:
+        if facts.git is None:
+            raise RuntimeError("git is asked what is left before it was shown anything")
+        left = facts.commits(facts.answer(LeftInRange(facts.git.shown)))
+        return Done(State.NARROWED, outside_paths(facts.scope.wanted.paths), left)
     candidates = facts.commits(sha for sha, _ in standing.candidates)
-    skips = {standing.case.ground.shas[number] for number in standing.case.facts.untestable}
+    skips = {ground.shas[number] for number in standing.case.facts.untestable}
     skipped = tuple(one for one in candidates if one.sha in skips)
-    if answer.ending is SearchEnding.NO_CHANGE:
-        return Done(State.NARROWED, _no_change(facts.judging, answer))
-    if answer.ending is SearchEnding.NOT_ONE_CHANGE:
-        return Done(State.NARROWED, _not_one_change(answer), candidates, skipped)
-    return Done(State.NARROWED, _one_of(likeliest, answer, skipped, facts.judging.objective), candidates, skipped)
+    if ending is SearchEnding.NOT_ONE_CHANGE:
+        said = _not_one_change(answer)
+    else:
+        said = _one_of(facts, likeliest, answer, skipped)
+    return Done(State.NARROWED, said, candidates, skipped)
 
 
-def _no_change(judging: Judging, answer: SearchAnswer) -> str:
+def _no_change(facts: BisectState, answer: SearchAnswer) -> str:
     """What is said where nothing in the range made the ends differ."""
     if (all_of := answer.of_all) is None:
         raise RuntimeError("no change is concluded from readings of both ends")
-    objective, counts = judging.objective, " and ".join(map(str, all_of.counts))
+    objective, counts = facts.judging.objective, " and ".join(map(str, all_of.counts))
     first, since = objective.factor(all_of.of_ends, 0.0).times, objective.factor(all_of.mean, all_of.half_width)
     return (
-        f"{NOTHING_CHANGED} {judging.objective.label}: the new end's was {first:.2f} times the old end's"
+        f"{NOTHING_CHANGED} {objective.label}: the new end's was {first:.2f} times the old end's"
         f" when the search began, and {since.text} by {counts} readings in turn since then"
         f" (probability {share(answer.nothing)})"
     )
-
-
-def _left_by_git(facts: BisectState) -> tuple[Commit, ...]:
-    if facts.git is None:
-        raise RuntimeError("git is asked what is left before it was shown anything")
-    left = facts.answer(LeftInRange(facts.git.shown))
-    return facts.commits(left)
-
-
-def _unmeasured_twin(facts: BisectState, commit: Commit) -> Commit | None:
-    """A parent that has the kernel of the answer, which nobody has looked at yet."""
-    twin = facts.parent_with_same_kernel(commit)
-    return twin if twin is not None and not facts.recorded.was_tried(twin.sha) else None
 
 
 def _outlook(standing: Standing) -> Outlook:
     return Outlook(len(standing.candidates), standing.trials_left, standing.probability)
 
 
-def _one_of(likeliest: Commit, answer: SearchAnswer, skipped: Iterable[Commit], objective: Objective) -> str:
-    names = ", ".join(commit.short for commit in skipped)
-    why = f"; {names} cannot be tested and stand in the way" if names else ""
-    unconfirmed = "" if answer.confirmed else "; no end without it, or with it, could be had to confirm it"
+def _one_of(facts: BisectState, likeliest: Commit, answer: SearchAnswer, skipped: Sequence[Commit]) -> str:
+    """The likeliest commit, and why it is not named: skips in the way, or that its own readings do not show it."""
     nothing = f"; that nothing in the range changed has {share(answer.nothing)}" if answer.nothing > _LITTLE else ""
-    return f"{_likeliest(likeliest, answer)}{nothing}{why or unconfirmed or _unshown(answer.effect, objective)}"
-
-
-def _unshown(effect: SuspectEffect | None, objective: Objective) -> str:
-    """Why a commit is not named whose own readings do not show it."""
-    if effect is None or effect.is_shown or not all(effect.counts):
-        return ""
-    seen, counts = objective.factor(effect.mean, effect.half_width), " and ".join(map(str, effect.counts))
-    needed = objective.factor(effect.of_ends / 2, 0.0).times
-    return (
-        f"; {counts} readings without it and with it differ by {seen.text}, where"
-        f" {needed:.2f} times would be half of what the ends differ by"
-    )
+    why, effect = "", answer.effect
+    if skipped:
+        names = ", ".join(commit.short for commit in skipped)
+        why = f"; {names} cannot be tested and stand in the way"
+    elif not answer.confirmed:
+        why = "; no end without it, or with it, could be had to confirm it"
+    elif effect is not None and not effect.is_shown and all(effect.counts):
+        seen = facts.judging.objective.factor(effect.mean, effect.half_width)
+        needed = facts.judging.objective.factor(effect.of_ends / 2, 0.0).times
+        why = (
+            f"; {' and '.join(map(str, effect.counts))} readings without it and with it differ by {seen.text}, where"
+            f" {needed:.2f} times would be half of what the ends differ by"
+        )
+    return f"{_likeliest(likeliest, answer)}{nothing}{why}"
 
 
 def _likeliest(commit: Commit, answer: SearchAnswer) -> str:

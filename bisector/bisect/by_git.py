@@ -1,9 +1,6 @@
 """What to measure next by git: each verdict is believed, and git's own midpoint is next; pure."""
 
-from collections.abc import Sequence
-
-from bisector.bisect.questions import ParentsOf, ShowGit
-from bisector.bisect.state import BisectState
+from bisector.bisect.state import BisectState, ParentsOf, ShowGit
 from bisector.bisect.trials import Outlook, measure
 from bisector.campaign.instructions import Ask, Done, Instruction, Submit, Wait
 from bisector.core.errors import EndsDoNotReproduce, InfraError
@@ -31,8 +28,8 @@ def by_git(facts: BisectState) -> Instruction:
         return Wait()
     ends = {end.sha for end in facts.scope.ends}
     verdicts = tuple((sha, verdict) for sha, verdict in facts.judging.verdicts() if sha not in ends)
-    told = _turned(facts, dict(verdicts))
-    show = ShowGit(facts.judging.terms, facts.scope.skips, verdicts, proposes=True, tell=told)
+    tell = _turned(facts, dict(verdicts))
+    show = ShowGit(facts.judging.terms, facts.scope.skips, verdicts, proposes=True, tell=tell)
     if facts.git is None or facts.git.shown != show:
         return Ask(show)
     match facts.git.says:
@@ -43,13 +40,21 @@ def by_git(facts: BisectState) -> Instruction:
         case OnlySkippedLeft(candidates=left, skipped=skipped):
             parents = facts.answer(ParentsOf(tuple(commit.sha for commit in left)))
             candidates = facts.judging.possible(left, parents.__getitem__)
-            return Done(State.NARROWED, _skips_in_the_way(candidates, skipped), candidates, skipped)
+            names = ", ".join(commit.short for commit in skipped)
+            said = f"one of {len(candidates)} commits; {names} cannot be tested and stand in the way"
+            return Done(State.NARROWED, said, candidates, skipped)
         case OutsidePaths(candidates=candidates):
             return Done(State.NARROWED, outside_paths(facts.scope.wanted.paths), candidates)
-        case MergeBaseIsNew() as found:
-            raise merge_base_is_new(found, facts.judging.terms)
+        case MergeBaseIsNew() as base:
+            raise merge_base_is_new(base, facts.judging.terms)
         case Contradiction() as error:
-            raise _contradiction(error)
+            found = InfraError(
+                f"the verdicts contradict each other: {error}; there is more than one change, or one verdict is wrong",
+                "bisector table shows the figures; measure one of the two again: bisector test COMMIT,"
+                " or begin with --strategy bayes, which weighs both",
+            )
+            found.skippable = error.sha
+            raise found
         case None:
             raise RuntimeError("git was shown the verdicts and not asked")
 
@@ -63,18 +68,13 @@ def _turned(facts: BisectState, now: dict[str, Verdict]) -> tuple[Note, ...]:
     for sha, before in facts.git.shown.verdicts if facts.git is not None else ():
         if (after := now.get(sha, before)) is not before:
             turned = f"{sha[:12]} is {terms.word(after)}, not {terms.word(before)}"
-            if _a_whole_run_came_last(facts, sha):
+            *earlier, (_, last) = facts.judging.trials
+            had_early = any(trial.commit.sha == sha and trial.runs and not trial.bears_answer for _, trial in earlier)
+            if had_early and last.commit.sha == sha and last.bears_answer:
                 early = "as one that was stopped early had said; the search goes on"
                 return (Note(f"a whole run says that {turned}, {early}"),)
             return (Note(f"by all readings {turned}"),)
     return ()
-
-
-def _a_whole_run_came_last(facts: BisectState, sha: str) -> bool:
-    """Whether the last trial of all is a whole run of a commit that had one that was stopped early before."""
-    *before, (_, last) = facts.judging.trials
-    early = any(trial.commit.sha == sha and trial.runs and not trial.bears_answer for _, trial in before)
-    return early and last.commit.sha == sha and last.bears_answer
 
 
 def _whole_run(facts: BisectState, culprit: Commit) -> Submit | None:
@@ -100,21 +100,6 @@ def _found(facts: BisectState, commit: Commit) -> Done:
             f" measure the parent: bisector test {twin.short}",
         )
     return Done(State.FOUND, f"{commit.short} is the first {term} commit: {commit.subject}", (commit,))
-
-
-def _skips_in_the_way(candidates: Sequence[Commit], skipped: Sequence[Commit]) -> str:
-    names = ", ".join(commit.short for commit in skipped)
-    return f"one of {len(candidates)} commits; {names} cannot be tested and stand in the way"
-
-
-def _contradiction(error: Contradiction) -> InfraError:
-    found = InfraError(
-        f"the verdicts contradict each other: {error}; there is more than one change, or one verdict is wrong",
-        "bisector table shows the figures; measure one of the two again: bisector test COMMIT,"
-        " or begin with --strategy bayes, which weighs both",
-    )
-    found.skippable = error.sha
-    return found
 
 
 def merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:

@@ -1,26 +1,35 @@
-"""Both ends, which are measured before anything else, and again until it is known that and how far they are apart."""
+"""Both ends, which are measured first, and again until it is known that and how far they are apart; pure.
+
+The new end on each disk of the stack alone comes last: what the figures of a cache lie between.
+"""
 
 import hashlib
+from collections.abc import Iterable
 from statistics import fmean
 
-from bisector.analysis.judgement import Untestable
+from bisector.analysis.judgement import Again, Numbered, SoundMeasurement, Untestable
 from bisector.analysis.short_fill import is_tried, why_never
 from bisector.analysis.threshold import are_far_apart
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import builds
-from bisector.bisect.state import BisectState
-from bisector.bisect.trials import Outlook, ends_in_time, measure, once
-from bisector.campaign.instructions import Notify, Submit, Wait
+from bisector.bisect.state import Aim, BisectState
+from bisector.bisect.trials import ends_in_time, measure, once
+from bisector.campaign.instructions import Attempt, Notify, Record, Submit, Wait
+from bisector.config import Settings
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError
-from bisector.core.events import Note
-from bisector.core.subject import Commit, Subject
-from bisector.core.trial import Fill
+from bisector.core.events import Note, Planned
+from bisector.core.subject import Cell, Commit, Setup, Subject
+from bisector.core.trial import Fill, Trial
 from bisector.core.units import percent_text, share
 from bisector.core.verdict import Verdict
+from bisector.executor.base import Finished
+from bisector.report.figures import baseline_text, setup_name
 from bisector.search.choice import end_to_read
 from bisector.search.difference import difference, pairs_to_tell
 from bisector.search.step import figures_tell
 from bisector.storage.filling import FillMode
+from bisector.store.facts import Ended, Ending, NumberedTrial
+from bisector.trial.runner import TrialRequest
 
 # Two are compared; where each build makes another kernel, and none is kept, no two can be.
 _MOST_WITH_ONE_SEED = 3
@@ -32,30 +41,11 @@ def measure_both(facts: BisectState) -> Submit | Wait | Notify | None:
     Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError` for an end that could not be
     measured, :class:`bisector.core.errors.UserError` when the first that was has no value that can decide.
     """
-    if (first := _unread(facts)) is not None:
-        return first
-    judging = facts.judging
-    if any(judging.judge(commit.sha) is None for commit in facts.scope.ends):
-        return Wait()
-    if (facts.scope.ground is None or _lie_close(judging)) and (again := the_same_again(facts)) is not None:
-        return again
-    for seen in judging.same_again[:1]:
-        if (tell := once(facts, f"exact on {facts.home}", Note(seen.sentence))) is not None:
-            return tell
-    line = judging.threshold()
-    if line is None:
-        return _read_again(facts)
-    told = line.sentence(judging.objective)
-    return once(facts, f"threshold on {facts.home}", Note(f"{facts.host}: {told}" if facts.is_shared else told))
-
-
-def _unread(facts: BisectState) -> Submit | Wait | None:
-    """A trial of an end that is not judged yet, and that this host is not at, or what comes before it."""
     judging = facts.judging
     # First what no other host is at: its kernel can be had from there when it is needed here.
     ends = sorted(
         zip(facts.scope.ends, facts.words, strict=True),
-        key=lambda end: (builds.is_awaited(facts, end[0].sha), facts.is_in_flight(end[0].sha)),
+        key=lambda end: (facts.is_being_built(end[0].sha), facts.is_in_flight(end[0].sha)),
     )
     for commit, word in ends:
         if (judgement := judging.judge(commit.sha)) is not None:
@@ -63,14 +53,38 @@ def _unread(facts: BisectState) -> Submit | Wait | None:
                 raise _no_end(facts, commit, word, judgement.why)
         elif not facts.is_in_flight(commit.sha, facts.host):
             judging.check_metric(commit.sha)
-            return builds.before_end(facts, commit) or measure(facts, Subject(commit), f"the {word} end", Outlook())
-    return None
+            return builds.before_end(facts, commit) or measure(facts, Subject(commit), f"the {word} end")
+    if any(judging.judge(commit.sha) is None for commit in facts.scope.ends):
+        return Wait()
+    old, new = (judging.scores.get(end.sha, ()) for end in facts.scope.ends)
+    # Noise by the host's clock might make as much of one kernel.
+    lie_close = not (old and new) or not are_far_apart(fmean(old), fmean(new))
+    if (facts.scope.ground is None or lie_close) and (again := the_same_again(facts)) is not None:
+        return again
+    for seen in judging.same_again[:1]:
+        if (tell := once(facts, f"exact on {facts.home}", seen.sentence)) is not None:
+            return tell
+    line = judging.threshold()
+    if line is None:
+        return _read_again(facts)
+    told = line.sentence(judging.objective)
+    return once(facts, f"threshold on {facts.home}", f"{facts.host}: {told}" if facts.is_shared else told)
 
 
-def _lie_close(judging: Judging) -> bool:
-    """Whether noise by the host's clock might make as much of one kernel."""
-    old, new = (judging.scores.get(sha, ()) for sha in (judging.old, judging.new))
-    return not (old and new) or not are_far_apart(fmean(old), fmean(new))
+def _no_end(facts: BisectState, commit: Commit, word: str, why: str) -> BisectorError:
+    """Why an end cannot be judged: that of the host is no answer, and the next process measures it anew."""
+    if commit.sha in facts.judging.given_up:
+        return InfraError(f"the {word} end {commit.short} could not be measured: {why}", "bisector doctor")
+    return EndsDoNotReproduce(
+        f"the {word} end {commit.short} cannot be judged: {why}",
+        "choose an end that builds, boots and survives the workload",
+    )
+
+
+def check_measurable(facts: BisectState, end: Commit, name: str) -> None:
+    """Raise :class:`InfraError` for an end of which no further reading can be had."""
+    if isinstance(since := facts.judging.since(end.sha), Untestable):
+        raise InfraError(f"{name} could not be measured again: {since.why}", "bisector doctor")
 
 
 def the_same_again(facts: BisectState) -> Submit | None:
@@ -85,9 +99,8 @@ def the_same_again(facts: BisectState) -> Submit | None:
     with_one_seed = sum(not trial.guest_seed for trial, _ in judging.sound(old.sha))
     if facts.is_in_flight(old.sha, facts.host) or with_one_seed >= _MOST_WITH_ONE_SEED:
         return None
-    if isinstance(since := judging.since(old.sha), Untestable):
-        raise InfraError(f"the old end {old.short} could not be measured again: {since.why}", "bisector doctor")
-    return measure(facts, Subject(old), "the same once more: is counted time exact here?", Outlook())
+    check_measurable(facts, old, f"the old end {old.short}")
+    return measure(facts, Subject(old), "the same once more: is counted time exact here?")
 
 
 def _read_again(facts: BisectState) -> Submit | Wait:
@@ -97,7 +110,7 @@ def _read_again(facts: BisectState) -> Submit | Wait:
     from the commits, so that the next process draws the same. While a reading of each is under way that may tell,
     another guest measures what the search would begin with.
     """
-    judging = facts.judging
+    judging, least_effect = facts.judging, facts.scope.settings.bisect.least_effect
     read = {end.sha: len(judging.scores.get(end.sha, ())) for end in facts.scope.ends}
     begun = {sha: count + facts.is_in_flight(sha, facts.host) for sha, count in read.items()}
     pair = min(begun.values()) + 1
@@ -105,67 +118,43 @@ def _read_again(facts: BisectState) -> Submit | Wait:
     ends = tuple(zip(facts.scope.ends, facts.words, strict=True))[:: -1 if drawn else 1]
     commit, word = min(ends, key=lambda end: begun[end[0].sha])
     if begun[commit.sha] > max(min(read.values()), 1):
-        return _first_of_search(facts)
-    if isinstance(since := judging.since(commit.sha), Untestable):
-        raise InfraError(f"the {word} end {commit.short} could not be measured again: {since.why}", "bisector doctor")
-    purpose = f"the {word} end, {read[commit.sha] + 1}, since the ends lie close{_expected_pairs(judging)}"
-    return measure(facts, Subject(commit), purpose, Outlook())
-
-
-def _expected_pairs(judging: Judging) -> str:
-    """How many pairs to expect, by the spread so far, for a person."""
+        chosen = None if facts.scope.ground is None else next(iter(facts.standing.choices(1)), None)
+        if chosen is None or judging.judge(chosen) is not None or facts.is_in_flight(chosen):
+            return Wait()
+        return measure(facts, Subject(facts.commit(chosen)), "while the ends are read again", whole=True)
+    check_measurable(facts, commit, f"the {word} end {commit.short}")
     seen = difference([(is_new, judging.score(trial)) for is_new, trial in judging.ends_in_turn])
-    needed = None if seen is None else pairs_to_tell(seen.spread, judging.settings.bisect.least_effect)
-    told = percent_text(judging.settings.bisect.least_effect)
-    return "" if needed is None else f"; {needed} pairs tell a change of {told}"
-
-
-def _first_of_search(facts: BisectState) -> Submit | Wait:
-    if facts.scope.ground is None:
-        return Wait()
-    chosen = next(iter(facts.standing.choices(1)), None)
-    if chosen is None or facts.judging.judge(chosen) is not None or facts.is_in_flight(chosen):
-        return Wait()
-    return measure(facts, Subject(facts.commit(chosen)), "while the ends are read again", Outlook(), whole=True)
+    needed = None if seen is None else pairs_to_tell(seen.spread, least_effect)
+    expected = "" if needed is None else f"; {needed} pairs tell a change of {percent_text(least_effect)}"
+    purpose = f"the {word} end, {read[commit.sha] + 1}, since the ends lie close{expected}"
+    return measure(facts, Subject(commit), purpose)
 
 
 def repeat(facts: BisectState) -> Submit | None:
-    """A trial of the ends in turn, until each has as many sound readings as asked for, or can have no more."""
-    asked = facts.scope.settings.bisect.calibrate
-    for number in range(2, asked + 1):
-        for commit, word in zip(facts.scope.ends, facts.words, strict=True):
-            can_be = not isinstance(facts.judging.since(commit.sha), Untestable)
-            if len(facts.judging.sound(commit.sha)) < number and can_be:
-                return measure(facts, Subject(commit), f"the {word} end, {number} of {asked}", Outlook())
-    return _repeat_as_needed(facts)
+    """A trial of the ends in turn, until each has as many sound readings as asked for, or can have no more.
 
-
-def _repeat_as_needed(facts: BisectState) -> Submit | None:
-    """A trial of an end whose level has to be known better before the search, if there is time for it.
-
-    None by git, which believes each verdict.
+    Then one of an end whose level has to be known better before the search, if there is time for it; none by git, which
+    believes each verdict.
     """
+    asked = facts.scope.settings.bisect.calibrate
+    ends = [
+        (side, commit, word)
+        for side, commit, word in zip((Verdict.OLD, Verdict.NEW), facts.scope.ends, facts.words, strict=True)
+        if not isinstance(facts.judging.since(commit.sha), Untestable)
+    ]
+    for number in range(2, asked + 1):
+        for _, commit, word in ends:
+            if len(facts.judging.sound(commit.sha)) < number:
+                return measure(facts, Subject(commit), f"the {word} end, {number} of {asked}")
     if facts.scope.ground is None:
         return None
     standing = facts.standing
     side = end_to_read(standing.case.problem.graph, standing.case.facts, standing.belief)
-    sides = zip((Verdict.OLD, Verdict.NEW), facts.scope.ends, facts.words, strict=True)
-    for commit, word in ((commit, word) for one, commit, word in sides if one is side):
-        if not isinstance(facts.judging.since(commit.sha), Untestable):
-            purpose = f"the {word} end once more, as {share(standing.belief.overlap)} of the figures may mislead"
-            trial = measure(facts, Subject(commit), purpose, Outlook())
-            return trial if ends_in_time(facts, trial) else None
+    for commit, word in ((commit, word) for one, commit, word in ends if one is side):
+        purpose = f"the {word} end once more, as {share(standing.belief.overlap)} of the figures may mislead"
+        trial = measure(facts, Subject(commit), purpose)
+        return trial if ends_in_time(facts, trial) else None
     return None
-
-
-def _no_end(facts: BisectState, commit: Commit, word: str, why: str) -> BisectorError:
-    """Why an end cannot be judged: that of the host is no answer, and the next process measures it anew."""
-    if commit.sha in facts.judging.given_up:
-        return InfraError(f"the {word} end {commit.short} could not be measured: {why}", "bisector doctor")
-    return EndsDoNotReproduce(
-        f"the {word} end {commit.short} cannot be judged: {why}",
-        "choose an end that builds, boots and survives the workload",
-    )
 
 
 # Both ends with a short fill, too, before any other commit has one
@@ -179,23 +168,18 @@ def both_ways(facts: BisectState) -> Submit | Notify | None:
     settings = facts.scope.settings
     told, where = (f"{_TOLD} on {facts.host}", f"{facts.host}: ") if facts.is_shared else (_TOLD, "")
     if why := why_never(settings):
-        asked_for = settings.storage.fill is FillMode.SHORT and _TOLD not in facts.transient.notified
-        return Notify((Note(f"caches are filled by whole runs: {why}"),), (_TOLD,)) if asked_for else None
+        is_asked_for = settings.storage.fill is FillMode.SHORT
+        return once(facts, _TOLD, f"caches are filled by whole runs: {why}") if is_asked_for else None
     known, begun = facts.judging.short_fill, any(trial.fill is Fill.SHORT for _, trial in facts.judging.trials)
     if known.missing and (begun or _is_tried(facts)):
         number = [end.sha for end in facts.scope.ends].index(known.missing)
         purpose = f"the {facts.words[number]} end, its cache filled until it is settled"
-        trial = measure(facts, Subject(facts.scope.ends[number]), purpose, Outlook(), fill=Fill.SHORT)
+        trial = measure(facts, Subject(facts.scope.ends[number]), purpose, fill=Fill.SHORT)
         if ends_in_time(facts, trial):
             return trial
-    if told in facts.transient.notified or not begun:
-        return None
-    said = (
-        "caches are filled until they are settled, which changes neither end"
-        if known.harmless
-        else f"caches are filled by whole runs: {known.why}"
-    )
-    return Notify((Note(where + said),), (told,))
+    changes_neither = "caches are filled until they are settled, which changes neither end"
+    said = changes_neither if known.harmless else f"caches are filled by whole runs: {known.why}"
+    return once(facts, told, where + said) if begun else None
 
 
 def _is_tried(facts: BisectState) -> bool:
@@ -214,3 +198,72 @@ def _is_tried(facts: BisectState) -> bool:
         if trial.bears_answer
     ]
     return is_tried(facts.scope.settings, commits, fmean(seconds), facts.recorded.left_s)
+
+
+# The new end on each disk of the stack alone, measured once. These are facts of this host and its disks. Nothing is
+# concluded from them, so what cannot be measured is said and stops nothing, unless they are all that is asked for.
+
+
+def missing_baselines(settings: Settings, baselines: Iterable[Numbered]) -> tuple[str, ...]:
+    """The disks of the stack that are not measured yet, in the order of measuring."""
+    known = {trial.setup for _, trial in baselines}
+    return tuple(disk for disk in settings.storage.stack.baselines if settings.alone(disk) not in known)
+
+
+def measure_baselines(facts: BisectState) -> Submit | Notify | None:
+    """A whole run on a disk that is missing, again while the evidence is weak; None when there is none to be had.
+
+    Raises :class:`InfraError` for a disk that cannot be measured, where the disks are all that is asked for.
+    """
+    for disk in missing_baselines(facts.scope.settings, facts.recorded.baselines):
+        setup = facts.scope.settings.alone(disk)
+        task = f"baseline {setup}"
+        if task in facts.transient.notified:
+            continue
+        attempts = facts.transient.tasks.get(task, ())
+        match _baseline_settlement(facts, attempts):
+            case Again(why=why):
+                # What is tried in vain is not recorded, so the number is that of the one that will be.
+                commit, n = facts.scope.wanted.new, facts.recorded.next_n
+                again = f", again: {why}" if attempts else ""
+                planned = Planned(n, commit, f"the {setup_name(setup)}{again}", 0, 0)
+                cell, compilers = Cell(Subject(commit), setup), facts.recorded.compilers
+                request = TrialRequest(n, cell, {}, compilers, again=bool(attempts))
+                return baseline_in_time(facts, setup, Submit(request, task, tell=(planned,)))
+            case Untestable(why=why):
+                message = f"the {setup_name(setup)} could not be measured: {why}"
+                return baseline_given_up(facts, setup, InfraError(message, "bisector baselines tries it again"))
+            case SoundMeasurement():
+                raise RuntimeError(f"the baseline {setup} is measured and not on record")
+    return None
+
+
+def baseline_recorded(facts: BisectState, attempts: tuple[Attempt, ...], request: TrialRequest, trial: Trial) -> Record:
+    """A baseline, for the record, which takes sound ones only."""
+    last = attempts[-1]
+    ended = Ended(last.id, Ending.DONE)
+    if not isinstance(_baseline_settlement(facts, attempts), SoundMeasurement):
+        return Record((ended,), last)
+    note = Note(f"{setup_name(trial.setup)}: {baseline_text([trial], facts.judging.objective)}")
+    return Record((NumberedTrial(request.n, trial), ended), last, over=True, tell=(note,))
+
+
+def baseline_given_up(facts: BisectState, setup: Setup, error: BisectorError) -> Notify:
+    """Go on without a baseline; raises ``error`` where baselines are all that is asked for."""
+    if facts.scope.aim is Aim.BASELINES:
+        raise error
+    return Notify((Note(f"no baseline: {error}"),), (f"baseline {setup}",))
+
+
+def baseline_in_time(facts: BisectState, setup: Setup, submit: Submit) -> Submit | Notify:
+    """An attempt at a baseline; where it would end after the budget, only that is told, which costs no answer."""
+    if ends_in_time(facts, submit):
+        return submit
+    note = Note(f"the {setup_name(setup)} would end after the budget: bisector baselines measures it")
+    return Notify((note,), (f"baseline {setup}",))
+
+
+def _baseline_settlement(facts: BisectState, attempts: Iterable[Attempt]) -> SoundMeasurement | Untestable | Again:
+    news = (one.news for one in attempts)
+    trials = [one.result for one in news if isinstance(one, Finished) and isinstance(one.result, Trial)]
+    return Judging(facts.scope.settings, tuple(enumerate(trials, 1))).settlement(facts.scope.wanted.new.sha)

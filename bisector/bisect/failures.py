@@ -3,17 +3,33 @@
 An attempt that fails by no fault of its commit is made again, and then given up. Where the end works and the commit
 fails each time, what presents as an infrastructure error is the commit's doing. Where the end fails, too, the faults of
 the commits may be the host's.
+
+Trouble of one host is no reason to end a run that others can go on with. So what is raised where a host measures the
+ends, or answers for what failed on it, sets that host aside; on the last host it ends the run, as it does on a single
+one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import NoReturn
 
 from bisector.analysis.judgement import Due, can_be_vouched_for, reach, speaks_for
 from bisector.bisect.state import BisectState
-from bisector.campaign.instructions import Attempt, Pause, Record, Submit, again_note
-from bisector.core.errors import AttemptFailed, BisectorError, InfraError, TrialRefused
+from bisector.campaign.instructions import (
+    Attempt,
+    Cancel,
+    Done,
+    Instruction,
+    Notify,
+    Pause,
+    Record,
+    SetAside,
+    Submit,
+    Wait,
+    again_note,
+)
+from bisector.core.errors import AttemptFailed, BisectorError, EndsDoNotReproduce, InfraError, TrialRefused
 from bisector.core.events import Note, Planned
 from bisector.core.subject import Commit
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
@@ -21,29 +37,29 @@ from bisector.executor.base import ControlRequest, Failed, Finished
 from bisector.store.facts import Ended, Ending
 from bisector.trial.runner import TrialRequest
 
-_WHAT_CHANGED = (
-    "the host has changed since that end was measured: an upgrade of QEMU, the compiler or a header, the guest image,"
-    " a disk, memory; its logs are in {logs}. What failed meanwhile is tried again by resume"
-)
+Attempts = Sequence[Attempt]
 
 
 # An attempt that failed
 
 
-def after_failure(facts: BisectState, attempts: Sequence[Attempt], error: BisectorError) -> Submit:
-    """What follows on the last attempt of a matter, which failed; raises ``error``, or what explains it, at the end."""
+def after_failure(facts: BisectState, attempts: Attempts, error: BisectorError) -> Submit:
+    """What follows on the last attempt of a task, which failed; raises ``error``, or what explains it, at the end."""
     last = attempts[-1]
+    request, commit = last.submit.request, last.submit.request.commit
     if (stage := _asked_for(facts, attempts)) is not None:
-        return _ask_about(facts, last, stage, error)
-    if _back_off_s(facts, attempts) is None:
-        _give_up(facts, attempts, error)
-    request, n = last.submit.request, facts.recorded.next_n
-    return replace(
-        last.submit, request=replace(request, n=n) if isinstance(request, TrialRequest) else request, tell=()
-    )
+        return _control(facts, stage, last.submit.task, f"{commit.short}: {error}; does {_name(facts)} still work?")
+    if _back_off_s(facts, attempts) is not None:
+        n = facts.recorded.next_n
+        return replace(
+            last.submit, request=replace(request, n=n) if isinstance(request, TrialRequest) else request, tell=()
+        )
+    if isinstance(request, ControlRequest) and isinstance(error, AttemptFailed | TrialRefused):
+        _raise_alike(facts, attempts, error, str(error))
+    raise _skippable(facts, last.submit, error)
 
 
-def pause_before(facts: BisectState, attempts: Sequence[Attempt], found: Submit) -> Pause | None:
+def pause_before(facts: BisectState, attempts: Attempts, found: Submit) -> Pause | None:
     """The pause that a host has before it makes an attempt again that failed on it; None without one."""
     last = attempts[-1]
     if not isinstance(last.news, Failed) or type(found.request) is not type(last.submit.request):
@@ -54,20 +70,13 @@ def pause_before(facts: BisectState, attempts: Sequence[Attempt], found: Submit)
     return Pause(last.news.host, wait_s, (again_note(wait_s, last.news.error),), key)
 
 
-def _back_off_s(facts: BisectState, attempts: Sequence[Attempt]) -> float | None:
+def _back_off_s(facts: BisectState, attempts: Attempts) -> float | None:
     """How long to wait after the last attempt, which failed; None when there is to be no other."""
     news = attempts[-1].news
     if not isinstance(news, Failed) or not isinstance(news.error, AttemptFailed):
         return None
-    return facts.scope.policy.wait_s(sum(1 for _ in takewhile(_has_failed, reversed(attempts))))
-
-
-def _give_up(facts: BisectState, attempts: Sequence[Attempt], error: BisectorError) -> NoReturn:
-    """Raise what ends the run, with the commit without which it can go on."""
-    request = attempts[-1].submit.request
-    if isinstance(request, ControlRequest) and isinstance(error, AttemptFailed | TrialRefused):
-        _raise_alike(facts, attempts, error, str(error))
-    raise _skippable(facts, attempts[-1].submit, error)
+    in_turn = takewhile(lambda one: isinstance(one.news, Failed), reversed(attempts))
+    return facts.scope.policy.wait_s(sum(1 for _ in in_turn))
 
 
 def _skippable(facts: BisectState, submit: Submit, error: BisectorError) -> BisectorError:
@@ -79,78 +88,68 @@ def _skippable(facts: BisectState, submit: Submit, error: BisectorError) -> Bise
     return error
 
 
-def _has_failed(attempt: Attempt) -> bool:
-    return isinstance(attempt.news, Failed)
-
-
-# A control that is due
-
-
-def ask_control(facts: BisectState, due: Due) -> Submit:
-    """Try the end again because of the faults of trials."""
-    faults = _faults(due.trials)
-    note = f"{faults} at stage {due.stage}: does {_name(facts)} still work?"
-    submit = _control(facts, due.stage, f"control {due.stage} {due.trials}", note)
-    return replace(submit, about=due.trials)
-
-
 # Failures that look like infrastructure errors
 
 
-def _asked_for(facts: BisectState, attempts: Sequence[Attempt]) -> Stage | None:
+def _asked_for(facts: BisectState, attempts: Attempts) -> Stage | None:
     """Through which stage the end is to answer for the attempt that failed last; None when it is not asked (yet).
 
     Between two attempts that fail a sound end answers: trouble that has passed meanwhile is not put down to the commit.
     No end answers for a checkout, or for an attempt without facts: those are tried again like any infrastructure error.
     """
-    partial = _partial_facts(facts, attempts[-1])
+    partial, news = _partial_facts(facts, attempts[-1]), attempts[-1].news
     if partial is None:
         return None
-    refused = isinstance(attempts[-1].news, Failed) and isinstance(attempts[-1].news.error, TrialRefused)
+    refused = isinstance(news, Failed) and isinstance(news.error, TrialRefused)
     trials = sum(isinstance(one.submit.request, TrialRequest) for one in attempts)
-    enough = refused or trials >= facts.scope.policy.before_control or any(_answers(attempts))
+    enough = refused or trials >= facts.scope.policy.before_control or any(_came_through(attempts))
     return reach(partial.stage) if enough else None
 
 
-def _ask_about(facts: BisectState, failed: Attempt, stage: Stage, error: BisectorError) -> Submit:
-    """Try the end because of an attempt at a commit that failed."""
-    note = f"{failed.submit.request.commit.short}: {error}; does {_name(facts)} still work?"
-    return _control(facts, stage, failed.submit.task, note)
-
-
-def blamed(facts: BisectState, attempts: Sequence[Attempt]) -> tuple[Trial, int] | None:
+def blamed(facts: BisectState, attempts: Attempts) -> tuple[Trial, int] | None:
     """The facts of the last attempt, which failed, as the kernel's own fault, and the number of the control by which.
 
     None when no end has answered for it.
     """
-    partial = _partial_facts(facts, attempts[-1])
-    news = attempts[-1].news
+    partial, news = _partial_facts(facts, attempts[-1]), attempts[-1].news
     if partial is None or not isinstance(news, Failed):
         return None
-    answered = next((one for one in _answers(attempts) if speaks_for(_through(one), partial.stage)), None)
+    answered = next((one for one in _came_through(attempts) if speaks_for(_through(one), partial.stage)), None)
     if answered is None:
         return None
-    number = facts.recorded.controls.index(_fact(answered)) + 1
     kind = FaultKind.NO_SSH if partial.stage is Stage.BOOT else FaultKind.COMMAND_FAILED
-    return replace(partial, fault=Fault(partial.stage, kind, str(news.error))), number
+    fault = Fault(partial.stage, kind, str(news.error))
+    return replace(partial, fault=fault), facts.recorded.controls.index(_fact(answered)) + 1
 
 
 def _partial_facts(facts: BisectState, attempt: Attempt) -> Trial | None:
     """The facts of an attempt for which a sound end can speak: of a commit, once both ends are measured."""
-    news, submit = attempt.news, attempt.submit
+    news, request = attempt.news, attempt.submit.request
     if not isinstance(news, Failed) or not isinstance(news.error, AttemptFailed | TrialRefused):
         return None
-    request, trial = submit.request, news.error.trial
-    of_an_end = request.commit in facts.scope.ends  # whose trials of a disk alone are none of a commit either
+    trial, of_an_end = news.error.trial, request.commit in facts.scope.ends  # or of a disk alone
     if trial is None or not isinstance(request, TrialRequest) or of_an_end or facts.judging.threshold() is None:
         return None
     return trial if can_be_vouched_for(trial.stage) else None
 
 
+def _came_through(attempts: Attempts) -> Iterator[Attempt]:
+    """The controls in which the end came through."""
+    for one in attempts:
+        if isinstance(one.submit.request, ControlRequest) and isinstance(one.news, Finished) and not one.news.result:
+            yield one
+
+
 # What comes of a control
 
 
-def control_recorded(facts: BisectState, attempts: Sequence[Attempt]) -> Record:
+def ask_control(facts: BisectState, due: Due) -> Submit:
+    """Try the end again because of the faults of trials."""
+    note = f"{_faults(due.trials)} at stage {due.stage}: does {_name(facts)} still work?"
+    return replace(_control(facts, due.stage, f"control {due.stage} {due.trials}", note), about=due.trials)
+
+
+def control_recorded(facts: BisectState, attempts: Attempts) -> Record:
     """The last attempt, a control that has ended, for the record: its answer, once there is one."""
     last = attempts[-1]
     ended = Ended(last.id, Ending.DONE)
@@ -164,7 +163,7 @@ def control_recorded(facts: BisectState, attempts: Sequence[Attempt]) -> Record:
     return Record((control, ended), last, over=True, tell=(note,))
 
 
-def after_control(facts: BisectState, attempts: Sequence[Attempt]) -> Submit:
+def after_control(facts: BisectState, attempts: Attempts) -> Submit:
     """What follows on a control that is on record: the commit once more, or the control when that may be chance.
 
     Raises :class:`InfraError` when the end fails now: the faults that it was asked about are doubted from then on.
@@ -174,7 +173,9 @@ def after_control(facts: BisectState, attempts: Sequence[Attempt]) -> Submit:
         return replace(last.submit, tell=())
     control = _fact(last)
     if control.answered:
-        return _once_more(facts, attempts)
+        (tried, request), n = _last_trial(attempts), facts.recorded.next_n
+        planned = Planned(n, request.commit, f"once more, {_name(facts)} still works", 0, 0)
+        return replace(tried.submit, request=replace(request, n=n), tell=(planned,))
     if not last.submit.about:
         _raise_alike(facts, attempts, None, control.failed)
     raise InfraError(
@@ -184,53 +185,36 @@ def after_control(facts: BisectState, attempts: Sequence[Attempt]) -> Submit:
     )
 
 
-def _raise_alike(facts: BisectState, attempts: Sequence[Attempt], error: BisectorError | None, alike: str) -> NoReturn:
+def _raise_alike(facts: BisectState, attempts: Attempts, error: BisectorError | None, alike: str) -> NoReturn:
     """Raise what the commit failed with, since the end fails as well; ``error`` itself where no commit did."""
-    tried = [one for one in attempts if isinstance(one.submit.request, TrialRequest)]
-    if not tried:
+    if not any(isinstance(one.submit.request, TrialRequest) for one in attempts):
         raise error or InfraError(alike)
-    commit, failed = tried[-1].submit, tried[-1].news
-    first = failed.error if isinstance(failed, Failed) else None
+    tried, _ = _last_trial(attempts)
+    first = tried.news.error if isinstance(tried.news, Failed) else None
     if not isinstance(first, AttemptFailed):
-        raise _skippable(facts, commit, first or InfraError(alike))
+        raise _skippable(facts, tried.submit, first or InfraError(alike))
     told = "alike" if alike == str(first) else f"now, too: {alike}"
     hint = first.hint or _what_changed(facts, _through(attempts[-1]))
     message = f"{first}; {_name(facts)}, which was measured before, fails {told}"
-    raise _skippable(facts, commit, AttemptFailed(message, hint, first.stage, first.host, first.trial)) from first
+    raise _skippable(facts, tried.submit, AttemptFailed(message, hint, first.stage, first.host, first.trial)) from first
 
 
-def _once_more(facts: BisectState, attempts: Sequence[Attempt]) -> Submit:
-    failed = next(one.submit for one in reversed(attempts) if isinstance(one.submit.request, TrialRequest))
-    commit, n = failed.request.commit, facts.recorded.next_n
-    planned = Planned(n, commit, f"once more, {_name(facts)} still works", 0, 0)
-    request = replace(failed.request, n=n) if isinstance(failed.request, TrialRequest) else failed.request
-    return replace(failed, request=request, tell=(planned,))
-
-
-def _control(facts: BisectState, stage: Stage, matter: str, note: str) -> Submit:
+def _control(facts: BisectState, stage: Stage, task: str, note: str) -> Submit:
     """What is tried is no trial to count on: people see the number of the next one."""
-    end = _end(facts)
-    planned = Planned(facts.recorded.next_n, end, "measured before; does it still work?", 0, 0)
-    return Submit(ControlRequest(end, facts.recorded.compilers, stage), matter, tell=(Note(note), planned))
+    planned = Planned(facts.recorded.next_n, _end(facts), "measured before; does it still work?", 0, 0)
+    return Submit(ControlRequest(_end(facts), facts.recorded.compilers, stage), task, tell=(Note(note), planned))
 
 
-def _is_sure(facts: BisectState, attempts: Sequence[Attempt]) -> bool:
+def _is_sure(facts: BisectState, attempts: Attempts) -> bool:
     """Whether the last control has an answer: a fault that can be chance counts when it is seen often enough."""
     series = takewhile(lambda one: isinstance(one.submit.request, ControlRequest), reversed(attempts))
     faults = [one.news.result for one in series if isinstance(one.news, Finished)]
     last = faults[0]
-    if not isinstance(last, Fault) or last.kind.of_compiling:
-        return True
-    return len(faults) >= facts.scope.policy.faults_believed
+    return not isinstance(last, Fault) or last.kind.of_compiling or len(faults) >= facts.scope.policy.faults_believed
 
 
-def _answers(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """The controls in which the end came through."""
-    return [one for one in attempts if isinstance(one.submit.request, ControlRequest) and _came_through(one)]
-
-
-def _came_through(attempt: Attempt) -> bool:
-    return isinstance(attempt.news, Finished) and attempt.news.result is None
+def _last_trial(attempts: Attempts) -> tuple[Attempt, TrialRequest]:
+    return next((one, one.submit.request) for one in reversed(attempts) if isinstance(one.submit.request, TrialRequest))
 
 
 def _through(attempt: Attempt) -> Stage:
@@ -241,9 +225,9 @@ def _through(attempt: Attempt) -> Stage:
 def _fact(attempt: Attempt) -> Control:
     """A control that has ended, as a fact."""
     news = attempt.news
-    fault = news.result if isinstance(news, Finished) and isinstance(news.result, Fault) else None
-    at, host, sha = news.at, news.host, attempt.submit.request.commit.sha
-    return Control(at, host, sha, _through(attempt), attempt.submit.about, fault.sentence if fault else "")
+    failed = news.result.sentence if isinstance(news, Finished) and isinstance(news.result, Fault) else ""
+    sha = attempt.submit.request.commit.sha
+    return Control(news.at, news.host, sha, _through(attempt), attempt.submit.about, failed)
 
 
 def _end(facts: BisectState) -> Commit:
@@ -251,8 +235,7 @@ def _end(facts: BisectState) -> Commit:
 
 
 def _name(facts: BisectState) -> str:
-    _, word = facts.words
-    return f"the {word} end {_end(facts).short}"
+    return f"the {facts.words[1]} end {_end(facts).short}"
 
 
 def _faults(trials: Sequence[int]) -> str:
@@ -260,5 +243,90 @@ def _faults(trials: Sequence[int]) -> str:
 
 
 def _what_changed(facts: BisectState, stage: Stage) -> str:
-    logs = facts.scope.run_dir / "controls" / f"{stage}-{_end(facts).short}"
-    return _WHAT_CHANGED.format(logs=logs)
+    return (
+        "the host has changed since that end was measured: an upgrade of QEMU, the compiler or a header, the guest"
+        f" image, a disk, memory; its logs are in {facts.scope.run_dir / 'controls' / f'{stage}-{_end(facts).short}'}."
+        " What failed meanwhile is tried again by resume"
+    )
+
+
+# Several hosts: who makes an attempt again, who is set aside, what is broken off
+
+
+def or_set_aside(facts: BisectState, what: Callable[[BisectState], Instruction | None]) -> Instruction | None:
+    """What a host is to do by its own trials alone; what is raised meanwhile sets it aside where there are others."""
+    try:
+        return what(facts.here)
+    except BisectorError as error:
+        if not facts.is_shared:
+            raise
+        return SetAside(facts.host, error)
+
+
+def check_direction(facts: BisectState) -> None:
+    """Raise :class:`EndsDoNotReproduce` where the ends differ in one direction here, and in the other one elsewhere.
+
+    Nobody knows then which host is right, unless a person has said which direction is meant.
+    """
+    if facts.here.judging.line is None or facts.judging.line_on(facts.home) is not None:
+        return
+    first = next(name for name, own in facts.judging.hosts.items() if own is facts.judging.reference)
+    raise EndsDoNotReproduce(
+        f"the ends differ one way on {first}, and the other way on {facts.home}",
+        "with --expect improvement, or regression, hosts on which they differ the other way are not used",
+    )
+
+
+def worn_out(facts: BisectState) -> SetAside | None:
+    """A host on which all attempts failed of late, while there are others."""
+    if facts.failures < facts.scope.policy.attempts or not facts.is_shared:
+        return None
+    return SetAside(facts.host, facts.transient.failures[facts.host][-1])
+
+
+def follow_up(
+    facts: BisectState, attempts: Attempts, after: Callable[[BisectState, Attempts], Submit | Notify | None]
+) -> Iterator[Instruction]:
+    """What follows on the last attempt of a task, as far as it is for this host to do.
+
+    A trial of the search that failed is made again by another host, at once, where there is one. What is of one host
+    alone is for that host: its ends, and whether it still works.
+    """
+    host = attempts[-1].news.host
+    others = [one for one in facts.hosts if one != host]
+    try:
+        found = after(facts.on(host), attempts)
+    except BisectorError as error:
+        if error.skippable or not others:
+            raise
+        yield SetAside(host, error)
+        return
+    if found is None:
+        return
+    request = found.request if isinstance(found, Submit) else None
+    of_host = isinstance(request, ControlRequest) or (
+        isinstance(request, TrialRequest) and request.commit in facts.scope.ends
+    )
+    is_searched, is_elsewhere = isinstance(request, TrialRequest) and not of_host, facts.host != host
+    if is_elsewhere:
+        is_for_this_host = is_searched or (host not in facts.hosts and not of_host)
+    else:
+        is_for_this_host = not (is_searched and others)
+    if is_for_this_host:
+        pause = pause_before(facts, attempts, found) if isinstance(found, Submit) else None
+        yield found if pause is None or (is_searched and is_elsewhere) else pause
+
+
+def once_all_has_ended(facts: BisectState, found: Instruction) -> Instruction:
+    """The same; an end of the search comes after that of everything in flight, which nobody needs any more.
+
+    Where there is no time to begin another trial, the trials in flight still tell something, and are waited for;
+    kernels that are being built are not.
+    """
+    if not isinstance(found, Done):
+        return found
+    needless = set(facts.builds_in_flight)
+    if not found.out_of_time:
+        needless |= {id_ for id_, one in facts.in_flight.items() if isinstance(one.request, TrialRequest)}
+        needless -= facts.transient.cancelled
+    return next(map(Cancel, sorted(needless)), Wait() if facts.in_flight else found)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bisector.analysis.verdicts import Judging
-from bisector.bisect.baselines import missing
 from bisector.bisect.bisection import Bisection, GitSide, scope_of
+from bisector.bisect.ends import missing_baselines
 from bisector.bisect.state import Aim
 from bisector.campaign.equipment import Equip, clean_up, here
 from bisector.campaign.instructions import Done
@@ -21,7 +21,7 @@ from bisector.core.events import Listener, Note
 from bisector.core.objective import MetricAbsent
 from bisector.core.subject import Compiler
 from bisector.core.trial import Taken, Trial
-from bisector.core.verdict import State, Terms
+from bisector.core.verdict import State, Terms, Verdict
 from bisector.doctor import checks as preflight
 from bisector.doctor.tree import check_tree
 from bisector.git.bisect import Bisect, check_terms
@@ -40,7 +40,7 @@ from bisector.store.comparison import Budget
 from bisector.store.facts import Compilers, Fact, RunHeader, StateChange
 from bisector.store.log import now
 from bisector.store.run_files import adopt, keep_inputs
-from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
+from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name, state_of
 from bisector.store.store import Store
 
 _BUILD = "build"
@@ -215,7 +215,7 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
     checked = replace(settings, bisect=replace(settings.bisect, baselines=True))
     if (problem := checks.first_size_problem(checked)) is not None:
         raise UserError(f"{', '.join(problem.keys)}: {problem.sentence}", problem.hint)
-    if not missing(settings, store.baselines()):
+    if not missing_baselines(settings, store.baselines()):
         return
     clean_up(run, store)
     of_a_search = (run.path / _BUILD).exists()
@@ -353,3 +353,66 @@ def ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
         without = f"or without that commit: {resume} --skip {error.skippable[:12]}" if error.skippable else ""
         error.hint = "\n  ".join(filter(None, (error.hint, f"go on with: {resume}", without)))
         raise
+
+
+# Where to look for the step that a run did not look for, with the readings it has already
+
+
+def next_step(run: RunDirectory, store: Store) -> BisectRequest:
+    """What to bisect next: the narrowest range of measured commits around the widest other gap, and all trials.
+
+    Raises :class:`UserError` when the readings have one step, or it cannot be looked for.
+    """
+    asked = store.bisection()
+    if state_of(run, store)[0] is State.RUNNING:
+        raise UserError(f"{run.path} is still running", "wait for it, or interrupt it: bisector status")
+    if asked.repository is None:
+        raise UserError(f"{run.path} was imported, and has no repository to build from", "bisector start OLD NEW")
+    if not asked.has_ends:
+        raise UserError(f"{run.path} has no ends between which there could be a step", "bisector start OLD NEW")
+    # An end without a commit, or with it, is that of this run alone; so is what makes a fault doubted.
+    trials = tuple((n, trial) for n, trial in store.trials() if trial.subject.is_commit and not trial.doubted)
+    judging = Judging(store.settings, trials, asked.old_sha, asked.new_sha)
+    lines, objective = judging.other_lines, judging.objective
+    if not lines:
+        raise UserError(
+            f"the readings of {run.path} have no other step: {_where(judging)}", "bisector table shows all of them"
+        )
+    settings = judging.settings
+    threshold = objective.definition.unit.typed(objective.value_of(lines[0]))
+    settings = replace(settings, bisect=replace(settings.bisect, threshold=threshold))
+    with Repository.open(asked.repository) as repository:
+        old, new = _ends(repository, asked, replace(judging, settings=settings))
+    own = (*judging.trials, *store.baselines())
+    directories = {run.path, *(Path(one.run_dir) for one in store.taken().values())}
+    measured_in = frozenset(directory.resolve() for directory in directories)
+    inherited = Inherited(run.path, own, store.compilers(), measured_in)
+    return BisectRequest(asked.repository, old, new, settings, asked.paths, asked.skips, inherited)
+
+
+def _where(judging: Judging) -> str:
+    shown = ", ".join(judging.objective.range_text(level.worst, level.best) for level in judging.levels)
+    return f"they lie at {shown}" if shown else "nothing was measured soundly"
+
+
+def _ends(repository: Repository, asked: RunHeader, judging: Judging) -> tuple[str, str]:
+    """The hashes of the commits between which the other step is, of those that have a verdict by its line.
+
+    Of the new ones that leaves the fewest commits between it and all old ones, then of its old ancestors the nearest.
+    Both ends of the run will do, since the line is between their figures.
+    """
+    shas = dict.fromkeys(trial.commit.sha for _, trial in judging.trials)
+    judged = {sha: judgement.verdict for sha in shas if (judgement := judging.judge(sha)) is not None}
+    olds = [sha for sha, verdict in judged.items() if verdict is Verdict.OLD]
+    news = [sha for sha, verdict in judged.items() if verdict is Verdict.NEW]
+    old_end, new_end = repository.commits((asked.old_sha, asked.new_sha))
+    whole = Range(old_end, new_end, asked.first_parent, asked.paths)
+
+    def between(new: str, *before: str) -> int:
+        return len(repository.ask("rev-list", *whole.limits(new, before)).lines)
+
+    sizes = {new: between(new, *olds) for new in news}
+    new = min((one for one in news if sizes[one]), key=sizes.__getitem__, default=asked.new_sha)
+    above = [old for old in olds if repository.is_ancestor(old, new)]
+    old = min(above, key=lambda one: between(new, one), default=asked.old_sha)
+    return old, new

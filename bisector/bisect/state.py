@@ -1,4 +1,4 @@
-"""All that the step of a bisection decides by: what was asked for, what is on record, and what is transient."""
+"""All that the step of a bisection decides by, and what it may ask of the repository, a build or the host; values."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -10,22 +10,116 @@ from typing import Self, TypeVar, cast
 
 from bisector.analysis.judgement import Judgement, Numbered, Untestable
 from bisector.analysis.verdicts import Judging, host_of
-from bisector.bisect.questions import CommitsOf, GitState, KeptKernels, ParentWithSameKernel
 from bisector.campaign.instructions import Crew, Question, Submit, Transient
 from bisector.config import RetryPolicy, Settings
-from bisector.core.subject import Commit, Compiler, NotChanged, Relevance, Subject
+from bisector.core.events import Event
+from bisector.core.subject import Commit, Compiler, Kernel, Kind, Mattering, NotChanged, Relevance, Subject
 from bisector.core.trial import Control, Trial
+from bisector.core.verdict import Terms, Verdict
+from bisector.executor.base import BuildRequest
+from bisector.git.bisect import Contradiction
+from bisector.git.bisect import Step as Proposal
 from bisector.git.ranges import Range, SearchRange
+from bisector.git.trees import CannotBeHad, ChangedCommit
 from bisector.search.noise import EarlierSearches
 from bisector.search.readings import SearchFacts as Readings
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
 from bisector.store.comparison import Budget
-from bisector.store.facts import BuildTry, InFlight, KernelCheck, Work
+from bisector.store.facts import BuildTry, KernelCheck
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CommitsOf(Question[tuple[Commit, ...]]):
+    """The commits of these hashes."""
+
+    shas: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ParentsOf(Question[Mapping[str, tuple[str, ...]]]):
+    """The hashes of the parents of each of these commits, as far as the bisection follows them."""
+
+    shas: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Installed(Question[tuple[Compiler, ...]]):
+    """What kernels can be built with here, as the settings ask for, the preferred one first."""
+
+
+@dataclass(frozen=True)
+class ParentWithSameKernel(Question[Commit | None]):
+    """A parent of a commit with this kernel that surely has it, too."""
+
+    commit: Commit
+    kernel: Kernel
+
+
+@dataclass(frozen=True)
+class WhatMatters(Question[Mattering | None]):
+    """Which commits of the range can matter, given the kernels of its ends."""
+
+    old: Kernel
+    new: Kernel
+
+
+@dataclass(frozen=True)
+class KeptKernels(Question[frozenset[str]]):
+    """The hashes of the commits of the range of which a kernel is kept, made by one of these compilers."""
+
+    compilers: tuple[Compiler, ...]
+
+
+@dataclass(frozen=True)
+class ChangedEnd(Question[ChangedCommit | CannotBeHad]):
+    """An end without a commit, or with it."""
+
+    kind: Kind
+    commit: Commit
+    end: Commit
+
+
+@dataclass(frozen=True)
+class ShowGit(Question["GitState"]):
+    """Make git's bisection hold these skips and verdicts under these terms, and no others.
+
+    With ``proposes``, ask what it makes of it. Unlike other answers this one holds only until git is shown something
+    else.
+    """
+
+    terms: Terms
+    skips: tuple[str, ...]
+    verdicts: tuple[tuple[str, Verdict], ...]
+    proposes: bool = False
+    tell: tuple[Event, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GitState:
+    """What git's bisection was made to hold, and what it made of that, if it was asked."""
+
+    shown: ShowGit
+    says: Proposal | Contradiction | None
+
+
+@dataclass(frozen=True)
+class LeftInRange(Question[tuple[str, ...]]):
+    """The hashes of the commits that git has left, whatever paths they touch, by what it was shown."""
+
+    shown: ShowGit
+
+
+class Unanswered(Exception):
+    """The step needs the answer to a question that nobody has asked yet."""
+
+    def __init__(self, question: Question[object]) -> None:
+        super().__init__(question)
+        self.question = question
 
 
 class Aim(StrEnum):
@@ -75,16 +169,15 @@ class Recorded:
     """
 
     scope: Scope
-    trials: tuple[Numbered, ...]
-    baselines: tuple[Numbered, ...]
-    controls: tuple[Control, ...]
-    in_flight: tuple[InFlight, ...]
-    next_n: int
-    compilers: tuple[Compiler, ...]
-    build_tries: tuple[BuildTry, ...]
-    relevance: Relevance | None
-    mattering: frozenset[str] | None
-    not_changed: tuple[NotChanged, ...]
+    trials: tuple[Numbered, ...] = ()
+    baselines: tuple[Numbered, ...] = ()
+    controls: tuple[Control, ...] = ()
+    next_n: int = 1
+    compilers: tuple[Compiler, ...] = ()
+    build_tries: tuple[BuildTry, ...] = ()
+    relevance: Relevance | None = None
+    mattering: frozenset[str] | None = None
+    not_changed: tuple[NotChanged, ...] = ()
     budget: Budget | None = None
     spent_s: float = 0.0
     earlier: EarlierSearches = field(default_factory=EarlierSearches)
@@ -94,22 +187,23 @@ class Recorded:
     @classmethod
     def of(cls, scope: Scope, store: Store) -> Self:
         """What a store holds now."""
+        trials, tries = store.trials(), store.facts(BuildTry)
+        built = {one.sha for one in tries if not one.reason}
         return cls(
             scope,
-            store.trials(),
+            trials,
             store.baselines(),
             store.controls(),
-            store.in_flight(),
             store.next_n,
             store.compilers(),
-            store.facts(BuildTry),
+            tries,
             store.relevance(),
             store.mattering(),
             store.facts(NotChanged),
             next(reversed(store.facts(Budget)), None),
             store.spent_s(),
             store.earlier(),
-            _built(store),
+            frozenset(built | {trial.commit.sha for _, trial in trials if trial.kernel is not None}),
             store.facts(KernelCheck),
         )
 
@@ -149,7 +243,7 @@ class Recorded:
 
     def standing(self, kept: frozenset[str], host: str, in_flight: tuple[Subject, ...]) -> Standing:
         """What all readings say of the range, of which some kernels are kept, for a trial on a host beside others."""
-        if (kept, host, in_flight) not in self._standings:
+        if (key := (kept, host, in_flight)) not in self._standings:
             if self.scope.ground is None:
                 raise RuntimeError("a strategy that weighs nothing asks for the posterior")
             known = Known(
@@ -163,8 +257,8 @@ class Recorded:
                 in_flight=in_flight,
                 host=host,
             )
-            self._standings[kept, host, in_flight] = Standing(Case(self.scope.ground, self.judging, known))
-        return self._standings[kept, host, in_flight]
+            self._standings[key] = Standing(Case(self.scope.ground, self.judging, known))
+        return self._standings[key]
 
     @cached_property
     def _standings(self) -> dict[tuple[frozenset[str], str, tuple[Subject, ...]], Standing]:
@@ -177,14 +271,6 @@ class Recorded:
     def was_tried(self, sha: str) -> bool:
         """Whether there is a trial of it."""
         return any(trial.commit.sha == sha for _, trial in self.trials)
-
-
-class Unanswered(Exception):
-    """The step needs the answer to a question that nobody has asked yet."""
-
-    def __init__(self, question: Question[object]) -> None:
-        super().__init__(question)
-        self.question = question
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,20 +314,34 @@ class BisectState:
         own = self.recorded.on(host)
         return self if own is self.recorded and host == self.host else replace(self, recorded=own, host=host)
 
+    @property
+    def failures(self) -> int:
+        """How many attempts have failed on this host since it last finished one."""
+        return len(self.transient.failures.get(self.host, ()))
+
     def is_in_flight(self, sha: str, host: str = "") -> bool:
         """Whether a trial of a commit is under way, on one host or on any."""
-        under_way = (one.submitted for one in self.recorded.in_flight if one.id in self.in_flight)
-        return any(one.work is Work.TRIAL and one.sha == sha and host in ("", one.host) for one in under_way)
+        return any(
+            isinstance(one.request, TrialRequest) and one.request.commit.sha == sha and host in ("", one.host)
+            for one in self.in_flight.values()
+        )
 
     @property
-    def builds_in_flight(self) -> Mapping[int, str]:
+    def builds_in_flight(self) -> Mapping[int, Commit]:
         """The commits whose kernels are being built and not measured, and are wanted still, by submission."""
         if not self.recorded.compilers:  # then it is found out which compiler builds the ends
             return {}
-        under_way = ((one.id, one.submitted) for one in self.recorded.in_flight if one.id in self.in_flight)
         return {
-            id_: one.sha for id_, one in under_way if one.work is Work.BUILD and id_ not in self.transient.cancelled
+            id_: one.request.commit
+            for id_, one in self.in_flight.items()
+            if isinstance(one.request, BuildRequest)
+            and one.request.measured is None
+            and id_ not in self.transient.cancelled
         }
+
+    def is_being_built(self, sha: str) -> bool:
+        """Whether the kernel of a commit is about to be there: it is being built, and nothing else."""
+        return any(commit.sha == sha for commit in self.builds_in_flight.values())
 
     @property
     def without_builds(self) -> "BisectState":
@@ -257,18 +357,15 @@ class BisectState:
         A kernel that another host is building is chosen when it is there: until then, others tell more beside it. On
         this host a trial of it has the kernel sooner than one of another commit.
         """
-        ends, found = {end.sha for end in self.scope.ends}, list[Subject]()
-        for one in self.recorded.in_flight:
-            submit = self.in_flight.get(one.id)
-            is_wanted = one.id in self.in_flight and one.id not in self.transient.cancelled
-            is_build = one.id in self.builds_in_flight and not self.scope.crew.builds_here
-            is_searched = one.submitted.work is Work.TRIAL or is_build
-            if not is_wanted or not is_searched or one.submitted.sha in ends:
+        found, ground = list[Subject](), self.scope.ground
+        builds = {} if self.scope.crew.builds_here or ground is None else self.builds_in_flight
+        for id_, one in self.in_flight.items():
+            if id_ in self.transient.cancelled or one.request.commit in self.scope.ends:
                 continue
-            if submit is not None and isinstance(submit.request, TrialRequest):
-                found.append(submit.request.cell.subject)
-            elif self.scope.ground is not None and one.submitted.sha in self.scope.ground.numbers:
-                found.append(Subject(self.commit(one.submitted.sha)))
+            if isinstance(one.request, TrialRequest):
+                found.append(one.request.cell.subject)
+            elif ground is not None and id_ in builds and builds[id_].sha in ground.numbers:
+                found.append(Subject(builds[id_]))
         return tuple(found)
 
     @property
@@ -285,8 +382,8 @@ class BisectState:
     @property
     def kept(self) -> frozenset[str]:
         """The hashes of commits whose kernels need no build: of the range as it began, and all that was built since."""
-        soon = self.builds_in_flight.values() if self.scope.crew.builds_here else ()
-        return self.answer(KeptKernels(self.recorded.compilers)) | self.recorded.built | frozenset(soon)
+        soon = [one.sha for one in self.builds_in_flight.values()] if self.scope.crew.builds_here else []
+        return self.answer(KeptKernels(self.recorded.compilers)).union(self.recorded.built, soon)
 
     @property
     def words(self) -> tuple[str, str]:
@@ -313,8 +410,3 @@ class BisectState:
         """A parent that surely has the kernel that was built of a commit."""
         kernel = self.judging.kernel_of(commit.sha)
         return self.answer(ParentWithSameKernel(commit, kernel)) if kernel is not None else None
-
-
-def _built(store: Store) -> frozenset[str]:
-    tried = (one.sha for one in store.facts(BuildTry) if not one.reason)
-    return frozenset((*tried, *(trial.commit.sha for _, trial in store.trials() if trial.kernel is not None)))

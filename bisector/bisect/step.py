@@ -5,28 +5,28 @@ same record comes to the same. What each idle host is to do is asked for one hos
 which give it a line of its own, then what tells most beside all that is in flight.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from bisector.analysis.judgement import SoundMeasurement, after_a_row, before_an_answer, judged_run
 from bisector.analysis.quality import thin_tail
 from bisector.analysis.verdicts import changes_of_hosts
-from bisector.bisect import baselines, builds
-from bisector.bisect.builds import settle_compilers
+from bisector.bisect import builds, ends
 from bisector.bisect.by_bayes import by_bayes
 from bisector.bisect.by_git import by_git
-from bisector.bisect.ends import both_ways, measure_both, repeat
 from bisector.bisect.failures import (
     after_control,
     after_failure,
     ask_control,
     blamed,
+    check_direction,
     control_recorded,
+    follow_up,
+    once_all_has_ended,
+    or_set_aside,
+    worn_out,
 )
-from bisector.bisect.hosts import check_direction, follow_up, once_all_has_ended, or_set_aside, worn_out
-from bisector.bisect.questions import WhatMatters
-from bisector.bisect.recheck import checked, once_more, unlike
-from bisector.bisect.state import Aim, BisectState, Unanswered
+from bisector.bisect.state import Aim, BisectState, Unanswered, WhatMatters
 from bisector.bisect.stop_rule import why_whole
 from bisector.bisect.trials import in_time, once
 from bisector.campaign.instructions import (
@@ -42,7 +42,7 @@ from bisector.campaign.instructions import (
     measured,
 )
 from bisector.core.errors import AttemptCancelled, BisectorError
-from bisector.core.events import BuildEnded, Note, OnHost, TrialJudged
+from bisector.core.events import BuildEnded, OnHost, TrialJudged
 from bisector.core.subject import Kernel
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy, Verdict
@@ -63,21 +63,19 @@ def step(facts: BisectState) -> Instruction:
     there = (host for host in (*usable, *sorted(now.paused), *at_work) if host not in now.set_aside)
     facts = replace(facts, hosts=tuple(host for host in dict.fromkeys(there) if host not in builders))
     try:
-        return (
-            next(_arrived(facts), None)
-            or _unreported(facts)
-            or _next_of_all(_next_of_one, [replace(facts, host=host) for host in usable if host not in builders])
-            or _next_of_all(builds.for_builder, [replace(facts, host=host) for host in usable if host in builders])
-            or _nothing_to_do(facts)
-        )
+        if (first := next(_arrived(facts), None) or _unreported(facts)) is not None:
+            return first
+        for host in sorted(usable, key=builders.__contains__):
+            of_one = builds.for_builder if host in builders else _next_of_one
+            if not isinstance(found := of_one(replace(facts, host=host)), Wait):
+                return found
     except Unanswered as missing:
         return Ask(missing.question)
-
-
-def _next_of_all(of_one: Callable[[BisectState], Instruction], hosts: Iterable[BisectState]) -> Instruction | None:
-    """What one of the idle hosts is to do; None while all of them have to wait."""
-    found = map(of_one, hosts)
-    return next((one for one in found if not isinstance(one, Wait)), None)
+    # A host that is set aside is there and idle, so that no other may ever come.
+    set_aside = [host for host in now.set_aside if host in now.idle and host not in builders]
+    if set_aside and not facts.hosts and not facts.in_flight:
+        raise now.set_aside[set_aside[-1]]
+    return Wait()
 
 
 def _next_of_one(facts: BisectState) -> Instruction:
@@ -90,18 +88,6 @@ def _next_of_one(facts: BisectState) -> Instruction:
     return once_all_has_ended(facts, found)
 
 
-def _nothing_to_do(facts: BisectState) -> Wait:
-    """Wait for what is in flight, or for another host; raises what was raised on the last host where all are set aside.
-
-    A host that is set aside is there and idle, so that no other may ever come.
-    """
-    excluded, builders = facts.transient.set_aside, facts.scope.crew.builders
-    there = [host for host in excluded if host in facts.transient.idle and host not in builders]
-    if there and not facts.hosts and not facts.in_flight:
-        raise excluded[there[-1]]
-    return Wait()
-
-
 # What has happened comes first: it is put on record, and told
 
 
@@ -109,27 +95,33 @@ def _arrived(facts: BisectState) -> Iterator[Record]:
     """What came of a submission, for the record."""
     for one in facts.transient.arrived:
         attempts = (*facts.transient.tasks.get(one.submit.task, ()), one)
-        is_build = _is_build(one.submit) and bool(facts.recorded.compilers)
         match one.submit.request, one.news:
-            case _, Failed(error=AttemptCancelled()) if one.id in facts.transient.cancelled:
-                tell = (OnHost(one.news.host, BuildEnded(one.submit.request.commit)),) if is_build else ()
+            case request, Failed(error=AttemptCancelled()) if one.id in facts.transient.cancelled:
+                is_build = _is_build_ahead(facts, one)
+                tell = (OnHost(one.news.host, BuildEnded(request.commit)),) if is_build else ()
                 yield Record((Ended(one.id, Ending.CANCELLED),), one, over=True, tell=tell)
-            case BuildRequest() as request, _ if is_build:
+            case BuildRequest() as request, _ if _is_build_ahead(facts, one):
                 yield builds.recorded(one, request)
             case _, Failed(error=error):
                 yield _failure(facts, attempts, error)
             case ControlRequest(), Finished():
                 yield control_recorded(facts, attempts)
             case BuildRequest(measured=Kernel() as kernel), Finished() as news:
-                yield checked(facts, one, kernel, news)
-            case BuildRequest() as request, Finished() as news:
-                yield builds.build_recorded(one, request, news)
+                yield builds.checked(facts, one, kernel, news)
+            case BuildRequest() as request, Finished():
+                yield builds.recorded(one, request, is_choice=True)
             case TrialRequest() as request, Finished(result=Trial() as trial) if _is_searched(facts, request):
                 yield measured(one, trial)
             case TrialRequest() as request, Finished(result=Trial() as trial):
-                yield baselines.recorded(facts, attempts, request, trial)
+                yield ends.baseline_recorded(facts, attempts, request, trial)
             case request, news:
                 raise RuntimeError(f"{news} is no answer to {request}")
+
+
+def _is_build_ahead(facts: BisectState, attempt: Attempt) -> bool:
+    """Whether it is a build that leaves a kernel, by the compiler that is chosen."""
+    request = attempt.submit.request
+    return isinstance(request, BuildRequest) and request.measured is None and bool(facts.recorded.compilers)
 
 
 def _failure(facts: BisectState, attempts: Sequence[Attempt], error: BisectorError) -> Record:
@@ -141,11 +133,6 @@ def _failure(facts: BisectState, attempts: Sequence[Attempt], error: BisectorErr
     trial, control = found
     *row, ended = record.facts
     return replace(record, facts=(*row, NumberedTrial(request.n, trial, control), ended), over=True)
-
-
-def _is_build(submit: Submit) -> bool:
-    """Whether it is a build that leaves a kernel."""
-    return isinstance(submit.request, BuildRequest) and submit.request.measured is None
 
 
 def _is_searched(facts: BisectState, request: TrialRequest) -> bool:
@@ -176,38 +163,44 @@ def _unreported(facts: BisectState) -> Notify | None:
 
 
 def _begun(facts: BisectState) -> Iterator[Instruction]:
-    """What follows on this host on the last attempt of a matter that is not over."""
+    """What follows on this host on the last attempt of a task that is not over."""
     under_way = {one.task for one in facts.in_flight.values()}
-    for matter, attempts in facts.transient.tasks.items():
-        if matter not in facts.transient.notified and matter not in under_way:
+    for task, attempts in facts.transient.tasks.items():
+        if task not in facts.transient.notified and task not in under_way:
             yield from follow_up(facts, attempts, _after)
 
 
 def _after(facts: BisectState, attempts: Sequence[Attempt]) -> Submit | Notify | None:
-    last = attempts[-1]
-    if isinstance(last.news, Failed):
-        return _after_failure(facts, attempts, last.news.error)
-    if isinstance(last.submit.request, BuildRequest) and last.submit.request.measured is not None:
-        raise unlike(facts, last, last.submit.request.measured, last.news)
-    return after_control(facts, attempts) if isinstance(last.submit.request, ControlRequest) else None
-
-
-def _after_failure(facts: BisectState, attempts: Sequence[Attempt], error: BisectorError) -> Submit | Notify:
-    request = attempts[-1].submit.request
-    if not isinstance(request, TrialRequest) or _is_searched(facts, request):
-        return after_failure(facts, attempts, error)
-    try:
-        return baselines.in_time(facts, request.cell.setup, after_failure(facts, attempts, error))
-    except BisectorError as raised:
-        return baselines.given_up(facts, request.cell.setup, raised)
+    match attempts[-1].submit.request, attempts[-1].news:
+        case TrialRequest() as request, Failed(error=error) if not _is_searched(facts, request):
+            try:
+                return ends.baseline_in_time(facts, request.cell.setup, after_failure(facts, attempts, error))
+            except BisectorError as raised:
+                return ends.baseline_given_up(facts, request.cell.setup, raised)
+        case _, Failed(error=error):
+            return after_failure(facts, attempts, error)
+        case BuildRequest(measured=Kernel() as kernel), Finished() as news:
+            raise builds.unlike(facts, attempts[-1], kernel, news)
+        case ControlRequest(), _:
+            return after_control(facts, attempts)
+    return None
 
 
 # What to come to
 
 
 def _answer(facts: BisectState) -> Instruction:
-    first = _prepared(facts) or or_set_aside(facts, both_ways) or or_set_aside(facts, _control_after_a_row)
-    return first or _searched(facts)
+    if first := _prepared(facts) or or_set_aside(facts, ends.both_ways) or or_set_aside(facts, _control_after_a_row):
+        return first
+    found = _STRATEGIES[facts.scope.settings.bisect.strategy](facts)
+    if not isinstance(found, Done) or facts.in_flight:
+        return found
+    # The disks last, so that nothing that fails or ends there can cost an answer.
+    if (control := _control_before_an_answer(facts)) is not None:
+        return control
+    if not isinstance(found := builds.once_more(facts, found), Done):
+        return found
+    return (ends.measure_baselines(facts) if facts.scope.settings.bisect.baselines else None) or found
 
 
 def _both_ends(facts: BisectState) -> Instruction:
@@ -216,69 +209,44 @@ def _both_ends(facts: BisectState) -> Instruction:
 
 
 def _baselines(facts: BisectState) -> Instruction:
-    return baselines.measure(facts) or Done(State.STOPPED, "the disks alone are measured")
+    return ends.measure_baselines(facts) or Done(State.STOPPED, "the disks alone are measured")
 
 
 def _prepared(facts: BisectState) -> Instruction | None:
-    first = _say_what_is_whole(facts) or settle_compilers(facts) or _say_what_is_thin(facts)
-    if found := first or _say_what_changed(facts) or or_set_aside(facts, measure_both):
+    """What comes before the search: the compilers, both ends, and which commits can matter between them."""
+    runs = [judged_run(trial) for _, trial in facts.judging.trials if trial.fault is None and trial.runs]
+    if found := (
+        once(facts, "whole runs", why_whole(facts.judging.objective))
+        or builds.settle_compilers(facts)
+        or once(facts, "thin tail", thin_tail(facts.judging.objective, runs))
+        or _say_what_changed(facts)
+        or or_set_aside(facts, ends.measure_both)
+    ):
         return found
     check_direction(facts)
-    return or_set_aside(facts, repeat) or _relevance(facts)
-
-
-def _searched(facts: BisectState) -> Instruction:
-    found = _STRATEGIES[facts.scope.settings.bisect.strategy](facts)
-    if not isinstance(found, Done) or facts.in_flight:
-        return found
-    # The disks last, so that nothing that fails or ends there can cost an answer.
-    wanted = facts.scope.settings.bisect.baselines
-    first = _control_before_an_answer(facts)
-    if first is None and not isinstance(found := once_more(facts, found), Done):
-        return found
-    return first or (baselines.measure(facts) if wanted else None) or found
-
-
-# What comes before the search: the compilers, both ends, and which commits can matter between them
-
-
-def _say_what_is_whole(facts: BisectState) -> Notify | None:
-    """Notify once why no run can be stopped early, where that is so."""
-    why = why_whole(facts.judging.objective)
-    return once(facts, "whole runs", Note(why)) if why else None
-
-
-def _say_what_is_thin(facts: BisectState) -> Notify | None:
-    """Notify once that a percentile decides of which the first runs have too few I/Os."""
-    runs = [judged_run(trial) for _, trial in facts.judging.trials if trial.fault is None and trial.runs]
-    said = thin_tail(facts.judging.objective, runs)
-    return once(facts, "thin tail", Note(said)) if said else None
+    return or_set_aside(facts, ends.repeat) or _relevance(facts)
 
 
 def _say_what_changed(facts: BisectState) -> Notify | None:
     """Notify once what of this host has changed, before both ends are measured on it anew."""
     changed = [one for one in changes_of_hosts(facts.judging.trials) if one.host == facts.host]
-    measured = facts.here.judging
-    if not changed or all(measured.judge(end.sha) is not None for end in facts.scope.ends):
+    judging = facts.here.judging
+    if not changed or all(judging.judge(end.sha) is not None for end in facts.scope.ends):
         return None
     last, host = changed[-1], facts.host if facts.is_shared else "the host"
     told = f"{host} changed since trial {last.before}: {last.what}; both ends are measured again here"
-    return once(facts, f"{host} changed at {last.since}", Note(told))
+    return once(facts, f"{host} changed at {last.since}", told)
 
 
 def _relevance(facts: BisectState) -> Record | Notify | None:
     """Record and tell once which commits can matter, which the ends' builds tell."""
     if facts.recorded.relevance is not None:
-        return once(facts, "relevance", Note(facts.recorded.relevance.sentence))
-    old, new = (facts.judging.settlement(end.sha) for end in facts.scope.ends)
-    if not (
-        isinstance(old, SoundMeasurement)
-        and isinstance(new, SoundMeasurement)
-        and old.trial.kernel
-        and new.trial.kernel
-    ):
+        return once(facts, "relevance", facts.recorded.relevance.sentence)
+    settled = [facts.judging.settlement(end.sha) for end in facts.scope.ends]
+    kernels = [one.trial.kernel for one in settled if isinstance(one, SoundMeasurement) and one.trial.kernel]
+    if len(kernels) != len(settled):
         return None
-    mattering = facts.answer(WhatMatters(old.trial.kernel, new.trial.kernel))
+    mattering = facts.answer(WhatMatters(*kernels))
     return Record((mattering,)) if mattering is not None else None
 
 
@@ -286,17 +254,17 @@ def _relevance(facts: BisectState) -> Record | Notify | None:
 
 
 def _control_after_a_row(facts: BisectState) -> Submit | None:
-    ends = {end.sha for end in facts.scope.ends}
-    due = after_a_row(facts.judging.trials, ends, facts.recorded.is_skipped, facts.scope.policy.like_faults)
+    shas = {end.sha for end in facts.scope.ends}
+    due = after_a_row(facts.judging.trials, shas, facts.recorded.is_skipped, facts.scope.policy.like_faults)
     return ask_control(facts, due) if due is not None else None
 
 
 def _control_before_an_answer(facts: BisectState) -> Submit | Wait | None:
     """An end is tried on each host that has faults; where that is another one, this one waits."""
-    ends = {end.sha for end in facts.scope.ends}
+    shas = {end.sha for end in facts.scope.ends}
     for host in (facts.host, *facts.hosts):
         there = facts.on(host)
-        due = before_an_answer(there.judging.trials, ends, facts.recorded.is_skipped)
+        due = before_an_answer(there.judging.trials, shas, facts.recorded.is_skipped)
         if due is not None:
             return ask_control(there, due) if host == facts.host else Wait()
     return None

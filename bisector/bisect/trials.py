@@ -1,7 +1,7 @@
 """What is submitted, and what people are told once: the trial of a subject on the setup of the search; pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 from bisector.analysis.judgement import Again, SoundMeasurement
@@ -19,8 +19,6 @@ from bisector.status.progress import asked_most_s
 from bisector.store.comparison import PlannedSetup
 from bisector.trial.runner import TrialRequest
 
-_MIN_S = 60.0
-
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
@@ -31,11 +29,14 @@ class Outlook:
     probability: float | None = None
 
 
+UNKNOWN = Outlook()
+
+
 def measure(
     facts: BisectState,
     subject: Subject,
     purpose: str,
-    outlook: Outlook,
+    outlook: Outlook = UNKNOWN,
     *,
     whole: bool = False,
     because: Readings | None = None,
@@ -49,29 +50,37 @@ def measure(
     commits, and an end's run after a short fill once it is like the end's whole run. Without a ``fill`` to use, the
     short one is used where it is harmless and the trial is not whole.
     """
-    commit, judging, recorded = subject.commit, facts.judging, facts.recorded
-    cell = Cell(subject, facts.scope.settings.setup)
-    whole = whole or commit in facts.scope.ends
+    commit, judging, recorded, settings = subject.commit, facts.judging, facts.recorded, facts.scope.settings
+    is_end, n = commit in facts.scope.ends, recorded.next_n
+    whole = whole or is_end
     if fill is None:
-        may_be_short = (
-            not whole and rule_for(facts.scope.settings) is not None and facts.here.judging.short_fill.harmless
-        )
+        may_be_short = not whole and rule_for(settings) is not None and facts.here.judging.short_fill.harmless
         fill = Fill.SHORT if may_be_short else Fill.WHOLE
     # A kernel that has its figures and is asked for again is not to be told that it has them.
     known = isinstance(judging.settlement(commit.sha), SoundMeasurement)
     others = judging.measured_kernels(whole=whole)
-    # What is known of a build that is doubted is not believed either.
-    anew = any(one.doubted and one.kernel is None for _, one in judging.trials if one.commit.sha == commit.sha)
     again = recorded.was_tried(commit.sha)
-    n = recorded.next_n
-    request = TrialRequest(n, cell, {} if known else others, recorded.compilers, again=again, anew=anew, fill=fill)
+    request = TrialRequest(
+        n,
+        Cell(subject, settings.setup),
+        {} if known else others,
+        recorded.compilers,
+        again=again,
+        # What is known of a build that is doubted is not believed either.
+        anew=any(one.doubted and one.kernel is None for _, one in judging.trials if one.commit.sha == commit.sha),
+        guest_seed=_guest_seed(facts, commit),
+        fill=fill,
+    )
+    since = judging.since(commit.sha)
+    why = "" if not again else f"again: {since.why}" if isinstance(since, Again) else "once more"
+    text = ", ".join(filter(None, (purpose, why)))
     return Submit(
-        replace(request, guest_seed=_guest_seed(facts, commit)),
+        request,
         f"trial {commit.sha} on {facts.host}",
-        tell=(_planned(facts, commit, purpose, outlook),),
+        tell=(Planned(n, commit, text, outlook.candidates, outlook.trials_left, outlook.probability),),
         may_stop_early=not whole,
-        clear_of=tuple(clear_of) if commit not in facts.scope.ends else (),
-        alike=commit in facts.scope.ends and fill is Fill.SHORT,
+        clear_of=() if is_end else tuple(clear_of),
+        alike=is_end and fill is Fill.SHORT,
         because=because,
     )
 
@@ -85,56 +94,38 @@ def _guest_seed(facts: BisectState, commit: Commit) -> int:
     return next(seed for seed in count() if seed not in read)
 
 
-def once(facts: BisectState, key: str, note: Note) -> Notify | None:
-    """Tell it, unless that was done."""
-    return None if key in facts.transient.notified else Notify((note,), (key,))
-
-
-def _planned(facts: BisectState, commit: Commit, purpose: str, outlook: Outlook) -> Planned:
-    again = facts.judging.since(commit.sha)
-    why = ""
-    if facts.recorded.was_tried(commit.sha):
-        why = f"again: {again.why}" if isinstance(again, Again) else "once more"
-    text = ", ".join(filter(None, (purpose, why)))
-    n = facts.recorded.next_n
-    return Planned(n, commit, text, outlook.candidates, outlook.trials_left, outlook.probability)
-
-
-# No trial is begun that would end after the budget of its run
+def once(facts: BisectState, key: str, said: str) -> Notify | None:
+    """Tell it, unless that was done, or there is nothing to say."""
+    return Notify((Note(said),), (key,)) if said and key not in facts.transient.notified else None
 
 
 def in_time(facts: BisectState, instruction: Instruction) -> Instruction:
-    """The instruction, or the end of the search where it is a trial that would end too late."""
-    if not isinstance(instruction, Submit) or _was_chosen(facts, instruction) or ends_in_time(facts, instruction):
+    """The instruction, or the end of the search where it is a trial that would end after the budget of its run.
+
+    What the search itself has chosen, which knows of the budget, is begun.
+    """
+    if not isinstance(instruction, Submit) or ends_in_time(facts, instruction):
+        return instruction
+    if instruction.because is not None and instruction.task not in facts.transient.tasks:
         return instruction
     return Done(State.NARROWED, why_over(facts), out_of_time=True)
 
 
 def ends_in_time(facts: BisectState, submit: Submit) -> bool:
     """Whether what is submitted will end in time, by what trials have taken so far; controls and builds always may."""
-    request = submit.request
+    request, trials = submit.request, facts.judging.trials
     if facts.recorded.budget is None or facts.scope.aim is not Aim.ANSWER or not isinstance(request, TrialRequest):
         return True
-    return _trial_s(facts, request.commit.sha, may_stop_early=submit.may_stop_early) <= facts.recorded.left_s
+    if not facts.judging.sound():
+        return asked_most_s(PlannedSetup(facts.scope.settings)) <= facts.recorded.left_s
+    costs = costs_of(facts.judging)
+    is_built = any(trial.commit.sha == request.commit.sha and trial.kernel is not None for _, trial in trials)
+    trial_min = costs.longest(0.0 if is_built else costs.build_min, whole=not submit.may_stop_early)
+    return 60 * trial_min <= facts.recorded.left_s
 
 
 def why_over(facts: BisectState) -> str:
     """The sentence of a search that has no time left."""
-    budget = facts.recorded.budget
-    if budget is None:
+    if facts.recorded.budget is None:
         raise RuntimeError("a run without a budget has all the time")
-    return view.why_over(budget.budget_s)
-
-
-def _was_chosen(facts: BisectState, submit: Submit) -> bool:
-    """Whether it is the search's own choice, and its first attempt."""
-    return submit.because is not None and submit.task not in facts.transient.tasks
-
-
-def _trial_s(facts: BisectState, sha: str, *, may_stop_early: bool) -> float:
-    if not facts.judging.sound():
-        return asked_most_s(PlannedSetup(facts.scope.settings))
-    costs = costs_of(facts.judging)
-    is_built = any(trial.commit.sha == sha and trial.kernel is not None for _, trial in facts.judging.trials)
-    build_min = 0.0 if is_built else costs.build_min
-    return _MIN_S * costs.longest(build_min, whole=not may_stop_early)
+    return view.why_over(facts.recorded.budget.budget_s)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from bisector.bisect import session
-from bisector.bisect.next_step import next_step
+from bisector.bisect.session import next_step
 from bisector.campaign.equipment import Equip
 from bisector.campaign.single import Single, settings_for
 from bisector.commands.arguments import (

@@ -8,9 +8,8 @@ from typing import Any, cast
 import pytest
 
 from bisector.bisect import builds, by_bayes
-from bisector.bisect.hosts import once_all_has_ended
-from bisector.bisect.questions import CommitsOf, Installed, KeptKernels
-from bisector.bisect.state import Aim, BisectState
+from bisector.bisect.failures import once_all_has_ended
+from bisector.bisect.state import Aim, BisectState, CommitsOf, Installed, KeptKernels
 from bisector.bisect.step import step
 from bisector.campaign.instructions import Attempt, Cancel, Crew, Done, Record, SetAside, Submit, Transient, Wait
 from bisector.core.errors import AttemptCancelled, AttemptFailed, InfraError
@@ -24,7 +23,7 @@ from bisector.search.alternatives import Fit
 from bisector.search.step import Hold, SearchAnswer
 from bisector.search.step import SearchEnding as Ends
 from bisector.status.conclusion import Standing
-from bisector.store.facts import BuildTry, Ended, Ending, InFlight, Submitted, Work
+from bisector.store.facts import BuildTry, Ended, Ending, Work
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.bisect.test_step import INNER, NEW, OLD, SCOPE, on_record
@@ -38,19 +37,14 @@ TRANSIENT = Transient(answers={Installed(): (fakes.GCC,), KeptKernels((fakes.GCC
 
 
 def known(*trials: Trial, host: str = "one", hosts: tuple[str, ...] = ("one", "two"), **more: Any) -> BisectState:
+    in_flight = {id_: submit for one in more.pop("in_flight", ()) for id_, submit in one.items()}
     record = replace(on_record(*trials, scope=GIT), **more)
-    in_flight = {one.id: under_way(one.submitted) for one in record.in_flight}
     return BisectState(GIT, record, replace(TRANSIENT, in_flight=in_flight), hosts=hosts, host=host)
 
 
-def under_way(submitted: Submitted) -> Submit:
-    commit = next(one for one in (OLD, NEW, INNER) if one.sha == submitted.sha)
-    request = TrialRequest(1, cell(commit), {}) if submitted.work is Work.TRIAL else BuildRequest(commit, fakes.GCC)
-    return Submit(request, f"{submitted.work} {commit.sha}", host=submitted.host)
-
-
-def at_work(id_: int, work: Work, commit: Commit, host: str) -> InFlight:
-    return InFlight(id_, Submitted(work, commit.sha, 1 if work is Work.TRIAL else None, host))
+def at_work(id_: int, work: Work, commit: Commit, host: str) -> dict[int, Submit]:
+    request = TrialRequest(1, cell(commit), {}) if work is Work.TRIAL else BuildRequest(commit, fakes.GCC)
+    return {id_: Submit(request, f"{work} {commit.sha}", host=host)}
 
 
 def built(found: object) -> Commit:
@@ -194,7 +188,7 @@ def test_an_answer_waits_for_trials_and_not_for_builds(monkeypatch: pytest.Monke
     monkeypatch.setattr(BisectState, "standing", property(lambda _: SimpleNamespace(decision=answer)))
     monkeypatch.setattr(by_bayes, "_concluded", lambda *_: done)
 
-    def decided(*in_flight: InFlight) -> object:
+    def decided(*in_flight: dict[int, Submit]) -> object:
         return by_bayes._decided(known(in_flight=in_flight), cast("Standing", held))
 
     build, trial = at_work(3, Work.BUILD, INNER, "builder"), at_work(4, Work.TRIAL, INNER, "two")

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect.bisection import Bisection, GitSide, scope_of
-from bisector.bisect.questions import GitState, ShowGit
-from bisector.bisect.state import Scope
+from bisector.bisect.state import GitState, Scope, ShowGit
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Done, Question
 from bisector.config import Settings, options
@@ -81,7 +80,7 @@ class Remembered:
 
     def show(self, show: ShowGit) -> GitState:
         if show not in self.states:
-            self.states[show] = self.side.show(show), self.side.log()
+            self.states[show] = self.side.show(show), self.side.bisect.log()
         state, self.shown = self.states[show]
         return state
 

@@ -9,7 +9,7 @@ import pytest
 
 from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
-from bisector.bisect.next_step import next_step
+from bisector.bisect.session import next_step
 from bisector.bisect.state import Aim
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Done

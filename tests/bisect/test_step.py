@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.hosts import once_all_has_ended
-from bisector.bisect.questions import GitState, Installed, ParentsOf, ShowGit
-from bisector.bisect.recheck import checked
-from bisector.bisect.state import Aim, BisectState, Recorded, Scope
+from bisector.bisect.builds import checked
+from bisector.bisect.failures import once_all_has_ended
+from bisector.bisect.state import Aim, BisectState, GitState, Installed, ParentsOf, Recorded, Scope, ShowGit
 from bisector.bisect.step import step
 from bisector.campaign.instructions import (
     Ask,
@@ -52,7 +51,7 @@ LOST = AttemptFailed("the network went away", "", Stage.BOOT, HOST, FACTS)
 
 def on_record(*trials: Trial, scope: Scope = SCOPE) -> Recorded:
     numbered = tuple(enumerate(trials, 1))
-    return Recorded(scope, numbered, (), (), (), len(trials) + 1, (fakes.GCC,), (), Relevance(9, 5), None, ())
+    return Recorded(scope, numbered, next_n=len(trials) + 1, compilers=(fakes.GCC,), relevance=Relevance(9, 5))
 
 
 def facts(*trials: Trial, transient: Transient = TRANSIENT, scope: Scope = SCOPE) -> BisectState:
