@@ -60,9 +60,7 @@ def forecast(
     blocks_of = Blocks(plan)
     compared = [setup for setup in range(len(plan.setups)) if comparable(blocks_of, setup)]
     known = [experience(plan.setups[setup].settings, host, run_dirs) for setup in compared]
-    setups = tuple(
-        _setup(plan.setups[setup], _trial_s(plan.setups[setup], it)) for setup, it in zip(compared, known, strict=True)
-    )
+    setups = tuple(_setup(plan.setups[setup], it) for setup, it in zip(compared, known, strict=True))
     builds_s = known[0].builds_s
     build_s = (
         _quantity(max(builds_s), len(builds_s), "build")
@@ -71,7 +69,8 @@ def forecast(
     )
     to_build = (arm for arm in wanted(blocks_of) if plan.arms[arm].subject.is_built)
     built = ((plan.arms[arm].commit.tree, plan.settings(0, arm).kernel) for arm in to_build)
-    builds = sum(not _is_kept(builder.with_settings(kernel), tree) for tree, kernel in dict.fromkeys(built))
+    builders = ((builder.with_settings(kernel), tree) for tree, kernel in dict.fromkeys(built))
+    builds = sum(all(one.using(by).find(tree) is None for by in one.default_compilers()) for one, tree in builders)
     arms = [len(blocks_of.present(setup)) for setup in compared]
     rounds_s = (
         sum(count * one.trial_s.value for count, one in zip(arms, setups, strict=True)),
@@ -99,7 +98,11 @@ def forecast(
     )
 
 
-def _setup(planned: PlannedSetup, trial_s: Quantity) -> SetupForecast:
+def _setup(planned: PlannedSetup, known: Experience) -> SetupForecast:
+    trial_s = Quantity(asked_s(planned), "assumed", measured=False)
+    if known.workloads_s:
+        took_s = median(known.setups_s) + fmean(known.workloads_s)
+        trial_s = _quantity(took_s, len(known.workloads_s), "trial")
     return SetupForecast(
         stack=planned.setup.stack,
         workload=planned.setup.workload,
@@ -120,18 +123,8 @@ def _unknown(setups: Sequence[PlannedSetup], forecasts: Sequence[SetupForecast])
         )
 
 
-def _trial_s(planned: PlannedSetup, known: Experience) -> Quantity:
-    if not known.workloads_s:
-        return Quantity(asked_s(planned), "assumed", measured=False)
-    return _quantity(median(known.setups_s) + fmean(known.workloads_s), len(known.workloads_s), "trial")
-
-
 def _quantity(value: float, count: int, what: str) -> Quantity:
     return Quantity(value, f"of {units.plural(count, what)} here", measured=True)
-
-
-def _is_kept(builder: KernelBuilder, tree: str) -> bool:
-    return any(builder.using(compiler).find(tree) is not None for compiler in builder.default_compilers())
 
 
 def forecast_rows(expected: ComparisonForecast) -> Iterator[tuple[str, str]]:

@@ -159,7 +159,7 @@ def _patched(repository: Repository, base: Arm, text: str) -> Arm:
 
 
 def _is_file(text: str) -> bool:
-    """Whether a patch is a file: one that is there goes before what git would make of the name."""
+    # One that is there goes before what git would make of the name.
     return Path(text).is_file() or text.startswith(("./", "/", "../"))
 
 

@@ -47,7 +47,7 @@ from bisector.executor.base import BuildRequest, Failed, Finished
 from bisector.status.blocks import BUILT_IN, Blocks, BlockState, judged, names
 from bisector.status.progress import block_s, blocks_left, comparable, complete, effects
 from bisector.store.comparison import Arm, Block, Budget, Place, Placed
-from bisector.store.facts import BuildTry, Compilers, Ended, Ending, InFlight
+from bisector.store.facts import BuildTry, Compilers, Ended, Ending
 from bisector.store.run_files import TRIALS
 from bisector.trial.runner import TrialRequest
 from bisector.workload.base import MOST_SEED
@@ -59,8 +59,8 @@ _ONCE_MORE = "bisector status; logs of builds are in compilers/ of the run direc
 class CompareState:
     """What is on record, and what is known of the hosts.
 
-    Of the record: the blocks, the seconds that were spent, the last budget that was given, if any was, and the
-    submissions that have not ended. ``installed`` are the compilers of the settings, or those of
+    Of the record: the blocks, the seconds that were spent, the last budget that was given, if any was. ``installed``
+    are the compilers of the settings, or those of
     the coordinator, the preferred one first. ``host`` is the one that is asked for.
     """
 
@@ -71,7 +71,6 @@ class CompareState:
     spent_s: float = 0.0
     installed: tuple[Compiler, ...] = ()
     given: Budget | None = None
-    in_flight: tuple[InFlight, ...] = ()
     crew: Crew = field(default_factory=Crew)
     host: str = ""
 
@@ -90,13 +89,18 @@ class CompareState:
 
     def home(self, block: Block) -> str:
         """The host that a block is of; empty where nothing of it was measured or is under way."""
-        at_work = {one.submitted.block: one.submitted.host for one in self.in_flight}
+        at_work = {one.place.block: one.host for one in self.in_flight if one.place is not None}
         return at_work.get(block.n) or self.blocks.host(block)
+
+    @property
+    def in_flight(self) -> tuple[Submit, ...]:
+        """What was submitted and has not ended."""
+        return tuple(self.transient.in_flight.values())
 
     @property
     def there(self) -> frozenset[str]:
         """The hosts that can measure, now or soon."""
-        at_work = {one.submitted.host for one in self.in_flight}
+        at_work = {one.host for one in self.in_flight}
         known = {*self.transient.idle, *self.transient.paused, *at_work}
         return frozenset(known - {*self.transient.set_aside} - self.crew.builders)
 
@@ -106,7 +110,7 @@ class CompareState:
 
         What an idle host has done may not have arrived yet.
         """
-        at_work = Counter(one.submitted.host for one in self.in_flight)
+        at_work = Counter(one.host for one in self.in_flight)
         usable = (one for one in self.transient.idle if one not in self.transient.set_aside)
         return sorted(
             (one for one in usable if at_work[one] < self.crew.guests), key=lambda one: one not in self.crew.builders
@@ -115,7 +119,7 @@ class CompareState:
     @property
     def being_built(self) -> set[tuple[str, str]]:
         """What is built now (:attr:`bisector.core.subject.Subject.built_of`)."""
-        requests = (one.request for one in self.transient.in_flight.values())
+        requests = (one.request for one in self.in_flight)
         return {(one.commit.sha, one.fragment) for one in requests if isinstance(one, BuildRequest)}
 
 
@@ -175,12 +179,10 @@ def _recorded(facts: CompareState, attempt: Attempt) -> Record:
             return failed(attempt, error)
         case TrialRequest(), Finished(result=Trial() as trial):
             return measured(attempt, trial)
-        case BuildRequest() as request, Finished(result=Fault() | None as fault):
-            commit, compiler, reason = request.commit, request.compiler, "" if fault is None else fault.reason
-            built = (commit.sha, request.fragment)
-            arm = next(one for one in facts.blocks.plan.arms if one.subject.built_of == built)
+        case BuildRequest(compiler=compiler) as request, Finished(result=Fault() | None as fault):
+            reason, arm = "" if fault is None else fault.reason, _arm_of(facts, request)
             told = (Note(f"{compiler.command} does not build {_built(arm)}: {reason}"),) if reason else ()
-            tried = BuildTry(compiler, commit.sha, reason, request.fragment)
+            tried = BuildTry(compiler, request.commit.sha, reason, request.fragment)
             return Record((tried, Ended(attempt.id, Ending.DONE)), attempt, over=True, tell=told)
         case request, news:
             raise RuntimeError(f"{news} is no answer to {request}")
@@ -229,8 +231,7 @@ def _named(facts: CompareState, submit: Submit, error: BisectorError) -> Bisecto
         what, files = f"{arm.name} on {request.cell.setup}, block {submit.place.block}", f"{TRIALS}/{request.n:04d}-*"
         at_boot = "" if arm.subject.is_built else BUILT_IN
     elif isinstance(request, BuildRequest):
-        built = (request.commit.sha, request.fragment)
-        arm = next(one for one in plan.arms if one.subject.built_of == built)
+        arm = _arm_of(facts, request)
         what = f"{arm.name}, build by {request.compiler.command}"
         files = f"compilers/*-{arm.subject.short}"
     stage = error.stage if isinstance(error, AttemptFailed) else error.trial.stage if error.trial is not None else None
@@ -283,6 +284,12 @@ def _built(arm: Arm) -> str:
     return arm.commit.short + (f" with {arm.file.name}" if arm.file is not None else "")
 
 
+def _arm_of(facts: CompareState, request: BuildRequest) -> Arm:
+    """The first arm that has the kernel of a build."""
+    built = (request.commit.sha, request.fragment)
+    return next(one for one in facts.blocks.plan.arms if one.subject.built_of == built)
+
+
 def _build(facts: CompareState) -> Submit | Wait | None:
     """A kernel that nobody builds yet; a wait where others are about it; None when all are there."""
     blocks, being_built = facts.blocks, facts.being_built
@@ -299,11 +306,11 @@ def _going_on(facts: CompareState) -> Submit | None:
     A host that measures several at a time is not to be given the same twice.
     """
     blocks = facts.blocks
-    places = {(one.submitted.block, one.submitted.arm) for one in facts.in_flight}
+    places = {one.place for one in facts.in_flight}
     for block in blocks.blocks:
         if blocks.state(block) is not BlockState.OPEN or not (facts.is_own(block) or not facts.home(block)):
             continue
-        left = [arm for arm in blocks.left(block) if (block.n, arm) not in places]
+        left = [arm for arm in blocks.left(block) if Place(block.n, arm) not in places]
         if left and _wanted_of(facts, block.setup, before=block):
             return _submit_trial(facts, block, left[0])
     return None
@@ -327,7 +334,9 @@ def _next(facts: CompareState) -> Record | Wait | Done:
     unfinished = [setup for setup in setups if blocks_left(blocks, setup)]
     in_vain = tuple(why for setup in unfinished if (why := given_up(facts, setup)))
     due = [setup for setup in unfinished if _wanted_of(facts, setup) and not given_up(facts, setup)]
-    budget, fewest_first = facts.budget, sorted(due, key=lambda one: _begun(facts, one))
+    # How many blocks of a setup count, or will.
+    begun = {one: complete(blocks, one) + blocks_left(blocks, one) - _wanted_of(facts, one) for one in due}
+    budget, fewest_first = facts.budget, sorted(due, key=begun.__getitem__)
     in_time = [one for one in fewest_first if budget is None or facts.spent_s + block_s(blocks, one) <= budget.end_s]
     if in_time:
         return Record((_next_block(blocks, in_time[0]),))
@@ -336,12 +345,12 @@ def _next(facts: CompareState) -> Record | Wait | Done:
     if budget is not None and due:
         why = f"another block would end after the budget of {units.duration(budget.budget_s)}"
         return Done(State.MEASURED, why, given_up=in_vain)
-    return Done(State.MEASURED, _reached(blocks), given_up=in_vain)
-
-
-def _begun(facts: CompareState, setup: int) -> int:
-    """How many blocks of a setup count, or will."""
-    return complete(facts.blocks, setup) + blocks_left(facts.blocks, setup) - _wanted_of(facts, setup)
+    reached, until = _measured(blocks), blocks.plan.extent.until
+    if until is not None:
+        measured = (setup for setup in setups if comparable(blocks, setup))
+        narrow = all(one.is_narrow(until) for setup in measured for one in effects(blocks, setup))
+        reached = f"{'every' if narrow else 'not every'} interval is within ±{until * 100:g} %: {reached}"
+    return Done(State.MEASURED, reached, given_up=in_vain)
 
 
 def wanted(blocks: Blocks) -> tuple[int, ...]:
@@ -395,7 +404,8 @@ def given_up(facts: CompareState, setup: int) -> str:
     blocks, policy = facts.blocks, facts.blocks.plan.setups[setup].settings.retries
     own = (block for block in blocks.of_setup(setup) if facts.is_own(block))
     ended = [block for block in own if blocks.state(block) is not BlockState.OPEN]
-    void = [block for block in _last_in_vain(blocks, ended) if block.n > blocks.earlier.blocks]
+    done = [place for place, block in enumerate(ended, 1) if blocks.state(block) is BlockState.DONE]
+    void = [block for block in ended[done[-1] if done else 0 :] if block.n > blocks.earlier.blocks]
     weak = [block for block in void if blocks.state(block) is BlockState.WEAK]
     of_host = [block for block in void if blocks.works_elsewhere(block)]
     most = policy.weak_repeats + policy.faults_believed * len(blocks.plan.arms)
@@ -405,12 +415,6 @@ def given_up(facts: CompareState, setup: int) -> str:
     if len(weak) <= policy.weak_repeats and len(void) <= most:
         return ""
     return f"{setup_text}: no sound block in {len(void)}: {blocks.why(void[-1])}"
-
-
-def _last_in_vain(blocks: Blocks, ended: Sequence[Block]) -> Iterator[Block]:
-    """The last blocks that do not count, oldest first."""
-    done = [place for place, block in enumerate(ended, 1) if blocks.state(block) is BlockState.DONE]
-    yield from ended[done[-1] if done else 0 :]
 
 
 def tries_again(blocks: Blocks, block: Block, host: str = "") -> bool:
@@ -433,16 +437,6 @@ def drawn(seed: int, n: int, arms: Sequence[int]) -> tuple[tuple[int, ...], int]
     generator, order = random.Random(f"{seed}/{n}"), list(arms)  # noqa: S311 - an order, and no secret
     generator.shuffle(order)
     return tuple(order), generator.randint(1, MOST_SEED)
-
-
-def _reached(blocks: Blocks) -> str:
-    """Why a comparison is over."""
-    until, setups = blocks.plan.extent.until, range(len(blocks.plan.setups))
-    if until is None:
-        return _measured(blocks)
-    measured = (setup for setup in setups if comparable(blocks, setup))
-    narrow = all(one.is_narrow(until) for setup in measured for one in effects(blocks, setup))
-    return f"{'every' if narrow else 'not every'} interval is within ±{until * 100:g} %: {_measured(blocks)}"
 
 
 def _measured(blocks: Blocks) -> str:

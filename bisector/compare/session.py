@@ -1,31 +1,37 @@
 """A comparison from what was asked to its end: what ``compare`` and ``resume`` carry out."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bisector.bisect import session as bisection
 from bisector.bisect.session import ends_recorded, gone_if_nothing_began, let_go
-from bisector.campaign.equipment import Equip, clean_up
-from bisector.campaign.instructions import Done
-from bisector.compare.comparison import Comparison
+from bisector.campaign.equipment import Equip, Equipment, clean_up
+from bisector.campaign.instructions import Done, Instruction, Submit, Transient
+from bisector.campaign.loop import Loop
 from bisector.compare.plan import CompareRequest, planned
+from bisector.compare.schedule import CompareState, step
 from bisector.core.errors import Finding, InfraError, UserError
-from bisector.core.events import Listener
+from bisector.core.events import Listener, Note
+from bisector.core.subject import Compiler
 from bisector.core.verdict import State
 from bisector.doctor import checks as preflight
+from bisector.executor.base import Request
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.git.worktrees import hold
-from bisector.host.files import discard, remove_abandoned
-from bisector.status.blocks import Blocks
+from bisector.host.files import discard, inside, remove_abandoned
+from bisector.kernel.toolchain import check_unchanged
+from bisector.status.blocks import Blocks, BlockState, Earlier, first_kernel
+from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.progress import left_s
-from bisector.store.comparison import Plan, PlannedSetup
+from bisector.store.comparison import Budget, Plan, PlannedSetup
 from bisector.store.facts import RunHeader
 from bisector.store.run_files import keep_files, keep_inputs
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
 from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
 
 _BUILD = "build"
 
@@ -48,14 +54,19 @@ def begun(
     with Repository.open(asked.repository) as repository:
         plan = planned(repository, asked)
         setups = tuple(bundled(one.settings, repository) for one in plan.setups)
-    if not measures_here:
-        _check_travels(plan)
+    for arm in plan.arms:
+        if not (measures_here or arm.subject.is_built):
+            raise UserError(f"{arm.file} is an image on this host, which no other host has", "leave --hosts out")
     first, last = asked.subjects[0], asked.subjects[-1]
     run = RunDirectory.create(run_dir, run_name(first, last))
     with run.lock(), gone_if_nothing_began(run):
         remove_abandoned(run.path)
         if measures_here:
-            _check_here(plan, run.path, warn)
+            preflight.check(plan.setups[0].settings, run.path, warn)
+            for one in plan.setups[1:]:
+                preflight.check_setup(one.settings, run.path, warn)
+            for number in plan.with_fragment:
+                preflight.check_build(plan.settings(0, number), run.path)
         kept = tuple(PlannedSetup(keep_inputs(one, run.path)) for one in setups)
         keep_files(asked.patch_files, run.path)
         files = keep_files((one.file for one in plan.arms), run.path)
@@ -65,21 +76,6 @@ def begun(
             if listed:
                 Index().add(IndexEntry(str(run.path), str(repository.top), first, last, row.created_at))
             yield run, store
-
-
-def _check_here(plan: Plan, run_dir: Path, warn: Callable[[Finding], None]) -> None:
-    preflight.check(plan.setups[0].settings, run_dir, warn)
-    for one in plan.setups[1:]:
-        preflight.check_setup(one.settings, run_dir, warn)
-    for arm in plan.with_fragment:
-        preflight.check_build(plan.settings(0, arm), run_dir)
-
-
-def _check_travels(plan: Plan) -> None:
-    """Raise :class:`UserError` for what no other host has."""
-    for arm in plan.arms:
-        if not arm.subject.is_built:
-            raise UserError(f"{arm.file} is an image on this host, which no other host has", "leave --hosts out")
 
 
 def plan_of(store: Store) -> tuple[Plan, Path]:
@@ -112,7 +108,14 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> Done
     plan, place = plan_of(store)
     clean_up(run, store)
     with Repository.open(place, run_marker=run.path) as repository:
-        _check_there(repository, plan)  # before the state is touched: what was measured stays measured
+        for arm in (one for one in plan.arms if one.subject.is_built):
+            try:  # before the state is touched: what was measured stays measured
+                repository.resolve(arm.commit.sha)
+            except UserError as error:  # another clone may be where the run's was
+                raise UserError(
+                    f"{repository.top} has no {arm.commit.short} ({arm.name}), which is to be measured",
+                    "is it the clone that this run was begun in? What was measured: bisector report",
+                ) from error
         store.set_state(State.RUNNING)
         with ends_recorded(run, store):
             commits = {f"arm{n}": arm.commit.sha for n, arm in enumerate(plan.arms) if arm.subject.is_built}
@@ -128,20 +131,97 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> Done
     return done
 
 
-def _check_there(repository: Repository, plan: Plan) -> None:
-    """Raise :class:`UserError` for a commit that is gone: another clone may be where the run's was."""
-    for arm in (one for one in plan.arms if one.subject.is_built):
-        try:
-            repository.resolve(arm.commit.sha)
-        except UserError as error:
-            raise UserError(
-                f"{repository.top} has no {arm.commit.short} ({arm.name}), which is to be measured",
-                "is it the clone that this run was begun in? What was measured: bisector report",
-            ) from error
-
-
 def after_the_end(run: RunDirectory, store: Store, tell: Listener) -> None:
     """What a process that was killed once the end was on record has not come to."""
     _, place = plan_of(store)
     discard(run.path / _BUILD)
     let_go(run, place, tell)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """A process's part of a comparison: its schedule on the loop, with the record beside it."""
+
+    plan: Plan
+    store: Store
+    equipment: Equipment
+    tell: Listener
+    _earlier: Earlier = field(default_factory=Earlier, init=False)
+    _installed: tuple[Compiler, ...] = field(default=(), init=False)
+    _recorded: tuple[int, CompareState] | None = field(default=None, init=False)
+
+    def run(self) -> Done:
+        """Go on until there is nothing left to measure.
+
+        Raises :class:`InfraError` when the tool or the last host keeps failing, :class:`UserError` for what no arm can
+        be measured with, and for a compiler that has changed. Everything measured is in the store either way.
+        """
+        known = Transient(notified=frozenset(f"trial {n}" for n, _ in self.store.trials()))
+        loop = Loop(self.store, self.equipment, self.tell, self._step, complete=self._complete, transient=known)
+        self._installed = self._usable_compilers()
+        before = Blocks.of(self.plan, self.store)
+        self._earlier = before.so_far
+        self._tell_what_is_tried_again(before)
+        return loop.run()
+
+    def _step(self, transient: Transient) -> Instruction:
+        return step(replace(self._record, transient=transient))
+
+    @property
+    def _record(self) -> CompareState:
+        moment = self.store.moment
+        if self._recorded is None or self._recorded[0] != moment:
+            state = CompareState(
+                Blocks.of(self.plan, self.store, self._earlier),
+                run_dir=self.store.path.parent,
+                next_n=self.store.next_n,
+                spent_s=self.store.spent_s(),
+                installed=self._installed,
+                given=next(reversed(self.store.facts(Budget)), None),
+                crew=self.equipment.crew,
+            )
+            self._recorded = moment, state
+        return self._recorded[1]
+
+    def _complete(self, submit: Submit) -> Request:
+        """The request of a trial, with the kernel that was measured of its arm before, and the .config that is kept."""
+        request, place = submit.request, submit.place
+        if not isinstance(request, TrialRequest) or place is None:
+            return request
+        trial = first_kernel(self.plan, self._record.blocks.compared, place.arm)
+        if trial is None or trial.kernel is None:
+            return request
+        kernel = trial.kernel
+        for config in (one.path for one in trial.artifacts if one.name == CONFIG_ARTIFACT):
+            with suppress(OSError):
+                kernel = replace(kernel, config=inside(self.store.path.parent, config))
+        return replace(request, kernel=kernel)
+
+    def _usable_compilers(self) -> tuple[Compiler, ...]:
+        """The compilers to choose from; once one is chosen, it is told when that one cannot build any more.
+
+        What it has built is kept and measured; a kernel that is not stops the run, with the name of its arm. Raises
+        :class:`UserError` for a compiler that is asked for and not there.
+        """
+        recorded = self.store.compilers()
+        try:
+            found = self.equipment.executor.compilers()
+            check_unchanged(recorded, found)
+        except UserError as error:
+            if not recorded:
+                raise
+            self.tell(Note(f"{error.message}; the kernels that are kept are measured all the same"))
+            return recorded
+        return found
+
+    def _tell_what_is_tried_again(self, before: Blocks) -> None:
+        """Blocks that were interrupted, and what earlier processes gave up of an arm."""
+        for block in before.blocks:
+            if before.state(block) is BlockState.INTERRUPTED and before.left(block):
+                self.tell(Note(f"block {block.n} does not count and is begun anew: {before.why(block)}"))
+        now, setups = replace(before, earlier=before.so_far), range(len(self.plan.setups))
+        for arm, one in enumerate(self.plan.arms):
+            still = {now.absent(setup, arm) for setup in setups}
+            for why in dict.fromkeys(before.absent(setup, arm) for setup in setups):
+                if why and why not in still:
+                    self.tell(Note(f"{one.name} is tried again: {why}"))

@@ -184,7 +184,7 @@ def test_a_start_that_fails_there_leaves_the_answer(
         raise InfraError("no room is left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("bisector.compare.session._check_here", fails)
+        patch.setattr("bisector.compare.session.keep_files", fails)
         assert person.start() == 0
     assert not Path("run/confirmed").exists()
     assert "it is yet to be measured" in status(capsys)["host_clock"]["sentence"]

@@ -9,8 +9,8 @@ import pytest
 
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Done
-from bisector.compare.comparison import Comparison
 from bisector.compare.plan import CompareRequest, planned
+from bisector.compare.session import Comparison
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, BlockState

@@ -24,7 +24,7 @@ from tests.compare.desk import Desk
 RUNS = 3
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_each_trial_is_measured_once_whatever_ends_first(desk: Desk, seed: int) -> None:
     desk.begin("c0", "c3", stacks=("lvmcache", "hdd"), runs=RUNS)
     values = planted.by_name(desk.shas, {"c0": 1_000.0, "c3": 1_300.0})

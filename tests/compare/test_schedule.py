@@ -3,33 +3,29 @@
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from bisector.campaign.instructions import Done
 from bisector.compare.schedule import tries_again
-from bisector.config import options
 from bisector.core.errors import UserError
-from bisector.core.subject import Cell, Compiler
+from bisector.core.subject import Cell
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import State
 from bisector.status.blocks import Blocks, BlockState, Earlier, result_of
 from bisector.status.progress import effects
-from bisector.store.comparison import Absent, Block, Extent, Place, Placed, PlannedSetup
+from bisector.store.comparison import Absent, Block, Extent, Place, Placed
 from bisector.store.facts import BuildTry
 from tests import fakes
 from tests.compare import planted
 from tests.compare.played import (
     ARMS,
     BUILT,
-    MORE,
     PLAN,
     SETUPS,
     Begin,
     Build,
     Choose,
-    Decided,
     Measure,
     cell,
     decided,
@@ -62,50 +58,9 @@ def test_orders_and_seeds_follow_from_the_seed_and_differ_between_blocks() -> No
     assert [block.arms for block in other.blocks] != [block.arms for block in first.blocks]
 
 
-def test_every_kernel_is_built_before_anything_is_measured() -> None:
-    blocks = replace(nothing(), build_tries=BUILT[:1])
-    assert decided(known(blocks)) == Build(1, fakes.GCC)
-
-
 def test_one_commit_under_two_names_is_built_once() -> None:
     plan = replace(PLAN, arms=(ARMS[0], replace(ARMS[0], name="v6.1 (again)")))
     assert isinstance(decided(known(replace(nothing(plan), build_tries=BUILT[:1]))), Begin)
-
-
-def test_a_commit_is_built_once_with_each_configuration() -> None:
-    plan = replace(PLAN, arms=(ARMS[0], MORE))
-    assert decided(known(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(1, fakes.GCC)
-    built = BuildTry(fakes.GCC, MORE.commit.sha, "", MORE.subject.fragment)
-    assert isinstance(decided(known(replace(nothing(plan), build_tries=(BUILT[0], built)))), Begin)
-    failed = replace(built, reason="error: no")
-    blocks = replace(nothing(plan), build_tries=(BUILT[0], failed))
-    assert [blocks.absent(0, arm) for arm in (0, 1)] == ["", "does not build: error: no"]
-
-
-def test_of_several_compilers_on_record_the_second_is_tried_where_the_first_does_not_build() -> None:
-    """Earlier versions recorded all that a person named."""
-    compilers = (fakes.GCC, fakes.OLD_GCC)
-    failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "error: no")
-    blocks = replace(nothing(), compilers=compilers, build_tries=(BUILT[0], failed))
-    assert decided(known(blocks)) == Build(1, fakes.OLD_GCC)
-
-
-def test_the_first_compiler_that_builds_every_arm_is_taken() -> None:
-    installed, shas = (fakes.GCC, fakes.OLD_GCC), [arm.commit.sha for arm in ARMS]
-    nothing_tried = Blocks(PLAN)
-
-    def after_tries(*tries: tuple[Compiler, int, str]) -> Decided:
-        made = tuple(BuildTry(compiler, shas[arm], reason) for compiler, arm, reason in tries)
-        return decided(known(replace(nothing_tried, build_tries=made), installed=installed))
-
-    gcc, old = installed
-    assert after_tries() == Build(0, gcc)
-    assert after_tries((gcc, 0, "")) == Build(1, gcc)
-    assert after_tries((gcc, 0, ""), (gcc, 1, "no")) == Build(0, old)
-    assert after_tries((gcc, 0, ""), (gcc, 1, ""), (gcc, 2, "")) == Choose((gcc,))
-    assert after_tries((gcc, 0, "no"), *((old, arm, "") for arm in range(3))) == Choose((old,))
-    with pytest.raises(UserError, match=r"gcc fails at v6\.1: no; gcc-11 fails at v6\.3: never"):
-        after_tries((gcc, 0, "no"), (old, 0, ""), (old, 1, ""), (old, 2, "never"))
 
 
 def test_a_single_compiler_is_on_record_once_it_leaves_something_to_compare() -> None:
@@ -117,14 +72,6 @@ def test_a_single_compiler_is_on_record_once_it_leaves_something_to_compare() ->
     with pytest.raises(UserError, match=r"v6\.2: does not build: no"):
         decided(replace(alone, blocks=replace(alone.blocks, build_tries=(BUILT[0], failed))))
     assert decided(replace(alone, blocks=replace(alone.blocks, build_tries=BUILT))) == Choose((fakes.GCC,))
-
-
-def test_of_compilers_that_a_person_names_the_first_that_builds_every_arm_is_taken() -> None:
-    asked = options.load({"kernel.compiler": ["gcc", "gcc-11"]}, directory=Path("/")).settings
-    plan = replace(PLAN, setups=(PlannedSetup(asked),))
-    state = known(Blocks(plan), installed=(fakes.GCC, fakes.OLD_GCC))
-    assert decided(state) == Build(0, fakes.GCC)
-    assert decided(replace(state, blocks=Blocks(plan, build_tries=BUILT))) == Choose((fakes.GCC,))
 
 
 def test_a_setup_goes_on_until_each_arm_has_its_blocks() -> None:
@@ -144,14 +91,6 @@ def test_a_kernel_that_could_be_compared_with_nothing_is_not_built() -> None:
     """The first arm is on one setup alone, and another one on the other alone."""
     plan = replace(PLAN, absent=(Absent(0, 0, "needs CONFIG_MD"), Absent(1, 1, "needs CONFIG_BCACHE")))
     assert decided(known(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(2, fakes.GCC)
-
-
-def test_an_arm_that_no_compiler_builds_is_not_measured() -> None:
-    failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "drivers/md/dm.c:1: error: no")
-    blocks, done = played(replace(nothing(), build_tries=(BUILT[0], failed, BUILT[2])), sound(PLAN))
-    assert done == Done(State.MEASURED, "2 blocks on each setup")
-    assert blocks.absent(0, 1) == blocks.absent(1, 1) == "does not build: drivers/md/dm.c:1: error: no"
-    assert {one.place.arm for one in blocks.placed} == {0, 2}
 
 
 def test_a_cell_that_a_tree_cannot_have_is_not_measured() -> None:
