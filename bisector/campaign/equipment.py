@@ -1,4 +1,4 @@
-"""What a run measures with: this host, unless somebody says otherwise (:mod:`bisector.bisect.on_hosts`)."""
+"""What a run measures with: this host, unless somebody says otherwise (:mod:`bisector.campaign.on_hosts`)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager

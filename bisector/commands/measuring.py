@@ -52,7 +52,7 @@ def equip_of(file: Path | None) -> Equip:
     """What measures: this host, or those of a fleet; raises :class:`UserError` for a file by which none can."""
     if file is None:
         return here
-    from bisector.bisect.on_hosts import on_hosts  # noqa: PLC0415 - of a fleet alone
+    from bisector.campaign.on_hosts import on_hosts  # noqa: PLC0415 - of a fleet alone
     from bisector.fleet import hosts  # noqa: PLC0415 - see above
 
     return on_hosts(hosts.load(file))

@@ -13,7 +13,7 @@ from distributed import KilledWorker
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import NoValidWorkerError
 
-from bisector.bisect.on_hosts import on_hosts
+from bisector.campaign.on_hosts import on_hosts
 from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import AttemptFailed, InfraError
