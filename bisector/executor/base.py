@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
 from bisector.config import Settings
@@ -10,6 +9,7 @@ from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError,
 from bisector.core.events import Event
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, Remade
 from bisector.core.trial import Fault, Stage, Trial
+from bisector.store.log import now
 from bisector.store.run_files import number_in
 from bisector.trial.runner import TrialRequest
 
@@ -41,6 +41,11 @@ class BuildRequest:
     fragment: str = ""
     measured: Kernel | None = None
 
+    @property
+    def compilers(self) -> tuple[Compiler, ...]:
+        """What it may be built with."""
+        return (self.compiler,)
+
 
 Request: TypeAlias = TrialRequest | ControlRequest | BuildRequest
 Result: TypeAlias = Trial | Fault | Remade | None
@@ -52,10 +57,6 @@ class Job:
 
     id: int
     request: Request
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,8 @@ def ended(job: Job, host: str, work: Callable[[Request], Result]) -> Finished | 
     except Interrupted:
         raise
     except BisectorError as error:
-        return Failed(job.id, host, error, _now())
-    return Finished(job.id, host, result, _now())
+        return Failed(job.id, host, error, now())
+    return Finished(job.id, host, result, now())
 
 
 def of_its_job(news: Finished | Failed, n: int, cell: Cell) -> Finished | Failed:
@@ -171,4 +172,4 @@ def of_its_job(news: Finished | Failed, n: int, cell: Cell) -> Finished | Failed
 def cancelled(job: Job, host: str) -> Failed:
     """The end of a job that was not worked on."""
     error = AttemptCancelled(f"job {job.id} was cancelled", "", Stage.CHECKOUT, host)
-    return Failed(job.id, host, error, _now())
+    return Failed(job.id, host, error, now())

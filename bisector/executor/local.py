@@ -146,7 +146,8 @@ class LocalExecutor:
         """A build alone; its log stays in the run directory."""
         subject, compiler = Subject(request.commit, fragment=request.fragment), request.compiler
         once_more = "once-more-" if request.measured is not None else ""
-        logs = self._logs("compilers", f"{once_more}{_file_name(compiler.command)}-{subject.short}")
+        command = re.sub(r"[^\w.+-]", "_", compiler.command)
+        logs = self._logs("compilers", f"{once_more}{command}-{subject.short}")
         built = TrialRequest(0, Cell(subject, self.bench.settings.setup), {}, (compiler,), settings=request.settings)
         with self._alone(TurnPurpose.BUILD), _as_attempt(self.bench.run_dir):
             if request.measured is not None:
@@ -156,7 +157,7 @@ class LocalExecutor:
     @contextmanager
     def _alone(self, purpose: TurnPurpose, *, again: bool = False) -> Iterator[None]:
         limits, turn = self.bench.settings.contention, partial(self.turn or self.own_turn, purpose)
-        with quiet_turn(limits, turn, _others_turn, self._note) if again else turn():
+        with quiet_turn(limits, turn, lambda: locks.measurer() is not None, self._note) if again else turn():
             yield
 
     @contextmanager
@@ -190,14 +191,6 @@ def _as_attempt(run_dir: Path) -> Iterator[None]:
         raise AttemptFailed(str(error), error.hint, Stage.CHECKOUT, host_id()) from error
 
 
-def _others_turn() -> bool:
-    return locks.measurer() is not None
-
-
-def _file_name(command: str) -> str:
-    return re.sub(r"[^\w.+-]", "_", command)
-
-
 def kernel_builder(settings: KernelSettings) -> KernelBuilder:
     """The builder of these settings over the kernels that this user's runs have in common."""
     return KernelBuilder(settings, kept_kernels(), resources.kconfigs())
@@ -208,35 +201,23 @@ def kept_kernels() -> KernelCache:
     return KernelCache(resources.cache_home() / "kernels", KEPT_KERNELS_BYTES)
 
 
-def compilers_of(request: Request) -> tuple[Compiler, ...]:
-    """The compilers that a job may build with, in their order; none where its host is to choose."""
-    return (request.compiler,) if isinstance(request, BuildRequest) else request.compilers
-
-
 def kernels_of(settings: Settings, request: Request) -> tuple[str, ...]:
     """The keys of which a job takes a kept kernel, in the order of looking; none where it builds whatever is kept.
 
     Raises :class:`bisector.core.errors.UserError` for configurations that will not do.
     """
-    return tuple(dict.fromkeys(_keys(settings, request)))
-
-
-def _keys(settings: Settings, request: Request) -> Iterator[str]:
-    own: Settings | None = None
-    if isinstance(request, ControlRequest):
-        if request.through is Stage.BUILD:
-            return
-    else:
-        own = request.settings
-        if isinstance(request, BuildRequest) and request.measured is not None:
-            return
-        if not isinstance(request, BuildRequest):
-            if request.anew or request.image is not None:
-                return
-            if request.kernel is not None:
-                yield request.kernel.key
+    match request:
+        case ControlRequest(through=Stage.BUILD) | TrialRequest(anew=True):
+            return ()
+        case BuildRequest(measured=measured) if measured is not None:
+            return ()
+        case TrialRequest(image=image) if image is not None:
+            return ()
+    own = None if isinstance(request, ControlRequest) else request.settings
     builder = kernel_builder((own or settings).kernel)
-    yield from (builder.using(one).key(request.commit.tree) for one in compilers_of(request))
+    known = [request.kernel.key] if isinstance(request, TrialRequest) and request.kernel is not None else []
+    keys = (builder.using(one).key(request.commit.tree) for one in request.compilers)
+    return tuple(dict.fromkeys((*known, *keys)))
 
 
 @contextmanager
@@ -275,21 +256,17 @@ def end_leftovers(own: Path, tell: Callable[[str], None]) -> None:
     """
     with suppress(InfraError):  # a list of runs that is damaged: whoever adds to it says so
         for run_dir in sorted(_at_work() - {Path(os.path.realpath(own))}):
-            _end_killed(run_dir, tell)
+            # Locked, so that nobody resumes it in this moment. A directory without that file is gone, say.
+            with suppress(Held, OSError, InfraError):
+                if holder_of(run_dir / LOCK) is None and (run_dir / LOCK).is_file():
+                    with held(run_dir / LOCK):
+                        stopped = end_all_of(run_dir)
+                    tell(f"{run_dir} was killed and had left something running, which is ended: {stopped} processes")
     with suppress(InfraError):
         for name in end_abandoned(tuple(domain_prefix(Path(entry.run_dir)) for entry in Index().entries())):
             tell(f"guest {name} was left by a process that was killed, and is ended")
     for place in (None, resources.cache_home()):
         remove_abandoned(place)
-
-
-def _end_killed(run_dir: Path, tell: Callable[[str], None]) -> None:
-    # Locked, so that nobody resumes it in this moment. A directory without that file is gone, say.
-    with suppress(Held, OSError, InfraError):
-        if holder_of(run_dir / LOCK) is None and (run_dir / LOCK).is_file():
-            with held(run_dir / LOCK):
-                stopped = end_all_of(run_dir)
-            tell(f"{run_dir} was killed and had left something running, which is ended: {stopped} processes")
 
 
 def end_all_of(run_dir: Path) -> int:
@@ -299,20 +276,16 @@ def end_all_of(run_dir: Path) -> int:
 
 
 def _at_work() -> set[Path]:
-    """The known directories that something runs for. A guest's name has a digest of its run's directory in it."""
-    marked, names = process.marked(), [name for name, _ in guests("")]
-    return {
-        run_dir
-        for run_dir in _known()
-        if run_dir in marked or any(name.startswith(domain_prefix(run_dir)) for name in names)
-    }
+    """Where something runs for this user's bisections and tests, or for others' bisections on this host.
 
-
-def _known() -> Iterator[Path]:
-    """Where this user's bisections and tests are, and where this host does work of others' bisections.
-
-    Raises :class:`InfraError` when the list of runs is damaged.
+    A guest's name has a digest of its run's directory in it. Raises :class:`InfraError` when the list of runs is
+    damaged.
     """
+    marked, names = process.marked(), [name for name, _ in guests("")]
     of_others = (lock.parent for lock in jobs_home().glob(f"*/{LOCK}"))
     directories = (*(Path(entry.run_dir) for entry in Index().entries()), *single_commit_home().glob("*"), *of_others)
-    return (Path(os.path.realpath(directory)) for directory in directories)
+    return {
+        run_dir
+        for run_dir in (Path(os.path.realpath(directory)) for directory in directories)
+        if run_dir in marked or any(name.startswith(domain_prefix(run_dir)) for name in names)
+    }

@@ -155,5 +155,5 @@ def client_of(hosts: Hosts, tell: Callable[[str], None]) -> Iterator[Client]:
 
 
 async def _close_all(workers: tuple[SSHWorker, ...]) -> None:
-    """End the workers with what they do: the scheduler would wait for that."""
+    # With what they do: the scheduler would wait for that.
     await asyncio.gather(*(worker.close() for worker in workers))

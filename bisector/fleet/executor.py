@@ -28,13 +28,12 @@ from bisector.core.events import Listener, Note
 from bisector.core.subject import Compiler
 from bisector.core.trial import Stage
 from bisector.executor.base import Failed, Finished, Job, News, Progress
-from bisector.executor.local import compilers_of
 from bisector.fleet import job as on_host
 from bisector.fleet import ssh, versions
 from bisector.fleet.archive import DamagedArchive
 from bisector.fleet.hosts import Hosts
 from bisector.fleet.job import RESOURCE, TOPIC, Found, Introduction, JobNeeds, Returned, Work
-from bisector.fleet.spec import JobKey, Spec, on_disks
+from bisector.fleet.spec import JobKey, Spec
 from bisector.git import mirror
 from bisector.git.repository import Repository
 from bisector.kernel.cache import KernelCache
@@ -279,10 +278,8 @@ class FleetExecutor:
 
     def _done(self, job: Job, name: str, address: str) -> "News | _Refused | InfraError":
         host = next((one for one in self.hosts.hosts if one.name == name), None)
-        disks = host.disks if host is not None else {}
-        job = replace(job, request=on_disks(job.request, disks))
-        spec = Spec.of(self.run, job, self.settings.on_disks(disks))
-        compilers, sha = compilers_of(spec.request), spec.request.commit.sha
+        spec = Spec.of(self.run, job, self.settings, host.disks if host is not None else {})
+        compilers, sha = spec.request.compilers, spec.request.commit.sha
         first = next(iter(spec.kernels), "")
         wanted = JobNeeds(
             self.run,

@@ -7,7 +7,7 @@ Files are carried by content, since their paths are those of the host that sends
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -83,15 +83,19 @@ class Spec:
     kernel: bytes | None = None
 
     @classmethod
-    def of(cls, run: str, job: Job, settings: Settings) -> Self:
-        """The spec of a job; raises :class:`UserError` for what is on this host alone, :class:`InfraError` for a file.
+    def of(cls, run: str, job: Job, settings: Settings, disks: Mapping[str, str]) -> Self:
+        """The spec of a job, on these disks of its host.
 
-        An image that somebody else built would have to be sent, and is not.
+        Raises :class:`UserError` for what is on this host alone, and :class:`InfraError` for a file. An image that
+        somebody else built would have to be sent, and is not.
         """
         request = job.request
         if isinstance(request, TrialRequest) and request.image is not None:
             raise UserError(f"{request.image} is an image on this host, which no other host has", "leave --hosts out")
-        used = _used(settings, request)
+        settings = settings.on_disks(disks)
+        request = _with_settings(request, lambda own: own.on_disks(disks))
+        own = None if isinstance(request, ControlRequest) else request.settings
+        used = (settings,) if own is None else (settings, own)
         paths = {path for one in used for path in _named(one)}
         try:
             inputs = {path: _input(path) for path in sorted(paths)}
@@ -106,7 +110,7 @@ class Spec:
             JobKey(run, job.id),
             _moved(settings, places),
             fingerprint(settings),
-            _with_settings(request, places),
+            _with_settings(request, lambda own: _moved(own, places)),
             tuple(inputs.values()),
             max(map(longest_s, used)),
             versions.own(),
@@ -133,14 +137,7 @@ class Spec:
     def unpacked(self, place: Path) -> tuple[Settings, Request]:
         """The settings and the request, which name the files below ``place``."""
         places = {Path(INPUTS, one.name): place / INPUTS / one.name for one in self.inputs}
-        return _moved(self.settings, places), _with_settings(self.request, places)
-
-
-def on_disks(request: Request, paths: Mapping[str, str]) -> Request:
-    """The same request on these disks of its host, where it has settings of its own."""
-    if isinstance(request, ControlRequest) or request.settings is None:
-        return request
-    return replace(request, settings=request.settings.on_disks(paths))
+        return _moved(self.settings, places), _with_settings(self.request, lambda own: _moved(own, places))
 
 
 def longest_s(settings: Settings) -> float:
@@ -149,15 +146,11 @@ def longest_s(settings: Settings) -> float:
     return machine.trial_deadline_s + _BUILDS * kernel.build_deadline_s + settings.contention.patience_s + _SPARE_S
 
 
-def _used(settings: Settings, request: Request) -> tuple[Settings, ...]:
-    own = None if isinstance(request, ControlRequest) else request.settings
-    return (settings,) if own is None else (settings, own)
-
-
-def _with_settings(request: Request, places: Mapping[Path, Path]) -> Request:
+def _with_settings(request: Request, change: Callable[[Settings], Settings]) -> Request:
+    """The same request with its own settings changed, where it has any."""
     if isinstance(request, ControlRequest) or request.settings is None:
         return request
-    return replace(request, settings=_moved(request.settings, places))
+    return replace(request, settings=change(request.settings))
 
 
 def _named(settings: Settings) -> Iterator[Path]:
@@ -181,5 +174,5 @@ def _moved(settings: Settings, places: Mapping[Path, Path]) -> Settings:
 
 
 def _input(path: Path) -> Input:
-    """With its own name, since that is part of what is measured: a job file may be called by it."""
+    # With its own name, since that is part of what is measured: a job file may be called by it.
     return Input(f"{sha256_of(path)[:_DIGITS]}/{path.name}", path.read_bytes(), bool(path.stat().st_mode & 0o100))

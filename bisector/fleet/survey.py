@@ -98,5 +98,4 @@ def _examined(host: Host, settings: Mapping[str, object]) -> Examination:
 
 
 def _clean(row: Finding) -> Finding:
-    """A row that came from a host, as it may be shown."""
     return Finding(clean(row.name), row.state, clean(row.what), "\n".join(map(clean, row.remedy.split("\n"))))
