@@ -70,6 +70,10 @@ class GitSide:
         self._shown = show
         return GitState(show, says)
 
+    def log(self) -> str:
+        """``git bisect log``."""
+        return self.bisect.log()
+
     def _tell(self, show: ShowGit) -> None:
         before, now = self._shown, dict(show.verdicts)
         same = before is not None and (before.terms, before.skips) == (show.terms, show.skips)
@@ -132,7 +136,7 @@ class Bisection:
             for event in question.tell:
                 self.tell(event)
             self._shown = self.git.show(question)
-            write_whole(self.scope.run_dir / GIT_LOG, self.git.bisect.log().encode())
+            write_whole(self.scope.run_dir / GIT_LOG, self.git.log().encode())
             return self._shown
         return self.equipment.executor.compilers() if isinstance(question, Installed) else self.git.answer(question)
 

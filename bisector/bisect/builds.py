@@ -69,7 +69,6 @@ def _ahead(facts: BisectState, count: int) -> Submit | Wait:
 
 
 def _is_to_build(facts: BisectState, sha: str) -> bool:
-    """Whether a commit has no kernel that is known of, and nobody has tried to build one."""
     return sha not in facts.kept and all(one.sha != sha for one in facts.recorded.build_tries)
 
 

@@ -56,7 +56,6 @@ def by_bayes(facts: BisectState) -> Instruction:
 
 
 def _overlaps(standing: Standing) -> bool:
-    """Whether the figures tell more than their sides: then no run is stopped early."""
     return figures_tell(standing.case.search.rules, standing.belief)
 
 

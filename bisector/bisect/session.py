@@ -88,44 +88,36 @@ def begun(
         for sentence in told_beforehand(repository, wanted, settings):
             warn(Finding("range", Grade.WARN, sentence))
         skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
-    run = RunDirectory.create(run_dir, run_name(asked.old, asked.new))
+    run, inherited = RunDirectory.create(run_dir, run_name(asked.old, asked.new)), asked.inherited
     with run.lock(), gone_if_nothing_began(run):
         remove_abandoned(run.path)
         if measures_here:
             preflight.check(settings, run.path, warn)
         settings = keep_inputs(settings, run.path)
-        row = _row(asked, repository.top, wanted, skips, settings)
-        known = _known(asked, settings)
+        header = RunHeader.of(
+            settings,
+            repository.top,
+            old=(asked.old, wanted.old.sha),
+            new=(asked.new, wanted.new.sha),
+            paths=wanted.paths,
+            first_parent=wanted.first_parent,
+            skips=skips,
+        )
+        # What is taken over is read by this run, and does not count as read before, too.
+        own = inherited.measured_in if inherited is not None else frozenset()
+        earlier = [path for entry in Index().entries() if (path := Path(entry.run_dir)).resolve() not in own]
+        known = experience(settings, host_id(), earlier)
         warn(Finding("noise", Grade.INFO, what_changes_take(settings, known, commits)))
-        with _recorded(run, row, asked.inherited, tuple(_known_before(asked, known))) as store:
-            Index().add(IndexEntry(str(run.path), str(repository.top), asked.old, asked.new, row.created_at))
+        # These are on record from the first moment on: without it a resumed run would never know of them.
+        facts: list[Fact] = [known.earlier] if asked.budget_s is None else [Budget(asked.budget_s), known.earlier]
+        trials, taken = list[Trial](), list[Taken]()
+        if inherited is not None:
+            trials = [adopt(inherited.run_dir, one, run.path, n) for n, (_, one) in enumerate(inherited.trials, 1)]
+            taken = [Taken(str(inherited.run_dir), n) for n, _ in inherited.trials]
+            facts += [Compilers(inherited.compilers)] if inherited.compilers else []
+        with Store.create(run.database, header, trials, taken, facts=facts) as store:
+            Index().add(IndexEntry(str(run.path), str(repository.top), asked.old, asked.new, header.created_at))
             yield run, store
-
-
-def _known(asked: BisectRequest, settings: Settings) -> Experience:
-    """What earlier runs read here; what is taken over is read by this one, and does not count as read before, too."""
-    own = asked.inherited.measured_in if asked.inherited is not None else frozenset()
-    earlier = [path for entry in Index().entries() if (path := Path(entry.run_dir)).resolve() not in own]
-    return experience(settings, host_id(), earlier)
-
-
-def _known_before(asked: BisectRequest, known: Experience) -> Iterator[Fact]:
-    """What is on record from the first moment on: without it a resumed run would never know of it."""
-    if asked.budget_s is not None:
-        yield Budget(asked.budget_s)
-    yield known.earlier
-    if asked.inherited is not None and asked.inherited.compilers:
-        yield Compilers(asked.inherited.compilers)
-
-
-def _recorded(run: RunDirectory, row: RunHeader, inherited: Inherited | None, facts: Iterable[Fact]) -> Store:
-    """The store of a new run, with what it takes over from another one."""
-    if inherited is None:
-        return Store.create(run.database, row, facts=facts)
-    source = inherited.run_dir
-    trials = [adopt(source, trial, run.path, n) for n, (_, trial) in enumerate(inherited.trials, 1)]
-    taken = [Taken(str(source), n) for n, _ in inherited.trials]
-    return Store.create(run.database, row, trials, taken, facts=facts)
 
 
 def what_changes_take(settings: Settings, known: Experience, commits: int) -> str:
@@ -173,20 +165,6 @@ def gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
         if not run.database.exists():
             shutil.rmtree(run.path, ignore_errors=True)
         raise
-
-
-def _row(
-    asked: BisectRequest, repository: Path, wanted: Range, skips: tuple[str, ...], settings: Settings
-) -> RunHeader:
-    return RunHeader.of(
-        settings,
-        repository,
-        old=(asked.old, wanted.old.sha),
-        new=(asked.new, wanted.new.sha),
-        paths=wanted.paths,
-        first_parent=wanted.first_parent,
-        skips=skips,
-    )
 
 
 def searched(run: RunDirectory, store: Store) -> tuple[RunHeader, Path]:
@@ -375,9 +353,9 @@ def next_step(run: RunDirectory, store: Store) -> BisectRequest:
     judging = Judging(store.settings, trials, asked.old_sha, asked.new_sha)
     lines, objective = judging.other_lines, judging.objective
     if not lines:
-        raise UserError(
-            f"the readings of {run.path} have no other step: {_where(judging)}", "bisector table shows all of them"
-        )
+        shown = ", ".join(judging.objective.range_text(level.worst, level.best) for level in judging.levels)
+        where = f"they lie at {shown}" if shown else "nothing was measured soundly"
+        raise UserError(f"the readings of {run.path} have no other step: {where}", "bisector table shows all of them")
     settings = judging.settings
     threshold = objective.definition.unit.typed(objective.value_of(lines[0]))
     settings = replace(settings, bisect=replace(settings.bisect, threshold=threshold))
@@ -388,11 +366,6 @@ def next_step(run: RunDirectory, store: Store) -> BisectRequest:
     measured_in = frozenset(directory.resolve() for directory in directories)
     inherited = Inherited(run.path, own, store.compilers(), measured_in)
     return BisectRequest(asked.repository, old, new, settings, asked.paths, asked.skips, inherited)
-
-
-def _where(judging: Judging) -> str:
-    shown = ", ".join(judging.objective.range_text(level.worst, level.best) for level in judging.levels)
-    return f"they lie at {shown}" if shown else "nothing was measured soundly"
 
 
 def _ends(repository: Repository, asked: RunHeader, judging: Judging) -> tuple[str, str]:

@@ -136,7 +136,6 @@ def _failure(facts: BisectState, attempts: Sequence[Attempt], error: BisectorErr
 
 
 def _is_searched(facts: BisectState, request: TrialRequest) -> bool:
-    """Whether a trial is on the setup of the search; else it is a baseline."""
     return request.cell.setup == facts.scope.settings.setup
 
 

@@ -174,7 +174,7 @@ class Curves:
         return found if len(found) == len(figures) else {}
 
     def _per_io(self, job: JobFigures) -> float:
-        """What an I/O counts in the metric: itself, or the bytes of one."""
+        # Itself, or its bytes.
         return _BYTES_PER_KIB * job.bw_kib_s / job.iops_mean if self.objective.definition.unit is Unit.BYTES_S else 1.0
 
     def _logs(self, trial: Trial, run: Run) -> Iterator[tuple[int, Series]]:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bisector.campaign.instructions import Done
-from bisector.core.events import Note, Planned
+from bisector.core.events import Note
 from bisector.core.subject import Kind
 from bisector.core.trial import Trial
-from bisector.core.verdict import Direction, State, Terms
+from bisector.core.verdict import State
 from bisector.git.bisect import Bisect
 from bisector.trial.runner import TrialRequest
 from tests import fakes
@@ -34,17 +34,6 @@ def test_line(line: Lab, culprit: str) -> None:
     assert {f"c{int(culprit[1:]) - 1}", culprit} <= set(tried(line))
     assert (Kind.REVERTED, culprit) in kinds(line)
     assert len(line.trials()) <= 12
-
-
-def test_ends_that_lie_close_are_read_again_before_the_search(line: Lab) -> None:
-    """Until their levels are known well enough, and no end more than four times; far ones are not."""
-    assert line.found(line.bisect(replace(line.engine("c7"), fast_iops=2.0 * fakes.SLOW_IOPS))) == "c7"
-    measured = [trial.commit.sha for trial in line.trials()]
-    ends = [sha in (line.shas["c0"], line.shas["c16"]) for sha in measured]
-    before = ends.index(False)
-    assert 2 < before <= 8
-    assert not any(ends[before:])
-    assert any("may mislead" in event.purpose for event in line.events if isinstance(event, Planned))
 
 
 def test_ends_that_lie_far_apart_are_read_once(line: Lab) -> None:
@@ -116,12 +105,6 @@ def test_an_untestable_parent_does_not_keep_git_from_naming_what_is_sure(line: L
     assert f"# first fixed commit: [{line.shas['c7']}]" in line.log
 
 
-def test_a_weak_trial_is_no_reading(line: Lab) -> None:
-    engine = line.engine("c7", busy={"c8": 2, "c0": 1})
-    assert line.found(line.bisect(engine)) == "c7"
-    assert engine.measured.count(line.shas["c8"]) >= 3
-
-
 def test_a_whole_run_on_a_busy_host_is_repeated_whole(line: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = line.far_engine("c7")
     engine.stops_early = True
@@ -191,16 +174,6 @@ def test_what_lies_between_the_levels_does_not_have_the_change_yet(line: Lab) ->
     assert line.found(line.bisect(engine)) == "c9"
 
 
-def test_regression_uses_the_same_code(tmp_path: Path) -> None:
-    chosen = replace(DEFAULTS.bisect, expect=Direction.REGRESSION, terms=Terms("fast", "slow"))
-    lab = lab_of(tmp_path, histories.linear(9), "c0", "c8", settings=replace(DEFAULTS, bisect=chosen))
-    engine = lab.engine("c5")
-    engine.slow_iops, engine.fast_iops = engine.fast_iops, engine.slow_iops
-    outcome = lab.bisect(engine)
-    assert lab.found(outcome) == "c5"
-    assert "is the first slow commit" in outcome.message
-
-
 def test_a_belief_that_turns_is_told_to_git_anew(line: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     starts = []
     start = Bisect.start
@@ -224,12 +197,6 @@ def test_runs_may_end_early_but_for_those_that_the_answer_rests_on(line: Lab) ->
     first = dict(reversed(runs))
     assert all(first[name] for name in ("c0", "c16", "changed"))  # what is read of them later is their side only
     assert {("c6", True), ("c7", True), ("c8", False)} <= set(runs)
-
-
-def test_a_run_that_was_stopped_on_the_wrong_side_is_outvoted(line: Lab) -> None:
-    engine = line.engine("c7")
-    engine.stops_early, engine.misleading = True, frozenset({line.shas["c8"]})
-    assert line.found(line.bisect(engine)) == "c7"
 
 
 def ill_fated(path: Path) -> tuple[Lab, fakes.FakeExecutor]:

@@ -162,24 +162,3 @@ def step(installed: Sequence[Compiler], tries: Iterable[BuildTry]) -> tuple[obje
 )
 def test_the_first_that_builds_both_ends(tries: tuple[BuildTry, ...], next_one: tuple[object, ...]) -> None:
     assert step(ALL, tries) == next_one
-
-
-def test_none_builds_both_ends() -> None:
-    with pytest.raises(EndsDoNotReproduce, match="clang fails at"):
-        step(ALL, [failed(one, OLD) for one in ALL])
-
-
-def test_a_single_one_needs_no_trying() -> None:
-    assert step((GCC,), ()) == (GCC,)
-
-
-def test_it_ends_after_two_tries_of_each() -> None:
-    tries: list[BuildTry] = []
-    for _ in range(2 * len(ALL)):
-        submitted = next_build(ALL, ENDS, tries)
-        assert isinstance(submitted, Submit)
-        assert isinstance(submitted.request, BuildRequest)
-        end = submitted.request.commit
-        tries.append(BuildTry(submitted.request.compiler, end.sha, "no" if end == NEW else ""))
-    with pytest.raises(EndsDoNotReproduce):
-        next_build(ALL, ENDS, tries)

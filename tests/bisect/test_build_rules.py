@@ -1,6 +1,5 @@
 """Who builds which kernel ahead: the rules, by facts that are made by hand."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,7 +8,7 @@ import pytest
 
 from bisector.bisect import builds, by_bayes
 from bisector.bisect.failures import once_all_has_ended
-from bisector.bisect.state import Aim, BisectState, CommitsOf, Installed, KeptKernels
+from bisector.bisect.state import Aim, BisectState, Installed, KeptKernels
 from bisector.bisect.step import step
 from bisector.campaign.instructions import Attempt, Cancel, Crew, Done, Record, SetAside, Submit, Transient, Wait
 from bisector.core.errors import AttemptCancelled, AttemptFailed, InfraError
@@ -18,7 +17,6 @@ from bisector.core.subject import Commit
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished
-from bisector.git.ranges import SearchRange
 from bisector.search.alternatives import Fit
 from bisector.search.step import Hold, SearchAnswer
 from bisector.search.step import SearchEnding as Ends
@@ -26,7 +24,7 @@ from bisector.status.conclusion import Standing
 from bisector.store.facts import BuildTry, Ended, Ending, Work
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect.test_step import INNER, NEW, OLD, SCOPE, on_record
+from tests.bisect.test_step import INNER, OLD, SCOPE, on_record
 from tests.examples import cell
 
 NO_BUILD = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "dm-cache.c:7: error: expected ';'")
@@ -54,27 +52,6 @@ def built(found: object) -> Commit:
     return found.request.commit
 
 
-def test_an_end_is_built_by_a_job_of_its_own_where_others_need_it_too() -> None:
-    assert built(builds.before_end(known(), OLD)) == OLD
-    alone = replace(known(hosts=("one",)), scope=SCOPE)
-    assert builds.before_end(alone, OLD) is None
-    named = replace(alone, scope=replace(SCOPE, crew=Crew(2)))
-    assert built(builds.before_end(named, OLD)) == OLD
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"built": frozenset({OLD.sha})},
-        {"build_tries": (BuildTry(fakes.GCC, OLD.sha, "error"),)},
-        {"in_flight": (at_work(3, Work.TRIAL, OLD, "two"),)},
-    ],
-    ids=["it is there", "it does not build", "it is measured elsewhere"],
-)
-def test_an_end_is_measured_where_a_build_would_help_nobody(more: Mapping[str, Any]) -> None:
-    assert builds.before_end(known(**more), OLD) is None
-
-
 def test_an_end_is_measured_where_something_failed_last() -> None:
     failed = replace(TRANSIENT, failures={"one": (BROKEN,)})
     assert builds.before_end(replace(known(), transient=failed), OLD) is None
@@ -82,28 +59,10 @@ def test_an_end_is_measured_where_something_failed_last() -> None:
     assert built(builds.before_end(replace(known(), transient=other), OLD)) == OLD
 
 
-def test_an_end_that_is_being_built_is_waited_for_and_the_other_one_comes_first() -> None:
-    there = known(in_flight=(at_work(3, Work.BUILD, OLD, "two"),))
-    assert isinstance(builds.before_end(there, OLD), Wait)  # by git nothing is built ahead
-    told = replace(there.transient, notified=frozenset({"whole runs"}), idle=("one",))
-    said = step(replace(there, transient=told))
-    assert built(said) == NEW
-
-
 def test_what_was_cancelled_is_not_waited_for() -> None:
     there = known(in_flight=(at_work(3, Work.BUILD, OLD, "two"),))
     gone = replace(there, transient=replace(there.transient, cancelled=frozenset({3})))
     assert built(builds.before_end(gone, OLD)) == OLD
-
-
-def test_a_build_host_builds_the_ends_that_nobody_is_at() -> None:
-    assert built(builds.for_builder(known(host="builder"))) == OLD
-    one = known(host="builder", in_flight=(at_work(3, Work.BUILD, OLD, "one"),))
-    assert built(builds.for_builder(one)) == NEW
-    trial = known(host="builder", in_flight=(at_work(3, Work.TRIAL, OLD, "one"),))
-    assert built(builds.for_builder(trial)) == NEW
-    both = known(host="builder", built=frozenset({OLD.sha, NEW.sha}))
-    assert builds.for_builder(both) == Wait()
 
 
 def test_a_build_host_builds_nothing_where_the_disks_alone_are_asked_for() -> None:
@@ -160,16 +119,6 @@ def test_at_the_end_of_a_budget_trials_are_waited_for_and_builds_are_not() -> No
     assert once_all_has_ended(there, done) == Cancel(4)
     cancelled = replace(there, transient=replace(there.transient, cancelled=frozenset({4})))
     assert once_all_has_ended(cancelled, done) == Wait()
-
-
-@pytest.mark.parametrize(("crew", "is_there"), [(CREW, False), (Crew(builders=frozenset({"builder"})), True)])
-def test_on_one_host_a_kernel_that_is_being_built_is_as_good_as_there(crew: Crew, *, is_there: bool) -> None:
-    """Else it is under way for another host, and others tell more beside it."""
-    ground = cast("SearchRange", SimpleNamespace(numbers={INNER.sha: 5}))
-    there = known(in_flight=(at_work(3, Work.BUILD, INNER, "builder"),))
-    transient = replace(there.transient, answers={**TRANSIENT.answers, CommitsOf((INNER.sha,)): (INNER,)})
-    there = replace(there, scope=replace(GIT, crew=crew, ground=ground), transient=transient)
-    assert (INNER.sha in there.kept, there.subjects_in_flight == ()) == (is_there, is_there)
 
 
 def test_people_are_told_which_host_builds_what() -> None:

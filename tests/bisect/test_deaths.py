@@ -80,7 +80,7 @@ class Remembered:
 
     def show(self, show: ShowGit) -> GitState:
         if show not in self.states:
-            self.states[show] = self.side.show(show), self.side.bisect.log()
+            self.states[show] = self.side.show(show), self.side.log()
         state, self.shown = self.states[show]
         return state
 

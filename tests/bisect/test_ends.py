@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,10 +10,9 @@ from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note, Planned, TrialJudged
 from bisector.core.objective import MetricAbsent
-from bisector.core.verdict import Direction, Terms
+from bisector.core.verdict import Direction
 from tests import fakes
 from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
-from tests.git import histories
 
 
 def test_swapped_ends_are_seen(line: Lab) -> None:
@@ -64,17 +62,6 @@ def test_given_threshold_needs_both_ends_on_their_sides(line: Lab) -> None:
     line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, threshold="5000"))
     with pytest.raises(EndsDoNotReproduce, match="both ends are on one side"):
         line.bisect(line.engine("c7"))
-
-
-def test_regression_uses_the_same_code(tmp_path: Path) -> None:
-    chosen = replace(BY_GIT.bisect, expect=Direction.REGRESSION, terms=Terms("fast", "slow"))
-    lab = Lab(tmp_path, histories.linear(9), "c0", "c8", replace(DEFAULTS, bisect=chosen))
-    new = lab.engine("c5").is_new
-    engine = fakes.FakeExecutor(lambda sha: not new(sha))
-    outcome = lab.bisect(engine)
-    assert lab.found(outcome) == "c5"
-    assert outcome.message.startswith(f"{lab.shas['c5'][:12]} is the first slow commit")
-    assert "first slow commit" in lab.log
 
 
 def calibrating(lab: Lab, times: int, *, killed_at: int, **table: Mapping[str, object]) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bisector.analysis.verdicts import Judging
 from bisector.bisect import session
 from bisector.bisect.session import next_step
 from bisector.bisect.state import Aim
@@ -26,7 +25,6 @@ from bisector.report.summary import footer_lines
 from bisector.report.terminal import as_text
 from bisector.search.noise import EarlierSearches
 from bisector.status import from_record
-from bisector.status.evidence import is_on_an_ends_level
 from bisector.status.view import BisectionView
 from bisector.storage.stack import lone_disk
 from bisector.store.facts import Compilers, RunHeader
@@ -236,16 +234,6 @@ def test_the_end_of_a_run_says_that_there_is_another_step(site: Site) -> None:
     text = as_text(footer_lines(view, 200))
     assert "689 to 738 IOPS (4 trials), 6,120 IOPS (1 trial), 20,077 to 21,616 IOPS (4 trials)" in text
     assert text.rstrip().endswith(f"bisector next-step --run-dir {run.path}")
-
-
-def test_only_what_lies_between_the_ends_levels_is_on_neither(site: Site) -> None:
-    run = site.first_run()
-    with Store.open(run.database, readonly=True) as store:
-        judging = Judging(DEFAULTS, store.trials(), site.shas["c0"], site.shas["5518b69b7668"])
-    aside = [trial.commit.subject for _, trial in judging.trials if not is_on_an_ends_level(judging, trial)]
-    assert aside == ["4d44ec5ab751"]
-    alone = replace(judging, new=site.shas["243bfd2c052d"])  # both ends on one level: no reading is on neither
-    assert all(is_on_an_ends_level(alone, trial) for _, trial in alone.trials)
 
 
 def test_what_is_taken_over_was_not_read_before_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def notes(lab: Lab) -> list[str]:
     return [event.text for event in lab.events if isinstance(event, Note)]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_three_hosts_find_it_in_whatever_order_their_trials_end(line: Lab, seed: int) -> None:
     fleet = Fleet({name: bench(line) for name in ("one", "two", "three")}, random.Random(seed))
     assert line.found(line.bisect(fleet)) == CULPRIT

@@ -8,7 +8,7 @@ import pytest
 
 from bisector.bisect.builds import checked
 from bisector.bisect.failures import once_all_has_ended
-from bisector.bisect.state import Aim, BisectState, GitState, Installed, ParentsOf, Recorded, Scope, ShowGit
+from bisector.bisect.state import Aim, BisectState, GitState, Installed, Recorded, Scope, ShowGit
 from bisector.bisect.step import step
 from bisector.campaign.instructions import (
     Ask,
@@ -24,15 +24,15 @@ from bisector.campaign.instructions import (
     Wait,
 )
 from bisector.config import options
-from bisector.core.errors import AttemptFailed, BisectorError, InfraError, TrialRefused
+from bisector.core.errors import BisectorError, InfraError
 from bisector.core.events import TrialJudged
 from bisector.core.subject import Relevance, Remade
-from bisector.core.trial import Control, Stage, Trial
+from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy, Terms, Verdict
-from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished, Result
+from bisector.executor.base import BuildRequest, Failed, Finished, Result
 from bisector.git.bisect import CommitToTry, Contradiction, FirstNewCommit
 from bisector.git.ranges import Range
-from bisector.store.facts import Compilers, Ended, Ending, InfraFault, KernelCheck, NumberedTrial
+from bisector.store.facts import Ended, Ending, KernelCheck, NumberedTrial
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.examples import cell, commit
@@ -45,8 +45,7 @@ TERMS = Terms("broken", "fixed")
 SCOPE = Scope(Range(OLD, NEW), BY_GIT, Path("/run"))
 ENDS = (fakes.trial(OLD), fakes.trial(NEW, fakes.FAST_IOPS))
 TRANSIENT = Transient(idle=(HOST,), answers={Installed(): (fakes.GCC,)})
-FACTS = replace(fakes.trial(INNER), stage=Stage.BOOT, runs=())
-LOST = AttemptFailed("the network went away", "", Stage.BOOT, HOST, FACTS)
+OTHER_KERNEL = "e" * 64
 
 
 def on_record(*trials: Trial, scope: Scope = SCOPE) -> Recorded:
@@ -64,13 +63,6 @@ def told(known: BisectState) -> tuple[BisectState, Instruction]:
         keys = said.keys if isinstance(said, Notify) else (said.key,)
         known = replace(known, transient=replace(known.transient, notified=known.transient.notified | {*keys}))
     return known, said
-
-
-def waited_s(known: BisectState) -> float:
-    """The pause that comes before everything else."""
-    said = step(known)
-    assert isinstance(said, Pause)
-    return said.wait_s
 
 
 def then(known: BisectState) -> Instruction:
@@ -129,18 +121,6 @@ def test_there_is_a_time_to_wait(in_flight: dict[int, Submit]) -> None:
     assert step(facts(transient=replace(TRANSIENT, idle=(), in_flight=in_flight))) == Wait()
 
 
-def test_the_only_compiler_is_put_on_record() -> None:
-    known = BisectState(SCOPE, replace(on_record(), compilers=()), TRANSIENT)
-    assert then(known) == Record((Compilers((fakes.GCC,)),))
-
-
-def test_of_two_compilers_one_is_tried() -> None:
-    two = Transient(idle=(HOST,), answers={Installed(): (fakes.GCC, fakes.OLD_GCC)})
-    assert submitted(BisectState(SCOPE, replace(on_record(), compilers=()), two)).request == BuildRequest(
-        OLD, fakes.GCC
-    )
-
-
 def test_the_ends_come_first_and_are_whole() -> None:
     first, second = submitted(facts()), submitted(facts(ENDS[0]))
     assert [first.request.commit, second.request.commit] == [OLD, NEW]
@@ -167,43 +147,7 @@ def test_the_first_end_is_told_again_when_there_is_a_line() -> None:
     assert [(e.n, e.verdict) for e in tell.events if isinstance(e, TrialJudged)] == [(2, Verdict.NEW), (1, Verdict.OLD)]
 
 
-def test_trouble_with_an_end_is_waited_out_and_then_given_up() -> None:
-    attempts = [failed(submitted(facts()), LOST)]
-    assert [type(one) for one in arrived(facts(), now=attempts[0]).facts] == [InfraFault, Ended]
-    waits_s = []
-    for _ in range(3):
-        waits_s.append(waited_s(after(facts(), attempts)))
-        attempts.append(failed(submitted(after(facts(), attempts)), LOST, len(attempts) + 1))
-    assert waits_s == [5.0, 60.0, 300.0]
-    with pytest.raises(AttemptFailed, match="network went away") as caught:
-        then(after(facts(), attempts))
-    assert caught.value.skippable == ""
-
-
-def test_what_is_no_trouble_that_passes_is_raised_at_once() -> None:
-    with pytest.raises(InfraError, match="the host was busy"):
-        then(after(facts(), [failed(submitted(facts()), InfraError("the host was busy"))]))
-
-
 # Between the ends
-
-
-def proposing() -> BisectState:
-    """git proposes a commit in the middle."""
-    return with_git(facts(*ENDS), CommitToTry(INNER, 8, 3, is_merge_base=False))
-
-
-def test_git_is_shown_the_verdicts_and_then_followed() -> None:
-    assert then(facts(*ENDS)) == Ask(ShowGit(TERMS, (), (), proposes=True))
-    submit = submitted(proposing())
-    assert (submit.request.commit, submit.may_stop_early) == (INNER, True)
-    shown = then(with_git(facts(*ENDS, fakes.trial(INNER)), CommitToTry(INNER, 8, 3, is_merge_base=False)))
-    assert shown == Ask(ShowGit(TERMS, (), ((INNER.sha, Verdict.OLD),), proposes=True))
-
-
-def test_an_answer_of_gits_is_the_end() -> None:
-    known = with_git(facts(*ENDS, fakes.trial(INNER, fakes.FAST_IOPS)), FirstNewCommit(INNER), (INNER.sha, Verdict.NEW))
-    assert then(known) == Ask(ParentsOf((INNER.sha,)))
 
 
 def test_a_contradiction_stops_and_names_the_commit_to_do_without() -> None:
@@ -211,51 +155,6 @@ def test_a_contradiction_stops_and_names_the_commit_to_do_without() -> None:
     with pytest.raises(InfraError, match="contradict each other") as caught:
         then(known)
     assert caught.value.skippable == INNER.sha
-
-
-def test_a_sound_end_is_asked_after_two_attempts_and_before_the_third_is_believed() -> None:
-    known = proposing()
-    first = failed(submitted(known), LOST)
-    assert waited_s(after(known, [first])) == 5.0
-    second = submitted(after(known, [first]))
-    attempts = [first, failed(second, LOST, 2)]
-    asked = submitted(after(known, attempts))
-    assert asked.request == ControlRequest(NEW, (fakes.GCC,), Stage.BOOT)
-    answer = finished(asked, None, 3)
-    control = Control("now", HOST, NEW.sha, Stage.BOOT, ())
-    record = arrived(known, *attempts, now=answer)
-    assert (record.facts, record.over) == ((control, Ended(3, Ending.DONE)), False)
-    known = replace(known, recorded=replace(known.recorded, controls=(control,)))
-    third = step(after(known, [*attempts, answer]))
-    assert isinstance(third, Submit)
-    assert third.request.commit == INNER
-    row, blamed, ended = arrived(known, *attempts, answer, now=failed(third, LOST, 4)).facts
-    assert isinstance(row, InfraFault)
-    assert isinstance(blamed, NumberedTrial)
-    assert (blamed.n, blamed.vouched_by, ended) == (3, 1, Ended(4, Ending.FAILED))
-    assert blamed.trial.fault is not None
-    assert blamed.trial.fault.sentence == "never reached SSH: the network went away"
-
-
-def test_input_that_a_commit_finds_at_fault_is_asked_about_at_once() -> None:
-    refused = TrialRefused("the root disk is full", "", replace(fakes.trial(INNER), stage=Stage.WORKLOAD, runs=()))
-    asked = submitted(after(proposing(), [failed(submitted(proposing()), refused)]))
-    assert asked.request == ControlRequest(NEW, (fakes.GCC,), Stage.WORKLOAD)
-
-
-def test_a_fault_of_the_end_that_can_be_chance_is_seen_twice() -> None:
-    known = facts(*ENDS, *(fakes.trial(commit(n), fault=fakes.PANIC) for n in (3, 3, 4, 4, 5, 5)))
-    due = submitted(known)
-    assert (due.request, due.about) == (ControlRequest(NEW, (fakes.GCC,), Stage.BOOT), (3, 4, 5, 6, 7, 8))
-    once = finished(due, fakes.PANIC)
-    assert arrived(known, now=once).facts == (Ended(1, Ending.DONE),)
-    twice = finished(submitted(after(known, [once])), fakes.PANIC, 2)
-    control, _ = arrived(known, once, now=twice).facts
-    assert isinstance(control, Control)
-    assert control.failed
-    with pytest.raises(InfraError, match="6 faults before it may well be this host's"):
-        then(after(known, [once, twice]))
-    assert arrived(known, once, now=finished(twice.submit, None, 2)).over
 
 
 def test_the_ends_can_be_all_that_is_asked_for() -> None:
@@ -274,9 +173,6 @@ def test_what_is_in_flight_is_broken_off_by_an_answer_and_waited_for_at_the_end_
     assert once_all_has_ended(cancelled, found) == Wait()
     assert once_all_has_ended(known, late) == Wait()
     assert [once_all_has_ended(facts(*ENDS), one) for one in (found, late)] == [found, late]
-
-
-OTHER_KERNEL = "e" * 64
 
 
 @pytest.mark.parametrize(
@@ -299,6 +195,6 @@ def test_what_is_told_of_a_kernel_that_was_built_once_more(
     kernel = replace(made.kernel, cached=cached)
     request = BuildRequest(OLD, fakes.GCC, measured=kernel)
     news = Finished(3, HOST, Remade(contents, by_ccache), "now")
-    record = checked(facts(replace(made, kernel=kernel)), Attempt(Submit(request, "matter"), 3, news), kernel, news)
+    record = checked(facts(replace(made, kernel=kernel)), Attempt(Submit(request, "once more"), 3, news), kernel, news)
     found = [one.why_not for one in record.facts if isinstance(one, KernelCheck)]
     assert found == ([] if why_not is None else [why_not])
