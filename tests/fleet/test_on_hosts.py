@@ -65,10 +65,13 @@ def test_a_killed_coordinator_leaves_nothing_on_its_hosts_and_is_gone_on_with(pl
     place.check_found()
 
 
-def test_ctrl_c_ends_the_workers(place: Place) -> None:
+def test_nobody_without_this_runs_credentials_gets_in_and_ctrl_c_ends_the_workers(place: Place) -> None:
     engines.plan(place.host("bench1"), trial_3=MEASURED)
     child = place.start()
     place.reached(3)
+    for pid in (child.pid, place.worker("bench1")):
+        closed = [is_closed(port) for port in listening(pid)]
+        assert any(closed)
     child.send_signal(signal.SIGINT)
     assert child.wait(WAIT_S) == 130
     assert not place.processes("bench1")  # when the command returns
@@ -95,18 +98,19 @@ def ssh_clients(parent: int) -> list[int]:
     return [int(pid) for pid, args in found if "on-host worker" in args]
 
 
-@pytest.mark.parametrize(
-    ("does", "said"),
-    [
-        (DIES, r"the process of job \S+ ended with SIGKILL and no result"),
-        (IS_ANOTHER, r"trial \d+ was to measure [0-9a-f]+ on .*, and bench1 answered with"),
-    ],
-)
-def test_what_goes_wrong_on_a_host_is_no_verdict_and_tried_again(place: Place, does: str, said: str) -> None:
-    engines.plan(place.host("bench1"), trial_3=does)
-    text = place.ended(place.start())
-    assert re.search(said, text), text
+def test_what_goes_wrong_on_a_host_is_no_verdict_and_a_host_that_cannot_be_used_is_named(place: Place) -> None:
+    engines.plan(place.host("bench1"), trial_3=DIES, trial_4=IS_ANOTHER)
+    place.host("other")
+    (place.home / "other" / "bisector").write_text("#!/bin/sh\nexit 127\n")
+    with place.file.open("a") as file:
+        file.write('[hosts.away]\nssh = "127.0.0.1"\nport = 9\n')
+    said = place.ended(place.start())
+    assert "away cannot be reached" in said
+    assert f"other: {place.home}/other/bisector cannot be run there" in said
+    assert re.search(r"the process of job \S+ ended with SIGKILL and no result", said), said
+    assert re.search(r"trial \d+ was to measure [0-9a-f]+ on .*, and bench1 answered with", said), said
     place.check_found()
+    assert place.hosts == {"bench1"}
 
 
 def test_a_bug_on_a_host_stops_the_run_and_names_its_line(place: Place) -> None:
@@ -136,39 +140,6 @@ def test_results_that_cannot_be_kept_stop_the_run_and_are_measured_again(place: 
         assert len(store.trials()) == before
     place.ended(place.resume())
     place.check_found()
-
-
-def test_one_machine_under_two_names_is_one_host(place: Place) -> None:
-    first = place.host("bench1")
-    with place.file.open("a") as file:
-        file.write(f'[hosts.twin]\nssh = "twin.example"\nbisector = "{first}/bisector"\n')
-    said = place.ended(place.start())
-    assert re.search(r"(bench1|twin) is not used: it is the same machine as (bench1|twin)", said), said
-    place.check_found()
-
-
-def test_a_host_that_cannot_be_used_is_named_and_keeps_no_other_from_working(place: Place) -> None:
-    place.host("bench1")
-    place.host("other")
-    (place.home / "other" / "bisector").write_text("#!/bin/sh\nexit 127\n")
-    with place.file.open("a") as file:
-        file.write('[hosts.away]\nssh = "127.0.0.1"\nport = 9\n')
-    said = place.ended(place.start())
-    assert "away cannot be reached" in said
-    assert f"other: {place.home}/other/bisector cannot be run there" in said
-    place.check_found()
-    assert place.hosts == {"bench1"}
-
-
-def test_nobody_without_this_runs_credentials_gets_in(place: Place) -> None:
-    engines.plan(place.host("bench1"), trial_3=MEASURED)
-    child = place.start()
-    place.reached(3)
-    for pid in (child.pid, place.worker("bench1")):
-        closed = [is_closed(port) for port in listening(pid)]
-        assert any(closed)
-    engines.let_go(place.home / "bench1", 3, MEASURED)
-    place.ended(child)
 
 
 def is_closed(port: int) -> bool:
