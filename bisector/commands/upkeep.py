@@ -42,7 +42,7 @@ _RESET_EXAMPLES = """\
 examples:
   bisector reset                             end the newest run; its record and logs stay
   bisector reset --run-dir RUN --delete      remove all of a run
-Hosts of a fleet are told; one that is away is told when it is connected to any run.
+Hosts of a fleet clean up by themselves what a run has left there.
 """
 _SHORT = 12
 _SIZE_WIDTH = 9
