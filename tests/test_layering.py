@@ -58,18 +58,19 @@ OWNERS = {
     "tenacity": {"bisector.core.deadline"},
     "sqlite3": {"bisector.store.log"},
     "rich": {
+        "bisector.report.course",
         "bisector.report.display",
-        "bisector.commands.output",
-        "bisector.commands.show",
+        "bisector.report.terminal",
     },
     "msgspec": {"bisector.core.json_document", "bisector.core.setting", "bisector.fleet.hosts", "bisector.store.log"},
-    "jinja2": {"bisector.nightly.timer", "bisector.report.as_html"},
-    # The door, what all pictures have in common, and the pictures that the door has no room for.
+    "jinja2": {"bisector.nightly.timer", "bisector.report.templates"},
+    # The door with what all pictures have in common, and the pictures.
     "matplotlib": {
         "bisector.report.comparison_plots",
+        "bisector.report.curves",
         "bisector.report.drawing",
         "bisector.report.nights",
-        "bisector.report.strokes",
+        "bisector.report.search_plots",
     },
     "smtplib": {"bisector.mail.smtp"},
     "email": {

@@ -4,14 +4,14 @@ import argparse
 from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_run_dir, add_settings, add_verb, effective, write_json
-from bisector.commands.output import note, write_lines
+from bisector.commands.output import note, show_blocks
 from bisector.config import options
 from bisector.config.options import Effective
 from bisector.core.errors import Finding, Grade, UserError, refusal
 from bisector.core.examination import Examination, ready
 from bisector.doctor import checks
 from bisector.git.bisect import check_terms
-from bisector.report.findings import finding_lines, side_by_side
+from bisector.report.findings import finding_blocks, side_by_side
 from bisector.store.rundir import state_home
 
 _EXAMPLES = """\
@@ -55,7 +55,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(Examination.of(findings))
     else:
-        write_lines(lambda width: finding_lines(findings, width))
+        show_blocks(finding_blocks(findings))
     return 0 if ready(findings) else _NOT_READY
 
 
@@ -77,7 +77,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(document)
     else:
-        write_lines(lambda width: side_by_side(surveyed, width))
+        show_blocks(side_by_side(surveyed))
     return 0 if document.ready else _NOT_READY
 
 

@@ -3,7 +3,7 @@
 import argparse
 
 from bisector.commands.arguments import Verbs, add_group, add_verb, write_json
-from bisector.commands.output import note, write_document, write_lines
+from bisector.commands.output import note, show_blocks, write_document
 from bisector.core import json_document
 from bisector.core.errors import UserError
 from bisector.fleet import hosts
@@ -53,7 +53,7 @@ def add(verbs: Verbs) -> None:
 def status(arguments: argparse.Namespace) -> int:
     """How each host stands."""
     from bisector.fleet.status import of_fleet  # noqa: PLC0415 - what does trials is slow to load
-    from bisector.report.fleet_lines import fleet_lines  # noqa: PLC0415 - see above
+    from bisector.report.fleet_table import fleet_table  # noqa: PLC0415 - see above
 
     listed = hosts.load(arguments.hosts)
     if listed.cluster:
@@ -62,7 +62,7 @@ def status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(found)
     else:
-        write_lines(lambda width: fleet_lines(found, width))
+        show_blocks([fleet_table(found)])
     return 0 if found.complete else _SOME_CANNOT
 
 

@@ -14,7 +14,7 @@ from bisector.commands.arguments import (
     known_run,
     repeatable,
 )
-from bisector.commands.output import write
+from bisector.commands.output import show_blocks, write
 from bisector.config import RunPart, Settings, options
 from bisector.core import units
 from bisector.core.errors import UserError
@@ -25,8 +25,7 @@ from bisector.git.repository import Repository
 from bisector.imported import sheet, trials
 from bisector.imported.sheet import COLUMNS, ImportEntry
 from bisector.imported.trials import ImportedTrial
-from bisector.report.summary import answer_lines
-from bisector.report.terminal import as_text
+from bisector.report.summary import answer
 from bisector.status import from_record
 from bisector.store.facts import RunHeader
 from bisector.store.run_files import remove_unfinished
@@ -43,7 +42,6 @@ columns of an index (CSV, one row for each file or for each figure; only "file" 
 A file is the text output of fio 2.0 to 3.x, its JSON, or an IOPS log (NAME_iops.N.log) of the same
 run.
 """
-_WIDTH = 120
 _SHORT = 7  # digits of a hash that git shows at least
 _LISTED = 4
 _SETTINGS = ("bisect.metric", "bisect.over", "bisect.threshold", "bisect.expect", "bisect.terms")
@@ -211,5 +209,5 @@ def _show(
         beside = f" and {units.plural(baselines, 'baseline')}" if baselines else ""
         there = f", {units.plural(known, 'trial')} imported before" if known else ""
         write(f"{units.plural(len(new) - baselines, 'trial')}{beside} imported into {run.path}{there}\n\n")
-    write(as_text(answer_lines(view, _WIDTH)))
+    show_blocks([answer(view)])
     return 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_verb, write_json
 from bisector.commands.measuring import Notice, equip_of
-from bisector.commands.output import note, save, write, write_lines
+from bisector.commands.output import note, save, show_blocks, write
 from bisector.core import units
 from bisector.core.errors import BisectorError, UserError
 from bisector.fleet.hosts import load
@@ -17,7 +17,7 @@ from bisector.nightly.context import Mailer, NightContext
 from bisector.nightly.documents import History, OneNight
 from bisector.nightly.plan import NightPlan
 from bisector.nightly.timer import Timer, check_for_root
-from bisector.nightly.trend import nights_plot, trend_lines, trends
+from bisector.nightly.trend import nights_plot, trend_blocks, trends
 from bisector.report.display import display_for
 from bisector.report.drawing import Picture, draw
 from bisector.store.log import DATABASE
@@ -158,7 +158,7 @@ def history(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(History.of(shown, nights))
     else:
-        write_lines(lambda width: trend_lines(shown, nights, width))
+        show_blocks(trend_blocks(shown, nights))
     return 0
 
 

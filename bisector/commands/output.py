@@ -6,7 +6,7 @@ code stays what it would have been. A disk that takes no more of it is an error,
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
@@ -15,7 +15,8 @@ from bisector.core.guest_time import GuestTime
 from bisector.core.printable import clean, clean_lines
 from bisector.host import locks
 from bisector.host.locks import TurnPurpose
-from bisector.report.terminal import Line, as_text, silence
+from bisector.report.blocks import Block
+from bisector.report.streams import silence
 
 _WIDTH = 120
 _DISTURBED = {
@@ -35,17 +36,12 @@ def write(text: str) -> None:
     _write(sys.stdout, _lines(text))
 
 
-def write_lines(lines: Callable[[int], Iterable[Line]]) -> None:
-    """Lines for people, made for the width of what they are read on; a terminal shows them in colours."""
-    made = list(lines(shutil.get_terminal_size((_WIDTH, 24)).columns))
-    if sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415 - slow to load, and of a terminal alone
+def show_blocks(blocks: Iterable[Block]) -> None:
+    """Tables, facts and prose, as wide as the terminal, and in colours on one."""
+    from bisector.report.terminal import lines_of, on_stream  # noqa: PLC0415 - rich is slow to load for every command
 
-        from bisector.report.display import print_lines  # noqa: PLC0415 - see above
-
-        print_lines(Console(), made)
-    else:
-        write(as_text(made))
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    _write(sys.stdout, on_stream(lines_of(blocks, width), sys.stdout))
 
 
 def note(text: str) -> None:

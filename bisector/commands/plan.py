@@ -21,12 +21,12 @@ from bisector.commands.arguments import (
     write_json,
 )
 from bisector.commands.measuring import SEARCHES, forecast_of
-from bisector.commands.output import note, warn, write_lines
+from bisector.commands.output import note, show_blocks, warn
 from bisector.config.option_table import rows
 from bisector.doctor.checks import check_configuration, check_workload
 from bisector.fleet import hosts
 from bisector.fleet.hosts import HostRole
-from bisector.plan.forecast import forecast_lines
+from bisector.plan.forecast import forecast_facts
 from bisector.report.display import display_for
 from bisector.status import from_record
 
@@ -91,5 +91,5 @@ def plan(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(made)
     else:
-        write_lines(lambda width: forecast_lines(made, width))
+        show_blocks([forecast_facts(made)])
     return _HOPELESS if made.hopeless else 0

@@ -30,17 +30,17 @@ from bisector.core.printable import clean
 from bisector.git.repository import Repository
 from bisector.mail import compose, outbox, smtp
 from bisector.mail.addresses import Proposal, parse, propose
-from bisector.report import as_html, comparison, comparison_record, curves, illustrations, reporting
-from bisector.report.as_html import ShownPicture
-from bisector.report.as_text import markdown, plain
+from bisector.report import comparison, curves, illustrations, reporting
 from bisector.report.before_after import Basis
 from bisector.report.comparison import ComparisonReport
-from bisector.report.comparison_plots import forest, rows_of, run_order
+from bisector.report.comparison_plots import plots_of, rows_of
 from bisector.report.curves import TracedKernel, traced
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, Plot, draw, following
 from bisector.report.illustrations import PlotKind
 from bisector.report.sections import page
+from bisector.report.templates import ShownPicture, html, markdown
+from bisector.report.terminal import plain
 from bisector.status.blocks import Blocks, names
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -107,7 +107,7 @@ RENDERERS: Mapping[Format, Callable[[Report], str]] = {
     Format.MAIL: compose.render,
     Format.MARKDOWN: lambda report: markdown(page(report)),
     Format.JSON: json_document.text,
-    Format.HTML: as_html.render,
+    Format.HTML: lambda report: html(page(report)),
 }
 
 
@@ -210,7 +210,7 @@ def _of_comparison(arguments: argparse.Namespace, run: RunDirectory, store: Stor
     """The plots of a comparison that were asked for; raises :class:`UserError` where there is nothing to draw."""
     if arguments.over is not None:
         raise UserError("a comparison has each metric over jobs as it decides", "leave out --over")
-    report = comparison_record.report(run, store, blocks)
+    report = comparison.report(run, store, blocks)
     metric = arguments.metric
     if metric is not None:
         metric = metric if is_short(metric) else named(metric).name
@@ -231,9 +231,8 @@ def _drawn(run: RunDirectory, blocks: Blocks, report: ComparisonReport, metric: 
     Of a ``metric`` its changes and its runs, whether it decides or not; curves are of what fio logs, whatever decides:
     every kernel over time, in the last block of each setup that counts.
     """
-    for name, made in ((RATIOS, forest(report.result, metric)), (RUNS, run_order(report.result, metric))):
-        if made is not None:
-            yield Drawn(name, made)
+    for name, made in plots_of(report.result, metric).items():
+        yield Drawn(name, made)
     several = len(blocks.plan.setups) > 1
     for n, label in enumerate(names(blocks.plan) if metric is None else ()):
         if not (counted := blocks.counted(n)):
@@ -295,13 +294,13 @@ def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -
 def _text_of_comparison(run: RunDirectory, store: Store, blocks: Blocks, form: Format) -> str:
     if form is Format.MAIL:
         return compose.render(_letter(run, store))
-    made = comparison_record.report(run, store, blocks)
+    made = comparison.report(run, store, blocks)
     if form is Format.JSON:
         return json_document.text(made)
     paged = comparison.page(made)
     if form is Format.HTML:
         plots = (one.plot for one in _drawn(run, blocks, made))
-        return as_html.render_page(paged, [ShownPicture(following(one), _ALT.format(one.title)) for one in plots])
+        return html(paged, [ShownPicture(following(one), _ALT.format(one.title)) for one in plots])
     return markdown(paged) if form is Format.MARKDOWN else plain(paged)
 
 

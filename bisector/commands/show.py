@@ -4,29 +4,22 @@ They are asked again and again beside a measurement, so they do not load what le
 """
 
 import argparse
-import shutil
-import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from rich.console import Console
-
 from bisector.commands.arguments import Verbs, add_verb, objective_of, run_directory, write_json
-from bisector.commands.output import write
+from bisector.commands.output import show_blocks, write
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
-from bisector.core.printable import clean
 from bisector.core.verdict import State
-from bisector.report import comparison_lines
-from bisector.report.display import print_report
-from bisector.report.summary import footer_lines
-from bisector.report.table import report_lines
-from bisector.report.terminal import Span, as_text, columns, line_text, shorten
+from bisector.report import comparison_table
+from bisector.report.blocks import Column, Row, Table
+from bisector.report.summary import footer
+from bisector.report.table import run_blocks
 from bisector.status import from_record
 from bisector.status.blocks import Blocks, BlockState
 from bisector.store.comparison import Plan
@@ -54,8 +47,6 @@ examples:
   bisector runs --json | jq -r '.runs[] | select(.state == "found").answer'
 `bisector table -r 3`, and every other command with --run-dir, takes a run by its number or name.
 """
-_WIDTH = 120
-_INDENT = 4
 
 
 class RunKind(StrEnum):
@@ -108,7 +99,7 @@ def status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(view)
     else:
-        write(as_text((*footer_lines(view, shutil.get_terminal_size((_WIDTH, 24)).columns),)))
+        show_blocks(footer(view))
     return 0
 
 
@@ -121,11 +112,8 @@ def table(arguments: argparse.Namespace) -> int:
         view = from_record.view(run, store, objective_of(arguments))
     if arguments.json:
         write_json(view)
-    elif sys.stdout.isatty():
-        print_report(Console(), view, logs=arguments.logs, times=arguments.times)
     else:
-        footer = footer_lines(view, _WIDTH)
-        write(as_text(report_lines(view, footer, _WIDTH, logs=arguments.logs, times=arguments.times)))
+        show_blocks((*run_blocks(view, logs=arguments.logs, times=arguments.times), *footer(view)))
     return 0
 
 
@@ -148,11 +136,11 @@ def show_comparison(run: RunDirectory, store: Store, plan: Plan, *, as_json: boo
     """Print the tables of what decides and how the run stands, or all of it for scripts; the exit code."""
     if as_json:
         # Not above: `status` of every other run would load it in vain, again and again beside a measurement.
-        from bisector.report import comparison_record  # noqa: PLC0415 - as the line above says
+        from bisector.report import comparison  # noqa: PLC0415 - as the line above says
 
-        write_json(comparison_record.report(run, store, Blocks.of(plan, store)))
+        write_json(comparison.report(run, store, Blocks.of(plan, store)))
     else:
-        write("".join(f"{line}\n" for line in comparison_lines.whole(run, store, plan)))
+        show_blocks(comparison_table.told(run, store, plan))
     return 0
 
 
@@ -164,7 +152,7 @@ def show_measured(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool)
     if as_json:
         show_comparison(run, store, plan, as_json=True)
     else:
-        write("".join(f"{line}\n" for line in comparison_lines.measured(blocks)))
+        show_blocks(comparison_table.measured(blocks))
 
 
 def runs(arguments: argparse.Namespace) -> int:
@@ -175,8 +163,7 @@ def runs(arguments: argparse.Namespace) -> int:
     elif not listed:
         write("there is no run yet: bisector start OLD NEW\n")
     else:
-        width = shutil.get_terminal_size((_WIDTH, 24)).columns
-        write("".join(f"{line}\n" for line in lines_of_runs(listed, width)))
+        show_blocks([_table(listed)])
     return 0
 
 
@@ -207,17 +194,14 @@ def _listed(entry: IndexEntry) -> ListedRun:
     )
 
 
-def lines_of_runs(listed: tuple[ListedRun, ...], width: int) -> Iterator[str]:
-    """A row for each run, as wide as the terminal: number, time, state, range and name; below it the answer."""
-    rows = [("n", "started", "state", "range", "name")]
+def _table(listed: tuple[ListedRun, ...]) -> Table:
+    """A row for each run: number, time, state, range and name; below it the answer."""
+    rows = []
     for one in listed:
         ends = f"{one.old} {one.new}" if one.kind is RunKind.COMPARISON else f"{one.old}..{one.new}".strip(".")
         when = one.started_at
         with suppress(ValueError):  # else it is shown as it is
             when = f"{datetime.fromisoformat(when).astimezone():%Y-%m-%d %H:%M}"
-        rows.append((str(one.number), when, str(one.state or "unreadable"), clean(ends), one.name))
-    table = columns([[Span(cell) for cell in row] for row in rows], figures={0})
-    for line, answer in zip(table, ("", *(one.answer for one in listed)), strict=True):
-        yield shorten(line_text(line), width)
-        if answer:
-            yield " " * _INDENT + shorten(answer, width - _INDENT)
+        rows.append(Row((str(one.number), when, str(one.state or "unreadable"), ends, one.name), one.answer))
+    columns = (Column("n", figures=True), *map(Column, ("started", "state", "range", "name")))
+    return Table(columns, tuple(rows))

@@ -18,24 +18,26 @@ from statistics import fmean, stdev
 from bisector.core import units
 from bisector.core.objective import Objective
 from bisector.core.printable import clean, clean_lines
-from bisector.core.verdict import Direction, State
+from bisector.core.verdict import Direction
 from bisector.kernel import kconfig
 from bisector.mail.addresses import header, parse
 from bisector.report import before_after, comparison
-from bisector.report.as_text import block_lines, fill, plain, section_lines
 from bisector.report.before_after import Basis, BeforeAfter, CommitSide
+from bisector.report.blocks import Block
 from bisector.report.comparison import ComparisonReport
-from bisector.report.document import Envelope, Listing, Report
+from bisector.report.document import Envelope, Report
 from bisector.report.sections import (
     answer_sentence,
     axes,
+    candidates,
     circumstances,
-    clock_sentence,
-    confirmation,
+    evidence,
     sections,
     terms_sentence,
 )
-from bisector.report.summary import candidate_lines, quoted
+from bisector.report.summary import quoted
+from bisector.report.terminal import block_lines, plain, section_lines
+from bisector.report.terminal import fill as filled
 
 _LINE = 78  # RFC 5322, 2.1.1
 _CONFIRMED = "-confirmed"
@@ -45,7 +47,7 @@ _LONGEST_LINE_BYTES = 990  # RFC 5322, 2.1.1: 998 without the line end
 # Signs of bisector's own, as kernel people type them; what a commit or a person wrote stays as it is.
 _ASCII = str.maketrans({"±": "+-", "µ": "u", units.UNKNOWN: "-"})
 _SUBSYSTEM = re.compile(r"(?!Merge |Revert )([^\s:](?:[^:]{0,38}[^\s:])?):\s")
-_BELOW = ("trials", "origin", "range", "config", "compiler", "job", "storage", "host", "baselines", "log", "reproduce")
+_BELOW = ("trials", "origin", "range", "config", "job", "storage", "host", "baselines", "log", "reproduce")
 
 _DISCLAIMER = (
     "Figures are of one machine, one configuration and one workload, and are given for information; on other hardware"
@@ -189,7 +191,7 @@ def headline(report: Told) -> str:
     tags = [f"[{report.origin.name}]"] if report.origin.name else []
     if compared is None:
         return clean(" ".join([*tags, report.title]))
-    change = f"{before_after.name_of(compared.objective)} {before_after.change_of(compared)}"
+    change = f"{before_after.name_of(compared.objective)} {compared.change}"
     if report.bisection.is_no_change:
         what = f"no change of {before_after.name_of(compared.objective)}"
         return clean(" ".join([*tags, f"{report.asked.span}: {what}"]))
@@ -234,6 +236,15 @@ def _bounded(line: str) -> str:
     return written[: _LONGEST_LINE_BYTES - 3].decode(errors="ignore") + "…"
 
 
+def fill(text: str) -> list[str]:
+    """Prose as lines of a letter."""
+    return [line.plain for line in filled(text)]
+
+
+def _block(block: Block) -> list[str]:
+    return [line.plain for line in block_lines(block)]
+
+
 def _parts(report: Report, envelope: Envelope) -> Iterator[Iterable[str]]:
     """The paragraphs of a letter about a bisection; one that has no line is left out."""
     view, compared, first = report.bisection, report.before_after, report.bisection.first_fixed
@@ -248,13 +259,8 @@ def _parts(report: Report, envelope: Envelope) -> Iterator[Iterable[str]]:
             *fill(f"before: {old}: {_measured(compared.before, compared.objective)}"),
             *fill(f"after: {new}: {_measured(compared.after, compared.objective)}"),
         )
-    # Without figures of both sides the first sentence is the answer with its probability.
-    named = ""
-    if (belief := view.belief) is not None and first is not None and compared is not None:
-        named = f"Its probability is {units.share(belief.best.probability)}. "
-    yield fill(named + confirmation(report))
-    yield fill(terms_sentence(report)) if view.trials else ()
-    yield fill(clock_sentence(report))
+    yield _block(evidence(report))
+    yield fill(terms_sentence(report))
     if report.imported:
         yield fill("This is the report of a program, which concludes from what others measured; see below.")
     else:
@@ -279,7 +285,7 @@ def _noticed(report: Report) -> Iterator[str]:
         yield from fill(answer_sentence(report))
         return
     what = before_after.name_of(compared.objective)
-    noticed = f"bisector noticed {before_after.change_of(compared).with_article} of {what}"
+    noticed = f"bisector noticed {compared.change.with_article} of {what}"
     if first is None:
         yield from fill(f"{noticed}. {answer_sentence(report)}")
         return
@@ -333,12 +339,9 @@ def _measured(side: CommitSide, objective: Objective) -> str:
 
 
 def _candidates(report: Report) -> Iterator[str]:
-    view = report.bisection
-    if view.state is State.NARROWED and not view.is_no_change:
-        yield from block_lines(Listing(tuple(candidate_lines(view))))
-        if view.skips_in_the_way:
-            yield from ("", *fill("These could not be tested and stand in the way:"), "")
-            yield from block_lines(Listing(tuple(quoted(commit) for commit in view.skips_in_the_way)))
+    for n, block in enumerate(candidates(report)):
+        yield from ([""] if n else [])
+        yield from _block(block)
 
 
 def _keys(report: Report) -> Iterator[str]:

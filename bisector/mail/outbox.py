@@ -24,7 +24,7 @@ from bisector.mail import compose, smtp
 from bisector.mail.addresses import parse, sender_of
 from bisector.mail.compose import Told
 from bisector.mail.smtp import SmtpLogin
-from bisector.report import comparison_record, reporting
+from bisector.report import comparison, reporting
 from bisector.report.comparison import ComparisonReport
 from bisector.report.document import Envelope, Report
 from bisector.status.blocks import Blocks
@@ -137,7 +137,7 @@ class Post:
         """The report with its envelope, whatever state the run is in; nothing is recorded."""
         made: Told
         if (plan := self.store.plan) is not None:
-            made = comparison_record.report(self.run, self.store, Blocks.of(plan, self.store))
+            made = comparison.report(self.run, self.store, Blocks.of(plan, self.store))
         else:
             made = reporting.report(self.run, self.store)
         if self.delivery.regzbot:

@@ -14,12 +14,11 @@ from bisector.core.printable import clean
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.nightly.job_history import JobHistory, JobNight, TipResult, replay
+from bisector.report.blocks import Block, Column, Paragraph, Role, Row, Table
 from bisector.report.nights import NightChange, NightMark, NightPanel, Nights, NightSeen, Stretch
-from bisector.report.terminal import Line, Role, Span, cells, left, right, shorten
 from bisector.store.nights import BisectionConcluded, Measurement, Night, NightEvent
 
 _ROLES = {TipResult.SLOWER: Role.WORSE, TipResult.FASTER: Role.BETTER, TipResult.UNTESTABLE: Role.SKIP}
-_GAP = "  "
 
 _SEEN = {
     TipResult.FIRST: NightSeen.FIRST,
@@ -79,29 +78,29 @@ def _trend(job: str, history: JobHistory) -> Trend:
     return Trend(job, history, tuple(Point(night, begun.get(night.night)) for night in history.nights))
 
 
-def trend_lines(shown: Iterable[Trend], nights: Sequence[Night], width: int) -> list[Line]:
+def trend_blocks(shown: Iterable[Trend], nights: Sequence[Night]) -> Iterator[Block]:
     """A table for each job, and below it the changes of level in words."""
     started = {night.n: night.started_at[:16].replace("T", " ") for night in nights}
-    lines: list[Line] = []
     for trend in shown:
         tip = next((point.night.tip for point in reversed(trend.points) if point.night.tip), None)
-        where = f"{_GAP}{tip.rev} of {tip.repository}, {tip.rule}, {tip.wanted}" if tip else ""
-        title = (Span(trend.job, Role.STRONG), Span(shorten(where, max(0, width - len(trend.job))), Role.DIM))
-        changed = [(Span(shorten(_words(point, started), width), Role.WEAK),) for point in trend.changed]
-        rows = [_row(point, started) for point in trend.points]
-        lines += [(), title, *_table(rows, trend.objective.heading, width), *changed]
-    return lines[1:]
+        where = f": {tip.rev} of {tip.repository}, {tip.rule}, {tip.wanted}" if tip else ""
+        columns = (Column("night"), Column("tip"), Column(trend.objective.heading, figures=True),
+                   Column("class", verdict=True), Column(""))  # fmt: skip
+        yield Table(columns, tuple(_row(point, started) for point in trend.points), caption=f"{trend.job}{where}")
+        for point in trend.changed:
+            yield Paragraph(_words(point, started), Role.WEAK)
 
 
-def _row(point: Point, started: Mapping[int, str]) -> tuple[str, str, str, str, str]:
+def _row(point: Point, started: Mapping[int, str]) -> Row:
     night = point.night
-    return (
+    cells = (
         started.get(night.night, night.at),
         night.tip.sha[:12] if night.tip else units.UNKNOWN,
         (_figures(night.measured, night.trial) if night.measured else units.UNKNOWN) + ("*" if point.change else " "),
         str(night.result or ("as before" if night.done else "")),
         _event(night),
     )
+    return Row(cells, role=_ROLES.get(night.result, Role.PLAIN) if night.result else Role.DIM)
 
 
 def _figures(measured: Measurement, trial: Trial | None) -> str:
@@ -122,19 +121,6 @@ def _event(night: JobNight) -> str:
     if night.begun is not None:
         return f"bisection begun: {night.begun.run_dir}"
     return "" if night.done else "not ended"
-
-
-def _table(rows: Sequence[tuple[str, ...]], heading: str, width: int) -> Iterator[Line]:
-    titles = ("night", "tip", f"{heading} ", "class")
-    widths = [max(cells(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
-    room = max(0, width - sum(widths) - len(_GAP) * len(widths))
-    head = (left(titles[0], widths[0]), left(titles[1], widths[1]), right(titles[2], widths[2]), titles[3])
-    yield (Span(_GAP.join(head), Role.HEAD),)
-    for row in rows:
-        night, tip, figure, result, event = row
-        role = _ROLES.get(TipResult(result), Role.PLAIN) if result in set(TipResult) else Role.DIM
-        plain = _GAP.join((left(night, widths[0]), left(tip, widths[1]), right(figure, widths[2])))
-        yield (Span(plain + _GAP), Span(left(result, widths[3]), role), Span(_GAP + shorten(event, room)))
 
 
 def _words(point: Point, started: Mapping[int, str]) -> str:

@@ -22,7 +22,7 @@ from bisector.core.units import percent_text
 from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
-from bisector.report.terminal import Line, Role, Span, left, wrapped
+from bisector.report.blocks import Fact, FactList, Role
 from bisector.search.difference import PairsRule, pairs_to_tell
 from bisector.search.graph import RangeGraph
 from bisector.search.levels import OF_COUNTED, OF_HOSTS
@@ -524,15 +524,12 @@ def _refused(asked: ForecastRequest, inputs: Inputs) -> bool:
     return inputs.factor.measured and inputs.factor.value < 1 + asked.settings.bisect.least_effect
 
 
-_LABEL_WIDTH = 15
 _SELDOM = 0.5  # a mean that is not a number of times
 
 
-def forecast_lines(expected: Forecast, width: int) -> Iterator[Line]:
-    """The paragraph for a person: what it would take, from which figures, and what speaks against it."""
-    for label, text, role in _rows(expected):
-        for number, line in enumerate(wrapped(text.split(), width - _LABEL_WIDTH)):
-            yield Span(left(label if number == 0 else "", _LABEL_WIDTH), Role.HEAD), Span(line, role)
+def forecast_facts(expected: Forecast) -> FactList:
+    """For a person: what it would take, from which figures, and what speaks against it."""
+    return FactList(tuple(Fact(label, (text,), role) for label, text, role in _rows(expected)))
 
 
 def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:

@@ -78,17 +78,34 @@ class BeforeAfter:
     @property
     def metrics(self) -> Annotated[tuple["ComparedMetric", ...], "the metric that decides comes first"]:
         """The figure that decides, then each job of each run, then what the storage's layers counted meanwhile."""
-        before, after, objective = self.before, self.after, self.objective
-        found = [
-            ComparedMetric(
-                name_of(objective), *(_scaled(values(side, objective), objective.metric) for side in (before, after))
-            )
-        ]
-        names = [run.name for run in after.trials[0].runs if not run.repeats]
+        objective, sides = self.objective, (self.before, self.after)
+        found = [_compared(name_of(objective), objective.metric, *(values(side, objective) for side in sides))]
+        names = [run.name for run in self.after.trials[0].runs if not run.repeats]
         for name in reversed(names):  # the run that decides first
-            found += _job_metrics(name, objective, _runs(before, name), _runs(after, name))
-        found += _counter_metrics(before, after)
+            found += _job_metrics(name, objective, *([run for trial in side.trials for run in trial.runs
+                                                      if run.name == name] for side in sides))  # fmt: skip
+        last = self.after.judged[0].name
+        for counter in dict.fromkeys(name for run in self.after.judged for name, _ in run.counters):
+            counts = ([value for run in side.judged for name, value in run.counters if name == counter]
+                      for side in sides)  # fmt: skip
+            found.append(_compared(f"{last}.{_name(counter)}", counter, *counts))
         return tuple(one for one in found if one.tells)
+
+    @property
+    def change(self) -> "MetricChange":
+        """How much the figure that decides has changed, between the means of both sides."""
+        before, after = (fmean(values(side, self.objective)) for side in (self.before, self.after))
+        return change(before, after, self.objective)
+
+    @property
+    def effect(self) -> str:
+        """``501 → 3,194 IOPS, 6.4x improvement: 6.38 times (95 %: 6.1 to 6.7)``; an interval takes two trials each."""
+        objective = self.objective
+        sides = [values(side, objective) for side in (self.before, self.after)]
+        before, after = map(fmean, sides)
+        text = f"{objective.cell(before)} → {objective.text(after)}, {self.change}"
+        factor = factor_between(*sides) if min(map(min, sides)) > 0 else None
+        return text if factor is None or factor.interval is None else f"{text}: {factor.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +147,16 @@ def name_of(objective: Objective) -> str:
 
 
 def _name(metric: str) -> str:
-    return _DOT.sub("_", _PERCENTILE.sub(r"_\1%", _plain(metric))) + _scale(metric)[0]
-
-
-def _plain(metric: str) -> str:
-    return short(metric).rpartition(":")[2]
+    plain = short(metric).rpartition(":")[2]
+    return _DOT.sub("_", _PERCENTILE.sub(r"_\1%", plain)) + _scale(metric)[0]
 
 
 def _scale(metric: str) -> tuple[str, float]:
     """What stands behind the name, and how much of the metric's own unit that is; a layer that is gone has neither."""
     try:
-        unit = named(metric).unit
+        return _SCALES.get(named(metric).unit, ("", 1.0))
     except UserError:
         return "", 1.0
-    return _SCALES.get(unit, ("", 1.0))
 
 
 _SCALES: Mapping[Unit, tuple[str, float]] = {
@@ -153,12 +166,16 @@ _SCALES: Mapping[Unit, tuple[str, float]] = {
     Unit.SECONDS: ("_s", 1.0),
     Unit.PERCENT: ("_percent", 1.0),
     Unit.RATE: ("_per_s", 1.0),
-    Unit.BYTES: ("_MiB", 2.0**20),
 }
 _PERCENTILE = re.compile(r"\.p([0-9.]+)$")
 _DOT = re.compile(r"\.(?![0-9])")
 # Of each job beside the metric that decides, behind the direction.
 _BESIDE = ("iops", "clat.mean", "clat.p99")
+
+
+def _compared(name: str, metric: str, before: Iterable[float], after: Iterable[float]) -> ComparedMetric:
+    unit = _scale(metric)[1]
+    return ComparedMetric(name, tuple(one / unit for one in before), tuple(one / unit for one in after))
 
 
 def values(side: CommitSide, objective: Objective) -> tuple[float, ...]:
@@ -175,28 +192,6 @@ def change(before: float, after: float, objective: Objective) -> MetricChange:
     return MetricChange(f"{abs(after - before) / before:.1%}", word)
 
 
-def change_of(compared: BeforeAfter) -> MetricChange:
-    """How much the figure that decides has changed, between the means of both sides."""
-    objective = compared.objective
-    before, after = (fmean(values(side, objective)) for side in (compared.before, compared.after))
-    return change(before, after, objective)
-
-
-def effect(compared: BeforeAfter) -> str:
-    """``501 → 3,194 IOPS, 6.4x improvement (95 %: 6.1x to 6.7x)``; an interval takes two trials on either side."""
-    objective = compared.objective
-    sides = [values(side, objective) for side in (compared.before, compared.after)]
-    before, after = map(fmean, sides)
-    text = f"{objective.cell(before)} → {objective.text(after)}, {change(before, after, objective)}"
-    if min(map(min, sides)) <= 0:
-        return text
-    found = factor_between(*sides)
-    if found is None or found.interval is None:
-        return text
-    low, high = sorted(end if found.times >= 1 else 1 / end for end in found.interval)
-    return f"{text} (95 %: {low:.1f}x to {high:.1f}x)"
-
-
 def _job_metrics(
     run: str, objective: Objective, before: Sequence[Run], after: Sequence[Run]
 ) -> Iterator[ComparedMetric]:
@@ -208,25 +203,9 @@ def _job_metrics(
         names = list(dict.fromkeys((objective.metric, *names)))
     for job in dict.fromkeys(job.name for one in after for job in one.jobs if job.direction == direction):
         for name in names:
-            sides = [_scaled((value.value for one in runs for value in values_of(one, name) if value.job == job), name)
-                     for runs in (before, after)]  # fmt: skip
-            yield ComparedMetric(f"fio.{run}.{job}.{_name(name)}", *sides)
-
-
-def _counter_metrics(before: CommitSide, after: CommitSide) -> Iterator[ComparedMetric]:
-    """What the layers counted in the run that decides, by the names that they gave it."""
-    for name in dict.fromkeys(name for run in after.judged for name, _ in run.counters):
-        sides = [_scaled((value for run in side.judged for one, value in run.counters if one == name), name)
-                 for side in (before, after)]  # fmt: skip
-        yield ComparedMetric(f"{after.judged[0].name}.{_name(name)}", *sides)
-
-
-def _scaled(figures: Iterable[float], metric: str) -> tuple[float, ...]:
-    return tuple(figure / _scale(metric)[1] for figure in figures)
-
-
-def _runs(side: CommitSide, name: str) -> list[Run]:
-    return [run for trial in side.trials for run in trial.runs if run.name == name]
+            sides = ([value.value for one in runs for value in values_of(one, name) if value.job == job]
+                     for runs in (before, after))  # fmt: skip
+            yield _compared(f"fio.{run}.{job}.{_name(name)}", name, *sides)
 
 
 def note(compared: BeforeAfter) -> str:
@@ -270,22 +249,20 @@ def lines(compared: BeforeAfter, axes: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def metric_line(metric: ComparedMetric) -> str:
-    """One line, in their widths; a standard deviation of one measurement is none."""
+    """One line, in their widths: the change in percent, from ten times on as a factor; of nothing there is neither."""
     before, after = fmean(metric.before), fmean(metric.after)
-    left, right = _figure(metric.before), _figure(metric.after)
-    return f"{left}{_change(before, after):>{_REL_WIDTH + 1}} {right}  {metric.name}"
-
-
-def _change(before: float, after: float) -> str:
-    """In percent, from ten times on as a factor; of nothing there is neither."""
     if not before:
-        return "from 0" if after else "0.0%"
-    if after / before >= _FACTOR_FROM:
-        return f"{after / before:,.0f}x"
-    return f"{100 * (after - before) / before:+.1f}%"
+        change = "from 0" if after else "0.0%"
+    elif after / before >= _FACTOR_FROM:
+        change = f"{after / before:,.0f}x"
+    else:
+        change = f"{100 * (after - before) / before:+.1f}%"
+    left, right = _figure(metric.before), _figure(metric.after)
+    return f"{left}{change:>{_REL_WIDTH + 1}} {right}  {metric.name}"
 
 
 def _figure(values: Sequence[float]) -> str:
+    """A mean and its standard deviation; that of one measurement is none."""
     mean = fmean(values)
     if abs(mean) < _WHOLE_FROM:
         text = f"{mean:{_ABS_WIDTH}.2f}"

@@ -1,38 +1,46 @@
-"""The report of a comparison as one document of facts, and what it says in which order, as sections for every renderer.
+"""The report of a comparison: one document of facts, made from the record, and what is said of it, in which order.
 
-Made from the record by :mod:`bisector.report.comparison_record`; what the figures say is
+Everything is read, nothing is decided; what a removed file would tell is left out. What the figures say is
 :mod:`bisector.report.comparison_table`.
 """
 
+import json
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from bisector.analysis.comparison import Outcome
+from bisector.config import Settings
 from bisector.core import units
 from bisector.core.json_keys import FLAT, PAIRS, SCHEMA, Key
 from bisector.core.printable import clean
+from bisector.core.subject import Kind
+from bisector.core.trial import Trial
 from bisector.core.verdict import State
-from bisector.report import comparison_table
-from bisector.report.comparison_table import deciding_tables, sentences
-from bisector.report.document import (
-    Block,
-    Column,
-    Envelope,
-    FactList,
-    JobFile,
-    Listing,
-    MeasuringHost,
-    Page,
-    Paragraph,
-    Section,
-    Table,
-)
-from bisector.report.sections import host_facts, measured_on, minute
+from bisector.report import comparison_table, reporting
+from bisector.report.blocks import Block, Column, Fact, FactList, Listing, Page, Paragraph, Row, Section, Table
+from bisector.report.comparison_table import deciding_tables, sentences, to_go_on
+from bisector.report.document import Envelope, JobFile, MeasuringHost
+from bisector.report.sections import host_facts, job_blocks, measured_on, minute, queues
+from bisector.report.summary import quoted
+from bisector.status.blocks import Blocks, names, result_of
 from bisector.status.comparison import ComparisonResult, StackContrast, stack_contrasts
+from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.progress import TimeSpent
+from bisector.store.comparison import Arm, Budget, Plan, on_top
+from bisector.store.comparison import Block as PlannedBlock
+from bisector.store.rundir import RunDirectory, state_of
+from bisector.store.store import Store
+from bisector.workload.workloads import WORKLOADS, chooser
+
+_SHA256_DIGITS = 64
+_FIO_OUTPUT = "fio.json"
+# What the stacks and workloads of a comparison have each for itself, or all of them together.
+_OF_SETUPS = ("storage.stack", "workload.kind", "kernel.fragments", "bisect.least_effect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +134,147 @@ class ComparisonReport:
         return stack_contrasts(self.result.rows)
 
 
+# From the record
+
+
+def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
+    """The document of a run that compares, whether it goes on or not."""
+    plan = blocks.plan
+    trials = [one.trial for one in blocks.placed]
+    (state, message), asked, budgets = state_of(run, store), store.bisection(), store.facts(Budget)
+    how = {State.MEASURED: "It is finished", State.RUNNING: "It goes on"}.get(state, f"It is {state}")
+    return ComparisonReport(
+        result=result_of(blocks),
+        kernels=tuple(_compared_kernel(plan, blocks, arm) for arm in range(len(plan.arms))),
+        blocks=tuple(_measured(block, blocks) for block in blocks.blocks),
+        storage=tuple(_made_stacks(plan, blocks, run.path)),
+        workloads=tuple(dict.fromkeys(reporting.workload_of(one.settings, run.path) for one in plan.setups)),
+        hosts=reporting.hosts_of(run.path, trials),
+        seed=plan.extent.seed,
+        standing=clean(f"{how}{f': {message}' if message else ''}.") + _budgets(plan, budgets),
+        state=state,
+        run_dir=run.path,
+        resume_command=to_go_on(run.path, state, blocks) or None,
+        command=_command(plan, *budgets[-1:]),
+        tool_version=asked.tool_version,
+        started_at=asked.created_at,
+        versions=_versions(run.path, trials),
+        time=TimeSpent.of(store, trials),
+    )
+
+
+def _budgets(plan: Plan, given: Sequence[Budget]) -> str:
+    """A sentence, where more time was given than at first."""
+    if not given:
+        return ""
+    first = "none" if plan.extent.budget_s is None else units.duration(plan.extent.budget_s)
+    more = (f"{units.duration(one.budget_s)} more after {units.duration(one.spent_s)}" for one in given)
+    return f" Budgets: {', '.join((f'{first} at first', *more))}."
+
+
+def _compared_kernel(plan: Plan, blocks: Blocks, n: int) -> ComparedKernel:
+    """As the first trial that has a kernel shows it."""
+    arm = plan.arms[n]
+    placebo = n > 0 and arm.subject == plan.arms[0].subject
+    found = (one.trial for one in blocks.placed if one.place.arm == n)
+    trial, kernel = next(((one, one.kernel) for one in found if one.kernel is not None), (None, None))
+    if trial is None or kernel is None:
+        return ComparedKernel(arm.name, quoted(arm.commit), "", "", "", placebo)
+    config = next((one.sha256 for one in trial.artifacts if one.name == CONFIG_ARTIFACT), "")
+    return ComparedKernel(arm.name, quoted(arm.commit), kernel.release, config, kernel.toolchain, placebo)
+
+
+def _measured(block: PlannedBlock, blocks: Blocks) -> MeasuredBlock:
+    arms, trials = [blocks.plan.arms[arm].name for arm in block.arms], blocks.trials(block)
+    order = tuple((arm, trials[arm][0] if arm in trials else None) for arm in arms)
+    setup, host = names(blocks.plan)[block.setup], blocks.host(block)
+    era = next((trial.era.digest for _, trial in trials.values() if trial.era is not None), "")
+    return MeasuredBlock(block.n, setup, block.round, block.seed, order, blocks.why(block), host, era)
+
+
+def _made_stacks(plan: Plan, blocks: Blocks, run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What made each stack, as the first setup that has it shows."""
+    stacks = dict.fromkeys(one.setup.stack for one in plan.setups)
+    for stack in stacks:
+        setup = next(n for n, one in enumerate(plan.setups) if one.setup.stack == stack)
+        trials = [trial for block in blocks.of_setup(setup) for _, trial in blocks.trials(block).values()]
+        if lines := reporting.first_text(run_dir, trials, reporting.STORAGE):
+            yield stack, (*(f"# {disk}: {text}" for disk, text in queues(trials)), *lines)
+
+
+def _versions(run_dir: Path, trials: Sequence[Trial]) -> tuple[tuple[str, str], ...]:
+    """That of fio, as the first output says that is still there."""
+    outputs = (sorted({one.name for one in trial.artifacts if Path(one.name).name == _FIO_OUTPUT}) for trial in trials)
+    for name in dict.fromkeys(name for found in outputs for name in found):
+        with suppress(ValueError, AttributeError, RecursionError):
+            if version := json.loads("\n".join(reporting.first_text(run_dir, trials, name))).get("fio version"):
+                return (("fio", clean(str(version))),)
+    return ()
+
+
+def _command(plan: Plan, given: Budget | None = None) -> str:
+    """What compares the same again, with all the time that it was given."""
+    extent, (first, *others), setups = plan.extent, plan.arms, plan.setups
+    typed = [first, *(arm for arm in others if arm.subject != first.subject)]
+    alone = [arm for arm in typed if not (arm.subject.parameters or arm.subject.fragment)]
+    words = ["bisector", "compare", *(_word(arm) for arm in alone if arm.subject.kind is not Kind.PATCHED)]
+    words += _each("--patch", (_patch(first, arm) for arm in typed if arm.subject.kind is Kind.PATCHED))
+    words += _each("--config-fragment", (f"./{arm.file.name}" for arm in typed if arm.subject.fragment and arm.file))
+    words += _each("--parameter", (arm.subject.parameters for arm in typed if arm.subject.parameters))
+    words += _each("--stack", (one.setup.stack for one in setups))
+    words += [word for one in dict.fromkeys(_workload_words(one.settings) for one in setups) for word in one]
+    words += ["--placebo"] if len(typed) < len(plan.arms) else []
+    words += ["--until", _percent(extent.until)] if extent.until is not None else ["--runs", str(extent.runs)]
+    budget = given or extent.budget
+    words += ["--budget", str(units.duration_text(budget.end_s))] if budget is not None else []
+    words += ["--least-effect", _percent(extent.delta), "--seed", str(extent.seed)]
+    # Fragments that do not follow from the stacks: a kernel is built once for all of these.
+    fragments = [reporting.fragment_name(Path(name)) for name in setups[0].settings.kernel.fragments]
+    needed = {name for one in setups for name in reporting.usual_fragments(one.settings)}
+    words += [word for flag in reporting.fragment_words(fragments, needed) for word in flag]
+    # Each setup has settings of disks that another one does not use.
+    of_setups = (*_OF_SETUPS, *(one.chosen_by for one in WORKLOADS.values() if one.chosen_by))
+    flags = dict.fromkeys(flag for one in setups for flag in reporting.flags(one.settings, of_setups))
+    return shlex.join((*words, *(word for flag in flags for word in flag)))
+
+
+def _word(arm: Arm) -> str:
+    return reporting.end_word(arm.name, arm.commit.sha) if arm.subject.is_built else f"image:./{arm.name}"
+
+
+def _patch(first: Arm, arm: Arm) -> str:
+    """The hash of a commit; of a file its name, which the run's copy has, too."""
+    given, name = arm.subject.changed_by or "", arm.name.removeprefix(on_top(first.name, ""))
+    return f"./{name}" if len(given) == _SHA256_DIGITS else reporting.end_word(name, given)
+
+
+def _workload_words(settings: Settings) -> tuple[str, str]:
+    """By the flag that chooses it, of a file with the name alone; without such a flag by its name."""
+    workload = settings.workload
+    row = chooser(workload.workload)
+    if row is None or not row.flag:
+        return "--workload", workload.kind
+    file = workload.inputs.get(row.field)
+    return row.flag, file.name if file is not None else str(row.write(getattr(workload.values, row.field)))
+
+
+def _each(flag: str, values: Iterable[str]) -> list[str]:
+    return [word for value in dict.fromkeys(values) for word in (flag, value)]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g}%"
+
+
+# What is said of it
+
+
 def page(report: ComparisonReport) -> Page:
-    """The report of a comparison for a renderer."""
+    """The report of a comparison for a renderer; a section without content is left out."""
     lead = f"{measured_on(report.hosts)}started {minute(report.started_at)}." if report.started_at else ""
-    return Page(report.title, sections(report), report.tool_version, lead)
+    made = ((name, heading, tuple(say(report))) for name, heading, say in _SECTIONS)
+    sections = tuple(Section(name, heading, blocks) for name, heading, blocks in made if blocks)
+    return Page(report.title, sections, report.tool_version, lead)
 
 
 def _counted(result: ComparisonResult) -> str:
@@ -137,23 +282,10 @@ def _counted(result: ComparisonResult) -> str:
     changes = [change for row in result.rows for change in row.changes]
     found = [change for change in changes if not change.placebo] or changes
     words = Counter(change.decision.outcome for change in found if change.decision is not None)
+    said = {one: "the same" if one is Outcome.SAME else str(one) for one in Outcome if words[one]}
     if len(found) == 1:
-        return _WORDS[next(iter(words))] if words else "no result yet"
-    return (
-        ", ".join(f"{_WORDS[one]} in {words[one]} of {len(found)}" for one in Outcome if words[one]) or "no result yet"
-    )
-
-
-_WORDS = {one: "the same" if one is Outcome.SAME else str(one) for one in Outcome}
-
-
-def sections(report: ComparisonReport) -> tuple[Section, ...]:
-    """All there is to say; a section without content is left out."""
-    made = ((name, heading, tuple(say(report))) for name, heading, say in _SECTIONS)
-    return tuple(Section(name, heading, blocks) for name, heading, blocks in made if blocks)
-
-
-# What it says
+        return next(iter(said.values()), "no result yet")
+    return ", ".join(f"{word} in {words[one]} of {len(found)}" for one, word in said.items()) or "no result yet"
 
 
 def _result(report: ComparisonReport) -> Iterator[Block]:
@@ -162,16 +294,12 @@ def _result(report: ComparisonReport) -> Iterator[Block]:
         yield Paragraph(report.standing)
 
 
-# What was compared, and how
-
-
 def _kernels(report: ComparisonReport) -> Iterator[Block]:
-    yield FactList(tuple((clean(one.name), clean(_kernel_text(one))) for one in report.kernels))
+    def text(one: ComparedKernel) -> str:
+        config = f".config {one.config[:12]}" if one.config else ""
+        return "; ".join(filter(None, (one.commit, one.release, config, one.compiler)))
 
-
-def _kernel_text(one: ComparedKernel) -> str:
-    built = (one.release, f".config {one.config[:12]}" if one.config else "", one.compiler)
-    return "; ".join(filter(None, (one.commit, *built)))
+    yield FactList(tuple(Fact(one.name, (text(one),)) for one in report.kernels))
 
 
 def _blocks(report: ComparisonReport) -> Iterator[Block]:
@@ -180,70 +308,54 @@ def _blocks(report: ComparisonReport) -> Iterator[Block]:
         return
     values = {one.n: row.objective.cell(one.value) for row in report.result.rows for one in row.in_run_order}
     labels = list(dict.fromkeys(row.label for row in report.result.rows))
-    blocks = sorted(report.blocks, key=lambda block: (labels.index(block.label), block.n))
     arms = [arm.name for arm in report.result.arms]
-    several = len({block.host for block in blocks if block.host}) > 1
-    of_host = [(block.host or units.UNKNOWN,) if several else () for block in blocks]
-    yield Table(
-        columns=(*_BLOCKS, *([_HOST] if several else []), *(Column(clean(name), figures=True) for name in arms)),
-        rows=tuple(
-            tuple(map(clean, _block_cells(one, host, arms, values))) for one, host in zip(blocks, of_host, strict=True)
-        ),
-        remarks=tuple(clean(block.why_void) for block in blocks),
-        grouped=True,
-    )
+    several = len({block.host for block in report.blocks if block.host}) > 1
+    rows = []
+    for block in sorted(report.blocks, key=lambda block: (labels.index(block.label), block.n)):
+        numbers = dict(block.order)
+        found = ((numbers.get(arm), values.get(numbers.get(arm) or 0, units.UNKNOWN)) for arm in arms)
+        figures = (units.UNKNOWN if n is None else f"{value} ({n})" for n, value in found)
+        round_ = units.UNKNOWN if block.why_void else str(block.round)
+        host = (block.host or units.UNKNOWN,) if several else ()
+        rows.append(Row((block.label, str(block.n), round_, str(block.seed), *host, *figures), block.why_void))
+    numbered = (Column(title, figures=True) for title in ("block", "round", "seed"))
+    hosts = [Column("host")] if several else []
+    columns = (Column("setup"), *numbered, *hosts, *(Column(name, figures=True) for name in arms))
+    yield Table(columns, tuple(rows), grouped=True)
     yield Paragraph(
         f"In brackets: the number of the trial. The order was drawn from the seed {report.seed}; the seed of a block is"
         " the workload's."
     )
 
 
-_HOST = Column("host")
-_BLOCKS = (
-    Column("setup"), Column("block", figures=True), Column("round", figures=True), Column("seed", figures=True)
-)  # fmt: skip
-
-
-def _block_cells(
-    block: MeasuredBlock, host: Sequence[str], arms: Sequence[str], values: Mapping[int, str]
-) -> Iterator[str]:
-    yield from (block.label, str(block.n), units.UNKNOWN if block.why_void else str(block.round), str(block.seed))
-    yield from host
-    numbers = dict(block.order)
-    for arm in arms:
-        n = numbers.get(arm)
-        yield units.UNKNOWN if n is None else f"{values.get(n, units.UNKNOWN)} ({n})"
-
-
 def _workload(report: ComparisonReport) -> Iterator[Block]:
     for one in report.workloads:
-        given = " ".join(f"{name}={value}" for name, value in one.variables)
-        yield Paragraph(clean(f"{one.name}, with {given}:" if given else f"{one.name}:"))
-        if one.text:
-            yield Listing(tuple(one.text.splitlines()))
+        yield from job_blocks(one)
 
 
 def _storage(report: ComparisonReport) -> Iterator[Block]:
     for label, lines in report.storage:
-        yield Paragraph(clean(f"{label}:"))
+        yield Paragraph(f"{label}:")
         yield Listing(lines)
 
 
 def _hosts(report: ComparisonReport) -> Iterator[Block]:
     for host in report.hosts:
         yield host_facts(host)
-    if report.versions:
-        yield FactList(tuple((clean(name), clean(text)) for name, text in report.versions))
-    if report.time is not None:
-        yield FactList((("time", _time_text(report.time)),))
-
-
-def _time_text(time: TimeSpent) -> str:
-    """What the hours went to."""
-    parts = {"boots": time.boot_s, "layouts": time.storage_s, "workloads": time.workload_s, "all else": time.other_s}
-    told = ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in parts.items())
-    builds = f"; builds {units.duration(time.build_s)} beside that" if time.build_s else ""
-    return f"{units.duration(time.total_s - time.build_s)}: {told} ({100 * time.other_share:.1f} %){builds}"
+    facts = [Fact(name, (text,)) for name, text in report.versions]
+    if (time := report.time) is not None:
+        parts = {
+            "boots": time.boot_s,
+            "layouts": time.storage_s,
+            "workloads": time.workload_s,
+            "all else": time.other_s,
+        }
+        shown = ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in parts.items())
+        builds = f"; builds {units.duration(time.build_s)} beside that" if time.build_s else ""
+        whole = units.duration(time.total_s - time.build_s)
+        facts.append(Fact("time", (f"{whole}: {shown} ({100 * time.other_share:.1f} %){builds}",)))
+    if facts:
+        yield FactList(tuple(facts))
 
 
 def _reproduce(report: ComparisonReport) -> Iterator[Block]:

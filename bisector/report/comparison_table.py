@@ -6,14 +6,16 @@ inside of the band. What stands beside them decides nothing: tests, means over s
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from bisector.analysis.comparison import ALPHA, Effect, Outcome, Scale, blocks_for_exact, least_exact_p
 from bisector.core import units
 from bisector.core.metric import Better, Unit, short
 from bisector.core.objective import Objective
-from bisector.core.printable import clean
-from bisector.report.document import Block, Column, Paragraph, Table
+from bisector.core.verdict import State
+from bisector.report.blocks import Block, Column, Fact, FactList, Paragraph, Role, Row, Table
+from bisector.status.blocks import Blocks, BlockState, result_of
 from bisector.status.comparison import (
     ComparedChange,
     ComparedMean,
@@ -23,12 +25,18 @@ from bisector.status.comparison import (
     StackContrast,
     stack_contrasts,
 )
+from bisector.status.from_record import resume_command
+from bisector.status.progress import comparable, left_s
+from bisector.store.comparison import Plan
+from bisector.store.rundir import RunDirectory, state_of
+from bisector.store.store import Store
 
 _LEAST_P = 1e-4
 _TIMES_FROM = 10.0
 _THREE_DIGITS = 3
 _PAIR = 2
 _REFERENCE = "reference"
+_SPARE = 1.1  # a block that takes a little longer than those before is to have its time, too
 
 
 def deciding_tables(result: ComparisonResult) -> Iterator[Block]:
@@ -48,7 +56,7 @@ def legend(result: ComparisonResult) -> str:
     blocks = "blocks" if len(result.hosts) <= 1 else "the blocks of one host, the one that has the most of a setup"
     return (
         f"Figures are means over {blocks}. The change is the geometric mean of the ratios to"
-        f" {clean(result.arms[0].name)} within blocks, with its 95 % interval by Student's t. Faster, slower:"
+        f" {result.arms[0].name} within blocks, with its 95 % interval by Student's t. Faster, slower:"
         f" the difference is significant at 5 %{family}. Same ±{band}: the whole interval lies in this band. Unclear:"
         " neither."
     )
@@ -56,50 +64,52 @@ def legend(result: ComparisonResult) -> str:
 
 def _table(result: ComparisonResult, rows: Sequence[ComparedRow]) -> Table:
     """Of two kernels each has a column, of more of them each has a row, the reference first."""
-    cells = _pair_cells if len(result.arms) == _PAIR else _kernel_cells
-    columns = [Column("setup")]
-    columns += (
-        [Column(arm.name, figures=True) for arm in result.arms]
-        if len(result.arms) == _PAIR
-        else [Column("kernel"), Column("figure", figures=True)]
-    )
-    columns += [Column("change", figures=True), Column("95 % interval", figures=True), Column("verdict")]
-    found = [(*map(clean, one), clean(remark_)) for row in rows for one, remark_ in cells(row, result.delta)]
+    is_pair = len(result.arms) == _PAIR
+    of_kernels = [Column(arm.name, figures=True) for arm in result.arms]
+    found = _pair_rows if is_pair else _kernel_rows
     return Table(
-        columns=tuple(Column(clean(column.title), column.figures) for column in columns),
-        rows=tuple(one[:-1] for one in found),
-        remarks=tuple(one[-1] for one in found),
-        caption=clean(caption(rows[0])),
+        columns=(
+            Column("setup"),
+            *(of_kernels if is_pair else (Column("kernel"), Column("figure", figures=True))),
+            Column("change", figures=True),
+            Column("95 % interval", figures=True),
+            Column("verdict", verdict=True),
+        ),
+        rows=tuple(one for row in rows for one in found(row, result.delta)),
+        caption=caption(rows[0]),
         grouped=True,
     )
 
 
 def caption(row: ComparedRow) -> str:
     """A figure, and which side of it is better."""
-    return f"{row.objective.label} ({direction(row)})"
+    return f"{row.objective.label} ({_SIDES[row.objective.better_side]})"
 
 
-def direction(row: ComparedRow) -> str:
-    """Which side is better."""
-    return {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", None: "neither is better"}[
-        row.objective.better_side
-    ]
+_SIDES = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", None: "neither is better"}
+_ROLES = {Outcome.FASTER: Role.BETTER, Outcome.SLOWER: Role.WORSE}
 
 
-def _pair_cells(row: ComparedRow, delta: float) -> Iterator[tuple[Sequence[str], str]]:
+def change_role(change: ComparedChange) -> Role:
+    """What a change is shown as."""
+    return Role.PLAIN if change.decision is None else _ROLES.get(change.decision.outcome, Role.PLAIN)
+
+
+def _pair_rows(row: ComparedRow, delta: float) -> Iterator[Row]:
     figures = [mean_text(side, row.objective) for side in row.sides]
     for change in row.changes:
-        yield (row.label, *figures, *_of_effect(change, row.objective), word(change, delta)), remark(change, delta)
+        cells = (row.label, *figures, *_of_effect(change, row.objective), word(change, delta))
+        yield Row(cells, remark(change, delta), change_role(change))
 
 
-def _kernel_cells(row: ComparedRow, delta: float) -> Iterator[tuple[Sequence[str], str]]:
+def _kernel_rows(row: ComparedRow, delta: float) -> Iterator[Row]:
     first, *others = row.sides
     rest = ("", "", _REFERENCE) if first.figures else (units.UNKNOWN, units.UNKNOWN, "n/a")
     lost = f"n/a {first.absent}" if first.figures and first.absent else first.absent
-    yield (row.label, first.arm, mean_text(first, row.objective), *rest), lost
+    yield Row((row.label, first.arm, mean_text(first, row.objective), *rest), lost)
     for side, change in zip(others, row.changes, strict=True):
-        cells = (row.label, side.arm, mean_text(side, row.objective), *_of_effect(change, row.objective))
-        yield (*cells, word(change, delta)), remark(change, delta)
+        figures = (mean_text(side, row.objective), *_of_effect(change, row.objective))
+        yield Row((row.label, side.arm, *figures, word(change, delta)), remark(change, delta), change_role(change))
 
 
 def mean_text(side: ComparedSide, objective: Objective) -> str:
@@ -108,12 +118,13 @@ def mean_text(side: ComparedSide, objective: Objective) -> str:
 
 
 def _of_effect(change: ComparedChange, objective: Objective) -> Iterator[str]:
-    one = change.effect
-    if one is None:
+    if (one := change.effect) is None:
         yield from (units.UNKNOWN,) * 2
         return
     yield change_text(one.estimate, one, objective)
-    yield interval_text(one, objective)
+    # One block has no interval.
+    ends = (change_text(end, one, objective) for end in one.interval)
+    yield units.UNKNOWN if math.isinf(one.half_width) else span(*ends)
 
 
 def change_text(value: float, one: Effect, objective: Objective) -> str:
@@ -148,13 +159,6 @@ def digits(ratio: float) -> str:
     """Three digits, and all those before the point: ``1.29``, ``0.0837``, ``1,234``."""
     before_point = len(f"{ratio:.0f}")
     return f"{ratio:#.3g}" if before_point < _THREE_DIGITS else f"{ratio:,.0f}"
-
-
-def interval_text(one: Effect, objective: Objective) -> str:
-    """From the lower end to the upper one; a dash of one block, which has none."""
-    if math.isinf(one.half_width):
-        return units.UNKNOWN
-    return span(*(change_text(end, one, objective) for end in one.interval))
 
 
 def span(low: str, high: str) -> str:
@@ -309,7 +313,7 @@ def tests(result: ComparisonResult) -> Iterator[Block]:
     found = [(row, change) for row in result.rows for change in row.changes if change.effect is not None]
     if not found:
         return
-    yield _plain_table(_TESTS, [tuple(_test_cells(row, change)) for row, change in found])
+    yield _plain_table(_TESTS, (_test_cells(row, change) for row, change in found))
     adjusted = f", adjusted for the {result.tested} tests together (Holm)" if result.tested > 1 else ""
     yield Paragraph(
         f"p: by Student's t{adjusted}; at most 5 % is faster or slower. Exact p: by the permutations within blocks, not"
@@ -339,7 +343,7 @@ def means(result: ComparisonResult) -> Iterator[Block]:
     """How much better or worse each kernel is over the setups that every kernel has."""
     if not result.means:
         return
-    yield _plain_table(_MEANS, [tuple(_mean_cells(one)) for one in result.means])
+    yield _plain_table(_MEANS, (_mean_cells(one) for one in result.means))
     yield Paragraph(
         f"Geometric mean of the changes on {result.means[0].rows} of {units.plural(len(result.rows), 'setup')}, those"
         " that every kernel has, turned so that + is better: a latency that falls to half counts as IOPS that double."
@@ -366,7 +370,7 @@ def stacks(result: ComparisonResult) -> Iterator[Block]:
     found = stack_contrasts(result.rows)
     if not found:
         return
-    yield _plain_table(_STACKS, [tuple(_stack_cells(one)) for one in found])
+    yield _plain_table(_STACKS, (_stack_cells(one) for one in found))
     family = (
         f" p is adjusted for all {len(found)} rows (Benjamini and Hochberg): of those up to 5 %, 5 % may be false."
         if len(found) > 1
@@ -374,7 +378,7 @@ def stacks(result: ComparisonResult) -> Iterator[Block]:
     )
     yield Paragraph(
         "Whether a kernel changes more, or less, on a stack than on the first one. The ratio is that of both ratios to"
-        f" {clean(result.arms[0].name)}, with its interval by Welch's t.{family} No verdict is made of it, and a larger"
+        f" {result.arms[0].name}, with its interval by Welch's t.{family} No verdict is made of it, and a larger"
         " p does not show that the changes are equal."
     )
 
@@ -408,8 +412,8 @@ def exploratory(result: ComparisonResult) -> Iterator[Block]:
     if found:
         places = {id(row): place for place, row in enumerate(result.exploratory)}
         listed = sorted(found[:_LISTED], key=lambda one: places[id(one[0])])
-        columns = (*_EXPLORED, Column(clean(result.arms[0].name), figures=True), *_EXPLORED_FIGURES)
-        yield _plain_table(columns, [tuple(_explored_cells(row, change)) for row, change in listed])
+        columns = (*_EXPLORED, Column(result.arms[0].name, figures=True), *_EXPLORED_FIGURES)
+        yield _plain_table(columns, (_explored_cells(row, change) for row, change in listed))
     if len(found) > _LISTED:
         yield Paragraph(f"{len(found) - _LISTED:,} more are in the JSON document.")
 
@@ -426,5 +430,53 @@ def _explored_cells(row: ComparedRow, change: ComparedChange) -> Iterator[str]:
         yield from (change_text(one.estimate, one, row.objective), p_text(change.adjusted_p))
 
 
-def _plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Table:
-    return Table(tuple(columns), tuple(tuple(map(clean, row)) for row in rows), ("",) * len(rows), grouped=True)
+def _plain_table(columns: Sequence[Column], rows: Iterable[Iterable[str]]) -> Table:
+    return Table(tuple(columns), tuple(Row(tuple(row)) for row in rows), grouped=True)
+
+
+# In a terminal
+
+
+def told(run: RunDirectory, store: Store, plan: Plan) -> Iterator[Block]:
+    """The tables of the figures that decide, what is to be known beside them, and how the run stands."""
+    blocks = Blocks.of(plan, store)
+    yield from deciding_tables(result_of(blocks))
+    state, message = state_of(run, store)
+    said = [_counts(blocks), f"{state}{f': {message}' if message else ''}"]
+    if state is State.MEASURED and blocks.unbuilt:
+        said.append(f"{', '.join(blocks.unbuilt)} did not build; resume tries it again")
+    if state is State.MEASURED and (takes_s := left_s(blocks)):  # it ended by its budget
+        about = "about" if plan.extent.until is None else "at least"
+        said.append(f"what is left takes {about} {units.duration(takes_s)}; to give it as much time:")
+    goes_on = state in (State.MEASURED, State.STOPPED)
+    command = to_go_on(run.path, state, blocks) if goes_on else ""
+    yield FactList((Fact("", tuple(said), command=command),))
+
+
+def to_go_on(run_dir: Path, state: State, blocks: Blocks) -> str:
+    """What to type to go on: with more time where a budget ended it; empty where nothing is left to do."""
+    resume = resume_command(run_dir)
+    if state is not State.MEASURED:
+        return resume
+    if takes_s := left_s(blocks):
+        return f"{resume} --budget {math.ceil(_SPARE * takes_s / 60)}min"
+    return resume if blocks.unbuilt else ""
+
+
+def measured(blocks: Blocks) -> Iterator[Block]:
+    """What was measured so far: the tables, and how many blocks there are."""
+    yield from deciding_tables(result_of(blocks))
+    yield Paragraph(_counts(blocks))
+
+
+def _counts(blocks: Blocks) -> str:
+    """What is compared with what, and how many blocks there are."""
+    plan = blocks.plan
+    first, *others = (arm.name for arm in plan.arms)
+    void = blocks.count(BlockState.WEAK) + blocks.count(BlockState.FAILED)
+    interrupted = blocks.count(BlockState.INTERRUPTED)
+    lost = sum(not (comparable(blocks, setup) or blocks.counted(setup)) for setup in range(len(plan.setups)))
+    setups = units.plural(len(plan.setups), "setup") + (f", {lost} of them n/a" if lost else "")
+    done = f"{units.plural(blocks.count(BlockState.DONE), 'block')} measured"
+    besides = (f", {void} weak or failed" if void else "") + (f", {interrupted} interrupted" if interrupted else "")
+    return f"{', '.join(others)} against {first} on {setups}: {done}{besides}"

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from rich.text import Text
+
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
 from bisector.core.events import (
@@ -22,18 +24,15 @@ from bisector.core.events import (
     TrialJudged,
 )
 from bisector.core.trial import Stage
+from bisector.report.blocks import Column, Fact, FactList, Role, Row, Table, verdict_role
 from bisector.report.figures import figures
-from bisector.report.terminal import Line, Role, Span, cells, cut, left, right, shorten, verdict_role
+from bisector.report.terminal import block_lines, styled
 
 _INDENT = "  "
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _BAR_WIDTH = 40
-_RATE_WIDTH = 14
-_LABEL_WIDTH = 10
-_VALUES_WIDTH = 15
 _VERDICTS_SHOWN = 8
-_HOST_WIDTH = 12
-_STAGE_WIDTH = 28
+_ENDLESS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +87,11 @@ class CourseSoFar:
         later = tuple(one for one in self.judged if one.n > event.n)
         if later and not self.hosts:  # an end, judged anew with the threshold, while another trial goes on
             return replace(self, judged=(*earlier, event, *later))
-        return CourseSoFar(judged=(*earlier, event, *later), hosts=self._without(event.n))
-
-    def _without(self, n: int) -> Mapping[str, "CourseSoFar"]:
-        return {
-            name: CourseSoFar() if one.plan is not None and one.plan.n == n else one for name, one in self.hosts.items()
+        hosts = {
+            name: CourseSoFar() if one.plan is not None and one.plan.n == event.n else one
+            for name, one in self.hosts.items()
         }
+        return CourseSoFar(judged=(*earlier, event, *later), hosts=hosts)
 
     def _next_stage(self, event: StageStarted, now_s: float) -> "CourseSoFar":
         passed = self.passed
@@ -134,82 +132,74 @@ def expectation(course: CourseSoFar, now_s: float, wall: datetime) -> str:
     remaining = course.remaining_s(now_s)
     if remaining is None:
         return "not known before a trial is done" if not course.judged else "not known yet"
-    remaining = _coarse(remaining)
+    remaining = max(60.0, round(remaining / 60) * 60)
     end = wall + timedelta(seconds=remaining)
     day = "" if end.date() == wall.date() else f"{end:%a} "
     return f"about {day}{end:%H:%M}, in {units.duration(remaining)}"
 
 
-def _coarse(seconds: float) -> float:
-    return max(60.0, round(seconds / 60) * 60)
-
-
-def live_lines(course: CourseSoFar, now_s: float, wall: datetime, width: int, height: int) -> list[Line]:
+def live_lines(course: CourseSoFar, now_s: float, wall: datetime, width: int, height: int) -> list[Text]:
     """The live picture: the trial, its stage, the run in progress, the verdicts so far."""
     if course.hosts:
-        trial = [_host_line(name, one, now_s, width) for name, one in course.hosts.items()]
+        rows = (_host_row(name, one, now_s) for name, one in course.hosts.items())
+        trial = block_lines(Table((Column("host"), Column("does", verdict=True), *_OF_HOSTS), tuple(rows)))
     else:
-        trial = [*_trial_lines(course, now_s, wall, width), (), *_stage_lines(course, now_s, width)]
-    lines = [(), *trial, *_verdict_lines(course, width, height - len(trial) - 3)]
-    return [cut(line, width) for line in lines]
+        trial = [*_trial_lines(course, now_s, wall), Text(), *_stage_lines(course, now_s)]
+    verdicts = _verdict_table(course, height - len(trial) - 4)
+    if verdicts is not None:
+        trial += [Text(), *block_lines(verdicts, table_width=width - len(_INDENT))]
+    lines = [Text.assemble(_INDENT, line) for line in trial]
+    for line in lines:
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+    return [Text(), *lines]
 
 
-def _trial_lines(course: CourseSoFar, now_s: float, wall: datetime, width: int) -> list[Line]:
+def _trial_lines(course: CourseSoFar, now_s: float, wall: datetime) -> list[Text]:
     plan = course.plan
     if plan is None:
-        return [(Span(f"{_INDENT}choosing the next commit" if course.judged else f"{_INDENT}preparing", Role.DIM),)]
-    label = left(f"trial {plan.n}", _LABEL_WIDTH)
-    room = width - len(_INDENT) - cells(label)
-    subject = shorten(plan.commit.subject, room - len(plan.commit.short) - 2)
-    lines: list[Line] = [(Span(_INDENT + label, Role.HEAD), Span(f"{plan.commit.short}  ", Role.STRONG), Span(subject))]
-    aim = plan_text(plan)
-    lines += [_labelled("aim", aim, room)] if aim else []
-    lines.append(_labelled("end", expectation(course, now_s, wall), room))
-    return lines
+        return [styled("choosing the next commit" if course.judged else "preparing", Role.DIM)]
+    facts = (
+        Fact(f"trial {plan.n}", (f"{plan.commit.short} {plan.commit.subject}",), Role.STRONG),
+        Fact("aim", (plan_text(plan),), Role.DIM),
+        Fact("end", (expectation(course, now_s, wall),), Role.DIM),
+    )
+    return block_lines(FactList(facts), _ENDLESS)
 
 
-def _labelled(label: str, text: str, room: int) -> Line:
-    return (Span(_INDENT + left(label, _LABEL_WIDTH), Role.HEAD), Span(shorten(text, room), Role.DIM))
-
-
-def _stage_lines(course: CourseSoFar, now_s: float, width: int) -> list[Line]:
+def _stage_lines(course: CourseSoFar, now_s: float) -> list[Text]:
     if course.stage is None:
         return []
-    spinner = _SPINNER[int(now_s * 2) % len(_SPINNER)]
-    room = width - len(_INDENT)
-    lines: list[Line] = []
+    lines: list[Text] = []
     if course.passed:
         done = "  ".join(f"{passed.stage} {units.duration(passed.took_s)}" for passed in course.passed)
-        lines.append((Span(_INDENT + shorten(done, room), Role.DIM),))
-    name = f"{spinner} {course.stage}"
-    elapsed = units.clock(now_s - course.stage_at_s)
-    detail = shorten(course.detail, room - len(name) - len(elapsed) - 4)
-    lines.append((Span(f"{_INDENT}{name}  ", Role.ACTIVE), Span(elapsed), Span(f"  {detail}", Role.DIM)))
-    if course.sample is not None:
-        lines.append(_bar(course.sample, width))
+        lines.append(styled(done, Role.DIM))
+    spinner = _SPINNER[int(now_s * 2) % len(_SPINNER)]
+    stage, detail = styled(f"{spinner} {course.stage}  ", Role.ACTIVE), styled(f"  {course.detail}", Role.DIM)
+    lines.append(Text.assemble(stage, units.clock(now_s - course.stage_at_s), detail))
+    if (sample := course.sample) is not None:
+        share = _share(sample)
+        filled = round(share * _BAR_WIDTH)
+        bar = styled("━" * filled, Role.ACTIVE), styled("─" * (_BAR_WIDTH - filled), Role.DIM)
+        lines.append(Text.assemble(*bar, styled(f" {share:4.0%}  {_rate(sample):>14}  {sample.run}")))
     return lines
 
 
-def _host_line(name: str, course: CourseSoFar, now_s: float, width: int) -> Line:
-    """What one of several hosts is at: the stage and its clock, the run in progress, the trial and its commit."""
-    label = left(shorten(name, _HOST_WIDTH), _HOST_WIDTH)
+_OF_HOSTS = (Column("n", figures=True), Column("commit"), Column("why"))
+
+
+def _host_row(name: str, course: CourseSoFar, now_s: float) -> Row:
+    """What one of several hosts is at: the stage and its clock or the run in progress, the trial and its commit."""
     if course.plan is not None:
-        number, commit, purpose = f"{course.plan.n:>3}", course.plan.commit, course.plan.purpose
+        number, commit, purpose = str(course.plan.n), course.plan.commit, course.plan.purpose
     elif course.build is not None:
-        number, commit, purpose = "  -", course.build.commit, f"builds {course.build.purpose}"
+        number, commit, purpose = "-", course.build.commit, f"builds {course.build.purpose}"
     else:
-        return (Span(f"{_INDENT}{label}  ", Role.HEAD), Span("idle", Role.DIM))
+        return Row((name, "idle", "", "", ""), role=Role.DIM)
     stage = f"{course.stage or 'waiting'} {units.clock(now_s - (course.stage_at_s or course.planned_at_s))}"
     if course.sample is not None:
         stage = f"{course.sample.run} {_share(course.sample):.0%}  {_rate(course.sample)}"
-    trial = f"{number}  {commit.short}  "
-    room = width - len(_INDENT) - _HOST_WIDTH - _STAGE_WIDTH - cells(trial) - 4
-    return (
-        Span(f"{_INDENT}{label}  ", Role.HEAD),
-        Span(f"{left(shorten(stage, _STAGE_WIDTH), _STAGE_WIDTH)}  ", Role.ACTIVE),
-        Span(trial, Role.STRONG),
-        Span(shorten(purpose or commit.subject, room), Role.DIM),
-    )
+    return Row((name, stage, number, commit.short, purpose or commit.subject), role=Role.ACTIVE)
 
 
 def _share(sample: LiveSample) -> float:
@@ -220,54 +210,20 @@ def _rate(sample: LiveSample) -> str:
     return sample.unit.text(sample.rate) if math.isfinite(sample.rate) else f"{units.UNKNOWN} {sample.unit}"
 
 
-def _bar(sample: LiveSample, width: int) -> Line:
-    share, rate = _share(sample), _rate(sample)
-    figures_text = f" {share:4.0%}  {rate:>{_RATE_WIDTH}}  {sample.run}"
-    length = max(4, min(_BAR_WIDTH, width - len(_INDENT) - cells(figures_text)))
-    filled = round(share * length)
-    return (
-        Span(_INDENT + "━" * filled, Role.ACTIVE),
-        Span("─" * (length - filled), Role.DIM),
-        Span(shorten(figures_text, width - len(_INDENT) - length)),
-    )
-
-
-def _verdict_lines(course: CourseSoFar, width: int, room: int) -> list[Line]:
-    """The last verdicts that fit in ``room`` lines, the heading and what is left out among them."""
-    if not course.judged or room < 2:  # noqa: PLR2004 - a heading and one row
-        return []
-    shown = course.judged[-min(room - 1, _VERDICTS_SHOWN) :]
-    if len(shown) < len(course.judged):
-        shown = shown[1:]
-    words = max(len("verdict"), *(cells(shorten(event.word, 12)) for event in course.judged))
-    what = course.judged[-1].objective.heading
-    values = max(_VALUES_WIDTH, cells(what), *(cells(_values(event)) for event in shown))
-    heading = (
-        f"{_INDENT}{'n':>3}  {left('commit', 12)}  {left('verdict', words)}  {right(what, values)}  {right('took', 10)}"
-    )
-    lines: list[Line] = [(), (Span(heading, Role.HEAD),)]
-    if len(shown) < len(course.judged):
-        earlier = units.plural(len(course.judged) - len(shown), "earlier trial")
-        lines.append((Span(f"{_INDENT}  …  {earlier}", Role.DIM),))
-    lines += [_verdict_line(event, words, values, width) for event in shown]
-    return lines
-
-
-def _verdict_line(event: TrialJudged, words: int, values: int, width: int) -> Line:
-    trial = event.trial
-    before = f"{_INDENT}{event.n:>3}  {left(trial.commit.short, 12)}  "
-    verdict = left(event.word, words)
-    after = f"  {right(_values(event), values)}  {right(units.duration(trial.timings.total_s), 10)}  "
-    room = width - len(before) - words - len(after)
-    return (
-        Span(before),
-        Span(verdict, verdict_role(event.verdict, event.direction)),
-        Span(after),
-        Span(shorten(trial.commit.subject, room), Role.DIM),
-    )
-
-
-def _values(event: TrialJudged) -> str:
-    """The worst and the best of the jobs of the run that decides."""
-    found = figures(judged_run(event.trial), event.objective) if event.trial.runs else None
-    return found.range_text if found is not None else units.UNKNOWN
+def _verdict_table(course: CourseSoFar, room: int) -> Table | None:
+    """The last verdicts that fit in ``room`` lines below the heading, what is left out among them."""
+    count = min(room, _VERDICTS_SHOWN)
+    if not course.judged or count < 1:
+        return None
+    left_out = len(course.judged) - count
+    shown = course.judged if left_out <= 0 else course.judged[-count + 1 :] if count > 1 else ()
+    rows = [Row(("…", units.plural(left_out + 1, "earlier trial"), "", "", "", ""))] if left_out > 0 else []
+    for event in shown:
+        trial = event.trial
+        found = figures(judged_run(trial), event.objective) if trial.runs else None
+        values, took = found.range_text if found else units.UNKNOWN, units.duration(trial.timings.total_s)
+        cells = (str(event.n), trial.commit.short, event.word, values, took, trial.commit.subject)
+        rows.append(Row(cells, role=verdict_role(event.verdict, event.direction)))
+    what = Column(course.judged[-1].objective.heading, figures=True)
+    first = (Column("n", figures=True), Column("commit"), Column("verdict", verdict=True))
+    return Table((*first, what, Column("took", figures=True), Column("")), tuple(rows))

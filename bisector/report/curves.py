@@ -3,7 +3,7 @@
 What fio logs is drawn (:func:`bisector.workload.fio.logs.logged_metric`), from files beside the record; whatever
 decides, no other metric is followed over time.
 
-Values, not pictures: a test compares them, :mod:`bisector.report.drawing` draws them.
+Values, which tests compare, and which draw themselves.
 """
 
 import math
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,19 +20,36 @@ from bisector.core.figures import Run, run_words
 from bisector.core.objective import SUM, Objective
 from bisector.core.trial import Trial
 from bisector.host.files import inside
+from bisector.report.blocks import Role
+from bisector.report.drawing import (
+    HATCHES,
+    INKS,
+    LOGARITHMIC_FROM,
+    MARGIN,
+    SIDES,
+    band,
+    empty,
+    finish,
+    scale,
+    threshold,
+)
 from bisector.report.figures import by_setup
-from bisector.report.terminal import Role
 from bisector.store.run_files import artifacts_of_run
 from bisector.workload.fio.logs import Floats, LogUnreadable, Series, from_its_start, job_number, parse_log, resample
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 TOGETHER = 0
+# The first is that of all jobs together.
+_DASHES = ("-.", "-", (0, (5, 2)), ":", (0, (1, 1)), (0, (8, 2, 1, 2)))
+_PANEL_INCHES = 2.7
 # A curve of more points looks the same, and makes a page large.
 _MOST_POINTS = 240
 # The smooth curve is a Gaussian mean; its deviation is a share of the whole curve, three points at least.
 _SMOOTHED_SHARE = 1 / 40
 _SMOOTHED_POINTS = 1.5
-# From this factor between the least and the largest figure on, equal lengths are equal ratios.
-_LOGARITHMIC_FROM = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +117,47 @@ class CurvePlot:
     def logarithmic(self) -> bool:
         """Whether the levels differ so much that a linear scale would hide the lower one."""
         seen = [rate for line in self.lines for rate in line.smooth if rate > 0]
-        return bool(seen) and max(seen) >= _LOGARITHMIC_FROM * min(seen)
+        return bool(seen) and max(seen) >= LOGARITHMIC_FROM * min(seen)
+
+    def figure(self) -> "Figure":
+        """The panels, with one legend."""
+        across, down = max(map(len, self.rows)), len(self.rows)
+        figure = empty(_PANEL_INCHES * down + 0.5)
+        axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+        for row, of_row in zip(self.rows, axes, strict=True):
+            for panel, one in zip(row, of_row, strict=True):
+                self._draw(one, panel)
+            each = f"points: means of {self.interval_s:g} s"
+            of_row[0].set_ylabel(f"{self.objective.io_direction} {self.objective.definition.unit} ({each})")
+        for one in axes[-1]:
+            one.set_xlabel("time since the run began (s)")
+        scale(axes[0][0], self.objective.definition.unit, logarithmic=self.logarithmic)
+        axes[0][0].set_xlim(left=0)
+        return finish(figure, self.title)
+
+    def _draw(self, axes: "Axes", panel: CurvePanel) -> None:
+        inks = [SIDES[role] for role in self.roles] or [INKS[n % len(INKS)] for n in range(len(self.kernels))]
+        for disk, hatch in zip(panel.bands, HATCHES, strict=False):
+            band(axes, disk.low / MARGIN, disk.high * MARGIN, disk.name, hatch)
+        for line in panel.lines:
+            ink, dashes = inks[line.kernel], _DASHES[line.job % len(_DASHES)]
+            what = "all jobs" if line.job == TOGETHER else f"job {line.job}"
+            every = max(1, len(line.at_s) // 6)
+            axes.plot(
+                line.at_s, line.rates, ink.marker, color=ink.colour, alpha=0.25, markersize=2.5, markeredgewidth=0
+            )
+            axes.plot(line.at_s, line.smooth, color=ink.colour, linestyle=dashes, linewidth=1.5,
+                      marker=ink.marker, markersize=4, markevery=(every // 2, every),
+                      label=f"{self.kernels[line.kernel]}, {what}")  # fmt: skip
+        for stop in panel.stops:
+            ink = inks[stop.kernel]
+            axes.axvline(stop.at_s, color=ink.colour, linestyle=(0, (1, 2)), linewidth=1.2)
+            axes.plot(stop.at_s, 0.03, marker=ink.marker, color=ink.colour, linestyle="none", markersize=6,
+                      transform=axes.get_xaxis_transform(),
+                      label=f"{self.kernels[stop.kernel]}, stopped early")  # fmt: skip
+        if panel.threshold is not None:
+            threshold(axes, panel.threshold, self.objective)
+        axes.set_title(panel.title)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,27 +250,19 @@ def _panel(name: str, kernels: Sequence[TracedKernel], objective: Objective, ste
 
 
 def _lines(kernel: int, logged: Logged, objective: Objective, step_ms: float) -> Iterator[CurveLine]:
-    each = [_resampled(log, step_ms) for log in logged.logs]
-    for job, rates in enumerate(each, 1):
-        yield _line(kernel, job, rates, step_ms)
-    if len(each) > 1 and len(each) == len(objective.of_jobs(logged.run)):  # a sum that lacks a job would be none
+    """Of each job, and of all of them together; a sum that lacks a job would be none."""
+    # Whole intervals only: fio does not log a last interval that is cut short.
+    ends_ms = (float(log.end_ms[-1]) if log.end_ms.size else 0.0 for log in logged.logs)
+    each = [resample(log, step_ms, math.floor(end_ms / step_ms) * step_ms)
+            for log, end_ms in zip(logged.logs, ends_ms, strict=True)]  # fmt: skip
+    numbered = list(enumerate(each, 1))
+    if len(each) > 1 and len(each) == len(objective.of_jobs(logged.run)):
         shared = min(rates.size for rates in each)
-        yield _line(kernel, TOGETHER, np.sum([rates[:shared] for rates in each], axis=0), step_ms)
-
-
-def _resampled(log: Series, step_ms: float) -> Floats:
-    """Whole intervals only: fio does not log a last interval that is cut short."""
-    end_ms = float(log.end_ms[-1]) if log.end_ms.size else 0.0
-    return resample(log, step_ms, math.floor(end_ms / step_ms) * step_ms)
-
-
-def _line(kernel: int, job: int, rates: Floats, step_ms: float) -> CurveLine:
-    at_s = (np.arange(rates.size) + 0.5) * step_ms / 1000
-    return CurveLine(kernel, job, _values(at_s, 3), _values(rates, 1), _values(smooth(rates), 1))
-
-
-def _values(values: Floats, digits: int) -> tuple[float, ...]:
-    return tuple(np.round(values, digits).tolist())
+        numbered.append((TOGETHER, np.sum([rates[:shared] for rates in each], axis=0)))
+    for job, rates in numbered:
+        at_s = (np.arange(rates.size) + 0.5) * step_ms / 1000
+        rounded = (np.round(values, digits).tolist() for values, digits in ((at_s, 3), (rates, 1), (smooth(rates), 1)))
+        yield CurveLine(kernel, job, *map(tuple, rounded))
 
 
 def bands(baselines: Sequence[Trial], objective: Objective, *, together: bool) -> Iterator[Band]:
@@ -240,7 +290,9 @@ def traced(trial: Trial, run_dir: Path, direction: str) -> Traced:
 
 
 def _logs(trial: Trial, run: Run, direction: str, run_dir: Path, complaints: list[str]) -> Iterator[Series]:
-    for path in _paths(trial, run):
+    """In the order of the jobs, whose numbers are in the names: 2 comes before 10."""
+    named = ((job_number(Path(one.name).name), one.path) for one in artifacts_of_run(trial.artifacts, run.name))
+    for _, path in sorted((number, path) for number, path in named if number is not None):
         try:
             text = inside(run_dir, path).read_text(encoding="utf-8")
             series = from_its_start(parse_log(text, direction), run.duration_s * 1000)
@@ -251,9 +303,3 @@ def _logs(trial: Trial, run: Run, direction: str, run_dir: Path, complaints: lis
         else:
             if series.end_ms.size:
                 yield series
-
-
-def _paths(trial: Trial, run: Run) -> list[str]:
-    """In the order of the jobs, whose numbers are in the names: 2 comes before 10."""
-    numbered = ((job_number(Path(one.name).name), one.path) for one in artifacts_of_run(trial.artifacts, run.name))
-    return [path for _, path in sorted((number, path) for number, path in numbered if number is not None)]

@@ -1,4 +1,4 @@
-"""The faces of a running bisection: one interface, chosen by where the output goes; the owner of rich.
+"""The faces of a running bisection: one interface, chosen by where the output goes.
 
 On a terminal a live picture, in logs and pipes a line for each event, and quietly only the answer. For the live one
 the bisection's thread only folds an event into the state; a thread of rich's own paints that state
@@ -7,13 +7,12 @@ twice a second. It is gone, without a trace on the screen, when the report is pr
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self, TextIO, cast
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
@@ -33,26 +32,14 @@ from bisector.core.events import (
 from bisector.core.printable import clean
 from bisector.report.course import CourseSoFar, live_lines, plan_text
 from bisector.report.figures import values_text
-from bisector.report.summary import answer_lines, footer_lines
-from bisector.report.table import report_lines
-from bisector.report.terminal import LastingStream, Line, Role, Span, as_text, hangup_ignored
+from bisector.report.streams import LastingStream, hangup_ignored
+from bisector.report.summary import answer, footer
+from bisector.report.table import run_blocks
+from bisector.report.terminal import as_text, block_lines, console, lines_of, styled
 from bisector.status.view import BisectionView
 
 _PLAIN_WIDTH = 80
 _REFRESHES_PER_SECOND = 2
-
-_STYLES: dict[Role, str] = {
-    Role.PLAIN: "",
-    Role.HEAD: "dim",
-    Role.STRONG: "bold",
-    Role.DIM: "dim",
-    Role.BETTER: "green",
-    Role.WORSE: "red",
-    Role.SKIP: "yellow",
-    Role.WEAK: "magenta",
-    Role.ACTIVE: "cyan",
-    Role.COMMAND: "bold cyan",
-}
 
 
 class Display(Protocol):
@@ -86,26 +73,9 @@ def display_for(stream: TextIO, *, quiet: bool = False) -> Display:
     return PlainLines(stream)
 
 
-def painted(lines: Iterable[Line]) -> Text:
-    """Lines as one rich text that is never wrapped: widths were decided before."""
-    text = Text(no_wrap=True, overflow="ignore", end="")
-    for index, line in enumerate(lines):
-        if index:
-            text.append("\n")
-        for span in line:
-            text.append(clean(span.text), style=_STYLES[span.role])
-    return text
-
-
-def print_lines(console: Console, lines: Sequence[Line]) -> None:
-    """Print lines as they are, whatever the width of the console."""
-    console.print(painted(lines), soft_wrap=True, highlight=False)
-
-
-def print_report(console: Console, view: BisectionView, *, logs: bool = False, times: bool = False) -> None:
-    """The table and the answer, for this console's width; see :func:`report_lines`."""
-    footer = footer_lines(view, console.width)
-    print_lines(console, [(), *report_lines(view, footer, console.width, logs=logs, times=times)])
+def report_lines(view: BisectionView, width: int, *, logs: bool = False, times: bool = False) -> list[Text]:
+    """The table, the facts below it and the answer; between them what is asked for."""
+    return lines_of((*run_blocks(view, logs=logs, times=times), *footer(view)), width)
 
 
 class LiveProgress:
@@ -117,7 +87,7 @@ class LiveProgress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stream = LastingStream(stream)
-        self._console = Console(file=cast(TextIO, self._stream), highlight=False)  # rich asks for the whole of IO[str]
+        self._console = console(cast(TextIO, self._stream))  # rich asks for the whole of IO[str]
         self._course = CourseSoFar()
         self._clock = clock
         self._exits = ExitStack()
@@ -146,19 +116,20 @@ class LiveProgress:
         self._course = self._course.after(event, self._clock())
         said = event.event if isinstance(event, OnHost) else event
         if isinstance(said, Note) and not self._stream.lost:
-            print_lines(self._console, [(Span("  "), Span(event_text(event)))])
+            self._console.print(styled(f"  {event_text(event)}"), soft_wrap=True)
 
     def conclude(self, view: BisectionView) -> None:
         """Take the picture away, then show the table and what stands below it, in colours."""
         self._live.stop()
-        print_report(self._console, view)
+        lines = Text("\n").join(report_lines(view, self._console.width))
+        self._console.print(Text("\n") + lines, soft_wrap=True)
 
     def _picture(self) -> Text:
         if self._stream.lost:
             return Text("")
         wall = datetime.now().astimezone()
         width, height = self._console.size
-        return painted(live_lines(self._course, self._clock(), wall, width, height))
+        return Text("\n").join(live_lines(self._course, self._clock(), wall, width, height))
 
 
 def _now() -> datetime:
@@ -181,7 +152,7 @@ class _Plain:
     ) -> None:
         self._exits.close()
 
-    def _show(self, lines: Sequence[Line]) -> None:
+    def _show(self, lines: Sequence[Text]) -> None:
         self._stream.write(as_text(lines))
 
 
@@ -193,7 +164,7 @@ class Quiet(_Plain):
 
     def conclude(self, view: BisectionView) -> None:
         """Show the answer."""
-        self._show(answer_lines(view, _width()))
+        self._show(block_lines(answer(view), _width()))
 
 
 class PlainLines(_Plain):
@@ -211,15 +182,17 @@ class PlainLines(_Plain):
 
     def conclude(self, view: BisectionView) -> None:
         """Show the table and what stands below it."""
-        width = _width()
-        self._show([(), *report_lines(view, footer_lines(view, width), width)])
+        self._show([Text(), *report_lines(view, _width())])
 
 
 def event_text(event: Event) -> str:
     """One event as one line, or nothing for what a log does not want."""
     match event:
         case Planned() | BuildStarted():
-            return _begun_text(event)
+            what, aim = (
+                (f"trial {event.n}:", plan_text(event)) if isinstance(event, Planned) else ("builds", event.purpose)
+            )
+            return f"{what} {event.commit.short} {event.commit.subject}" + (f" ({aim})" if aim else "")
         case StageStarted():
             return f"  {event.stage}" + (f": {event.detail}" if event.detail else "")
         case TrialJudged():
@@ -231,13 +204,6 @@ def event_text(event: Event) -> str:
         case OnHost(host=host, event=one):
             text = event_text(one)
             return f"{host}: {text}" if text else ""
-
-
-def _begun_text(event: Planned | BuildStarted) -> str:
-    what, aim = "builds", event.purpose
-    if isinstance(event, Planned):
-        what, aim = f"trial {event.n}:", plan_text(event)
-    return f"{what} {event.commit.short} {event.commit.subject}" + (f" ({aim})" if aim else "")
 
 
 def _judged_text(event: TrialJudged) -> str:

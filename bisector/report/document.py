@@ -1,13 +1,11 @@
-"""The report of a bisection as one document of facts, and the blocks that it is told in, whatever form it is read in.
+"""The report of a bisection as one document of facts, made from the record by :mod:`bisector.report.reporting`.
 
-Made from the record by :mod:`bisector.report.reporting`; what is said of it, and in which order, is
-:mod:`bisector.report.sections`: titles, prose, facts, tables and listings, of which each format is a renderer.
+What is said of it, and in which order, is :mod:`bisector.report.sections`.
 """
 
 import re
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from bisector.core import units
 from bisector.core.figures import Contention
@@ -16,7 +14,7 @@ from bisector.core.printable import clean
 from bisector.core.subject import Commit
 from bisector.core.verdict import State, Verdict
 from bisector.git.shown import ShownCommit
-from bisector.report.before_after import Basis, BeforeAfter, CommitSide, change_of
+from bisector.report.before_after import Basis, BeforeAfter, CommitSide
 from bisector.status.view import BisectionView, TrialView
 
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # SHA-1 or SHA-256
@@ -178,7 +176,7 @@ class Report:
         view = self.bisection
         if view.first_fixed is not None:
             compared = self.before_after
-            by = f", {change_of(compared).with_article}" if compared is not None else ""
+            by = f", {compared.change.with_article}" if compared is not None else ""
             return f"{view.first_fixed.short} is the first {view.terms.new} commit{by}"
         if view.is_no_change:
             return f"nothing in the range changed {view.objective.label}"
@@ -213,107 +211,21 @@ class Report:
 
     def _side(self, commit: Commit) -> CommitSide | None:
         """The trials that count for a commit: its own, or those of the commit that has its kernel; whole runs alone."""
-        mine = [row.shown for row in self.rows if row.shown.trial.commit.sha == commit.sha]
-        same = {shown.trial.same_kernel_as for shown in mine}
-        shas = {commit.sha, *filter(None, same)}
+        shas = {commit.sha, *(row.shown.trial.same_kernel_as for row in self.rows if row.sha == commit.sha)}
         trials = tuple(
-            shown.trial
-            for shown in sorted((row.shown for row in self.rows), key=lambda shown: shown.n)
-            if shown.trial.commit.sha in shas
-            and shown.trial.runs
-            and shown.trial.stopped_early is None
-            and shown.verdict in (Verdict.OLD, Verdict.NEW)
-            and shown.value is not None
+            row.shown.trial
+            for row in sorted(self.rows, key=lambda row: row.n)
+            if row.sha in shas
+            and row.shown.trial.runs
+            and row.shown.trial.stopped_early is None
+            and row.verdict in (Verdict.OLD, Verdict.NEW)
+            and row.shown.value is not None
         )
         return CommitSide(commit, trials) if trials else None
 
     def _nearest_before(self, commit: Commit) -> CommitSide | None:
         """The last commit on the old side before another one, in history order, that was measured."""
-        places = [index for index, row in enumerate(self.rows) if row.shown.trial.commit.sha == commit.sha]
-        for row in reversed(self.rows[: places[0]] if places else ()):
-            of_commit = row.shown.trial.subject.is_commit
-            if (
-                of_commit
-                and row.shown.verdict is Verdict.OLD
-                and (side := self._side(row.shown.trial.commit)) is not None
-            ):
-                return side
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Paragraph:
-    """Prose; each format fills it to its own width."""
-
-    kind: ClassVar = "paragraph"
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class FactList:
-    """Names, each with a text, which is prose."""
-
-    kind: ClassVar = "facts"
-    items: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table; figures stand at the right."""
-
-    title: str
-    figures: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Cells, never wrapped; ``remarks`` has a sentence for each row, which may be empty.
-
-    Of a ``grouped`` one the first column names groups of rows: it is shown once for each, and in text, where the table
-    is too wide for a mail, on a line of its own.
-    """
-
-    kind: ClassVar = "table"
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
-    remarks: tuple[str, ...]
-    remark_title: str = "remark"
-    caption: str = ""
-    grouped: bool = False
-
-    @property
-    def groups(self) -> tuple[tuple[tuple[tuple[str, ...], str], ...], ...]:
-        """Rows with their remarks: those of each group, or each row by itself."""
-        numbered = enumerate(zip(self.rows, self.remarks, strict=True))
-        found = groupby(numbered, lambda one: one[1][0][0] if self.grouped else str(one[0]))
-        return tuple(tuple(row for _, row in rows) for _, rows in found)
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Lines to be shown as they are: a file, a log, a command."""
-
-    kind: ClassVar = "listing"
-    lines: tuple[str, ...]
-
-
-Block: TypeAlias = Paragraph | FactList | Table | Listing
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A title and what stands below it; ``name`` is its handle for scripts and links."""
-
-    name: str
-    title: str
-    blocks: tuple[Block, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A whole document as every renderer takes it, whatever it is about; ``lead`` says where and when."""
-
-    title: str
-    sections: tuple[Section, ...]
-    tool_version: str
-    lead: str = ""
+        place = next((index for index, row in enumerate(self.rows) if row.sha == commit.sha), 0)
+        earlier = (row.shown for row in reversed(self.rows[:place]))
+        olds = (one.trial.commit for one in earlier if one.trial.subject.is_commit and one.verdict is Verdict.OLD)
+        return next(filter(None, map(self._side, olds)), None)

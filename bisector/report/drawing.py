@@ -1,6 +1,7 @@
-"""Drawings of what the plots' values say, by matplotlib; PNG and SVG, to be told apart without colours, too.
+"""Pictures by matplotlib, PNG and SVG: the door, and what all of them have in common.
 
-matplotlib takes longer to load than most commands take in all, so it is loaded when something is drawn.
+A plot is a value (:class:`Plot`) that draws itself with what is here, to be told apart without colours, too. matplotlib
+takes longer to load than most commands take in all, so it is loaded when something is drawn.
 """
 
 import io
@@ -8,36 +9,15 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from bisector.core.verdict import Verdict
-from bisector.report.comparison_plots import Forest, RunOrder, forest_figure, runs_figure
-from bisector.report.curves import TOGETHER, CurveLine, CurvePanel, CurvePlot
-from bisector.report.nights import Nights, nights_figure
-from bisector.report.search_plots import CommitMark, Commits, How
-from bisector.report.strokes import (
-    BLACK,
-    BOTTOM,
-    GREY,
-    HATCHES,
-    INKS,
-    SIDES,
-    Ink,
-    axis_label,
-    band,
-    empty,
-    legend,
-    scale,
-    threshold,
-)
-from bisector.report.terminal import verdict_role
+from bisector.core.metric import Unit
+from bisector.core.objective import Objective
+from bisector.report.blocks import Role
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-Plot: TypeAlias = CurvePlot | Commits | Nights | Forest | RunOrder
 
 
 class Picture(StrEnum):
@@ -47,27 +27,127 @@ class Picture(StrEnum):
     SVG = "svg"
 
 
-# The first is that of all jobs together.
-_DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
-    "-.",
-    "-",
-    (0, (5, 2)),
-    ":",
-    (0, (1, 1)),
-    (0, (8, 2, 1, 2)),
-)
-_DISK_HATCHES = ("\\\\\\", "|||")  # beside levels, which have the others
-# How a mark is filled says how its figure came about; with "none" only its edge is drawn.
-_FILLS = {How.WHOLE: "full", How.EARLY: "bottom", How.SAME: "none", How.NONE: "none"}
-_PANEL_INCHES = 2.7
-_MOST_NAMES = 70  # of commits below an axis
+class Plot(Protocol):
+    """What can be drawn."""
+
+    @property
+    def title(self) -> str:
+        """What it shows, in a line."""
+        ...
+
+    def figure(self) -> "Figure":
+        """The picture as matplotlib has it, drawn within the style of :func:`draw`."""
+        ...
+
+
+class Ink(NamedTuple):
+    """What a thing is drawn with: a colour of Okabe and Ito's, told apart by all, and a marker, filled or not."""
+
+    colour: str
+    marker: str
+    filled: bool = True
+
+
+BLACK, GREY = "#000000", "#555555"
+_BLUE, _ORANGE = "#0072B2", "#D55E00"
+# Of what is on no side: none of these says better or worse.
+INKS = (Ink(BLACK, "o"), Ink("#009E73", "s"), Ink("#CC79A7", "D"), Ink(GREY, "P"))
+# By which side is better; red and green are not told apart by everybody.
+SIDES = {
+    Role.BETTER: Ink(_BLUE, "^"),
+    Role.WORSE: Ink(_ORANGE, "v"),
+    Role.WEAK: Ink(GREY, "d"),
+    Role.SKIP: Ink(BLACK, "X"),
+    Role.PLAIN: Ink(BLACK, "o"),
+}
+HATCHES = ("///", "...")
+MARGIN = 1.04  # by which a band is wider than its values
+LOGARITHMIC_FROM = 3.0  # from this factor between the least and the largest figure on, equal lengths are equal ratios
+WIDTH_INCHES = 10.0  # of every picture, so that letters have one size
+_LETTER_INCHES, _HANDLE_INCHES, _ENTRY_INCHES = 0.052, 0.55, 0.16
+BOTTOM = 0.03  # of the height of the axes: what has no figure stands below those that have one
+
+
+def empty(height: float) -> "Figure":
+    """A figure of that height in inches, drawn by Agg or as SVG: no window, no state that is shared."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - see above
+
+    return Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
+
+
+def legend(figure: "Figure") -> None:
+    """One for all panels, below them, in as many columns as there is room for; the figure grows by its height."""
+    of_panels = [axes.get_legend_handles_labels() for axes in figure.axes]
+    by_label = {label: handle for handles, labels in of_panels for handle, label in zip(handles, labels, strict=True)}
+    if not by_label:
+        return
+    each = _HANDLE_INCHES + _LETTER_INCHES * max(map(len, by_label))
+    columns = max(1, min(len(by_label), int(WIDTH_INCHES / each)))
+    figure.set_figheight(figure.get_figheight() + _ENTRY_INCHES * math.ceil(len(by_label) / columns))
+    figure.legend(
+        list(by_label.values()), list(by_label), fontsize=7, loc="outside lower left", ncols=columns, frameon=False
+    )
+
+
+def finish(figure: "Figure", title: str) -> "Figure":
+    """A figure with its title, and the legend of all its panels."""
+    figure.suptitle(title, x=0.005, ha="left")
+    legend(figure)
+    return figure
+
+
+def band(axes: "Axes", low: float, high: float, label: str, hatch: str) -> None:
+    """A band that can be seen even when it has no width."""
+    axes.axhspan(low, high, facecolor="#f2f2f2", edgecolor="#999999", hatch=hatch, linewidth=0.8, label=label, zorder=0)
+
+
+def threshold(axes: "Axes", value: float, objective: Objective) -> None:
+    """The line between the two sides."""
+    label = f"threshold {objective.text(value)}"
+    axes.axhline(value, color="#000000", linestyle=(0, (8, 3)), linewidth=0.9, label=label)
+
+
+def axis_label(objective: Objective) -> str:
+    """The metric, and its unit where :func:`tick` does not write it."""
+    unit = objective.definition.unit
+    return f"{objective.label}, {unit}" if unit in _IN_LABEL else objective.label
+
+
+def tick(value: float, unit: Unit) -> str:
+    """A value as it stands on an axis: a plain number of I/Os, else one with its unit."""
+    if unit not in _IN_LABEL:
+        return unit.text(value) if value else "0"
+    return f"{value:,.0f}" if value >= _COMMAS_FROM else f"{value:g}"
+
+
+_IN_LABEL = (Unit.IOPS, Unit.COUNT)
+_COMMAS_FROM = 1000
+
+
+def scale(axes: "Axes", unit: Unit, *, logarithmic: bool) -> None:
+    """Plain figures on the axis of values, whichever scale it has; a linear one begins at nothing."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator  # noqa: PLC0415 - see above
+
+    if logarithmic:
+        axes.set_yscale("log", nonpositive="clip")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        highest = axes.dataLim.y1 if math.isfinite(axes.dataLim.y1) else 0.0
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1.05 * highest))  # else a steady curve lies on the frame
+        if unit in _IN_LABEL:  # there are no halves of them on an axis, unless it is shorter than one
+            axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value, unit)))
+
+
 _DPI = 110
 
 
 def draw(plot: Plot, picture: Picture, *, transparent: bool = False) -> bytes:
     """The file of a plot; equal plots give equal files."""
-    with _styled():
-        figure = _figure(plot)
+    with styled():
+        figure = plot.figure()
         file = io.BytesIO()
         # Without a date, so that nothing but the content decides.
         figure.savefig(file, format=picture.value, dpi=_DPI, metadata=_METADATA[picture], transparent=transparent)
@@ -114,7 +194,7 @@ _METADATA: dict[Picture, dict[str, str | None]] = {
 
 
 @contextmanager
-def _styled() -> Iterator[None]:
+def styled() -> Iterator[None]:
     """Our style and no other: a person's matplotlibrc would make other pictures of the same record."""
     import matplotlib  # noqa: PLC0415 - see above
 
@@ -141,126 +221,3 @@ def _styled() -> Iterator[None]:
             }
         )
         yield
-
-
-def _figure(plot: Plot) -> "Figure":
-    match plot:
-        case CurvePlot():
-            return _curves(plot)
-        case Commits():
-            return _commits(plot)
-        case Nights():
-            return nights_figure(plot)
-        case Forest():
-            return forest_figure(plot)
-        case RunOrder():
-            return runs_figure(plot)
-
-
-def _curves(plot: CurvePlot) -> "Figure":
-    across, down = max(map(len, plot.rows)), len(plot.rows)
-    figure = empty(_PANEL_INCHES * down + 0.5)
-    axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    for row, of_row in zip(plot.rows, axes, strict=True):
-        for panel, one in zip(row, of_row, strict=True):
-            _panel(one, panel, plot)
-    for one in axes[-1]:
-        one.set_xlabel("time since the run began (s)")
-    each = f"points: means of {plot.interval_s:g} s"
-    for of_row in axes:
-        of_row[0].set_ylabel(f"{plot.objective.io_direction} {plot.objective.definition.unit} ({each})")
-    scale(axes[0][0], plot.objective.definition.unit, logarithmic=plot.logarithmic)
-    axes[0][0].set_xlim(left=0)
-    figure.suptitle(plot.title, x=0.005, ha="left")
-    legend(figure)
-    return figure
-
-
-def _panel(axes: "Axes", panel: CurvePanel, plot: CurvePlot) -> None:
-    for disk, hatch in zip(panel.bands, HATCHES, strict=False):
-        band(axes, disk.low / _MARGIN, disk.high * _MARGIN, disk.name, hatch)
-    for line in panel.lines:
-        _line(axes, line, plot.kernels[line.kernel], _ink(plot, line.kernel))
-    for stop in panel.stops:
-        ink = _ink(plot, stop.kernel)
-        axes.axvline(stop.at_s, color=ink.colour, linestyle=(0, (1, 2)), linewidth=1.2)
-        label = f"{plot.kernels[stop.kernel]}, stopped early"
-        axes.plot(stop.at_s, 0.03, marker=ink.marker, color=ink.colour, linestyle="none", markersize=6,
-                  transform=axes.get_xaxis_transform(), label=label)  # fmt: skip
-    if panel.threshold is not None:
-        threshold(axes, panel.threshold, plot.objective)
-    axes.set_title(panel.title)
-
-
-def _ink(plot: CurvePlot, kernel: int) -> Ink:
-    return SIDES[plot.roles[kernel]] if plot.roles else INKS[kernel % len(INKS)]
-
-
-def _line(axes: "Axes", line: CurveLine, kernel: str, ink: Ink) -> None:
-    dashes = _DASHES[line.job % len(_DASHES)]
-    what = "all jobs" if line.job == TOGETHER else f"job {line.job}"
-    every = max(1, len(line.at_s) // 6)
-    axes.plot(line.at_s, line.rates, ink.marker, color=ink.colour, alpha=0.25, markersize=2.5, markeredgewidth=0)
-    axes.plot(line.at_s, line.smooth, color=ink.colour, linestyle=dashes, linewidth=1.5,
-              marker=ink.marker, markersize=4, markevery=(every // 2, every),
-              label=f"{kernel}, {what}")  # fmt: skip
-
-
-def _commits(plot: Commits) -> "Figure":
-    figure = empty(4.6)
-    axes = figure.subplots()
-    for index, level in enumerate(plot.levels):
-        numbered = f"level of {level.trials} whole {'run' if level.trials == 1 else 'runs'}"
-        band(axes, level.low / _MARGIN, level.high * _MARGIN, numbered, HATCHES[index % len(HATCHES)])
-    for disk, hatch in zip(plot.bands, _DISK_HATCHES, strict=False):
-        band(axes, disk.low / _MARGIN, disk.high * _MARGIN, disk.name, hatch)
-    scale(axes, plot.objective.definition.unit, logarithmic=True)
-    figures = [mark.value for mark in plot.marks if mark.value is not None]
-    figures += [value for disk in plot.bands for value in (disk.low, disk.high)]
-    axes.set_ylim(min(figures) / 2, max(figures) * 2)
-    _marks(axes, plot)
-    if plot.threshold is not None:
-        threshold(axes, plot.threshold, plot.objective)
-    if plot.step is not None:
-        axes.axvline(plot.step - 0.5, color=BLACK, linewidth=1.2, linestyle="-", label="the step")
-        # On the side that has more room.
-        before = plot.step > len(plot.names) / 2
-        axes.annotate(f"first {dict(plot.words)[Verdict.NEW]}: {plot.names[plot.step].rpartition(' ')[2]}",
-                      (plot.step - 0.5, 1), (-5 if before else 5, -4), xycoords=axes.get_xaxis_transform(),
-                      textcoords="offset points", ha="right" if before else "left", va="top", weight="bold",
-                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})  # fmt: skip
-    # Where not every commit has room for its name, the answer has it all the same.
-    every = math.ceil(len(plot.names) / _MOST_NAMES)
-    named = [place for place in range(len(plot.names)) if place % every == 0 or place == plot.step]
-    axes.set_xticks(named, [plot.names[place] for place in named], rotation=90, family="monospace", fontsize=7)
-    axes.set_xlim(-0.7, len(plot.names) - 0.3)
-    axes.set_xlabel(plot.axis)
-    axes.set_ylabel(axis_label(plot.objective))
-    axes.set_title(plot.title)
-    legend(figure)
-    return figure
-
-
-_MARGIN = 1.04
-
-
-def _marks(axes: "Axes", plot: Commits) -> None:
-    words = dict(plot.words)
-    groups: dict[tuple[Verdict, How], list[CommitMark]] = {}
-    for mark in plot.marks:
-        groups.setdefault((mark.verdict, mark.how), []).append(mark)
-    for (verdict, how), marks in groups.items():
-        ink = SIDES[verdict_role(verdict, plot.direction)]
-        label = words[verdict] + ("" if how is How.WHOLE or verdict is Verdict.SKIP else f", {how}")
-        nowhere = how is How.NONE
-        axes.plot(
-            [mark.place for mark in marks],
-            [BOTTOM if mark.value is None else mark.value for mark in marks],
-            ink.marker,
-            color=ink.colour,
-            fillstyle=_FILLS[how],
-            markerfacecoloralt="white",
-            markersize=7,
-            label=label,
-            transform=axes.get_xaxis_transform() if nowhere else axes.transData,
-        )

@@ -32,32 +32,19 @@ class RunFigures:
     objective: Objective = field(default_factory=Objective)
 
     @property
-    def jobs(self) -> int:
-        """How many there are."""
-        return len(self.values)
-
-    @property
-    def worst_text(self) -> str:
-        """The worst, with the mark of what is not to be compared with a whole run."""
-        return (EARLY if self.early else "") + self.objective.cell(self.values[0])
-
-    @property
-    def best_text(self) -> str:
-        """What follows the worst: nothing for one job, the other of two, the best of several."""
-        if self.jobs == 1:
-            return ""
-        gap = " / " if self.jobs == 2 else " … "  # noqa: PLR2004 - the number that the sentence above gives
-        return gap + self.objective.cell(self.values[-1])
-
-    @property
     def range_text(self) -> str:
-        """The worst and, if there are several, the best."""
-        return f"{self.worst_text}{self.best_text}"
+        """The worst and, if there are several, the other of two or the best."""
+        worst, best = self.objective.cell(self.values[0]), self.objective.cell(self.values[-1])
+        several = len(self.values)
+        marked = (EARLY if self.early else "") + worst
+        if several == 1:
+            return marked
+        return f"{marked} {'/' if several == 2 else '…'} {best}"  # noqa: PLR2004 - the number of the sentence above
 
     @property
     def all_text(self) -> str:
-        """Every one of them, with that mark."""
-        return " / ".join((self.worst_text, *map(self.objective.cell, self.values[1:])))
+        """Every one of them, with the mark of what is not to be compared with a whole run."""
+        return (EARLY if self.early else "") + " / ".join(map(self.objective.cell, self.values))
 
 
 def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:
@@ -65,30 +52,22 @@ def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.name for view in trials for run in view.trial.runs if not run.repeats))
 
 
-@dataclass(frozen=True, slots=True)
-class Title:
-    """The heading of a run's column: what its figures are of; in full, the order of its jobs, too."""
-
-    short: str
-    full: str
-
-
-def run_titles(trials: Sequence[TrialView], objective: Objective = USUAL) -> tuple[Title, ...]:
-    """The headings of the runs' columns, in the order of :func:`run_names`."""
+def run_titles(trials: Sequence[TrialView], objective: Objective = USUAL) -> tuple[str, ...]:
+    """The headings of the runs' columns, in the order of :func:`run_names`: what figures are of, the order of jobs."""
     return tuple(
         _title(name, [run for view in trials for run in view.trial.runs if run.name == name], objective)
         for name in run_names(trials)
     )
 
 
-def _title(name: str, runs: Sequence[Run], objective: Objective) -> Title:
+def _title(name: str, runs: Sequence[Run], objective: Objective) -> str:
     shown = [_of(run, objective) for run in runs]
     jobs = max(len(of.of_jobs(run)) for of, run in zip(shown, runs, strict=True)) if objective.over == WORST else 1
     metrics = dict.fromkeys(of.metric for of in shown)
     short = clean(f"{shown[0].heading if len(metrics) == 1 else '/'.join(metrics)} {name}")
     worst, best = ("min", "max") if objective.better is Better.HIGHER else ("max", "min")
     order = "" if jobs < 2 else f" {worst}/{best}" if jobs == 2 else f" {worst}…{best}"  # noqa: PLR2004 - as below it
-    return Title(short, short + order if objective.over == WORST else clean(f"{short} {objective.over}"))
+    return short + order if objective.over == WORST else clean(f"{short} {objective.over}")
 
 
 def figures(run: Run, objective: Objective = USUAL) -> RunFigures | None:
@@ -172,26 +151,19 @@ def early_note(trials: Sequence[TrialView]) -> str:
 
 
 def filling_note(trials: Sequence[TrialView]) -> str:
-    """What it took to fill caches, as sentences with a space before each; empty where it was one whole run each."""
-    return "".join(filter(None, (_rounds_note(trials), _short_note(trials))))
-
-
-def _rounds_note(trials: Sequence[TrialView]) -> str:
-    rounds = [[run for run in one.trial.runs if run.repeats] for one in trials]
-    if not any(rounds):
-        return ""
-    took = units.duration(sum(run.duration_s for more in rounds for run in more))
-    several = sum(map(bool, rounds))
-    return (
-        f" In {units.plural(several, 'trial')} the cache was not full and steady after one run, which was repeated "
-        f"{units.plural(max(map(len, rounds)), 'time')} at most, for {took} in all."
-    )
-
-
-def _short_note(trials: Sequence[TrialView]) -> str:
+    """What it took to fill caches; empty where it was one whole run each."""
+    said = []
+    rounds = [more for one in trials if (more := [run for run in one.trial.runs if run.repeats])]
+    if rounds:
+        took = units.duration(sum(run.duration_s for more in rounds for run in more))
+        said.append(
+            f"in {units.plural(len(rounds), 'trial')} the cache was not full and steady after one run, which was"
+            f" repeated {units.plural(max(map(len, rounds)), 'time')} at most, for {took} in all"
+        )
     seconds = [sum(run.duration_s for run in one.trial.runs[:-1]) for one in trials if one.trial.filled_short]
-    if not seconds:
-        return ""
-    fastest, slowest = (units.duration(figure(seconds)) for figure in (min, max))
-    took = f"{fastest}" if fastest == slowest else f"{fastest} to {slowest}"
-    return f" In {units.plural(len(seconds), 'trial')} the cache was filled until it was settled, which took {took}."
+    if seconds:
+        took = " to ".join(dict.fromkeys(units.duration(figure(seconds)) for figure in (min, max)))
+        said.append(
+            f"in {units.plural(len(seconds), 'trial')} the cache was filled until it was settled, which took {took}"
+        )
+    return "; ".join(said)

@@ -15,16 +15,16 @@ from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial
-from bisector.core.verdict import Terms
+from bisector.core.verdict import Terms, Verdict
 from bisector.host.files import inside
 from bisector.kernel import kconfig
-from bisector.report import as_html, curves, reporting
-from bisector.report.as_html import Detail
+from bisector.report import curves, reporting, sections, templates
+from bisector.report.blocks import Role, verdict_role
 from bisector.report.curves import CurvePlot, TracedKernel, traced
-from bisector.report.document import Report
+from bisector.report.document import PlacedTrial, Report
 from bisector.report.drawing import Plot, following
 from bisector.report.search_plots import commits
-from bisector.report.terminal import verdict_role
+from bisector.report.templates import Detail
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.view import OptionChange, TrialView
 from bisector.store.rundir import RunDirectory
@@ -115,8 +115,12 @@ def plotted(kind: PlotKind, source: PlotSource) -> Plotted:
 def page(source: PlotSource) -> str:
     """The report as HTML."""
     plots = [plotted(kind, source).plot for kind in PlotKind]
-    pictures = [as_html.ShownPicture(following(plot), _ALT.format(plot.title)) for plot in plots if plot is not None]
-    return as_html.render(source.report, details(source), pictures)
+    pictures = [templates.ShownPicture(following(plot), _ALT.format(plot.title)) for plot in plots if plot is not None]
+    report = source.report
+    found = report.bisection.first_fixed is not None
+    role = verdict_role(Verdict.NEW, report.bisection.direction) if found else Role.PLAIN
+    behind = {str(one.n): one for one in details(source)}
+    return templates.html(sections.page(report), pictures, behind, role, report.answer)
 
 
 def details(source: PlotSource) -> tuple[Detail, ...]:
@@ -162,12 +166,20 @@ def _details(source: PlotSource, configs: "_Configs") -> Iterator[Detail]:
         compared = before if options is not None else None
         yield Detail(
             n=row.shown.n,
+            plain=_is_plain(row),
             fault=trial.fault.tail if trial.fault is not None else (),
             console=_console(source.run_dir, trial),
             against=compared[0] if compared else None,
             options=_changes(compared[1], options) if compared and options is not None else (),
         )
         before = (trial.commit, options) if options is not None else before
+
+
+def _is_plain(row: PlacedTrial) -> bool:
+    """Whether its figures say all: a whole run of a commit, on one side."""
+    trial = row.shown.trial
+    whole = trial.stopped_early is None and trial.same_kernel_as is None and trial.subject.is_commit
+    return whole and row.shown.verdict in (Verdict.OLD, Verdict.NEW) and trial.origin is None
 
 
 def _changes(before: kconfig.Options, after: kconfig.Options) -> tuple[OptionChange, ...]:

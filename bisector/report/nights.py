@@ -1,7 +1,4 @@
-"""Branches' tips from night to night: the values that are drawn (classes, limits, levels, bisections), and the picture.
-
-The picture is matplotlib's, and to be told apart without colours, too; :func:`bisector.report.drawing.draw` styles it.
-"""
+"""Branches' tips from night to night: classes, limits, levels, bisections."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +8,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from bisector.core.objective import Objective
-from bisector.report.strokes import BLACK, BOTTOM, GREY, SIDES, Ink, axis_label, empty, legend, scale
-from bisector.report.terminal import Role
+from bisector.report.blocks import Role
+from bisector.report.drawing import BLACK, BOTTOM, GREY, LOGARITHMIC_FROM, SIDES, Ink, axis_label, empty, finish, scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
 _PANEL_INCHES = 3.0
 _TOP = 0.93  # of the height of the axes
 _MARGIN = timedelta(minutes=10)
-# From this factor between the least and the largest figure on, equal lengths are equal ratios.
-_LOGARITHMIC_FROM = 3.0
 
 
 class NightSeen(StrEnum):
@@ -95,6 +90,22 @@ class Nights:
     title: str
     panels: tuple[NightPanel, ...]
 
+    def figure(self) -> "Figure":
+        """A panel for each job, one below the other."""
+        figure = empty(_PANEL_INCHES * len(self.panels) + 0.6)
+        rows = figure.subplots(len(self.panels), 1, squeeze=False, sharex=True)
+        numbers = count(1)
+        for panel, (axes,) in zip(self.panels, rows, strict=True):
+            _panel(axes, panel)
+            for change, n in zip(panel.changes, numbers, strict=False):
+                _change(axes, n, change)
+        times = [mark.at for panel in self.panels for mark in panel.marks]
+        if times:
+            around = max((max(times) - min(times)) / 25, _MARGIN)
+            rows[-1][0].set_xlim(_date(min(times) - around), _date(max(times) + around))
+        rows[-1][0].set_xlabel("begin of the night (UTC)")
+        return finish(figure, self.title)
+
 
 _INKS = {
     NightSeen.FIRST: Ink(BLACK, "s"),
@@ -108,39 +119,24 @@ _INKS = {
 }
 
 
-def nights_figure(plot: Nights) -> "Figure":
-    """A panel for each job, one below the other."""
-    figure = empty(_PANEL_INCHES * len(plot.panels) + 0.6)
-    rows = figure.subplots(len(plot.panels), 1, squeeze=False, sharex=True)
-    numbers = count(1)
-    for panel, (axes,) in zip(plot.panels, rows, strict=True):
-        _panel(axes, panel)
-        for change, n in zip(panel.changes, numbers, strict=False):
-            _change(axes, n, change)
-    _dates(rows[-1][0], plot)
-    figure.suptitle(plot.title, x=0.005, ha="left")
-    legend(figure)
-    return figure
-
-
-def _dates(axes: "Axes", plot: Nights) -> None:
-    times = [mark.at for panel in plot.panels for mark in panel.marks]
-    if times:
-        around = max((max(times) - min(times)) / 25, _MARGIN)
-        axes.set_xlim(_date(min(times) - around), _date(max(times) + around))
-    axes.set_xlabel("begin of the night (UTC)")
-
-
 def _date(at: object) -> Any:
-    return cast("Any", at)
+    return cast("Any", at)  # matplotlib's stubs take numbers alone
 
 
 def _panel(axes: "Axes", panel: NightPanel) -> None:
     figures = [mark.value for mark in panel.marks if mark.value is not None]
-    logarithmic = bool(figures) and max(figures) / min(figures) >= _LOGARITHMIC_FROM
-    for line in panel.lines:
-        axes.plot([_date(at) for at, _ in line], [value for _, value in line], color="#999999", linewidth=0.8)
-    _stretches(axes, panel)
+    logarithmic = bool(figures) and max(figures) / min(figures) >= LOGARITHMIC_FROM
+    for joined in panel.lines:
+        axes.plot([_date(at) for at, _ in joined], [value for _, value in joined], color="#999999", linewidth=0.8)
+    for band in panel.usual:
+        axes.fill_between(_ends(band), band.low, band.high, facecolor="#f2f2f2", edgecolor="#bbbbbb", zorder=0,
+                          hatch="///", linewidth=0.6, label="within the factor that makes no change")  # fmt: skip
+    for line in panel.thresholds:
+        axes.plot(_ends(line), [line.low] * 2, color="#000000", linestyle=(0, (8, 3)), linewidth=0.9,
+                  label=f"threshold {panel.objective.text(line.low)}")  # fmt: skip
+    for level in panel.levels:
+        axes.plot(_ends(level), [level.low] * 2, color="#009E73", linewidth=2.5, alpha=0.7,
+                  label="level (median)")  # fmt: skip
     for at in panel.breaks:
         axes.axvline(_date(at), color=GREY, linestyle=":", linewidth=1, label="other settings or another host")
     for seen in NightSeen:
@@ -152,18 +148,6 @@ def _panel(axes: "Axes", panel: NightPanel) -> None:
         least, most = min(*figures, *lines, figures[0]), max(*figures, *lines, figures[0])
         axes.set_ylim(least / 2 if logarithmic else 0, most * (2.5 if logarithmic else 1.3))
     axes.set_title(panel.title)
-
-
-def _stretches(axes: "Axes", panel: NightPanel) -> None:
-    for band in panel.usual:
-        axes.fill_between(_ends(band), band.low, band.high, facecolor="#f2f2f2", edgecolor="#bbbbbb", zorder=0,
-                          hatch="///", linewidth=0.6, label="within the factor that makes no change")  # fmt: skip
-    for line in panel.thresholds:
-        axes.plot(_ends(line), [line.low] * 2, color="#000000", linestyle=(0, (8, 3)), linewidth=0.9,
-                  label=f"threshold {panel.objective.text(line.low)}")  # fmt: skip
-    for level in panel.levels:
-        axes.plot(_ends(level), [level.low] * 2, color="#009E73", linewidth=2.5, alpha=0.7,
-                  label="level (median)")  # fmt: skip
 
 
 def _ends(stretch: Stretch) -> list[Any]:

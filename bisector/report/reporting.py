@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -30,7 +30,7 @@ from bisector.git.shown import ShownCommit, shown
 from bisector.host.files import inside
 from bisector.report.document import JobFile, MeasuringHost, PlacedTrial, Report, Request, TreeOrigin
 from bisector.status import from_record
-from bisector.status.view import BisectionView, TrialView
+from bisector.status.view import BisectionView
 from bisector.store.comparison import Budget
 from bisector.store.facts import RunHeader
 from bisector.store.run_files import INPUTS
@@ -56,11 +56,19 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
     # Settings say how commits are measured here; how others measured theirs is not known.
     measured_here = not store.by_others
     places, parents, where, answer = _of_history(asked, view, run.job)
-    workload = workload_of(settings, run.path) if measured_here else JobFile("", "", ())
+    request = Request(view.old.short, view.new.short, (), (), first_parent=False, command="")
+    if store.is_search:
+        again = command(asked, settings, *store.facts(Budget)[-1:])
+        request = Request(asked.old_rev, asked.new_rev, asked.paths, asked.skips, asked.first_parent, again)
+    workload, testcase = JobFile("", "", ()), "fio"
+    if measured_here:
+        workload = workload_of(settings, run.path)
+        program = settings.workload.workload.testcase(settings.workload.values, workload.text)
+        testcase = f"{program} on {settings.storage.stack}"
     return Report(
         bisection=view,
-        rows=_rows(view.trials, places),
-        asked=_asked_here(asked, settings, *store.facts(Budget)[-1:]) if store.is_search else _without_command(view),
+        rows=tuple(sorted((PlacedTrial(places.get(one.trial.commit.sha), one) for one in view.trials), key=_order)),
+        asked=request,
         origin=where,
         workload=workload,
         storage=first_text(run.path, trials, STORAGE),
@@ -70,7 +78,7 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
         tool_version=asked.tool_version,
         parents=parents,
         answer=answer,
-        testcase=_testcase(settings, workload.text) if measured_here else "fio",
+        testcase=testcase,
         disks=tuple((name, _disk(one)) for name, one in settings.storage.used_disks.items()) if measured_here else (),
     )
 
@@ -89,10 +97,6 @@ def _of_history(
     return {}, (), TreeOrigin(asked.repository.name), None
 
 
-def _without_command(view: BisectionView) -> Request:
-    return Request(view.old.short, view.new.short, (), (), first_parent=False, command="")
-
-
 def _places(repository: Repository, asked: RunHeader, view: BisectionView) -> dict[str, int]:
     """How many commits from the old end each one of the range is, parents before children."""
     words = ("rev-list", "--topo-order", "--reverse", *(("--first-parent",) if asked.first_parent else ()))
@@ -102,25 +106,10 @@ def _places(repository: Repository, asked: RunHeader, view: BisectionView) -> di
     return {old: 0, **{sha: place for place, sha in enumerate(lines, 1)}, **last}
 
 
-def _rows(trials: Iterable[TrialView], places: dict[str, int]) -> tuple[PlacedTrial, ...]:
-    """In history order; what is not in the range (a merge base) is older than it, and stands first."""
-    rows = (PlacedTrial(places.get(one.trial.commit.sha), one) for one in trials)
-    return tuple(sorted(rows, key=_order))
-
-
 def _order(row: PlacedTrial) -> tuple[bool, int, str, int]:
-    """What is no commit of the history, an end without one or with one, stands last."""
-    place = row.place
-    return (
-        not row.shown.trial.subject.is_commit,
-        -1 if place is None else place,
-        _date(row) if place is None else "",
-        row.shown.n,
-    )
-
-
-def _date(row: PlacedTrial) -> str:
-    return row.shown.trial.commit.committed_at
+    """In history order; what is not in the range (a merge base) is older than it, and what is no commit stands last."""
+    date = row.shown.trial.commit.committed_at if row.place is None else ""
+    return not row.shown.trial.subject.is_commit, -1 if row.place is None else row.place, date, row.shown.n
 
 
 def workload_of(settings: Settings, run_dir: Path) -> JobFile:
@@ -137,11 +126,6 @@ def workload_of(settings: Settings, run_dir: Path) -> JobFile:
     except OSError:
         said = f"; the job file {job.name} is missing from the directory {INPUTS} of the run"
         return JobFile(job.name, said, variables, missing=True)
-
-
-def _testcase(settings: Settings, text: str) -> str:
-    chosen = settings.workload
-    return f"{chosen.workload.testcase(chosen.values, text)} on {settings.storage.stack}"
 
 
 def _disk(chosen: DiskSettings) -> str:
@@ -163,9 +147,8 @@ def _disk(chosen: DiskSettings) -> str:
 def _kernel(settings: Settings) -> tuple[tuple[str, str], ...]:
     base = settings.kernel.base_config
     fragments = ", ".join(fragment_name(Path(name)) for name in settings.kernel.fragments)
-    kconfig = f"{base.name if base else 'everything off'}, then {fragments}"
-    sandbox = "none: make ran what the trees bring along with network and home" if not settings.kernel.sandbox else ""
-    return (("kconfig", kconfig), ("sandbox", sandbox))
+    sandbox = "" if settings.kernel.sandbox else "none: make ran what the trees bring along with network and home"
+    return (("kconfig", f"{base.name if base else 'everything off'}, then {fragments}"), ("sandbox", sandbox))
 
 
 def _text(directory: Path, name: str | Path) -> str:
@@ -199,18 +182,19 @@ def hosts_of(run_dir: Path, trials: Iterable[Trial]) -> tuple[MeasuringHost, ...
         MeasuringHost(
             name,
             len(mine),
-            (*_host_facts(first_text(run_dir, mine, _HOST_FACTS)), *_eras(mine)),
+            tuple(_host_facts(run_dir, mine)),
             tuple(run.contention for trial in mine for run in trial.runs if run.contention is not None),
         )
         for name, mine in by_host.items()
     )
 
 
-def _host_facts(lines: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """What :meth:`bisector.vm.machine.VirtualMachine.facts` wrote down at the first start of a guest."""
+def _host_facts(run_dir: Path, trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
+    """What :meth:`bisector.vm.machine.VirtualMachine.facts` wrote down at the first start of a guest, and the eras."""
     with suppress(ValueError, AttributeError):
-        return tuple((str(name), str(value)) for name, value in json.loads("\n".join(lines)).items())
-    return ()
+        told = json.loads("\n".join(first_text(run_dir, trials, _HOST_FACTS)))
+        yield from ((str(name), str(value)) for name, value in told.items())
+    yield from _eras(trials)
 
 
 def _eras(trials: Iterable[Trial]) -> Iterator[tuple[str, str]]:
@@ -224,10 +208,6 @@ def _eras(trials: Iterable[Trial]) -> Iterator[tuple[str, str]]:
             if first is not None
         ]
         yield "era", "; ".join(told)
-
-
-def _asked_here(row: RunHeader, settings: Settings, budget: Budget | None = None) -> Request:
-    return Request(row.old_rev, row.new_rev, row.paths, row.skips, row.first_parent, command(row, settings, budget))
 
 
 def command(row: RunHeader, settings: Settings, budget: Budget | None = None) -> str:
@@ -271,23 +251,20 @@ def _with_own_files(settings: Settings) -> Settings:
 def fragment_name(copy: Path) -> str:
     """The name of the fragment of bisector's that a file is a copy of, else the file's own name with a slash."""
     stem = _NUMBERED.sub("", copy.stem, count=1)
-    try:
-        own = resources.fragment(stem)
-    except UserError:
-        return f"./{stem}.config"
-    return stem if _same(own, copy) else f"./{stem}.config"
+    return f"./{stem}.config" if _own(copy, resources.fragment, stem) is None else stem
 
 
 def _own_job(copy: Path) -> Path:
-    try:
-        own = resources.job(copy.name)
-    except UserError:
-        return Path(copy.name)
-    return own if _same(own, copy) else Path(copy.name)
+    return _own(copy, resources.job, copy.name) or Path(copy.name)
 
 
-def _same(one: Path, other: Path) -> bool:
-    return not other.is_file() or one.read_bytes() == other.read_bytes()
+def _own(copy: Path, find: Callable[[str], Path], name: str) -> Path | None:
+    """The file of bisector's that a file is a copy of, or was if it is gone."""
+    with suppress(UserError):
+        own = find(name)
+        if not copy.is_file() or own.read_bytes() == copy.read_bytes():
+            return own
+    return None
 
 
 def _flags(settings: Settings, without: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -7,42 +7,40 @@ from bisector.analysis.judgement import judged_run
 from bisector.core import units
 from bisector.core.figures import run_words
 from bisector.core.metric import Better
-from bisector.core.objective import WORST, Objective
 from bisector.core.printable import clean
-from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
 from bisector.report import before_after
-from bisector.report.document import STANDING, Block, FactList, Listing, MeasuringHost, Page, Paragraph, Report, Section
-from bisector.report.figures import EARLY, baseline_facts, early_note, filling_note, tail_note, words
+from bisector.report.blocks import Block, Fact, FactList, Listing, Page, Paragraph, Section
+from bisector.report.document import STANDING, JobFile, MeasuringHost, Report
+from bisector.report.figures import baseline_facts
 from bisector.report.summary import (
     candidate_lines,
     config_facts,
-    confirmed,
     counted,
-    evaluations,
+    evidence_facts,
+    figure_facts,
+    first_ones,
     kernel_facts,
+    one_of,
     origin_text,
     quoted,
+    range_facts,
+    some,
 )
-from bisector.report.table import trial_table
-from bisector.status.view import BeliefView
+from bisector.report.table import verdict_table
 
 _LISTED = 20
 
 
 def page(report: Report) -> Page:
     """The report of a bisection for a renderer."""
-    return Page(report.title, sections(report), report.tool_version, _lead(report))
-
-
-def _lead(report: Report) -> str:
-    """Where it was measured, and when; of what others measured that is not known."""
     view = report.bisection
-    if report.imported:
-        return f"Measured by others; imported {minute(view.started_at)}."
     ended = f"ended {minute(view.ended_at)}" if view.ended_at else "not ended yet"
-    return f"{measured_on(report.hosts)}started {minute(view.started_at)}, {ended}."
+    lead = f"{measured_on(report.hosts)}started {minute(view.started_at)}, {ended}."
+    if report.imported:
+        lead = f"Measured by others; imported {minute(view.started_at)}."
+    return Page(report.title, sections(report), report.tool_version, lead)
 
 
 def measured_on(hosts: Sequence[MeasuringHost]) -> str:
@@ -62,7 +60,13 @@ def sections(report: Report) -> tuple[Section, ...]:
 
 
 def _says(block: Block) -> bool:
-    return not isinstance(block, FactList) or bool(block.items)
+    match block:
+        case Paragraph(text):
+            return bool(text)
+        case FactList(facts):
+            return any(any(fact.texts) for fact in facts)
+        case _:
+            return True
 
 
 def answer_sentence(report: Report) -> str:
@@ -72,46 +76,33 @@ def answer_sentence(report: Report) -> str:
         sure = f", with a probability of {units.share(view.belief.best.probability)}" if view.belief else ""
         return f"The first {view.terms.new} commit is {quoted(view.first_fixed)}{sure}."
     if view.is_no_change:
-        return f"{clean(view.message[:1].upper() + view.message[1:])}."
+        return f"{_capital(view.message)}."
     if view.state is State.NARROWED:
-        count = units.plural(len(view.candidates), "commit")
-        if view.belief is not None and not view.belief.one_change:
-            return f"This is not one change; if it were, the first {view.terms.new} commit would be one of {count}."
         over = f"; {view.budget.why_over}" if view.budget is not None and view.budget.is_over else ""
-        return f"The first {view.terms.new} commit is one of {count}{over}."
+        return f"{_capital(one_of(view))}{over}."
     left = f", {units.plural(len(view.candidates), 'candidate')} left" if view.candidates else ""
-    why = f": {clean(view.message)}" if view.message else ""
+    why = f": {view.message}" if view.message else ""
     what = _NOT_SEARCHED.get(view.state, f"The bisection is {STANDING.get(view.state)}")
     return f"{what}{left}{why}."
 
 
-def confirmation(report: Report) -> str:
-    """What the answer rests on beside the search; empty without an answer."""
-    view, belief = report.bisection, report.bisection.belief
-    if view.first_fixed is None:
-        return ""
-    clocks = f" By both clocks: {clean(view.host_clock.sentence)}." if view.host_clock is not None else ""
-    if belief is None:
-        return f"Verdicts are those of single measurements; no probability is given.{clocks}"
-    made = " ".join(f"{text}." for text in confirmed(view, view.first_fixed.short))
-    if belief.effect is not None:
-        effect = f"{belief.effect.text(view.objective)}: {belief.effect.raw(view.objective)}"
-        clocks = f" Its effect: {clean(effect)}.{clocks}"
-    return f"{made or 'It was not confirmed by reverting it, or adding it.'} {_against(belief)}{clocks}"
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
-def _against(belief: BeliefView) -> str:
-    if not belief.contradictions:
-        return "No reading contradicts it."
-    against = units.plural(belief.contradictions, "reading contradicts", "readings contradict")
-    return f"{against} it; the noise alone would make about {belief.expected_contradictions:.1f}."
+_NOT_SEARCHED = {
+    State.MEASURED: "Nothing is searched",
+    State.IMPORTED: "These results were imported, and do not tell the first commit with a change",
+}
 
 
 def terms_sentence(report: Report) -> str:
-    """What the two words mean here."""
+    """What the two words mean here; empty while no line is known, or nothing was measured."""
     view = report.bisection
+    if not view.trials or view.direction is None:
+        return ""
     names = [judged_run(one.trial).name for one in view.trials if one.trial.runs]
-    last = clean(run_words(names[-1])) if names else "last run"
+    last = run_words(names[-1]) if names else "last run"
     better, worse = view.terms.new, view.terms.old
     if view.direction is Direction.REGRESSION:
         better, worse = worse, better
@@ -124,79 +115,53 @@ def terms_sentence(report: Report) -> str:
     )
 
 
-def clock_sentence(report: Report) -> str:
-    """What the figures do not show by the guests' clock; empty by the host's."""
-    clock = report.bisection.clock
-    return clock.sentence if clock is not None else ""
-
-
-_NOT_SEARCHED = {
-    State.MEASURED: "Nothing is searched",
-    State.IMPORTED: "These results were imported, and do not tell the first commit with a change",
-}
+def evidence(report: Report) -> FactList:
+    """What the answer rests on, and what the figures do not show by the guests' clock."""
+    view = report.bisection
+    clocks = some(view.host_clock.sentence if view.host_clock is not None else "")
+    unseen = some(view.clock.sentence if view.clock is not None else "")
+    return FactList((*evidence_facts(view), Fact("both clocks", clocks), Fact("clock", unseen)))
 
 
 def _answer(report: Report) -> Iterator[Block]:
     view = report.bisection
-    yield Paragraph(" ".join(filter(None, (answer_sentence(report), confirmation(report)))))
-    yield _facts(_shown(report))
+    yield Paragraph(answer_sentence(report))
+    yield FactList((*_shown(report), *evidence(report).facts))
     if view.first_fixed is not None:
         yield Listing((f"git show {view.first_fixed.short}",))
-    if view.first_fixed is None and view.state is State.NARROWED and not view.is_no_change:
-        yield Listing(tuple(candidate_lines(view))[:_LISTED] + _more(view.candidates))
-    if view.skips_in_the_way:
-        yield Paragraph("These could not be tested and stand in the way:")
-        yield Listing(tuple(quoted(commit) for commit in view.skips_in_the_way[:_LISTED]))
-    if view.trials and view.direction is not None:
-        yield Paragraph(terms_sentence(report))
-    if said := clock_sentence(report):
-        yield Paragraph(said)
-    if view.seen_again:
-        yield Paragraph(f"Seen again {view.seen_again}.")
+    yield from candidates(report)
+    yield Paragraph(terms_sentence(report))
 
 
-def _shown(report: Report) -> Iterator[tuple[str, str]]:
+def _shown(report: Report) -> Iterator[Fact]:
     """How much the change is, who made it, and where it was discussed."""
     compared, commit = report.before_after, report.answer
     if compared is not None:
-        yield compared.objective.metric, before_after.effect(compared)
+        yield Fact(compared.objective.metric, (compared.effect,))
     if commit is not None:
-        yield "author", f"{commit.author}, {commit.authored_at[:10]}"
-        yield from commit.trailers
+        yield Fact("author", (f"{commit.author}, {commit.authored_at[:10]}",))
+        yield from (Fact(name, (text,)) for name, text in commit.trailers)
 
 
-def _more(commits: Sequence[Commit]) -> tuple[str, ...]:
-    return (f"and {len(commits) - _LISTED} more",) if len(commits) > _LISTED else ()
+def candidates(report: Report) -> Iterator[Block]:
+    """The commits that a narrowed search is left with, and what stands in the way."""
+    view = report.bisection
+    if view.state is State.NARROWED and not view.is_no_change:
+        yield Listing(first_ones(candidate_lines(view), _LISTED))
+        if view.skips_in_the_way:
+            yield Paragraph("These could not be tested and stand in the way:")
+            yield Listing(first_ones(map(quoted, view.skips_in_the_way), _LISTED))
 
 
 def _trials(report: Report) -> Iterator[Block]:
     if report.rows:
-        yield trial_table(report)
-        yield Paragraph(_evaluations(report))
-
-
-def _what_figures_are(objective: Objective) -> str:
-    if not objective.is_of_jobs:
-        return ""
-    what, first, _ = words(objective)
-    if objective.over != WORST:
-        return f" Figures are {objective.label}."
-    return f" Figures are the {what} of each job, the {first} first."
-
-
-def _evaluations(report: Report) -> str:
-    view = report.bisection
-    early = early_note(view.trials)
-    order = "the order of history, place counts commits from the old end"
-    if all(row.place is None for row in report.rows):
-        order = "the order of their dates, for no repository tells that of history"
-    return (
-        f"{evaluations(view)}. Rows are in {order}; n is the order of measuring."
-        + _what_figures_are(view.objective)
-        + (f" A run with {EARLY} was {early}; the others are full runs." if early else "")
-        + f" {tail_note(view)}".rstrip(" ")
-        + filling_note(view.trials)
-    )
+        view, places = report.bisection, [row.place for row in report.rows]
+        yield verdict_table(view, [row.shown for row in report.rows], places)
+        order = "the order of history, place counts commits from the old end"
+        if all(place is None for place in places):
+            order = "the order of their dates, for no repository tells that of history"
+        yield Paragraph(f"Rows are in {order}; n is the order of measuring.")
+        yield FactList(tuple(figure_facts(view, each_job=True)))
 
 
 def axes(report: Report) -> list[tuple[str, str]]:
@@ -215,50 +180,42 @@ def _before_after(report: Report) -> Iterator[Block]:
 
 def _origin(report: Report) -> Iterator[Block]:
     if said := origin_text(report.bisection):
-        yield Paragraph(clean(said))
+        yield Paragraph(said)
 
 
 def _range(report: Report) -> Iterator[Block]:
-    if not report.asked.old_rev:
-        return
-    view, asked = report.bisection, report.asked
-    facts = [
-        (f"{view.terms.old} end", _end(asked.old_rev, view.old)),
-        (f"{view.terms.new} end", _end(asked.new_rev, view.new)),
-        ("size", view.relevance.sentence if view.relevance else ""),
-        ("repository", " ".join(filter(None, (report.origin.name, report.origin.url)))),
-        ("paths", " ".join(asked.paths)),
-        ("history", "first parents only" if asked.first_parent else ""),
-        ("known to be untestable", ", ".join(sha[:12] for sha in asked.skips[:_LISTED])),
-        ("imported", view.started_at if report.imported else ""),
-        ("started, ended", "" if report.imported else f"{view.started_at}, {view.ended_at or 'not yet'}"),
-    ]
-    yield _facts(facts)
-
-
-def _end(rev: str, commit: Commit) -> str:
-    return quoted(commit) if commit.sha.startswith(rev) else f"{rev}, {quoted(commit)}"
+    if report.asked.old_rev:
+        view, asked = report.bisection, report.asked
+        ended = (view.started_at, view.ended_at or "not yet")
+        facts = (
+            ("repository", " ".join(filter(None, (report.origin.name, report.origin.url)))),
+            ("paths", " ".join(asked.paths)),
+            ("history", "first parents only" if asked.first_parent else ""),
+            ("known to be untestable", ", ".join(sha[:12] for sha in asked.skips[:_LISTED])),
+            ("imported", view.started_at) if report.imported else ("started, ended", ", ".join(ended)),
+        )
+        yield FactList((*range_facts(view, (asked.old_rev, asked.new_rev)), *_facts(facts).facts))
 
 
 def _config(report: Report) -> Iterator[Block]:
-    lacking, *_ = kernel_facts(report.bisection)
-    yield _facts([*report.kernel, (lacking.label, "; ".join(lacking.texts))])
+    lacking, *made = kernel_facts(report.bisection)
+    yield FactList((*_facts(report.kernel).facts, lacking, *made))
     for sentence, options in config_facts(report.bisection):
         yield Paragraph(sentence)
         yield from [Listing(options)] if options else []
 
 
-def _compiler(report: Report) -> Iterator[Block]:
-    _, *made = kernel_facts(report.bisection)
-    yield _facts((fact.label, "; ".join(fact.texts)) for fact in made)
-
-
 def _workload(report: Report) -> Iterator[Block]:
-    if not report.workload.name:
-        return
-    values = " ".join(f"{name}={value}" for name, value in report.workload.variables)
-    yield Paragraph(f"{report.workload.name}{', with ' if values else ''}{values}:")
-    yield Listing(tuple(report.workload.text.splitlines()))
+    if report.workload.name:
+        yield from job_blocks(report.workload)
+
+
+def job_blocks(job: JobFile) -> Iterator[Block]:
+    """A job file with the variables that it was given."""
+    given = " ".join(f"{name}={value}" for name, value in job.variables)
+    yield Paragraph(f"{job.name}, with {given}:" if given else f"{job.name}:")
+    if job.text:
+        yield Listing(tuple(job.text.splitlines()))
 
 
 def _storage(report: Report) -> Iterator[Block]:
@@ -324,8 +281,7 @@ def _from_to(figures: Sequence[str]) -> str:
 
 
 def _baselines(report: Report) -> Iterator[Block]:
-    found = baseline_facts(report.bisection.baselines, report.bisection.objective)
-    if found:
+    if found := baseline_facts(report.bisection.baselines, report.bisection.objective):
         yield Paragraph("The same job on each disk without a cache:")
         yield _facts(found)
 
@@ -344,7 +300,7 @@ def _reproduce(report: Report) -> Iterator[Block]:
 
 
 def _facts(items: Iterable[tuple[str, str]]) -> FactList:
-    return FactList(tuple((name, clean(text)) for name, text in items if text))
+    return FactList(tuple(Fact(name, (text,)) for name, text in items if text))
 
 
 _SECTIONS: tuple[tuple[str, str, Callable[[Report], Iterator[Block]]], ...] = (
@@ -353,8 +309,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Report], Iterator[Block]]], ...] = (
     ("comparison", "Before and after", _before_after),
     ("origin", "Origin", _origin),
     ("range", "Range", _range),
-    ("config", "Kernel configuration", _config),
-    ("compiler", "Compiler", _compiler),
+    ("config", "Kernel", _config),
     ("job", "Workload", _workload),
     ("storage", "Storage", _storage),
     ("host", "Host", _hosts),

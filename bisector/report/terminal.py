@@ -1,230 +1,186 @@
-"""The terminal: lines as data, measured in its cells, and output that outlives it.
+"""Blocks as lines of text of a given width, with the roles of their pieces as styles: for terminals, mails and files.
 
-A line is spans with a role. What a span says is decided here and in the tables; what colour a role has is the
-terminal's matter. Everything that came from a commit, a kernel or a guest passes :func:`clean`, so that no subject line
-moves the cursor or recolours the screen.
-
-Columns are those of :func:`columns`, and not of rich.table, which has no lines across all of them (a subject or a
-reason below its row), no columns that give way in an order (date, earlier runs), and returns styles in place of roles.
-
-A bisection takes hours; the terminal it was started from may be gone long before. Then nothing may change but the
-output (:class:`LastingStream`).
+Everything that came from a commit, a kernel or a guest passes :func:`clean`, so that no subject line moves the cursor
+or recolours the screen. Prose is filled, and a word that is longer than a line, an address or a path, is never cut.
 """
 
 import io
-import os
-import signal
-import threading
-import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from enum import StrEnum
-from typing import IO, NamedTuple, TextIO
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import IO, TextIO
 
-from bisector.core.printable import ELLIPSIS, clean
-from bisector.core.verdict import Direction, Verdict
+from rich import table as rich_table
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.style import Style
+from rich.text import Text
+from rich.theme import Theme
 
+from bisector.core.printable import clean
+from bisector.report.blocks import Block, FactList, Listing, Page, Paragraph, Role, Section, Table
 
-class Role(StrEnum):
-    """What a span is; a terminal gives each role a colour."""
-
-    PLAIN = "plain"
-    HEAD = "head"
-    STRONG = "strong"
-    DIM = "dim"
-    BETTER = "better"
-    WORSE = "worse"
-    SKIP = "skip"
-    WEAK = "weak"
-    ACTIVE = "active"
-    COMMAND = "command"
-
-
-_ON_NO_SIDE = {Verdict.SKIP: Role.SKIP, Verdict.WEAK: Role.WEAK}
-
-
-def verdict_role(verdict: Verdict, direction: Direction | None) -> Role:
-    """What a verdict is shown as, in every form: by which side is better, and plain while that is not known."""
-    if direction is None or verdict not in (Verdict.OLD, Verdict.NEW):
-        return _ON_NO_SIDE.get(verdict, Role.PLAIN)
-    return Role.BETTER if verdict is direction.verdict(better=True) else Role.WORSE
+PROSE_WIDTH = 72
+TABLE_WIDTH = 80  # of a table that can be narrower: what a mail takes
+_INDENT = "    "
+_MOST_LABEL = 20
+_ENDLESS = 10_000  # cells: as wide as a table can be
+_STYLES = {
+    Role.PLAIN: "",
+    Role.HEAD: "dim",
+    Role.STRONG: "bold",
+    Role.DIM: "dim",
+    Role.BETTER: "green",
+    Role.WORSE: "red",
+    Role.SKIP: "yellow",
+    Role.WEAK: "magenta",
+    Role.ACTIVE: "cyan",
+    Role.COMMAND: "bold cyan",
+}
+THEME = Theme({str(role): style for role, style in _STYLES.items()})
 
 
-class Span(NamedTuple):
-    """A piece of one line."""
-
-    text: str
-    role: Role = Role.PLAIN
-
-
-Line = tuple[Span, ...]
-GAP = "  "
+def console(stream: IO[str], width: int | None = None, *, colours: bool | None = None) -> Console:
+    """A console that shows text as it is, in the colours of the roles where ``stream`` is a terminal."""
+    return Console(
+        file=stream, width=width, theme=THEME, force_terminal=colours, highlight=False, markup=False, emoji=False
+    )
 
 
-def _char_cells(char: str) -> int:
-    if unicodedata.category(char) in {"Mn", "Me"}:
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
+@cache
+def _measure() -> Console:
+    return console(io.StringIO(), _ENDLESS, colours=False)
 
 
-def cells(text: str) -> int:
-    """The width in terminal cells of clean text."""
-    return len(text) if text.isascii() else sum(_char_cells(char) for char in text)
+def styled(text: str, role: Role = Role.PLAIN) -> Text:
+    """One printable line, whatever the text came from."""
+    return Text(clean(text), style=str(role))
 
 
-def shorten(text: str, width: int) -> str:
-    """The text cleaned and, with an ellipsis, no wider than ``width`` cells."""
-    text = clean(text)
-    if cells(text) <= width:
-        return text
-    if width < 1:
-        return ""
-    kept, used = [], 0
-    for char in text:
-        used += _char_cells(char)
-        if used > width - 1:
-            break
-        kept.append(char)
-    return "".join(kept).rstrip() + ELLIPSIS
+def rendered(shown: RenderableType, width: int) -> list[Text]:
+    """Anything of rich's as lines."""
+    made = _measure()
+    lines = made.render_lines(shown, made.options.update(width=width), pad=False)
+    found = [Text.assemble(*((one.text, one.style or Style.null()) for one in line), end="") for line in lines]
+    for line in found:
+        line.rstrip()
+    return found
 
 
-def left(text: str, width: int) -> str:
-    """The text shortened and padded to exactly ``width`` cells, at the left."""
-    text = shorten(text, width)
-    return text + " " * (width - cells(text))
-
-
-def right(text: str, width: int) -> str:
-    """The text shortened and padded to exactly ``width`` cells, at the right."""
-    text = shorten(text, width)
-    return " " * (width - cells(text)) + text
-
-
-def columns(rows: Sequence[Sequence[Span]], figures: Collection[int] = ()) -> list[Line]:
-    """Cells as lines, a column as wide as its widest cell; the columns with ``figures`` stand at the right."""
-    widths = [max(cells(clean(cell.text)) for cell in column) for column in zip(*rows, strict=True)]
-    pads = [right if n in figures else left for n in range(len(widths))]
-    gaps = [*(GAP for _ in widths[1:]), ""]
-    return [
-        tuple(Span(pad(cell.text, width) + gap, cell.role)
-              for cell, pad, width, gap in zip(row, pads, widths, gaps, strict=True))
-        for row in rows
-    ]  # fmt: skip
-
-
-def wrapped(words: Iterable[str], width: int) -> list[str]:
-    """Words filled into lines of at most ``width`` cells; a word is cut only when it must be."""
-    lines: list[str] = []
-    for word in words:
-        word = shorten(word, width)  # noqa: PLW2901 - the word as it will be shown
-        if lines and cells(lines[-1]) + 1 + cells(word) <= width:
+def fill(text: str, width: int = PROSE_WIDTH, indent: str = "", role: Role = Role.PLAIN) -> list[Text]:
+    """Prose in lines of at most ``width`` cells."""
+    lines: list[str] = []  # rich's own wrapping cuts long words, or does not fill at all
+    for word in clean(text).split():
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width - len(indent):
             lines[-1] += f" {word}"
         else:
             lines.append(word)
+    return [Text.assemble(indent, (line, str(role))) for line in lines]
+
+
+def block_lines(block: Block, width: int = PROSE_WIDTH, table_width: int = TABLE_WIDTH) -> list[Text]:
+    """One block; only prose is filled, to ``width``."""
+    match block:
+        case Paragraph():
+            return fill(block.text, width, role=block.role)
+        case FactList():
+            return list(_fact_lines(block, width))
+        case Table():
+            return list(_table_lines(block, width, table_width))
+        case Listing():
+            return [Text(f"{_INDENT}{clean(line.expandtabs())}".rstrip()) for line in block.lines]
+
+
+def _fact_lines(block: FactList, width: int) -> Iterator[Text]:
+    facts = [fact for fact in block.facts if fact.command or any(fact.texts)]
+    widest = max(block.width, *(min(_MOST_LABEL, cell_len(clean(fact.label))) for fact in facts), 0)
+    column = widest + 2 if widest else 0
+    for fact in facts:
+        lines = [line for text in fact.texts for line in fill(text, max(width - column, 1), role=fact.role)]
+        lines += [styled(line.strip(), Role.COMMAND) for line in fact.command.splitlines()]
+        label = styled(fact.label, fact.label_role)
+        if cell_len(label.plain) >= column:
+            yield label
+            label = Text()
+        for n, line in enumerate(lines):
+            first = "" if n else label
+            yield Text.assemble(first, " " * (column - cell_len(str(first))), line)
+
+
+def _table_lines(table: Table, width: int, table_width: int) -> Iterator[Text]:
+    """A remark stands below its row, a caption above the table."""
+    if table.columns[-1].movable and _width(table) > table_width:
+        rows = [replace(row, cells=row.cells[:-1], remark="; ".join(filter(None, (row.cells[-1], row.remark))))
+                for row in table.rows]  # fmt: skip
+        table = replace(table, columns=table.columns[:-1], rows=tuple(rows))
+    split = table.grouped and _width(table) > table_width
+    lines = iter(_grid_lines(table, without_first=split))
+    yield from fill(table.caption, table_width)
+    yield next(lines)
+    for group in table.groups:
+        if split:
+            yield styled(group[0].cells[0])
+        for row in group:
+            yield next(lines)
+            yield from fill(row.remark, width, _INDENT, row.role)
+            yield from (styled(f"{_INDENT}{line.strip()}", Role.COMMAND) for line in row.command.splitlines())
+
+
+def _grid_lines(table: Table, *, without_first: bool) -> list[Text]:
+    """The titles and the cells of each row, one line each; the name of a group once, or nowhere."""
+    first = int(without_first)
+    grid = rich_table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=str(Role.HEAD))
+    for column in table.columns[first:]:
+        grid.add_column(styled(column.title), justify="right" if column.figures else "left", no_wrap=True)
+    for group in table.groups:
+        for place, row in enumerate(group):
+            shown = zip(table.columns, ("" if place else row.cells[0], *row.cells[1:]), strict=True)
+            cells = [styled(cell, row.role if column.verdict else Role.PLAIN) for column, cell in shown]
+            grid.add_row(*cells[first:])
+    indent = "  " * first
+    return [Text.assemble(indent, line) for line in rendered(grid, _ENDLESS)]
+
+
+def _width(table: Table) -> int:
+    titles = tuple(column.title for column in table.columns)
+    columns = zip(titles, *(row.cells for row in table.rows), strict=True)
+    return sum(max(cell_len(clean(cell)) for cell in column) + 2 for column in columns) - 2
+
+
+def lines_of(blocks: Iterable[Block], width: int = PROSE_WIDTH, table_width: int | None = None) -> list[Text]:
+    """Blocks with an empty line between them; tables may have the width of a terminal, or another one."""
+    lines: list[Text] = []
+    for block in blocks:
+        shown = block_lines(block, width, width if table_width is None else table_width)
+        lines += [*([Text()] if lines and shown else []), *shown]
     return lines
 
 
-def cut(line: Line, width: int) -> Line:
-    """The line with its spans clean and together no wider than ``width`` cells."""
-    kept: list[Span] = []
-    for span in line:
-        text = shorten(span.text, width)
-        width -= cells(text)
-        kept.append(Span(text, span.role))
-        if text != clean(span.text):
-            break
-    return tuple(kept)
+def as_text(lines: Iterable[Text]) -> str:
+    """Lines without their styles, each ended."""
+    return "".join(f"{line.plain.rstrip()}\n" for line in lines)
 
 
-def line_text(line: Line) -> str:
-    """One line without its roles."""
-    return "".join(clean(span.text) for span in line).rstrip()
+def on_stream(lines: Iterable[Text], stream: TextIO) -> str:
+    """Lines as they are written to ``stream``: in colours where it is a terminal."""
+    written = io.StringIO()
+    console(written, _ENDLESS, colours=stream.isatty()).print(Text("\n").join(lines), soft_wrap=True)
+    return written.getvalue()
 
 
-def as_text(lines: Sequence[Line]) -> str:
-    """Lines without their roles, each ended."""
-    return "".join(line_text(line) + "\n" for line in lines)
+def plain(page: Page, signs: Mapping[int, str] | None = None) -> str:
+    """The whole document as plain text; ``signs`` are written otherwise (:meth:`str.maketrans`), except in listings."""
+    lines = [line.plain for text in (page.title, page.lead) if text for line in (*fill(text), Text())]
+    for section in page.sections:
+        lines += [section.title, "=" * cell_len(section.title), "", *section_lines(section, signs), ""]
+    return "".join(f"{line}\n" for line in lines[:-1])
 
 
-def silence(stream: IO[str]) -> None:
-    """Point a stream's descriptor to nowhere.
-
-    What is still in Python's buffer would otherwise fail when the interpreter flushes it at exit,
-    and turn the exit status into 120 (Python's documentation, "Note on SIGPIPE").
-    """
-    with suppress(OSError):  # io.UnsupportedOperation is one: no descriptor, nothing to do
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nowhere, stream.fileno())
-        finally:
-            os.close(nowhere)
-
-
-class LastingStream(io.TextIOBase):
-    """A text stream that goes silent for good at the first write that fails.
-
-    Only ``OSError`` is taken for a lost reader (EIO: the terminal is gone; EPIPE: the pipe; ENOSPC:
-    the disk). Letters that the stream's encoding does not have are written as ``?``.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream = stream
-        self.lost = False
-
-    def write(self, text: str) -> int:
-        """Write and flush, or do nothing once the reader is lost."""
-        if not self.lost:
-            try:
-                self._write(text)
-            except OSError:
-                self._lose()
-        return len(text)
-
-    def _write(self, text: str) -> None:
-        try:
-            self._stream.write(text)
-        except UnicodeEncodeError:
-            encoding = self._stream.encoding or "ascii"
-            self._stream.write(text.encode(encoding, "replace").decode(encoding))
-        self._stream.flush()
-
-    def _lose(self) -> None:
-        self.lost = True
-        silence(self._stream)
-
-    def flush(self) -> None:
-        """Nothing: every write is flushed at once."""
-
-    def isatty(self) -> bool:
-        """Whether the stream is a terminal, as far as one can still tell."""
-        return not self.lost and self._stream.isatty()
-
-    def fileno(self) -> int:
-        """The descriptor of the stream, for its window size."""
-        return self._stream.fileno()
-
-    def writable(self) -> bool:
-        """Always, even when nobody reads."""
-        return True
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override] # typeshed has an attribute here
-        """The encoding of the stream."""
-        return self._stream.encoding
-
-
-@contextmanager
-def hangup_ignored() -> Iterator[None]:
-    """Closing the terminal sends SIGHUP, which would end us; in here it does not.
-
-    Only the main thread may set signal handlers; elsewhere this does nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before or signal.SIG_DFL)  # None: it was not set from Python
+def section_lines(section: Section, signs: Mapping[int, str] | None = None) -> list[str]:
+    """The blocks of a section with an empty line between them, without its title; see :func:`plain`."""
+    lines: list[str] = []
+    for block in section.blocks:
+        others = {} if signs is None or isinstance(block, Listing) else signs
+        shown = [line.plain.rstrip().translate(others) for line in block_lines(block)]
+        lines += [*([""] if lines else []), *shown]
+    return lines

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from bisector.core import units
-from bisector.report.document import Block, Column, FactList, Listing, Page, Paragraph, Section, Table
+from bisector.report.blocks import Block, Column, Fact, FactList, Listing, Page, Paragraph, Row, Section, Table
 from scenarios.articles.articles import Article
 from scenarios.articles.findings import Measured, Shown, Verdict, figure
 from scenarios.articles.sets import Run
@@ -64,11 +64,11 @@ def _summary(
         count = Counter(one.verdict for one in findings)
         rows.append((name, *(str(count[verdict]) for verdict in Verdict)))
     columns = (Column("set"), *(Column(verdict, figures=True) for verdict in Verdict))
-    yield Table(columns, tuple(rows), ("",) * len(rows))
+    yield Table(columns, tuple(map(Row, rows)))
     yield Paragraph(_HOW)
     hosts = [host for document in measured.documents.values() for host in document.get("hosts", ())]
     machine: Mapping[str, str] = next((host["facts"] for host in hosts if host["facts"]), {})
-    yield FactList((*machine.items(), *_kernels(measured)))
+    yield FactList(tuple(Fact(name, (text,)) for name, text in (*machine.items(), *_kernels(measured))))
     yield _times(runs, measured, spent, builds_s)
 
 
@@ -85,17 +85,17 @@ def _kernels(measured: Measured) -> Iterator[tuple[str, str]]:
 
 
 def _times(runs: Sequence[Run], measured: Measured, spent: Mapping[str, Spent], builds_s: float) -> Table:
-    rows, remarks, total_s = [], [], 0.0
+    rows, total_s = [], 0.0
     for run in runs:
         took = spent.get(run.name, Spent(0.0))
         total_s += took.seconds
         builds_s += took.builds_s
-        rows.append((run.name, units.duration(took.seconds), units.duration(run.expected_s)))
-        remarks.append(measured.missing.get(run.name, ""))
-    rows.append(("all of them", units.duration(total_s), units.duration(sum(run.expected_s for run in runs))))
-    rows.append(("builds, beside that", units.duration(builds_s), units.UNKNOWN))
+        cells = (run.name, units.duration(took.seconds), units.duration(run.expected_s))
+        rows.append(Row(cells, measured.missing.get(run.name, "")))
+    rows.append(Row(("all of them", units.duration(total_s), units.duration(sum(run.expected_s for run in runs)))))
+    rows.append(Row(("builds, beside that", units.duration(builds_s), units.UNKNOWN)))
     columns = (Column("run"), Column("took", figures=True), Column("expected", figures=True))
-    return Table(columns, tuple(rows), (*remarks, "", ""))
+    return Table(columns, tuple(rows))
 
 
 def _article(article: Article, runs: Sequence[Run], measured: Measured, shown: Sequence[Shown]) -> Iterator[Block]:
@@ -103,10 +103,9 @@ def _article(article: Article, runs: Sequence[Run], measured: Measured, shown: S
     for run in runs:
         if run.article == article.name:
             yield Paragraph(f"Here: {run.what}. {run.scaled}")
-    rows = tuple((one.sentence, one.wanted, one.recorded, one.measured, str(one.verdict)) for one in shown)
-    yield Table(_FINDINGS, rows, tuple(one.why for one in shown), "why")
-    cells = tuple((cell.label, *figure(cell, measured)) for cell in article.cells)
-    yield Table(_FIGURES, cells, ("",) * len(cells))
+    rows = (Row((one.sentence, one.wanted, one.recorded, one.measured, str(one.verdict)), one.why) for one in shown)
+    yield Table(_FINDINGS, tuple(rows), "why")
+    yield Table(_FIGURES, tuple(Row((cell.label, *figure(cell, measured))) for cell in article.cells))
 
 
 def _commands(runs: Sequence[Run]) -> Iterator[Block]:

@@ -12,8 +12,7 @@ from typing import Any
 
 from bisector.core.figures import Run as PhaseRun
 from bisector.core.resources import cache_home
-from bisector.report import as_html
-from bisector.report.as_text import markdown
+from bisector.report.templates import html, markdown
 from bisector.store.run_files import TRIALS
 from bisector.store.rundir import state_home
 from bisector.workload.fio import output
@@ -94,7 +93,7 @@ def again(desk: Desk, made: kernels.Kernels, only: Sequence[str] = (), *, measur
     spent = {run.name: desk.spent(run) for run in runs}
     shown = page(about, runs, measured, spent, Clock(desk.work / "builds.times", None).total_s())
     write(desk.work / "articles.md", markdown(shown))
-    write(desk.work / "articles.html", as_html.render_page(shown))
+    write(desk.work / "articles.html", html(shown))
     desk.say(shown.title)
     desk.say(f"the page is {desk.work / 'articles.html'}, and {desk.work / 'articles.md'} as text")
     if INTERRUPTED in failed.values():

@@ -8,7 +8,8 @@ from importlib.metadata import version
 from typing import Any
 
 from bisector.core import units
-from bisector.report.document import Column, Listing, Page, Paragraph, Section, Table
+from bisector.report import blocks
+from bisector.report.blocks import Column, Listing, Page, Paragraph, Section, Table
 from scenarios.histories.judge import Judged, Word
 from scenarios.histories.make import Made
 from scenarios.kept_runs import Run
@@ -39,7 +40,7 @@ class Row:
 
 def page(rows: Sequence[Row], seed: int) -> Page:
     """The whole document."""
-    table = Table(_COLUMNS, tuple(_cells(row) for row in rows), tuple(row.judged.why for row in rows), "why")
+    table = Table(_COLUMNS, tuple(blocks.Row(_cells(row), row.judged.why) for row in rows), "why")
     listing = Listing(tuple(shlex.join(("bisector", *row.run.words)) for row in rows))
     sections = (
         Section("histories", "Histories", (table, Paragraph(_summary(rows, seed)), Paragraph(_HOW))),

@@ -21,8 +21,6 @@ from bisector.core.subject import Commit, Kind
 from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
-from bisector.report.summary import footer_lines
-from bisector.report.terminal import as_text
 from bisector.search.noise import EarlierSearches
 from bisector.status import from_record
 from bisector.status.view import BisectionView
@@ -35,6 +33,7 @@ from tests import fakes
 from tests.docs.json_schema import valid
 from tests.examples import EARLY, baseline, cell
 from tests.git.histories import Node, build, chain, linear
+from tests.report.examples import footer_text
 
 DEFAULTS = options.load(directory=Path("/")).settings
 AT_20000 = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, threshold="20000"))
@@ -194,7 +193,7 @@ def test_trials_come_with_their_files_and_say_where_from(site: Site) -> None:
     document = valid("status", json_text(view))
     assert document["trials"][0]["taken_from"] == {"run_dir": str(run.path), "n": 1}
     assert document["trials"][-1]["taken_from"] is None
-    assert "9 taken over from another run" in as_text(footer_lines(view, 200))
+    assert "9 taken over from another run" in footer_text(view, 200)
 
 
 def test_disks_alone_are_taken_over_and_are_no_trials(site: Site) -> None:
@@ -231,7 +230,7 @@ def test_the_end_of_a_run_says_that_there_is_another_step(site: Site) -> None:
     assert document["other_steps"] == [pytest.approx(2125.2, abs=0.1)]
     assert document["next_step_command"] == f"bisector next-step --run-dir {run.path}"
     assert document["message"].endswith("so there is another step, at 2,125 IOPS")
-    text = as_text(footer_lines(view, 200))
+    text = footer_text(view, 200)
     assert "689 to 738 IOPS (4 trials), 6,120 IOPS (1 trial), 20,077 to 21,616 IOPS (4 trials)" in text
     assert text.rstrip().endswith(f"bisector next-step --run-dir {run.path}")
 

@@ -1,6 +1,6 @@
 """The page in headless Chromium: it sorts, opens, fits a phone, loads nothing, and axe finds no fault with it.
 
-What a browser cannot be asked is in tests/report/test_as_html.py.
+What a browser cannot be asked is in tests/report/test_html.py.
 """
 
 import importlib.resources
@@ -18,12 +18,13 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from bisector.core.objective import Objective
-from bisector.report import as_html, comparison, comparison_plots, search_plots
-from bisector.report.as_html import Detail, ShownPicture
+from bisector.report import comparison, comparison_plots, search_plots, sections
+from bisector.report.blocks import Role
 from bisector.report.comparison import ComparisonReport
 from bisector.report.curves import curves
 from bisector.report.document import Report
 from bisector.report.drawing import following
+from bisector.report.templates import Detail, ShownPicture, html
 from bisector.status.view import OptionChange
 from tests.examples import cell
 from tests.report import comparison_examples, documents, examples
@@ -73,9 +74,9 @@ def page() -> str:
     assert by_commit is not None
     wide = tuple(f"[    0.{n:06}] {'a very long line of a console ' * 8}{SCRIPT}" for n in range(60))
     options = (OptionChange("CONFIG_HZ", "250", "1000"),)
-    details = [Detail(row.shown.n, wide, wide, examples.COMMITS[0], options) for row in made.rows]
+    details = {str(row.n): Detail(row.n, True, wide, wide, examples.COMMITS[0], options) for row in made.rows}
     pictures = [ShownPicture(following(plot), f"Plot: {plot.title}") for plot in (drawn, by_commit)]
-    return as_html.render(made, details, pictures)
+    return html(sections.page(made), pictures, details, Role.BETTER, made.answer)
 
 
 @pytest.fixture(scope="module")
@@ -202,10 +203,10 @@ def test_page_of_a_comparison_is_as_accessible(
 ) -> None:
     """Two kernels, and three, whose rows have groups: what names a group stays in sight on a phone."""
     made = example()
-    plots = (comparison_plots.forest(made.result), comparison_plots.run_order(made.result))
-    shown = [ShownPicture(following(plot), f"Plot: {plot.title}") for plot in plots if plot is not None]
+    plots = comparison_plots.plots_of(made.result).values()
+    shown = [ShownPicture(following(plot), f"Plot: {plot.title}") for plot in plots]
     path = tmp_path / "comparison.html"
-    path.write_text(as_html.render_page(comparison.page(made), shown), encoding="utf-8")
+    path.write_text(html(comparison.page(made), shown), encoding="utf-8")
     look(browser, path, size, scheme)
     assert passed(browser)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]

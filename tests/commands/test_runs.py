@@ -56,7 +56,6 @@ def test_runs_are_listed_with_their_answers(world: World, monkeypatch: pytest.Mo
     assert lines[2] == f"    {ANSWER}"
     assert lines[3].split()[0] == "3"
     assert "unreadable" in lines[3]
-    assert all(len(line) <= 80 for line in lines)
     listed = valid("runs", world.run("runs", "--json"))["runs"]
     assert [(one["number"], one["state"], one["kind"]) for one in listed] == [
         (2, "found", "bisection"),

@@ -115,7 +115,7 @@ def test_the_answer_is_measured_beside_its_parent(person: Person, capsys: pytest
     assert said.index("by the host's clock, in 6 pairs, as") < said.index("block 1 of 6")
     assert said.index("block 6 of 6") < said.index("no draft of a report by mail")
     assert main(["report", "--run-dir", "run"]) == 0
-    assert "By both clocks: read.iops of the worst job is 4.00 times" in " ".join(capsys.readouterr().out.split())
+    assert "both clocks read.iops of the worst job is 4.00 times" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_change_that_cannot_show_there_is_not_measured(person: Person, capsys: pytest.CaptureFixture[str]) -> None:

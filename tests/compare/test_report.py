@@ -183,7 +183,7 @@ def with_files(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
 def test_what_was_compared_is_as_the_trials_left_it(with_files: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(capsys, "report")
     assert "mkfs.ext4 /dev/vdb" in said
-    assert "fio  fio-3.33" in said
+    assert "fio   fio-3.33" in said
     assert "Example CPU, 4 cores" in said
     made = json.loads(shown(capsys, "report", "--format", "json"))
     digests = [hashlib.sha256(f"CONFIG_LOCALVERSION={with_files.shas[one]}\n".encode()) for one in ("c0", "c3")]
@@ -218,7 +218,7 @@ def test_output_of_fio_that_is_nested_without_end_does_not_stop_a_report(
         lambda *words: () if words[-1].startswith(("host", "storage")) else ("[" * 100_000,),
     )
     monkeypatch.setattr(
-        "bisector.report.comparison_record._FIO_OUTPUT", Path(done.blocks().placed[0].trial.artifacts[0].name).name
+        "bisector.report.comparison._FIO_OUTPUT", Path(done.blocks().placed[0].trial.artifacts[0].name).name
     )
     assert shown(capsys, "report", "--format", "json")
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from bisector.core import resources
 from bisector.core.objective import Objective
+from bisector.report.blocks import Role
 from bisector.report.curves import TracedKernel, curves
 from bisector.report.drawing import DARK, Picture, draw, following
-from bisector.report.terminal import Role
 from tests.report.curve_examples import real
 
 DOCS = resources.ROOT / "docs"

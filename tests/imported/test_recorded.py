@@ -121,22 +121,22 @@ def test_a_table_worth_posting(desk: Desk) -> None:
     lines = desk.table().splitlines()
     assert lines[:3] == [
         " n  commit        date        verdict  IOPS empty min/max  IOPS full min/max  subject",
-        " 1  4.12.0-rc1+               broken       8,210 / 35,866       730 /  2,141  4.12.0-rc1+",
+        " 1  4.12.0-rc1+               broken       8,210 / 35,866        730 / 2,141  4.12.0-rc1+",
         " 2  5518b69b7668  2017-07-05  fixed       48,444 / 50,808    20,077 / 23,228  4.12.0+5518b69b7668",
     ]
     assert lines[14:16] == [
         "14  6cf4cc8f8b3b  2017-05-14  fixed       37,785 / 38,345    20,877 / 21,688  4.12.0-rc1+6cf4cc8f8b3b",
-        "15  4d44ec5ab751  2017-05-14  broken       7,006 / 10,090     6,120 /  7,911  4.12.0-rc1+4d44ec5ab751",
+        "15  4d44ec5ab751  2017-05-14  broken       7,006 / 10,090      6,120 / 7,911  4.12.0-rc1+4d44ec5ab751",
     ]
     assert not any("seconds" in line for line in lines)
-    assert "origin       Imported: others measured this, with fio-2.16." in "\n".join(lines)
+    assert "origin        Imported: others measured this, with fio-2.16." in "\n".join(lines)
 
 
 def test_all_sets_at_once(desk: Desk) -> None:
     """What only writes is measured and not judged; each file is kept as it is, by its SHA-256."""
     assert "54 trials and 2 baselines imported" in desk.imports(*INDEX)
     view = desk.view
-    assert [line[13:] for line in desk.table().splitlines() if " alone " in line] == [
+    assert [line[14:] for line in desk.table().splitlines() if " alone " in line] == [
         "SSD alone 50,942 / 53,906 IOPS on ssd",
         "HDD alone 465 / 473 IOPS on hdd",
     ]
@@ -189,7 +189,7 @@ def test_a_run_without_a_name_is_the_only_one_of_each_trial(desk: Desk) -> None:
     rows = (row("78c45607b909", SLOW[1], "broken", ""), row("6cf4cc8f8b3b", FAST[1], "fixed", ""))
     log = row("6cf4cc8f8b3b", DATA / "fio" / "partial_iops.1.log", "fixed", "")
     desk.imports(*index(desk, *rows, log))
-    assert desk.table().splitlines()[0] == " n  commit        date  verdict  IOPS fio min/max  subject"
+    assert desk.table().splitlines()[0] == "n  commit        date  verdict  IOPS fio min/max  subject"
     desk.imports(SLOW[0], "--commit", "78c45607b909")
     assert {run.name for shown in desk.view.trials for run in shown.trial.runs} == {"fio"}
 

@@ -11,9 +11,9 @@ from bisector.core.verdict import State
 from bisector.nightly.job_history import classify
 from bisector.nightly.night import dry_run
 from bisector.nightly.plan import conditions, load
-from bisector.nightly.trend import nights_plot, trend_lines, trends
+from bisector.nightly.trend import nights_plot, trend_blocks, trends
 from bisector.report.nights import NightMark, Nights, NightSeen
-from bisector.report.terminal import as_text
+from bisector.report.terminal import as_text, lines_of
 from bisector.store.log import DATABASE
 from bisector.store.nights import Measurement, Night, NightRecord, nights_home
 from bisector.trial.runner import TrialRequest
@@ -50,7 +50,7 @@ def shown(world: World) -> tuple[list[str], Nights, list[Night]]:
     with NightRecord.open(nights_home() / DATABASE, readonly=True) as record:
         known = list(record.nights())
     found = trends(world.events())
-    return [as_text([line]).rstrip() for line in trend_lines(found, known, 100)], nights_plot(found, known), known
+    return as_text(lines_of(trend_blocks(found, known), 100)).splitlines(), nights_plot(found, known), known
 
 
 def test_a_night_that_got_slower_by_latency_is_bisected(world: World) -> None:
@@ -64,9 +64,9 @@ def test_a_night_that_got_slower_by_latency_is_bisected(world: World) -> None:
     assert "cache: regression, 2.00 to 8.00 ms (read.clat.mean of the worst job): bisecting" in world.told
     assert not [line for line in world.told if "IOPS" in line]
     lines, plot, _ = shown(world)
-    assert lines[1].split() == ["night", "tip", METRIC, "class"]
-    assert lines[2].split()[3:] == ["2.00", "ms", "/", "1.00", "ms", "first"]  # the worst job first
-    assert "8.00 ms / 1.00 ms" in lines[3]
+    head = next(n for n, line in enumerate(lines) if line.split() == ["night", "tip", METRIC, "class"])
+    assert lines[head + 1].split()[3:] == ["2.00", "ms", "/", "1.00", "ms", "first"]  # the worst job first
+    assert "8.00 ms / 1.00 ms" in lines[head + 2]
     assert plot.title == "read.clat.mean of the worst job, night by night"
     assert [mark.value for mark in plot.panels[0].marks] == [2e6, pytest.approx(8e6)]
 

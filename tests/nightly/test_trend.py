@@ -13,9 +13,9 @@ from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, State
 from bisector.nightly.documents import History
 from bisector.nightly.job_history import Reference, TipResult, classify, replay, usual_factor
-from bisector.nightly.trend import Trend, nights_plot, trend_lines, trends
+from bisector.nightly.trend import Trend, nights_plot, trend_blocks, trends
 from bisector.report.nights import NightChange, NightMark, NightPanel, NightSeen, Stretch
-from bisector.report.terminal import as_text, cells
+from bisector.report.terminal import as_text, lines_of
 from bisector.store.nights import (
     BisectionBegun,
     BisectionConcluded,
@@ -76,14 +76,13 @@ def test_other_settings_begin_another_series() -> None:
 
 
 def test_lines() -> None:
-    lines = [as_text([line]).rstrip() for line in trend_lines([trend(series((4_000, 20), (3_600, 12)))], NIGHTS, 80)]
-    assert lines[0] == "cache  origin main of /srv/linux, last-good, regression"
+    lines = as_text(lines_of(trend_blocks([trend(series((4_000, 20), (3_600, 12)))], NIGHTS), 90)).splitlines()
+    assert lines[0] == "cache: origin main of /srv/linux, last-good, regression"
     assert lines[1].split() == ["night", "tip", "IOPS", "class"]
-    assert len(lines) == 2 + 32 + 1
-    (marked,) = [line for line in lines[2:-1] if "*" in line]
+    assert len(lines) == 2 + 32 + 3
+    (marked,) = [line for line in lines[2:-3] if "*" in line]
     assert marked.startswith("2026-01-22 01:30  150000000000  ")
-    assert lines[-1].startswith("* from 2026-01-22 01:30 on 3,")
-    assert max(map(cells, lines)) <= 80
+    assert lines[-2].startswith("* from 2026-01-22 01:30 on 3,")
 
 
 @pytest.mark.parametrize("now", [(500.0, TipResult.SLOWER), (501.0, TipResult.SAME), (2_000.0, TipResult.FASTER)])

@@ -9,9 +9,10 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
-from bisector.report.as_text import markdown, plain
 from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock, page
 from bisector.report.document import JobFile, MeasuringHost
+from bisector.report.templates import markdown
+from bisector.report.terminal import plain
 from bisector.status.comparison import ComparedArm, MeasuredSetup, SoundBlock, result
 from tests.examples import commit, run, trial
 

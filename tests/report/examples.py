@@ -1,5 +1,6 @@
 """Invented bisections for the tests of what people read."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from bisector.analysis.comparison import Outcome
@@ -10,6 +11,9 @@ from bisector.core.objective import Factor, Objective
 from bisector.core.subject import Commit, Kind
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Timings
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
+from bisector.report.blocks import Block
+from bisector.report.summary import answer, footer
+from bisector.report.terminal import as_text, lines_of
 from bisector.status.view import (
     BeliefView,
     BisectionView,
@@ -207,3 +211,21 @@ def recorded() -> tuple[Event, ...]:
             events += [LiveSample("full", 5000.0 + n, Unit.IOPS, n / 80) for n in range(80)]
         events.append(event_of(shown))
     return tuple(events)
+
+
+def shown(blocks: Iterable[Block], width: int = 80) -> str:
+    """What a terminal of so many columns shows of blocks."""
+    return as_text(lines_of(blocks, width))
+
+
+def footer_text(view: BisectionView, width: int = 80) -> str:
+    return shown(footer(view), width)
+
+
+def answer_text(view: BisectionView, width: int = 80) -> str:
+    return shown([answer(view)], width)
+
+
+def words_of(text: str) -> str:
+    """A text without its lines and columns."""
+    return " ".join(text.split())

@@ -13,8 +13,7 @@ from bisector.core.json_document import text
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
-from bisector.report import as_html
-from bisector.report.as_text import plain
+from bisector.report.blocks import Paragraph, Section, Table
 from bisector.report.comparison import ComparisonReport, page
 from bisector.report.comparison_table import (
     deciding_tables,
@@ -27,11 +26,12 @@ from bisector.report.comparison_table import (
     span,
     word,
 )
-from bisector.report.document import Paragraph, Section, Table
+from bisector.report.templates import ShownPicture, html
+from bisector.report.terminal import plain
 from bisector.status.comparison import ComparedArm
 from bisector.status.progress import TimeSpent
 from tests.report import comparison_examples as examples
-from tests.report.test_as_html import HOSTILE, Page
+from tests.report.test_html import HOSTILE, Page
 
 
 @pytest.mark.parametrize("name", examples.DOCUMENTS)
@@ -46,6 +46,14 @@ def table(report: ComparisonReport) -> Table:
     return next(block for block in deciding_tables(report.result) if isinstance(block, Table))
 
 
+def cells_of(shown: Table) -> list[tuple[str, ...]]:
+    return [row.cells for row in shown.rows]
+
+
+def remarks_of(shown: Table) -> tuple[str, ...]:
+    return tuple(row.remark for row in shown.rows)
+
+
 def test_caption_of_a_table_has_the_direction() -> None:
     few = [block for block in deciding_tables(examples.of_few_blocks().result) if isinstance(block, Table)]
     assert [one.caption for one in few] == [
@@ -58,7 +66,7 @@ def test_each_of_two_kernels_has_a_column_and_each_of_more_a_row() -> None:
     assert [column.title for column in table(examples.usual()).columns[1:3]] == ["v6.10", "v6.11"]
     three = table(examples.with_placebo())
     assert [column.title for column in three.columns[1:3]] == ["kernel", "figure"]
-    assert [(row[1], row[3], row[-1]) for row in three.rows] == [
+    assert [(row[1], row[3], row[-1]) for row in cells_of(three)] == [
         ("v6.10", "", "reference"),
         ("v6.11", "+20.2 %", "faster"),
         ("v6.10 (again)", "0.0 %", "same ±5 %"),
@@ -67,23 +75,23 @@ def test_each_of_two_kernels_has_a_column_and_each_of_more_a_row() -> None:
 
 def test_cell_that_a_tree_cannot_have_is_na_with_the_reason() -> None:
     found = table(examples.usual())
-    assert found.rows[2][1:] == ("n/a", "801", units.UNKNOWN, units.UNKNOWN, "n/a")
-    assert found.remarks[2] == "v6.10: needs CONFIG_DM_WRITECACHE"
+    assert cells_of(found)[2][1:] == ("n/a", "801", units.UNKNOWN, units.UNKNOWN, "n/a")
+    assert remarks_of(found)[2] == "v6.10: needs CONFIG_DM_WRITECACHE"
     lacks = {"v6.10": "needs CONFIG_DM_WRITECACHE"}
     alone = {**examples.ALONE, examples.AGAIN.name: examples.ALONE["v6.11"]}
     three = table(
         examples.report(examples.measured(alone, absent=lacks), arms=(examples.OLD, examples.NEW, examples.AGAIN))
     )
-    assert (three.rows[0][1:3], three.rows[0][-1]) == (("v6.10", "n/a"), "n/a")
-    assert three.remarks == ("needs CONFIG_DM_WRITECACHE", *["v6.10: needs CONFIG_DM_WRITECACHE"] * 2)
+    assert (cells_of(three)[0][1:3], cells_of(three)[0][-1]) == (("v6.10", "n/a"), "n/a")
+    assert remarks_of(three) == ("needs CONFIG_DM_WRITECACHE", *["v6.10: needs CONFIG_DM_WRITECACHE"] * 2)
 
 
 def test_kernel_that_is_lost_has_its_values_its_word_and_the_reason() -> None:
     lost = replace(examples.measured(examples.FASTER), absent={"v6.11": "panic: Kernel panic"})
     made = examples.report(lost)
     found = table(made)
-    assert (found.rows[0][2], found.rows[0][-1]) == ("496", "faster")
-    assert found.remarks == ("n/a after block 6: panic: Kernel panic",)
+    assert (cells_of(found)[0][2], cells_of(found)[0][-1]) == ("496", "faster")
+    assert remarks_of(found) == ("n/a after block 6: panic: Kernel panic",)
     written = json_document.plain(made)["rows"][0]
     assert written["absent"] == {"v6.11": "after block 6: panic: Kernel panic"}
     assert (written["changes"][0]["absent"], written["changes"][0]["blocks"]) == (
@@ -107,12 +115,12 @@ def test_blocks_that_did_not_count(void: int, missing: int, said: str) -> None:
 
 
 def test_words() -> None:
-    assert [row[-1] for row in table(examples.usual()).rows] == ["faster", "same ±5 %", "n/a"]
+    assert [row[-1] for row in cells_of(table(examples.usual()))] == ["faster", "same ±5 %", "n/a"]
     unclear = table(examples.unclear())
-    assert [row[-1] for row in unclear.rows] == ["unclear"]
-    assert unclear.remarks == ("about 52 blocks would tell",)
+    assert [row[-1] for row in cells_of(unclear)] == ["unclear"]
+    assert remarks_of(unclear) == ("about 52 blocks would tell",)
     fragile = table(examples.of_few_blocks())
-    assert (fragile.rows[0][-1], fragile.remarks[0]) == ("faster", "fragile: the exact test does not show it")
+    assert (cells_of(fragile)[0][-1], remarks_of(fragile)[0]) == ("faster", "fragile: the exact test does not show it")
 
 
 def test_row_that_differs_by_itself_and_not_in_its_family_says_so() -> None:
@@ -120,16 +128,16 @@ def test_row_that_differs_by_itself_and_not_in_its_family_says_so() -> None:
     weak = {"v6.10": (100.0,) * 6, "v6.11": (110.0, 102, 112, 101, 111, 103)}
     setups = [examples.measured(weak, Setup(f"{n}", "w"), start=20 * n) for n in range(4)]
     found = table(examples.report(*setups))
-    assert {row[-1] for row in found.rows} == {"unclear"}
-    assert found.rows[0][4] == "+1.3 to +11.8 %"
-    assert found.remarks[0].startswith("it differs by itself, and not in its family; about ")
+    assert {row[-1] for row in cells_of(found)} == {"unclear"}
+    assert cells_of(found)[0][4] == "+1.3 to +11.8 %"
+    assert remarks_of(found)[0].startswith("it differs by itself, and not in its family; about ")
 
 
 def test_word_of_one_block() -> None:
     one = {arm: values[:1] for arm, values in examples.FASTER.items()}
     found = table(examples.report(examples.measured(one)))
-    assert found.rows[0][3:] == ("+19.2 %", units.UNKNOWN, "unclear")
-    assert found.remarks == ("one block has no interval",)
+    assert cells_of(found)[0][3:] == ("+19.2 %", units.UNKNOWN, "unclear")
+    assert remarks_of(found) == ("one block has no interval",)
 
 
 def test_title_counts_the_words() -> None:
@@ -154,7 +162,7 @@ def test_mean_of_one_block_has_no_interval() -> None:
 def rows_of(report: ComparisonReport, name: str) -> list[tuple[str, ...]]:
     """The rows of the tables of a section."""
     found: list[Section] = [section for section in page(report).sections if section.name == name]
-    return [row for section in found for block in section.blocks if isinstance(block, Table) for row in block.rows]
+    return [row for section in found for block in section.blocks if isinstance(block, Table) for row in cells_of(block)]
 
 
 def test_tests_stand_beside_the_result() -> None:
@@ -186,14 +194,14 @@ def test_values_of_a_block_are_in_the_columns_of_their_kernels() -> None:
 
 def test_of_several_hosts_the_figures_are_those_of_one_and_the_change_is_of_all() -> None:
     made = examples.of_two_hosts()
-    (row,) = table(made).rows
-    (alone,) = table(examples.report(examples.measured(examples.FASTER))).rows
+    (row,) = cells_of(table(made))
+    (alone,) = cells_of(table(examples.report(examples.measured(examples.FASTER))))
     assert row[1:3] == ("409", "490")  # of all six they would be 685 and 829
     assert row[3:] == alone[3:]
     blocks = next(block for one in page(made).sections if one.name == "blocks" for block in one.blocks)
     assert isinstance(blocks, Table)
     assert [column.title for column in blocks.columns][:5] == ["setup", "block", "round", "seed", "host"]
-    assert [one[4] for one in blocks.rows] == ["bench1", "bench1", "bench2", "bench1", "bench1", "bench2"]
+    assert [one[4] for one in cells_of(blocks)] == ["bench1", "bench1", "bench2", "bench1", "bench1", "bench2"]
     said = " ".join(plain(page(made)).split())
     assert "Figures are means over the blocks of one host, the one that has the most of a setup." in said
     assert "Each block is of one host, and its ratios are within it: 4 blocks on bench1, 2 blocks on bench2." in said
@@ -257,7 +265,7 @@ def test_p_values() -> None:
 
 def test_html_has_the_tables_and_no_trials() -> None:
     made = page(examples.usual())
-    found = Page(as_html.render_page(made, [as_html.ShownPicture(b"<svg/>", "ratios")]))
+    found = Page(html(made, [ShownPicture(b"<svg/>", "ratios")]))
     assert len(found.all("table")) == len([one for section in made.sections for one in section.blocks
                                            if isinstance(one, Table)])  # fmt: skip
     assert len(found.all("caption")) == 1
@@ -267,7 +275,7 @@ def test_html_has_the_tables_and_no_trials() -> None:
 
 
 def test_html_names_a_group_of_rows_once() -> None:
-    found = Page(as_html.render_page(page(examples.with_placebo())))
+    found = Page(html(page(examples.with_placebo())))
     heads = [one for one in found.all("th") if one.get("scope") == "rowgroup"]
     assert len(heads) == 4, "of the result, the tests, the other figures and the blocks"
 
@@ -277,8 +285,8 @@ def test_hostile_words_are_text() -> None:
     arms = (ComparedArm(HOSTILE), examples.NEW)
     result = replace(made.result, arms=arms)
     kernels = tuple(replace(one, commit=HOSTILE, compiler=HOSTILE) for one in made.kernels)
-    html = as_html.render_page(page(replace(made, result=result, kernels=kernels, storage=((HOSTILE, (HOSTILE,)),))))
-    assert len(Page(html).all("script")) == 1
+    text_ = html(page(replace(made, result=result, kernels=kernels, storage=((HOSTILE, (HOSTILE,)),))))
+    assert len(Page(text_).all("script")) == 1
     for render_ in examples.RENDERERS.values():
         assert "\x1b" not in render_(page(replace(made, result=result, kernels=kernels)))
 

@@ -8,31 +8,40 @@ from bisector.analysis.comparison import Scale
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
-from bisector.report.comparison import page
-from bisector.report.comparison_plots import Dot, forest, forest_figure, ratio_ticks, run_order, runs_figure, tick_text
+from bisector.report.comparison import ComparisonReport, page
+from bisector.report.comparison_plots import Forest, RunOrder, plots_of, ratio_ticks, rows_of, tick_text
 from bisector.report.drawing import Picture, draw
 from bisector.status.comparison import MeasuredSetup, SoundBlock
 from tests.report import comparison_examples as examples
+from tests.report.examples import words_of
+
+
+def forest(report: ComparisonReport, metric: str | None = None) -> Forest:
+    return Forest(report.result, rows_of(report.result, metric))
+
+
+def run_order(report: ComparisonReport, metric: str | None = None) -> RunOrder:
+    return RunOrder(report.result, rows_of(report.result, metric))
 
 
 def test_forest_has_a_panel_for_each_metric_and_ratios_alone() -> None:
-    plot = forest(examples.of_few_blocks().result)
-    assert plot is not None
-    assert [panel.title for panel in plot.panels] == [
+    panels = forest(examples.of_few_blocks()).panels
+    assert [title for title, *_ in panels] == [
         "read.iops of the worst job (higher is better)",
         "read.clat.mean of the worst job (lower is better)",
     ], "as the captions of the tables"
-    (one,) = plot.panels[0].marks
-    assert one.low is not None
-    assert one.high is not None
-    assert one.low < one.estimate < one.high
+    (one,) = next(iter(panels.values()))
+    assert one.ends is not None
+    assert one.ends[0] < one.effect.estimate < one.ends[1]
     assert one.label == "lvmcache(ssd,hdd)+ext4: faster"
 
 
-def test_runs_of_each_host_have_a_panel_of_their_own() -> None:
-    plot = run_order(examples.of_two_hosts().result)
-    assert plot is not None
-    assert [(panel.title.partition(":")[0], len(panel.dots)) for panel in plot.panels] == [
+def test_runs_are_in_the_order_of_measuring_and_each_host_has_a_panel() -> None:
+    panels = run_order(examples.usual()).panels
+    assert [len(values) for *_, values in panels] == [12, 12, 6]
+    assert [(one.n, one.arm, one.value) for one in panels[0][2][:2]] == [(1, "v6.10", 412.0), (2, "v6.11", 491.0)]
+    of_hosts = run_order(examples.of_two_hosts()).panels
+    assert [(title.partition(":")[0], len(values)) for title, _, values in of_hosts] == [
         ("lvmcache(ssd,hdd)+ext4 on bench1", 8), ("lvmcache(ssd,hdd)+ext4 on bench2", 4)
     ]  # fmt: skip
 
@@ -52,61 +61,37 @@ def counted(first: float, *others: float, stack: Setup = examples.LVMCACHE) -> M
 def test_differences_have_a_panel_of_their_own_with_their_intervals() -> None:
     zero, some = counted(0.0, 10.0, 14.0, 12.0), counted(100.0, 120.0, 121.0, 119.0, stack=examples.BCACHE)
     made = examples.report(zero, some)
-    plot = forest(made.result)
-    assert plot is not None
+    plot = forest(made)
     assert plot.title == "v6.11: ratio to or difference from v6.10, with 95 % intervals"
-    ratios, differences = sorted(plot.panels, key=lambda panel: panel.scale, reverse=True)
-    assert (ratios.scale, differences.scale) == (Scale.RATIO, Scale.DIFFERENCE)
-    assert ratios.title == differences.title == "cache.dirty_blocks (lower is better)"
-    (one,), (other,) = ratios.marks, differences.marks
-    assert one.estimate == pytest.approx(1.2, rel=0.01)
-    assert (other.estimate, other.band) == (12.0, 0.0)
-    assert (other.low, other.high) == pytest.approx((12 - 4.9683, 12 + 4.9683), abs=1e-4)  # t of 2 freedoms: 4.3027
-    assert run_order(made.result) is not None
-    said = " ".join(examples.RENDERERS["txt"](page(made)).split())
+    found = {scale: (title, marks) for (title, _, scale), marks in plot.panels.items()}
+    assert found[Scale.RATIO][0] == found[Scale.DIFFERENCE][0] == "cache.dirty_blocks (lower is better)"
+    (one,), (other,) = found[Scale.RATIO][1], found[Scale.DIFFERENCE][1]
+    assert one.effect.estimate == pytest.approx(1.2, rel=0.01)
+    assert (other.effect.estimate, other.band) == (12.0, 0.0)
+    assert other.ends == pytest.approx((12 - 4.9683, 12 + 4.9683), abs=1e-4)  # t of 2 freedoms: 4.3027
+    said = words_of(examples.RENDERERS["txt"](page(made)))
     assert "differences are given and not ratios: cache.dirty_blocks on lvmcache(ssd,hdd)+ext4." in said
 
 
 def test_the_axis_of_differences_is_linear_and_has_signs_and_units() -> None:
-    plot = forest(examples.report(counted(0.0, 10.0, 14.0, 12.0)).result)
-    assert plot is not None
-    figure = forest_figure(plot)
+    figure = forest(examples.report(counted(0.0, 10.0, 14.0, 12.0))).figure()
     figure.draw_without_rendering()
     (axes,) = figure.axes
     assert axes.get_xscale() == "linear"
     assert axes.get_xlabel() == "difference from v6.10"
     low, high = axes.get_xlim()
     assert low == -high < -16
-    shown = [text.get_text() for text in axes.get_xticklabels()]
-    assert {"-16", "0", "+16"} <= set(shown)
+    assert {"-16", "0", "+16"} <= {text.get_text() for text in axes.get_xticklabels()}
     assert figure.get_suptitle() == "v6.11: difference from v6.10, with 95 % intervals"
 
 
-def test_a_difference_of_nothing_and_one_block_without_an_interval_can_be_drawn() -> None:
-    for of in (counted(0.0, 0.0, 0.0), counted(0.0, 3.0)):
-        plot = forest(examples.report(of).result)
-        assert plot is not None
-        assert draw(plot, Picture.SVG)
-
-
 def test_any_metric_of_the_runs_can_be_drawn() -> None:
-    result = examples.usual().result
-    plot, runs = forest(result, "read.clat.mean"), run_order(result, "read.clat.mean")
-    assert plot is not None
-    assert runs is not None
-    (panel,) = plot.panels
-    assert panel.title == "exploratory: read.clat.mean of the worst job (lower is better)"
-    assert [one.label for one in panel.marks] == [row.label for row in result.rows[:2]], "nothing is said of them"
-    assert [len(one.dots) for one in runs.panels] == [12, 12, 6]
-    assert forest(result, "read.iops") == forest(result)
-    assert forest(result, "trim.iops") is None
-
-
-def test_runs_are_in_the_order_of_measuring() -> None:
-    plot = run_order(examples.usual().result)
-    assert plot is not None
-    assert [len(panel.dots) for panel in plot.panels] == [12, 12, 6]
-    assert plot.panels[0].dots[:2] == (Dot(1, 0, 1, 412.0), Dot(2, 1, 1, 491.0))
+    made = examples.usual()
+    (((title, *_), marks),) = forest(made, "read.clat.mean").panels.items()
+    assert title == "exploratory: read.clat.mean of the worst job (lower is better)"
+    assert [one.label for one in marks] == [row.label for row in made.result.rows[:2]], "nothing is said of them"
+    assert forest(made, "read.iops").panels == forest(made).panels
+    assert plots_of(made.result, "trim.iops") == {}
 
 
 @pytest.mark.parametrize(
@@ -118,38 +103,35 @@ def test_runs_are_in_the_order_of_measuring() -> None:
     ],
 )
 def test_ticks_say_where_they_stand(values: tuple[float, float], wrong: str) -> None:
-    plot = run_order(examples.report(examples.measured({"v6.10": values, "v6.11": values})).result)
-    assert plot is not None
-    figure = runs_figure(plot)
+    figure = run_order(examples.report(examples.measured({"v6.10": values, "v6.11": values}))).figure()
     figure.draw_without_rendering()
     axes = figure.axes[0]
     formatted = [(axes.yaxis.get_major_formatter()(tick), tick) for tick in axes.get_yticks()]
     assert all(float(text.replace(",", "")) == pytest.approx(tick) for text, tick in formatted), wrong
 
 
-@pytest.mark.parametrize("name", ["usual", "with_placebo", "of_few_blocks", "unclear"])
-def test_pictures_are_drawn_and_equal_ones_are_equal_files(name: str) -> None:
-    result = getattr(examples, name)().result
-    for plot in (forest(result), run_order(result)):
-        assert plot is not None
+def test_pictures_are_drawn_and_equal_ones_are_equal_files() -> None:
+    for plot in plots_of(examples.with_placebo().result).values():
         svg = draw(plot, Picture.SVG)
         assert svg == draw(plot, Picture.SVG)
         assert b"v6.11" in svg
 
 
+@pytest.mark.parametrize(
+    "setup",
+    [
+        pytest.param(counted(0.0, 0.0, 0.0), id="a difference of nothing"),
+        pytest.param(counted(0.0, 3.0), id="a difference in one block"),
+        pytest.param(examples.measured({"v6.10": (1.0,), "v6.11": (5000.0,)}), id="a huge ratio in one block"),
+    ],
+)
+def test_odd_figures_can_be_drawn(setup: MeasuredSetup) -> None:
+    assert draw(forest(examples.report(setup)), Picture.SVG)
+
+
 def test_no_two_rows_of_a_panel_have_one_label() -> None:
-    plot = forest(examples.matrix().result)
-    assert plot is not None
-    for panel in plot.panels:
-        assert len({mark.label for mark in panel.marks}) == len(panel.marks)
-
-
-def test_picture_of_one_block_and_of_a_huge_ratio() -> None:
-    huge = {"v6.10": (1.0,), "v6.11": (5000.0,)}
-    plot = forest(examples.report(examples.measured(huge)).result)
-    assert plot is not None
-    assert plot.panels[0].marks[0].low is None
-    assert draw(plot, Picture.PNG)
+    for marks in forest(examples.matrix()).panels.values():
+        assert len({mark.label for mark in marks}) == len(marks)
 
 
 def test_ticks_of_ratios_are_round_and_apart() -> None:

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from bisector.core import resources
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
-from bisector.report import curves, drawing, nights, search_plots, strokes
+from bisector.report import curves, drawing, nights, search_plots
 from bisector.report.curves import CurvePlot, TracedKernel
 from bisector.report.drawing import Picture, Plot, draw, following
 from bisector.report.nights import NightChange, NightMark, NightPanel, Nights, NightSeen, Stretch
@@ -131,8 +131,8 @@ def _dashes(line: Line2D) -> object:
 
 
 def test_curves_differ_in_more_than_colour() -> None:
-    with drawing._styled():
-        figure = drawing._figure(over_time())
+    with drawing.styled():
+        figure = over_time().figure()
         full = figure.axes[1]
         named = [line for line in full.get_lines() if not str(line.get_label()).startswith("_")]
         looks = {(str(line.get_linestyle()), _dashes(line), line.get_marker()) for line in named}
@@ -140,17 +140,17 @@ def test_curves_differ_in_more_than_colour() -> None:
 
 
 def test_marks_and_bands_differ_in_more_than_colour() -> None:
-    markers = [ink.marker for ink in strokes.SIDES.values()]
+    markers = [ink.marker for ink in drawing.SIDES.values()]
     assert len(set(markers)) == len(markers)
-    assert len(set(drawing._FILLS.values())) == 3
-    assert len(set(strokes.HATCHES)) == 2
+    assert len(set(search_plots.FILLS.values())) == 3
+    assert len(set(drawing.HATCHES)) == 2
 
 
 def test_nights_differ_in_more_than_colour() -> None:
     looks = [(ink.marker, ink.filled) for ink in nights._INKS.values()]
     assert len(set(looks)) == len(looks) == len(NightSeen)
-    with drawing._styled():
-        figure = drawing._figure(by_night())
+    with drawing.styled():
+        figure = by_night().figure()
     (words,) = figure.legends
     assert {str(seen) for seen in NightSeen} < {text.get_text() for text in words.get_texts()}
 
@@ -186,8 +186,8 @@ def test_a_persons_style_makes_no_difference(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_step_is_drawn_directly_before_the_answer() -> None:
     plot = by_commit()
     assert plot.step == 2
-    with drawing._styled():
-        (axes,) = drawing._figure(plot).axes
+    with drawing.styled():
+        (axes,) = plot.figure().axes
         (line,) = (line for line in axes.get_lines() if line.get_label() == "the step")
     assert np.asarray(line.get_xdata()).tolist() == [1.5, 1.5]
 
@@ -208,9 +208,9 @@ def test_other_commands_do_not_load_it() -> None:
 
 @pytest.mark.parametrize("value", [3000.0, 0.0])
 def test_a_steady_curve_does_not_lie_on_the_frame(value: float) -> None:
-    axes = strokes.empty(2.0).add_subplot()
+    axes = drawing.empty(2.0).add_subplot()
     axes.plot([0, 1, 2], [value, 0.999 * value, value])
-    strokes.scale(axes, Unit.IOPS, logarithmic=False)
+    drawing.scale(axes, Unit.IOPS, logarithmic=False)
     bottom, top = axes.get_ylim()
     assert bottom == 0
     assert top >= 1.05 * value

@@ -11,9 +11,9 @@ from bisector.cli import main
 from bisector.core.subject import Kind
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.report import illustrations
-from bisector.report.as_html import Detail
 from bisector.report.document import PlacedTrial
 from bisector.report.illustrations import PlotSource, details
+from bisector.report.templates import Detail
 from bisector.status.view import OptionChange
 from bisector.store.store import Store
 from tests.examples import cell

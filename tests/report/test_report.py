@@ -12,10 +12,13 @@ from bisector.core.objective import Objective
 from bisector.core.trial import DiskQueue
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.mail import compose
-from bisector.report import as_text, before_after
+from bisector.report import before_after
 from bisector.report.before_after import Basis, ComparedMetric, change, metric_line
-from bisector.report.document import Column, FactList, Listing, Table, span
+from bisector.report.blocks import Column, Fact, FactList, Listing, Row, Table
+from bisector.report.document import span
 from bisector.report.sections import page, sections, terms_sentence
+from bisector.report.templates import markdown
+from bisector.report.terminal import as_text, block_lines, plain
 from bisector.status.view import TrialView
 from tests.docs.json_schema import valid
 from tests.examples import cell
@@ -74,7 +77,7 @@ def test_what_the_guests_had_of_disks_file_system_and_machine() -> None:
         f"read_ahead_kb 128, nr_requests 256 ({count - 1} of {count} trials)"
     )
     (section,) = (one for one in sections(made) if one.name == "storage")
-    assert section.blocks == (FactList((("hdd", disk),)), Listing(made.storage))
+    assert section.blocks == (FactList((Fact("hdd", (disk,)),)), Listing(made.storage))
     letter = compose.render(made).splitlines()
     place = letter.index(f"disk hdd: 1 GiB, a file on the host, 1,000 IOPS at most; {disk}")
     assert letter[place + 1 : place + 3] == [
@@ -140,14 +143,14 @@ def test_rows_are_in_history_order_and_the_order_of_measuring_is_told() -> None:
         block for section in sections(documents.found()) for block in section.blocks if isinstance(block, Table)
     ]
     titles = [column.title for column in table.columns]
-    assert [row[titles.index("place")] for row in table.rows] == ["0", "2", "3", "3", "5"]
-    assert [row[titles.index("n")] for row in table.rows] == ["1", "3", "4", "5", "2"]
+    assert [row.cells[titles.index("place")] for row in table.rows] == ["0", "2", "3", "3", "5"]
+    assert [row.cells[titles.index("n")] for row in table.rows] == ["1", "3", "4", "5", "2"]
 
 
 def test_each_job_has_its_figure_and_the_slowest_is_first() -> None:
     shown = examples.judged(1, examples.COMMITS[0], Verdict.OLD, (9.0, 1.0, 5.0), (2.0, 3.0, 4.0))
     made = documents.document(examples.view(shown))
-    text = as_text.plain(page(made))
+    text = plain(page(made))
     assert "IOPS empty min…max  IOPS full min…max" in text
     assert "         1 / 5 / 9          2 / 3 / 4" in text
 
@@ -158,7 +161,7 @@ def test_parent_that_was_not_measured_is_not_claimed() -> None:
     assert compared is not None
     assert (compared.basis, compared.before.commit) == (Basis.NEAREST, examples.COMMITS[2])
     assert f"{examples.COMMITS[2].short} is the nearest commit before it that was" in " ".join(
-        as_text.plain(page(made)).split()
+        plain(page(made)).split()
     )
 
 
@@ -188,7 +191,7 @@ def test_figures_of_writes_are_never_called_reads() -> None:
     assert {name.split(".")[-1] for name in names if name.startswith("fio.empty.")} == {
         "write_iops", "write_clat_mean_us", "write_clat_99%_us",
     }  # fmt: skip
-    assert "write IOPS empty min/max  IOPS full min/max" in as_text.plain(page(made))
+    assert "write IOPS empty min/max  IOPS full min/max" in plain(page(made))
     reads = replace(made.before_after, before=documents.found().before_after.before)  # type: ignore[union-attr] # it has one
     assert not any(metric.name.startswith("fio.empty.") for metric in reads.metrics), "never compared"
 
@@ -197,15 +200,15 @@ def test_run_that_was_ended_early_is_marked_and_never_compared() -> None:
     stop = EarlyStop(StopReason.ABOVE, 12.0, 3000.0, 2003.1, "every job above")
     whole = examples.found()
     made = documents.document(replace(whole, trials=(*whole.trials, early(whole.trials[3], stop))))
-    table = as_text.plain(page(made))
+    table = plain(page(made))
     assert "*3,980 / 6,941" not in table
     assert "*4,012 / 7,363" in table
-    assert "A run with * was stopped early" in " ".join(table.split())
+    assert "* stopped early, when its verdict was clear: not to be compared with a full run" in " ".join(table.split())
     assert made.before_after is not None
     assert len(made.before_after.after.trials) == 1
     alone = documents.document(replace(whole, trials=(*whole.trials[:3], early(whole.trials[3], stop))))
     assert alone.before_after is None
-    assert "was stopped early" not in " ".join(as_text.plain(page(documents.found())).split())
+    assert "was stopped early" not in " ".join(plain(page(documents.found())).split())
 
 
 def test_what_it_took_to_fill_caches_is_told() -> None:
@@ -214,10 +217,10 @@ def test_what_it_took_to_fill_caches_is_told() -> None:
     empty, full = first.trial.runs
     rounds = tuple(replace(empty, name=round_name("empty", number), duration_s=50.0) for number in (2, 3))
     filled = replace(first, trial=replace(first.trial, runs=(empty, *rounds, full)))
-    text = as_text.plain(page(documents.document(replace(found, trials=(filled, *rest)))))
-    told = "In 1 trial the cache was not full and steady after one run, which was repeated 2 times at most, for"
-    assert f"{told} 1 min 40 s in all." in " ".join(text.split())
-    assert "steady" not in as_text.plain(page(documents.document(found)))
+    text = plain(page(documents.document(replace(found, trials=(filled, *rest)))))
+    told = "in 1 trial the cache was not full and steady after one run, which was repeated 2 times at most, for"
+    assert f"{told} 1 min 40 s in all" in " ".join(text.split())
+    assert "steady" not in plain(page(documents.document(found)))
 
 
 def early(shown: TrialView, stop: EarlyStop) -> TrialView:
@@ -248,7 +251,7 @@ def test_no_subject_becomes_markup() -> None:
     whole = examples.found()
     trials = tuple(replace(one, trial=replace(one.trial, cell=cell(commit))) if one.trial.commit == examples.COMMITS[3]
                    else one for one in whole.trials)  # fmt: skip
-    text = as_text.markdown(page(documents.document(replace(whole, trials=trials, first_fixed=commit))))
+    text = markdown(page(documents.document(replace(whole, trials=trials, first_fixed=commit))))
     outside = "".join(part for index, part in enumerate(text.split("```")) if index == 0)
     assert r"a \| b \`c\` &#60;img src=x&#62; \[l\](http://x) \*b\* \_i\_ &#64;someone \#1" in outside
     rows = [line for line in text.splitlines() if line.startswith("| ")]
@@ -257,31 +260,31 @@ def test_no_subject_becomes_markup() -> None:
 
 def test_listing_cannot_end_its_own_fence() -> None:
     made = replace(documents.found(), bisect_log="```\n# injected\n````")
-    assert "`````\n```\n# injected\n````\n`````" in as_text.markdown(page(made))
+    assert "`````\n```\n# injected\n````\n`````" in markdown(page(made))
 
 
 def test_tables_and_listings_are_never_wrapped() -> None:
     wide = "x" * 300
-    table = Table((Column("a"), Column("b", figures=True)), ((wide, "1"), ("y", "22")), ("", "why " * 60))
-    lines = as_text.table_lines(table)
+    rows = (Row((wide, "1")), Row(("y", "22"), "why " * 60))
+    lines = as_text(block_lines(Table((Column("a"), Column("b", figures=True)), rows))).splitlines()
     assert lines[1] == f"{wide}   1"
     assert lines[2] == f"y{' ' * 299}  22"
     assert all(len(line) <= 72 for line in lines[3:])
-    assert as_text.block_lines(Listing((wide,))) == [f"    {wide}"]
+    assert as_text(block_lines(Listing((wide,)))) == f"    {wide}\n"
 
 
 def test_how_sure_it_is_and_how_it_was_confirmed() -> None:
-    said = " ".join(as_text.plain(page(documents.believed())).split())
-    assert "with a probability of 99.4 %. NEW with 3a5b3c7d9e1f reverted is broken again (1 of 1)." in said
-    assert "1 reading contradicts it; the noise alone would make about 0.6." in said
-    assert "with a probability" not in " ".join(as_text.plain(page(documents.found())).split())
+    said = " ".join(plain(page(documents.believed())).split())
+    assert "with a probability of 99.4 %." in said
+    assert "1 contradiction (0.6 expected); NEW with it reverted is broken again (1 of 1);" in said
+    assert "with a probability" not in " ".join(plain(page(documents.found())).split())
 
 
 def test_ends_without_a_commit_are_no_part_of_history_and_no_side() -> None:
     made = documents.believed()
     (table,) = [block for section in sections(made) for block in section.blocks if isinstance(block, Table)]
-    assert table.rows[-1][0] == "–"  # noqa: RUF001 - the mark for no figure
-    assert "no commit: NEW with 3a5b3c7d9e1f reverted" in table.remarks[-1]
+    assert table.rows[-1].cells[0] == "–"  # noqa: RUF001 - the mark for no figure
+    assert "no commit: NEW with 3a5b3c7d9e1f reverted" in table.rows[-1].remark
     assert made.before_after is not None
     assert made.before_after.before.commit == examples.COMMITS[2]
 
@@ -300,10 +303,10 @@ def test_the_run_that_counts_is_named_as_it_is_called() -> None:
 
 def test_words_for_the_sides_are_told_the_right_way_round() -> None:
     sentence = "means that read.iops of the worst job in the full run was above"
-    assert f'"fixed" {sentence}' in " ".join(as_text.plain(page(documents.found())).split())
+    assert f'"fixed" {sentence}' in " ".join(plain(page(documents.found())).split())
     slower = documents.regression()
     assert slower.bisection.direction is Direction.REGRESSION
-    assert f'"fast" {sentence}' in " ".join(as_text.plain(page(slower)).split())
+    assert f'"fast" {sentence}' in " ".join(plain(page(slower)).split())
     latency = replace(slower, bisection=replace(slower.bisection, objective=Objective("read.clat.mean"), threshold=2e6))
     assert '"fast" means that read.clat.mean of the worst job in the full run was below 2.00 ms' in terms_sentence(
         latency
@@ -313,7 +316,7 @@ def test_words_for_the_sides_are_told_the_right_way_round() -> None:
 def test_no_word_means_a_side_before_it_is_known_what_changed() -> None:
     """One end is measured, and nobody said what to expect."""
     one_end = documents.document(replace(examples.found(), direction=None, threshold=None))
-    assert "means that" not in as_text.plain(page(one_end))
+    assert "means that" not in plain(page(one_end))
 
 
 @pytest.mark.parametrize("digits", [40, 64])

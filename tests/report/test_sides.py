@@ -1,26 +1,28 @@
 """Colours by which side is better, whichever of the two is the new one: on a terminal, on the page, in the plots."""
 
-import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from rich.console import Console
 
 from bisector.core.events import TrialJudged
 from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
-from bisector.report import as_html, drawing, search_plots
+from bisector.report import drawing, search_plots
+from bisector.report.blocks import verdict_role
 from bisector.report.course import CourseSoFar, live_lines
 from bisector.report.curves import curves
-from bisector.report.display import painted, print_report
+from bisector.report.display import report_lines
 from bisector.report.document import Report
 from bisector.report.drawing import Plot
-from bisector.report.terminal import verdict_role
+from bisector.report.sections import page
+from bisector.report.templates import Detail, html
+from bisector.report.terminal import on_stream
 from tests.report import documents
 from tests.report.curve_examples import both_sides
+from tests.report.test_display import Terminal
 
 CASES = [
     pytest.param(documents.regression, "fast", "slow", id="regression"),
@@ -31,26 +33,18 @@ BLUE, ORANGE = "#0072B2", "#D55E00"
 Made = Callable[[], Report]
 
 
-def terminal() -> Console:
-    return Console(file=io.StringIO(), record=True, width=120, force_terminal=True, highlight=False)
-
-
 @pytest.mark.parametrize(("made", "better", "worse"), CASES)
 def test_on_a_terminal(made: Made, better: str, worse: str) -> None:
     view = made().bisection
-    table = terminal()
-    print_report(table, view)
+    table = on_stream(report_lines(view, 120), Terminal())
     going = CourseSoFar()
     for one in view.trials:
         told = TrialJudged(one.n, one.trial, one.verdict, one.why, view.terms, direction=view.direction)
         going = going.after(told, 0.0)
-    live = terminal()
-    live.print(painted(live_lines(going, 1.0, datetime(2026, 3, 1, tzinfo=UTC), 120, 30)))
-    shown = table.export_text(styles=True, clear=False)
-    answer = next(line for line in shown.splitlines() if "is the first" in line)
+    live = on_stream(live_lines(going, 1.0, datetime(2026, 3, 1, tzinfo=UTC), 120, 30), Terminal())
+    answer = next(line for line in table.splitlines() if "is the first" in line)
     assert f"\x1b[{GREEN if view.terms.new == better else RED}m" in answer
-    for console in (table, live):
-        text = console.export_text(styles=True, clear=False)
+    for text in (table, live):
         assert re.search(rf"\x1b\[{GREEN}m{better} *\x1b", text)
         assert re.search(rf"\x1b\[{RED}m{worse} *\x1b", text)
         assert not re.search(rf"\x1b\[{RED}m{better}|\x1b\[{GREEN}m{worse}", text)
@@ -58,15 +52,16 @@ def test_on_a_terminal(made: Made, better: str, worse: str) -> None:
 
 @pytest.mark.parametrize(("made", "better", "worse"), CASES)
 def test_on_the_page(made: Made, better: str, worse: str) -> None:
-    html = as_html.render(made())
-    bodies = re.findall(r'<tbody class="(\w+)">.*?<td class="verdict"[^>]*>(\w+)</td>', html, re.DOTALL)
+    report = made()
+    whole = html(page(report), details={str(row.n): Detail(row.n) for row in report.rows})
+    bodies = re.findall(r'<tbody class="(\w+)">.*?<td class="verdict[^"]*"[^>]*>(\w+)</td>', whole, re.DOTALL)
     assert set(bodies) == {("better", better), ("worse", worse)}
 
 
 def inks(plot: Plot) -> dict[str, tuple[str, str]]:
     """Colour and marker of each entry of a plot's legend."""
-    with drawing._styled():
-        lines = [line for axes in drawing._figure(plot).axes for line in axes.get_lines()]
+    with drawing.styled():
+        lines = [line for axes in plot.figure().axes for line in axes.get_lines()]
     return {str(line.get_label()): (str(line.get_color()), str(line.get_marker())) for line in lines}
 
 

@@ -7,10 +7,8 @@ import pytest
 from bisector.commands.report import RENDERERS, Format
 from bisector.core.guest_time import BY_THE_HOST, GuestTime
 from bisector.core.subject import Commit, Relevance
-from bisector.core.verdict import State, Terms, Verdict
-from bisector.report.summary import answer_lines, footer_lines
-from bisector.report.table import verdict_lines
-from bisector.report.terminal import as_text
+from bisector.core.verdict import State, Verdict
+from bisector.report.table import run_blocks
 from bisector.status.view import ConfigChanges, OptionChange, TrialView
 from tests import examples as records
 from tests.report import documents, examples
@@ -20,55 +18,55 @@ def test_footer_counts_what_kernels_lack() -> None:
     lacking = replace(examples.BROKEN.trial, kernel=records.kernel(("CONFIG_VIRTIO_MENU=y",), ("max-page-size",)))
     plain = replace(examples.FIXED.trial, kernel=records.kernel((), ("max-page-size",)))
     view = examples.view(TrialView(1, lacking, Verdict.OLD, ""), TrialView(2, plain, Verdict.NEW, ""))
-    footer = as_text(footer_lines(view, 80))
-    assert "not obtained CONFIG_VIRTIO_MENU=y (1 of 2 kernels)\n" in footer
-    assert "quirks       max-page-size\n" in footer
+    footer = examples.footer_text(view, 80)
+    assert "not obtained  CONFIG_VIRTIO_MENU=y (1 of 2 kernels)\n" in footer
+    assert "quirks        max-page-size\n" in footer
 
 
 def test_one_compiler_is_in_the_footer_and_several_are_beside_each_kernel_too() -> None:
     by_another = replace(examples.FIXED.trial, kernel=replace(records.kernel(), toolchain="gcc 11.3"))
     one, other = TrialView(1, examples.BROKEN.trial, Verdict.OLD, ""), TrialView(2, by_another, Verdict.NEW, "")
-    assert "compiler     gcc 12.2.0, GNU ld 2.40\n" in as_text(footer_lines(examples.view(one), 80))
-    assert "built by" not in as_text(verdict_lines((one,), Terms(), 80))
-    footer = as_text(footer_lines(examples.view(one, other), 80))
-    assert "compiler     gcc 12.2.0, GNU ld 2.40 (1 of 2 kernels)\n             gcc 11.3 (1 of 2 kernels)\n" in footer
-    table = as_text(verdict_lines((one, other), Terms(), 80))
-    assert table.index("built by gcc 12.2.0") < table.index("\n 2  ") < table.index("built by gcc 11.3")
+    assert "compiler      gcc 12.2.0, GNU ld 2.40\n" in examples.footer_text(examples.view(one), 80)
+    assert "built by" not in examples.shown(run_blocks(examples.view(one)))
+    footer = examples.footer_text(examples.view(one, other), 80)
+    assert "compiler      gcc 12.2.0, GNU ld 2.40 (1 of 2 kernels)\n              gcc 11.3 (1 of 2 kernels)\n" in footer
+    table = examples.shown(run_blocks(examples.view(one, other)))
+    assert table.index("built by gcc 12.2.0") < table.index("\n2  ") < table.index("built by gcc 11.3")
 
 
 def test_footer_names_every_option_that_differs_from_the_parent() -> None:
     options = tuple(OptionChange(f"CONFIG_OPTION_{n}", "n", "y") for n in range(30))
     view = replace(examples.found(), config_changes=(examples.CHANGES, ConfigChanges(examples.COMMITS[1], options)))
-    footer = " ".join(as_text(footer_lines(view, 80)).split())
+    footer = " ".join(examples.footer_text(view, 80).split())
     parents = [examples.COMMITS[n].short for n in (2, 1)]
     assert f"differs from that of the parent {parents[0]} in 2 options: CONFIG_DM_CACHE_SMQ: n -> y;" in footer
     assert f"parent {parents[1]} in 30 options:" in footer
     assert all(f"CONFIG_OPTION_{n}: n -> y" in footer for n in range(30))
     equal = replace(view, config_changes=(ConfigChanges(examples.COMMITS[1], ()),))
-    assert "configuration" not in as_text(footer_lines(equal, 80))
+    assert "configuration" not in examples.footer_text(equal, 80)
 
 
 def test_footer_says_how_sure_it_is() -> None:
-    text = " ".join(as_text(footer_lines(examples.believed(), 100)).split())
+    text = " ".join(examples.footer_text(examples.believed(), 100).split())
     assert "search 3a5b3c7d9e1f 99.4 %, 99 % in 1 commit; 1 contradiction (0.6 expected);" in text
     assert "NEW with it reverted is broken again (1 of 1); without suspecting drivers/md: 98.1 %" in text
     assert "answer 3a5b3c7d9e1f is the first fixed commit, 99.4 %" in text
 
 
 def test_two_changes_are_said_to_be_no_single_one() -> None:
-    text = " ".join(as_text(answer_lines(examples.two_changes(), 100)).split())
+    text = " ".join(examples.answer_text(examples.two_changes(), 100).split())
     assert "not one change; if there were one, the first fixed commit would be one of 2 commits: 60.0 % 3a5b" in text
 
 
 def test_footer_says_how_many_commits_can_matter() -> None:
     whole = replace(examples.view(examples.BROKEN, examples.FIXED), relevance=Relevance(14_565, 1_012))
-    assert "14,565 commits, 1,012 can matter to this kernel" in as_text(footer_lines(whole, 80))
+    assert "14,565 commits, 1,012 can matter to this kernel" in examples.footer_text(whole, 80)
 
 
 def test_long_lists_are_cut_with_their_count() -> None:
     many = tuple(Commit(f"{n:040x}", "t", f"subject {n}", records.STARTED_AT) for n in range(100))
     view = replace(examples.narrowed(), candidates=many)
-    answer = as_text(answer_lines(view, 80))
+    answer = examples.answer_text(view, 80)
     assert "one of 100 commits" in answer
     assert "and 92 more" in answer
 
@@ -76,37 +74,37 @@ def test_long_lists_are_cut_with_their_count() -> None:
 @pytest.mark.parametrize("state", [State.STOPPED, State.FAILED])
 def test_what_can_go_on_says_how(state: State) -> None:
     view = replace(examples.view(examples.BROKEN, state=state), message="interrupted by the person at the keyboard")
-    answer = as_text(answer_lines(view, 80))
+    answer = examples.answer_text(view, 80)
     assert answer.startswith(state.value)
     assert "interrupted by the person" in answer
-    assert answer.endswith("next         bisector resume --run-dir /var/runs/r1\n")
+    assert answer.endswith("next          bisector resume --run-dir /var/runs/r1\n")
 
 
 def test_the_footer_says_what_counted_time_does_not_show() -> None:
     counted = replace(examples.found(), clock=GuestTime(kind="instructions", instruction_ns=8))
-    text = " ".join(as_text(footer_lines(counted, 80)).split())
+    text = " ".join(examples.footer_text(counted, 80).split())
     assert "clock the guests' clock counts instructions, 8 ns each," in text
     assert "branch prediction or contention of CPUs is not seen" in text
-    assert "clock" not in as_text(footer_lines(replace(counted, clock=BY_THE_HOST), 80))
+    assert "clock" not in examples.footer_text(replace(counted, clock=BY_THE_HOST), 80)
 
 
 def test_an_answer_by_both_clocks_says_how_the_second_is_gone_on_with() -> None:
     view = examples.by_both_clocks()
-    said = as_text((*answer_lines(view, 90),))
-    assert "both clocks  read.iops of the worst job is 4.00 times that of the parent" in said
+    said = examples.answer_text(view, 90)
+    assert "both clocks   read.iops of the worst job is 4.00 times that of the parent" in said
     assert "by the host's clock 3.20 times (95 %: 3.00 to 3.40) in 1 pair" in " ".join(said.split())
-    assert f"             {view.resume_command}\n" in said
+    assert f"              {view.resume_command}\n" in said
     assert view.host_clock is not None
     done = replace(view, host_clock=replace(view.host_clock, state=State.MEASURED))
-    assert str(view.resume_command) not in as_text((*answer_lines(done, 90),))
+    assert str(view.resume_command) not in examples.answer_text(done, 90)
 
 
 def test_that_nothing_changed_names_no_commit() -> None:
     report = documents.no_change()
-    answer = " ".join(as_text(answer_lines(examples.no_change(), 100)).split())
+    answer = " ".join(examples.answer_text(examples.no_change(), 100).split())
     mail = RENDERERS[Format.MAIL](report)
     for text in (answer, " ".join(mail.split())):
         assert "othing in this range changed read.iops of the worst job: the new end's was 1.10 times" in text
         assert "is one of" not in text
     assert "no change of fio.read_iops" in mail
-    assert "nothing in the range changed: 99.3 %" in " ".join(as_text(footer_lines(examples.no_change(), 100)).split())
+    assert "nothing in the range changed: 99.3 %" in " ".join(examples.footer_text(examples.no_change(), 100).split())

@@ -5,7 +5,8 @@ import pytest
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
 from bisector.core.subject import Kind
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import Verdict
+from bisector.report.display import report_lines
 from bisector.report.figures import (
     RunFigures,
     baseline_text,
@@ -15,105 +16,107 @@ from bisector.report.figures import (
     values_text,
     words,
 )
-from bisector.report.summary import answer_lines, footer_lines
-from bisector.report.table import report_lines, time_lines, verdict_lines
-from bisector.report.terminal import Line, as_text, cells, line_text
+from bisector.report.table import run_blocks
+from bisector.report.terminal import as_text
 from bisector.status.view import BisectionView, TrialView
 from tests import examples as records
 from tests.examples import cell
 from tests.report import examples
 
 FOUND_80 = """\
- n  commit        date        verdict  IOPS empty min/max  IOPS full min/max
- 1  0a5b3c7d9e1f  2026-01-10  broken        1,002 / 8,046     1,002 /  9,104
+n  commit        date        verdict  IOPS empty min/max  IOPS full min/max
+1  0a5b3c7d9e1f  2026-01-10  broken        1,002 / 8,046      1,002 / 9,104
     Linux 5.0
- 2  5a5b3c7d9e1f  2026-01-15  fixed         3,818 / 6,057     4,006 /  7,363
+2  5a5b3c7d9e1f  2026-01-15  fixed         3,818 / 6,057      4,006 / 7,363
     Linux 5.1-rc1
- 3  2a5b3c7d9e1f  2026-01-12  broken        1,002 / 7,701     1,002 / 12,701
+3  2a5b3c7d9e1f  2026-01-12  broken        1,002 / 7,701     1,002 / 12,701
     dm cache policy smq: make the cleaner gentle
- 4  3a5b3c7d9e1f  2026-01-13  fixed         3,980 / 6,941     4,012 /  7,363
+4  3a5b3c7d9e1f  2026-01-13  fixed         3,980 / 6,941      4,012 / 7,363
     dm cache policy smq: demote when the cache is full
 
-range        broken: 0a5b3c7d9e1f ("Linux 5.0")
-             fixed:  5a5b3c7d9e1f ("Linux 5.1-rc1")
-figures      mean IOPS of the slowest and of the fastest job of each run
-threshold    2,003 IOPS, the geometric mean of the least jobs of both ends
-evaluations  4 trials, 9 min 46 s
-compiler     gcc 12.2.0, GNU ld 2.40
-config       The effective .config differs from that of the parent 2a5b3c7d9e1f
-             in 2 options:
-             CONFIG_DM_CACHE_SMQ: n -> y; CONFIG_HZ: 250 -> 1000
-host         box
-record       /var/runs/r1
+broken end    0a5b3c7d9e1f ("Linux 5.0")
+fixed end     5a5b3c7d9e1f ("Linux 5.1-rc1")
+figures       mean IOPS of the slowest and of the fastest job of each run
+threshold     2,003 IOPS, the geometric mean of the least jobs of both ends
+evaluations   4 trials, 9 min 46 s
+search        verdicts are those of single measurements, without a probability
+compiler      gcc 12.2.0, GNU ld 2.40
+config        The effective .config differs from that of the parent 2a5b3c7d9e1f
+              in 2 options:
+              CONFIG_DM_CACHE_SMQ: n -> y; CONFIG_HZ: 250 -> 1000
+host          box
+record        /var/runs/r1
 
-answer       3a5b3c7d9e1f is the first fixed commit
-             dm cache policy smq: demote when the cache is full
-             2026-01-13
-next         git -C /src/linux show 3a5b3c7d9e1f
+answer        3a5b3c7d9e1f is the first fixed commit
+              dm cache policy smq: demote when the cache is full
+              2026-01-13
+next          git -C /src/linux show 3a5b3c7d9e1f
 """
 
 NARROWED_120 = """\
- n  commit        date        verdict  IOPS empty min/max  IOPS full min/max  subject
- 1  0a5b3c7d9e1f  2026-01-10  broken        1,002 / 8,046      1,002 / 9,104  Linux 5.0
- 2  5a5b3c7d9e1f  2026-01-15  fixed         3,818 / 6,057      4,006 / 7,363  Linux 5.1-rc1
- 3  2a5b3c7d9e1f  2026-01-12  skip                      –                  –  dm cache policy smq: make the cleaner gen…
-    does not build: drivers/md/dm-cache-policy-smq.c:1201:2: error: 'nr_free' undeclared
- 4  3a5b3c7d9e1f  2026-01-13  fixed         3,980 / 6,941      4,012 / 7,363  dm cache policy smq: demote when the cach…
- 5  4a5b3c7d9e1f  2026-01-14  fixed                     –                  –  dm cache: rename a variable
-    same kernel as 3a5b3c7d9e1f, not measured again
+n  commit        date        verdict  IOPS empty min/max  IOPS full min/max
+1  0a5b3c7d9e1f  2026-01-10  broken        1,002 / 8,046      1,002 / 9,104
+    Linux 5.0
+2  5a5b3c7d9e1f  2026-01-15  fixed         3,818 / 6,057      4,006 / 7,363
+    Linux 5.1-rc1
+3  2a5b3c7d9e1f  2026-01-12  skip                      –                  –
+    dm cache policy smq: make the cleaner gentle; does not build: drivers/md/dm-cache-policy-smq.c:1201:2: error:
+    'nr_free' undeclared
+4  3a5b3c7d9e1f  2026-01-13  fixed         3,980 / 6,941      4,012 / 7,363
+    dm cache policy smq: demote when the cache is full
+5  4a5b3c7d9e1f  2026-01-14  fixed                     –                  –
+    dm cache: rename a variable; same kernel as 3a5b3c7d9e1f, not measured again
 
- 3  2a5b3c7d9e1f  build error (build)
+trial 3, 2a5b3c7d9e1f: build error (build)
+
       CC      drivers/md/dm-cache-policy-smq.o
     drivers/md/dm-cache-policy-smq.c: In function 'queue_promotion':
     drivers/md/dm-cache-policy-smq.c:1201:2: error: 'nr_free' undeclared
     make[3]: *** [scripts/Makefile.build:250: drivers/md/dm-cache-policy-smq.o] Error 1
 
- n  seconds       build  boot  storage   runs  bisector  total
- 1  0a5b3c7d9e1f   47.0   5.7      4.2   84.0       5.5  146.4
- 2  5a5b3c7d9e1f   47.0   5.7      4.2   84.0       5.5  146.4
- 3  2a5b3c7d9e1f   12.1     –        –      –       0.8   12.9
- 4  3a5b3c7d9e1f   47.0   5.7      4.2   84.0       5.5  146.4
- 5  4a5b3c7d9e1f   16.6     –        –      –       0.4   17.0
-    all           169.7  17.1     12.6  252.0      17.7  469.1
+n  seconds       build  boot  storage   runs  bisector  total
+1  0a5b3c7d9e1f   47.0   5.7      4.2   84.0       5.5  146.4
+2  5a5b3c7d9e1f   47.0   5.7      4.2   84.0       5.5  146.4
+3  2a5b3c7d9e1f   12.1     –        –      –       0.8   12.9
+4  3a5b3c7d9e1f   47.0   5.7      4.2   84.0       5.5  146.4
+5  4a5b3c7d9e1f   16.6     –        –      –       0.4   17.0
+   all           169.7  17.1     12.6  252.0      17.7  469.1
 
-range        broken: 0a5b3c7d9e1f ("Linux 5.0")
-             fixed:  5a5b3c7d9e1f ("Linux 5.1-rc1")
-figures      mean IOPS of the slowest and of the fastest job of each run
-threshold    2,003 IOPS, the geometric mean of the least jobs of both ends
-evaluations  5 trials, 1 skipped, 1 not measured because the kernel was the same, 7 min 49 s
-compiler     gcc 12.2.0, GNU ld 2.40
-host         box
-infra errors box: the guest's SSH connection was lost
-controls     an end was tried again once after faults, and worked
-doubts       5a5b3c7d9e1f failed at stage build: build error: gelf.h: No such file
-record       /var/runs/r1
+broken end    0a5b3c7d9e1f ("Linux 5.0")
+fixed end     5a5b3c7d9e1f ("Linux 5.1-rc1")
+figures       mean IOPS of the slowest and of the fastest job of each run
+threshold     2,003 IOPS, the geometric mean of the least jobs of both ends
+evaluations   5 trials, 1 skipped, 1 not measured because the kernel was the same, 7 min 49 s
+controls      an end was tried again once after faults, and worked
+doubts        5a5b3c7d9e1f failed at stage build: build error: gelf.h: No such file
+compiler      gcc 12.2.0, GNU ld 2.40
+host          box
+infra errors  box: the guest's SSH connection was lost
+record        /var/runs/r1
 
-answer       the first fixed commit is one of 2 commits:
-             2a5b3c7d9e1f ("dm cache policy smq: make the cleaner gentle")
-             3a5b3c7d9e1f ("dm cache policy smq: demote when the cache is full")
-in the way   skipped 2a5b3c7d9e1f ("dm cache policy smq: make the cleaner gentle")
-next         git -C /src/linux show --stat 2a5b3c7d9e1f 3a5b3c7d9e1f
+answer        the first fixed commit is one of 2 commits:
+              2a5b3c7d9e1f ("dm cache policy smq: make the cleaner gentle")
+              3a5b3c7d9e1f ("dm cache policy smq: demote when the cache is full")
+in the way    skipped 2a5b3c7d9e1f ("dm cache policy smq: make the cleaner gentle")
+next          git -C /src/linux show --stat 2a5b3c7d9e1f 3a5b3c7d9e1f
 """  # noqa: RUF001 - the dash that stands for no figure
 
 EMPTY_80 = """\
 No trial has ended yet.
 
-range        broken: 0a5b3c7d9e1f ("Linux 5.0")
-             fixed:  5a5b3c7d9e1f ("Linux 5.1-rc1")
-threshold    not known: it takes both ends, measured and different
-evaluations  0 trials
-record       /var/runs/r1
+broken end    0a5b3c7d9e1f ("Linux 5.0")
+fixed end     5a5b3c7d9e1f ("Linux 5.1-rc1")
+threshold     not known: it takes both ends, measured and different
+evaluations   0 trials
+record        /var/runs/r1
 
-running      5 candidates left
+running       5 candidates left
 """
 
 
-def report(view: BisectionView, width: int, *, more: bool = False) -> list[Line]:
-    return report_lines(view, footer_lines(view, width), width, logs=more, times=more)
-
-
-def text(lines: list[Line]) -> str:
-    return as_text(lines)
+def table(*trials: TrialView, width: int = 120, view: BisectionView | None = None) -> list[str]:
+    """The lines of the verdict table."""
+    return examples.shown(run_blocks(replace(view or examples.view(), trials=trials)), width).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -125,77 +128,29 @@ def text(lines: list[Line]) -> str:
     ],
 )
 def test_golden(view: BisectionView, width: int, more: bool, golden: str) -> None:
-    assert text(report(view, width, more=more)) == golden
+    assert as_text(report_lines(view, width, logs=more, times=more)) == golden
 
 
 def test_regression_is_told_in_its_own_terms() -> None:
-    whole = text(report(examples.regression(), 80))
-    assert " 1  0a5b3c7d9e1f  2026-01-10  fast " in whole
+    whole = as_text(report_lines(examples.regression(), 80))
+    assert "1  0a5b3c7d9e1f  2026-01-10  fast " in whole
     assert "3a5b3c7d9e1f is the first slow commit" in whole
     assert "broken" not in whole
     assert "fixed" not in whole
 
 
-def odd(subject: str) -> TrialView:
-    return examples.judged(1, replace(examples.COMMITS[0], subject=subject), Verdict.OLD, (1.0, 2.0), (1.0, 2.0))
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-@pytest.mark.parametrize(
-    "subject",
-    ["x" * 400, "日本語の件名" * 30, "\x1b[2J\x1b[31mgone\x07", "a\tb\r\nc", "\u202egnp.exe", "caf\udce9", ""],
-)
-def test_odd_subjects_keep_the_columns(subject: str, width: int) -> None:
-    trial = odd(subject)
-    lines = [line_text(line) for line in verdict_lines([trial, examples.FIXED], Terms(), width)]
-    assert all(line.isprintable() for line in lines)
-    assert all(cells(line) <= width for line in lines), lines
-    text(lines_of(trial)).encode("utf-8")
-
-
-def lines_of(*trials: TrialView) -> list[Line]:
-    return report(examples.view(*trials), 80)
-
-
-@pytest.mark.parametrize("width", [80, 100, 120, 160])
-def test_nothing_but_a_command_is_wider_than_asked(width: int) -> None:
-    for view in (examples.found(), examples.narrowed(), examples.regression(), examples.empty()):
-        for line in report(view, width):
-            assert cells(line_text(line)) <= width or line_text(line).startswith("next")
-
-
 def test_a_command_is_never_shortened() -> None:
     view = replace(examples.found(), repository="/home/somebody with spaces/" + "deep/" * 30)
-    command = line_text(answer_lines(view, 80)[-1])
+    command = examples.answer_text(view).splitlines()[-1]
     assert command.endswith("' show 3a5b3c7d9e1f")
     assert "'/home/somebody with spaces/deep/" in command
 
 
-def test_narrow_terminal_gives_up_the_date_then_the_first_run() -> None:
-    trials = [examples.BROKEN]
-    heads = {width: line_text(verdict_lines(trials, Terms(), width)[0]).split() for width in (80, 60, 45)}
-    assert "date" in heads[80]
-    assert heads[80].count("min/max") == 2
-    assert "min/max" not in heads[60], "the figures before the words about them"
-    assert "date" not in heads[60]
-    assert "empty" in heads[60]
-    assert "empty" not in heads[45]
-    assert "full" in heads[45]
-
-
 def test_weak_and_settled_reasons() -> None:
-    shown = text(verdict_lines([examples.BROKEN, examples.WEAK], Terms(), 80))
+    shown = "\n".join(table(examples.BROKEN, examples.WEAK))
     assert "weak" in shown
     assert "another process used 1.4 cores during run full" in shown
     assert examples.BROKEN.why not in shown, "the figures say it"
-
-
-def test_long_reason_takes_two_lines_at_most() -> None:
-    skipped = replace(examples.SKIPPED, why="word " * 100)
-    lines = [line_text(line) for line in verdict_lines([skipped], Terms(), 80)]
-    assert len(lines) == 2 + 2
-    assert lines[-1].endswith("…")
-    assert all(cells(line) <= 80 for line in lines)
 
 
 def test_figures_by_number_of_jobs() -> None:
@@ -208,7 +163,7 @@ def test_figures_by_number_of_jobs() -> None:
     shown = []
     for means in ((5.0,), (5.0, 3.0), (5.0, 3.0, 4.0)):
         trial = records.trial(examples.COMMITS[0], records.run("full", *means))
-        shown.append(line_text(verdict_lines([TrialView(1, trial, Verdict.OLD, "")], Terms(), 80)[1]))
+        shown.append(table(TrialView(1, trial, Verdict.OLD, ""))[1])
     assert [line.split("broken")[1].split("Linux")[0].strip() for line in shown] == ["5", "3 / 5", "3 … 5"]
     assert [RunFigures(values).range_text for values in ((5.0,), (3.0, 5.0), (3.0, 4.0, 5.0))] == [
         "5",
@@ -220,7 +175,7 @@ def test_figures_by_number_of_jobs() -> None:
 def test_a_column_of_writes_says_so() -> None:
     def heading(*runs: Run) -> str:
         views = [TrialView(n, records.trial(records.commit(n), run), Verdict.OLD, "") for n, run in enumerate(runs, 1)]
-        return line_text(verdict_lines(views, Terms(), 100)[0]).split("verdict")[1].split("subject")[0].strip()
+        return table(*views)[0].split("verdict")[1].split("subject")[0].strip()
 
     reads = records.run("full", 9.0)
     writes = replace(reads, jobs=(records.job("a", 9.0, "write"), records.job("b", 7.0, "write")))
@@ -236,7 +191,7 @@ def test_a_column_of_latencies_has_their_unit_and_the_worst_first() -> None:
     run = replace(records.run("full"), jobs=jobs)
     shown = TrialView(1, records.trial(records.commit(1), run), Verdict.OLD, "")
     latency = Objective("read.clat.p99")
-    title, line = (line_text(one) for one in verdict_lines([shown], Terms(), 100, latency)[:2])
+    title, line = table(shown, view=replace(examples.view(), objective=latency))
     assert "read.clat.p99 full max/min" in title
     assert "16.2 ms / 850 µs" in line
     assert values_text(run, latency) == "16.2 ms / 850 µs"
@@ -251,27 +206,23 @@ def test_a_column_of_latencies_has_their_unit_and_the_worst_first() -> None:
 def test_what_was_stopped_early_is_marked_and_said() -> None:
     full = records.run("full", 3818.0, 4006.0, stopped_early=records.EARLY)
     view = TrialView(1, records.trial(examples.COMMITS[0], records.run("empty", 7.0), full), Verdict.NEW, "")
-    title, line, *_ = (line_text(one) for one in verdict_lines([view], Terms(), 120))
-    assert "  *3,818 / 4,006  " in line
+    title, line = table(view)
+    assert " *3,818 / 4,006  " in line
     assert "  7  " in line
     assert line.index("4,006") + 5 == title.index("IOPS full min/max") + len("IOPS full min/max")
     whole = examples.found()
     stopped = replace(whole, trials=(*whole.trials, view))
-    assert "stopped early" not in as_text(footer_lines(whole, 120))
-    assert "* stopped early, when its verdict was clear" in as_text(footer_lines(stopped, 120))
+    assert "stopped early" not in examples.footer_text(whole, 120)
+    assert "* stopped early, when its verdict was clear" in examples.footer_text(stopped, 120)
 
 
 def test_a_further_round_of_a_run_has_no_column_of_its_own() -> None:
     runs = [records.run(name, figure) for name, figure in (("empty", 7.0), ("empty@2", 9.0), ("full", 3818.0))]
     view = TrialView(1, records.trial(examples.COMMITS[0], *runs), Verdict.NEW, "")
-    title, line, *_ = (line_text(one) for one in verdict_lines([view], Terms(), 120))
+    title, line = table(view)
     assert "empty@2" not in title
     assert "  7 " in line
     assert " 9 " not in line
-
-
-def test_no_times_without_trials() -> None:
-    assert time_lines([]) == []
 
 
 def test_a_commit_that_was_not_even_built_says_so() -> None:
@@ -280,21 +231,21 @@ def test_a_commit_that_was_not_even_built_says_so() -> None:
     kernel = replace(built.kernel, key=f"family-{examples.COMMITS[3].tree}")
     commit = replace(built.commit, tree="7" * 40)
     unbuilt = replace(examples.REUSED, trial=replace(built, cell=cell(commit), kernel=kernel))
-    text = as_text(verdict_lines([examples.CULPRIT, unbuilt], Terms(), 120))
+    text = "\n".join(table(examples.CULPRIT, unbuilt))
     assert "same sources as 3a5b3c7d9e1f, not built and not measured again" in text
     own = replace(examples.REUSED, trial=replace(built, kernel=replace(kernel, key=f"family-{built.commit.tree}")))
-    assert "same kernel as 3a5b3c7d9e1f, not measured again" in as_text(verdict_lines([own], Terms(), 120))
+    assert "same kernel as 3a5b3c7d9e1f, not measured again" in table(own)[-1]
 
 
 def test_an_end_without_a_commit_is_not_taken_for_the_commit() -> None:
     view = examples.believed()
-    text = as_text(verdict_lines(view.trials, view.terms, 120))
-    assert "no commit: NEW with 3a5b3c7d9e1f reverted" in text.splitlines()[-1]
-    assert " " + "e" * 12 in text
+    *_, row, why = table(*view.trials, view=view)
+    assert "no commit: NEW with 3a5b3c7d9e1f reverted" in why
+    assert " " + "e" * 12 in row
     trial = examples.REVERTED.trial
     picked = cell(trial.commit, Kind.PICKED, trial.subject.changed_by)
     with_it = replace(examples.REVERTED, trial=replace(trial, cell=picked))
-    assert "no commit: OLD with 3a5b3c7d9e1f added" in as_text(verdict_lines([with_it], view.terms, 120))
+    assert "no commit: OLD with 3a5b3c7d9e1f added" in table(with_it)[-1]
 
 
 @pytest.mark.parametrize(
@@ -315,8 +266,8 @@ def test_what_several_jobs_amount_to_is_shown_where_that_decides(over: str, text
     found_view = examples.found()
     shown = replace(found_view.trials[0], trial=records.trial(records.commit(1), run))
     (heading,) = run_titles([shown], objective)
-    assert heading.full == title
-    footer = as_text(footer_lines(replace(found_view, objective=objective), 120))
+    assert heading == title
+    footer = examples.footer_text(replace(found_view, objective=objective), 120)
     assert (objective.label in footer) == (over != "worst")
 
 
@@ -326,17 +277,11 @@ def test_a_percentile_of_few_ios_is_told_of_below_the_table() -> None:
     few = replace(records.run("full"), jobs=(replace(records.job("a", 9.0), total_ios=312),))
     view = replace(view, trials=(replace(view.trials[0], trial=replace(view.trials[0].trial, runs=(few,))),))
     assert tail_note(view).startswith("Too few I/Os: read.clat.p99 of 312 I/Os of job a: about 3 of them lie beyond it")
-    footer = " ".join(line_text(line).strip() for line in footer_lines(view, 100))
-    assert "read.clat.p99 of 312 I/Os" in " ".join(footer.split())
+    assert "read.clat.p99 of 312 I/Os" in examples.words_of(examples.footer_text(view))
 
 
 def test_of_several_hosts_each_trial_says_where_it_was_and_each_host_has_its_line() -> None:
     view = examples.on_two_hosts()
-    lines = [line_text(line) for line in report_lines(view, (), 80)]
-    assert [line.strip() for line in lines if line.strip().startswith("on bench")] == [
-        "on bench1",
-        "on bench1",
-        "on bench2",
-    ]
-    footer = "\n".join(line_text(line) for line in footer_lines(view, 80))
-    assert "threshold    bench1: 2,003 IOPS; bench2: 8,012 IOPS" in footer
+    lines = table(*view.trials, view=view)
+    assert [line.split()[-1] for line in lines if "; on bench" in line] == ["bench1", "bench1", "bench2"]
+    assert "threshold     bench1: 2,003 IOPS; bench2: 8,012 IOPS" in examples.footer_text(view)

@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bisector.core.printable import clean
 from bisector.core.verdict import Direction, Verdict
-from bisector.report.terminal import Role, Span, as_text, cells, cut, left, right, shorten, verdict_role, wrapped
+from bisector.report.blocks import Column, Fact, FactList, Role, Row, Table, verdict_role
+from bisector.report.terminal import fill
+from tests.report import examples
 
 
 @pytest.mark.parametrize(
@@ -34,38 +38,55 @@ def test_clean_is_printable_and_final(raw: str) -> None:
     assert clean(clean(raw)) == clean(raw)
 
 
-@given(st.text(st.characters() | st.sampled_from("日本\u0301\x1b[m")), st.integers(0, 40))
-def test_columns_are_exact(raw: str, width: int) -> None:
-    assert cells(shorten(raw, width)) <= width
-    assert cells(left(raw, width)) == width
-    assert cells(right(raw, width)) == width
+FACTS = FactList((Fact("one", ("prose that is filled below itself",)), Fact("nothing"), Fact("next", command="a  b")))
+TABLE = Table(
+    (Column("setup"), Column("n", figures=True), Column("subject", movable=True)),
+    (Row(("a", "1", "first"), "why \x1b[1mnot"), Row(("a", "22", "second"), command="bisector resume")),
+    caption="of two",
+    grouped=True,
+)
 
 
-def test_shorten_marks_the_cut() -> None:
-    assert shorten("dm cache policy", 15) == "dm cache policy"
-    assert shorten("dm cache policy", 14) == "dm cache poli…"
-    assert shorten("日本語", 5) == "日本…"
-    assert shorten("日本語", 4) == "日…"
-    assert shorten("x", 0) == ""
+def test_facts_are_filled_and_commands_are_whole() -> None:
+    assert examples.shown([FACTS], 24) == ("one   prose that is\n      filled below\n      itself\nnext  a  b\n")
+    long = Fact("a label that has its own line", ("said",))
+    assert examples.shown([FactList((long,))]) == f"{long.label}\n{' ' * 22}said\n"
 
 
-def test_wrapped_never_exceeds() -> None:
-    assert wrapped(["one", "two", "three"], 7) == ["one two", "three"]
-    assert wrapped(["unbreakable"], 5) == ["unbr…"]
-    assert wrapped([], 5) == []
-    assert wrapped(["ab", "cd"], 4) == ["ab", "cd"]
-    assert wrapped(["ab", "cd"], 5) == ["ab cd"]
+def test_a_table_names_each_group_once_and_has_remarks_below_its_rows() -> None:
+    assert examples.shown([TABLE]) == (
+        "of two\nsetup   n  subject\na       1  first\n    why not\n       22  second\n    bisector resume\n"
+    )
 
 
-def test_cut_line() -> None:
-    line = (Span("one ", Role.WORSE), Span("two "), Span("three"))
-    assert as_text([cut(line, 13)]) == "one two three\n"
-    assert cut(line, 7) == (Span("one ", Role.WORSE), Span("tw…"))
-    assert as_text([cut(line, 8)]) == "one two\n"
+def test_a_table_that_is_too_wide_moves_its_last_column_and_then_its_groups() -> None:
+    assert examples.shown([TABLE], 16) == (
+        "of two\nsetup   n\na       1\n    first; why\n    not\n       22\n    second\n    bisector resume\n"
+    )
+    grouped = replace(TABLE, columns=(*TABLE.columns[:2], Column("subject")), rows=TABLE.rows[:1], caption="")
+    assert examples.shown([grouped], 16) == "  n  subject\na\n  1  first\n    why not\n"
 
 
-def test_text_of_lines_is_clean() -> None:
-    assert as_text([(Span("a \x1b[1mb", Role.WORSE), Span("  ")), ()]) == "a b\n\n"
+def test_wide_letters_keep_the_columns() -> None:
+    rows = tuple(Row((name, "x")) for name in ("naïve", "日本"))
+    assert examples.shown([Table((Column("name"), Column("")), rows)]) == "name\nnaïve  x\n日本   x\n"
+
+
+def test_prose_is_filled_and_no_word_is_cut() -> None:
+    assert [line.plain for line in fill("one two three", 7)] == ["one two", "three"]
+    assert [line.plain for line in fill("ab unbreakable", 5)] == ["ab", "unbreakable"]
+    assert [line.plain for line in fill("日本 日本", 8)] == ["日本", "日本"]
+    assert fill("") == []
+
+
+@pytest.mark.parametrize(
+    "subject", ["x" * 400, "日本語の件名" * 30, "\x1b[2J\x1b[31mgone\x07", "a\tb\r\nc", "\u202egnp.exe", ""]
+)
+def test_no_subject_breaks_a_table(subject: str) -> None:
+    lines = examples.shown([Table((Column("a"), Column("b")), (Row((subject, "end"), subject),))]).splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert lines[1].endswith("end")
+    assert len(lines) == 2 + bool(subject)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -11,9 +12,10 @@ import pytest
 from bisector.core.printable import clean
 from bisector.core.verdict import Terms, Verdict
 from bisector.git.shown import ShownCommit
-from bisector.report import as_html
-from bisector.report.as_html import Detail, ShownPicture
+from bisector.report.blocks import Role
 from bisector.report.document import Report
+from bisector.report.sections import page as document_of
+from bisector.report.templates import Detail, ShownPicture, html
 from bisector.status.view import OptionChange
 from tests.examples import cell
 from tests.report import documents, examples
@@ -56,11 +58,15 @@ class Page(HTMLParser):
 
 def details(report: Report, lines: tuple[str, ...] = ("one", "two")) -> list[Detail]:
     options = (OptionChange("CONFIG_HZ", "250", "1000"),)
-    return [Detail(row.shown.n, lines, lines, examples.COMMITS[0], options) for row in report.rows]
+    return [Detail(row.shown.n, False, lines, lines, examples.COMMITS[0], options) for row in report.rows]
+
+
+def html_of(report: Report, known: Sequence[Detail] = (), pictures: Sequence[ShownPicture] = ()) -> str:
+    return html(document_of(report), pictures, {str(one.n): one for one in known}, Role.BETTER, report.answer)
 
 
 def whole(report: Report) -> Page:
-    return Page(as_html.render(report, details(report), [ShownPicture(b"<svg/>", "a picture")]))
+    return Page(html_of(report, details(report), [ShownPicture(b"<svg/>", "a picture")]))
 
 
 @pytest.mark.parametrize("name", documents.DOCUMENTS)
@@ -70,7 +76,7 @@ def test_every_document_is_well_formed_with_and_without_details(name: str) -> No
     patch = int(report.bisection.first_fixed is not None)
     empty = [Detail(row.shown.n) for row in report.rows]
     for known in ((), empty):
-        assert len(Page(as_html.render(report, known)).all("details")) == patch
+        assert len(Page(html_of(report, known)).all("details")) == patch
     assert len(whole(report).all("details")) == len(report.rows) + patch
 
 
@@ -89,15 +95,15 @@ def test_table_has_what_the_other_formats_have() -> None:
 
 def test_details_are_those_of_the_row() -> None:
     report = documents.found()
-    html = as_html.render(report, [Detail(n, console=(f"console of {n}",)) for n in (5, 4, 3, 2, 1)])
-    shown = re.findall(r"Trial (\d+): console<|console of (\d+)\n", html)
+    text = html_of(report, [Detail(n, console=(f"console of {n}",)) for n in (5, 4, 3, 2, 1)])
+    shown = re.findall(r"Trial (\d+): console<|console of (\d+)\n", text)
     assert [a or b for a, b in shown] == ["1", "1", "3", "3", "4", "4", "5", "5", "2", "2"]
 
 
 def test_nothing_is_loaded_and_no_other_script_runs() -> None:
     report = documents.found()
-    html = as_html.render(report, details(report), [ShownPicture(b"<svg/>", "a picture")])
-    page = Page(html)
+    text = html_of(report, details(report), [ShownPicture(b"<svg/>", "a picture")])
+    page = Page(text)
     assert [image["src"] for image in page.all("img")] == ["data:image/svg+xml;base64,PHN2Zy8+"]
     loading = [
         (tag, name)
@@ -110,12 +116,12 @@ def test_nothing_is_loaded_and_no_other_script_runs() -> None:
     assert [link for link in links if not link.startswith("#")] == ["https://lore.example.org/r/1@example.com"]
     assert {link[1:] for link in links if link.startswith("#")} <= {str(one.get("id")) for _, one in page.found}
     assert page.all("link") == []
-    assert not re.search(r"@import|url\(", html)
+    assert not re.search(r"@import|url\(", text)
     (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     assert policy.startswith("default-src 'none'; ")
     for tag, directive in (("script", "script-src"), ("style", "style-src")):
-        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         assert f"{directive} 'sha256-{digest}'" in policy
 
@@ -142,8 +148,8 @@ def _hostile() -> Page:
         answer=ShownCommit(HOSTILE, HOSTILE, links, HOSTILE, (HOSTILE, f"+{HOSTILE}"), cut=True),
     )
     option = OptionChange(HOSTILE, HOSTILE, HOSTILE)
-    detail = [Detail(row.shown.n, (HOSTILE,), (HOSTILE,), commit, (option,)) for row in rows]
-    return Page(as_html.render(report, detail, [ShownPicture(HOSTILE.encode(), HOSTILE)]))
+    detail = [Detail(row.shown.n, False, (HOSTILE,), (HOSTILE,), commit, (option,)) for row in rows]
+    return Page(html_of(report, detail, [ShownPicture(HOSTILE.encode(), HOSTILE)]))
 
 
 def test_hostile_text_stays_text() -> None:
@@ -172,5 +178,5 @@ def test_verdicts_are_words_and_not_colours_alone() -> None:
 
 def test_a_picture_of_any_size_is_whole() -> None:
     svg = b"<svg>" + b"x" * 100_000 + b"</svg>"
-    (image,) = Page(as_html.render(documents.found(), (), [ShownPicture(svg, "Plot")])).all("img")
+    (image,) = Page(html_of(documents.found(), (), [ShownPicture(svg, "Plot")])).all("img")
     assert base64.b64decode((image["src"] or "").partition(",")[2], validate=True) == svg

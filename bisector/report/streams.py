@@ -1,0 +1,97 @@
+"""Output that outlives its terminal.
+
+A bisection takes hours; the terminal it was started from may be gone long before. Then nothing may change but the
+output.
+"""
+
+import io
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, TextIO
+
+
+def silence(stream: IO[str]) -> None:
+    """Point a stream's descriptor to nowhere.
+
+    What is still in Python's buffer would otherwise fail when the interpreter flushes it at exit,
+    and turn the exit status into 120 (Python's documentation, "Note on SIGPIPE").
+    """
+    with suppress(OSError):  # io.UnsupportedOperation is one: no descriptor, nothing to do
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, stream.fileno())
+        finally:
+            os.close(nowhere)
+
+
+class LastingStream(io.TextIOBase):
+    """A text stream that goes silent for good at the first write that fails.
+
+    Only ``OSError`` is taken for a lost reader (EIO: the terminal is gone; EPIPE: the pipe; ENOSPC:
+    the disk). Letters that the stream's encoding does not have are written as ``?``.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self.lost = False
+
+    def write(self, text: str) -> int:
+        """Write and flush, or do nothing once the reader is lost."""
+        if not self.lost:
+            try:
+                self._write(text)
+            except OSError:
+                self._lose()
+        return len(text)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError:
+            encoding = self._stream.encoding or "ascii"
+            self._stream.write(text.encode(encoding, "replace").decode(encoding))
+        self._stream.flush()
+
+    def _lose(self) -> None:
+        self.lost = True
+        silence(self._stream)
+
+    def flush(self) -> None:
+        """Nothing: every write is flushed at once."""
+
+    def isatty(self) -> bool:
+        """Whether the stream is a terminal, as far as one can still tell."""
+        return not self.lost and self._stream.isatty()
+
+    def fileno(self) -> int:
+        """The descriptor of the stream, for its window size."""
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """Always, even when nobody reads."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override] # typeshed has an attribute here
+        """The encoding of the stream."""
+        return self._stream.encoding
+
+
+@contextmanager
+def hangup_ignored() -> Iterator[None]:
+    """Closing the terminal sends SIGHUP, which would end us; in here it does not.
+
+    Only the main thread may set signal handlers; elsewhere this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before or signal.SIG_DFL)  # None: it was not set from Python

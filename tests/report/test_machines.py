@@ -1,0 +1,136 @@
+"""What is found out about machines, and how the hosts of a fleet stand, for people."""
+
+import msgspec.structs
+
+from bisector.core.errors import Finding, Grade
+from bisector.core.trial import Stage
+from bisector.fleet import versions
+from bisector.fleet.status import FleetStatus, HostDescription, HostState, HostStatus, UnderWay
+from bisector.report.blocks import FactList, Role
+from bisector.report.findings import finding_blocks, side_by_side
+from bisector.report.fleet_table import fleet_table
+from tests import examples
+from tests.report.examples import shown
+
+JOB = UnderWay(
+    run="v4.11..v4.13-rc1-0123456789abcdef",
+    id=14,
+    n=12,
+    sha=examples.commit(7).sha,
+    stage=Stage.WORKLOAD,
+    detail="full run",
+    since="2026-11-26T10:31:00+00:00",
+)
+TOLD = HostDescription(versions=versions.own(), clock_s=0.0, jobs=(), free_bytes=212 << 30)
+OTHER = msgspec.structs.replace(versions.own(), python="3.9")
+STATUS = FleetStatus(
+    versions=versions.own(),
+    hosts=(
+        HostStatus(name="bench1", state=HostState.IDLE, trouble=None, remedy=None, told=TOLD),
+        HostStatus(
+            name="bench2",
+            state=HostState.WORKING,
+            trouble=None,
+            remedy=None,
+            told=msgspec.structs.replace(TOLD, jobs=(JOB,)),
+        ),
+        HostStatus(
+            name="old",
+            state=HostState.REFUSED,
+            trouble=versions.differences(OTHER),
+            remedy="install the same commit",
+            told=msgspec.structs.replace(TOLD, versions=OTHER),
+        ),
+        HostStatus(
+            name="away",
+            state=HostState.UNREACHABLE,
+            trouble="away cannot be reached",
+            remedy="ssh away true",
+            told=None,
+        ),
+    ),
+)
+
+
+def test_who_is_there_what_it_does_and_its_versions_side_by_side() -> None:
+    text = shown([fleet_table(STATUS)], 200)
+    head, idle, busy, run, old, why, remedy, away, *_ = text.splitlines()
+    assert head.split() == ["host", "does", "job", "bisector", "python", "dask", "room"]
+    assert idle.split()[:3] == ["bench1", "idle", "none"]
+    assert f"trial 12 of {examples.commit(7).sha[:12]}, workload (full run) since" in busy
+    assert run.strip() == "job 14 of run v4.11..v4.13-rc1-0123456789abcdef"
+    assert "3.9" in old.split()
+    assert why.strip() == f"python is 3.9 there and {versions.own().python} here"
+    assert remedy.strip() == "install the same commit"
+    assert away.split() == ["away", "unreachable"]
+    assert not STATUS.complete
+
+
+GIT = Finding("git", Grade.OK, "2.39.5; tried: bisects and skips with terms of our choice")
+FLEX = Finding("flex", Grade.MISSING, "flex: not installed", "apt install flex")
+ELF = Finding("libelf headers", Grade.MISSING, "gelf.h: not installed", "apt install libelf-dev")
+IMAGE = Finding("guest image", Grade.WARN, "not built yet: the first start builds it", "bisector image build")
+SSH = Finding("ssh", Grade.OK, "answers")
+FOUND = {
+    "b1": (SSH, GIT, FLEX, IMAGE, Finding("room", Grade.OK, "9 GiB free")),
+    "b2": (SSH, GIT, Finding("flex", Grade.OK, "2.6"), IMAGE, Finding("room", Grade.OK, "8 GiB free")),
+    "gone": (Finding("ssh", Grade.MISSING, "cannot be reached: No route to host", "ssh gone"),),
+}
+ONE = """\
+git             ok       2.39.5; tried: bisects and skips with
+                         terms of our choice
+guest image     warn     not built yet: the first start builds it
+                         bisector image build
+libelf headers  missing  gelf.h: not installed
+                         apt install libelf-dev
+flex            missing  flex: not installed
+                         apt install flex
+
+`bisector start` would fail: 2 missing, 1 warning
+
+apt install libelf-dev flex
+"""
+SIDE_BY_SIDE = """\
+ssh          ok       b1, b2: answers
+             missing  gone: cannot be reached: No route to host
+                      ssh gone
+git          ok       b1, b2: 2.39.5; tried: bisects and skips
+                      with terms of our choice
+flex         missing  b1: flex: not installed
+                      apt install flex
+             ok       b2: 2.6
+guest image  warn     b1, b2: not built yet: the first start
+                      builds it
+                      bisector image build
+room         ok       b1: 9 GiB free
+             ok       b2: 8 GiB free
+
+b1    `bisector start` would fail there, 1 warning; missing: flex
+b2    `bisector start` can begin there, 1 warning
+gone  was not looked at
+"""
+
+
+def test_rows_with_their_remedies_and_what_it_comes_to() -> None:
+    assert shown(finding_blocks((GIT, IMAGE, ELF, FLEX)), 65) == ONE
+    assert shown(finding_blocks((GIT,))).endswith("\n\n`bisector start` can begin here\n")
+    assert shown(finding_blocks((GIT, IMAGE))).endswith("\n\n`bisector start` can begin here, 1 warning\n")
+
+
+def test_several_machines_share_the_rows_that_they_have_alike() -> None:
+    assert shown(side_by_side(FOUND), 65) == SIDE_BY_SIDE
+    same = {f"bench{number}": FOUND["b1"] for number in range(32)}
+    assert shown(side_by_side(same)).count("all 32: ") == 5
+
+
+def test_a_command_is_never_broken_into_lines() -> None:
+    command = "apt install " + " ".join(f"package-{number}" for number in range(30))
+    lines = shown(finding_blocks([Finding("x", Grade.MISSING, "long " * 60, command)]), 60).splitlines()
+    assert sum(command in line for line in lines) == 2
+    assert all(len(line) <= 60 for line in lines if command not in line)
+
+
+def test_each_state_has_its_role() -> None:
+    rows = finding_blocks((GIT, IMAGE, ELF))[0]
+    assert isinstance(rows, FactList)
+    assert [fact.label_role for fact in rows.facts] == [Role.BETTER, Role.SKIP, Role.WORSE]
