@@ -236,7 +236,8 @@ class Blocks:
         """Whether another arm came further than a fault, since a trial of this number."""
         others = (one for one in self.placed if one.place.arm != arm and one.n > since)
         alike = (one for one in others if self.is_of(one, setup) or fault.stage in _OF_ANY_SETUP)
-        return any(_reached(one.trial) > _ORDER.index(fault.stage) for one in alike)
+        reached = (one.trial.fault.stage if one.trial.fault is not None else Stage.DONE for one in alike)
+        return any(_ORDER.index(stage) > _ORDER.index(fault.stage) for stage in reached)
 
     def _speaks_for(self, one: Placed, setup: int) -> bool:
         """Whether a trial says something of a setup: each of its own does, and a fault before there is a stack."""
@@ -315,10 +316,6 @@ class Blocks:
         speed = None if first is None else Speed(first, "in the first trial of the block")
         whys = ((one, why_unlike(run, speed, limit)) for one in measured[1:] for run in one.trial.runs)
         return next((f"{self.plan.arms[one.place.arm].name}: {why}" for one, why in whys if why), "")
-
-
-def _reached(trial: Trial) -> int:
-    return _ORDER.index(trial.fault.stage if trial.fault is not None else Stage.DONE)
 
 
 def judged(plan: Plan, block: Block, one: Placed) -> tuple[Verdict, str]:

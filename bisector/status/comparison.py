@@ -91,6 +91,11 @@ class MeasuredSetup:
         return self.name or str(self.setup)
 
     @property
+    def runs(self) -> Iterator[Run]:
+        """The run of each trial that is judged."""
+        yield from (judged_run(trial) for block in self.blocks for _, trial in block.trials.values())
+
+    @property
     def main_host(self) -> str:
         """The host of the most blocks; empty before there is one."""
         return next((host for host, _ in Counter(one.host for one in self.blocks).most_common(1)), "")
@@ -244,17 +249,17 @@ class ComparisonResult:
     def different(self) -> tuple[tuple[ComparedRow, ComparedChange], ...]:
         """What is exploratory and differs, the surest first."""
         pairs = [(row, change) for row in self.exploratory for change in row.changes if change.adjusted_p <= ALPHA]
-        return tuple(sorted(pairs, key=lambda pair: (pair[1].adjusted_p, -abs(_in_spreads(pair[1])))))
+
+        def in_spreads(change: ComparedChange) -> float:
+            one = change.effect
+            return one.mean / one.spread if one is not None and one.spread else math.inf
+
+        return tuple(sorted(pairs, key=lambda pair: (pair[1].adjusted_p, -abs(in_spreads(pair[1])))))
 
     @property
     def explored(self) -> int:
         """How many exploratory figures were compared."""
         return sum(not math.isnan(change.adjusted_p) for row in self.exploratory for change in row.changes)
-
-
-def _in_spreads(change: ComparedChange) -> float:
-    one = change.effect
-    return one.mean / one.spread if one is not None and one.spread else math.inf
 
 
 def result(arms: Sequence[ComparedArm], measured: Sequence[MeasuredSetup], delta: float = DELTA) -> ComparisonResult:
@@ -270,13 +275,9 @@ def result(arms: Sequence[ComparedArm], measured: Sequence[MeasuredSetup], delta
         blocks={one.label: len(one.blocks) for one in measured},
         void=sum(one.void for one in measured),
         missing=sum(one.missing for one in measured),
-        thin=tuple(f"on {one.label}: {said}" for one in measured if (said := thin_tail(one.objective, _runs(one)))),
+        thin=tuple(f"on {one.label}: {said}" for one in measured if (said := thin_tail(one.objective, one.runs))),
         hosts=Counter(block.host for one in measured for block in one.blocks),
     )
-
-
-def _runs(measured: MeasuredSetup) -> Iterator[Run]:
-    yield from (judged_run(trial) for block in measured.blocks for _, trial in block.trials.values())
 
 
 def figure(run: Run, objective: Objective) -> float | None:
@@ -306,13 +307,9 @@ def _row(arms: Sequence[ComparedArm], measured: MeasuredSetup, objective: Object
 
 
 def _side(arm: str, measured: MeasuredSetup, objective: Objective) -> ComparedSide:
-    figures = []
-    for block in measured.blocks:
-        if arm in block.trials:
-            n, trial = block.trials[arm]
-            value = figure(judged_run(trial), objective)
-            if value is not None:
-                figures.append(ComparedValue(arm, block.round, n, value, block.host))
+    trials = ((block, *block.trials[arm]) for block in measured.blocks if arm in block.trials)
+    found = ((block, n, figure(judged_run(trial), objective)) for block, n, trial in trials)
+    figures = [ComparedValue(arm, block.round, n, value, block.host) for block, n, value in found if value is not None]
     if arm in measured.absent:
         since = f"after block {figures[-1].round}: " if figures else ""
         return ComparedSide(arm, tuple(figures), f"{since}{measured.absent[arm]}", measured.main_host)
@@ -340,9 +337,12 @@ def _decided(rows: Sequence[ComparedRow], delta: float) -> tuple[ComparedRow, ..
     decisions = dict(zip(family, decide([_oriented(rows, place) for place in family], delta), strict=True))
     decisions |= {place: decide([_oriented(rows, place)], delta)[0] for place in places if place not in decisions}
     return tuple(
-        replace(row, changes=tuple(_with(change, decisions.get((i, j))) for j, change in enumerate(row.changes)))
+        replace(row, changes=tuple(
+            replace(change, decision=found, adjusted_p=found.adjusted_p) if (found := decisions.get((i, j))) else change
+            for j, change in enumerate(row.changes)
+        ))
         for i, row in enumerate(rows)
-    )
+    )  # fmt: skip
 
 
 def _oriented(rows: Sequence[ComparedRow], place: tuple[int, int]) -> tuple[Effect, Better]:
@@ -352,17 +352,10 @@ def _oriented(rows: Sequence[ComparedRow], place: tuple[int, int]) -> tuple[Effe
     return one, row.objective.better
 
 
-def _with(change: ComparedChange, decision: Decision | None) -> ComparedChange:
-    return change if decision is None else replace(change, decision=decision, adjusted_p=decision.adjusted_p)
-
-
 def _exploratory(arms: Sequence[ComparedArm], measured: MeasuredSetup) -> Iterator[ComparedRow]:
     """Every other value of the judged runs, over jobs as the deciding figure; one that is always zero is none."""
     over = measured.objective.over
-    names = dict.fromkeys(
-        name for block in measured.blocks for _, trial in block.trials.values() for name in available(judged_run(trial))
-    )
-    for name in names:
+    for name in dict.fromkeys(name for run in measured.runs for name in available(run)):
         if name == measured.objective.metric:
             continue
         objective = Objective(name, over if over != SUM or named(name).unit.additive else WORST)
@@ -389,16 +382,14 @@ def _screened(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
 
 def _means(arms: Sequence[ComparedArm], rows: Sequence[ComparedRow]) -> Iterator[ComparedMean]:
     """Over the rows that are matched: every arm has ratios on them. One row is no mean."""
-    matched = [row for row in rows if all(map(_is_ratio, row.changes))]
+    matched = [
+        row for row in rows if all(one.effect is not None and one.effect.scale is Scale.RATIO for one in row.changes)
+    ]
     alpha = min((one.effect.alpha for row in matched for one in row.changes if one.effect is not None), default=ALPHA)
     for place, arm in enumerate(arms[1:]):
         found = geometric_mean(map(_ratios, matched, [place] * len(matched)), alpha) if len(matched) > 1 else None
         if found is not None:
             yield ComparedMean(arm.name, found, len(matched), arm.placebo)
-
-
-def _is_ratio(change: ComparedChange) -> bool:
-    return change.effect is not None and change.effect.scale is Scale.RATIO
 
 
 def _ratios(row: ComparedRow, place: int) -> dict[int, float]:

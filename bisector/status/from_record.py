@@ -2,20 +2,19 @@
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bisector.analysis.judgement import Numbered, SoundMeasurement, judged_run
+from bisector.analysis.judgement import SoundMeasurement, judged_run
 from bisector.analysis.verdicts import Judging
 from bisector.config import ConfirmBy
 from bisector.core import units
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, UserError
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit, NotChanged
-from bisector.core.trial import Taken, Trial
 from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Range, SearchRange
@@ -29,9 +28,7 @@ from bisector.status.view import (
     BisectionView,
     BudgetView,
     EffectView,
-    HostClock,
     HostThreshold,
-    InfraFaultView,
     LevelView,
     Likely,
     TrialView,
@@ -61,16 +58,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     old, new = ends_by_others(asked, trials_of_all) if by_others else (asked.old_sha, asked.new_sha)
     judging = Judging(settings, trials_of_all, old, new)
     last = store.state()
-    belief: BeliefView | None = None
-    new_sides: Mapping[str, float] = {}
-    if by_others:
-        state, message, candidates = outcome_by_others(asked, judging)
-    elif not is_search:
-        state, message, candidates = State.MEASURED, _measured(trials_of_all), ()
-    else:
-        state, message = state_of(run, store)
-        belief, new_sides = _belief(asked, judging, store)
-        candidates = _candidates(asked, judging, belief, state, message)
+    state, message, candidates, belief, likely = _outcome(run, store, judging)
     skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
     first = candidates[0] if state is State.FOUND and candidates else None
     trials = [trial for _, trial in judging.trials]
@@ -80,19 +68,24 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     if first and settings.bisect.confirm_by is ConfirmBy.HOST:
         clock = host_clock(run.path, asked.repository, judging, first)
     own_steps = tuple(map(judging.objective.value_of, judging.other_lines))
+    if own_steps and state in _ENDED:
+        lines = " and ".join(map(judging.objective.text, own_steps))
+        message += f"; the readings lie on more than two levels, so there is another step, at {lines}"
+    ended_at = last.at if last is not None and state is not State.RUNNING else None
     seen = judging if by is None else replace(judging, settings=replace(settings, bisect=settings.bisect.by(by)))
     if by is not None:
         _check_metric(seen)
-    objective = seen.objective
-    return BisectionView(
+    objective, given = seen.objective, seen.settings.bisect.threshold is not None
+    origin = "as given" if given else "middle of the gap between the two sides' readings"
+    made = BisectionView(
         state=state,
-        message=message + (_more_steps(own_steps, judging.objective) if state in _ENDED else ""),
+        message=message,
         repository=str(asked.repository) if asked.repository else None,
         terms=judging.terms,
         direction=seen.direction,
         objective=objective,
         threshold=seen.threshold_value,
-        threshold_origin=_threshold_origin(seen),
+        threshold_origin=origin if seen.line is not None or given else None,
         old=_commit(asked, judging.old, judging),
         new=_commit(asked, judging.new, judging),
         first_fixed=first,
@@ -104,12 +97,15 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         strategy=settings.bisect.strategy,
         belief=belief,
         skips_in_the_way=tuple(commit for commit in candidates if state is State.NARROWED and commit.sha in skipped),
-        trials=tuple(_trials(seen, taken, new_sides)),
-        infra_faults=tuple(InfraFaultView(one.at, one.sha, one.host, one.message) for one in store.facts(InfraFault)),
+        trials=tuple(
+            TrialView(n, one, judged.verdict, judged.why, taken.get(n), seen.value(one), likely.get(one.commit.sha))
+            for n, one, judged in seen.judged_trials()
+        ),
+        infra_faults=store.facts(InfraFault),
         started_at=asked.created_at,
-        ended_at=asked.created_at if by_others else _ended_at(state, last),
+        ended_at=asked.created_at if by_others else ended_at,
         run_dir=str(run.path),
-        resume_command=_how_to_go_on(run, state, budget, _left_s(trials, belief), clock) if is_search else None,
+        resume_command=None,
         log=str(log) if log.is_file() else None,
         levels=tuple(LevelView.of(one, objective) for one in seen.levels),
         other_steps=tuple(map(objective.value_of, seen.other_lines)),
@@ -124,12 +120,22 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         clock=None if by_others else settings.machine.time,
         host_clock=clock,
     )
+    return replace(made, resume_command=_how_to_go_on(run, made)) if is_search else made
 
 
-def _trials(seen: Judging, taken: Mapping[int, Taken], new_sides: Mapping[str, float]) -> Iterator[TrialView]:
-    for n, trial, judged in seen.judged_trials():
-        likely_new = new_sides.get(trial.commit.sha)
-        yield TrialView(n, trial, judged.verdict, judged.why, taken.get(n), seen.value(trial), likely_new)
+def _outcome(
+    run: RunDirectory, store: Store, judging: Judging
+) -> tuple[State, str, tuple[Commit, ...], BeliefView | None, Mapping[str, float]]:
+    """How the run stands, a sentence, what the first new commit can be, and what the readings together say."""
+    asked = store.bisection()
+    if store.by_others:
+        return *outcome_by_others(asked, judging), None, {}
+    if not store.is_search:
+        commits = plural(len({trial.commit.sha for _, trial in judging.trials}), "commit")
+        return State.MEASURED, f"{plural(len(judging.trials), 'trial')} of {commits}", (), None, {}
+    state, message = state_of(run, store)
+    belief, likely = _belief(asked, judging, store)
+    return state, message, _candidates(asked, judging, belief, state, message), belief, likely
 
 
 def _host_thresholds(seen: Judging) -> Iterator[HostThreshold]:
@@ -149,32 +155,17 @@ def _budget(store: Store, last: StateChange | None) -> BudgetView | None:
     return BudgetView(budget.budget_s, store.spent_s() - budget.spent_s, is_over)
 
 
-def _left_s(trials: Sequence[Trial], belief: BeliefView | None) -> float:
-    """About how long the search would go on, by what its trials took; 0 when that is not known."""
-    took = [trial.timings.total_s for trial in trials if trial.timings.total_s]
-    return belief.trials_left * math.fsum(took) / len(took) if belief is not None and took else 0.0
-
-
-def _how_to_go_on(
-    run: RunDirectory, state: State, budget: BudgetView | None, left_s: float, clock: HostClock | None
-) -> str | None:
-    """What to type to go on; of a search whose time is over with enough of it."""
-    if clock is not None and clock.waits:
+def _how_to_go_on(run: RunDirectory, view: BisectionView) -> str | None:
+    """What to type to go on; of a search whose time is over with enough of it, by what its trials took."""
+    budget, belief = view.budget, view.belief
+    if view.host_clock is not None and view.host_clock.waits:
         return resume_command(run.path)
     if budget is not None and budget.is_over:
+        took = [one.trial.timings.total_s for one in view.trials if one.trial.timings.total_s]
+        left_s = belief.trials_left * math.fsum(took) / len(took) if belief is not None and took else 0.0
         more = f"{math.ceil(_SPARE * left_s / _MIN_S)}min" if left_s else units.duration_text(budget.budget_s)
         return f"{resume_command(run.path)} --budget {more}"
-    return resume_command(run.path) if state not in _ENDED else None
-
-
-def _measured(trials: Sequence[Numbered]) -> str:
-    """What there is of single commits, among which nothing is searched."""
-    commits = plural(len({trial.commit.sha for _, trial in trials}), "commit")
-    return f"{plural(len(trials), 'trial')} of {commits}"
-
-
-def _ended_at(state: State, last: StateChange | None) -> str | None:
-    return last.at if last is not None and state is not State.RUNNING else None
+    return resume_command(run.path) if view.state not in _ENDED else None
 
 
 def resume_command(run_dir: Path) -> str:
@@ -190,14 +181,6 @@ def reset_command(run_dir: Path) -> str:
 def next_step_command(run_dir: Path) -> str:
     """What to type to look for the step that a run did not look for."""
     return f"bisector next-step --run-dir {shlex.quote(str(run_dir))}"
-
-
-def _more_steps(others: Sequence[float], objective: Objective) -> str:
-    """What there is to say when the readings lie on three levels or more."""
-    if not others:
-        return ""
-    lines = " and ".join(map(objective.text, others))
-    return f"; the readings lie on more than two levels, so there is another step, at {lines}"
 
 
 def believes(asked: RunHeader, judging: Judging) -> bool:
@@ -320,12 +303,6 @@ def _commit(asked: RunHeader, sha: str, judging: Judging) -> Commit:
             return repository.commits((sha,))[0]
     except UserError:
         return Commit(sha, "", "", "")
-
-
-def _threshold_origin(judging: Judging) -> str | None:
-    if judging.settings.bisect.threshold is not None:
-        return "as given"
-    return "middle of the gap between the two sides' readings" if judging.line is not None else None
 
 
 # By another metric than the one that decided

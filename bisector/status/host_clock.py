@@ -27,26 +27,19 @@ CONFIRMED = "confirmed"  # the directory of the comparison, in that of the run
 def host_clock(run_dir: Path, repository: Path | None, judging: Judging, first: Commit) -> HostClock:
     """How the answer stands by both clocks, from the record of its run and that of the comparison."""
     made = _measured(HostClock(first, judging.objective.label, str(run_dir / CONFIRMED)))
-    parent = made.parent or _parent(repository, first)
-    return made if parent is None else replace(made, parent=parent, counted=_counted(judging, parent, first))
-
-
-def _parent(repository: Path | None, first: Commit) -> Commit | None:
-    if repository is not None:
+    parent = made.parent
+    if parent is None and repository is not None:
         with suppress(BisectorError), Repository.open(repository) as opened:
-            return next(iter(opened.commits(opened.parents(first.sha, first_only=True))), None)
-    return None
-
-
-def _counted(judging: Judging, parent: Commit, first: Commit) -> Factor | None:
-    """By the readings of both kernels; of one that has none of its own, by all of its side."""
-    sides = ((parent, Verdict.OLD), (first, Verdict.NEW))
-    before, after = (judging.scores_of((one.sha,)) or judging.scores_of(_side(judging, side)) for one, side in sides)
-    return factor_between(*([judging.objective.value_of(score) for score in one] for one in (before, after)))
-
-
-def _side(judging: Judging, side: Verdict) -> list[str]:
-    return [sha for sha, verdict in judging.verdicts() if verdict is side]
+            parent = next(iter(opened.commits(opened.parents(first.sha, first_only=True))), None)
+    if parent is None:
+        return made
+    # By the readings of both kernels; of one that has none of its own, by all of its side.
+    sides = []
+    for commit, side in ((parent, Verdict.OLD), (first, Verdict.NEW)):
+        of_side = [sha for sha, verdict in judging.verdicts() if verdict is side]
+        scores = judging.scores_of((commit.sha,)) or judging.scores_of(of_side)
+        sides.append([judging.objective.value_of(score) for score in scores])
+    return replace(made, parent=parent, counted=factor_between(*sides))
 
 
 def _measured(clock: HostClock) -> HostClock:

@@ -27,6 +27,7 @@ from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.trial import Control, Taken, Trial
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
 from bisector.search.levels import OF_HOSTS
+from bisector.store.facts import InfraFault
 
 MOST_PAIRS = 10
 _LEAST_PAIRS = blocks_for_exact(1)
@@ -270,16 +271,6 @@ class ConfigChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class InfraFaultView:
-    """Trouble of the tool, the host or the network; ``sha`` is what was tried when it happened."""
-
-    at: Annotated[str, "time"]
-    sha: Annotated[str | None, "what was tried; `null` where it was no commit"]
-    host: Annotated[str, "name of the host"]
-    message: Annotated[str, "one sentence"]
-
-
-@dataclass(frozen=True, slots=True)
 class HostThreshold:
     """The line on a host that measured both ends: figures of two hosts, or of two eras of one, are never compared."""
 
@@ -353,7 +344,7 @@ class BisectionView:
     trials: Annotated[tuple[TrialView, ...], "in the order of measuring"]
     baselines: Annotated[tuple[Trial, ...], "trials of the disks alone; the last run of each counts"] = ()
     clock: Annotated[GuestTime | None, "what makes the guests' time pass; `null` where others measured"] = None
-    infra_faults: Annotated[tuple[InfraFaultView, ...], "infrastructure errors, which are never a verdict"]
+    infra_faults: Annotated[tuple[InfraFault, ...], "infrastructure errors, which are never a verdict"]
     controls: Annotated[tuple[Control, ...], "ends that were tried again because of the faults of other commits"] = ()
     host_clock: Annotated[
         HostClock | None, "the answer by the host's clock, too; `null` without one, or where nobody asked for it"

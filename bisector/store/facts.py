@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 from bisector.config import Settings, options
 from bisector.core.subject import Compiler, Mattering, NotChanged
@@ -88,11 +88,11 @@ class StateChange:
 class InfraFault:
     """An attempt at a trial that failed by a fault of the tool, its host or the network."""
 
-    at: str
-    sha: str
+    at: Annotated[str, "time"]
+    sha: Annotated[str, "what was tried"]
     stage: Stage
-    host: str
-    message: str
+    host: Annotated[str, "name of the host"]
+    message: Annotated[str, "one sentence"]
 
 
 class Work(StrEnum):

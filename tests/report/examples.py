@@ -21,11 +21,11 @@ from bisector.status.view import (
     EffectView,
     HostClock,
     HostThreshold,
-    InfraFaultView,
     Likely,
     OptionChange,
     TrialView,
 )
+from bisector.store.facts import InfraFault
 from tests.examples import STARTED_AT, cache, cell, run, trial
 
 SUBJECTS = (
@@ -157,7 +157,7 @@ def two_changes() -> BisectionView:
 
 def narrowed() -> BisectionView:
     whole = view(BROKEN, FIXED, SKIPPED, CULPRIT, REUSED, state=State.NARROWED)
-    fault = InfraFaultView(STARTED_AT, COMMITS[3].sha, "box", "the guest's SSH connection was lost")
+    fault = InfraFault(STARTED_AT, COMMITS[3].sha, Stage.BOOT, "box", "the guest's SSH connection was lost")
     failed = Control(STARTED_AT, "box", COMMITS[5].sha, Stage.BUILD, (3,), "build error: gelf.h: No such file")
     return replace(
         whole,

@@ -12,15 +12,16 @@ import pytest
 from bisector.core.figures import CpuUse, DiskFigures, EarlyStop, Latency, LatencyKind, StopReason
 from bisector.core.json_document import members, plain, text
 from bisector.core.subject import Relevance
-from bisector.core.trial import DiskQueue, Origin, Taken
+from bisector.core.trial import DiskQueue, Origin, Stage, Taken
 from bisector.core.verdict import Verdict
-from bisector.status.view import BisectionView, BudgetView, InfraFaultView, LevelView, MeasuredCommit
+from bisector.status.view import BisectionView, BudgetView, LevelView, MeasuredCommit
+from bisector.store.facts import InfraFault
 from tests.docs import json_schema
 from tests.docs.json_schema import valid
 from tests.examples import ERA, baseline
 from tests.report import examples
 
-_TROUBLE = InfraFaultView("2026-03-01T10:00:00+00:00", "a" * 40, "box", "x")
+_TROUBLE = InfraFault("2026-03-01T10:00:00+00:00", "a" * 40, Stage.BOOT, "box", "x")
 _TRIAL = examples.BROKEN.trial
 _RUN = _TRIAL.runs[-1]
 _JOB = replace(
