@@ -7,11 +7,11 @@ twice a second. It is gone, without a trace on the screen, when the report is pr
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import datetime
 from types import TracebackType
-from typing import Protocol, Self, TextIO, cast
+from typing import Self, TextIO, cast
 
 from rich.live import Live
 from rich.text import Text
@@ -42,26 +42,34 @@ _PLAIN_WIDTH = 80
 _REFRESHES_PER_SECOND = 2
 
 
-class Display(Protocol):
-    """A listener to events while it is entered; it answers nothing and fails at nothing."""
+class Display:
+    """A listener to events while it is entered; it answers nothing and fails at nothing, whoever goes away."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = LastingStream(stream)
+        self._exits = ExitStack()
 
     def __enter__(self) -> Self:
-        """Begin to show."""
-        ...
+        with ExitStack() as stack:
+            stack.enter_context(hangup_ignored())
+            stack.enter_context(self._screen())
+            self._exits = stack.pop_all()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        """Stop showing; the terminal is as it was."""
-        ...
+        self._exits.close()
+
+    def _screen(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def __call__(self, event: Event, /) -> None:
         """Take one event."""
-        ...
 
     def conclude(self, view: BisectionView) -> None:
         """Show the end: the table and the answer, as much of it as this face tells."""
-        ...
+        self._stream.write(as_text([Text(), *report_lines(view, _width())]))
 
 
 def display_for(stream: TextIO, *, quiet: bool = False) -> Display:
@@ -78,19 +86,14 @@ def report_lines(view: BisectionView, width: int, *, logs: bool = False, times: 
     return lines_of((*run_blocks(view, logs=logs, times=times), *footer(view)), width)
 
 
-class LiveProgress:
+class LiveProgress(Display):
     """The display on a terminal."""
 
-    def __init__(
-        self,
-        stream: TextIO,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._stream = LastingStream(stream)
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
         self._console = console(cast(TextIO, self._stream))  # rich asks for the whole of IO[str]
         self._course = CourseSoFar()
         self._clock = clock
-        self._exits = ExitStack()
         self._live = Live(
             get_renderable=self._picture,
             console=self._console,
@@ -99,17 +102,8 @@ class LiveProgress:
             vertical_overflow="crop",
         )
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.enter_context(hangup_ignored())
-            stack.enter_context(self._live)
-            self._exits = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        self._exits.close()
+    def _screen(self) -> AbstractContextManager[object]:
+        return self._live
 
     def __call__(self, event: Event, /) -> None:
         """Fold one event; a note stays on the screen above the picture."""
@@ -132,57 +126,25 @@ class LiveProgress:
         return Text("\n").join(live_lines(self._course, self._clock(), wall, width, height))
 
 
-def _now() -> datetime:
-    return datetime.now().astimezone()
-
-
-class _Plain:
-    """What both plain faces share: a stream that may go away, and signals that go with it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = LastingStream(stream)
-        self._exits = ExitStack()
-
-    def __enter__(self) -> Self:
-        self._exits.enter_context(hangup_ignored())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        self._exits.close()
-
-    def _show(self, lines: Sequence[Text]) -> None:
-        self._stream.write(as_text(lines))
-
-
-class Quiet(_Plain):
+class Quiet(Display):
     """Says nothing until the end, and then only the answer."""
-
-    def __call__(self, event: Event, /) -> None:
-        """Nothing."""
 
     def conclude(self, view: BisectionView) -> None:
         """Show the answer."""
-        self._show(block_lines(answer(view), _width()))
+        self._stream.write(as_text(block_lines(answer(view), _width())))
 
 
-class PlainLines(_Plain):
+class PlainLines(Display):
     """One line with the time of day for each event, flushed; the samples between are left out."""
 
-    def __init__(self, stream: TextIO, now: Callable[[], datetime] = _now) -> None:
+    def __init__(self, stream: TextIO, now: Callable[[], datetime] = lambda: datetime.now().astimezone()) -> None:
         super().__init__(stream)
         self._now = now
 
     def __call__(self, event: Event, /) -> None:
         """Write the line of one event."""
-        text = event_text(event)
-        if text:
+        if text := event_text(event):
             self._stream.write(f"{self._now():%H:%M:%S}  {clean(text)}\n")
-
-    def conclude(self, view: BisectionView) -> None:
-        """Show the table and what stands below it."""
-        self._show([Text(), *report_lines(view, _width())])
 
 
 def event_text(event: Event) -> str:

@@ -4,7 +4,8 @@ Made from the report and the files beside the record.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +16,7 @@ from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import Verdict
 from bisector.host.files import inside
 from bisector.kernel import kconfig
 from bisector.report import curves, reporting, sections, templates
@@ -75,7 +76,11 @@ def curves_of(shown: Sequence[TrialView], source: PlotSource) -> tuple[CurvePlot
     logged = _logged(shown, view.objective)
     found = [traced(one.trial, source.run_dir, logged.io_direction) for one in shown]
     kernels = [
-        TracedKernel(_name(one, view.terms), of.runs, verdict_role(one.verdict, view.direction))
+        TracedKernel(
+            clean(f"{one.trial.commit.short} ({view.terms.word(one.verdict)})"),
+            of.runs,
+            verdict_role(one.verdict, view.direction),
+        )
         for one, of in zip(shown, found, strict=True)
     ]
     drawn = logged, replace(logged, metric=of_steady_part(logged.metric) or logged.metric)
@@ -93,23 +98,11 @@ def _logged(shown: Sequence[TrialView], objective: Objective) -> Objective:
     return Objective(logged_metric(direction), objective.over)
 
 
-def _compared(source: PlotSource) -> Plotted:
-    return Plotted(*curves_of(_asked(source) if source.trials else _both_sides(source.report), source))
-
-
-def _commits(source: PlotSource) -> Plotted:
-    return Plotted(commits(source.report))
-
-
-_MAKERS: Mapping[PlotKind, Callable[[PlotSource], Plotted]] = {
-    PlotKind.CURVES: _compared,
-    PlotKind.COMMITS: _commits,
-}
-
-
 def plotted(kind: PlotKind, source: PlotSource) -> Plotted:
     """One plot of a run. Raises :class:`UserError` for a trial that there is not."""
-    return _MAKERS[kind](source)
+    if kind is PlotKind.COMMITS:
+        return Plotted(commits(source.report))
+    return Plotted(*curves_of(_asked(source) if source.trials else _both_sides(source.report), source))
 
 
 def page(source: PlotSource) -> str:
@@ -125,8 +118,29 @@ def page(source: PlotSource) -> str:
 
 def details(source: PlotSource) -> tuple[Detail, ...]:
     """One for each row of the report, in their order; a .config is compared with the one before it in history."""
-    configs = _Configs(source.run_dir)
-    return tuple(_details(source, configs))
+    configs, found = _Configs(source.run_dir), []
+    before: tuple[Commit, kconfig.Options] | None = None
+    for row in source.report.rows:
+        trial = row.shown.trial
+        # What is in no history has nothing before it there.
+        options = configs.of(trial) if trial.subject.is_commit else None
+        against: Commit | None = None
+        changes: tuple[OptionChange, ...] = ()
+        if before is not None and options is not None:
+            against, earlier = before
+            if earlier is not options:
+                changes = tuple(OptionChange(*one) for one in kconfig.differences(earlier, options))
+        fault = trial.fault.tail if trial.fault is not None else ()
+        found.append(Detail(row.n, _is_plain(row), fault, _console(source.run_dir, trial), against, changes))
+        before = (trial.commit, options) if options is not None else before
+    return tuple(found)
+
+
+def _is_plain(row: PlacedTrial) -> bool:
+    """Whether its figures say all: a whole run of a commit, on one side."""
+    trial = row.shown.trial
+    whole = trial.stopped_early is None and trial.same_kernel_as is None and trial.subject.is_commit
+    return whole and row.verdict in (Verdict.OLD, Verdict.NEW) and trial.origin is None
 
 
 def _asked(source: PlotSource) -> list[TrialView]:
@@ -153,41 +167,6 @@ def _both_sides(report: Report) -> list[TrialView]:
     return of_ends or list(last.values())
 
 
-def _name(shown: TrialView, terms: Terms) -> str:
-    return f"{clean(shown.trial.commit.short)} ({clean(terms.word(shown.verdict))})"
-
-
-def _details(source: PlotSource, configs: "_Configs") -> Iterator[Detail]:
-    before: tuple[Commit, kconfig.Options] | None = None
-    for row in source.report.rows:
-        trial = row.shown.trial
-        # What is in no history has nothing before it there.
-        options = configs.of(trial) if trial.subject.is_commit else None
-        compared = before if options is not None else None
-        yield Detail(
-            n=row.shown.n,
-            plain=_is_plain(row),
-            fault=trial.fault.tail if trial.fault is not None else (),
-            console=_console(source.run_dir, trial),
-            against=compared[0] if compared else None,
-            options=_changes(compared[1], options) if compared and options is not None else (),
-        )
-        before = (trial.commit, options) if options is not None else before
-
-
-def _is_plain(row: PlacedTrial) -> bool:
-    """Whether its figures say all: a whole run of a commit, on one side."""
-    trial = row.shown.trial
-    whole = trial.stopped_early is None and trial.same_kernel_as is None and trial.subject.is_commit
-    return whole and row.shown.verdict in (Verdict.OLD, Verdict.NEW) and trial.origin is None
-
-
-def _changes(before: kconfig.Options, after: kconfig.Options) -> tuple[OptionChange, ...]:
-    if before is after:
-        return ()
-    return tuple(OptionChange(*one) for one in kconfig.differences(before, after))
-
-
 class _Configs:
     """The effective configurations of trials; equal files, which most are, are read once and give one object."""
 
@@ -197,33 +176,23 @@ class _Configs:
 
     def of(self, trial: Trial) -> kconfig.Options | None:
         """None when it was not kept, or is gone."""
-        for artifact in trial.artifacts:
-            if artifact.name == CONFIG_ARTIFACT:
-                if artifact.sha256 not in self._known:
-                    self._known[artifact.sha256] = self._read(artifact.path)
-                return self._known[artifact.sha256]
-        return None
-
-    def _read(self, path: str) -> kconfig.Options | None:
-        try:
-            return kconfig.parse(inside(self.run_dir, path).read_text(encoding="utf-8", errors="replace"))
-        except OSError:
+        artifact = next((one for one in trial.artifacts if one.name == CONFIG_ARTIFACT), None)
+        if artifact is None:
             return None
+        if artifact.sha256 not in self._known:
+            self._known[artifact.sha256] = None
+            with suppress(OSError):
+                text = inside(self.run_dir, artifact.path).read_text(encoding="utf-8", errors="replace")
+                self._known[artifact.sha256] = kconfig.parse(text)
+        return self._known[artifact.sha256]
 
 
 def _console(run_dir: Path, trial: Trial) -> tuple[str, ...]:
-    """The last lines; nothing where no guest was started."""
+    """The last lines; nothing where no guest was started, or of a file that is gone."""
     for artifact in trial.artifacts:
         if artifact.name == _CONSOLE:
-            return _tail(run_dir, artifact.path)
+            with suppress(OSError), inside(run_dir, artifact.path).open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _CONSOLE_BYTES))
+                lines = file.read().decode("utf-8", errors="replace").split("\n")
+                return tuple(line.rstrip() for line in lines if line.strip())[-_CONSOLE_LINES:]
     return ()
-
-
-def _tail(run_dir: Path, path: str) -> tuple[str, ...]:
-    try:
-        with inside(run_dir, path).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _CONSOLE_BYTES))
-            text = file.read().decode("utf-8", errors="replace")
-    except OSError:
-        return ()
-    return tuple(line.rstrip() for line in text.split("\n") if line.strip())[-_CONSOLE_LINES:]

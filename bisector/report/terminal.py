@@ -99,7 +99,7 @@ def _fact_lines(block: FactList, width: int) -> Iterator[Text]:
         lines = [line for text in fact.texts for line in fill(text, max(width - column, 1), role=fact.role)]
         lines += [styled(line.strip(), Role.COMMAND) for line in fact.command.splitlines()]
         label = styled(fact.label, fact.label_role)
-        if cell_len(label.plain) >= column:
+        if label and cell_len(label.plain) >= column:
             yield label
             label = Text()
         for n, line in enumerate(lines):

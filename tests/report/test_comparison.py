@@ -21,10 +21,8 @@ from bisector.report.comparison_table import (
     few_blocks,
     p_text,
     ratio_text,
-    remark,
     sentences,
     span,
-    word,
 )
 from bisector.report.templates import ShownPicture, html
 from bisector.report.terminal import plain
@@ -52,25 +50,6 @@ def cells_of(shown: Table) -> list[tuple[str, ...]]:
 
 def remarks_of(shown: Table) -> tuple[str, ...]:
     return tuple(row.remark for row in shown.rows)
-
-
-def test_caption_of_a_table_has_the_direction() -> None:
-    few = [block for block in deciding_tables(examples.of_few_blocks().result) if isinstance(block, Table)]
-    assert [one.caption for one in few] == [
-        "read.iops of the worst job (higher is better)",
-        "read.clat.mean of the worst job (lower is better)",
-    ]
-
-
-def test_each_of_two_kernels_has_a_column_and_each_of_more_a_row() -> None:
-    assert [column.title for column in table(examples.usual()).columns[1:3]] == ["v6.10", "v6.11"]
-    three = table(examples.with_placebo())
-    assert [column.title for column in three.columns[1:3]] == ["kernel", "figure"]
-    assert [(row[1], row[3], row[-1]) for row in cells_of(three)] == [
-        ("v6.10", "", "reference"),
-        ("v6.11", "+20.2 %", "faster"),
-        ("v6.10 (again)", "0.0 %", "same ±5 %"),
-    ]
 
 
 def test_cell_that_a_tree_cannot_have_is_na_with_the_reason() -> None:
@@ -165,13 +144,6 @@ def rows_of(report: ComparisonReport, name: str) -> list[tuple[str, ...]]:
     return [row for section in found for block in section.blocks if isinstance(block, Table) for row in cells_of(block)]
 
 
-def test_tests_stand_beside_the_result() -> None:
-    assert rows_of(examples.usual(), "tests") == [
-        ("lvmcache(ssd,hdd)+ext4", "v6.11", "<0.0001", "0.031", "+20.2 %", "6"),
-        ("bcache(ssd,hdd)+ext4", "v6.11", "0.95", "0.97", "0.0 %", "6"),
-    ]
-
-
 def test_wider_interval_of_a_lone_look_is_told() -> None:
     looked = replace(examples.measured(examples.FASTER), alpha=LOOKED_ALPHA)
     said = " ".join(plain(page(examples.report(looked))).split())
@@ -206,13 +178,6 @@ def test_of_several_hosts_the_figures_are_those_of_one_and_the_change_is_of_all(
     assert "Figures are means over the blocks of one host, the one that has the most of a setup." in said
     assert "Each block is of one host, and its ratios are within it: 4 blocks on bench1, 2 blocks on bench2." in said
     assert "host" not in [column.title for column in table(examples.usual()).columns]
-
-
-def test_change_on_a_stack_is_compared_with_that_on_the_first_one() -> None:
-    (found,) = rows_of(examples.usual(), "stacks")
-    assert found[:3] == ("v6.11 on lvmcache(ssd,hdd)+ext4: +20.2 %", "bcache(ssd,hdd)+ext4", "0.0 %")
-    assert found[3:] == ("0.832", "0.820 to 0.844", "<0.0001")
-    assert rows_of(examples.with_placebo(), "stacks") == [], "one stack"
 
 
 def test_what_decides_nothing_says_so() -> None:
@@ -301,11 +266,6 @@ def test_what_the_hours_went_to_is_told() -> None:
     printed = json.loads(text(made))["time"]
     assert (printed["other_s"], printed["other_share"]) == (50.0, pytest.approx(50 / 1820))
     assert json.loads(text(examples.usual()))["time"] is None
-
-
-def test_verdict_of_what_is_absent() -> None:
-    (change,) = examples.usual().result.rows[2].changes
-    assert (word(change, 0.05), remark(change, 0.05)) == ("n/a", "v6.10: needs CONFIG_DM_WRITECACHE")
 
 
 def test_a_percentile_of_few_ios_is_told_of() -> None:

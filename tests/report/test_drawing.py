@@ -89,7 +89,6 @@ def test_svg_is_whole_and_says_what_its_axes_are(plot: Plot) -> None:
     assert plot.title in words  # as it is, never as a formula
     assert all(word in words for word in _SAID[type(plot)]), words
     assert b"http://" not in svg.replace(b"http://www.w3.org/", b"")
-    assert draw(plot, Picture.SVG) == svg
 
 
 @pytest.mark.parametrize("plot", PLOTS)
@@ -122,7 +121,6 @@ def test_png() -> None:
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", png[16:24])
     assert width > height > 300
-    assert draw(by_commit(), Picture.PNG) == png
 
 
 def _dashes(line: Line2D) -> object:

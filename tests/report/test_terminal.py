@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisector.core.printable import clean
@@ -32,6 +32,7 @@ def test_clean(raw: str, shown: str) -> None:
     assert clean(raw) == shown
 
 
+@settings(max_examples=40)
 @given(st.text())
 def test_clean_is_printable_and_final(raw: str) -> None:
     assert clean(raw).isprintable()
