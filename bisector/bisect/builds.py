@@ -203,7 +203,7 @@ def _why_not(facts: BisectState, measured: Kernel, result: object) -> str | None
     if isinstance(result, Fault):
         return None if result.kind.of_compiling else result.sentence
     if not isinstance(result, Remade):
-        raise TypeError(f"{result} is nothing that was built once more")
+        raise TypeError(f"{result} is not what comes of a kernel that is built once more")
     if measured.content_sha256 in result.contents or result.why_not:
         return result.why_not
     if len({*result.contents}) > 1:

@@ -115,7 +115,7 @@ def _arrived(facts: BisectState) -> Iterator[Record]:
             case TrialRequest() as request, Finished(result=Trial() as trial):
                 yield ends.baseline_recorded(facts, attempts, request, trial)
             case request, news:
-                raise RuntimeError(f"{news} is no answer to {request}")
+                raise RuntimeError(f"{news} is not an answer to {request}")
 
 
 def _is_build_ahead(facts: BisectState, attempt: Attempt) -> bool:

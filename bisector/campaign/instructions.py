@@ -202,7 +202,7 @@ def measured(attempt: Attempt, trial: Trial) -> Record:
     """
     request = attempt.submit.request
     if not isinstance(request, TrialRequest):
-        raise TypeError(f"{request} is no trial")
+        raise TypeError(f"{request} is not a trial")
     numbered = NumberedTrial(request.n, replace(trial, host=attempt.news.host), place=attempt.submit.place)
     return Record((numbered, Ended(attempt.id, Ending.DONE)), attempt, over=True)
 

@@ -101,7 +101,7 @@ def _recorded(attempt: Attempt) -> Record:
             return failed(attempt, error)
         case Finished(result=Trial() as trial):
             return measured(attempt, trial)
-    raise RuntimeError(f"{attempt.news} is no answer to {attempt.submit.request}")
+    raise RuntimeError(f"{attempt.news} is not an answer to {attempt.submit.request}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ def _with_parameters(base: Arm, text: str) -> Arm:
     """An arm that is another one's kernel with more parameters."""
     words = " ".join(text.split())
     if not words or not words.isprintable():
-        raise UserError(f"--parameter {text!r} is no kernel parameter", "for example: --parameter mitigations=off")
+        raise UserError(f"--parameter {text!r} is not a kernel parameter", "for example: --parameter mitigations=off")
     return replace(base, name=on_top(base.name, words), subject=replace(base.subject, parameters=words))
 
 

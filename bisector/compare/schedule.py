@@ -185,7 +185,7 @@ def _recorded(facts: CompareState, attempt: Attempt) -> Record:
             tried = BuildTry(compiler, request.commit.sha, reason, request.fragment)
             return Record((tried, Ended(attempt.id, Ending.DONE)), attempt, over=True, tell=told)
         case request, news:
-            raise RuntimeError(f"{news} is no answer to {request}")
+            raise RuntimeError(f"{news} is not an answer to {request}")
 
 
 def _told_of(facts: CompareState, one: Placed) -> Iterator[Event]:

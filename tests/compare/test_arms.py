@@ -112,8 +112,8 @@ def test_one_kernel_is_compared_without_and_with_a_parameter(desk: Desk) -> None
     ("parameters", "said"),
     [
         (("a=1", " a=1"), "main + a=1 is asked for twice"),
-        (("",), "--parameter '' is no kernel parameter"),
-        (("a\x00",), "is no kernel parameter"),
+        (("",), "--parameter '' is not a kernel parameter"),
+        (("a\x00",), "is not a kernel parameter"),
     ],
 )
 def test_parameters_that_cannot_be_arms_are_refused(desk: Desk, parameters: tuple[str, ...], said: str) -> None:
