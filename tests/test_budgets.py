@@ -17,28 +17,28 @@ from tests.test_layering import MODULES, PACKAGE, imports, room
 
 # Lines of Python, with docstrings and blanks.
 ROOMS = {
-    "report": 5_850,
-    "storage": 4_350,
-    "search": 4_250,
-    "vm": 4_000,
-    "workload": 4_000,
-    "commands": 3_850,
-    "kernel": 3_700,
-    "bisect": 3_250,
-    "core": 2_950,
-    "analysis": 2_750,
-    "status": 2_600,
-    "git": 2_500,
-    "host": 2_350,
-    "nightly": 2_050,
-    "store": 1_950,
-    "fleet": 1_950,
-    "config": 1_900,
-    "compare": 1_300,
-    "mail": 1_150,
-    "plan": 950,
-    "campaign": 900,
-    "executor": 750,
+    "report": 5_000,
+    "storage": 4_000,
+    "search": 3_900,
+    "vm": 3_700,
+    "workload": 3_650,
+    "commands": 3_250,
+    "kernel": 3_250,
+    "core": 2_900,
+    "bisect": 2_850,
+    "analysis": 2_500,
+    "status": 2_500,
+    "git": 2_350,
+    "host": 2_050,
+    "fleet": 1_900,
+    "nightly": 1_900,
+    "store": 1_900,
+    "config": 1_750,
+    "compare": 1_200,
+    "mail": 1_100,
+    "campaign": 850,
+    "plan": 800,
+    "executor": 700,
     "imported": 600,
     "trial": 550,
     "doctor": 500,
@@ -47,15 +47,15 @@ ROOMS = {
 }
 
 # All of ``bisector/``; 40,000 are aimed at.
-LINES = 60_500
+LINES = 55_400
 # Of them without docstrings, comments and blanks; 28,000 are aimed at.
-CODE_LINES = 41_300
+CODE_LINES = 38_300
 # Those of ``tests/``; 42,000 are aimed at.
-TEST_LINES = 62_200
+TEST_LINES = 58_700
 # Without an ``__init__`` that is nothing but a docstring; 175 are aimed at.
-MODULES_IN_ALL = 259
+MODULES_IN_ALL = 236
 # Modules that each import the next one; 24 are aimed at.
-LONGEST_CHAIN = 37
+LONGEST_CHAIN = 36
 # Class names that several modules define; none is aimed at.
 DOUBLED_CLASS_NAMES = 0
 # Lines of a function, with its docstring: half of all, nine of ten, and the longest.
