@@ -144,7 +144,7 @@ _MOST_LAYOUT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From where on a trial is no evidence; the speed of the host's cores is held against ``speed``, if that is known.
+    """From where on a trial does not count; the speed of the host's cores is held against ``speed``, if that is known.
 
     With the length that a run was asked to have.
     """
@@ -197,7 +197,7 @@ def _of_run(run: Run, limits: Limits, stack: Stack, timed: bool, direction: str)
         yield f"nobody looked at the host and the clock during the {run_words(run.name)}"
     if run.contention is not None:
         other, steal = run.contention.other_busy_cores, run.contention.steal_share
-        # "not below", so that a figure that is no number is weak too
+        # "not below", so that a figure that is not a number is weak too
         if not other <= limits.max_other_cores:
             yield f"the host was busy: {other:.2f} cores of other work, limit {limits.max_other_cores:.2f}"
         if not steal <= limits.max_steal_share:

@@ -72,7 +72,7 @@ def measure_both(facts: BisectState) -> Submit | Wait | Notify | None:
 
 
 def _no_end(facts: BisectState, commit: Commit, word: str, why: str) -> BisectorError:
-    """Why an end cannot be judged: that of the host is no answer, and the next process measures it anew."""
+    """Why an end cannot be judged; after a reason of the host the next process measures the end anew."""
     if commit.sha in facts.judging.given_up:
         return InfraError(f"the {word} end {commit.short} could not be measured: {why}", "bisector doctor")
     return EndsDoNotReproduce(

@@ -200,7 +200,7 @@ def _raise_alike(facts: BisectState, attempts: Attempts, error: BisectorError | 
 
 
 def _control(facts: BisectState, stage: Stage, task: str, note: str) -> Submit:
-    """What is tried is no trial to count on: people see the number of the next one."""
+    """A control does not count as a trial: people see the number of the next one."""
     planned = Planned(facts.recorded.next_n, _end(facts), "measured before; does it still work?", 0, 0)
     return Submit(ControlRequest(_end(facts), facts.recorded.compilers, stage), task, tell=(Note(note), planned))
 

@@ -50,7 +50,7 @@ def note(text: str) -> None:
 
 
 def warn(finding: Finding) -> None:
-    """What of this machine is no reason not to begin, on standard error."""
+    """What a person should know of this machine before the first trial, on standard error."""
     note(f"bisector: {finding.warning}")
 
 

@@ -457,7 +457,7 @@ class WorkloadSettings:
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class ContentionSettings:
-    """From which foreign load on a run is no evidence, and how long a repeated trial waits for less."""
+    """From which foreign load on a run does not count, and how long a repeated trial waits for less."""
 
     max_other_cores: Annotated[Number, Option(
         "contention.max_other_cores", AUTO, "other load in cores above which a run is weak evidence",

@@ -143,7 +143,7 @@ class AtOnce:
             self._begin()
 
     def next(self) -> News:
-        """Wait for the next news; what is no trouble of a job's, a bug, is raised."""
+        """Wait for the next news; a bug, which is not the trouble of a job, is raised."""
         if not self._heard and not self._threads:
             raise ValueError("no job was submitted")
         self.wait(None)

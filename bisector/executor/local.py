@@ -171,7 +171,7 @@ class LocalExecutor:
         self.bench.tell(Note(text))
 
     def _logs(self, what: str, name: str) -> Path:
-        """An empty directory for the logs of what is no trial; those of the time before are gone."""
+        """An empty directory for logs that are not of a trial; those of the time before are gone."""
         logs = self.bench.run_dir / what / name
         with _as_attempt(self.bench.run_dir):
             shutil.rmtree(logs, ignore_errors=True)

@@ -83,7 +83,7 @@ def inside(directory: Path, name: str | Path) -> Path:
         if path.exists() and not path.is_file():
             raise OSError(errno.EINVAL, "it is not a regular file", str(named))
     except ValueError as error:  # a NUL
-        raise OSError(errno.EINVAL, "it is no name of a file", str(named)) from error
+        raise OSError(errno.EINVAL, "it is not the name of a file", str(named)) from error
     return path
 
 

@@ -265,7 +265,7 @@ def _dates(directory: Path) -> Iterator[tuple[str, int]]:
 
 
 def _odd(directory: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything below that is no plain file, and no directory that can be gone through."""
+    """Everything below that is neither a plain file nor a directory that can be read."""
     longest = len(os.fsencode(directory)) + _LONGEST_BYTES
     _let_us(directory, directory.stat().st_mode, stat.S_IRWXU)
     below = [os.fspath(directory)]

@@ -407,7 +407,7 @@ def _read(path: Path) -> _File:
     except OSError as error:
         raise InfraError(f"{path}: {error.strerror}") from error
     if file is None:
-        raise InfraError(f"{path} is no whole ELF file of x86")
+        raise InfraError(f"{path} is not a whole ELF file of x86")
     return replace(file, path=path)
 
 
@@ -487,7 +487,7 @@ _GIVEN_HINT = "give a bzImage for x86_64, such as a distribution's /boot/vmlinuz
 def commit_of(file: Path) -> Commit:
     """What stands for a commit: the file's SHA-256, and the version with which it presents itself.
 
-    Raises :class:`UserError` for what is no bzImage for x86_64.
+    Raises :class:`UserError` for a file that is not a bzImage for x86_64.
     """
     try:
         with file.open("rb") as opened:
@@ -528,7 +528,7 @@ def _header_version(file: Path, head: bytes) -> str:
         or head[_BOOT_FLAG : _BOOT_FLAG + 2] != b"\x55\xaa"
         or head[_BOOT_MAGIC:_PROTOCOL] != b"HdrS"
     ):
-        raise UserError(f"{file} is no bzImage: it has no boot header", _GIVEN_HINT)
+        raise UserError(f"{file} is not a bzImage: it has no boot header", _GIVEN_HINT)
     protocol, version_at, flags = (
         struct.unpack_from("<H", head, at)[0] for at in (_PROTOCOL, _VERSION_FIELD, _XLOADFLAGS)
     )

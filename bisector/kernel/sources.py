@@ -202,7 +202,7 @@ class Sources:
 
     @classmethod
     def unpacked(cls, data: bytes) -> Self | None:
-        """None for what is no whole list."""
+        """None for a list that is not whole."""
         try:
             kinds, *lines = gzip.decompress(data).decode(errors="surrogateescape").splitlines()
             files = frozenset(lines)

@@ -25,7 +25,7 @@ from bisector.nightly.plan import NightJob, NightPlan
 NAME = "bisector-nightly"
 _UNITS = (f"{NAME}.service", f"{NAME}.timer")
 # What of the environment goes into the unit, besides the search path.
-_DIRECTORIES = ("XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR")
+_DIRECTORIES = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR")
 _KEPT = (*_DIRECTORIES, "PATH")
 _AT = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 _ROOT = frozenset((0,))

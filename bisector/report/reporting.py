@@ -107,7 +107,7 @@ def _places(repository: Repository, asked: RunHeader, view: BisectionView) -> di
 
 
 def _order(row: PlacedTrial) -> tuple[bool, int, str, int]:
-    """In history order; what is not in the range (a merge base) is older than it, and what is no commit stands last."""
+    """In history order: a commit outside the range (a merge base) is older, a subject without one stands last."""
     date = row.shown.trial.commit.committed_at if row.place is None else ""
     return not row.shown.trial.subject.is_commit, -1 if row.place is None else row.place, date, row.shown.n
 

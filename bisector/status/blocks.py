@@ -380,7 +380,7 @@ def first_kernel(plan: Plan, placed: Sequence[Placed], arm: int) -> Trial | None
 
 
 def equal_kernels(plan: Plan, placed: Sequence[Placed]) -> Pairs:
-    """Arms of two subjects whose kernels are the same: what differs between them is no part of the build."""
+    """Arms of two subjects whose kernels are the same: what differs between them is not part of the build."""
     arms = plan.arms
     contents = {one.place.arm: one.trial.kernel.content_sha256 for one in placed if one.trial.kernel is not None}
     return tuple(

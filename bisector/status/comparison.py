@@ -381,7 +381,7 @@ def _screened(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
 
 
 def _means(arms: Sequence[ComparedArm], rows: Sequence[ComparedRow]) -> Iterator[ComparedMean]:
-    """Over the rows that are matched: every arm has ratios on them. One row is no mean."""
+    """Over the rows that are matched: every arm has ratios on them. One row has no mean."""
     matched = [
         row for row in rows if all(one.effect is not None and one.effect.scale is Scale.RATIO for one in row.changes)
     ]

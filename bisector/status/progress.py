@@ -140,6 +140,6 @@ class TimeSpent:
         return max(0.0, self.total_s - self.build_s - self.boot_s - self.storage_s - self.workload_s)
 
     @property
-    def other_share(self) -> Annotated[float, "`other_s` as a share of what is no build"]:
-        """The rest of what is no build; 0 of nothing."""
+    def other_share(self) -> Annotated[float, "`other_s` as a share of the time without builds"]:
+        """The rest of the time without builds; 0 where there is none."""
         return self.other_s / (self.total_s - self.build_s) if self.total_s > self.build_s else 0.0

@@ -157,7 +157,7 @@ class TrialView:
 
     @property
     def changed(self) -> str:
-        """Of what is no commit of the history: what it is; empty for a commit."""
+        """What a subject is that is not a commit of the history; empty for a commit."""
         how = {Kind.REVERTED: "NEW with {} reverted", Kind.PICKED: "OLD with {} added"}.get(self.trial.subject.kind, "")
         return f"no commit: {how.format((self.trial.subject.changed_by or '')[:12])}" if how else ""
 

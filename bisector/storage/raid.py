@@ -195,7 +195,7 @@ class Raid5(Raid[Raid5Settings]):
         """The driver takes the values (drivers/md/raid5.c, setup_conf, raid5_set_cache_size)."""
         chunk = self.chunk_bytes(own)
         if chunk & (chunk - 1):
-            yield Problem(("storage.raid5.chunk",), f"{size_text(chunk)} is no power of two")
+            yield Problem(("storage.raid5.chunk",), f"{size_text(chunk)} is not a power of two")
         for key, value, most in (
             ("storage.raid5.stripe_cache_size", own.stripes, _MOST_STRIPES),
             ("storage.raid5.group_thread_count", own.threads, _MOST_THREADS),

@@ -189,7 +189,7 @@ class _Course:
 
     @contextmanager
     def _one_builds(self) -> Iterator[None]:
-        """Wait until no other trial builds, which is no part of what this one takes."""
+        """Wait until no other trial builds; the wait is not part of what this one takes."""
         start = self.bench.clock.now_s()
         with self.bench.building:
             self._start += self.bench.clock.now_s() - start
@@ -269,7 +269,7 @@ class _Course:
 
     @contextmanager
     def _prepared(self, kernel: Kernel) -> Iterator[Machine]:
-        """A guest that is not started yet; what fails until then is no kernel's doing, whatever else works."""
+        """A guest that is not started yet; a failure until then is not the kernel's."""
         with ExitStack() as stack:
             self.on_host = True
             append = self._settings.machine.append

@@ -51,7 +51,7 @@ class Bounds:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that was not there, and is no link to another one; half of it is removed.
+    """A file that was not there, and is not a link to another one; half of it is removed.
 
     Raises :class:`InfraError` when it cannot be made or written.
     """

@@ -387,7 +387,7 @@ class Workload(ABC, Generic[S]):
         raise UserError(f"the workload {self.name} has no figure {name}", "--figure NAME=UNIT,higher describes one")
 
     def deciding(self, own: S) -> Deciding:
-        """What decides where nobody says it; raises :class:`UserError` where its input names what is no metric."""
+        """What decides where nobody says it; raises :class:`UserError` where its input names an unknown metric."""
         return Deciding()
 
     def are_split(self, own: S) -> bool:

@@ -118,7 +118,7 @@ class GitGrep(Workload[GitGrepSettings]):
             return
         if listed.exit_status != 0:
             said = listed.stderr.strip().partition("\n")[0]
-            what = f"workload.gitgrep.bundle: {own.bundle} is no git bundle: {said}"
+            what = f"workload.gitgrep.bundle: {own.bundle} is not a git bundle: {said}"
             raise UserError(what, "git bundle create FILE HEAD makes one")
         if not any(line.split()[1:] == ["HEAD"] for line in listed.stdout.splitlines()):
             what = f"workload.gitgrep.bundle: {own.bundle} has no HEAD, so a clone of it has no files"

@@ -312,7 +312,7 @@ def test_images_that_cannot_be_arms_are_refused(desk: Desk) -> None:
     other.write_bytes(b"MZ")
     assert desk.refused(f"image:{file}") == "vmlinuz alone cannot be compared"
     assert "same image, " in desk.refused(f"image:{file}", f"image:{file}")
-    assert desk.refused("main", f"image:{other}").endswith("other is no bzImage: it has no boot header")
+    assert desk.refused("main", f"image:{other}").endswith("other is not a bzImage: it has no boot header")
     assert "cannot be read: No such file" in desk.refused("main", "image:gone")
     assert "is not a regular file" in desk.refused("main", "image:")
     said = "vmlinuz is an image: nothing can be built on top of it"

@@ -75,15 +75,15 @@ def test_a_file_that_is_damaged(desk: Desk) -> None:
     cut.write_bytes(SLOW[0].read_bytes() + SLOW[1].read_bytes())
     assert "a second output of fio begins here" in desk.refuses(cut)
     cut.write_bytes(b"fio-2.16\n\xff\n")
-    assert "this is no output of fio" in desk.refuses(cut)
+    assert "this is not output of fio" in desk.refuses(cut)
     cut.write_text(SLOW[0].read_text().replace("fio-2.16", "fio-1.99"), encoding="utf-8")
     assert f"{cut}:2: fio-1.99 is unknown here" in desk.refuses(cut)
     cut.write_text((FIO / "partial-3.33.json").read_text()[:4000], encoding="utf-8")
     assert "fio's JSON is cut off" in desk.refuses(cut)
     cut.write_text((FIO / "partial-3.33.json").read_text().replace('"runtime" : 40001', '"runtime" : 1e999'))
-    assert "has inf, which is no figure of any machine" in desk.refuses(cut)
+    assert "has inf, which no machine reaches" in desk.refuses(cut)
     cut.write_text((FIO / "partial-3.33.json").read_text().replace('"majf" : 0', f'"majf" : {2**63}'))
-    assert "is no figure of any machine" in desk.refuses(cut)
+    assert "which no machine reaches" in desk.refuses(cut)
     assert not desk.run.exists()
 
 
@@ -248,7 +248,7 @@ def test_any_text_is_an_index_or_an_error(tmp_path: Path, text: str, header: str
         pytest.param(lambda path: path.symlink_to("/dev/zero"), "is not below", id="link to a device"),
         pytest.param(lambda path: path.symlink_to("../precious"), "is not below", id="link to elsewhere"),
         pytest.param(lambda path: path.symlink_to(path), "cannot read", id="link to itself"),
-        pytest.param(lambda path: path.touch(), "this is no output of fio", id="empty"),
+        pytest.param(lambda path: path.touch(), "this is not output of fio", id="empty"),
     ],
 )
 def test_files_of_an_index_that_are_none(desk: Desk, make: Callable[[Path], object], message: str) -> None:

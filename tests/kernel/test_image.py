@@ -42,9 +42,9 @@ def test_before_protocol_2_12_an_image_does_not_say_how_many_bits_it_has(tmp_pat
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "is no bzImage"),
-        (b"\x7fELF" + bytes(0x8000), "is no bzImage"),
-        (bytes(0x1FE) + b"\x55\xaa\xeb\x66HdrX" + bytes(0x8000), "is no bzImage"),
+        (b"", "is not a bzImage"),
+        (b"\x7fELF" + bytes(0x8000), "is not a bzImage"),
+        (bytes(0x1FE) + b"\x55\xaa\xeb\x66HdrX" + bytes(0x8000), "is not a bzImage"),
         (bytes(0x1FE) + b"\x55\xaa\xeb\x66HdrS\x0f\x02" + bytes(0x8000), "is a kernel for 32 bits"),
         (bytes(0x1FE) + b"\x55\xaa\xeb\x66HdrS\x0a\x02" + bytes(0x8000), "does not say which version it is"),
         (bytes(0x1FE) + b"\x55\xaa\xeb\x66HdrS\x0a\x02" + bytes(6) + b"\xff\xff" + bytes(0x100), "does not say which"),

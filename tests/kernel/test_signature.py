@@ -161,7 +161,7 @@ def test_a_file_cut_short_is_no_kernel(tmp_path: Path, length: int) -> None:
     image = linked(tmp_path, "vmlinux")
     image.write_bytes(image.read_bytes()[:length])
     for read in (signature.build_id_of, signature.content_sha256):
-        with pytest.raises(InfraError, match="no whole ELF file"):
+        with pytest.raises(InfraError, match="not a whole ELF file"):
             read(image)
 
 

@@ -31,14 +31,14 @@ def test_systemd_finds_no_fault(wanted: plan.NightPlan, tmp_path: Path, system: 
 
 
 def test_what_the_units_say(wanted: plan.NightPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     made = Timer(wanted, "23:05", system=False, hosts=tmp_path / "hosts.toml")
     service, times = (made.files()[f"bisector-nightly.{kind}"].splitlines() for kind in ("service", "timer"))
     path = f"{wanted.path.parent}/my 100%% $nights.toml"
     (line,) = [line for line in service if line.startswith("ExecStart=")]
     quoted = path.replace("$", "$$")
     assert line.endswith(f'-m bisector nightly --config "{quoted}" --hosts {tmp_path}/hosts.toml')
-    assert {f"Environment=XDG_DATA_HOME={tmp_path}/data", f"Description=bisector: a night of {path}"} <= set(service)
+    assert {f"Environment=XDG_STATE_HOME={tmp_path}/state", f"Description=bisector: a night of {path}"} <= set(service)
     # Missed nights are made up for.
     assert {"OnCalendar=*-*-* 23:05:00", "Persistent=yes"} <= set(times)
     assert made.crontab().startswith("5 23 * * * ")

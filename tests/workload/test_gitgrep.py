@@ -78,7 +78,7 @@ def test_bundle_that_is_none_is_refused_before(bundle: Path, tmp_path: Path) -> 
     values = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.values
     GITGREP.check(replace(values, bundle=bundle), Objective("elapsed"), run_here)
     (tmp_path / "text").write_text("x\n")
-    with pytest.raises(UserError, match="text is no git bundle"):
+    with pytest.raises(UserError, match="text is not a git bundle"):
         GITGREP.check(replace(values, bundle=tmp_path / "text"), Objective("elapsed"), run_here)
     git(tmp_path / "linux", "bundle", "create", "-q", str(tmp_path / "headless"), "main")
     with pytest.raises(UserError, match="headless has no HEAD"):

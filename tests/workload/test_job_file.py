@@ -221,8 +221,8 @@ def test_deciding_metric_of_a_comment(comment: str, named: Objective | None) -> 
 @pytest.mark.parametrize(
     ("comment", "message"),
     [
-        ("# deciding metric:", "'' is no deciding metric"),
-        ("# deciding metric: write.bw and more", "'write.bw and more' is no deciding metric"),
+        ("# deciding metric:", "'' is not a deciding metric"),
+        ("# deciding metric: write.bw and more", "'write.bw and more' is not a deciding metric"),
         ("# deciding metric: write.bandwidth", "there is no metric 'write.bandwidth'"),
         ("# deciding metric: cache.promotions", r"neither more nor less of cache\.promotions is better"),
         ("# deciding metric: read.clat.p99, over sum", r"the sum of read\.clat\.p99 over jobs"),

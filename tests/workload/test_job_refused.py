@@ -98,7 +98,7 @@ def test_job_files_of_others(name: str, flags: dict[str, str], said: list[str]) 
         ("runtime=40", ""),
         ("runtime=40s\nloops=3\nramp_time=5s", ""),
         ("timeout=60", r'line 9 "timeout=60": .*runs for 1min, all jobs take 1min, and workload.runtime is 40s'),
-        ("runtime=1:00", r'line 9 "runtime=1:00": .*runtime=1:00 is no time'),
+        ("runtime=1:00", r'line 9 "runtime=1:00": .*runtime=1:00 is not a time'),
         ("time_based=0", r'line 7 "runtime=\$\{RUNTIME\}": .*not time_based'),
         ("  startdelay=5", r'line 9 "  startdelay=5": .*begins after 5s, so that all jobs take 45s'),
         ("startdelay=10\nruntime=30", ""),

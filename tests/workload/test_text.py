@@ -309,7 +309,7 @@ def test_what_fio_gives_as_nan_is_unknown() -> None:
         ('{"a": {}, "fio version": "fio-3.32", "jobs": []}\n' * 2, "a second output of fio begins here"),
         (PLAIN[: PLAIN.index("   READ")], "cut off: run status group 0 has no sum of its reads"),
         *(
-            (text, "this is no output of fio")
+            (text, "this is not output of fio")
             for text in ("", "Dear diary,\nfio was slow\n", "fio-2.16\nStarting 1 process\n")
         ),
     ],

@@ -337,7 +337,7 @@ def _unbounded(job: FioJob, variables: Mapping[str, str]) -> Iterator[Objection]
         line = job.lines.get("runtime", job.lines.get("time_based", job.head))
         yield Objection(line, why, "time_based and runtime=${RUNTIME}; or --metric elapsed for how long it takes")
     elif not runtime_s(job, variables):
-        given = f"runtime={job.options['runtime']} is no time" if "runtime" in job.options else "there is no runtime"
+        given = f"runtime={job.options['runtime']} is not a time" if "runtime" in job.options else "there is no runtime"
         yield _of(job, "runtime", f"[{job.section}] is time_based, and {given}", "runtime=${RUNTIME}")
     if "steadystate" in job.options:
         why = f"[{job.section}] ends when its figures are steady, and not after workload.runtime"

@@ -331,7 +331,7 @@ def deciding(text: str) -> Objective | None:
         raise UserError("two comments name the deciding metric", "leave one of them")
     found = _DECIDING.fullmatch(named_by[0])
     if found is None:
-        raise UserError(f"{named_by[0]!r} is no deciding metric", "write: # deciding metric: write.bw, over sum")
+        raise UserError(f"{named_by[0]!r} is not a deciding metric", "write: # deciding metric: write.bw, over sum")
     objective = Objective(Objective(found["metric"]).definition.name, found["over"] or WORST)
     objective.check()
     return objective

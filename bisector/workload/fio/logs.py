@@ -57,7 +57,7 @@ def logged_metric(direction: str) -> str:
 
 
 def job_number(file: str) -> int | None:
-    """By the name of a log the number of its job, 1 where it is of all jobs; None of what is no such log."""
+    """The number of the job that a log is of, by its name: 1 where it is of all jobs, None for another file."""
     named = _IOPS_LOG.fullmatch(file)
     return None if named is None else int(named["job"] or 1)
 

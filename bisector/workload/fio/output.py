@@ -192,7 +192,7 @@ def check_figures(output: Output) -> None:
 
 
 def _impossible(value: object) -> FigureImpossible:
-    return FigureImpossible(f"fio's output has {str(value)[:_QUOTED]}, which is no figure of any machine")
+    return FigureImpossible(f"fio's output has {str(value)[:_QUOTED]}, which no machine reaches")
 
 
 @dataclass(slots=True)

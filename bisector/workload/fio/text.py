@@ -90,7 +90,7 @@ def read(data: bytes) -> Output:
         if terse := _TERSE.search(text):
             why = "this is fio's terse output (--minimal), which is not imported: use --output-format=json"
             raise _refused(text, terse.start(), why)
-        raise OutputUnreadable("this is no output of fio: it has the figures of no job, as text or as JSON")
+        raise OutputUnreadable("this is not output of fio: it has the figures of no job, as text or as JSON")
     try:
         found = [*([output.parse_output(text)] if has_json else []), *([parse_text(text)] if has_jobs else [])]
     except ValueError as error:  # an integer of thousands of digits, or no date
@@ -263,7 +263,7 @@ def _amount(text: str, *, old: bool) -> tuple[float, float]:
     """A count, or bytes, and how far the true value may be away: ``2141``, ``112k``, ``20.7MiB``, ``7529.9MB``."""
     found = _AMOUNT.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no number that fio prints")
+        raise ValueError(f"{text!r} is not a number that fio prints")
     base = 1024 if (found[5] if old else found[4]) else 1000
     power = (_OLD_PREFIXES if old else _PREFIXES).index(found[3].upper() or "_")
     size = float(base**power) / (8 if found[5] == "bit" else 1)
