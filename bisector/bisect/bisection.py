@@ -167,7 +167,7 @@ def scope_of(git: GitSide, store: Store, settings: Settings, skips: tuple[str, .
         run_dir=store.path.parent,
         skips=skips,
         bases=git.bisect.bases,
-        ground=SearchRange.of(git.repository, git.wanted, settings.bisect.suspects) if weighs else None,
+        search_range=SearchRange.of(git.repository, git.wanted, settings.bisect.suspects) if weighs else None,
         forgiven=trials[-1][0] if trials else 0,
         aim=aim,
     )

@@ -62,7 +62,7 @@ def _ahead(facts: BisectState, count: int) -> Submit | Wait:
     With as many as there are hosts that measure, each finds one when it is idle. What is built further ahead is more
     often built in vain, since each reading changes what is chosen.
     """
-    if facts.scope.aim is not Aim.ANSWER or facts.scope.ground is None:
+    if facts.scope.aim is not Aim.ANSWER or facts.scope.search_range is None:
         return Wait()
     sha = next((sha for sha in facts.standing.choices(count) if _is_to_build(facts, sha)), None)
     return Wait() if sha is None else _build(facts, facts.commit(sha), "ahead")

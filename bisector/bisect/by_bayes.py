@@ -165,7 +165,7 @@ def _decided(facts: BisectState, standing: Standing) -> Instruction:
     known = standing.case.facts
     if known == facts.chose_by and not facts.in_flight:
         raise RuntimeError("the last trial changed nothing, and the search asks for it again")
-    ground = standing.case.ground
+    search_range = standing.case.search_range
     match standing.decision:
         case CommitToRead(commit=number, whole=whole) as one:
             purpose = "an answer rests on it" if one.confirms else ""
@@ -185,7 +185,7 @@ def _decided(facts: BisectState, standing: Standing) -> Instruction:
             )
             return replace(trial, expected_min=_expected_min(standing, number, whole=whole))
         case ChangedEndToRead(commit=number, kernel=kind) as one:
-            commit = facts.commit(ground.shas[number])
+            commit = facts.commit(search_range.shas[number])
             step = _changed(facts, standing, kind, commit, whole=one.whole, clear_of_end=one.beside_end)
             expected_min = _expected_min(standing, None, whole=one.whole)
             return step if isinstance(step, Record) else replace(step, because=known, expected_min=expected_min)
@@ -218,19 +218,19 @@ def _changed(
 def _beside(standing: Standing, one: CommitToRead) -> tuple[str, ...]:
     """The commits that a whole run may be held against; the old end stands for what is before the range."""
     case = standing.case
-    before = () if case.ground.graph.parents[one.commit] else (case.judging.old,)
+    before = () if case.search_range.graph.parents[one.commit] else (case.judging.old,)
     return (*before, *map(case.commit_for, one.beside)) if one.beside else ()
 
 
 def _concluded(facts: BisectState, standing: Standing, answer: SearchAnswer) -> Instruction:
-    ground = standing.case.ground
-    commit = facts.commit(ground.shas[answer.commit])
-    if answer.out_of_time or answer.ending is not SearchEnding.FOUND or ground.is_outside(answer.commit):
+    search_range = standing.case.search_range
+    commit = facts.commit(search_range.shas[answer.commit])
+    if answer.out_of_time or answer.ending is not SearchEnding.FOUND or search_range.is_outside(answer.commit):
         return _narrowed(facts, standing, answer, commit)
     # A parent that has the kernel of the answer, which nobody has looked at yet.
     twin = facts.parent_with_same_kernel(commit)
     if twin is not None and not facts.recorded.was_tried(twin.sha):
-        if twin.sha not in ground.numbers:
+        if twin.sha not in search_range.numbers:
             said = f"{outside_paths(facts.scope.wanted.paths)}: {commit.short} changes nothing"
             return Done(State.NARROWED, said, (commit,))
         if facts.is_in_flight(twin.sha):
@@ -245,7 +245,7 @@ def _concluded(facts: BisectState, standing: Standing, answer: SearchAnswer) -> 
 
 
 def _narrowed(facts: BisectState, standing: Standing, answer: SearchAnswer, likeliest: Commit) -> Done:
-    ending, ground = answer.ending, standing.case.ground
+    ending, search_range = answer.ending, standing.case.search_range
     if answer.out_of_time:
         one_change = ending is not SearchEnding.NOT_ONE_CHANGE
         known = _likeliest(likeliest, answer) if one_change else _not_one_change(answer)
@@ -253,13 +253,13 @@ def _narrowed(facts: BisectState, standing: Standing, answer: SearchAnswer, like
         return Done(State.NARROWED, f"{known}; {why_over(facts)}", candidates, out_of_time=True)
     if ending is SearchEnding.NO_CHANGE:
         return Done(State.NARROWED, _no_change(facts, answer))
-    if ground.is_outside(answer.commit) and ending is not SearchEnding.NOT_ONE_CHANGE:
+    if search_range.is_outside(answer.commit) and ending is not SearchEnding.NOT_ONE_CHANGE:
         if facts.git is None:
             raise RuntimeError("git is asked what is left before it was shown anything")
         left = facts.commits(facts.answer(LeftInRange(facts.git.shown)))
         return Done(State.NARROWED, outside_paths(facts.scope.wanted.paths), left)
     candidates = facts.commits(sha for sha, _ in standing.candidates)
-    skips = {ground.shas[number] for number in standing.case.facts.untestable}
+    skips = {search_range.shas[number] for number in standing.case.facts.untestable}
     skipped = tuple(one for one in candidates if one.sha in skips)
     if ending is SearchEnding.NOT_ONE_CHANGE:
         said = _not_one_change(answer)

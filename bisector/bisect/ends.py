@@ -59,7 +59,7 @@ def measure_both(facts: BisectState) -> Submit | Wait | Notify | None:
     old, new = (judging.scores.get(end.sha, ()) for end in facts.scope.ends)
     # Noise by the host's clock might make as much of one kernel.
     lie_close = not (old and new) or not are_far_apart(fmean(old), fmean(new))
-    if (facts.scope.ground is None or lie_close) and (again := the_same_again(facts)) is not None:
+    if (facts.scope.search_range is None or lie_close) and (again := the_same_again(facts)) is not None:
         return again
     for seen in judging.same_again[:1]:
         if (tell := once(facts, f"exact on {facts.home}", seen.sentence)) is not None:
@@ -118,7 +118,7 @@ def _read_again(facts: BisectState) -> Submit | Wait:
     ends = tuple(zip(facts.scope.ends, facts.words, strict=True))[:: -1 if drawn else 1]
     commit, word = min(ends, key=lambda end: begun[end[0].sha])
     if begun[commit.sha] > max(min(read.values()), 1):
-        chosen = None if facts.scope.ground is None else next(iter(facts.standing.choices(1)), None)
+        chosen = None if facts.scope.search_range is None else next(iter(facts.standing.choices(1)), None)
         if chosen is None or judging.judge(chosen) is not None or facts.is_in_flight(chosen):
             return Wait()
         return measure(facts, Subject(facts.commit(chosen)), "while the ends are read again", whole=True)
@@ -146,7 +146,7 @@ def repeat(facts: BisectState) -> Submit | None:
         for _, commit, word in ends:
             if len(facts.judging.sound(commit.sha)) < number:
                 return measure(facts, Subject(commit), f"the {word} end, {number} of {asked}")
-    if facts.scope.ground is None:
+    if facts.scope.search_range is None:
         return None
     standing = facts.standing
     side = end_to_read(standing.case.problem.graph, standing.case.facts, standing.belief)
@@ -185,7 +185,7 @@ def both_ways(facts: BisectState) -> Submit | Notify | None:
 def _is_tried(facts: BisectState) -> bool:
     """By what whole trials took so far; not while levels overlap, so that no run is to be stopped early."""
     commits: float | None = None
-    if facts.scope.ground is not None:
+    if facts.scope.search_range is not None:
         belief = facts.standing.belief
         if figures_tell(facts.standing.case.search.rules, belief):
             return False

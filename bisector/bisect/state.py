@@ -135,7 +135,7 @@ class Scope:
     """What is asked for, and what does not change while a process lasts.
 
     ``skips`` are the hashes a person knows to be untestable, ``bases`` those of the commits that both ends have and
-    that are not the old end. ``ground`` is the range as the posterior sees it, for the strategy that weighs readings.
+    that are not the old end. ``search_range`` is the range as the posterior sees it, where readings are weighed.
     A weak trial up to the number ``forgiven`` is no reason (any more) to give up its commit: its host may have been
     busy, and this process tries it again.
     """
@@ -145,7 +145,7 @@ class Scope:
     run_dir: Path
     skips: tuple[str, ...] = ()
     bases: tuple[str, ...] = ()
-    ground: SearchRange | None = None
+    search_range: SearchRange | None = None
     forgiven: int = 0
     aim: Aim = Aim.ANSWER
     crew: Crew = field(default_factory=Crew)
@@ -244,7 +244,7 @@ class Recorded:
     def standing(self, kept: frozenset[str], host: str, in_flight: tuple[Subject, ...]) -> Standing:
         """What all readings say of the range, of which some kernels are kept, for a trial on a host beside others."""
         if (key := (kept, host, in_flight)) not in self._standings:
-            if self.scope.ground is None:
+            if self.scope.search_range is None:
                 raise RuntimeError("a strategy that weighs nothing asks for the posterior")
             known = Known(
                 self.scope.skips,
@@ -257,7 +257,7 @@ class Recorded:
                 in_flight=in_flight,
                 host=host,
             )
-            self._standings[key] = Standing(Case(self.scope.ground, self.judging, known))
+            self._standings[key] = Standing(Case(self.scope.search_range, self.judging, known))
         return self._standings[key]
 
     @cached_property
@@ -357,14 +357,14 @@ class BisectState:
         A kernel that another host is building is chosen when it is there: until then, others tell more beside it. On
         this host a trial of it has the kernel sooner than one of another commit.
         """
-        found, ground = list[Subject](), self.scope.ground
-        builds = {} if self.scope.crew.builds_here or ground is None else self.builds_in_flight
+        found, search_range = list[Subject](), self.scope.search_range
+        builds = {} if self.scope.crew.builds_here or search_range is None else self.builds_in_flight
         for id_, one in self.in_flight.items():
             if id_ in self.transient.cancelled or one.request.commit in self.scope.ends:
                 continue
             if isinstance(one.request, TrialRequest):
                 found.append(one.request.cell.subject)
-            elif ground is not None and id_ in builds and builds[id_].sha in ground.numbers:
+            elif search_range is not None and id_ in builds and builds[id_].sha in search_range.numbers:
                 found.append(Subject(builds[id_]))
         return tuple(found)
 

@@ -96,7 +96,7 @@ class Standing:
     @property
     def best(self) -> str:
         """The hash of the likeliest commit."""
-        return self.case.ground.shas[self.belief.best]
+        return self.case.search_range.shas[self.belief.best]
 
     @property
     def probability(self) -> float:
@@ -107,13 +107,13 @@ class Standing:
     def candidates(self) -> tuple[tuple[str, float], ...]:
         """The smallest set that has the target's probability: hashes, likeliest first, and the probability of each."""
         numbers = self.belief.smallest_set(self.case.search.rules.target)
-        return tuple((self.case.ground.shas[number], float(self.belief.p[number])) for number in numbers)
+        return tuple((self.case.search_range.shas[number], float(self.belief.p[number])) for number in numbers)
 
     @property
     def without_suspects(self) -> tuple[str, float]:
         """The likeliest commit, and its probability, if nobody were suspected."""
         belief = believe(self.case.unsuspecting, self.case.facts, self.case.search)
-        return self.case.ground.shas[belief.best], float(belief.p[belief.best])
+        return self.case.search_range.shas[belief.best], float(belief.p[belief.best])
 
     @cached_property
     def fit(self) -> Fit:
@@ -146,8 +146,8 @@ class Standing:
     @cached_property
     def probability_new(self) -> dict[str, float]:
         """For each commit of the range whether its kernel is a new one."""
-        mass = np.clip(self.case.ground.graph.mass(self.belief.p), 0.0, 1.0)
-        return dict(zip(self.case.ground.shas, map(float, mass), strict=True))
+        mass = np.clip(self.case.search_range.graph.mass(self.belief.p), 0.0, 1.0)
+        return dict(zip(self.case.search_range.shas, map(float, mass), strict=True))
 
     @property
     def shown(self) -> dict[str, Verdict]:
@@ -156,8 +156,10 @@ class Standing:
         Newest first, so that each new one is an ancestor of the one before where that can be.
         """
         case, new = self.case, self.probability_new
-        sides = {sha: new[sha] for sha in map(case.ground.shas.__getitem__, sorted(case.facts.measured, reverse=True))}
-        skips = {case.ground.shas[number]: Verdict.SKIP for number in case.facts.untestable}
+        sides = {
+            sha: new[sha] for sha in map(case.search_range.shas.__getitem__, sorted(case.facts.measured, reverse=True))
+        }
+        skips = {case.search_range.shas[number]: Verdict.SKIP for number in case.facts.untestable}
         return {
             sha: Verdict.NEW if p > _SHOWN else Verdict.OLD for sha, p in sides.items() if p > _SHOWN or p < 1 - _SHOWN
         } | skips
@@ -165,8 +167,8 @@ class Standing:
     @property
     def final(self) -> dict[str, Verdict]:
         """The same at the end, with the answer new and its parents old, so that git names it."""
-        ground, best = self.case.ground, self.belief.best
-        parents = {ground.shas[parent]: Verdict.OLD for parent in ground.graph.parents[best]}
+        search_range, best = self.case.search_range, self.belief.best
+        parents = {search_range.shas[parent]: Verdict.OLD for parent in search_range.graph.parents[best]}
         return {**self.shown, **parents, self.best: Verdict.NEW}
 
     @property
@@ -175,7 +177,7 @@ class Standing:
         case, belief = self.case, self.belief
         if isinstance(self.decision, SearchAnswer):
             return 0
-        outlook = prospects(case.ground.graph, belief, case.facts, case.search.costs)
+        outlook = prospects(case.search_range.graph, belief, case.facts, case.search.costs)
         searching = math.ceil(belief.unknown_bits / max(_LEAST_BITS_A_TRIAL, outlook.most(outlook.gain_bits)))
         if self.probability >= case.search.rules.suspect:
             searching = 0

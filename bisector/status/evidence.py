@@ -105,14 +105,14 @@ class Known:
 class Case:
     """Everything known of a bisection whose ends are measured."""
 
-    ground: SearchRange
+    search_range: SearchRange
     judging: Judging
     known: Known
 
     @cached_property
     def problem(self) -> SearchProblem:
         """The range, the odds before any trial but for what equal kernels rule out, and what can matter."""
-        return SearchProblem(self.ground.graph, self._prior(self.ground.suspects), self._relevant)
+        return SearchProblem(self.search_range.graph, self._prior(self.search_range.suspects), self._relevant)
 
     @cached_property
     def unsuspecting(self) -> SearchProblem:
@@ -147,10 +147,12 @@ class Case:
     @cached_property
     def impossible(self) -> Mask:
         """The commits between two that have equal kernels."""
-        graph = self.ground.graph
+        graph = self.search_range.graph
         found = np.zeros(len(graph), dtype=np.bool_)
         for shas in self._shas_by_kernel.values():
-            masks = [graph.ancestors(self.ground.numbers[sha]) for sha in shas if sha in self.ground.numbers]
+            masks = [
+                graph.ancestors(self.search_range.numbers[sha]) for sha in shas if sha in self.search_range.numbers
+            ]
             masks += [np.zeros(len(graph), dtype=np.bool_) for sha in shas if sha in self._before]
             if masks:
                 found |= np.logical_or.reduce(masks) & ~np.logical_and.reduce(masks)
@@ -160,7 +162,7 @@ class Case:
         """The hash of the commit whose trial is one of this commit's kernel, which may be the old end's."""
         if number == OLD_END:
             return self.judging.old
-        return self.ground.shas[self._representatives.get(self.ground.shas[number], number)]
+        return self.search_range.shas[self._representatives.get(self.search_range.shas[number], number)]
 
     # What it takes.
 
@@ -168,8 +170,8 @@ class Case:
     def _costs(self) -> Costs:
         """Minutes as they were measured here; a kernel that is there takes no build."""
         usual = costs_of(self.judging)
-        builds_min = np.full(len(self.ground.graph), usual.build_min)
-        builds_min[[self.ground.numbers[sha] for sha in self._built if sha in self.ground.numbers]] = 0.0
+        builds_min = np.full(len(self.search_range.graph), usual.build_min)
+        builds_min[[self.search_range.numbers[sha] for sha in self._built if sha in self.search_range.numbers]] = 0.0
         return replace(usual, builds_min=builds_min)
 
     @property
@@ -196,17 +198,17 @@ class Case:
     @cached_property
     def _groups(self) -> tuple[tuple[int, ...], ...]:
         """The numbers of commits that have one kernel, where there are several; the one measured first stands first."""
-        numbers = self.ground.numbers
+        numbers = self.search_range.numbers
         groups = (tuple(numbers[sha] for sha in shas if sha in numbers) for shas in self._shas_by_kernel.values())
         return tuple(group for group in groups if len(group) > 1)
 
     @cached_property
     def _representatives(self) -> Mapping[str, int]:
         """For each commit whose kernel gives readings the number that they are recorded under."""
-        found = dict(self.ground.numbers)
+        found = dict(self.search_range.numbers)
         for shas in self._shas_by_kernel.values():
-            inside = [self.ground.numbers[sha] for sha in shas if sha in self.ground.numbers]
-            known = [sha for sha in shas if sha in self.ground.numbers or sha in self._before]
+            inside = [self.search_range.numbers[sha] for sha in shas if sha in self.search_range.numbers]
+            known = [sha for sha in shas if sha in self.search_range.numbers or sha in self._before]
             found.update(dict.fromkeys(known if inside else (), inside[0] if inside else 0))
         return found
 
@@ -231,7 +233,7 @@ class Case:
     def number(self, subject: Subject) -> tuple[int, Kernel] | None:
         """What a trial is of whose kernel nobody has built yet."""
         if not subject.is_commit:
-            number = self.ground.numbers.get(subject.changed_by or "")
+            number = self.search_range.numbers.get(subject.changed_by or "")
             return None if number is None else (number, subject.kind)
         number = self._representatives.get(subject.commit.sha)
         return None if number is None else (number, Kernel.COMMIT)
@@ -242,7 +244,7 @@ class Case:
         if not trial.subject.is_commit:
             shas = self._shas_by_kernel.get(trial.kernel.content_sha256, ()) if trial.kernel is not None else ()
             if not shas:
-                number = self.ground.numbers.get(trial.subject.changed_by or "")
+                number = self.search_range.numbers.get(trial.subject.changed_by or "")
                 return None if number is None else (number, trial.subject.kind)
             sha = shas[0]
         number = self._representatives.get(sha, OLD_END if sha == self.judging.old else None)
@@ -287,7 +289,7 @@ class Case:
     # What cannot be had.
 
     def _skips(self) -> Iterator[int]:
-        numbers = self.ground.numbers
+        numbers = self.search_range.numbers
         skipped = [sha for sha, verdict in self.judging.verdicts() if verdict is Verdict.SKIP]
         yield from {numbers[sha] for sha in (*self.known.skips, *skipped) if sha in numbers}
 
@@ -304,14 +306,14 @@ class Case:
 
     def _failed(self) -> Iterator[tuple[int, Kernel]]:
         """Ends that a commit does not come out of or into, or that do not work then, or are a kernel known already."""
-        numbers = self.ground.numbers
+        numbers = self.search_range.numbers
         failed = {(numbers[one.sha], one.kind) for one in self.known.not_changed if one.sha in numbers}
         for _, trial in self.judging.trials:
             number = numbers.get(trial.subject.changed_by or "")
             if number is not None and self._gives_no_more(trial):
                 failed.add((number, trial.subject.kind))
-        if self.ground.outside:  # the new end stands for many commits there
-            failed |= {(self.ground.graph.tip, kind) for kind in _ENDS_ALWAYS_CUT}
+        if self.search_range.outside:  # the new end stands for many commits there
+            failed |= {(self.search_range.graph.tip, kind) for kind in _ENDS_ALWAYS_CUT}
         yield from failed
 
     def _gives_no_more(self, trial: Trial) -> bool:
@@ -332,14 +334,14 @@ class Case:
     def _relevant(self) -> Mask | None:
         if self.known.mattering is None:
             return None
-        numbers = self.ground.numbers
+        numbers = self.search_range.numbers
         mask = as_mask(len(numbers), tuple(numbers[sha] for sha in self.known.mattering if sha in numbers))
-        if self.ground.outside:
-            mask[self.ground.graph.tip] = True
+        if self.search_range.outside:
+            mask[self.search_range.graph.tip] = True
         return mask
 
     def _prior(self, suspects: Mask | None) -> Floats:
-        log_prior = prior(len(self.ground.graph), self._relevant, suspects)
+        log_prior = prior(len(self.search_range.graph), self._relevant, suspects)
         impossible: Floats = np.where(self.impossible, math.log(IMPOSSIBLE_WEIGHT), 0.0)
         return log_prior + impossible
 

@@ -191,10 +191,10 @@ def believes(asked: RunHeader, judging: Judging) -> bool:
 
 def case(repository: Repository, asked: RunHeader, judging: Judging, store: Store) -> Case:
     """All that is known of a bisection, as the search weighs it."""
-    ground = SearchRange.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
+    search_range = SearchRange.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
     bases = repository.merge_bases(asked.new_sha, asked.old_sha)
     known = Known(asked.skips, store.mattering(), store.facts(NotChanged), bases, store.earlier())
-    return Case(ground, judging, known)
+    return Case(search_range, judging, known)
 
 
 def case_of(store: Store) -> Case | None:

@@ -133,7 +133,7 @@ def test_an_answer_waits_for_trials_and_not_for_builds(monkeypatch: pytest.Monke
     """Beside a kernel that is being built nothing tells more; without it there is an answer."""
     done = Done(State.NARROWED)
     answer = SearchAnswer(Ends.NARROWED, 5, 0.5, (5, 6), Fit(0, 0.0, 1.0), confirmed=False)
-    held = SimpleNamespace(decision=Hold(), case=SimpleNamespace(facts=None, ground=None))
+    held = SimpleNamespace(decision=Hold(), case=SimpleNamespace(facts=None, search_range=None))
     monkeypatch.setattr(BisectState, "standing", property(lambda _: SimpleNamespace(decision=answer)))
     monkeypatch.setattr(by_bayes, "_concluded", lambda *_: done)
 

@@ -215,7 +215,7 @@ def nodes(*touching: str) -> list[Node]:
     return [replace(one, files={MD: one.name}) if one.name in touching else one for one in old_base_merge()]
 
 
-def ground(
+def search_range(
     make: Make, *suspects: str, touching: tuple[str, ...] = (), **limits: object
 ) -> tuple[SearchRange, list[str]]:
     repository, names = make(nodes(*touching))
@@ -226,19 +226,19 @@ def ground(
 
 
 def test_suspects_are_who_touches_the_paths_on_any_branch_and_no_merge(make: Make) -> None:
-    made, names = ground(make, "drivers/md", touching=("b2", "c2"))
+    made, names = search_range(make, "drivers/md", touching=("b2", "c2"))
     assert {name for name, suspect in zip(names, made.suspects, strict=True) if suspect} == {"b2", "c2"}
     assert [made.numbers[sha] for sha in made.shas] == list(range(len(names)))
     assert not made.outside
 
 
 def test_a_first_parents_merge_is_suspected_for_what_it_brings(make: Make) -> None:
-    made, names = ground(make, "drivers/md", touching=("b2", "m"), first_parent=True)
+    made, names = search_range(make, "drivers/md", touching=("b2", "m"), first_parent=True)
     assert {name for name, suspect in zip(names, made.suspects, strict=True) if suspect} == {"m"}
 
 
 def test_an_end_that_touches_none_of_the_paths_stands_for_all_that_do_not(make: Make) -> None:
-    made, names = ground(make, touching=("c2",), paths=("drivers/md",))
+    made, names = search_range(make, touching=("c2",), paths=("drivers/md",))
     assert names[-1] == "c5"
     assert "c2" in names
     assert made.outside

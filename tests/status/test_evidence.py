@@ -45,12 +45,12 @@ def case(
     *trials: Trial,
     known: Known | None = None,
     settings: Settings = DEFAULTS,
-    ground: SearchRange = GROUND,
+    search_range: SearchRange = GROUND,
     ends: tuple[float, float] = (fakes.SLOW_IOPS, fakes.FAST_IOPS),
 ) -> Case:
     old, new = (trial(sha, least) for sha, least in zip((OLD, SHAS[-1]), ends, strict=True))
     numbered = tuple(enumerate((old, new, *trials), 1))
-    return Case(ground, Judging(settings, numbered, OLD, SHAS[-1]), known or Known())
+    return Case(search_range, Judging(settings, numbered, OLD, SHAS[-1]), known or Known())
 
 
 def shown(one: Case) -> list[tuple[int, Kernel, Verdict]]:
@@ -184,7 +184,7 @@ def test_earlier_searches_without_a_change_make_another_one_likelier() -> None:
 def test_what_can_matter_and_who_is_suspected_weigh() -> None:
     suspects = np.zeros(COUNT, dtype=np.bool_)
     suspects[2] = True
-    one = case(known=Known(mattering=frozenset(("c2", "c7"))), ground=replace(GROUND, suspects=suspects))
+    one = case(known=Known(mattering=frozenset(("c2", "c7"))), search_range=replace(GROUND, suspects=suspects))
     with_, without = one.problem.log_prior, one.unsuspecting.log_prior
     assert with_[2] > with_[7] > with_[5]
     assert without[2] == without[7] > without[5]
