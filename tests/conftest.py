@@ -38,13 +38,12 @@ def _no_python_shim() -> Iterator[None]:
 def _host_of_its_own(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """No unit test waits for a measurement of this host, or tells of it, or has this person's fleet or settings."""
+    """No unit test waits for a measurement of this host, or has this person's settings or the width of a terminal."""
     if "vm" not in request.keywords:
         place = tmp_path_factory.getbasetemp()
         monkeypatch.setattr(locks, "SHARED_TURN", place / "shared.lock")
         monkeypatch.setattr(locks, "own_turn", lambda: place / "own.lock")
-        # The authority of a person's fleet is kept there, and some command makes a new one.
-        monkeypatch.setenv("XDG_DATA_HOME", str(place / "data"))
+        monkeypatch.delenv("COLUMNS", raising=False)  # processes of pytest-xdist have it, others have not
     # Guests go by the host's clock unless a test says otherwise, whether this host has KVM or not.
     monkeypatch.setattr(arguments, "could_count", lambda *asked: False)
     config = tmp_path_factory.getbasetemp() / ("config of guests" if "vm" in request.keywords else "config")

@@ -108,13 +108,14 @@ def _fact_lines(block: FactList, width: int) -> Iterator[Text]:
 
 
 def _table_lines(table: Table, width: int, table_width: int) -> Iterator[Text]:
-    """A remark stands below its row, a caption above the table."""
+    """A remark stands below its row, after a last cell that was moved there, and a caption above the table."""
+    moved = [""] * len(table.rows)
     if table.columns[-1].movable and _width(table) > table_width:
-        rows = [replace(row, cells=row.cells[:-1], remark="; ".join(filter(None, (row.cells[-1], row.remark))))
-                for row in table.rows]  # fmt: skip
-        table = replace(table, columns=table.columns[:-1], rows=tuple(rows))
+        moved = [row.cells[-1] for row in table.rows]
+        rows = tuple(replace(row, cells=row.cells[:-1]) for row in table.rows)
+        table = replace(table, columns=table.columns[:-1], rows=rows)
     split = table.grouped and _width(table) > table_width
-    lines = iter(_grid_lines(table, without_first=split))
+    lines, below = iter(_grid_lines(table, without_first=split)), iter(moved)
     yield from fill(table.caption, table_width)
     yield next(lines)
     for group in table.groups:
@@ -122,7 +123,8 @@ def _table_lines(table: Table, width: int, table_width: int) -> Iterator[Text]:
             yield styled(group[0].cells[0])
         for row in group:
             yield next(lines)
-            yield from fill(row.remark, width, _INDENT, row.role)
+            for text in (next(below), row.remark):
+                yield from fill(text, width, _INDENT, row.role)
             yield from (styled(f"{_INDENT}{line.strip()}", Role.COMMAND) for line in row.command.splitlines())
 
 

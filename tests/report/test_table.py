@@ -60,12 +60,13 @@ n  commit        date        verdict  IOPS empty min/max  IOPS full min/max
 2  5a5b3c7d9e1f  2026-01-15  fixed         3,818 / 6,057      4,006 / 7,363
     Linux 5.1-rc1
 3  2a5b3c7d9e1f  2026-01-12  skip                      –                  –
-    dm cache policy smq: make the cleaner gentle; does not build: drivers/md/dm-cache-policy-smq.c:1201:2: error:
-    'nr_free' undeclared
+    dm cache policy smq: make the cleaner gentle
+    does not build: drivers/md/dm-cache-policy-smq.c:1201:2: error: 'nr_free' undeclared
 4  3a5b3c7d9e1f  2026-01-13  fixed         3,980 / 6,941      4,012 / 7,363
     dm cache policy smq: demote when the cache is full
 5  4a5b3c7d9e1f  2026-01-14  fixed                     –                  –
-    dm cache: rename a variable; same kernel as 3a5b3c7d9e1f, not measured again
+    dm cache: rename a variable
+    same kernel as 3a5b3c7d9e1f, not measured again
 
 trial 3, 2a5b3c7d9e1f: build error (build)
 
@@ -239,7 +240,7 @@ def test_a_commit_that_was_not_even_built_says_so() -> None:
 
 def test_an_end_without_a_commit_is_not_taken_for_the_commit() -> None:
     view = examples.believed()
-    *_, row, why = table(*view.trials, view=view)
+    *_, row, _, why = table(*view.trials, view=view)
     assert "no commit: NEW with 3a5b3c7d9e1f reverted" in why
     assert " " + "e" * 12 in row
     trial = examples.REVERTED.trial
@@ -283,5 +284,5 @@ def test_a_percentile_of_few_ios_is_told_of_below_the_table() -> None:
 def test_of_several_hosts_each_trial_says_where_it_was_and_each_host_has_its_line() -> None:
     view = examples.on_two_hosts()
     lines = table(*view.trials, view=view)
-    assert [line.split()[-1] for line in lines if "; on bench" in line] == ["bench1", "bench1", "bench2"]
+    assert [line.split()[-1] for line in lines if line.strip().startswith("on bench")] == ["bench1", "bench1", "bench2"]
     assert "threshold     bench1: 2,003 IOPS; bench2: 8,012 IOPS" in examples.footer_text(view)

@@ -62,7 +62,7 @@ def test_a_table_names_each_group_once_and_has_remarks_below_its_rows() -> None:
 
 def test_a_table_that_is_too_wide_moves_its_last_column_and_then_its_groups() -> None:
     assert examples.shown([TABLE], 16) == (
-        "of two\nsetup   n\na       1\n    first; why\n    not\n       22\n    second\n    bisector resume\n"
+        "of two\nsetup   n\na       1\n    first\n    why not\n       22\n    second\n    bisector resume\n"
     )
     grouped = replace(TABLE, columns=(*TABLE.columns[:2], Column("subject")), rows=TABLE.rows[:1], caption="")
     assert examples.shown([grouped], 16) == "  n  subject\na\n  1  first\n    why not\n"
