@@ -114,7 +114,7 @@ def _demonstration(*wanted: str) -> Iterator[str]:
     yield "```"
     last = None
     for place, entry in enumerate(entries):
-        if entry.split()[0] in wanted:
+        if entry and entry.split()[0] in wanted:
             yield from (" …",) if last is not None and place > last + 1 else ()
             yield entry
             last = place
@@ -151,7 +151,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "demonstration": partial(_demonstration, "n", "1", "2", "10", "13", "answer"),
     "demonstration ends": partial(_demonstration, "n", "1", "2", "threshold"),
     "demonstration trials": partial(_demonstration, "n", "3", "4"),
-    "demonstration answer": partial(_demonstration, "n", "8", "10", "13", "evaluations", "search", "answer"),
+    "demonstration answer": partial(_demonstration, "n", "9", "10", "13", "evaluations", "search", "answer"),
     "against git": _against_git,
 }
 
