@@ -192,7 +192,7 @@ def check_figures(output: Output) -> None:
 
 
 def _impossible(value: object) -> FigureImpossible:
-    return FigureImpossible(f"fio's output has {str(value)[:_QUOTED]}, which no machine reaches")
+    return FigureImpossible(f"fio's output has {str(value)[:_QUOTED]}, which is not a figure of any machine")
 
 
 @dataclass(slots=True)
