@@ -6,6 +6,7 @@ the loopback device as well. A worker ends with its SSH connection, and is start
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -68,30 +69,31 @@ class SSHWorker(ProcessInterface):
     async def _run(self) -> InfraError | UserError:
         """Run the worker to its end; why it ended."""
         host = self._host
-        child = await asyncio.create_subprocess_exec(
-            *ssh.client(host),
-            *("--", host.ssh, ssh.remote(host, "fleet", "on-host", "worker")),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env=process.environment(ssh.variables()),
-            start_new_session=True,
-        )
-        stdin, stderr = cast("asyncio.StreamWriter", child.stdin), cast("asyncio.StreamReader", child.stderr)
-        try:
-            with suppress(OSError):  # it says on standard error why it has ended
-                stdin.write(json.dumps(json_document.plain(self._assignment)).encode() + b"\n")
-                await stdin.drain()
-            said = b""
-            while more := await stderr.read(_MOST_SAID_BYTES):
-                said = (said + more)[-_MOST_SAID_BYTES:]
-            status, text = await child.wait(), said.decode(errors="replace")
-        finally:
-            stdin.close()  # which ends the worker
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(child.wait(), _END_S)
-            with suppress(ProcessLookupError):
-                child.kill()
+        reader, writer = os.pipe()
+        with os.fdopen(writer, "wb", buffering=0) as assignment:
+            with os.fdopen(reader, "rb") as stdin:
+                # A pipe holds 64 KiB (pipe(7)) and has a reader until here, so that no worker's end can break it.
+                assignment.write(json.dumps(json_document.plain(self._assignment)).encode() + b"\n")
+                child = await asyncio.create_subprocess_exec(
+                    *ssh.client(host),
+                    *("--", host.ssh, ssh.remote(host, "fleet", "on-host", "worker")),
+                    stdin=stdin,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE,
+                    env=process.environment(ssh.variables()),
+                    start_new_session=True,
+                )
+            try:
+                said = b""
+                while more := await cast("asyncio.StreamReader", child.stderr).read(_MOST_SAID_BYTES):
+                    said = (said + more)[-_MOST_SAID_BYTES:]
+                status, text = await child.wait(), said.decode(errors="replace")
+            finally:
+                assignment.close()  # which ends the worker
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(child.wait(), _END_S)
+                with suppress(ProcessLookupError):
+                    child.kill()
         if status == ssh.SSH_FAILED or status in ssh.CANNOT_RUN:
             return ssh.failure(host, status, text)
         last = clean((text.strip() or f"it ended with status {status}").splitlines()[-1])

@@ -34,7 +34,7 @@ def settle() -> None:
     """
     dask.config.refresh(paths=[], env={})
     dask.config.set(SETTINGS)
-    for name in ("distributed", "tornado"):
+    for name in ("distributed", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

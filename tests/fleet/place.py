@@ -123,7 +123,7 @@ class Place:
         """The answer is right, each trial is on record once, with its files, and nothing runs on any host."""
         said = self.log.read_text()
         assert f"{self.shas[CULPRIT][:12]} is the first fixed commit" in said, said
-        assert "Traceback" not in said
+        assert "Traceback" not in said, said
         with Store.open(self.run.database, readonly=True) as store:
             assert not store.in_flight()
             trials = store.trials()
