@@ -177,7 +177,13 @@ class FleetExecutor:
 
     def _look(self) -> None:
         """Which workers have come, and gone."""
-        there: Mapping[str, Mapping[str, Any]] = self.client.scheduler_info(n_workers=-1)["workers"]
+        # The scheduler itself is asked: Client.scheduler_info() returns what its own periodic question, which is for no
+        # worker at all, may have put in place of the answer (distributed/client.py, _update_scheduler_info).
+        scheduler: Any = self.client.scheduler
+        try:
+            there: Mapping[str, Mapping[str, Any]] = self.client.sync(scheduler.identity, n_workers=-1)["workers"]
+        except OSError:  # its jobs tell of a connection that is lost
+            return
         for address in self._workers.keys() - there.keys():
             if (gone := self._workers.pop(address)) is not None:
                 self.tell(Note(f"{gone.name} is not there any more"))

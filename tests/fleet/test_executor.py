@@ -52,7 +52,14 @@ class Client:
 
     def subscribe_topic(self, topic: str, handler: object) -> None: ...
 
-    def scheduler_info(self, n_workers: int) -> Mapping[str, Mapping[str, Any]]:
+    @property
+    def scheduler(self) -> "Client":
+        return self
+
+    def sync(self, function: Callable[..., object], **words: int) -> object:
+        return function(**words)
+
+    def identity(self, n_workers: int) -> Mapping[str, Mapping[str, Any]]:
         return {"workers": {address: {"resources": self.resources} for address in self.workers}}
 
     def run(self, function: object, *, workers: list[str]) -> Mapping[str, Introduction]:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.fleet
 def test_three_hosts_with_levels_of_their_own_find_it(place: Place) -> None:
     for name in HOSTS:
         place.host(name)
-    place.ended(place.start())
+    assert "is not there any more" not in place.ended(place.start())
     place.check_found()
     assert place.hosts == set(HOSTS)
     (mirror,) = (place.home / "bench1" / "STATE/bisector/jobs").glob("*/sources.git")
