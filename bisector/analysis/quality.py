@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cached_property
+from functools import lru_cache
 from itertools import chain
 from statistics import fmean, median
+from typing import Generic, TypeVar
 
 from bisector.analysis.judgement import why_unscored
 from bisector.config import Settings
@@ -24,6 +25,8 @@ from bisector.storage.filling import FILL
 from bisector.storage.stack import Stack
 from bisector.workload.base import INTERRUPTS
 from bisector.workload.repetitions import PREPARED
+
+T = TypeVar("T")
 
 _SETTLED = 2
 
@@ -269,7 +272,42 @@ def _counted(run: Run, counter: str) -> float:
     return dict(run.counters).get(counter, 0.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Same(Generic[T]):
+    """A value by its identity: to compare all facts of a trial takes longer than to look for its weaknesses."""
+
+    it: T
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.it is other.it
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+
+_MOST_KNOWN = 4096
+
+
+# Both are asked of each trial with every conclusion, and there is one after each trial.
+@lru_cache(_MOST_KNOWN)
+def _disturbances(trial: _Same[Trial], settings: _Same[Settings], speed: Speed | None) -> tuple[str, ...]:
+    contention, asked = settings.it.contention, settings.it
+    limits = Limits(
+        contention.max_other_cores,
+        contention.max_steal_share,
+        float(asked.workload.runtime_s),
+        contention.max_speed_change,
+        speed,
+    )
+    return weaknesses(trial.it, limits, asked.storage.stack, asked.bisect.objective.io_direction)
+
+
+@lru_cache(_MOST_KNOWN)
+def _unscored(trial: _Same[Trial], objective: Objective) -> str:
+    return why_unscored(trial.it, objective)
+
+
+@dataclass(frozen=True, slots=True)
 class Soundness:
     """Under the settings of one run, on a host that had this ``speed`` when the ends were read, if they were."""
 
@@ -278,11 +316,7 @@ class Soundness:
 
     def disturbances(self, trial: Trial) -> tuple[str, ...]:
         """The weaknesses of how a trial was measured, whatever it measured."""
-        limits, runtime_s = self.settings.contention, float(self.settings.workload.runtime_s)
-        held = Limits(
-            limits.max_other_cores, limits.max_steal_share, runtime_s, limits.max_speed_change, speed=self.speed
-        )
-        return weaknesses(trial, held, self.settings.storage.stack, self.settings.bisect.objective.io_direction)
+        return _disturbances(_Same(trial), _Same(self.settings), self.speed)
 
     def weaknesses(self, trial: Trial) -> tuple[str, ...]:
         """Those, and that it has no score."""
@@ -291,15 +325,9 @@ class Soundness:
             return found
         return tuple(filter(None, (self.unscored(trial),)))
 
-    @cached_property
-    def _reasons(self) -> dict[int, str]:
-        return {}
-
     def unscored(self, trial: Trial) -> str:
-        """Why a trial has no score; empty when it has one. It is asked of each trial with every conclusion.
+        """Why a trial has no score; empty when it has one.
 
         What others measured may lack the metric, and so may any run that is looked at again by another one.
         """
-        if id(trial) not in self._reasons:
-            self._reasons[id(trial)] = why_unscored(trial, self.settings.bisect.objective)
-        return self._reasons[id(trial)]
+        return _unscored(_Same(trial), self.settings.bisect.objective)
