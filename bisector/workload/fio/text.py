@@ -1,22 +1,21 @@
 """What fio prints for people, versions 2.0 to 3.x (``--output-format=normal``), and what files have around that.
 
 A letter quotes with ``> ``, a log of a container or of continuous integration has times, a page indents. What stands
-before each line is taken off; every line keeps its number. Then lines are known by their beginning, and those of other
-kinds are passed over. A job whose last line is missing, or whose group has no sum, is cut off. The forms are those of
-stat.c, diskutil.c and lib/num2str.c of fio 2.0 to 3.42.
+before each line is taken off; every line keeps its number. Then the lines with I/O counts, IOPS, bandwidth and
+latencies are known by their beginning, and all others are passed over. The forms are those of stat.c and lib/num2str.c
+of fio 2.0 to 3.42. Whether a file was cut or glued between jobs shows where its index has their figures.
 """
 
 import codecs
 import html
-import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
-from bisector.core.figures import CpuUse, DiskFigures, JobFigures, Latency, LatencyKind
+from bisector.core.figures import JobFigures, Latency, LatencyKind
 from bisector.workload.fio import output
 from bisector.workload.fio.job_file import told_apart
 from bisector.workload.fio.output import DIRECTIONS, MIXED, SECOND_OUTPUT, Output, OutputUnreadable
@@ -32,13 +31,11 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(rf"^ *{text}", re.MULTILINE)
 
 
-# A line that begins as the first does and is not as the second is damaged.
 _JOB_BEGINS = _pattern(r"\S.*: \(groupid=\d")
 _JOB = _pattern(
-    r"(?P<name>\S.*): \(groupid=(?P<group>\d+), jobs=(?P<members>\d+)\): err= ?(?P<error>\d+)(?: \((?P<words>.*)\))?: "
-    r"pid=(?P<pid>\d+)(?:: \w{3} (?P<ended>\w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}))?"
+    r"(?P<name>\S.*): \(groupid=\d+, jobs=(?P<members>\d+)\): err= ?(?P<error>\d+)(?: \((?P<words>.*)\))?: "
+    r"pid=\d+(?:: \w{3} (?P<ended>\w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}))?"
 )
-_DIRECTION_BEGINS = _pattern(r"(?:read|write|trim|mixed) ?: (?:io|IOPS)=")
 _DIRECTION = _pattern(
     rf"(\w+) ?: (?:io=(?P<old>{_N}), bw=(?P<old_bw>{_N})/s, iops=(?P<old_iops>{_N}) ?, runt= *(?P<old_ms>\d+)msec"
     rf"|IOPS=(?P<iops>{_N}), BW=(?P<bw>{_N})(?:/s)? \({_N}(?:/s)?\)\({_N}/(?P<ms>\d+)msec\))"
@@ -50,17 +47,8 @@ _LATENCY = _pattern(
 _PERCENTILES = _pattern(r"(\w+) percentiles \(([num]sec)\):\n((?: *\|.*(?:\n|$))*)")
 _AMOUNT = re.compile(r"(\d+(?:\.(\d+))?) ?([kKMGTPE]?)(i?)(B|bit|)")
 _PERCENT = re.compile(r"(\d+\.\d+)th=\[ *(\d+)\]")
-_SAMPLES = _pattern(r"iops +: min=.*, stdev= *(\d+\.\d\d),")
-_CPU = _pattern(rf"cpu +: usr=({_REAL})%, sys=({_REAL})%, ctx=(\d+), majf=(\d+),")
-_DEPTHS = _pattern(rf"IO depths +: ((?:\d+=(?:{_REAL})%, ){{6}}>=64=(?:{_REAL})%)")
-_SHARE = re.compile(r"([>=]*\d+)=(\d+\.\d+)%")
 _ISSUED = _pattern(r"issued +(?:rwts? ?)?: ?total=(?:r=)?(\d+)(?:/w=|,)(\d+)(?:/[dt]=|,)(\d+).* short=")
-_SUM = _pattern(r"(READ|WRITE|TRIM|MIXED): (?:io=.* mint=(\d+)msec, maxt=(\d+)msec|bw=.* run=(\d+)-(\d+)msec)")
-_DISK = _pattern(
-    r"(\S+): ios=(\d+)/(\d+)(?:, sectors=\d+/\d+)?, merge=(\d+)/(\d+), ticks=(\d+)/(\d+), in_queue=(\d+), "
-    r"util=(\d+\.\d+)%"
-)
-_GROUP = _pattern(r"Run status group (\d+) \(all jobs\):")
+_GROUP = _pattern(r"Run status group \d+ \(all jobs\):")
 # Up to 2.0.7 it is "fio 2.0.7", and of 2.0.8 as Debian has it the number alone.
 _VERSION = _pattern(r"(?:fio[- ](\d+\.\d+[\w.-]*)|(2\.0\.\d))$")
 _STARTING = _pattern(r"Starting (\d+ [tp].*)")
@@ -100,84 +88,14 @@ def read(data: bytes) -> Output:
     return found[0]
 
 
-def _refused(text: str, at: int, why: str) -> OutputUnreadable:
-    return OutputUnreadable(why, text.count("\n", 0, at) + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The lines of one job, or of several that fio was told to report as one, from ``line`` on up to ``end``."""
-
-    line: re.Match[str]
-    end: int
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.line.group("name", "group", "pid")
-
-    def issued(self) -> dict[str, int]:
-        """How many I/Os of each direction. Raises :class:`OutputUnreadable` unless exactly one line tells it."""
-        text, name = self.line.string, self.line["name"]
-        lines = list(_ISSUED.finditer(text, self.line.end(), self.end))
-        if not lines:
-            why = f"fio's output is cut off: job {name} has no line 'issued'"
-            raise _refused(text, len(text[: self.end].rstrip()), why)
-        if len(lines) > 1:
-            raise _refused(text, lines[1].start(), "issued of no job: the line with the job's name is missing above it")
-        found = dict(zip(DIRECTIONS, map(int, lines[0].groups()), strict=True))
-        return {**found, MIXED: sum(found.values())}
-
-    def figures(self) -> Iterator[JobFigures]:
-        """Those of each direction. Raises :class:`OutputUnreadable` for a job that failed, or lacks lines."""
-        text, begin, end, issued = self.line.string, self.line.end(), self.end, self.issued()
-        name, words = self.line["name"], self.line["words"] or self.line["error"]
-        if self.line["error"] != "0":
-            raise _refused(text, self.line.start(), f"job {name} ended with an error: {words}")
-        lines = list(_DIRECTION.finditer(text, begin, end))
-        ends = [*(one.start() for one in lines), end][1:]
-        sections = {line[1]: (line, _latencies(line, until)) for line, until in zip(lines, ends, strict=True)}
-        missing = [one for one in DIRECTIONS if issued[one] and not sections.keys() & {one, MIXED}]
-        if missing or not sections:
-            why = f"job {name} issued {' and '.join(missing) or 'no'} I/Os, and their figures are missing"
-            raise _refused(text, self.line.start(), why)
-        sync = [one for _, found in sections.values() for one in found if one.kind is LatencyKind.SYNC]
-        if len(sections) > 1:
-            sections.pop(MIXED, None)  # with unified_rw_reporting=both, what the others are together
-        cpu, depths = _CPU.search(text, begin, end), _DEPTHS.search(text, begin, end)
-        for direction, (line, latencies) in sections.items():
-            of_direction = [one for one in latencies if one.kind is not LatencyKind.SYNC]
-            completion = next((one for one in of_direction if one.kind is LatencyKind.COMPLETION), None)
-            samples = _SAMPLES.search(text, line.end(), ends[lines.index(line)])
-            iops, bw_b_s, runtime_ms = _rates(line, issued[direction])
-            yield JobFigures(
-                name=name,
-                direction=direction,
-                iops_mean=iops,
-                iops_stddev=float(samples[1]) if samples else None,
-                bw_kib_s=bw_b_s / 1024,
-                clat_mean_ns=completion.mean_ns if completion else None,
-                clat_p99_ns=dict(completion.percentiles_ns).get(99.0) if completion else None,
-                total_ios=issued[direction],
-                runtime_ms=runtime_ms,
-                error=0,
-                latencies=(*of_direction, *sync),
-                cpu=None if cpu is None or "nan" in cpu[0] else _cpu(*cpu.groups()),
-                depths_percent=tuple((one, float(share)) for one, share in _SHARE.findall(depths[1] if depths else "")),
-            )
-
-
 def parse_text(text: str) -> Output:
-    """The figures of one whole output; of reports that fio made meanwhile (``--status-interval``), the last one's.
+    """The figures of one output; of reports that fio made meanwhile (``--status-interval``), the last one's.
 
     A name that several jobs have becomes ``name/1``, ``name/2``. IOPS are as printed or, where they are printed as
     ``112k``, as issued. Raises :class:`OutputUnreadable`, with the line.
     """
-    for begins, whole in ((_JOB_BEGINS, _JOB), (_DIRECTION_BEGINS, _DIRECTION)):
-        for one in begins.finditer(text):
-            if not whole.match(text, one.start()):
-                line = text[one.start() :].partition("\n")[0].strip()
-                raise _refused(text, one.start(), f"this line of fio's output is cut off or damaged: {line!r}")
     lines = list(_JOB.finditer(text))
+    groups = [found.start() for found in _GROUP.finditer(text)]
     if not lines:
         raise _refused(text, len(text.rstrip()), "fio's output is cut off, or none: it has the figures of no job")
     head = text[: lines[0].start()]
@@ -186,77 +104,80 @@ def parse_text(text: str) -> Output:
         raise _refused(text, head.index(version), f"fio-{version} is unknown here; known are fio 2.0 to 3.x")
     if second := _HEAD.search(text, lines[0].end()):
         raise _refused(text, second.start(), SECOND_OUTPUT)
-    reports = _reports(text, lines)
-    jobs = reports[-1]
-    for earlier, later in itertools.pairwise(reports):
-        did = {job.key: job.issued()[MIXED] for job in later}
-        if any(job.issued()[MIXED] > did.get(job.key, -1) for job in earlier):
-            raise _refused(text, later[0].line.start(), SECOND_OUTPUT)
-    figures = [(job, one) for job in jobs for one in job.figures()]
+    # The sums of the groups end a report.
+    begin = max((at for at in groups if at < lines[-1].start()), default=0)
+    jobs = [line for line in lines if line.start() >= begin]
+    ends = [*(job.start() for job in jobs[1:]), next((at for at in groups if at > jobs[-1].start()), len(text))]
+    names = told_apart([job["name"] for job in jobs])
+    figures = tuple(one for job, end, name in zip(jobs, ends, names, strict=True) for one in _figures(job, end, name))
     started = sum(int(n) for one in _STARTING.findall(head) for n in re.findall(r"(\d+) [tp]", one))
-    reported = sum(int(job.line["members"]) for job in jobs)
+    reported = sum(int(job["members"]) for job in jobs)
     if started not in (0, reported):
         why = f"fio started {started} jobs and reports {reported}: a part is missing, or a job did nothing at all"
-        raise _refused(text, jobs[-1].line.start(), why)
-    _check_sums(jobs, figures)
-    names = dict(zip(map(id, jobs), told_apart([job.line["name"] for job in jobs]), strict=True))
-    ended = jobs[-1].line["ended"]
+        raise _refused(text, jobs[-1].start(), why)
+    if not groups or groups[-1] < jobs[-1].start():
+        raise _refused(text, len(text.rstrip()), "fio's output is cut off: its end, 'Run status group', is missing")
+    ended = jobs[-1]["ended"]
     # By a clock whose zone is not told; versions before 2.0.9 tell no time.
     at = datetime.strptime(ended, "%b %d %H:%M:%S %Y").isoformat() if ended else ""
-    disks = tuple(map(_disk, _DISK.finditer(text, jobs[-1].end)))
-    return Output(
-        f"fio-{version}" if version else "", tuple(replace(one, name=names[id(job)]) for job, one in figures), disks, at
-    )
+    return Output(f"fio-{version}" if version else "", figures, (), at)
 
 
-def _reports(text: str, lines: Sequence[re.Match[str]]) -> list[list[_Job]]:
-    """The jobs by report: the sums of the groups end one."""
-    reports: list[list[_Job]] = [[]]
-    for line, following in zip(lines, [*(one.start() for one in lines[1:]), len(text)], strict=True):
-        group = _GROUP.search(text, line.end(), following)
-        reports[-1].append(_Job(line, group.start() if group else following))
-        if group:
-            reports.append([])
-    return [one for one in reports if one]
+def _refused(text: str, at: int, why: str) -> OutputUnreadable:
+    return OutputUnreadable(why, text.count("\n", 0, at) + 1)
 
 
-def _check_sums(jobs: Sequence[_Job], figures: Sequence[tuple[_Job, JobFigures]]) -> None:
-    """Hold the jobs of each group in each direction against the line below them that tells for how long they ran.
+def _figures(job: re.Match[str], end: int, name: str) -> Iterator[JobFigures]:
+    """The figures of each direction of the job whose lines go up to ``end``.
 
-    Raises :class:`OutputUnreadable` where there is none, for the end is missing, and where a job is.
+    Raises :class:`OutputUnreadable` for a job that failed or lacks lines, and for IOPS that are not those of the I/Os
+    issued: a line with another job's name is missing between them.
     """
-    text = jobs[-1].line.string
-    times: dict[tuple[str, str], set[int]] = {}
-    for job, one in figures:
-        times.setdefault((job.line["group"], one.direction), set()).add(one.runtime_ms)
-    groups = [*_GROUP.finditer(text, jobs[-1].end)]
-    for group, until in zip(groups, [*(one.start() for one in groups[1:]), len(text)][: len(groups)], strict=True):
-        for line in _SUM.finditer(text, group.end(), until):
-            ran = times.pop((group[1], line[1].lower()), set())
-            told = {int(one) for one in line.groups()[1:] if one}
-            if {min(ran, default=-1), max(ran, default=-1)} != told and (ran or line[1] != "MIXED"):
-                why = f"the jobs above this line did not {line[1].lower()} for so long: is one missing?"
-                raise _refused(text, line.start(), why)
-    if times:
-        number, direction = min(times)
-        why = f"fio's output is cut off: run status group {number} has no sum of its {direction}s"
-        raise _refused(text, len(text.rstrip()), why)
-
-
-def _rates(line: re.Match[str], ios: int) -> tuple[float, float, int]:
-    """IOPS, bytes a second and the milliseconds of a direction.
-
-    Raises :class:`OutputUnreadable` where these IOPS are not those of the I/Os issued: lines are missing between.
-    """
-    old = line["old"] is not None
-    names = ("old_iops", "old_bw", "old_ms") if old else ("iops", "bw", "ms")
-    (iops, slack), (bw_b_s, _) = (_amount(line[one], old=old) for one in names[:2])
-    runtime_ms = int(line[names[2]])
-    as_issued = ios * 1000 / runtime_ms if runtime_ms else math.inf
-    if abs(iops - as_issued) > slack + 1:
-        why = f"{line[names[0]]} IOPS for {runtime_ms} ms are not the {ios} I/Os issued"
-        raise _refused(line.string, line.start(), why)
-    return iops if slack <= 1 else as_issued, bw_b_s, runtime_ms
+    text, begin = job.string, job.end()
+    if job["error"] != "0":
+        why = f"job {job['name']} ended with an error: {job['words'] or job['error']}"
+        raise _refused(text, job.start(), why)
+    told = list(_ISSUED.finditer(text, begin, end))
+    if len(told) != 1:
+        at, why = len(text[:end].rstrip()), f"fio's output is cut off: job {job['name']} has no line 'issued'"
+        if told:
+            at, why = told[1].start(), "issued of no job: the line with the job's name is missing above it"
+        raise _refused(text, at, why)
+    issued = dict(zip(DIRECTIONS, map(int, told[0].groups()), strict=True))
+    lines = {line[1]: line for line in _DIRECTION.finditer(text, begin, end)}
+    missing = [one for one in DIRECTIONS if issued[one] and not lines.keys() & {one, MIXED}]
+    if missing or not lines:
+        why = f"job {job['name']} issued {' and '.join(missing) or 'no'} I/Os, and their figures are missing"
+        raise _refused(text, job.start(), why)
+    ends = [*(line.start() for line in lines.values()), end][1:]
+    latencies = {one: _latencies(line, until) for (one, line), until in zip(lines.items(), ends, strict=True)}
+    sync = [one for found in latencies.values() for one in found if one.kind is LatencyKind.SYNC]
+    if len(lines) > 1:
+        lines.pop(MIXED, None)  # with unified_rw_reporting=both, what the others are together
+    for direction, line in lines.items():
+        old = line["old"] is not None
+        iops_text, bw_text, ms = line.group("old_iops", "old_bw", "old_ms") if old else line.group("iops", "bw", "ms")
+        (iops, slack), (bw_b_s, _), runtime_ms = _amount(iops_text, old=old), _amount(bw_text, old=old), int(ms)
+        ios = sum(issued.values()) if direction == MIXED else issued[direction]
+        as_issued = ios * 1000 / runtime_ms if runtime_ms else math.inf
+        if abs(iops - as_issued) > slack + 1:
+            why = f"{iops_text} IOPS for {runtime_ms} ms are not the {ios} I/Os issued"
+            raise _refused(text, line.start(), why)
+        own = [one for one in latencies[direction] if one.kind is not LatencyKind.SYNC]
+        completion = next((one for one in own if one.kind is LatencyKind.COMPLETION), None)
+        yield JobFigures(
+            name=name,
+            direction=direction,
+            iops_mean=iops if slack <= 1 else as_issued,
+            iops_stddev=None,
+            bw_kib_s=bw_b_s / 1024,
+            clat_mean_ns=completion.mean_ns if completion else None,
+            clat_p99_ns=dict(completion.percentiles_ns).get(99.0) if completion else None,
+            total_ios=ios,
+            runtime_ms=runtime_ms,
+            error=0,
+            latencies=(*own, *sync),
+        )
 
 
 def _amount(text: str, *, old: bool) -> tuple[float, float]:
@@ -281,8 +202,6 @@ def _latencies(line: re.Match[str], end: int) -> list[Latency]:
             least, most = (_amount(one[place], old=old)[0] * unit for place in (3, 4))
             found[one[1]] = Latency(LatencyKind(one[1]), least, most, float(one[5]) * unit, float(one[6]) * unit)
     for one in _PERCENTILES.finditer(text, line.end(), end):
-        if one[3].rstrip().endswith(","):
-            raise _refused(text, one.end() - 1, "the percentiles are cut off after this line")
         if one[1] in found:
             unit = _UNIT_NS[one[2]]
             percentiles = tuple((float(percent), float(value) * unit) for percent, value in _PERCENT.findall(one[3]))
@@ -290,19 +209,14 @@ def _latencies(line: re.Match[str], end: int) -> list[Latency]:
     return list(found.values())
 
 
-def _cpu(user: str, system: str, switches: str, faults: str) -> CpuUse:
-    return CpuUse(float(user), float(system), int(switches), int(faults))
-
-
-def _disk(line: re.Match[str]) -> DiskFigures:
-    names = ("read_ios", "write_ios", "read_merges", "write_merges", "read_ticks_ms", "write_ticks_ms", "in_queue_ms")
-    counts = dict(zip(names, map(int, line.groups()[1:8]), strict=True))
-    return DiskFigures(name=line[1], **counts, util_percent=float(line[9]))
-
-
 def _bare(data: bytes) -> str:
     """The text of a file without what stands before its lines."""
-    lines = [_line(line) for line in _decoded(data).split("\n")]
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        text = data.decode("utf-16", "replace")
+    else:
+        text = data.decode("utf-8-sig", "replace")
+        text = text if "\n" in text else text.replace("\r", "\n")
+    lines = [_line(line) for line in text.split("\n")]
     for anchor in _ANCHORS:
         if found := next(filter(None, map(anchor.match, lines)), None):
             prefix = _alike(found[1])
@@ -310,27 +224,17 @@ def _bare(data: bytes) -> str:
     return "\n".join(lines)
 
 
-def _decoded(data: bytes) -> str:
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16", "replace")
-    text = data.decode("utf-8-sig", "replace")
-    return text if "\n" in text else text.replace("\r", "\n")
-
-
 def _line(line: str) -> str:
     """As a terminal shows it: what a carriage return goes back over is gone."""
-    line = _logged(line) if line.startswith("{") else line
+    if line.startswith("{"):
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        texts = (entry[name] for name in _LOGGED if name in entry) if isinstance(entry, dict) else ()
+        line = next((text.rstrip("\n") for text in texts if isinstance(text, str)), line)
     line = html.unescape(line) if "&gt;" in line else line
     return re.sub(r"[\t\xa0]", " ", _ESCAPE.sub("", line)).rstrip().rpartition("\r")[2]
-
-
-def _logged(line: str) -> str:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return line
-    texts = (entry[name] for name in _LOGGED if name in entry) if isinstance(entry, dict) else ()
-    return next((text.rstrip("\n") for text in texts if isinstance(text, str)), line)
 
 
 def _alike(prefix: str) -> re.Pattern[str]:
