@@ -213,7 +213,9 @@ def expected(kind: Any) -> str:
     if said is not None:
         return said
     if bare in (int, float):
-        return f"a {'whole ' if bare is int else ''}number, {least:g} or more"
+        most = next((one.le for one in metas if one.le is not None and bare is int), None)
+        bounds = f", {least:g} or more" if most is None else f" from {least:g} to {most:,}"
+        return f"a {'whole ' if bare is int else ''}number{bounds}"
     if bare is bool:
         return "true or false"
     words = get_args(bare) if get_origin(bare) is Literal else tuple(bare) if isinstance(bare, type(StrEnum)) else ()

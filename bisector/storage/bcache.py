@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.metric import Better, Metric, Unit
-from bisector.core.setting import AUTO, Meta, NonNegative, Option, Problem, Size
+from bisector.core.setting import AUTO, Meta, Option, Problem, Size
 from bisector.core.shell import FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
@@ -71,7 +71,6 @@ _LEAST_BUCKETS = 513  # cache_alloc() in drivers/md/bcache/super.c: "ca->sb.nbuc
 _MOST_WRITEBACK_PERCENT = 40  # CUTOFF_WRITEBACK in drivers/md/bcache/writeback.h
 # A bucket of metadata was one piece of memory before v5.9 (alloc_bucket_pages()): of the largest size there is.
 _LEAST_BUCKET_BYTES, _MOST_BUCKET_BYTES = 4 << 10, 4 << 20
-_BLOCK_SIZES = (512, 4096)
 _MOST_CUTOFF_BYTES = 2**31 - 1  # it was read as an int before v5.1 (drivers/md/bcache/sysfs.c)
 _WAITS = 100  # tenths of a second
 _FILL_CHUNK_BYTES, _READS_OF_BUCKET = 4 << 20, 4
@@ -86,12 +85,6 @@ def _chosen(words: str) -> str:
     if (found := _CHOSEN.search(words)) is None:
         raise ValueError(words)
     return found[1]
-
-
-def _fixed(text: str) -> str:
-    """What was written to a file, of what it shows: one of a list, a number, or a size of nothing."""
-    found = _CHOSEN.search(text)
-    return found[1] if found else "0" if text == "0.0k" else text[:_QUOTED]
 
 
 def _whole(word: str) -> int:
@@ -174,11 +167,13 @@ def parse_status(text: str) -> BcacheStatus:
         pairs.append((path, content.strip()))
     shown = dict(pairs)
     try:
+        # A file shows one of a list, a number, or a size of nothing as "0.0k".
+        fixed = {name: shown[name] for name in FIXED if name in shown or name not in _NOT_EVERYWHERE}
+        chosen = {name: found[1] for name, text in fixed.items() if (found := _CHOSEN.search(text))}
         return BcacheStatus(
-            has={
-                **{name: read(shown[name]) for name, read in _ASKED.items()},
-                **{name: _fixed(shown[name]) for name in FIXED if name in shown or name not in _NOT_EVERYWHERE},
-            },
+            has={name: read(shown[name]) for name, read in _ASKED.items()}
+            | {name: "0" if text == "0.0k" else text[:_QUOTED] for name, text in fixed.items()}
+            | chosen,
             state=shown["state"][:_QUOTED],
             unused_percent=min(_whole(one.removesuffix("%")) for name, one in pairs if name == _UNUSED),
             dirty_bytes=_size(shown["dirty_data"]),
@@ -224,9 +219,8 @@ class BcacheSettings:
     bucket_bytes: Annotated[Size, Meta(ge=_LEAST_BUCKET_BYTES), Option(
         "storage.bcache.bucket_size", "64KiB", "bucket of bcache, bytes; the cache needs more than 512 of them",
         "512KiB")]
-    block_bytes: Annotated[Size, Meta(ge=512), Option(
-        "storage.bcache.block_size", "512",
-        "block of bcache, 512 or 4096 bytes, and no less than a sector of either disk")]
+    block_bytes: Annotated[Literal[512, 4096], Option(
+        "storage.bcache.block_size", 512, "block of bcache, bytes, and no less than a sector of either disk")]
     mode: Annotated[Literal["writethrough", "writeback", "writearound", "none"], Option(
         "storage.bcache.cache_mode", "writethrough", "what bcache caches")]
     cutoff_bytes: Annotated[Size, Meta(ge=0), Option(
@@ -234,7 +228,7 @@ class BcacheSettings:
         "from how much I/O in a row on bcache leaves it to the slow device, bytes; 0 for never")]
     replacement: Annotated[Literal["lru", "fifo", "random"], Option(
         "storage.bcache.replacement", "lru", "which bucket bcache uses again")]
-    writeback_percent: Annotated[NonNegative, Option(
+    writeback_percent: Annotated[int, Meta(ge=0, le=_MOST_WRITEBACK_PERCENT), Option(
         "storage.bcache.writeback_percent", 10,
         "how much of the cache bcache leaves dirty in writeback mode, percent; 0 for nothing")]
     # fmt: on
@@ -276,10 +270,6 @@ class Bcache(Layer[BcacheSettings]):
         bucket, cache = own.bucket_bytes, own.cache_bytes or fast.size_bytes
         if bucket & (bucket - 1) or bucket > _MOST_BUCKET_BYTES:
             yield Problem((bucket_key,), f"bcache takes a power of two, up to {size_text(_MOST_BUCKET_BYTES)}")
-        if own.writeback_percent > _MOST_WRITEBACK_PERCENT:
-            yield Problem(("storage.bcache.writeback_percent",), f"bcache takes at most {_MOST_WRITEBACK_PERCENT}")
-        if own.block_bytes not in _BLOCK_SIZES:
-            yield Problem(("storage.bcache.block_size",), "bcache has blocks of 512 or 4096 bytes")
         if own.cutoff_bytes > _MOST_CUTOFF_BYTES:
             yield Problem(("storage.bcache.sequential_cutoff",), "bcache takes less than 2GiB")
         if own.cache_bytes is not None and not fast.has_partitions:
@@ -315,12 +305,19 @@ class Bcache(Layer[BcacheSettings]):
         fast, slow = (one.path for one in site.below)
         device = f"/dev/bisector-bcache{site.suffix}"
         cache, sysfs, fill_end = (f"{device}-{name}" for name in ("cache", "sysfs", "fill-end"))
+
+        def no_partition(failed: FailedStep) -> UserError:
+            return UserError(
+                f"the cache device of bcache takes no partition: {failed.reason}",
+                f'set storage.bcache.cache_size = "{AUTO}", for a cache on the whole device',
+            )
+
         # A link to the device that the cache is on: the whole one, or a partition of it that is made here.
         partition = [Step(f'ln -sfn "$(readlink -f {fast})" {cache}', kernel_fault)]
         if own.cache_bytes is not None:
             start, sectors = _START_BYTES // _SECTOR, own.cache_bytes // _SECTOR
             partition = [
-                Step(f'fast=$(readlink -f {fast}); addpart "$fast" 1 {start} {sectors}', _no_partition),
+                Step(f'fast=$(readlink -f {fast}); addpart "$fast" 1 {start} {sectors}', no_partition),
                 # "sda" and "sda1", "nvme0n1" and "nvme0n1p1" (disk_name() in block/partitions)
                 Step(f'case $fast in *[0-9]) fast=${{fast}}p;; esac; ln -sfn "${{fast}}1" {cache}', kernel_fault),
             ]
@@ -351,7 +348,23 @@ class Bcache(Layer[BcacheSettings]):
         show = f"( cd {sysfs} && {{ grep -s -H . {' '.join(_FILES)}; {again}; {of_fill}; true; }} )"
 
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
-            _check_made(own, _read(answers[0], Stage.STORAGE), answers[0])
+            """Another setting than was written is the kernel's doing; sysfs shows a cutoff with two or three digits."""
+            has = _read(answers[0], Stage.STORAGE).has
+            cutoff, buckets = int(has["sequential_cutoff"]), has["cache/cache0/nbuckets"]
+            is_near = abs(cutoff - own.cutoff_bytes) <= own.cutoff_bytes / 10
+            asked = {
+                **written,
+                "sequential_cutoff": cutoff if is_near else own.cutoff_bytes,
+                "cache/cache0/cache_replacement_policy": own.replacement,
+                "cache/cache0/bucket_size": own.bucket_bytes,
+                "cache/cache0/block_size": own.block_bytes,
+                "cache/cache0/nbuckets": buckets if own.cache_bytes is None else own.cache_bytes // own.bucket_bytes,
+                **FIXED,
+            }
+            others = [f"{name} {value}; asked for {asked[name]}" for name, value in has.items() if value != asked[name]]
+            if others:
+                tail = [line for line in answers[0].splitlines() if line.isprintable()][:20]
+                raise fault(f"sysfs: the bcache has {', '.join(others)}", *tail)
 
         def status(shell: Shell) -> BcacheStatus:
             (text,) = run_steps(shell, (Step(show, kernel_fault_in_run),), _STATUS_DEADLINE_S)
@@ -370,7 +383,17 @@ class Bcache(Layer[BcacheSettings]):
 BCACHE = Bcache()
 
 
-def _fill(settings: BcacheSettings, device: str, sysfs: str, fill_end: str, seconds: float) -> tuple[Step, ...]:
+def _read(text: str, stage: Stage) -> BcacheStatus:
+    try:
+        status = parse_status(text)
+    except BcacheUnreadable as error:
+        raise KernelFault(stage, FaultKind.COMMAND_FAILED, str(error)) from error
+    if status.state not in ("clean", "dirty"):
+        raise KernelFault(stage, FaultKind.IO_ERROR, f"the state of the bcache is {status.state!r}")
+    return status
+
+
+def _fill(own: BcacheSettings, device: str, sysfs: str, fill_end: str, seconds: float) -> tuple[Step, ...]:
     """Read the device from its beginning, with the cutoff 0, until the cache is full.
 
     A workload hardly fills it: the laying out of files is sequential and passes by the cache, and reads add to it only
@@ -385,7 +408,7 @@ def _fill(settings: BcacheSettings, device: str, sysfs: str, fill_end: str, seco
     It ends without a full cache when reading twice the cache's size brought nothing; then, and only then, how full the
     cache is goes into the file ``fill_end``. It seems less full while garbage is collected, so it is looked at twice.
     """
-    read_bytes = max(settings.bucket_bytes // _READS_OF_BUCKET, _BLOCK_SIZES[-1])
+    read_bytes = max(own.bucket_bytes // _READS_OF_BUCKET, _LEAST_BUCKET_BYTES)
     count = _FILL_CHUNK_BYTES // read_bytes
     read = f"dd if={device} of=/dev/null iflag=direct bs={read_bytes} count={count} skip=$((n % all * {count}))"
     stats, collect = f"{sysfs}/cache/cache0/priority_stats", f"echo 1 > {sysfs}/cache/internal/trigger_gc"
@@ -404,47 +427,11 @@ def _fill(settings: BcacheSettings, device: str, sysfs: str, fill_end: str, seco
     commands = (
         f"echo 0 > {sysfs}/sequential_cutoff",
         f"n=0; gained=0; least=100; all=$(($(blockdev --getsize64 {device}) / {_FILL_CHUNK_BYTES}))",
-        f"patience=$((2 * $(cat {sysfs}/cache/cache0/nbuckets) * {settings.bucket_bytes} {chunks}",
+        f"patience=$((2 * $(cat {sysfs}/cache/cache0/nbuckets) * {own.bucket_bytes} {chunks}",
         f"read -r now _ < /proc/uptime; end=$((${{now%.*}} + {int(seconds)}))",
         f"while {' && '.join(conditions)}; do n=$((n + 1)); done",
         f"[ $((n - gained)) -le $patience ] || {{ sleep 0.5; {least}; echo $((100 - ${{unused%\\%}})) > {fill_end}; }}",
         collect,
-        f"echo {settings.cutoff_bytes} > {sysfs}/sequential_cutoff",
+        f"echo {own.cutoff_bytes} > {sysfs}/sequential_cutoff",
     )
     return tuple(Step(one, kernel_fault_in_run) for one in commands)
-
-
-def _no_partition(failed: FailedStep) -> UserError:
-    return UserError(
-        f"the cache device of bcache takes no partition: {failed.reason}",
-        f'set storage.bcache.cache_size = "{AUTO}", for a cache on the whole device',
-    )
-
-
-def _read(text: str, stage: Stage) -> BcacheStatus:
-    try:
-        status = parse_status(text)
-    except BcacheUnreadable as error:
-        raise KernelFault(stage, FaultKind.COMMAND_FAILED, str(error)) from error
-    if status.state not in ("clean", "dirty"):
-        raise KernelFault(stage, FaultKind.IO_ERROR, f"the state of the bcache is {status.state!r}")
-    return status
-
-
-def _check_made(own: BcacheSettings, status: BcacheStatus, text: str) -> None:
-    """Another setting than was written is the kernel's doing; sysfs shows a cutoff with two or three digits."""
-    has = status.has
-    cutoff, buckets = int(has["sequential_cutoff"]), has["cache/cache0/nbuckets"]
-    asked = {
-        "cache_mode": own.mode,
-        "sequential_cutoff": cutoff if abs(cutoff - own.cutoff_bytes) <= own.cutoff_bytes / 10 else own.cutoff_bytes,
-        "writeback_percent": own.writeback_percent,
-        "cache/cache0/cache_replacement_policy": own.replacement,
-        "cache/cache0/bucket_size": own.bucket_bytes,
-        "cache/cache0/block_size": own.block_bytes,
-        "cache/cache0/nbuckets": buckets if own.cache_bytes is None else own.cache_bytes // own.bucket_bytes,
-        **FIXED,
-    }
-    if others := [f"{name} {value}; asked for {asked[name]}" for name, value in has.items() if value != asked[name]]:
-        tail = [line for line in text.splitlines() if line.isprintable()][:20]
-        raise fault(f"sysfs: the bcache has {', '.join(others)}", *tail)

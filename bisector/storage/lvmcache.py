@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from bisector.core.errors import InfraError
 from bisector.core.figures import CacheStatus, Run
-from bisector.core.setting import AUTO, Count, Meta, Option, Problem, Size
+from bisector.core.setting import AUTO, Meta, Option, Problem, Size
 from bisector.core.shell import Step
 from bisector.core.units import size_text
 from bisector.storage.device_mapper import (
@@ -76,7 +76,7 @@ class CacheSettings:
     policy: Annotated[Literal["smq", "mq", "cleaner"], Option("storage.cache_policy", POLICY, "dm-cache policy")]
     chunk_bytes: Annotated[Annotated[Size, Meta(ge=_CHUNK_STEP_BYTES)] | None, Option(
         "storage.cache_chunk_size", "64KiB", "block of dm-cache, bytes", absent=_AS_LVM_CHOOSES)]
-    metadata_format: Annotated[Count | None, Option(
+    metadata_format: Annotated[Literal[1, 2] | None, Option(
         "storage.cache_metadata_format", 1,
         "format of dm-cache's metadata, 1 or 2; kernels before v4.11 read 1 alone", absent=_AS_LVM_CHOOSES)]
     threshold_bytes: Annotated[Annotated[Size, Meta(ge=SECTOR_BYTES)] | None, Option(
@@ -103,29 +103,6 @@ class CacheSettings:
         return max(_METADATA_LEAST_BYTES, _TRANSACTION_BYTES + chunks * _METADATA_OF_CHUNK_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class CacheTarget:
-    """What a status line says: the size of the device that the metadata are on, and the threshold in sectors.
-
-    ``migration_threshold`` is None where the kernel does not tell it.
-    """
-
-    status: CacheStatus
-    metadata_bytes: int
-    migration_threshold: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CacheTable:
-    """A table line: the ``major:minor`` of the devices, the size of a block, the format of the metadata."""
-
-    metadata: str
-    cache: str
-    origin: str
-    block_sectors: int
-    metadata_format: int
-
-
 def _cache_arguments(line: str) -> list[str]:
     words = arguments(line, "cache")
     if words[:1] in (["Fail"], ["Error"]):
@@ -138,8 +115,12 @@ def _counted_words(words: Iterator[str]) -> tuple[str, ...]:
     return tuple([next(words) for _ in range(int(next(words)))])
 
 
-def parse_status(line: str) -> CacheTarget:
-    """Read ``dmsetup status DEVICE``; raises :class:`MapperUnreadable`, also for metadata that are read-only."""
+def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
+    """``dmsetup status DEVICE``: the status, the bytes of the metadata's device, and the threshold in sectors.
+
+    The last is None where the kernel does not tell it. Raises :class:`MapperUnreadable`, also for metadata that are
+    read-only.
+    """
     strange = MapperUnreadable(f"not a dm-cache status line: {quoted(line)}")
     if (found := _STATUS.fullmatch(" ".join(_cache_arguments(line)))) is None:
         raise strange
@@ -162,11 +143,14 @@ def parse_status(line: str) -> CacheTarget:
     status = CacheStatus(
         policy, mode, used, total, dirty, read_hits, read_misses, write_hits, write_misses, demotions, promotions
     )
-    return CacheTarget(status, metadata_blocks * metadata_sectors * SECTOR_BYTES, threshold)
+    return status, metadata_blocks * metadata_sectors * SECTOR_BYTES, threshold
 
 
-def parse_table(line: str) -> CacheTable:
-    """Read ``dmsetup table DEVICE``; raises :class:`MapperUnreadable`."""
+def parse_table(line: str) -> tuple[Mapping[str, str], int, int]:
+    """``dmsetup table DEVICE``: ``major:minor`` of each part, the sectors of a block, the format of the metadata.
+
+    Raises :class:`MapperUnreadable`.
+    """
     found = re.fullmatch(r"(\S+) (\S+) (\S+) ([1-9]\d{0,9}) (.*)", " ".join(_cache_arguments(line)), re.ASCII)
     try:
         features = _counted_words(iter(found[5].split())) if found else ()
@@ -174,7 +158,8 @@ def parse_table(line: str) -> CacheTable:
         found = None
     if found is None:
         raise MapperUnreadable(f"not a dm-cache table line: {quoted(line)}")
-    return CacheTable(found[1], found[2], found[3], int(found[4]), 2 if "metadata2" in features else 1)
+    parts = dict(zip(("metadata", "data", "origin"), found.groups(), strict=False))
+    return parts, int(found[4]), _NEWER_FORMAT if "metadata2" in features else 1
 
 
 def takes_blocks(mode: str, policy: str) -> bool:
@@ -242,55 +227,31 @@ class LvmCache(LvmCacheLayer[CacheSettings]):
 
     def problems(self, below: Sequence[Capacity], own: CacheSettings, files: Files) -> Iterator[Problem]:
         """What LVM refuses, or makes in another way than it was told to."""
-        size_key, metadata_key = self.size_keys
-        chunk_key, threshold_key, format_key, policy_key, mode_key, volume_key = (
-            f"storage.cache_{name}"
-            for name in ("chunk_size", "migration_threshold", "metadata_format", "policy", "mode", "volume")
-        )
         chunk, is_format_1 = own.chunk_bytes or _CHUNK_STEP_BYTES, own.metadata_format == 1
         least_threshold = _THRESHOLD_LEAST_CHUNKS * (own.chunk_bytes or 0)
         is_cachevol, is_cleaner = own.volume == "cachevol", own.policy == _CLEANER
-        named_mq = f"LVM gives a cachevol the policy {_CACHEVOL_POLICY}, whatever it is told"
         mq = f"cache_policy={_CACHEVOL_POLICY}, which is smq by another name since v4.6"
-        not_writethrough = own.mode != "writethrough"
+        # fmt: off
         for wrong, keys, sentence, hint in (
-            (
-                chunk % _CHUNK_STEP_BYTES or chunk > _CHUNK_MOST_BYTES,
-                (chunk_key,),
-                "dm-cache takes multiples of 32KiB, up to 1GiB",
-                "",
-            ),
-            (
-                own.chunk_bytes is not None and own.cache_bytes // chunk > _MOST_CHUNKS,
-                (chunk_key, size_key),
-                f"LVM makes no cache of more than {_MOST_CHUNKS:,} blocks",
-                "",
-            ),
-            (
-                own.chunk_bytes is not None and least_threshold > (own.threshold_sectors or 0) * SECTOR_BYTES,
-                (threshold_key, chunk_key),
-                f"LVM makes it {size_text(least_threshold)}, 8 blocks, or more",
-                "",
-            ),
-            (own.metadata_format not in (None, 1, _NEWER_FORMAT), (format_key,), "dm-cache has formats 1 and 2", ""),
-            (is_cachevol and own.policy != _CACHEVOL_POLICY, (policy_key, volume_key), named_mq, mq),
-            (is_cachevol and is_format_1, (format_key, volume_key), "LVM makes a cachevol with format 2 alone", ""),
-            (is_cleaner and is_format_1, (format_key, policy_key), "LVM gives the cleaner format 2", _CLEANER_STACK),
-            (
-                is_cleaner and not_writethrough,
-                (mode_key, policy_key),
-                "LVM makes a cleaner's cache writethrough",
-                _CLEANER_STACK,
-            ),
-            (
-                own.metadata_bytes < own.least_metadata_bytes,
-                (metadata_key,),
-                f"LVM needs {size_text(whole_extents(own.least_metadata_bytes))} or more for it",
-                "",
-            ),
+            (chunk % _CHUNK_STEP_BYTES or chunk > _CHUNK_MOST_BYTES,
+             "chunk_size", "dm-cache takes multiples of 32KiB, up to 1GiB", ""),
+            (own.chunk_bytes is not None and own.cache_bytes // chunk > _MOST_CHUNKS,
+             "chunk_size size", f"LVM makes no cache of more than {_MOST_CHUNKS:,} blocks", ""),
+            (own.chunk_bytes is not None and least_threshold > (own.threshold_sectors or 0) * SECTOR_BYTES,
+             "migration_threshold chunk_size", f"LVM makes it {size_text(least_threshold)}, 8 blocks, or more", ""),
+            (is_cachevol and own.policy != _CACHEVOL_POLICY,
+             "policy volume", f"LVM gives a cachevol the policy {_CACHEVOL_POLICY}, whatever it is told", mq),
+            (is_cachevol and is_format_1, "metadata_format volume", "LVM makes a cachevol with format 2 alone", ""),
+            (is_cleaner and is_format_1, "metadata_format policy", "LVM gives the cleaner format 2", _CLEANER_STACK),
+            (is_cleaner and own.mode != "writethrough",
+             "mode policy", "LVM makes a cleaner's cache writethrough", _CLEANER_STACK),
         ):
             if wrong:
-                yield Problem(keys, sentence, hint)
+                yield Problem(tuple(f"storage.cache_{name}" for name in keys.split()), sentence, hint)
+        # fmt: on
+        if own.metadata_bytes < own.least_metadata_bytes:
+            least = size_text(whole_extents(own.least_metadata_bytes))
+            yield Problem(("storage.metadata_size",), f"LVM needs {least} or more for it")
         yield from super().problems(below, own, files)
 
     def volumes(self, group: str, fast: str, slow: str, own: CacheSettings) -> Iterator[Step]:
@@ -324,7 +285,7 @@ class LvmCache(LvmCacheLayer[CacheSettings]):
 
     def read_status(self, line: str) -> CacheStatus:
         """See :func:`parse_status`."""
-        return parse_status(line).status
+        return parse_status(line)[0]
 
     def counted(self, own: CacheSettings, before: CacheStatus, after: CacheStatus) -> Iterator[tuple[str, float]]:
         """See :func:`counted`."""
@@ -332,14 +293,15 @@ class LvmCache(LvmCacheLayer[CacheSettings]):
 
     def check_made(self, own: CacheSettings, table_line: str, status_line: str) -> Mapping[str, str]:
         """LVM asked for policy, mode and blocks by name; how large its volumes are no kernel has a part in."""
-        table, target = parse_table(table_line), parse_status(status_line)
-        found, asked = [target.status.policy, target.status.mode], [str(own.policy), str(own.mode)]
+        parts, block_sectors, metadata_format = parse_table(table_line)
+        status, metadata_bytes, threshold = parse_status(status_line)
+        found, asked = [status.policy, status.mode], [str(own.policy), str(own.mode)]
         # A pair for each that was named; a kernel that does not tell its threshold leaves it out.
-        sectors, threshold = own.threshold_sectors, target.migration_threshold
+        sectors = own.threshold_sectors if threshold is not None else None
         for name, wanted, has in (
-            ("blocks of {} sectors", own.chunk_bytes and own.chunk_bytes // SECTOR_BYTES, table.block_sectors),
-            ("metadata {}", own.metadata_format, table.metadata_format),
-            (f"{_THRESHOLD} {{}}", sectors if threshold is not None else None, threshold),
+            ("blocks of {} sectors", own.chunk_bytes and own.chunk_bytes // SECTOR_BYTES, block_sectors),
+            ("metadata {}", own.metadata_format, metadata_format),
+            (f"{_THRESHOLD} {{}}", sectors, threshold),
         ):
             if wanted is not None and wanted != has:
                 asked.append(name.format(wanted))
@@ -347,15 +309,15 @@ class LvmCache(LvmCacheLayer[CacheSettings]):
         if found != asked:
             told = f"dmsetup: the cache is {', '.join(found)}; asked for {', '.join(asked)}"
             raise fault(told, table_line.strip(), status_line.strip())
-        block_bytes = table.block_sectors * SECTOR_BYTES
+        block_bytes = block_sectors * SECTOR_BYTES
         cache_bytes = whole_extents(own.cache_bytes) // block_bytes * block_bytes
         for what, size_bytes, has_bytes in (
-            ("cache", cache_bytes, target.status.total_blocks * block_bytes),
-            ("metadata", whole_extents(own.metadata_bytes), target.metadata_bytes),
+            ("cache", cache_bytes, status.total_blocks * block_bytes),
+            ("metadata", whole_extents(own.metadata_bytes), metadata_bytes),
         ):
             if has_bytes != size_bytes:
                 raise InfraError(f"LVM made {has_bytes:,} bytes for the {what} of dm-cache instead of {size_bytes:,}")
-        return {"metadata": table.metadata, "data": table.cache, "origin": table.origin}
+        return parts
 
 
 LVMCACHE = LvmCache()

@@ -9,11 +9,11 @@ So a cache whose use has come near the low watermark counts as full.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Literal
 
 from bisector.core.errors import InfraError
 from bisector.core.metric import Metric, Unit
-from bisector.core.setting import Count, Meta, Option, Problem, Size
+from bisector.core.setting import Meta, Option, Problem, Size
 from bisector.core.shell import Step
 from bisector.storage.device_mapper import LvmCacheLayer, MapperUnreadable, arguments, quoted, whole_extents
 from bisector.storage.disks import fault, kernel_fault
@@ -25,7 +25,6 @@ _MOST_PERCENT = 100
 _LEFT_SHARE = 0.9  # of the low watermark, after the last batch that is written back
 _GREATEST = 2**63  # of an integer that the record holds
 _QUOTED = 200
-_BLOCK_SIZES = (512, 4096)  # lvmcache(7), "dm-writecache block size"
 # The kernel's own for an SSD: when what was written is made to last, in blocks and in milliseconds. And how many pieces
 # may be written back at a time: without a limit until the middle of 2022, by the size of the memory since then, and at
 # most so many (MAX_WRITEBACK_JOBS in drivers/md/dm-writecache.c).
@@ -44,14 +43,14 @@ class WritecacheSettings:
     cache_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
         "storage.lvmwritecache.cache_size", "64MiB",
         "dm-writecache on the fast disk, with its metadata, bytes", "4GiB")]
-    high_percent: Annotated[Count, Option(
+    high_percent: Annotated[int, Meta(ge=1, le=_MOST_PERCENT), Option(
         "storage.lvmwritecache.high_watermark", 50,
         "share of dm-writecache's blocks in use from which on it writes back, percent")]
-    low_percent: Annotated[Count, Option(
+    low_percent: Annotated[int, Meta(ge=1, le=_MOST_PERCENT), Option(
         "storage.lvmwritecache.low_watermark", 45,
         "share of dm-writecache's blocks in use below which it stops writing back, percent")]
-    block_bytes: Annotated[Size, Meta(ge=512), Option(
-        "storage.lvmwritecache.block_size", "4096", "block of dm-writecache, 512 or 4096 bytes")]
+    block_bytes: Annotated[Literal[512, 4096], Option(  # lvmcache(7), "dm-writecache block size"
+        "storage.lvmwritecache.block_size", 4096, "block of dm-writecache, bytes")]
     # fmt: on
 
     @property
@@ -64,7 +63,8 @@ class WritecacheSettings:
 class WritecacheStatus:
     """``dmsetup status`` of a dm-writecache.
 
-    Kernels before v5.15 have the first three figures alone (e3a35d03407c, "dm writecache: add event counters"). From
+    ``counts`` are reads, hits of reads, writes, and writes around the cache. Kernels before v5.15 have none of them
+    (e3a35d03407c, "dm writecache: add event counters"). From
     v5.15 to the middle of 2022 the counters were of requests, and since then they are of blocks (2c6e755b49d2,
     b2676e1482af).
     """
@@ -72,24 +72,7 @@ class WritecacheStatus:
     blocks: int
     free: int
     writeback: int
-    reads: int | None = None
-    read_hits: int | None = None
-    writes: int | None = None
-    writes_around: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WritecacheTable:
-    """A table line: ``major:minor`` of the devices, the block, and the arguments that were given by name.
-
-    ``flags`` are those without a number, such as ``cleaner``.
-    """
-
-    origin: str
-    cache: str
-    block_bytes: int
-    named: Mapping[str, int]
-    flags: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
 
 
 def parse_status(line: str) -> WritecacheStatus:
@@ -100,47 +83,12 @@ def parse_status(line: str) -> WritecacheStatus:
     if words[0] != "0":
         raise MapperUnreadable(f"dm-writecache met error {words[0][:_QUOTED]}")
     blocks, free, writeback, *more = map(int, words[1:])
-    if not more:
-        return WritecacheStatus(blocks, free, writeback)
-    reads, read_hits, writes, _uncommitted, _committed, around, *_ = more
-    return WritecacheStatus(blocks, free, writeback, reads, read_hits, writes, around)
-
-
-def parse_table(line: str) -> WritecacheTable:
-    """Read ``dmsetup table DEVICE``; raises :class:`MapperUnreadable`."""
-    try:
-        _kind, origin, cache, block, count, *rest = arguments(line, "writecache")
-        given = [*pairwise((*rest[: int(count)], ""))]
-        named = {name: int(value) for name, value in given if not _is_whole(name) and _is_whole(value)}
-        flags = tuple(name for name, value in given if not _is_whole(name) and not _is_whole(value))
-        return WritecacheTable(origin, cache, int(block), named, flags)
-    except ValueError as error:
-        raise MapperUnreadable(f"not a dm-writecache table line: {quoted(line)}") from error
+    reads_hits_writes, around = more[:3], more[5:6]  # between them are hits of writes that were and were not committed
+    return WritecacheStatus(blocks, free, writeback, (*reads_hits_writes, *around))
 
 
 def _is_whole(word: str) -> bool:
     return word.isascii() and word.isdecimal() and int(word) < _GREATEST
-
-
-def counted(low_percent: int, before: WritecacheStatus, after: WritecacheStatus) -> Iterator[tuple[str, float]]:
-    """The values of metrics over a run; the target itself counts from the making of the cache on."""
-    for name, status in ((FILLED_BEFORE, before), (FILLED, after)):
-        # Of what is in use after it was written back down to the low watermark. The kernel writes back in batches, and
-        # a last one takes it below: seen were 42.5 % of a small cache instead of 45.
-        used = _MOST_PERCENT * (status.blocks - status.free) / max(status.blocks, 1)
-        yield name, float(min(_MOST_PERCENT, _MOST_PERCENT * used / (low_percent * _LEFT_SHARE)))
-    yield "cache.blocks", float(after.blocks)
-    yield "cache.free_blocks", float(after.free)
-    yield "cache.writeback_blocks", float(after.writeback)
-    # Whatever is in the cache is still to be written back.
-    yield "cache.dirty_blocks", float(after.blocks - after.free)
-    pairs = [
-        (getattr(before, name), getattr(after, name)) for name in ("reads", "read_hits", "writes", "writes_around")
-    ]
-    if all(None not in pair for pair in pairs):
-        reads, hits, writes, around = (last - first for first, last in pairs)
-        if reads + writes > 0:
-            yield "cache.hit_ratio", 100 * (hits + writes - around) / (reads + writes)
 
 
 class LvmWritecache(LvmCacheLayer[WritecacheSettings]):
@@ -171,12 +119,10 @@ class LvmWritecache(LvmCacheLayer[WritecacheSettings]):
         return whole_extents(own.cache_bytes)
 
     def problems(self, below: Sequence[Capacity], own: WritecacheSettings, files: Files) -> Iterator[Problem]:
-        """The watermarks and the block are such that the target takes them."""
-        if not own.low_percent <= own.high_percent <= _MOST_PERCENT:
+        """The target takes the watermarks."""
+        if own.low_percent > own.high_percent:
             keys = ("storage.lvmwritecache.low_watermark", "storage.lvmwritecache.high_watermark")
-            yield Problem(keys, "the low one is at most the high one, and that at most 100")
-        if own.block_bytes not in _BLOCK_SIZES:
-            yield Problem(("storage.lvmwritecache.block_size",), "LVM makes blocks of 512 or 4096 bytes")
+            yield Problem(keys, "the low one is at most the high one")
         yield from super().problems(below, own, files)
 
     def volumes(self, group: str, fast: str, slow: str, own: WritecacheSettings) -> Iterator[Step]:
@@ -196,29 +142,46 @@ class LvmWritecache(LvmCacheLayer[WritecacheSettings]):
     def counted(
         self, own: WritecacheSettings, before: WritecacheStatus, after: WritecacheStatus
     ) -> Iterator[tuple[str, float]]:
-        """See :func:`counted`."""
-        return counted(own.low_percent, before, after)
+        """The values of metrics over a run; the target itself counts from the making of the cache on."""
+        for name, status in ((FILLED_BEFORE, before), (FILLED, after)):
+            # Of what is in use after it was written back down to the low watermark. The kernel writes back in batches,
+            # and a last one takes it below: seen were 42.5 % of a small cache instead of 45.
+            used = _MOST_PERCENT * (status.blocks - status.free) / max(status.blocks, 1)
+            yield name, float(min(_MOST_PERCENT, _MOST_PERCENT * used / (own.low_percent * _LEFT_SHARE)))
+        yield "cache.blocks", float(after.blocks)
+        yield "cache.free_blocks", float(after.free)
+        yield "cache.writeback_blocks", float(after.writeback)
+        # Whatever is in the cache is still to be written back.
+        yield "cache.dirty_blocks", float(after.blocks - after.free)
+        counts = (before.counts, after.counts)
+        if all(counts):
+            reads, hits, writes, around = (last - first for first, last in zip(*counts, strict=True))
+            if reads + writes > 0:
+                yield "cache.hit_ratio", 100 * (hits + writes - around) / (reads + writes)
 
     def check_made(self, own: WritecacheSettings, table_line: str, status_line: str) -> Mapping[str, str]:
         """Other arguments than LVM asked for are the kernel's doing; how large the volume is is LVM's.
 
         v4.18 reckons watermarks and times back from blocks and ticks, so that one can be off by one.
         """
-        table, asked = parse_table(table_line), own.named
-        found = {name: table.named.get(name) for name in asked}
+        asked = {"block_size": own.block_bytes, **own.named}
+        try:
+            _kind, origin, cache, block, count, *rest = arguments(table_line, "writecache")
+            words = [*pairwise((*rest[: int(count)], ""))]
+        except ValueError as error:
+            raise MapperUnreadable(f"not a dm-writecache table line: {quoted(table_line)}") from error
+        given = {"block_size": block} | {name: value for name, value in words if not _is_whole(name)}
+        found = {name: int(value) if _is_whole(value := given.get(name, "")) else None for name in asked}
+        others = [name for name in given if name not in asked]  # with a number or, as cleaner, without
         near = all(value is not None and abs(value - asked[name]) <= 1 for name, value in found.items())
-        others = tuple(name for name in (*table.named, *table.flags) if name not in asked)
-        if not near or others or table.block_bytes != own.block_bytes:
-            told, wanted = (
-                ", ".join([f"blocks of {block}", *(f"{name} {value}" for name, value in marks.items())])
-                for block, marks in ((table.block_bytes, found), (own.block_bytes, asked))
-            )
+        if not near or others or found["block_size"] != own.block_bytes:
+            told, wanted = (", ".join(f"{name} {value}" for name, value in one.items()) for one in (found, asked))
             has = ", ".join((told, *others))[:_QUOTED]
             raise fault(f"dmsetup: the writecache has {has}; asked for {wanted}", table_line.strip())
         whole, data_bytes = whole_extents(own.cache_bytes), parse_status(status_line).blocks * own.block_bytes
         if not _DATA_SHARE * whole <= data_bytes <= whole:
             raise InfraError(f"dm-writecache has {data_bytes:,} bytes of blocks in a volume that should have {whole:,}")
-        return {"data": table.cache, "origin": table.origin}
+        return {"data": cache, "origin": origin}
 
 
 LVMWRITECACHE = LvmWritecache()

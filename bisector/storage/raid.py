@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from bisector.core.errors import InfraError, KernelFault
-from bisector.core.setting import Meta, NonNegative, Option, Problem, Size
+from bisector.core.setting import Meta, Option, Problem, Size
 from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
@@ -47,9 +47,9 @@ class Raid5Settings:
 
     chunk_bytes: Annotated[Size, Meta(ge=_LEAST_CHUNK_BYTES), Option(
         "storage.raid5.chunk", "512KiB", "chunk of the array, bytes: a power of two")]
-    stripes: Annotated[int, Meta(ge=17), Option(
+    stripes: Annotated[int, Meta(ge=17, le=_MOST_STRIPES), Option(
         "storage.raid5.stripe_cache_size", 256, "stripe cache of the array, pages of each device")]
-    threads: Annotated[NonNegative, Option(
+    threads: Annotated[int, Meta(ge=0, le=_MOST_THREADS), Option(
         "storage.raid5.group_thread_count", 0,
         "threads that handle stripes, for each group of CPUs; 0 is the array's one thread")]
     # fmt: on
@@ -132,8 +132,24 @@ class Raid(Layer[S]):
         def shown(*more: str) -> str:
             return f"cd {place} && grep -s -H . {' '.join((*asked, 'array_state', *more))}; cd /"
 
+        def check(printed: str, stage: Stage) -> Mapping[str, str]:
+            """What the kernel says of the array; raises :class:`KernelFault` where that is not what was asked for."""
+            found = dict(line.partition(":")[::2] for line in printed.splitlines())
+            if "level" not in found or "array_state" not in found:
+                raise KernelFault(stage, FaultKind.COMMAND_FAILED, f"{array}: the kernel says nothing of the array")
+            found = {**_WITHOUT_A_FILE, **found}
+            other = {name: found.get(name, "missing")[:40] for name, value in asked.items() if found.get(name) != value}
+            wanted = ", ".join(f"{name} {asked[name]}" for name in other)
+            if found["array_state"] not in _STATES:
+                other["array_state"] = found["array_state"][:40]
+            if other:
+                told = ", ".join(f"{name} {value}" for name, value in other.items())
+                reason = f"{array}: {told}; asked for {wanted or 'one that works'}"
+                raise KernelFault(stage, FaultKind.COMMAND_FAILED, reason)
+            return found
+
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
-            found = _check(array, asked, answers[0])
+            found = check(answers[0], Stage.STORAGE)
             members = [found.get(f"rd{n}/block/dev", "nothing") for n in range(count)]
             if members != (wanted := [numbers[path] for path in paths]):
                 raise InfraError(f"{array} is on {', '.join(members)[:200]} instead of {', '.join(wanted)}")
@@ -141,7 +157,7 @@ class Raid(Layer[S]):
         def still_in_step(shell: Shell) -> None:
             """An array that lost a device, or resynchronises, would be another one."""
             (answer,) = run_steps(shell, (Step(shown(), kernel_fault_in_run),), _STATUS_DEADLINE_S)
-            _check(array, asked, answer, Stage.WORKLOAD)
+            check(answer, Stage.WORKLOAD)
 
         counters = Counters(still_in_step, lambda before, after: ())
         return Made(f"/dev/{array}", made, steps(shown("rd*/block/dev")), verify, paths, counters)
@@ -192,34 +208,10 @@ class Raid5(Raid[Raid5Settings]):
         return {"stripe_cache_size": str(own.stripes), "group_thread_cnt": str(own.threads), **_OF_STRIPES}
 
     def problems(self, below: Sequence[Capacity], own: Raid5Settings, files: Files) -> Iterator[Problem]:
-        """The driver takes the values (drivers/md/raid5.c, setup_conf, raid5_set_cache_size)."""
-        chunk = self.chunk_bytes(own)
-        if chunk & (chunk - 1):
-            yield Problem(("storage.raid5.chunk",), f"{size_text(chunk)} is not a power of two")
-        for key, value, most in (
-            ("storage.raid5.stripe_cache_size", own.stripes, _MOST_STRIPES),
-            ("storage.raid5.group_thread_count", own.threads, _MOST_THREADS),
-        ):
-            if value > most:
-                yield Problem((key,), f"the kernel takes {most:,} at most")
+        """The driver takes the chunk (drivers/md/raid5.c, setup_conf)."""
+        if own.chunk_bytes & (own.chunk_bytes - 1):
+            yield Problem(("storage.raid5.chunk",), f"{size_text(own.chunk_bytes)} is not a power of two")
         yield from super().problems(below, own, files)
 
 
 RAID1, RAID5 = Raid1(), Raid5()
-
-
-def _check(array: str, asked: Mapping[str, str], printed: str, stage: Stage = Stage.STORAGE) -> Mapping[str, str]:
-    """What the kernel says of the array; raises :class:`KernelFault` where that is not what was asked for."""
-    found = dict(line.partition(":")[::2] for line in printed.splitlines())
-    if "level" not in found or "array_state" not in found:
-        raise KernelFault(stage, FaultKind.COMMAND_FAILED, f"{array}: the kernel says nothing of the array")
-    found = {**_WITHOUT_A_FILE, **found}
-    other = {name: found.get(name, "missing")[:40] for name, value in asked.items() if found.get(name) != value}
-    wanted = ", ".join(f"{name} {asked[name]}" for name in other)
-    if found["array_state"] not in _STATES:
-        other["array_state"] = found["array_state"][:40]
-    if other:
-        told = ", ".join(f"{name} {value}" for name, value in other.items())
-        reason = f"{array}: {told}; asked for {wanted or 'one that works'}"
-        raise KernelFault(stage, FaultKind.COMMAND_FAILED, reason)
-    return found

@@ -246,7 +246,7 @@ def test_a_cachevol_has_blocks_and_metadata_in_one_volume() -> None:
     [
         ({"storage.cache_chunk_size": "48KiB"}, "multiples of 32KiB"),
         ({"storage.cache_chunk_size": "2GiB"}, "up to 1GiB"),
-        ({"storage.cache_metadata_format": "3"}, "formats 1 and 2"),
+        ({"storage.cache_metadata_format": "3"}, "one of 1, 2; or"),
         ({"storage.cache_volume": "cachevol"}, "gives a cachevol the policy mq, whatever it is told"),
         (
             {"storage.cache_volume": "cachevol", "storage.cache_policy": "mq"},

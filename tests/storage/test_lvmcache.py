@@ -8,7 +8,7 @@ import pytest
 from bisector.core.figures import CacheStatus
 from bisector.core.metric import named
 from bisector.storage.device_mapper import MapperUnreadable, disks_below, parse_dependencies
-from bisector.storage.lvmcache import LVMCACHE, CacheTable, counted, parse_status, parse_table
+from bisector.storage.lvmcache import LVMCACHE, counted, parse_status, parse_table
 
 # v6.1, lines 3214 to 3251 and emit_flags(), line 3130; made-up figures.
 V6_1 = (
@@ -53,9 +53,7 @@ V3_14_MQ = (
     ],
 )
 def test_status_of_old_and_new_kernels(line: str, status: CacheStatus) -> None:
-    target = parse_status(line)
-    assert target.status == status
-    assert (target.metadata_bytes, target.migration_threshold) == (2048 * 8 * 512, 2048)
+    assert parse_status(line) == (status, 2048 * 8 * 512, 2048)
 
 
 def test_counters_are_of_the_run_and_not_of_the_caches_life() -> None:
@@ -103,9 +101,9 @@ def test_what_is_no_status_is_refused(line: str) -> None:
 
 def test_table_names_metadata_cache_origin_in_this_order() -> None:
     new = parse_table("0 2088960 cache 253:1 253:0 253:3 128 2 metadata2 writeback smq 0")
-    assert new == CacheTable("253:1", "253:0", "253:3", block_sectors=128, metadata_format=2)
+    assert new == ({"metadata": "253:1", "data": "253:0", "origin": "253:3"}, 128, 2)
     old = parse_table("0 2088960 cache 253:1 253:0 253:3 64 1 writethrough smq 2 migration_threshold 4096")
-    assert (old.block_sectors, old.metadata_format) == (64, 1)
+    assert old[1:] == (64, 1)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bisector.core.metric import named
 from bisector.storage.device_mapper import MapperUnreadable
 from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.lvmwritecache import WritecacheStatus, counted, parse_status, parse_table
+from bisector.storage.lvmwritecache import LVMWRITECACHE, WritecacheStatus, parse_status
 from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
 
@@ -49,7 +49,7 @@ def layout(stack: str = "lvmwritecache", changed: Mapping[str, Answer] | None = 
 
 def test_status_of_old_and_new_kernels() -> None:
     assert parse_status(V4_18) == WritecacheStatus(4080, 2286, 0)
-    assert parse_status(f"bisectorw-origin: {V6_12}") == WritecacheStatus(4080, 2286, 0, 57925, 28781, 9352, 2890)
+    assert parse_status(f"bisectorw-origin: {V6_12}") == WritecacheStatus(4080, 2286, 0, (57925, 28781, 9352, 2890))
 
 
 @pytest.mark.parametrize(
@@ -71,25 +71,15 @@ def test_what_is_no_sound_status_is_refused(line: str, why: str) -> None:
     assert len(str(caught.value)) < 400
 
 
-def test_table_has_the_devices_the_block_and_what_was_named() -> None:
-    table = parse_table(TABLE)
-    assert (table.origin, table.cache, table.block_bytes) == ("251:2", "251:1", 4096)
-    marks = {"high_watermark": 50, "low_watermark": 45}
-    assert table.named == {**marks, "writeback_jobs": 65536, "autocommit_blocks": 65536, "autocommit_time": 1000}
-    assert table.flags == ()
-    for line in (TABLE.replace(" 10 high", " 11 cleaner high"), f"{TABLE} cleaner".replace(" 10 high", " 11 high")):
-        assert (parse_table(line).named["low_watermark"], parse_table(line).flags) == (45, ("cleaner",))
-    with pytest.raises(MapperUnreadable):
-        parse_table("0 1 writecache s 251:2")
+def counted(before: WritecacheStatus, after: WritecacheStatus) -> dict[str, float]:
+    return dict(LVMWRITECACHE.counted(VALUES["lvmwritecache"], before, after))
 
 
 def test_counters_of_a_new_kernel_are_of_the_run() -> None:
     before = parse_status(V6_12)
-    assert before.reads is not None
-    assert before.writes is not None
-    after = replace(before, free=0, reads=before.reads + 100, read_hits=28806, writes=before.writes + 100)
-    after = replace(after, writes_around=2940)
-    values = dict(counted(45, before, after))
+    reads, hits, writes, around = before.counts
+    after = replace(before, free=0, counts=(reads + 100, hits + 25, writes + 100, around + 50))
+    values = counted(before, after)
     assert values["cache.hit_ratio"] == 100 * (25 + 100 - 50) / 200
     assert (values["cache.blocks"], values["cache.free_blocks"], values["cache.writeback_blocks"]) == (4080, 0, 0)
     assert values["cache.dirty_blocks"] == 4080
@@ -99,7 +89,7 @@ def test_counters_of_a_new_kernel_are_of_the_run() -> None:
 
 def test_counters_of_an_old_kernel_have_no_hits() -> None:
     half = parse_status(V4_18)
-    values = dict(counted(45, replace(half, free=half.blocks), half))
+    values = counted(replace(half, free=half.blocks), half)
     assert "cache.hit_ratio" not in values
     assert (values["cache.filled_before"], values["cache.filled"]) == (0, 100)
 
@@ -107,7 +97,7 @@ def test_counters_of_an_old_kernel_have_no_hits() -> None:
 def test_a_cache_is_full_near_its_low_watermark() -> None:
     for used, filled in ((1000, 100), (405, 100), (243, 60), (0, 0)):
         status = WritecacheStatus(1000, 1000 - used, 0)
-        assert dict(counted(45, status, status))["cache.filled"] == pytest.approx(filled)
+        assert counted(status, status)["cache.filled"] == pytest.approx(filled)
 
 
 def test_it_is_made_with_every_default_named() -> None:
@@ -126,12 +116,13 @@ def test_it_is_made_with_every_default_named() -> None:
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        (TABLE.replace("50", "60"), "high_watermark 60, .*; asked for blocks of 4096, high_watermark 50"),
+        (TABLE.replace("50", "60"), "high_watermark 60, .*; asked for block_size 4096, high_watermark 50"),
         (TABLE.replace("1000", "2000"), "autocommit_time 2000; asked for"),
         (TABLE.partition(" 10 ")[0] + " 0", "high_watermark None"),
         (TABLE.replace(" 10 high", " 11 cleaner high"), "autocommit_time 1000, cleaner; asked for"),
         (TABLE.replace(" 10 high", " 12 max_age 9 high"), "autocommit_time 1000, max_age; asked for"),
-        (TABLE.replace("4096", "512"), "blocks of 512"),
+        (TABLE.replace(" 10 high", " 11 high") + " cleaner", "autocommit_time 1000, cleaner; asked for"),
+        (TABLE.replace("4096", "512"), "block_size 512"),
     ],
 )
 def test_another_writecache_than_asked_for_is_this_kernels_fault(table: str, why: str) -> None:
@@ -157,8 +148,8 @@ def test_a_part_on_the_wrong_disk_is_ours() -> None:
     ("given", "why"),
     [
         ({"storage.lvmwritecache.low_watermark": "60"}, "the low one is at most the high one"),
-        ({"storage.lvmwritecache.high_watermark": "101"}, "at most 100"),
-        ({"storage.lvmwritecache.block_size": "1024"}, "512 or 4096"),
+        ({"storage.lvmwritecache.high_watermark": "101"}, "a whole number from 1 to 100"),
+        ({"storage.lvmwritecache.block_size": "1024"}, "one of 512, 4096"),
         ({"storage.lvmwritecache.cache_size": "512MiB"}, "the cache needs 516MiB on the SSD"),
         ({"workload.file_size": "4MiB"}, "never fills the cache up to its low watermark"),
     ],

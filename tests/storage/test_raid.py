@@ -239,7 +239,8 @@ def test_sizes_that_cannot_be_are_refused_before() -> None:
     assert keys(RAID5, CHUNKS, 1.4, 512, None) == [("storage.stack", "storage.d0.size")]
     assert keys(RAID5, CHUNKS, 1.5, 512, None) == []
     assert keys(RAID5, replace(CHUNKS, chunk_bytes=96 << 10), 512, 512, 512) == [("storage.raid5.chunk",)]
-    assert keys(RAID5, replace(CHUNKS, stripes=32769), 512, 512, 512) == [("storage.raid5.stripe_cache_size",)]
+    with pytest.raises(UserError, match="expected a whole number from 17 to 32,768"):
+        options.load({"storage.raid5.stripe_cache_size": "32769"}, directory=Path("/"))
     with pytest.raises(UserError, match=r"storage\.ssd\.size = 128MiB .*: xfs needs 300MiB, and the raid1 of the SSD"):
         options.load({"storage.stack": "raid1(ssd,hdd)+xfs", "storage.ssd.size": "128MiB"}, directory=Path("/"))
 
