@@ -219,10 +219,6 @@ class Layer(ABC, Generic[S]):
         own = (*(one.name for one in self.metrics), *self.counts)
         return name in own or (unsaid and name.startswith(OF_CACHES))
 
-    def lies_on(self, count: int) -> bool:
-        """Whether it can be made on so many devices."""
-        return count == len(self.needs) or (self.many and count > len(self.needs))
-
     def extent(self, below: Sequence[Capacity], own: S) -> Capacity:
         """What the layer makes; as large as the device with the number ``origin`` unless it says otherwise."""
         return below[self.origin]

@@ -1,6 +1,7 @@
 """A stack laid out on the guest's empty disks, in one round trip, and checked."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -131,22 +132,22 @@ def _made(
 ) -> tuple[Made, ...]:
     """How each layer is made, in order; a second layer of a kind has names of its own."""
     made: list[Made] = []
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
 
-    def make(node: Node, below: Sequence[Device]) -> Device:
-        layer = LAYERS[node.name]
-        seen[node.name] = seen.get(node.name, 0) + 1
+    def device(node: Node) -> Device:
+        if node.is_disk:
+            path, disk = disks.path_of(node.name, of_disks[node.name].bus), in_memory.get(node.name)
+            # A disk on brd is device-mapper's itself.
+            return Device(path, (disk.below if isinstance(disk, Brd) else path,))
+        below = tuple(map(device, node.below))
+        seen[node.name] += 1
         suffix = str(seen[node.name]) if seen[node.name] > 1 else ""
-        made.append(layer.make(Site(tuple(below), node.own(values), suffix)))
+        layer = LAYERS[node.name]
+        made.append(layer.make(Site(below, node.own(values), suffix)))
         path = made[-1].path
         return Device(path, tuple(leaf for one in below for leaf in one.leaves) if layer.is_mapped else (path,))
 
-    def device(name: str) -> Device:
-        path, disk = disks.path_of(name, of_disks[name].bus), in_memory.get(name)
-        # A disk on brd is device-mapper's itself.
-        return Device(path, (disk.below if isinstance(disk, Brd) else path,))
-
-    stack.top.fold(device, make)
+    device(stack.top)
     return tuple(made)
 
 

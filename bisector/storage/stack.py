@@ -14,8 +14,8 @@ A name that is no layer's, with nothing below it, is a disk's. Which disks there
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from bisector.core.errors import UserError
@@ -57,11 +57,23 @@ class Node:
         """Whether it is one of the disks, and no layer."""
         return self.name not in LAYERS
 
-    def fold(self, of_disk: Callable[[str], T], of_layer: Callable[["Node", tuple[T, ...]], T]) -> T:
-        """From the disks upwards."""
+    @property
+    def disks(self) -> tuple[str, ...]:
+        """The names of the disks at the bottom, from left to right."""
+        return (self.name,) if self.is_disk else tuple(name for one in self.below for name in one.disks)
+
+    @property
+    def layers(self) -> tuple["Node", ...]:
+        """The nodes of layers, each after those below it."""
+        return () if self.is_disk else (*(node for one in self.below for node in one.layers), self)
+
+    def extent(self, disks: Mapping[str, Capacity], values: Values) -> Capacity:
+        """What it makes of disks of these sizes."""
         if self.is_disk:
-            return of_disk(self.name)
-        return of_layer(self, tuple(one.fold(of_disk, of_layer) for one in self.below))
+            return disks[self.name]
+        layer = LAYERS[self.name]
+        found = layer.extent([one.extent(disks, values) for one in self.below], self.own(values))
+        return replace(found, has_partitions=not layer.is_mapped)
 
     def own(self, values: Values) -> Any:
         """The settings of this layer, those that the stack says over the others."""
@@ -107,16 +119,12 @@ class Stack:
     @property
     def disks(self) -> tuple[str, ...]:
         """The names of the disks that it uses, in the order in which it names them."""
-        return self.top.fold(lambda name: (name,), lambda _, below: sum(below, ()))
+        return self.top.disks
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The layers' nodes in the order in which they are made, each after those below it."""
-
-        def joined(node: Node, below: tuple[tuple[Node, ...], ...]) -> tuple[Node, ...]:
-            return (*sum(below, ()), node)
-
-        return self.top.fold(lambda _: (), joined)
+        return self.top.layers
 
     @property
     def layers(self) -> tuple[Layer[Any], ...]:
@@ -208,20 +216,14 @@ class Stack:
 
     def extent(self, disks: Mapping[str, Capacity], values: Values) -> Capacity:
         """The device that the file system is on."""
-        return _extent(self.device, disks, values)
+        return self.device.extent(disks, values)
 
     def problems(self, disks: Mapping[str, Capacity], values: Values, files: Files) -> Iterator[Problem]:
         """What cannot work of each layer, from the disks upwards, and of one beside another."""
-        found: list[Problem] = []
-
-        def extent(node: Node, below: tuple[Capacity, ...]) -> Capacity:
-            own = node.own(values)
-            problems = LAYERS[node.name].problems(below, own, files)
-            found.extend(replace(one, keys=node.said_by(one.keys)) for one in problems)
-            return _made(node.name, below, own)
-
-        self.top.fold(disks.__getitem__, extent)
-        yield from found
+        for node, layer, own in self.each(values):
+            below = [one.extent(disks, values) for one in node.below]
+            for problem in layer.problems(below, own, files):
+                yield replace(problem, keys=node.said_by(problem.keys))
         wanted: dict[str, str] = {}
         for one in self.parameters(values):
             name, _, value = one.partition("=")
@@ -232,27 +234,16 @@ class Stack:
     def written(self, disks: Mapping[str, Capacity], values: Values, data_bytes: int) -> Mapping[str, int]:
         """How much at most is written to each disk when the file system is given ``data_bytes`` of data."""
         total: dict[str, int] = {}
-
-        def give(node: Node, share: int) -> None:
+        waiting = [(self.top, data_bytes)]
+        while waiting:
+            node, share = waiting.pop()
             if node.is_disk:
                 total[node.name] = total.get(node.name, 0) + share
-                return
-            below = tuple(_extent(one, disks, values) for one in node.below)
+                continue
+            below = [one.extent(disks, values) for one in node.below]
             shares = LAYERS[node.name].written(below, node.own(values), share)
-            for one, of_one in zip(node.below, shares, strict=True):
-                give(one, of_one)
-
-        give(self.top, data_bytes)
+            waiting += zip(node.below, shares, strict=True)
         return total
-
-
-def _extent(node: Node, disks: Mapping[str, Capacity], values: Values) -> Capacity:
-    return node.fold(disks.__getitem__, lambda one, below: _made(one.name, below, one.own(values)))
-
-
-def _made(name: str, below: Sequence[Capacity], own: Any) -> Capacity:
-    layer = LAYERS[name]
-    return replace(layer.extent(below, own), has_partitions=not layer.is_mapped)
 
 
 def _once(found: Iterable[T]) -> tuple[T, ...]:
@@ -312,15 +303,14 @@ def _near(name: str, names: Iterable[str]) -> str:
     return f"did you mean {near[0]}? " if near else ""
 
 
-@dataclass(slots=True)
 class _Reader:
     """Reads a text by recursive descent; each method takes what it reads off the words that are left."""
 
-    text: str
-    words: list[str] = field(default_factory=list)
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.words: list[str] = _TOKEN.findall(text)
 
     def whole(self) -> Node:
-        self.words = _TOKEN.findall(self.text)
         node = self._chain()
         if self.words:
             raise self._unexpected()
@@ -334,13 +324,18 @@ class _Reader:
 
     def _node(self, before: tuple[Node, ...]) -> Node:
         name = self._word()
-        below, options = list(before), []
-        if self._take("("):
-            for argument in self._arguments():
-                if isinstance(argument, Node):
-                    below.append(argument)
-                else:
-                    options.append(argument)
+        below, options = list(before), list[tuple[str, str]]()
+        more = self._take("(")
+        while more:
+            if self.words[1:2] == ["="]:
+                option = self._word()
+                self.words.pop(0)
+                options.append((option, self._word().strip('"')))
+            else:
+                below.append(self._chain())
+            more = not self._take(")")
+            if more and not self._take(","):
+                raise self._unexpected()
         if name in LAYERS:
             return self._checked(LAYERS[name], tuple(below), options)
         if name in DISKS and (below or options):
@@ -350,31 +345,19 @@ class _Reader:
             raise _refused(f"{self.text}: there is no layer or disk {name}", f"{near}for example {_EXAMPLE}")
         return Node(name)
 
-    def _arguments(self) -> Iterator[Node | tuple[str, str]]:
-        while True:
-            if self.words[1:2] == ["="]:
-                name = self._word()
-                self.words.pop(0)
-                yield name, self._value()
-            else:
-                yield self._chain()
-            if self._take(")"):
-                return
-            if not self._take(","):
-                raise self._unexpected()
-
     def _checked(self, layer: Layer[Any], below: tuple[Node, ...], options: list[tuple[str, str]]) -> Node:
-        if not layer.lies_on(len(below)):
+        least = len(layer.needs)
+        if len(below) < least or (len(below) > least and not layer.many):
             roles = f" ({', '.join(layer.needs)})" if layer.needs else ""
-            needed = plural(len(layer.needs), "device")
-            least = "at least " if layer.many else ""
-            raise _refused(f"{self.text}: {layer.name} needs {least}{needed} below it{roles}, not {len(below)}")
+            needed = f"{'at least ' if layer.many else ''}{plural(least, 'device')}"
+            raise _refused(f"{self.text}: {layer.name} needs {needed} below it{roles}, not {len(below)}")
         for one in below:
             if not one.is_disk and LAYERS[one.name].is_file_system:
                 what = "a file system" if LAYERS[one.name].has_files else "the end of a stack"
                 raise _refused(f"{self.text}: {one.name} is {what}, and {layer.name} needs a device")
+        names = [name for name, _ in options]
         written = tuple((name, _written(layer, name, text)) for name, text in options)
-        if twice := [name for name, _ in written if [one for one, _ in written].count(name) > 1]:
+        if twice := [name for name in names if names.count(name) > 1]:
             raise UserError(f"{self.text}: {twice[0]} is given twice")
         return Node(layer.name, below, written)
 
@@ -382,10 +365,6 @@ class _Reader:
         if not self.words or self.words[0] in _MARKS:
             raise self._unexpected()
         return self.words.pop(0)
-
-    def _value(self) -> str:
-        word = self._word()
-        return word[1:-1] if word.startswith('"') else word
 
     def _take(self, mark: str) -> bool:
         if self.words[:1] != [mark]:
