@@ -66,10 +66,10 @@ OWNERS = {
     "jinja2": {"bisector.nightly.timer", "bisector.report.templates"},
     # The door with what all pictures have in common, and the pictures.
     "matplotlib": {
+        "bisector.nightly.trend_plot",
         "bisector.report.comparison_plots",
         "bisector.report.curves",
         "bisector.report.drawing",
-        "bisector.report.nights",
         "bisector.report.search_plots",
     },
     "smtplib": {"bisector.mail.smtp"},

@@ -8,9 +8,12 @@ own neighbours, and the parts are searched in turn.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+
+from bisector.core.json_keys import Key
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,17 +25,13 @@ _SEED = 20170727  # the same history always shows the same changes
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """The first figure of a new level, by its place from 0; medians before and after it, and the p-value."""
+    """A change of level, which begins with the figure ``at`` this place from 0."""
 
     at: int
-    before: float
-    after: float
-    p: float
+    before: Annotated[float, Key("from"), "median of the values before it"]
+    after: Annotated[float, Key("to"), "median of the values from it on"]
+    p: Annotated[float, "probability of so clear a change in nights without one"]
 
-    @property
-    def factor(self) -> float:
-        """After over before."""
-        return self.after / self.before
 
 
 def changes(figures: Floats) -> tuple[LevelChange, ...]:

@@ -17,7 +17,8 @@ from bisector.nightly.context import Mailer, NightContext
 from bisector.nightly.documents import History, OneNight
 from bisector.nightly.plan import NightPlan
 from bisector.nightly.timer import Timer, check_for_root
-from bisector.nightly.trend import nights_plot, trend_blocks, trends
+from bisector.nightly.trend import trend_blocks, trends
+from bisector.nightly.trend_plot import NightsPlot
 from bisector.report.display import display_for
 from bisector.report.drawing import Picture, draw
 from bisector.store.log import DATABASE
@@ -153,7 +154,7 @@ def history(arguments: argparse.Namespace) -> int:
         ending = path.suffix.removeprefix(".").lower()
         if ending not in tuple(Picture):
             raise UserError(f"--plot {path}: a picture ends in {' or '.join(f'.{one}' for one in Picture)}")
-        save(path, draw(nights_plot(shown, nights), Picture(ending)))
+        save(path, draw(NightsPlot.of(shown, nights), Picture(ending)))
         note(f"plot: {path}")
     if arguments.json:
         write_json(History.of(shown, nights))

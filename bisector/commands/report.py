@@ -30,11 +30,12 @@ from bisector.core.printable import clean
 from bisector.git.repository import Repository
 from bisector.mail import compose, outbox, smtp
 from bisector.mail.addresses import Proposal, parse, propose
-from bisector.report import comparison, curves, illustrations, reporting
+from bisector.report import comparison, illustrations, reporting
 from bisector.report.before_after import Basis
+from bisector.report.blocks import Role
 from bisector.report.comparison import ComparisonReport
 from bisector.report.comparison_plots import plots_of, rows_of
-from bisector.report.curves import TracedKernel, traced
+from bisector.report.curves import curves_of
 from bisector.report.document import Report
 from bisector.report.drawing import Picture, Plot, draw, following
 from bisector.report.illustrations import PlotKind
@@ -44,7 +45,6 @@ from bisector.report.terminal import plain
 from bisector.status.blocks import Blocks, names
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
-from bisector.workload.fio.logs import logged_metric
 
 _REPORT_EXAMPLES = """\
 examples:
@@ -194,16 +194,16 @@ def _of_bisection(arguments: argparse.Namespace, run: RunDirectory, store: Store
         raise UserError(what, f"choose of {', '.join(PlotKind)}")
     asked = dict.fromkeys(map(PlotKind, arguments.kind))
     kinds = tuple(asked) or ((PlotKind.CURVES,) if arguments.trial else tuple(PlotKind))
-    source = illustrations.source(run, store, tuple(dict.fromkeys(arguments.trial)), objective_of(arguments))
-    made = {kind: illustrations.plotted(kind, source) for kind in kinds}
-    for complaint in (text for one in made.values() for text in one.complaints):
+    told, trials = reporting.report(run, store, objective_of(arguments)), tuple(dict.fromkeys(arguments.trial))
+    made = {kind: illustrations.plotted(kind, told, run.path, trials) for kind in kinds}
+    for complaint in (text for _, complaints in made.values() for text in complaints):
         note(f"bisector: not drawn: {complaint}")
-    missing = [kind for kind, one in made.items() if one.plot is None]
+    missing = [kind for kind, (drawn, _) in made.items() if drawn is None]
     if len(missing) == len(made) or (missing and asked):
         raise UserError("; ".join(_NOTHING[kind] for kind in missing), "bisector status")
     for kind in missing:
         note(f"bisector: {_NOTHING[kind]}")
-    return [Drawn(kind, one.plot) for kind, one in made.items() if one.plot is not None]
+    return [Drawn(kind, drawn) for kind, (drawn, _) in made.items() if drawn is not None]
 
 
 def _of_comparison(arguments: argparse.Namespace, run: RunDirectory, store: Store, blocks: Blocks) -> list[Drawn]:
@@ -237,17 +237,12 @@ def _drawn(run: RunDirectory, blocks: Blocks, report: ComparisonReport, metric: 
     for n, label in enumerate(names(blocks.plan) if metric is None else ()):
         if not (counted := blocks.counted(n)):
             continue
-        trials = {name: trial for name, (_, trial) in blocks.trials(counted[-1]).items()}
-        objective = blocks.plan.setups[n].objective
-        runs = (one for trial in trials.values() for one in trial.runs)
-        io = objective.io_direction or next((one.direction for one in runs), Objective().io_direction)
-        found = {name: traced(trial, run.path, io) for name, trial in trials.items()}
-        for complaint in (text for one in found.values() for text in one.complaints):
+        kernels = [(clean(name), Role.PLAIN, trial) for name, (_, trial) in blocks.trials(counted[-1]).items()]
+        about = f" on {clean(label)}, block {counted[-1].n}"
+        drawn, complaints = curves_of(kernels, run.path, blocks.plan.setups[n].objective, about)
+        for complaint in complaints:
             note(f"bisector: not drawn: {complaint}")
-        kernels = [TracedKernel(clean(name), one.runs) for name, one in found.items()]
-        logged = Objective(logged_metric(io), objective.over)
-        title = f"{logged.definition.unit} over time on {clean(label)}, block {counted[-1].n}"
-        if (drawn := curves.curves(title, kernels, logged)) is not None:
+        if drawn is not None:
             yield Drawn(f"{CURVES}-{n + 1}" if several else CURVES, drawn)
 
 
@@ -283,7 +278,7 @@ def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -
             )
         return _text_of_comparison(run, store, Blocks.of(plan, store), form)
     if form is Format.HTML:  # a page has more of the run than the document
-        return illustrations.page(illustrations.source(run, store, by=by))
+        return illustrations.page(reporting.report(run, store, by), run.path)
     if form is not Format.MAIL:
         return RENDERERS[form](reporting.report(run, store, by))
     if by is not None:

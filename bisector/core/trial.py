@@ -241,6 +241,10 @@ class Trial:
     guest_seed: Annotated[int, "where the guest's time is counted, seed of a small shift of its time and pages"] = 0
     runtime_s: Annotated[float, "seconds that each run was asked to last; 0 where that is not known"] = 0.0
 
+    def artifact(self, name: str) -> Artifact | None:
+        """The file that was kept under this name, if any."""
+        return next((one for one in self.artifacts if one.name == name), None)
+
     @property
     def subject(self) -> Subject:
         """What was measured."""

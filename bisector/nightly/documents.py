@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from bisector.analysis.changes import ALPHA
+from bisector.analysis.changes import ALPHA, LevelChange
 from bisector.core.json_document import ABSENT, Absent, JsonObject
 from bisector.core.json_keys import SCHEMA
 from bisector.core.objective import Objective
@@ -12,9 +12,9 @@ from bisector.core.printable import clean
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
-from bisector.nightly.job_history import JobNight, TipResult
+from bisector.nightly.job_history import JobNight, Reference, TipResult
 from bisector.nightly.trend import Point, Trend
-from bisector.store.nights import Night, NightEnding
+from bisector.store.nights import JobTrouble, Night, NightEnding
 
 TEST = "circular binary segmentation on ranks; p from random orders"
 
@@ -28,22 +28,6 @@ class NightFigure(JsonObject, frozen=True, kw_only=True):
     value: Annotated[float, "in the unit of the metric"]
 
 
-class ComparedWith(JsonObject, frozen=True, kw_only=True):
-    """The commit that a tip is compared with."""
-
-    sha: Annotated[str, "hash"]
-    rev: Annotated[str, "branch or tag that it was at"]
-    value: Annotated[float, "its value by the `objective`"]
-
-
-class ChangedLevel(JsonObject, frozen=True, kw_only=True, rename={"before": "from", "after": "to"}):
-    """A change of the level of a job's values that begins with a night."""
-
-    before: Annotated[float, "median of the values before it"]
-    after: Annotated[float, "median of the values from it on"]
-    p: Annotated[float, "probability of so clear a change in nights without one"]
-
-
 class NightBisection(JsonObject, frozen=True, kw_only=True):
     """A bisection that a night began or went on with."""
 
@@ -51,14 +35,6 @@ class NightBisection(JsonObject, frozen=True, kw_only=True):
     state: Annotated[State, "how it stands"]
     message: Annotated[str, "one sentence; empty until it ends"]
     first_new: Annotated[str | None, "hash of the first commit on the new side, if it was found"]
-
-
-class NightTrouble(JsonObject, frozen=True, kw_only=True):
-    """Why a job was not done."""
-
-    step: Annotated[str, "at which step"]
-    message: Annotated[str, "what happened"]
-    hint: Annotated[str, "what to do about it"]
 
 
 class ShownNight(JsonObject, frozen=True, kw_only=True, rename={"result": "class"}):
@@ -74,10 +50,10 @@ class ShownNight(JsonObject, frozen=True, kw_only=True, rename={"result": "class
     host: Annotated[str | None, "host that measured"]
     era: Annotated[str | None, "digest of the era of that host; `null` where that is not known"]
     result: Annotated[TipResult | None, "how the tip compares with `compared_with`; `null` where nothing was measured"]
-    compared_with: Annotated[ComparedWith | None, "commit that the tip was compared with"]
-    level_change: Annotated[ChangedLevel | None, "change of level that begins with this night"]
+    compared_with: Annotated[Reference | None, "commit that the tip was compared with"]
+    level_change: Annotated[LevelChange | None, "change of level that begins with this night"]
     bisection: Annotated[NightBisection | None, "bisection of the night, if there was one"]
-    trouble: Annotated[NightTrouble | None, "why the job was not done, if it was not"]
+    trouble: Annotated[JobTrouble | None, "why the job was not done, if it was not"]
     told: Annotated[tuple[str, ...], "outcomes of its letters"]
     done: Annotated[bool, "whether all that was to be done was done"]
 
@@ -142,8 +118,7 @@ class OneNight(JsonObject, frozen=True, kw_only=True):
 
 
 def _shown(point: Point, night: Night, name: str | Absent = ABSENT) -> ShownNight:
-    one, level = point.night, point.change
-    measured, tip, other, trouble = one.measured, one.tip, one.reference, one.trouble
+    one, measured, tip = point.night, point.night.measured, point.night.tip
     return ShownNight(
         name=name,
         night=night.n,
@@ -155,10 +130,10 @@ def _shown(point: Point, night: Night, name: str | Absent = ABSENT) -> ShownNigh
         host=measured.host if measured else None,
         era=(measured.era or None) if measured else None,
         result=one.result,
-        compared_with=ComparedWith(sha=other.sha, rev=other.rev, value=other.value) if other else None,
-        level_change=ChangedLevel(before=level.before, after=level.after, p=level.p) if level else None,
+        compared_with=one.reference,
+        level_change=point.change,
         bisection=_bisection(one),
-        trouble=NightTrouble(step=trouble.step, message=trouble.message, hint=trouble.hint) if trouble else None,
+        trouble=one.trouble,
         told=tuple(letter.outcome for letter in one.letters),
         done=one.done,
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
+from typing import Annotated
 
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
@@ -55,9 +56,9 @@ class TipResult(StrEnum):
 class Reference:
     """The commit that tips are compared with, the value that decides of it, and how that was got."""
 
-    sha: str
-    rev: str
-    value: float
+    sha: Annotated[str, "hash"]
+    rev: Annotated[str, "branch or tag that it was at"]
+    value: Annotated[float, "its value by the `objective`"]
     conditions: str
     host: str
     objective: Objective = field(default_factory=Objective)

@@ -180,8 +180,9 @@ def _compared_kernel(plan: Plan, blocks: Blocks, n: int) -> ComparedKernel:
     trial, kernel = next(((one, one.kernel) for one in found if one.kernel is not None), (None, None))
     if trial is None or kernel is None:
         return ComparedKernel(arm.name, quoted(arm.commit), "", "", "", placebo)
-    config = next((one.sha256 for one in trial.artifacts if one.name == CONFIG_ARTIFACT), "")
-    return ComparedKernel(arm.name, quoted(arm.commit), kernel.release, config, kernel.toolchain, placebo)
+    config = trial.artifact(CONFIG_ARTIFACT)
+    digest = config.sha256 if config is not None else ""
+    return ComparedKernel(arm.name, quoted(arm.commit), kernel.release, digest, kernel.toolchain, placebo)
 
 
 def _measured(block: PlannedBlock, blocks: Blocks) -> MeasuredBlock:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from bisector.analysis.comparison import Effect, Outcome, Scale
 from bisector.core.metric import short
@@ -15,7 +15,19 @@ from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.report.blocks import Role
 from bisector.report.comparison_table import caption, change_role, difference_text, word
-from bisector.report.drawing import GREY, HATCHES, INKS, LOGARITHMIC_FROM, SIDES, axis_label, empty, finish, scale
+from bisector.report.drawing import (
+    BLACK,
+    GREY,
+    INKS,
+    LOGARITHMIC_FROM,
+    SIDES,
+    axis_label,
+    draw_marks,
+    empty,
+    finish,
+    scale,
+    shaded,
+)
 from bisector.status.comparison import ComparedRow, ComparedValue, ComparisonResult
 
 if TYPE_CHECKING:
@@ -34,9 +46,6 @@ _PAIR = 2
 _LEAST_GAP = 0.1  # between two of them, of the width
 _AGAINST = {Scale.RATIO: "ratio to", Scale.DIFFERENCE: "difference from"}
 _SAID = {Role.BETTER: str(Outcome.FASTER), Role.WORSE: str(Outcome.SLOWER), Role.PLAIN: "same or unclear"}
-_SAME: dict[str, Any] = {
-    "facecolor": "#f2f2f2", "edgecolor": "#999999", "hatch": HATCHES[0], "linewidth": 0.8, "zorder": 0
-}  # fmt: skip
 
 
 def rows_of(result: ComparisonResult, metric: str | None = None) -> tuple[ComparedRow, ...]:
@@ -51,14 +60,12 @@ def _caption(row: ComparedRow) -> str:
     return clean(f"{'' if row.deciding else 'exploratory: '}{caption(row)}")
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeMark:
-    """A kernel against the first one; ``band`` is how far a difference may be from 0 to be the same."""
+class ChangeMark(NamedTuple):
+    """A kernel against the first one."""
 
     label: str
     role: Role
     effect: Effect
-    band: float
 
     @property
     def ends(self) -> tuple[float, float] | None:
@@ -83,7 +90,7 @@ class Forest:
                 if (effect := change.effect) is not None:
                     label = row.label if len(result.arms) == _PAIR else f"{row.label}, {change.arm}"
                     label += f": {word(change, result.delta)}" if row.deciding else ""
-                    mark = ChangeMark(clean(label), change_role(change), effect, effect.band(result.delta))
+                    mark = ChangeMark(clean(label), change_role(change), effect)
                     found.setdefault((_caption(row), row.objective, effect.scale), []).append(mark)
         return found
 
@@ -127,8 +134,8 @@ class Forest:
         from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415 - see drawing.py
 
         band = 1 + self.result.delta
-        axes.axvspan(1 / band, band, **_SAME, label=self._same)
-        axes.axvline(1.0, color="#000000", linewidth=0.9)
+        axes.axvspan(1 / band, band, **shaded(), label=self._same)
+        axes.axvline(1.0, color=BLACK, linewidth=0.9)
         ends = (*(end for one in marks for end in one.ends or (one.effect.estimate,)), band)
         most = _MARGIN * max(abs(math.log(end)) for end in ends if 0 < end < math.inf)
         axes.set_xscale("log")
@@ -141,11 +148,12 @@ class Forest:
         """The axis of differences, with the band of each: the same is a share of the first kernel's figure."""
         from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415 - see drawing.py
 
-        for place, one in enumerate(marks):
-            axes.barh(place, 2 * one.band, left=-one.band, height=0.7, **_SAME, label=self._same)
-        axes.axvline(0.0, color="#000000", linewidth=0.9)
-        most = _MARGIN * max(abs(end) for one in marks for end in (*(one.ends or (one.effect.estimate,)), one.band))
-        most = most or 1.0
+        bands = [one.effect.band(self.result.delta) for one in marks]
+        for place, band in enumerate(bands):
+            axes.barh(place, 2 * band, left=-band, height=0.7, **shaded(), label=self._same)
+        axes.axvline(0.0, color=BLACK, linewidth=0.9)
+        ends = (end for one in marks for end in one.ends or (one.effect.estimate,))
+        most = _MARGIN * max(map(abs, (*ends, *bands))) or 1.0
 
         def text(value: float, _place: object) -> str:
             return difference_text(value, objective) if abs(value) > _NOTHING * most else "0"
@@ -197,35 +205,29 @@ class RunOrder:
 
     def figure(self) -> "Figure":
         """A panel for each setup and host."""
+        from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - see drawing.py
+
         figure = empty(_RUNS_INCHES * len(self.panels) + 0.5)
         rows = figure.subplots(len(self.panels), 1, squeeze=False)
         for (title, objective, values), (axes,) in zip(self.panels, rows, strict=True):
-            self._draw(axes, values, objective)
+            for round_ in dict.fromkeys(one.round for one in values):
+                of_block = [one for one in values if one.round == round_]
+                axes.plot([one.n for one in of_block], [one.value for one in of_block], color=GREY, linewidth=0.8,
+                          label="a block")  # fmt: skip
+            for arm, ink in zip(self.result.arms, INKS * len(self.result.arms), strict=False):
+                draw_marks(axes, ((one.n, one.value) for one in values if one.arm == arm.name), ink, clean(arm.name))
+            least, most = min(one.value for one in values), max(one.value for one in values)
+            logarithmic = least > 0 and most >= LOGARITHMIC_FROM * least
+            scale(axes, objective.definition.unit, logarithmic=logarithmic)
+            if not logarithmic:
+                # From zero a difference of a few percent cannot be seen, and these are dots, not bars.
+                around = 0.1 * (most - least) or 0.05 * abs(most) or 1.0
+                axes.set_ylim(least - around, most + around)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.set_ylabel(axis_label(objective))
             axes.set_title(title)
         rows[-1][0].set_xlabel("number of the trial")
         return finish(figure, self.title)
-
-    def _draw(self, axes: "Axes", values: Sequence[ComparedValue], objective: Objective) -> None:
-        from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - see drawing.py
-
-        def plot(shown: Sequence[ComparedValue], *style: str, **kinds: Any) -> None:
-            axes.plot([one.n for one in shown], [one.value for one in shown], *style, **kinds)
-
-        for round_ in dict.fromkeys(one.round for one in values):
-            plot([one for one in values if one.round == round_], color=GREY, linewidth=0.8, label="a block")
-        for place, arm in enumerate(self.result.arms):
-            if mine := [one for one in values if one.arm == arm.name]:
-                ink = INKS[place % len(INKS)]
-                plot(mine, ink.marker, color=ink.colour, markersize=6, label=clean(arm.name))
-        least, most = min(one.value for one in values), max(one.value for one in values)
-        logarithmic = least > 0 and most >= LOGARITHMIC_FROM * least
-        scale(axes, objective.definition.unit, logarithmic=logarithmic)
-        if not logarithmic:
-            # From zero a difference of a few percent cannot be seen, and these are dots, not bars.
-            around = 0.1 * (most - least) or 0.05 * abs(most) or 1.0
-            axes.set_ylim(least - around, most + around)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_ylabel(axis_label(objective))
 
 
 def plots_of(result: ComparisonResult, metric: str | None = None) -> dict[str, Forest | RunOrder]:

@@ -6,10 +6,10 @@ takes longer to load than most commands take in all, so it is loaded when someth
 
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
@@ -61,11 +61,11 @@ SIDES = {
     Role.PLAIN: Ink(BLACK, "o"),
 }
 HATCHES = ("///", "...")
-MARGIN = 1.04  # by which a band is wider than its values
+_MARGIN = 1.04  # by which a band is wider than its values
 LOGARITHMIC_FROM = 3.0  # from this factor between the least and the largest figure on, equal lengths are equal ratios
 WIDTH_INCHES = 10.0  # of every picture, so that letters have one size
 _LETTER_INCHES, _HANDLE_INCHES, _ENTRY_INCHES = 0.052, 0.55, 0.16
-BOTTOM = 0.03  # of the height of the axes: what has no figure stands below those that have one
+_BOTTOM = 0.03  # of the height of the axes: what has no figure stands below those that have one
 
 
 def empty(height: float) -> "Figure":
@@ -75,36 +75,53 @@ def empty(height: float) -> "Figure":
     return Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
 
 
-def legend(figure: "Figure") -> None:
-    """One for all panels, below them, in as many columns as there is room for; the figure grows by its height."""
+def finish(figure: "Figure", title: str) -> "Figure":
+    """A figure with its title, and one legend of all panels below them, by whose height it grows."""
+    figure.suptitle(title, x=0.005, ha="left")
     of_panels = [axes.get_legend_handles_labels() for axes in figure.axes]
     by_label = {label: handle for handles, labels in of_panels for handle, label in zip(handles, labels, strict=True)}
     if not by_label:
-        return
+        return figure
     each = _HANDLE_INCHES + _LETTER_INCHES * max(map(len, by_label))
     columns = max(1, min(len(by_label), int(WIDTH_INCHES / each)))
     figure.set_figheight(figure.get_figheight() + _ENTRY_INCHES * math.ceil(len(by_label) / columns))
     figure.legend(
         list(by_label.values()), list(by_label), fontsize=7, loc="outside lower left", ncols=columns, frameon=False
     )
-
-
-def finish(figure: "Figure", title: str) -> "Figure":
-    """A figure with its title, and the legend of all its panels."""
-    figure.suptitle(title, x=0.005, ha="left")
-    legend(figure)
     return figure
 
 
 def band(axes: "Axes", low: float, high: float, label: str, hatch: str) -> None:
-    """A band that can be seen even when it has no width."""
-    axes.axhspan(low, high, facecolor="#f2f2f2", edgecolor="#999999", hatch=hatch, linewidth=0.8, label=label, zorder=0)
+    """Values from the least to the largest; the band is wider than they are, to be seen when they are alike."""
+    axes.axhspan(low / _MARGIN, high * _MARGIN, label=label, **shaded(hatch))
 
 
-def threshold(axes: "Axes", value: float, objective: Objective) -> None:
-    """The line between the two sides."""
-    label = f"threshold {objective.text(value)}"
-    axes.axhline(value, color="#000000", linestyle=(0, (8, 3)), linewidth=0.9, label=label)
+def shaded(hatch: str = HATCHES[0], edge: str = "#999999") -> dict[str, Any]:
+    """What a band looks like, behind all else."""
+    return {"facecolor": "#f2f2f2", "edgecolor": edge, "hatch": hatch, "linewidth": 0.8, "zorder": 0}
+
+
+def draw_marks(
+    axes: "Axes", points: Iterable[tuple[Any, float | None]], ink: Ink, label: str, fill: str | None = None
+) -> None:
+    """Markers of one kind; what has no value stands below those that have one."""
+    points = list(points)
+    for nowhere in (False, True):
+        group = [(x, _BOTTOM if y is None else y) for x, y in points if (y is None) is nowhere]
+        if group:
+            axes.plot(*zip(*group, strict=True), ink.marker, color=ink.colour, markersize=6.5, label=label,
+                      fillstyle=fill or ("full" if ink.filled else "none"), markerfacecoloralt="white",
+                      transform=axes.get_xaxis_transform() if nowhere else axes.transData)  # fmt: skip
+
+
+def threshold(axes: "Axes", value: float, objective: Objective, ends: Sequence[Any] = ()) -> None:
+    """The line between the two sides, from end to end of the axes or of what is given."""
+    style: dict[str, Any] = {"color": BLACK, "linestyle": (0, (8, 3)), "linewidth": 0.9}
+    style["label"] = f"threshold {objective.text(value)}"
+    if ends:
+        axes.plot(ends, [value] * len(ends), **style)
+    else:
+        axes.axhline(value, **style)
 
 
 def axis_label(objective: Objective) -> str:

@@ -165,11 +165,10 @@ def _read(directory: Path, name: str | Path) -> str:
 
 def first_text(run_dir: Path, trials: Iterable[Trial], name: str) -> tuple[str, ...]:
     """The lines of the first such file of a trial that is still there."""
-    for trial in trials:
-        for artifact in trial.artifacts:
-            if artifact.name == name:
-                with suppress(OSError):
-                    return tuple(_read(run_dir, artifact.path).splitlines())
+    for artifact in (trial.artifact(name) for trial in trials):
+        with suppress(OSError):
+            if artifact is not None:
+                return tuple(_read(run_dir, artifact.path).splitlines())
     return ()
 
 

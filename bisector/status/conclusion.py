@@ -9,6 +9,7 @@ Of what others measured there is no search: what their trials amount to follows 
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from bisector.analysis.judgement import Numbered
 from bisector.analysis.verdicts import Judging
 from bisector.core.errors import BisectorError
 from bisector.core.subject import Commit
-from bisector.core.trial import Trial
+from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.repository import Repository
 from bisector.host.files import inside
@@ -200,11 +201,14 @@ def config_changes(
     With ``paths`` the parents are those that git's history of these paths shows. Nothing when the
     repository or the files are gone: this is told beside the answer and does not decide it.
     """
-    files = {trial.commit.sha: path for trial in trials if (path := _config_of(trial)) is not None}
-    child = _effective(run_dir, files.get(first.sha))
+    files = {trial.commit.sha: file for trial in trials if (file := trial.artifact(CONFIG_ARTIFACT)) is not None}
+    child, parents = effective_config(run_dir, files.get(first.sha)), tuple[Commit, ...]()
     if child is None:
         return ()
-    found = ((parent, _effective(run_dir, files.get(parent.sha))) for parent in _parents(repository, paths, first))
+    with suppress(BisectorError), Repository.open(repository) as opened:
+        answer = opened.ask("rev-list", "--parents", "--max-count=1", first.sha, "--", *paths)
+        parents = opened.commits(sha for line in answer.lines for sha in line.split()[1:])
+    found = ((parent, effective_config(run_dir, files.get(parent.sha))) for parent in parents)
     return tuple(
         ConfigChanges(parent, tuple(OptionChange(*one) for one in kconfig.differences(options, child)))
         for parent, options in found
@@ -212,24 +216,11 @@ def config_changes(
     )
 
 
-def _parents(repository: Path, paths: Iterable[str], commit: Commit) -> tuple[Commit, ...]:
-    try:
-        with Repository.open(repository) as opened:
-            answer = opened.ask("rev-list", "--parents", "--max-count=1", commit.sha, "--", *paths)
-            return opened.commits(sha for line in answer.lines for sha in line.split()[1:])
-    except BisectorError:
-        return ()
-
-
-def _config_of(trial: Trial) -> str | None:
-    return next((artifact.path for artifact in trial.artifacts if artifact.name == CONFIG_ARTIFACT), None)
-
-
-def _effective(run_dir: Path, file: str | None) -> kconfig.Options | None:
-    try:
-        return kconfig.read_effective(inside(run_dir, file)) if file is not None else None
-    except OSError:
-        return None
+def effective_config(run_dir: Path, file: Artifact | None) -> kconfig.Options | None:
+    """The configuration of a kernel as it was kept; None of a file that is gone, or never was."""
+    with suppress(OSError):
+        return kconfig.read_effective(inside(run_dir, file.path)) if file is not None else None
+    return None
 
 
 def ends_by_others(asked: RunHeader, trials: tuple[Numbered, ...]) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias, get_args
+from typing import Annotated, Any, Self, TypeAlias, get_args
 
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
@@ -139,11 +139,11 @@ class BisectionConcluded:
 
 @dataclass(frozen=True, slots=True)
 class JobTrouble:
-    """Why a job was not done: at which step, and what to do about it."""
+    """Why a job was not done."""
 
-    step: str
-    message: str
-    hint: str
+    step: Annotated[str, "at which step"]
+    message: Annotated[str, "what happened"]
+    hint: Annotated[str, "what to do about it"]
 
 
 @dataclass(frozen=True, slots=True)

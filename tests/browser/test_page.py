@@ -17,11 +17,10 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from bisector.core.objective import Objective
 from bisector.report import comparison, comparison_plots, search_plots, sections
 from bisector.report.blocks import Role
 from bisector.report.comparison import ComparisonReport
-from bisector.report.curves import curves
+from bisector.report.curves import CurvesPlot
 from bisector.report.document import Report
 from bisector.report.drawing import following
 from bisector.report.templates import Detail, ShownPicture, html
@@ -69,8 +68,7 @@ def report() -> Report:
 
 def page() -> str:
     made = report()
-    drawn, by_commit = curves("t", both_sides()[1:], Objective(), 1363.0), search_plots.commits(made)
-    assert drawn is not None
+    drawn, by_commit = CurvesPlot("t", both_sides()[1:], line=1363.0), search_plots.commits(made)
     assert by_commit is not None
     wide = tuple(f"[    0.{n:06}] {'a very long line of a console ' * 8}{SCRIPT}" for n in range(60))
     options = (OptionChange("CONFIG_HZ", "250", "1000"),)

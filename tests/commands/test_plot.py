@@ -112,13 +112,13 @@ def test_logs_are_in_the_order_of_the_jobs(tmp_path: Path) -> None:
     run.add("c0", (1.0,) * 3, more={name: f"500, {n}, 0\n" for n, name in enumerate(names, 1)} | {"full/x.log": "?"})
     with Store.open(RunDirectory.open(run.run.path).database) as store:
         ((_, trial),) = store.trials()
-    found = traced(trial, run.run.path, "read")
-    assert [[log.iops.tolist() for log in logged.logs] for logged in found.runs] == [[], [[3.0], [2.0], [1.0]]]
-    assert found.complaints == ()
+    found, complaints = traced(trial, run.run.path, "read")
+    assert [[log.iops.tolist() for log in logged.logs] for logged in found] == [[], [[3.0], [2.0], [1.0]]]
+    assert complaints == []
     unusual = replace(trial, runs=tuple(replace(one, name=f".{one.name}") for one in trial.runs))
-    assert [len(logged.logs) for logged in traced(unusual, run.run.path, "read").runs] == [0, 3]
+    assert [len(logged.logs) for logged in traced(unusual, run.run.path, "read")[0]] == [0, 3]
     (run.run.path / trial.artifacts[-1].path).unlink()
     for artifact in trial.artifacts:
         (run.run.path / artifact.path).unlink(missing_ok=True)
-    gone = traced(trial, run.run.path, "read")
-    assert [complaint.rpartition(": ")[2] for complaint in gone.complaints] == ["No such file or directory"] * 3
+    _, gone = traced(trial, run.run.path, "read")
+    assert [complaint.rpartition(": ")[2] for complaint in gone] == ["No such file or directory"] * 3

@@ -6,9 +6,8 @@
 from collections.abc import Mapping
 
 from bisector.core import resources
-from bisector.core.objective import Objective
 from bisector.report.blocks import Role
-from bisector.report.curves import TracedKernel, curves
+from bisector.report.curves import CurvesPlot, TracedKernel
 from bisector.report.drawing import DARK, Picture, draw, following
 from tests.report.curve_examples import real
 
@@ -23,9 +22,7 @@ def drawn() -> Mapping[str, bytes]:
         TracedKernel("before the change (broken)", (real("broken"),), Role.WORSE),
         TracedKernel("after it (fixed)", (real("fixed"),), Role.BETTER),
     )
-    plot = curves(_TITLE, kernels, Objective(), _THRESHOLD)
-    if plot is None:
-        raise ValueError("the recorded logs are empty")
+    plot = CurvesPlot(_TITLE, kernels, line=_THRESHOLD)
     dark = following(plot).replace(DARK.encode(), b"all")
     return {"curves.svg": draw(plot, Picture.SVG), "curves-dark.svg": dark}
 

@@ -11,8 +11,8 @@ from bisector.core.verdict import State
 from bisector.nightly.job_history import classify
 from bisector.nightly.night import dry_run
 from bisector.nightly.plan import conditions, load
-from bisector.nightly.trend import nights_plot, trend_blocks, trends
-from bisector.report.nights import NightMark, Nights, NightSeen
+from bisector.nightly.trend import trend_blocks, trends
+from bisector.nightly.trend_plot import NightsPlot
 from bisector.report.terminal import as_text, lines_of
 from bisector.store.log import DATABASE
 from bisector.store.nights import Measurement, Night, NightRecord, nights_home
@@ -20,6 +20,7 @@ from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.nightly.conftest import World
 from tests.nightly.test_trend import night
+from tests.report.drawn import panels
 
 METRIC = "read.clat.mean"
 SETTINGS = f'bisect.strategy = "git"\nbisect.metric = "{METRIC}"'
@@ -46,11 +47,11 @@ def world(world: World) -> World:
     return world
 
 
-def shown(world: World) -> tuple[list[str], Nights, list[Night]]:
+def shown(world: World) -> tuple[list[str], NightsPlot, list[Night]]:
     with NightRecord.open(nights_home() / DATABASE, readonly=True) as record:
         known = list(record.nights())
     found = trends(world.events())
-    return as_text(lines_of(trend_blocks(found, known), 100)).splitlines(), nights_plot(found, known), known
+    return as_text(lines_of(trend_blocks(found, known), 100)).splitlines(), NightsPlot.of(found, known), known
 
 
 def test_a_night_that_got_slower_by_latency_is_bisected(world: World) -> None:
@@ -68,7 +69,9 @@ def test_a_night_that_got_slower_by_latency_is_bisected(world: World) -> None:
     assert lines[head + 1].split()[3:] == ["2.00", "ms", "/", "1.00", "ms", "first"]  # the worst job first
     assert "8.00 ms / 1.00 ms" in lines[head + 2]
     assert plot.title == "read.clat.mean of the worst job, night by night"
-    assert [mark.value for mark in plot.panels[0].marks] == [2e6, pytest.approx(8e6)]
+    (panel,) = panels(plot)
+    assert panel.values("tip, compared with nothing yet") == [2e6]
+    assert panel.values("tip slower") == pytest.approx([8e6])
 
 
 def test_a_metric_that_fio_does_not_write_is_told_after_one_trial(world: World) -> None:
@@ -120,7 +123,6 @@ def test_another_metric_begins_anew(world: World) -> None:
     assert world.measured() == ["c2", "c2"]
     _, plot, known = shown(world)
     begun = [datetime.fromisoformat(one.started_at) for one in known]
-    assert plot.panels[0].marks == (
-        NightMark(begun[0], NightSeen.FIRST, None),
-        NightMark(begun[1], NightSeen.FIRST, 2e6),
-    )
+    first = panels(plot)[0].points["tip, compared with nothing yet"]
+    assert [when for when, _ in first] == [begun[1], begun[0]]
+    assert [value for _, value in first] == [2e6, 0.03], "IOPS have no place on the axis of a latency"

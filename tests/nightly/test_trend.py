@@ -1,9 +1,11 @@
 """The history of nights as lines and as a plot."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, State
 from bisector.nightly.documents import History
 from bisector.nightly.job_history import Reference, TipResult, classify, replay, usual_factor
-from bisector.nightly.trend import Trend, nights_plot, trend_blocks, trends
-from bisector.report.nights import NightChange, NightMark, NightPanel, NightSeen, Stretch
+from bisector.nightly.trend import Trend, trend_blocks, trends
+from bisector.nightly.trend_plot import SEEN, NightsPlot
+from bisector.report.drawing import Picture, draw, following
 from bisector.report.terminal import as_text, lines_of
 from bisector.store.nights import (
     BisectionBegun,
@@ -31,6 +34,7 @@ from bisector.store.nights import (
 )
 from tests import examples
 from tests.docs.json_schema import valid
+from tests.report.drawn import Drawn, panels
 
 RUN = Path("/runs/1")
 
@@ -63,7 +67,7 @@ NIGHTS = tuple(Night(n, f"2026-01-{n % 28 + 1:02d}T01:30:00+00:00", "nightly.tom
 
 def test_what_creeps_is_marked_where_it_began() -> None:
     found = trend(series((4_000, 20), (3_600, 12)))
-    (point,) = found.changed
+    (point,) = (one for one in found.points if one.change)
     assert point.night.night == 21
     assert {str(point.night.result) for point in found.points} == {"first", "same"}
     document = valid("history", text(History.of([found], NIGHTS)))
@@ -72,7 +76,8 @@ def test_what_creeps_is_marked_where_it_began() -> None:
 
 
 def test_other_settings_begin_another_series() -> None:
-    assert not trend(series((4_000, 20), (3_600, 12)), "a" * 20 + "b" * 12).changed
+    found = trend(series((4_000, 20), (3_600, 12)), "a" * 20 + "b" * 12)
+    assert not [one for one in found.points if one.change]
 
 
 def test_lines() -> None:
@@ -150,13 +155,18 @@ def facts(
     return [begun, tip, *figure, *more, *ended]
 
 
-def panel(*nights: Sequence[JobFact]) -> NightPanel:
+def plot(*nights: Sequence[JobFact]) -> NightsPlot:
     """One fact after the other, a night a day; the first is night 1."""
     events = [
         NightEvent(100 * n + k, n, "cache", "", fact) for n, one in enumerate(nights, 1) for k, fact in enumerate(one)
     ]
-    known = [Night(n, at(n).isoformat(), "nightly.toml", 3600.0, 1) for n in range(1, len(nights) + 1)]
-    (made,) = nights_plot(trends(events), known).panels
+    return NightsPlot.of(
+        trends(events), [Night(n, at(n).isoformat(), "nightly.toml", 3600.0, 1) for n in range(1, len(nights) + 1)]
+    )
+
+
+def panel(*nights: Sequence[JobFact]) -> Drawn:
+    (made,) = panels(plot(*nights))
     return made
 
 
@@ -168,51 +178,67 @@ def answer(state: State, first: str = "") -> BisectionConcluded:
     return BisectionConcluded(RUN, state, "so it is", first, "b" * 40, 1_000.0)
 
 
-def test_what_nights_saw() -> None:
+NOWHERE = 0.03  # of the height of the axes
+
+
+def every_kind() -> list[list[JobFact]]:
+    """Nights of each thing that one can see of a tip."""
     tip = next(one for one in facts(4) if isinstance(one, Tip))
-    made = panel(
+    return [
         facts(1, iops=4_000.0),
         facts(2, iops=4_100.0),
         facts(2),
         [JobBegun("cache"), JobTrouble("fetch", "no answer", "")],
         [JobBegun("cache"), tip],
         facts(6, JobTrouble("tip", "cannot be judged", "")),
-        facts(7, JobTrouble("bisection", "no room", ""), iops=1_000.0),
+        facts(7, begun(7), JobTrouble("bisection", "no room", ""), iops=1_000.0),
         facts(8, iops=9_000.0),
-    )
+    ]
+
+
+def test_what_nights_saw() -> None:
+    made = panel(*every_kind())
     assert made.title == "cache: origin main of /srv/linux"
-    assert made.marks == (
-        NightMark(at(1), NightSeen.FIRST, 4_000.0),
-        NightMark(at(2), NightSeen.SAME, 4_100.0),
-        NightMark(at(3), NightSeen.AGAIN, 4_100.0),
-        NightMark(at(4), NightSeen.FAILED, None),
-        NightMark(at(5), NightSeen.OPEN, None),
-        NightMark(at(6), NightSeen.UNTESTABLE, None),
-        NightMark(at(7), NightSeen.SLOWER, 1_000.0),
-        NightMark(at(7), NightSeen.FAILED, None),
-        NightMark(at(8), NightSeen.FASTER, 9_000.0),
-    )
+    assert {label: made.points[label] for label, _ in SEEN.values()} == {
+        "tip, compared with nothing yet": [(at(1), 4_000.0)],
+        "tip as usual": [(at(2), 4_100.0)],
+        "tip faster": [(at(8), 9_000.0)],
+        "tip slower": [(at(7), 1_000.0)],
+        "same tip, not measured again": [(at(3), 4_100.0)],
+        "tip cannot be judged": [(at(6), NOWHERE)],
+        "failed": [(at(4), NOWHERE), (at(7), NOWHERE)],
+        "not ended": [(at(5), NOWHERE)],
+    }
     figures = ((1, 4_000.0), (2, 4_100.0), (7, 1_000.0), (8, 9_000.0))
-    assert made.lines == (tuple((at(n), iops) for n, iops in figures),)
+    assert made.points[""] == [(at(n), iops) for n, iops in figures]
+
+
+def test_the_picture_is_whole_and_told_apart_without_colours() -> None:
+    looks = [(ink.marker, ink.filled) for _, ink in SEEN.values()]
+    assert len(set(looks)) == len(looks)
+    made = plot(*every_kind())
+    words = "".join(ET.fromstring(draw(made, Picture.SVG)).itertext())
+    said = (made.title, "read.iops of the worst job, IOPS", "(UTC)", "Jan", "1: 2026-01-08, bisection not ended")
+    assert all(word in words for word in (*said, *(label for label, _ in SEEN.values()))), words
+    style, _, drawn = following(made).decode().partition("</style>")
+    assert all(f"fill: {one}" in style for one in re.findall(r"(?:fill|stroke)(?:: |=\")(#\w{6})", drawn))
 
 
 def test_limits_hold_as_long_as_they_decide() -> None:
     half = timedelta(hours=12)
     by_factor = panel(facts(1, iops=4_000.0), facts(2, iops=4_100.0), facts(3, iops=3_900.0))
-    assert by_factor.usual == (Stretch(at(2) - half, at(3) + half, 2_000.0, 8_000.0),)
-    assert not by_factor.thresholds
+    assert by_factor.bands == {"within the factor that makes no change": (2_000.0, 8_000.0)}
+    assert not any("threshold" in label for label in by_factor.points)
     by_line = panel(*(facts(n, iops=4_000.0, threshold=[2_000.0, 2_000.0, 3_000.0][n - 1]) for n in (1, 2, 3)))
-    assert by_line.thresholds == (
-        Stretch(at(1) - half, at(2) + half, 2_000.0, 2_000.0),
-        Stretch(at(3) - half, at(3) + half, 3_000.0, 3_000.0),
-    )
-    assert not by_line.usual
+    assert by_line.points["threshold 2,000 IOPS"] == [(at(1) - half, 2_000.0), (at(2) + half, 2_000.0)]
+    assert by_line.points["threshold 3,000 IOPS"] == [(at(3) - half, 3_000.0), (at(3) + half, 3_000.0)]
+    assert not by_line.bands
 
 
 def test_other_settings_break_the_line() -> None:
     made = panel(facts(1, iops=4_000.0), facts(2, iops=4_000.0), facts(3, iops=1_000.0, setting="b"))
-    assert [len(line) for line in made.lines] == [2, 1]
-    assert made.breaks == (at(3) - timedelta(hours=12),)
+    assert [len(np.ravel(line.get_xdata())) for line in made.axes.get_lines()[:2]] == [2, 1]
+    assert made.points["other settings or another host"][0][0] == at(3) - timedelta(hours=12)
 
 
 @pytest.mark.parametrize(
@@ -227,19 +253,16 @@ def test_other_settings_break_the_line() -> None:
 def test_a_bisection_stands_where_its_change_was_seen(concluded: BisectionConcluded | None, said: str) -> None:
     later = () if concluded is None else (concluded,)
     made = panel(facts(1, iops=4_000.0), facts(2, begun(2), iops=1_000.0), facts(2, *later))
-    assert made.changes == (NightChange(at(2), said, ""),)
+    assert made.points[f"1: 2026-01-03, {said}"][0][0] == at(2)
 
 
 def test_levels_and_the_commit_that_made_one() -> None:
     figures = series((4_000, 10), (1_000, 10))
     found = (begun(11), answer(State.FOUND, "c" * 40))
-    nights = [facts(n, *(found if n == 11 else ()), iops=iops) for n, iops in enumerate(figures, 1)]
-    made = panel(*nights)
-    (change,) = made.changes
-    assert (change.at, change.bisection) == (at(11), "from cccccccccccc on")
-    assert change.level.partition(", p = ")[0] == "3,973 to 995 IOPS"
-    before, after = made.levels
-    assert before.end == after.start == at(11) - timedelta(hours=12)
-    assert after.end == at(20) + timedelta(hours=12)
-    assert before.low == before.high == pytest.approx(4_000, rel=0.02)
-    assert after.low == pytest.approx(1_000, rel=0.02)
+    made = panel(*(facts(n, *(found if n == 11 else ()), iops=iops) for n, iops in enumerate(figures, 1)))
+    (change,) = (label for label in made.points if label.startswith("1: "))
+    assert change.startswith("1: 2026-01-12, from cccccccccccc on, 3,973 to 995 IOPS, p = ")
+    half = timedelta(hours=12)
+    (_, before), (end, _), (start, after), (last, _) = made.points["level (median)"]
+    assert (end, start, last) == (at(11) - half, at(11) - half, at(20) + half)
+    assert (before, after) == (pytest.approx(4_000, rel=0.02), pytest.approx(1_000, rel=0.02))

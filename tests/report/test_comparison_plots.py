@@ -67,7 +67,7 @@ def test_differences_have_a_panel_of_their_own_with_their_intervals() -> None:
     assert found[Scale.RATIO][0] == found[Scale.DIFFERENCE][0] == "cache.dirty_blocks (lower is better)"
     (one,), (other,) = found[Scale.RATIO][1], found[Scale.DIFFERENCE][1]
     assert one.effect.estimate == pytest.approx(1.2, rel=0.01)
-    assert (other.effect.estimate, other.band) == (12.0, 0.0)
+    assert (other.effect.estimate, other.effect.band(made.result.delta)) == (12.0, 0.0)
     assert other.ends == pytest.approx((12 - 4.9683, 12 + 4.9683), abs=1e-4)  # t of 2 freedoms: 4.3027
     said = words_of(examples.RENDERERS["txt"](page(made)))
     assert "differences are given and not ratios: cache.dirty_blocks on lvmcache(ssd,hdd)+ext4." in said

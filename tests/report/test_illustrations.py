@@ -10,9 +10,10 @@ import pytest
 from bisector.cli import main
 from bisector.core.subject import Kind
 from bisector.core.trial import Fault, FaultKind, Stage
-from bisector.report import illustrations
-from bisector.report.document import PlacedTrial
-from bisector.report.illustrations import PlotSource, details
+from bisector.report import reporting
+from bisector.report.document import PlacedTrial, Report
+from bisector.report.drawing import Plot
+from bisector.report.illustrations import PlotKind, details, plotted
 from bisector.report.templates import Detail
 from bisector.status.view import OptionChange
 from bisector.store.store import Store
@@ -20,6 +21,7 @@ from tests.examples import cell
 from tests.git import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun
 from tests.report.curve_examples import log_text
+from tests.report.drawn import panels
 
 PANIC = Fault(Stage.BOOT, FaultKind.PANIC, "Kernel panic", ("before", "Kernel panic"))
 
@@ -39,24 +41,28 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     return run
 
 
-def source(run: RecordedRun) -> PlotSource:
+def report(run: RecordedRun) -> Report:
     with Store.open(run.run.database, readonly=True) as store:
-        return illustrations.source(run.run, store)
+        return reporting.report(run.run, store)
 
 
 def by_n(run: RecordedRun) -> dict[int, Detail]:
-    return {one.n: one for one in details(source(run))}
+    return {one.n: one for one in details(report(run), run.run.path)}
+
+
+def curves(run: RecordedRun) -> tuple[Plot | None, tuple[str, ...]]:
+    return plotted(PlotKind.CURVES, report(run), run.run.path)
 
 
 def test_in_history_order(recorded: RecordedRun) -> None:
-    assert [one.n for one in details(source(recorded))] == [1, 3, 4, 2]
+    assert list(by_n(recorded)) == [1, 3, 4, 2]
 
 
 def test_the_curves_of_a_run_whose_ends_nobody_measured(tmp_path: Path) -> None:
     """As of one output of fio that was imported with its logs."""
     run = RecordedRun(tmp_path, histories.linear(5), {})
     run.add("c2", FAST, more={"full/partial_iops.1.log": log_text("fixed", 1)})
-    assert illustrations.plotted(illustrations.PlotKind.CURVES, source(run)).plot is not None
+    assert curves(run)[0] is not None
 
 
 def test_configuration_is_compared_with_the_one_before_it_in_history(recorded: RecordedRun) -> None:
@@ -70,12 +76,11 @@ def test_configuration_is_compared_with_the_one_before_it_in_history(recorded: R
 
 
 def test_changed_end_is_compared_with_nothing_and_nothing_with_it(recorded: RecordedRun) -> None:
-    whole = source(recorded)
-    first = whole.report.rows[0]
-    trial = whole.report.rows[1].shown.trial
-    trial = replace(trial, cell=cell(trial.commit, Kind.REVERTED, recorded.shas["c3"]))
-    changed = PlacedTrial(None, replace(whole.report.rows[1].shown, trial=trial))
-    found = details(replace(whole, report=replace(whole.report, rows=(changed, first, whole.report.rows[3]))))
+    whole = report(recorded)
+    first, second, *_, last = whole.rows
+    trial = replace(second.shown.trial, cell=cell(second.shown.trial.commit, Kind.REVERTED, recorded.shas["c3"]))
+    changed = PlacedTrial(None, replace(second.shown, trial=trial))
+    found = details(replace(whole, rows=(changed, first, last)), recorded.run.path)
     assert [one.against for one in found] == [None, None, recorded.commit("c0")]
 
 
@@ -98,8 +103,8 @@ def test_files_that_are_gone_are_left_out(tmp_path: Path) -> None:
     for path in (run.run.path / "trials").rglob("*.*"):
         if path.is_file():
             path.unlink()
-    assert [(one.console, one.against) for one in details(source(run))] == [((), None)] * 2
-    plot, (complaint, _) = illustrations.curves_of(source(run).report.bisection.trials, source(run))
+    assert [(one.console, one.against) for one in by_n(run).values()] == [((), None)] * 2
+    plot, (complaint, _) = curves(run)
     assert plot is None
     assert complaint.endswith("No such file or directory")
 
@@ -156,7 +161,6 @@ def test_the_line_is_drawn_where_it_is_of_what_was_logged(tmp_path: Path, metric
     flags = {"bisect.metric": metric, "bisect.threshold": "2000"}
     run = RecordedRun(tmp_path, histories.linear(5), flags)
     run.add("c2", FAST, more={"full/partial_iops.1.log": log_text("fixed", 1)})
-    shown = source(run)
-    curves, _ = illustrations.curves_of(shown.report.bisection.trials, shown)
-    assert curves is not None
-    assert {panel.threshold for row in curves.rows for panel in row} == {2000}
+    plot, _ = curves(run)
+    assert plot is not None
+    assert "threshold 2,000 IOPS" in panels(plot)[0].points

@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from bisector.core.events import TrialJudged
-from bisector.core.objective import Objective
 from bisector.core.verdict import Verdict
 from bisector.report import drawing, search_plots
 from bisector.report.blocks import verdict_role
 from bisector.report.course import CourseSoFar, live_lines
-from bisector.report.curves import curves
+from bisector.report.curves import CurvesPlot
 from bisector.report.display import report_lines
 from bisector.report.document import Report
 from bisector.report.drawing import Plot
@@ -70,13 +69,11 @@ def test_in_the_plots(made: Made, better: str, worse: str) -> None:
     report = made()
     by_commit = search_plots.commits(report)
     direction, terms = report.bisection.direction, report.bisection.terms
-    kernels = [
+    kernels = tuple(
         replace(one, name=terms.word(verdict), role=verdict_role(verdict, direction))
         for one, verdict in zip(both_sides(), (Verdict.OLD, Verdict.NEW), strict=True)
-    ]
-    over_time = curves("t", kernels, Objective())
+    )
     assert by_commit is not None
-    assert over_time is not None
-    for found, suffix in ((inks(by_commit), ""), (inks(over_time), ", job 1")):
+    for found, suffix in ((inks(by_commit), ""), (inks(CurvesPlot("t", kernels)), ", job 1")):
         assert found[f"{better}{suffix}"] == (BLUE, "^")
         assert found[f"{worse}{suffix}"] == (ORANGE, "v")
