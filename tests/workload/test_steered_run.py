@@ -8,11 +8,12 @@ import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.core.errors import InfraError, KernelFault
+from bisector.core.events import LiveSample
 from bisector.core.figures import StopReason
 from bisector.host import process
 from bisector.vm.guest import Bounds
 from bisector.workload.fio import output
-from bisector.workload.fio.run import MOST_STEERED_JOBS, steered_command
+from bisector.workload.fio.run import MOST_STEERED_JOBS, FioWatch, steered_command
 from tests.guest_answers import FIO as GOOD
 from tests.guest_answers import FIO_FILES as FILES
 from tests.guest_answers import FIO_RUNS, listed
@@ -92,11 +93,21 @@ def test_a_run_that_was_stopped_and_left_half_of_its_figures_is_no_kernels_fault
 
 
 def test_a_status_with_something_else_in_it_says_nothing() -> None:
-    reader = output.StatusReader()
+    samples: list[LiveSample] = []
+    watch = FioWatch("full", samples.append, UNCLEAR)
     lines = STEERED.splitlines()
-    lines.insert(40, "Jobs: 2 (f=2)")
-    heard = [figures for line in lines if (figures := reader.hear(line)) is not None]
-    assert heard == [output.parse_json(LAST)]
+    lines.insert(40, "  fio: something else")
+    for line in lines:
+        watch.hear(line)
+    (sample,) = samples
+    assert sample.rate == pytest.approx(sum(job.total_ios * 1000 / job.runtime_ms for job in output.parse_json(LAST)))
+
+
+def test_a_status_without_an_end_is_forgotten() -> None:
+    watch = FioWatch("full", lambda sample: None, UNCLEAR)
+    for _ in range(1_100_000):
+        watch.hear(" x")
+    assert len(watch._status) <= 1_000_000
 
 
 def test_the_command_of_a_steered_run_here(tmp_path: Path) -> None:

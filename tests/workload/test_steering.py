@@ -8,14 +8,14 @@ from bisector.analysis.early_stop import StopRule
 from bisector.core.figures import StopReason
 from bisector.core.objective import Objective
 from bisector.workload.fio.output import last_document, parse_json
-from bisector.workload.fio.run import Steering
+from bisector.workload.fio.run import FioWatch
 
 STATUS = (Path(__file__).parent.parent / "data" / "fio" / "steered-3.33.txt").read_text(encoding="utf-8")
 
 
-def steered(objective: Objective, threshold: float) -> Steering:
+def steered(objective: Objective, threshold: float) -> FioWatch:
     """After all of it; the run was to last 40 s."""
-    steering = Steering(StopRule(threshold, 40.0, objective=objective), lambda: None, lambda iops, share: None)
+    steering = FioWatch("full", lambda sample: None, StopRule(threshold, 40.0, objective=objective))
     for line in STATUS.splitlines():
         steering.hear(line)
     return steering

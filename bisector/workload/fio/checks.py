@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bisector.core.objective import Objective
-from bisector.core.units import duration_text
+from bisector.core.units import duration_text, plural, size_text
+from bisector.storage.layer import Files
 from bisector.workload.fio import job_file
 from bisector.workload.fio.job_file import CONFIGURED, VARIABLE, FioJob, JobLine, expanded, jobs, lines
 
@@ -72,25 +73,16 @@ def spans(found: Sequence[FioJob], variables: Mapping[str, str]) -> list[tuple[f
     return spans
 
 
-@dataclass(frozen=True, slots=True)
-class LaidOut:
-    """The files of a run: bytes in all, of the largest, and how many; ``line`` is that of a literal size."""
-
-    total_bytes: int
-    largest_bytes: int
-    count: int
-    line: JobLine | None
-
-
-def laid_out(found: Sequence[FioJob], variables: Mapping[str, str]) -> LaidOut:
+def files_of(found: Sequence[FioJob], variables: Mapping[str, str]) -> Files:
     """What fio lays out; a size that is not known is taken for that of the variable ``FILE_SIZE``.
 
     Files of one name are one, as large as the job with most of it needs it. Raises
     :class:`bisector.core.errors.UserError` for a number of jobs that is not plain.
     """
+    file_bytes = int(variables["FILE_SIZE"])
     total, count, largest = 0, 0, 0
     shared: dict[str, int] = {}
-    line: JobLine | None = None
+    line: JobLine | None = None  # that of a literal size, where the largest file has one
     for job in found:
 
         def sized(option: str, job: FioJob = job) -> int | None:
@@ -101,7 +93,7 @@ def laid_out(found: Sequence[FioJob], variables: Mapping[str, str]) -> LaidOut:
         given = job.options.get("nrfiles", "1")
         many = len(named) or (max(int(given), 1) if _COUNT.fullmatch(given) else 1)
         sizes = ((option, sized(option)) for option in ("filesize", "size"))
-        option, size = next((one for one in sizes if one[1] is not None), ("", int(variables["FILE_SIZE"])))
+        option, size = next((one for one in sizes if one[1] is not None), ("", file_bytes))
         each = (size or 0) // (1 if option == "filesize" else many) + (sized("offset") or 0)
         if each > largest:
             largest, line = each, job.lines[option] if option and "${" not in job.options[option] else None
@@ -111,7 +103,15 @@ def laid_out(found: Sequence[FioJob], variables: Mapping[str, str]) -> LaidOut:
         for name in named:
             path = f"{job.options.get('directory', '')}/{name}"
             shared[path] = max(shared.get(path, 0), each + (processes - 1) * place)
-    return LaidOut(total + sum(shared.values()), largest, count + len(shared), line)
+    total, count = total + sum(shared.values()), count + len(shared)
+    if line is not None:
+        sentence = f"{line}: files of {size_text(largest)}, {size_text(total)} in all"
+        return Files(total, sentence, largest, ("workload.job",), "size=${FILE_SIZE}")
+    started = sum(len(job.processes) for job in found)
+    what = plural(*((started, "job") if count == started else (count, "file")))
+    sentence = f"{what} of {size_text(largest)} {'is' if count == 1 else 'are'} {size_text(total)}"
+    keys, share = ("workload.file_size",), file_bytes / total
+    return Files(total, sentence, largest, keys, setting="--file-size ", share=share)
 
 
 VARIABLES = ("DIRECTORY", "FILE_SIZE", "RUNTIME", "DEVICE", "OFFSET")

@@ -10,11 +10,9 @@ from bisector.core.figures import Run
 from bisector.core.metric import SETTLED_AFTER, SYNCS
 from bisector.core.objective import Objective
 from bisector.core.setting import Problem
-from bisector.core.units import plural, size_text
 from bisector.storage.layer import Feature, Files, Since
 from bisector.workload.base import PER_IO, Deciding, Locally, RunSite, Workload
 from bisector.workload.fio import checks, job_file
-from bisector.workload.fio.checks import laid_out
 from bisector.workload.fio.run import FILE_NAMES, MOST_FILES, FioSettings, may_be_called, run_once
 
 _MIB = 1 << 20
@@ -95,22 +93,7 @@ class Fio(Workload[FioSettings]):
         found = _jobs(own)
         if not found:
             raise UserError(f"the fio job file {own.job} has no job: no [section] beside [global]")
-        made = laid_out(found, dict(self.variables(own)))
-        total = size_text(made.total_bytes)
-        if made.line is not None:
-            sentence = f"{made.line}: files of {size_text(made.largest_bytes)}, {total} in all"
-            return Files(made.total_bytes, sentence, made.largest_bytes, ("workload.job",), "size=${FILE_SIZE}")
-        processes = sum(len(job.processes) for job in found)
-        what = plural(*((processes, "job") if made.count == processes else (made.count, "file")))
-        are = "is" if made.count == 1 else "are"
-        return Files(
-            made.total_bytes,
-            f"{what} of {size_text(made.largest_bytes)} {are} {total}",
-            made.largest_bytes,
-            ("workload.file_size",),
-            setting="--file-size ",
-            share=own.file_bytes / made.total_bytes,
-        )
+        return checks.files_of(found, dict(self.variables(own)))
 
     def inputs(self, own: FioSettings) -> Mapping[str, Path]:
         """The job file."""

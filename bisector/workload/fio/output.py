@@ -3,12 +3,11 @@
 Everything here is a function of text; :mod:`bisector.workload.fio.run` runs fio.
 """
 
-import itertools
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -29,7 +28,6 @@ _MOST_CHARACTERS = 16 << 20
 # Of an integer that the record holds. fio counts in 64 bits without a sign, and a counter that wrapped is near 2**64.
 _GREATEST = 2**63
 _LONGEST_NAME = 256
-_MOST_LINES = 1_000_000  # of one status, which has about 200 lines a job
 _QUOTED = 200
 SECOND_OUTPUT = (
     "a second output of fio begins here: give each of them a file of its own, or of several reports of one run "
@@ -59,12 +57,8 @@ class OutputUnreadable(Exception):
     """fio's output is not what fio writes when it ends by itself; ``line`` is where that shows."""
 
     def __init__(self, message: str, line: int = 1) -> None:
-        super().__init__(message, line)
-        self.message = message
+        super().__init__(message)
         self.line = line
-
-    def __str__(self) -> str:
-        return self.message
 
 
 class FigureImpossible(OutputUnreadable):
@@ -84,14 +78,6 @@ class Output:
     ended_at: str
 
 
-@dataclass(frozen=True, slots=True)
-class StatusLine:
-    """One of fio's lines about the run in progress, over all jobs and directions."""
-
-    iops: float
-    done_share: float
-
-
 def last_document(output: str) -> str:
     """What a steered fio wrote at last, without the status before; the whole output when it wrote no JSON."""
     return output[output.rfind("\n{\n") + 1 :]
@@ -103,8 +89,8 @@ def complaint(stderr: str) -> str:
     return "; ".join(said or [line.strip() for line in stderr.splitlines() if line.strip()][-1:])
 
 
-def parse_status_line(line: str) -> StatusLine | None:
-    """The newest status in a line, or None when it is something else.
+def parse_status_line(line: str) -> tuple[float, float] | None:
+    """The IOPS of all jobs and directions, and the share that is done, of the newest status in a line; else None.
 
     Forms: ``[r(2)][10.0%][r=12.3MiB/s,w=4KiB/s][r=3151,w=1 IOPS][eta …]`` of fio 3, and
     ``[10.0% done] [14150KB/0KB/0KB /s] [3537/0/0 iops]`` of fio 2.
@@ -114,7 +100,7 @@ def parse_status_line(line: str) -> StatusLine | None:
         return None
     done = _DONE.search(newest)
     figures = (float(number) * _SUFFIXES[suffix] for number, suffix in _NUMBER.findall(iops[1]))
-    return StatusLine(sum(figures), float(done[1]) / 100 if done else 0.0)
+    return sum(figures), float(done[1]) / 100 if done else 0.0
 
 
 def parse_json(text: str) -> tuple[JobFigures, ...]:
@@ -130,49 +116,24 @@ def parse_output(text: str) -> Output:
     that leaves out the intervals in which nothing was done. A percentile that fio was told not
     to compute is None. Raises :class:`OutputUnreadable`, and of its kind :class:`FigureImpossible`.
     """
-    documents = list(_documents(text))
+    document = _document(text)
     try:
-        output = _output(documents[-1][1])
-        for (_, earlier), (line, later) in itertools.pairwise(documents):
-            if not _continues(earlier, later):
-                raise OutputUnreadable(SECOND_OUTPUT, line)
+        if "client_stats" in document:
+            raise OutputUnreadable(OF_CLIENTS)
+        jobs: list[_Json] = document["jobs"]
+        everywhere: _Json = document.get("global options", {})
+        names = told_apart([str(job["jobname"]) for job in jobs])
+        at = document.get("timestamp")
+        output = Output(
+            version=str(document.get("fio version", "")),
+            jobs=tuple(one for name, job in zip(names, jobs, strict=True) for one in _job(name, job, everywhere)),
+            disks=tuple(map(_disk, document.get("disk_util", ()))),
+            ended_at="" if at is None else datetime.fromtimestamp(int(str(at)), UTC).isoformat(),
+        )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
         raise OutputUnreadable(f"fio's JSON lacks what fio 3 writes: {repr(error)[:_QUOTED]}") from error
     check_figures(output)
     return output
-
-
-def _output(document: _Json) -> Output:
-    if "client_stats" in document:
-        raise OutputUnreadable(OF_CLIENTS)
-    jobs: list[_Json] = document["jobs"]
-    everywhere: _Json = document.get("global options", {})
-    names = told_apart([str(job["jobname"]) for job in jobs])
-    at = document.get("timestamp")
-    return Output(
-        version=str(document.get("fio version", "")),
-        jobs=tuple(one for name, job in zip(names, jobs, strict=True) for one in _job(name, job, everywhere)),
-        disks=tuple(map(_disk, document.get("disk_util", ()))),
-        ended_at="" if at is None else datetime.fromtimestamp(int(str(at)), UTC).isoformat(),
-    )
-
-
-def _continues(earlier: _Json, later: _Json) -> bool:
-    """Whether both are of one run: less time lies between them than the run lasted, and nothing became less.
-
-    Versions that tell no time could have written both in two runs.
-    """
-    at_ms = [one.get("timestamp_ms", 1000 * one.get("timestamp", 0)) for one in (earlier, later)]
-    lasted_ms: dict[int, int] = {}
-    did = []
-    for document in (earlier, later):
-        found = [(job["groupid"], job.get(name, {})) for job in document["jobs"] for name in (*DIRECTIONS, MIXED)]
-        did.append([figures.get("io_bytes", 0) for _, figures in found])
-        lasted_ms = {}
-        for group, figures in found:
-            lasted_ms[group] = max(lasted_ms.get(group, 0), figures.get("runtime", 0))
-    grown = len(did[0]) == len(did[1]) and all(before <= after for before, after in zip(*did, strict=True))
-    return grown and 0 < at_ms[0] <= at_ms[1] <= at_ms[0] + sum(lasted_ms.values())
 
 
 def check_figures(output: Output) -> None:
@@ -195,31 +156,8 @@ def _impossible(value: object) -> FigureImpossible:
     return FigureImpossible(f"fio's output has {str(value)[:_QUOTED]}, which is not a figure of any machine")
 
 
-@dataclass(slots=True)
-class StatusReader:
-    """Takes the lines of a steered fio and gives the figures of each status, once it is complete."""
-
-    _lines: list[str] = field(default_factory=list)
-
-    def hear(self, line: str) -> tuple[JobFigures, ...] | None:
-        """The figures so far, cumulative, when this line ends a status.
-
-        One into which something else was written says nothing.
-        """
-        if line == "{" or len(self._lines) >= _MOST_LINES:
-            self._lines = []
-        self._lines.append(line)
-        if line != "}":
-            return None
-        text, self._lines = "\n".join(self._lines), []
-        try:
-            return parse_json(text)
-        except OutputUnreadable:
-            return None
-
-
-def _documents(text: str) -> Iterator[tuple[int, _Json]]:
-    """The JSON objects of fio, each with its line; around them may be warnings, notes and a prompt."""
+def _document(text: str) -> _Json:
+    """The one JSON object of fio; around it may be warnings, notes and a prompt."""
     text = _NAN.sub(r"\1NaN", text)
     starts = [found.start() for found in _BEGINNING.finditer(text)]
     starts = starts or [text.find("{\n") if "{\n" in text else text.find("{")]
@@ -228,23 +166,21 @@ def _documents(text: str) -> Iterator[tuple[int, _Json]]:
         raise OutputUnreadable(f"fio wrote no JSON, but {said[0][:_QUOTED]!r}")
     if len(text) > _MOST_CHARACTERS:
         raise OutputUnreadable(f"fio's JSON has {len(text) >> 20} MiB, more than {_MOST_CHARACTERS >> 20}")
-    if len(starts) > 1 and text[: starts[0]].rstrip().endswith("["):
-        raise OutputUnreadable(f"this is an array of {len(starts)} outputs of fio: give each of them a file of its own")
-    for start in starts:
-        try:
-            document, end = _DECODER.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            message = f"fio's JSON is cut off or damaged at character {error.pos} of {len(text)}"
-            raise OutputUnreadable(message, error.lineno) from error
-        except ValueError as error:  # a number of more digits than Python takes (sys.set_int_max_str_digits)
-            raise FigureImpossible(f"fio's JSON has a figure of thousands of digits: {error}") from error
-        except RecursionError as error:
-            raise OutputUnreadable("fio's JSON is nested deeper than fio nests") from error
-        if not isinstance(document, dict):
-            raise OutputUnreadable("fio's JSON is not an object")
-        yield text.count("\n", 0, start) + 1, document
-    if second := _JOBS.search(text, end):
-        raise OutputUnreadable(SECOND_OUTPUT, text.count("\n", 0, second.start()) + 1)
+    try:
+        document, end = _DECODER.raw_decode(text, starts[0])
+    except json.JSONDecodeError as error:
+        message = f"fio's JSON is cut off or damaged at character {error.pos} of {len(text)}"
+        raise OutputUnreadable(message, error.lineno) from error
+    except ValueError as error:  # a number of more digits than Python takes (sys.set_int_max_str_digits)
+        raise FigureImpossible(f"fio's JSON has a figure of thousands of digits: {error}") from error
+    except RecursionError as error:
+        raise OutputUnreadable("fio's JSON is nested deeper than fio nests") from error
+    if not isinstance(document, dict):
+        raise OutputUnreadable("fio's JSON is not an object")
+    second = [*starts[1:], *(found.start() for found in _JOBS.finditer(text, end))]
+    if second:
+        raise OutputUnreadable(SECOND_OUTPUT, text.count("\n", 0, min(second)) + 1)
+    return document
 
 
 def _job(name: str, job: _Json, everywhere: _Json) -> Iterator[JobFigures]:

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,12 +20,12 @@ from typing import Annotated
 
 from bisector.core import resources
 from bisector.core.deadline import Deadline
-from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.events import LiveSample
 from bisector.core.figures import EarlyStop, JobFigures, Run, phase_name, run_words
 from bisector.core.metric import Unit
 from bisector.core.setting import AUTO, Form, Meta, Option, Size, WholeSeconds, absolute
-from bisector.core.shell import CommandResult, FailedStep, Shell, Step, run_steps
+from bisector.core.shell import CommandResult, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage.disks import kernel_fault_in_run
 from bisector.workload.base import (
@@ -58,6 +59,7 @@ _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"
 _JSON = "fio.json"
 _TAIL_LINES = 20
+_MOST_LINES = 1_000_000  # of one status, which has about 200 lines a job
 _KIB = 1 << 10
 _PARSE_DEADLINE_S = 30.0
 # Hidden, so that they are not among the files that fio left.
@@ -139,30 +141,46 @@ class FioSettings:
 
 
 @dataclass(slots=True)
-class Steering:
-    """One run under a rule; ``stop`` is set when fio was told to end.
+class FioWatch:
+    """Listens to fio's standard error: samples for the display, the last lines and, under a ``rule``, the status.
 
-    ``interrupt`` sends SIGINT to fio, so that it writes its logs and figures; ``on_status`` gets the IOPS of all
-    jobs since the last status, in the direction that decides, and the share of the run that is done.
+    ``interrupt`` sends SIGINT to fio, so that it writes its logs and figures; ``stop`` says why that was done.
     """
 
-    rule: StopCondition
-    interrupt: Callable[[], object]
-    on_status: Callable[[float, float], None]
+    run: str
+    on_sample: OnSample
+    rule: StopCondition | None = None
+    interrupt: Callable[[], object] = lambda: None
     stop: EarlyStop | None = None
-    _reader: output.StatusReader = field(default_factory=output.StatusReader)
+    tail: list[str] = field(default_factory=list)
+    _status: list[str] = field(default_factory=list)
     # By job: the seconds of its run time, and how many I/Os, and how much of what the metric counts, were done by then.
     _points: dict[str, list[tuple[float, int, float]]] = field(default_factory=dict)
 
     def hear(self, line: str) -> None:
         """A line of what fio writes."""
-        figures = self._reader.hear(line)
-        if figures is None:
-            return
-        objective = self.rule.objective
-        of_bytes = objective.definition.unit is Unit.BYTES_S
+        if (shown := output.parse_status_line(line)) is not None:
+            self._sample(*shown)
+        elif self.rule is not None and line[:1] in ("", " ", "{", "}"):
+            if line == "{" or len(self._status) >= _MOST_LINES:
+                self._status = []
+            self._status.append(line)
+            if line == "}":
+                # A status into which something else was written says nothing.
+                with suppress(output.OutputUnreadable):
+                    self._steer(self.rule, output.parse_json("\n".join(self._status)))
+                self._status = []
+        elif line.strip():
+            self.tail = [*self.tail, line.strip()][-_TAIL_LINES:]
+
+    def _sample(self, iops: float, done_share: float) -> None:
+        self.on_sample(LiveSample(self.run, iops, Unit.IOPS, done_share))
+
+    def _steer(self, rule: StopCondition, figures: Sequence[JobFigures]) -> None:
+        """Show the IOPS of all jobs since the last status, in the direction that decides, and end a clear run."""
+        of_bytes = rule.objective.definition.unit is Unit.BYTES_S
         iops, jobs = 0.0, []
-        for job in (one for one in figures if one.direction == objective.io_direction):
+        for job in (one for one in figures if one.direction == rule.objective.io_direction):
             points, now_s = self._points.setdefault(job.name, []), job.runtime_ms / 1000
             since_s, since_ios, _ = points[-1] if points else (0.0, 0, 0.0)
             if now_s > since_s:  # it has begun, and is not over
@@ -173,36 +191,10 @@ class Steering:
         if self.stop is not None:
             return
         done_s = min((job.at_s[-1] for job in jobs if job.at_s), default=0.0)
-        self.on_status(iops, min(done_s / self.rule.runtime_s, 1.0))
-        self.stop = self.rule.met_by(jobs)
+        self._sample(iops, min(done_s / rule.runtime_s, 1.0))
+        self.stop = rule.met_by(jobs)
         if self.stop is not None:
             self.interrupt()
-
-
-@dataclass(slots=True)
-class _FioWatch:
-    """Listens to fio's standard error: samples for the display, the last lines."""
-
-    run: str
-    on_sample: OnSample
-    steered: Steering | None = None
-    tail: list[str] = field(default_factory=list)
-
-    def hear(self, line: str) -> None:
-        if (status := output.parse_status_line(line)) is not None:
-            self.sample(status.iops, status.done_share)
-        elif self.steered is not None and line[:1] in ("", " ", "{", "}"):
-            self.steered.hear(line)
-        elif line.strip():
-            self.tail = [*self.tail, line.strip()][-_TAIL_LINES:]
-
-    def sample(self, iops: float, done_share: float) -> None:
-        self.on_sample(LiveSample(self.run, iops, Unit.IOPS, done_share))
-
-    @property
-    def early_stop(self) -> EarlyStop | None:
-        """Why fio was told to end before its time."""
-        return self.steered.stop if self.steered is not None else None
 
 
 def run_once(settings: FioSettings, site: RunSite) -> Run:
@@ -235,10 +227,8 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     )
     run_steps(shell, steps, deadline.remaining_s)
     shell.put(job, f"{_OUTPUTS}/{_JOB}")
-    watch = _FioWatch(site.name, site.on_sample)
-    if stop is not None:
-        kill = f"kill -INT $(cat {_OUTPUTS}/{_PID})"
-        watch.steered = Steering(stop, partial(shell.run, kill, _INTERRUPT_DEADLINE_S), watch.sample)
+    kill = f"kill -INT $(cat {_OUTPUTS}/{_PID})"
+    watch = FioWatch(site.name, site.on_sample, stop, partial(shell.run, kill, _INTERRUPT_DEADLINE_S))
     ran = watched(site, _command(settings, site, stop), watch.hear, deadline)
     jobs = _jobs(site, ran.finished, watch, settings)
     # The slowest of the others is not the slowest of all.
@@ -248,7 +238,7 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     if (reported := len({job.name for job in jobs})) < told:
         raise fault(f"fio's output has figures of {reported} jobs, and {told} were started", *watch.tail)
     # fio may have ended by itself while it was told to.
-    stopped = watch.early_stop if ran.finished.exit_status else None
+    stopped = watch.stop if ran.finished.exit_status else None
     if job_file.logs_means(job):
         # NumPy takes most of a second to load, and whoever reads the settings comes by here.
         from bisector.workload.fio import logs  # noqa: PLC0415
@@ -305,23 +295,28 @@ def _variables(settings: FioSettings, directory: str, device: str = "device", of
     return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in {**sizes, **places}.items())
 
 
-def _jobs(site: RunSite, finished: CommandResult, watch: _FioWatch, settings: FioSettings) -> tuple[JobFigures, ...]:
+def _jobs(site: RunSite, finished: CommandResult, watch: FioWatch, settings: FioSettings) -> tuple[JobFigures, ...]:
     """Fetch what fio left and read it; fio's own errors come first, unreadable output last."""
     shell, json_file, tail = site.shell, site.logs / _JSON, watch.tail
     _fetch_files(shell, finished.stdout, site.logs)
     # fio makes the file before it reads the job file: none or an empty one says the same.
     text = json_file.read_text(encoding="utf-8", errors="replace") if json_file.exists() else ""
-    if watch.steered is not None:
+    if watch.rule is not None:
         text = output.last_document(text)
         json_file.write_text(text, encoding="utf-8")
-    has_failed = finished.exit_status not in ((0, output.INTERRUPTED) if watch.early_stop else (0,))
+    has_failed = finished.exit_status not in ((0, output.INTERRUPTED) if watch.stop else (0,))
     failed = fault(": ".join(("fio", f"exit {finished.exit_status}", *tail[-1:])), *tail)
     try:
         jobs = output.parse_json(text)
     except output.OutputUnreadable as error:
         if has_failed:
             raise _not_started(shell, watch, settings) or failed from error
-        raise _unreadable(shell, error) from error
+        # What is complete and cannot be was told by the guest, whose clock and counters are its kernel's.
+        if isinstance(error, output.FigureImpossible):
+            raise fault(str(error)) from error
+        # fio ended well and its output is cut off: a full disk in the guest, or a fault of the tool.
+        free = shell.run(f"stat -f -c %a {_OUTPUTS}")
+        raise guest_full() if free.stdout.strip() == "0" else InfraError(str(error)) from error
     if finished.exit_status and not any(job.total_ios for job in jobs) and {job.error for job in jobs} <= _OF_INPUT:
         words = "; ".join(tail[-_MOST_WORDS:])
         raise UserError(f"workload.job: {settings.job}: fio did no I/O, and said: {words}", "fio(1) has its options")
@@ -339,7 +334,7 @@ def _jobs(site: RunSite, finished: CommandResult, watch: _FioWatch, settings: Fi
     return jobs
 
 
-def _not_started(shell: Shell, watch: _FioWatch, settings: FioSettings) -> UserError | None:
+def _not_started(shell: Shell, watch: FioWatch, settings: FioSettings) -> UserError | None:
     """Why fio left no figures, asked of the guest only now: a good run pays no round trip for it.
 
     Raises what is wrong with the guest or with the job file. fio looks for its I/O engine only when it runs.
@@ -349,22 +344,8 @@ def _not_started(shell: Shell, watch: _FioWatch, settings: FioSettings) -> UserE
         hint = f"check it with: fio --parse-only {settings.job}"
         return UserError(f"workload.job: {settings.job}: {output.complaint(said)}", hint)
 
-    def job_error(step: FailedStep) -> BisectorError:
-        return refused(step.stderr)
-
     check = f"cd {_OUTPUTS} && {_variables(settings, '/')} fio --parse-only {_JOB}"
-    steps = (Step("command -v fio", partial(lacks, "fio")), Step(check, job_error))
+    steps = (Step("command -v fio", partial(lacks, "fio")), Step(check, lambda failed: refused(failed.stderr)))
     run_steps(shell, steps, _PARSE_DEADLINE_S)
     lacks_engine = any(line.startswith("fio: engine ") and line.endswith(" not loadable") for line in watch.tail)
     return refused("\n".join(watch.tail)) if lacks_engine else None
-
-
-def _unreadable(shell: Shell, error: output.OutputUnreadable) -> BisectorError:
-    """Fio ended well and its output is cut off: a full disk in the guest, or a fault of the tool.
-
-    What is complete and cannot be was told by the guest, whose clock and counters are its kernel's.
-    """
-    if isinstance(error, output.FigureImpossible):
-        return fault(str(error))
-    free = shell.run(f"stat -f -c %a {_OUTPUTS}")
-    return guest_full() if free.stdout.strip() == "0" else InfraError(str(error))
