@@ -4,11 +4,9 @@ The cache is as large as its device, so a smaller one is made on a partition tha
 (addpart(8)): no partition table is written, and the kernel needs no code for one. bcache passes a cache by whose device
 seems slow, which under emulation it always does: both ``congested_*`` thresholds are 0 here, which turns that off.
 
-Its counters of hits and bypassed data are kept as they are, and mislead: the kernel adds them up every 13.6 s, and what
-was counted meanwhile is cut to 16 bits (``move_stat()`` in drivers/md/bcache/stats.c). So of more than 65,535 hits, or
-32 MiB bypassed, in that time the most is lost, and a short run has counts of the run before. The hit ratio is taken
-from the sectors that were read from bcache and from the device under it (Documentation/block/stat.rst): these are exact
-at any time.
+Its counters of hits and bypassed data mislead: the kernel adds them up every 13.6 s, and what was counted meanwhile is
+cut to 16 bits (``move_stat()`` in drivers/md/bcache/stats.c). So the hit ratio is taken from the sectors that were read
+from bcache and from the device under it, which are exact at any time (Documentation/block/stat.rst).
 """
 
 import re

@@ -1,29 +1,8 @@
 """When a phase that fills a cache has done so: the cache is full, and its figures hold still.
 
-The rule, of the rounds of such a phase (a round is one run of the workload):
-
-- *full*: at the end of the last round at least :data:`FULL_PERCENT` of what the cache fills up to is in use. dm-cache's
-  smq of a working kernel demotes a little ahead of need, so the last blocks may be free. What a cache fills up to is
-  the layer's to say: a layer that fills its cache itself may have found that this kernel never uses all of it. A fill
-  that its deadline ended has found nothing.
-- *steady*: from the round before to the last one neither that share nor the hit ratio changed by more than
-  :data:`STEADY_POINTS` percentage points. (SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24,
-  allows an excursion of 20 % around the mean and a slope of 10 % over five rounds; here two rounds are compared.) A
-  cache that is full after its first round has no round before it: whether it is steady is not measured then, and the
-  phase is over, so that a trial takes no longer than it has to. Nor does anything else on record measure it: there is
-  no I/O between the end of the phase and the judged run, and that one has other files. What every trial has alike is
-  how long the cache was there before the judged run. ``storage.fill_rounds`` asks for more rounds than one, and so for
-  the measurement.
-
-A layer whose cache a workload alone may hardly fill (:attr:`bisector.storage.layer.Made.fill`) does so itself, once,
-after the first round, or as many as were asked for and there is time for: then the cache is full, there is no further
-round, and nothing to compare it with: what the rounds were like is over. What it took is on record as :data:`FILL`.
-
-A phase ends without that, too: at its deadline, and when a round brought nothing into a cache that is not full. Each
-round is a run on record, so both can be seen there.
-
-A round goes its whole length. Where that is longer than the cache needs, :mod:`bisector.analysis.short_fill` tells when
-it may end: there the layer says by :class:`Settling` how long its policy takes to look at a full cache.
+The rule is in docs/stacks.md, "Filling a cache": full at :data:`FULL_PERCENT`, steady within :data:`STEADY_POINTS` from
+round to round. (SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24, allows an excursion of 20 %
+around the mean and a slope of 10 % over five rounds; here two rounds are compared.)
 """
 
 from collections.abc import Iterator, Sequence

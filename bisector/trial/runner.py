@@ -330,7 +330,7 @@ class _Course:
             name,
             logs=self.logs / name,
             keep_files=not phase.judged,
-            start_meter=lambda: ContentionMeter(machine.cpu_time_s).start(),
+            start_meter=lambda: ContentionMeter(machine.cpu_time_s).start().stop,
             on_sample=self.bench.tell,
             deadline_s=deadline.remaining_s,
             locally=run_here,

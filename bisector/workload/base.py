@@ -1,18 +1,7 @@
 """A workload: what runs on a mounted stack, once in each of its phases, and what its runs measure.
 
-Interrupts of a guest's devices, and what its CPUs were busy with, are read in the guest right before and after a
-command runs. Where instructions are counted each takes the same time, and a CPU that is idle executes none: so the time
-in which it was not is their number. A kernel with NO_HZ measures how long a CPU was idle, by the clock and without
-interrupts (tick_nohz_start_idle() in kernel/time/tick-sched.c), and /proc/timer_list has that in nanoseconds. Of a CPU
-that is idle just then it has not been added yet, so that the figure is right for a guest of one CPU alone, which is the
-one that reads. In /proc/stat are the shares of user mode and kernel (proc_stat(5)), which the kernel itself samples at
-each tick (CONFIG_TICK_CPU_ACCOUNTING).
-
-A guest whose clock stands still must not pass for a fast one.
-
-A workload is one file of this room (fio's is a folder) that has an object of a class derived from :class:`Workload`,
-and one line in :mod:`bisector.workload.workloads`. One of another package is given to
-:func:`bisector.workload.workloads.register`.
+A workload is one file of this room (fio's is a folder) with an object of a class derived from :class:`Workload`, and
+one line in :mod:`bisector.workload.workloads`, or is given to :func:`bisector.workload.workloads.register`.
 """
 
 import re
@@ -38,8 +27,15 @@ from bisector.storage.layer import OF_CACHES, Feature, Files, NoSettings, S
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, Readings
 
-# Those with a number are of devices, of which the timer of the PC is the guest's own; an NMI has none. What the kernel
-# itself writes to the serial port needs no interrupt (serial8250_console_write() polls), and what is typed there does.
+# Interrupts of a guest's devices, and what its CPUs were busy with, are read in the guest right before and after a
+# command runs. Where instructions are counted each takes the same time, and a CPU that is idle executes none: so the
+# time in which it was not is their number. A kernel with NO_HZ measures how long a CPU was idle, by the clock and
+# without interrupts (tick_nohz_start_idle() in kernel/time/tick-sched.c); /proc/timer_list has that in nanoseconds. Of
+# a CPU that is idle just then it has not been added yet, so the figure is right for a guest of one CPU alone, which is
+# the one that reads. /proc/stat has the shares of user mode and kernel (proc_stat(5)), which the kernel samples at each
+# tick. Those with a number are of devices, of which the timer of the PC is the guest's own; an NMI has none. What the
+# kernel itself writes to the serial port needs no interrupt (serial8250_console_write() polls), and what is typed there
+# does.
 INTERRUPTS = "interrupts"
 KERNEL, INSTRUCTIONS = "io.kernel", "io.instructions"
 PER_IO = (KERNEL, INSTRUCTIONS)
@@ -91,11 +87,8 @@ class Counts:
     def of(cls, lines: Iterable[str]) -> "Counts":
         """What the lines say that begin with the mark."""
         told = [line.removeprefix(_MARK) for line in lines]
-
-        def found(pattern: re.Pattern[str]) -> list[re.Match[str]]:
-            return list(filter(None, map(pattern.fullmatch, told)))
-
-        devices, shares, now, idle = map(found, (_INTERRUPTS, _SHARES, _NOW, _IDLE))
+        patterns = (_INTERRUPTS, _SHARES, _NOW, _IDLE)
+        devices, shares, now, idle = ([*filter(None, map(one.fullmatch, told))] for one in patterns)
         own = [sum(map(int, one[1].split())) for one in devices if (one[2] or "").split()[-1:] != [_TIMER]]
         exact = now and len(idle) == _PER_CPU
         return cls(
@@ -127,15 +120,19 @@ _READINGS = 2
 
 @dataclass(slots=True)
 class Clocks:
-    """The guest's clock and the host's, read before and after what is measured; see :data:`READ_CLOCK`."""
+    """The guest's clock and the host's, read before and after what is measured; see :data:`READ_CLOCK`.
+
+    ``counts`` are the lines of :class:`Counts` before and afterwards. A guest whose clock stands still must not pass
+    for a fast one.
+    """
 
     read: list[tuple[float, float]] = field(default_factory=list)
-    _counts: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+    counts: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
 
     def hear(self, line: str) -> bool:
         """Whether a line of standard error is of a reading."""
         if line.startswith(_MARK):
-            if len(self.read) < _READINGS and len(lines := self._counts[len(self.read)]) < _MOST_LINES:
+            if len(self.read) < _READINGS and len(lines := self.counts[len(self.read)]) < _MOST_LINES:
                 lines.append(line)
             return True
         if not line.startswith(_UPTIME):
@@ -144,12 +141,6 @@ class Clocks:
         if _SECONDS.fullmatch(seconds) and len(self.read) <= _READINGS:
             self.read.append((time.monotonic(), float(seconds)))
         return True
-
-    @property
-    def counts(self) -> tuple[Counts, Counts]:
-        """What the guest's kernel had counted before, and afterwards."""
-        before, after = map(Counts.of, self._counts)
-        return before, after
 
     def host_and_guest_s(self, tail: tuple[str, ...]) -> tuple[float, float]:
         """Elapsed time by either clock; raises :class:`KernelFault`, with the last lines of the workload."""
@@ -166,14 +157,6 @@ Locally: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], CommandResult 
 OnSample: TypeAlias = Callable[[LiveSample], None]
 
 MOST_SEED = 2**31 - 1  # what an int of C holds: every program that takes a seed takes this one
-
-
-class Meter(Protocol):
-    """Watches the host from its making on."""
-
-    def stop(self) -> Contention:
-        """What the host did besides our guest."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +205,8 @@ class RunSite:
     whatever the workload draws at random, a number from 1 to :data:`MOST_SEED`; with None the workload has its own. A
     run that ``goes_on`` is a further round of the phase of its name: it uses the files of the round before, where the
     workload can. ``began_s`` is when it was its turn, by the host's monotonic clock. ``instruction_ns`` is what an
-    instruction takes in a guest where they are counted, and 0 in any other one.
+    instruction takes in a guest where they are counted, and 0 in any other one. ``start_meter`` begins to watch the
+    host, and what it returns ends that, and tells what the host did besides our guest.
     """
 
     shell: Shell
@@ -230,7 +214,7 @@ class RunSite:
     name: str
     logs: Path
     keep_files: bool
-    start_meter: Callable[[], Meter]
+    start_meter: Callable[[], Callable[[], Contention]]
     on_sample: OnSample
     deadline_s: float
     locally: Locally
@@ -271,6 +255,7 @@ class Watched:
         host_s, guest_s = self.clocks.host_and_guest_s(tail)
         after = self.site.stack.read(self.site.shell)
         ios = sum(job.total_ios for job in jobs)
+        first, last = map(Counts.of, self.clocks.counts)
         return Run(
             name=self.site.name,
             started_at=self.started_at,
@@ -284,7 +269,7 @@ class Watched:
             counters=(
                 *self.site.stack.counted(self.before, after),
                 *values,
-                *between(*self.clocks.counts, ios, self.site.instruction_ns),
+                *between(first, last, ios, self.site.instruction_ns),
             ),
         )
 
@@ -300,11 +285,11 @@ def watched(site: RunSite, command: str, hear: Callable[[str], None], deadline: 
         if not clocks.hear(text):
             hear(text)
 
-    meter = site.start_meter()
+    stop_meter = site.start_meter()
     try:
         finished = site.shell.stream(command, line, deadline.remaining_s)
     finally:
-        contention = meter.stop()
+        contention = stop_meter()
     return Watched(site, prepared_s, finished, started_at, before, contention, clocks)
 
 

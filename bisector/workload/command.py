@@ -22,7 +22,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.core.figures import Run, run_words
 from bisector.core.metric import Better, Unit, custom, short
 from bisector.core.objective import Objective
-from bisector.core.setting import Count, Form, Meta, Option, Problem, Size
+from bisector.core.setting import Form, Meta, Option, Problem, Size
 from bisector.core.shell import TIMED_OUT, Step, run_steps
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault_in_run
@@ -31,11 +31,11 @@ from bisector.workload import matching
 from bisector.workload.base import Deciding, Locally, RunSite, Workload
 from bisector.workload.repetitions import (
     CARRIED,
-    MOST_REPETITIONS,
     SHARED,
     GuestState,
     Repeated,
     Repetition,
+    Repetitions,
     Unusable,
     carry,
     figures,
@@ -234,7 +234,7 @@ class CommandSettings:
         "figure that the command prints, as NAME=UNIT,higher or lower: a line NAME=VALUE; with ,json:PATH or "
         ",regex:EXPRESSION behind it found so; its metric is custom:NAME, and the first one decides",
         flag="--figure", metavar=EXAMPLE, repeat=True)]
-    runs: Annotated[Count, Option(
+    runs: Annotated[Repetitions, Option(
         "workload.command.runs", 3, "how often a run repeats the command; the median counts", 5)]
     state: Annotated[GuestState, Option(
         "workload.command.page_cache", "dropped",
@@ -318,8 +318,6 @@ class Command(Workload[CommandSettings]):
             yield Problem(("workload.command.line",), "the workload command runs no command", "--command COMMAND")
         if len(own.line) > _LONGEST:
             yield Problem(("workload.command.line",), "it is too long", "--carry a script, and run that")
-        if own.runs > MOST_REPETITIONS:
-            yield Problem(("workload.command.runs",), f"at most {MOST_REPETITIONS:,} repetitions are measured")
         names = [path.name for path in own.carry]
         if twice := next((name for name in names if names.count(name) > 1), None):
             yield Problem(("workload.command.carry",), f"two files are called {twice}", "give one another name")

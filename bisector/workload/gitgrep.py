@@ -7,7 +7,7 @@ carried in. It has one commit, with the files of one tree; so whatever the histo
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.figures import Run, run_words
 from bisector.core.objective import Objective
-from bisector.core.setting import Count, Line, Meta, Option, Problem, Size
+from bisector.core.setting import Line, Meta, Option, Size
 from bisector.core.shell import FailedStep, Step, run_steps
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault_in_run
@@ -24,11 +24,11 @@ from bisector.storage.layer import Files
 from bisector.workload.base import Clone, Deciding, Locally, RunSite, Workload
 from bisector.workload.repetitions import (
     CARRIED,
-    MOST_REPETITIONS,
     OUTPUTS,
     SHARED,
     Repeated,
     Repetition,
+    Repetitions,
     Unusable,
     carry,
     figures,
@@ -58,7 +58,7 @@ class GitGrepSettings:
         "workload.gitgrep.path", "fs", "directory of that commit which the clone is of; empty for all of it", "")]
     size_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
         "workload.gitgrep.size", "128MiB", "most that the clone may have, with its files checked out, bytes", "4GiB")]
-    runs: Annotated[Count, Option(
+    runs: Annotated[Repetitions, Option(
         "workload.gitgrep.runs", 5, "how often a run repeats the search; the median counts")]
     bundle: Annotated[Path | None, Option(
         "workload.gitgrep.bundle", "", "the clone, as a git bundle with a HEAD, for a host without the repository",
@@ -102,11 +102,6 @@ class GitGrep(Workload[GitGrepSettings]):
         if own.bundle is not None:
             return None
         return Clone("bundle", own.repository, own.commit, own.path.strip("/"), own.size_bytes)
-
-    def problems(self, own: GitGrepSettings) -> Iterator[Problem]:
-        """Too many repetitions."""
-        if own.runs > MOST_REPETITIONS:
-            yield Problem(("workload.gitgrep.runs",), f"at most {MOST_REPETITIONS:,} repetitions are measured")
 
     def check(self, own: GitGrepSettings, objective: Objective, locally: Locally) -> None:
         """A clone that a person names is one: git is asked, where it is there."""

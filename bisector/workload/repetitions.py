@@ -21,10 +21,12 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Annotated, TypeAlias
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.printable import clean
+from bisector.core.setting import Meta
 from bisector.core.shell import Step, run_steps
 from bisector.storage.disks import kernel_fault_in_run
 from bisector.workload.base import RunSite, Watched, fault, guest_disk, lacks, timed, watched
@@ -33,6 +35,7 @@ from bisector.workload.base import RunSite, Watched, fault, guest_disk, lacks, t
 OUTPUTS = "/tmp/bisector"  # noqa: S108 -- see above
 CARRIED = "/var/tmp/bisector"  # noqa: S108 -- see above
 MOST_REPETITIONS = 1000
+Repetitions: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_REPETITIONS)]
 TIMED = ("elapsed", "user", "system", "cpu")  # metrics of each repetition
 PREPARED = "prepared"
 SHARED = (*TIMED, PREPARED)

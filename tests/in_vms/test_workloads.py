@@ -34,11 +34,6 @@ DISK = {"storage.stack": "hdd+ext4", "storage.hdd.size": "512MiB", "storage.hdd.
 HERE = Path("/")
 
 
-class Meter:
-    def stop(self) -> Contention:
-        return Contention(0.0, 0.0, 0.0)
-
-
 @dataclass
 class Mounted:
     """A guest that runs, with a file system; each run has a directory of its own."""
@@ -52,7 +47,16 @@ class Mounted:
         name = f"run{next(self.runs)}"
         self.logs = self.path / name
         site = RunSite(
-            self.guest, self.stack, name, self.logs, False, Meter, lambda sample: None, 300.0, run_here, seed=seed
+            self.guest,
+            self.stack,
+            name,
+            self.logs,
+            False,
+            lambda: lambda: Contention(0.0, 0.0, 0.0),
+            lambda sample: None,
+            300.0,
+            run_here,
+            seed=seed,
         )
         run = settings.workload.workload.run(settings.workload.values, site)
         assert settings.bisect.objective.value(run) > 0

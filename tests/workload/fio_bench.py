@@ -61,7 +61,7 @@ class Bench:
             name,
             logs=self.logs,
             keep_files=keep_files,
-            start_meter=lambda: self.meter,
+            start_meter=lambda: self.meter.stop,
             on_sample=self.samples.append,
             deadline_s=100,
             locally=run_here,

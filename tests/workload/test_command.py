@@ -139,7 +139,7 @@ def test_the_first_figure_decides_unless_another_metric_is_given() -> None:
         ({"workload.kind": "command"}, r"workload\.command\.line = .*runs no command"),
         ({"workload.command.line": "x"}, r"workload\.command\.size is 0, which never fills the cache"),
         ({"workload.command.figures": ["tps=1/s"]}, "describes no figure"),
-        ({"workload.command.runs": "1001"}, "at most 1,000 repetitions"),
+        ({"workload.command.runs": "1001"}, "a whole number from 1 to 1,000"),
         ({"workload.command.carry": ["/nowhere/tool"]}, r"workload\.command\.carry = /nowhere/tool .*no such file"),
         ({"workload.command.carry": ["/etc"]}, "/etc is not a regular file"),
         ({"workload.command.carry": ["/etc/passwd", "/etc/../etc/passwd"]}, "two files are called passwd"),

@@ -59,4 +59,4 @@ def test_a_reading_ends_with_the_clock() -> None:
     first, second = "@count   4:  1   ttyS0", "@count   4:  5   ttyS0"
     heard = [clocks.hear(line) for line in (first, "@uptime 10.00", "fio said", second, "@uptime 12.00", first)]
     assert heard == [True, True, False, True, True, True]
-    assert [one.interrupts for one in clocks.counts] == [1, 5]
+    assert [Counts.of(lines).interrupts for lines in clocks.counts] == [1, 5]

@@ -97,7 +97,7 @@ def test_settings() -> None:
     GITGREP.check(settings.workload.values, settings.bisect.objective, run_here)
     with pytest.raises(UserError, match=r"no run of gitgrep has read\.iops"):
         GITGREP.check(settings.workload.values, Objective(), run_here)
-    with pytest.raises(UserError, match="at most 1,000 repetitions"):
+    with pytest.raises(UserError, match="a whole number from 1 to 1,000"):
         options.load({"workload.kind": "gitgrep", "workload.gitgrep.runs": "1001"}, directory=HERE)
     with pytest.raises(UserError, match=r"workload\.gitgrep\.size = 32MiB .*never fills the cache"):
         options.load({"workload.kind": "gitgrep", "workload.gitgrep.size": "32MiB"}, directory=HERE)

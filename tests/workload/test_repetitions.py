@@ -32,17 +32,15 @@ from tests.localshell import LocalShell
 MNT = "/mnt"
 
 
-class Meter:
-    def stop(self) -> Contention:
-        return Contention(0.1, 0.0, 0.0)
-
-
+QUIET = Contention(0.1, 0.0, 0.0)
 COUNTERS = Counters(lambda shell: None, lambda before, after: [("cache.promotions", 2.0)])
 STACK = MountedStack(MNT, (), room="storage.hdd.size", made=(Made(MNT, (), counters=COUNTERS),))
 
 
 def site_of(shell: Shell, logs: Path, seed: int | None = None) -> RunSite:
-    return RunSite(shell, STACK, "full", logs, False, Meter, lambda sample: None, 60.0, run_here, seed=seed)
+    return RunSite(
+        shell, STACK, "full", logs, False, lambda: lambda: QUIET, lambda sample: None, 60.0, run_here, seed=seed
+    )
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bisector.core.errors import UserError
 from bisector.core.figures import Run
-from bisector.core.metric import SETTLED_AFTER, SYNCS
+from bisector.core.metric import SETTLED_AFTER, SYNCS, is_of_split
 from bisector.core.objective import Objective
 from bisector.core.setting import Problem
 from bisector.storage.layer import Feature, Files, Since
@@ -85,8 +85,11 @@ class Fio(Workload[FioSettings]):
         )
 
     def repeats_itself(self, own: FioSettings) -> bool:
-        """Unless a job says otherwise and names no seed; raises :class:`UserError`."""
-        return job_file.repeats_itself(job_file.read(own.job))
+        """Unless a job says otherwise and names no seed: randrepeat is on by default (fio(1)).
+
+        Raises :class:`UserError`.
+        """
+        return all(job.is_on("randrepeat", default=True) or "randseed" in job.options for job in _jobs(own))
 
     def files(self, own: FioSettings) -> Files:
         """Those that the jobs lay out; raises :class:`UserError` for a job file that cannot be read, or has no job."""
@@ -120,7 +123,7 @@ class Fio(Workload[FioSettings]):
         try:
             found = checks.told(checks.objections(job_file.read(own.job)))
             if found is None:
-                job_file.processes(job_file.read(own.job))
+                _ = [job.processes for job in _jobs(own)]
         except UserError as error:
             found = str(error), ""
         if found is not None:
@@ -152,7 +155,9 @@ class Fio(Workload[FioSettings]):
             self.check_named(own, objective)
         text, where = job_file.read(own.job), f"workload.job: {own.job}"
         unfit = checks.told(checks.objections(text)) or job_file.lacks(text, objective)
-        unfit = unfit or job_file.unlogged(text, objective)
+        if unfit is None and is_of_split(objective.metric) and not job_file.logs_means(text):
+            why = f"no run has {objective.metric}: not each job leaves a log of the means of its IOPS"
+            unfit = why, "write_iops_log=NAME and log_avg_msec=500 in each job, or --part whole"
         if unfit is not None:
             why, advice = unfit
             raise UserError(f"{where}: {why}", advice)

@@ -15,9 +15,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from bisector.core.errors import UserError
-from bisector.core.metric import DIRECTIONS, SYNCS, is_of_split, names_of
+from bisector.core.metric import DIRECTIONS, SYNCS, names_of
 from bisector.core.objective import OVER, WORST, Objective
 
 VERSION = "fio-3.33"
@@ -28,8 +29,7 @@ _USUAL_ENGINE = "psync"
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
+class _Option(NamedTuple):
     """``words`` are all that it takes, before a colon or a comma; where it is ``numeric``, a number between bounds."""
 
     bare: bool
@@ -39,15 +39,9 @@ class _Option:
     most: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    names: Mapping[str, str]
-    options: Mapping[str, _Option]
-    engines: Mapping[str, frozenset[str]]
-
-
 @cache
-def _table() -> _Table:
+def _table() -> tuple[Mapping[str, str], Mapping[str, _Option], Mapping[str, frozenset[str]]]:
+    """The first name of each option by each of its names, the options by their first names, those of each engine."""
     names: dict[str, str] = {}
     options: dict[str, _Option] = {}
     engines: dict[str, frozenset[str]] = {}
@@ -56,22 +50,17 @@ def _table() -> _Table:
         if first == "engine":
             engines[kind] = frozenset(rest)
             continue
-        bare, spellings = first.endswith("?"), first.removesuffix("?").split(",")
-        least, most = rest[0].split("..") if kind == "number" else ("", "")
-        options[spellings[0]] = _Option(
-            bare,
-            tuple(rest) if kind == "word" else (),
-            kind == "number",
-            int(least) if least else None,
-            int(most) if most else None,
-        )
+        spellings, numeric = first.removesuffix("?").split(","), kind == "number"
+        least, most = (int(bound) if bound else None for bound in (rest[0].split("..") if numeric else ("", "")))
+        words = tuple(rest) if kind == "word" else ()
+        options[spellings[0]] = _Option(first.endswith("?"), words, numeric, least, most)
         names |= dict.fromkeys(spellings, spellings[0])
-    return _Table(names, options, engines)
+    return names, options, engines
 
 
 def canonical(name: str) -> str:
     """One name for each option, whichever of its names is written."""
-    return _table().names.get(name, name)
+    return _table()[0].get(name, name)
 
 
 def engine_called(name: str | None) -> str:
@@ -82,7 +71,7 @@ def engine_called(name: str | None) -> str:
 
 def lacks_engine(name: str) -> tuple[str, str] | None:
     """Why a job has no such engine there, and what may be meant; None where it has."""
-    engines = _table().engines
+    engines = _table()[2]
     if "$" in name or engine_called(name) in {*engines, "external"}:
         return None
     return f"the guest's {VERSION} has no I/O engine {name}", _near(name, engines)
@@ -90,10 +79,20 @@ def lacks_engine(name: str) -> tuple[str, str] | None:
 
 def objection(name: str, value: str | None, engine: str) -> tuple[str, str] | None:
     """Why fio does not take an option, ``value`` of which is None where it stands bare, and what to write instead."""
-    table = _table()
-    option = table.options.get(canonical(name))
+    names, options, engines = _table()
+    option = options.get(canonical(name))
     if option is None:
-        return _unknown(name, engine)
+        able = [one for one, own in engines.items() if name in own]
+        if engine in able or (able and engine not in engines):  # of the latter it is said on the engine's own line
+            return None
+        if able:
+            return f"the engine {engine} has no option {name}", f"leave it out; engines that have it: {', '.join(able)}"
+        hint = _near(name, (*names, *engines.get(engine, ()))) or "leave it out; fio(1) lists the options"
+        return f"{VERSION} has no option {name}", hint
+    return _unfit(name, value, option)
+
+
+def _unfit(name: str, value: str | None, option: _Option) -> tuple[str, str] | None:
     if value is None:
         return None if option.bare else (f"{name} needs a value", f"{name}={' or '.join(option.words[:2]) or '1'}")
     if not value:
@@ -116,17 +115,6 @@ def _of_number(name: str, value: str, option: _Option) -> tuple[str, str] | None
     if number is not None and option.most is not None and number > option.most:
         return f"{name} is {option.most} or less", f"{name}={option.most}"
     return None
-
-
-def _unknown(name: str, engine: str) -> tuple[str, str] | None:
-    table = _table()
-    able = [one for one, own in table.engines.items() if name in own]
-    if engine in able or (able and engine not in table.engines):  # of the latter it is said on the engine's own line
-        return None
-    if able:
-        return f"the engine {engine} has no option {name}", f"leave it out; engines that have it: {', '.join(able)}"
-    known = (*table.names, *table.engines.get(engine, ()))
-    return f"{VERSION} has no option {name}", _near(name, known) or "leave it out; fio(1) lists the options"
 
 
 def _near(word: str, known: Iterable[str]) -> str:
@@ -219,9 +207,14 @@ class FioJob:
     def processes(self) -> tuple[str, ...]:
         """What fio calls each process: further ones by the section (seen with fio 3.33).
 
-        Raises :class:`UserError` as :func:`processes`.
+        Raises :class:`UserError` for a ``numjobs`` that is not written as a plain number of 1 or more: fio also
+        calculates ("2*3") and knows other bases and suffixes.
         """
-        return (self.name, *(self.section,) * (_processes(self) - 1))
+        count = self.options.get("numjobs", "1")
+        if not _PLAIN_COUNT.fullmatch(count):
+            line = self.lines["numjobs"]
+            raise UserError(f"{line}: [{self.section}] numjobs: expected a whole number from 1 to 9999")
+        return (self.name, *(self.section,) * (int(count) - 1))
 
     def is_on(self, option: str, default: bool = False) -> bool:
         """A flag, which may stand bare; fio takes every number but 0 for true."""
@@ -251,27 +244,11 @@ def read(path: Path) -> str:
         raise UserError(f"the fio job file {path} cannot be read: {error}") from error
 
 
-def processes(text: str) -> int:
-    """How many jobs fio makes of a job file: ``numjobs`` of each section, summed.
-
-    Raises :class:`UserError` for a ``numjobs`` that is not written as a plain number of 1 or more: fio also
-    calculates ("2*3") and knows other bases and suffixes.
-    """
-    return sum(map(_processes, jobs(text)))
-
-
-def _processes(job: FioJob) -> int:
-    count = job.options.get("numjobs", "1")
-    if not _PLAIN_COUNT.fullmatch(count):
-        raise UserError(f"{job.lines['numjobs']}: [{job.section}] numjobs: expected a whole number from 1 to 9999")
-    return int(count)
-
-
 def log_names(text: str) -> tuple[str, ...]:
     """The logs that fio leaves in the directory that it runs in, as ``NAME_iops.1.log`` (fio(1), "per_job_logs").
 
     NAME is what the option says, or else the job's; what leads to another directory, or is a variable, is not told.
-    Raises :class:`UserError` as :func:`processes`.
+    Raises :class:`UserError` as :attr:`FioJob.processes`.
     """
     numbers = itertools.count(1)
     names: dict[str, None] = {}
@@ -356,27 +333,9 @@ def own_seeds(text: str) -> tuple[str, ...]:
     )
 
 
-def repeats_itself(text: str) -> bool:
-    """Whether each run of the file as it is draws the same offsets: randrepeat is on by default (fio(1))."""
-    return all(job.is_on("randrepeat", default=True) or "randseed" in job.options for job in jobs(text))
-
-
-def has_ramp(text: str) -> bool:
-    """Whether a job does I/O before it counts: fio's status has that, too, and its figures in the end have not."""
-    return any("ramp_time" in job.options for job in jobs(text))
-
-
 def logs_means(text: str) -> bool:
     """Whether each job leaves a log of its IOPS over time, with means and not with a line for each I/O."""
     return all("write_iops_log" in job.options and job.is_on("log_avg_msec") for job in jobs(text))
-
-
-def unlogged(text: str, objective: Objective) -> tuple[str, str] | None:
-    """Why no run of the file can be split into its settling and its steady part, where that is asked for."""
-    if not is_of_split(objective.metric) or logs_means(text):
-        return None
-    why = f"no run has {objective.metric}: not each job leaves a log of the means of its IOPS"
-    return why, "write_iops_log=NAME and log_avg_msec=500 in each job, or --part whole"
 
 
 def directions(text: str) -> tuple[str, ...]:
@@ -398,7 +357,7 @@ def told_apart(names: Sequence[str]) -> tuple[str, ...]:
 def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
     """Why a run of the file cannot have the value that decides, and what it has; None where that is not known yet.
 
-    Raises :class:`UserError` as :func:`processes`.
+    Raises :class:`UserError` as :attr:`FioJob.processes`.
     """
     done, wanted = directions(text), objective.io_direction
     if wanted and wanted not in done:

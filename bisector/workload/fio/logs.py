@@ -1,19 +1,9 @@
-"""fio's IOPS logs as time series. fio(1), "Log file formats", says what is in a log.
+"""fio's IOPS logs as time series (fio(1), "Log file formats"), and a run's settling and steady part by them.
 
-A run is split into its settling and its steady part, by fio's IOPS logs; one rule for every kernel; pure.
-
-The run is cut into twentieths, or into intervals of its log where those are longer. Each job's settling ends where MSER
-cuts it off: where the squared standard error that the rest of the run has as a mean is least, the sum of its squared
-deviations over the square of its length (White, Simulation 69(6), 1997; White, Cobb and Spratt, Winter Simulation
-Conference 2000, with means of batches as here). That minimum is flat where a run was steady all the time, so of all
-cuts whose figure is not worse by more than its standard error the first one counts, as Breiman et al. choose a tree
-(1984). The jobs of a direction share caches and disks, so that all of them are steady when the last one is.
-
-The rest is a steady part where its halves differ by no more than a fifth of their mean, which is the excursion that
-SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24, allows in a steady state. It is a third of the
-run at least. MSER is usually trusted for half of a run, lest a few quiet values at the end are taken for a steady
-state; but kernels that fill a small cache became fast up to 26 s after the start of a run of 40 s. What is quiet for
-less than a third of a run, as a disk that stalls, is still not taken for one.
+docs/method-evidence.md tells the rule, which is one for every kernel: each job's settling ends where MSER cuts it off
+(White, Simulation 69(6), 1997), or at the first cut that is not worse by more than the standard error of that figure,
+as Breiman et al. choose a tree (1984). The rest is steady where its halves differ by no more than a fifth of their mean
+(SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24), and is a third of the run at least.
 """
 
 import math
