@@ -267,12 +267,8 @@ def extents(storage: StorageSettings) -> dict[str, Capacity]:
 def _workload_can_run(settings: Settings) -> Iterator[Problem]:
     """Files need a file system; what works on a device is for a stack without one; the image has the programs."""
     stack, workload, own = settings.storage.stack, settings.workload.workload, settings.workload.values
-    if stack.file_system.has_files:
-        yield from workload.problems_on_files(own)
-    else:
-        yield from workload.problems_on_device(own, len(stack.phases))
-    if settings.machine.image is None:
-        yield from workload.problems_on_built_image(own)
+    device_runs = 0 if stack.file_system.has_files else len(stack.phases)
+    yield from workload.problems_on_stack(own, device_runs, built_image=settings.machine.image is None)
 
 
 def _memory_suffices(settings: Settings) -> Iterator[Problem]:

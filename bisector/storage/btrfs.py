@@ -5,19 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from bisector.storage.file_system import (
-    A_FILE,
-    NO_FILE_SYSTEM,
-    FileSystem,
-    FileSystemSettings,
-    MkfsOptions,
-    MountOptions,
-    ShownOptions,
-    Syntax,
-    differing,
-    mkfs_row,
-    mount_row,
-)
+from bisector.storage import file_system
 from bisector.storage.layer import MOUNTPOINT, Capacity, Since
 
 # The defaults of btrfs-progs 5.14 and earlier: 5.15 turned on no-holes and the free space tree, and copies metadata on
@@ -54,48 +42,47 @@ _MOUNT = "rw,relatime,nossd,nodiscard,space_cache"
 
 
 @dataclass(frozen=True, slots=True)
-class BtrfsSettings(FileSystemSettings):
+class BtrfsSettings(file_system.FileSystemSettings):
     """The options of mkfs.btrfs and mount."""
 
-    mkfs_options: Annotated[MkfsOptions, mkfs_row("btrfs", _MKFS)]
-    mount_options: Annotated[MountOptions, mount_row("btrfs", _MOUNT)]
+    mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("btrfs", _MKFS)]
+    mount_options: Annotated[file_system.MountOptions, file_system.mount_row("btrfs", _MOUNT)]
 
 
-class Btrfs(FileSystem[BtrfsSettings]):
+class Btrfs(file_system.FileSystem[BtrfsSettings]):
     """Made without discards, with the features that kernels since v4.9 know."""
 
     name = "btrfs"
     settings = BtrfsSettings
     mkfs = "mkfs.btrfs -q -f -K"
-    syntax = Syntax(  # mkfs.btrfs(8)
-        "A:b:d:fl:L:m:n:r:s:vKMO:R:U:Vq",
-        (
-            *("alloc-start=", "byte-count=", "csum=", "checksum=", "data=", "features=", "force", "help", "label="),
-            *("leafsize=", "metadata=", "mixed", "nodesize=", "nodiscard", "quiet", "rootdir=", "runtime-features="),
-            *("sectorsize=", "shrink", "uuid=", "verbose", "version"),
-        ),
-        unfit={**dict.fromkeys(("-V", "--version", "--help"), NO_FILE_SYSTEM), "-r": A_FILE, "--rootdir": A_FILE},
+    letters = "A:b:d:fl:L:m:n:r:s:vKMO:R:U:Vq"  # mkfs.btrfs(8)
+    long_options = (
+        *("alloc-start=", "byte-count=", "csum=", "checksum=", "data=", "features=", "force", "help", "label="),
+        *("leafsize=", "metadata=", "mixed", "nodesize=", "nodiscard", "quiet", "rootdir=", "runtime-features="),
+        *("sectorsize=", "shrink", "uuid=", "verbose", "version"),
     )
-    defaults = _MOUNT
+    unfit: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("-V", "--version", "--help"), file_system.NO_FILE_SYSTEM),
+        "-r": file_system.A_FILE,
+        "--rootdir": file_system.A_FILE,
+    }
     # By btrfs_show_options() in fs/btrfs/super.c.
-    display = ShownOptions(
-        frozenset(
-            {"nodatasum", "nodatacow", "nobarrier", "notreelog", "noacl", "compress", "compress-force", "ssd", "nossd"}
-            | {"ssd_spread", "flushoncommit", "autodefrag", "skip_balance", "user_subvol_rm_allowed", "enospc_debug"}
-            | {"commit", "max_inline", "metadata_ratio", "space_cache", "nospace_cache"}
-        ),
-        {
-            "compress": ("compress=zlib",),
-            "compress-force": ("compress-force=zlib",),
-            "discard=sync": ("discard",),
-            "space_cache=v1": ("space_cache",),
-            # What holds by default is not shown, whoever asks for it.
-            **dict.fromkeys(("compress=no", "compress=none", "commit=0", "commit=30", "max_inline=2048"), ()),
-            **dict.fromkeys(("metadata_ratio=0", "fatal_errors=bug"), ()),
-            **dict.fromkeys(("datacow", "datasum", "barrier", "treelog", "acl", "max_inline=2k"), ()),
-        },
-        (("ssd", "nossd", "ssd_spread"),),
+    shown_always = frozenset(
+        {"nodatasum", "nodatacow", "nobarrier", "notreelog", "noacl", "compress", "compress-force", "ssd", "nossd"}
+        | {"ssd_spread", "flushoncommit", "autodefrag", "skip_balance", "user_subvol_rm_allowed", "enospc_debug"}
+        | {"commit", "max_inline", "metadata_ratio", "space_cache", "nospace_cache"}
     )
+    shown_as: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "compress": ("compress=zlib",),
+        "compress-force": ("compress-force=zlib",),
+        "discard=sync": ("discard",),
+        "space_cache=v1": ("space_cache",),
+        # What holds by default is not shown, whoever asks for it.
+        **dict.fromkeys(("compress=no", "compress=none", "commit=0", "commit=30", "max_inline=2048"), ()),
+        **dict.fromkeys(("metadata_ratio=0", "fatal_errors=bug"), ()),
+        **dict.fromkeys(("datacow", "datasum", "barrier", "treelog", "acl", "max_inline=2k"), ()),
+    }
+    exclusive = (("ssd", "nossd", "ssd_spread"),)
     # By features, checksums and options of mount that came later (btrfs(5), mkfs.btrfs(8)).
     later: ClassVar[Mapping[str, Since]] = {
         **dict.fromkeys(("compress=zstd", "compress-force=zstd"), Since("v4.14", "fs/btrfs", "BTRFS_COMPRESS_ZSTD")),
@@ -134,7 +121,7 @@ class Btrfs(FileSystem[BtrfsSettings]):
             "d": profiles.get("Data", "nothing"),
             "m": profiles.get("Metadata", "nothing"),
         }
-        yield from differing({letter: asked[letter] for letter in got if letter in asked}, got)
+        yield from file_system.differing({letter: asked[letter] for letter in got if letter in asked}, got)
         features = [word for letter in "OR" for word in asked.get(letter, "").split(",") if word]
         wanted = {_FLAGS.get(word, word) for word in features if not word.startswith("^")}
         flags = set(_FLAG.findall(printed.partition("compat_ro_flags")[2])) - _OF_THE_KERNEL

@@ -7,15 +7,7 @@ from typing import Annotated, Literal
 
 from bisector.core.errors import InfraError
 from bisector.core.setting import Meta, Option, Problem
-from bisector.storage.device_mapper import (
-    SECTOR_BYTES,
-    TREE,
-    WITHOUT_UDEV,
-    MapperUnreadable,
-    check_place,
-    numbers_of,
-    parse_dependencies,
-)
+from bisector.storage import device_mapper
 from bisector.storage.disks import fault, not_an_answer, steps
 from bisector.storage.layer import Capacity, Feature, Files, Layer, Made, Since, Site
 
@@ -89,7 +81,7 @@ class Crypt(Layer[CryptSettings]):
 
     def features(self, own: CryptSettings) -> Iterator[Feature]:
         """Sectors of another size (8f0009a22517, "dm crypt: optionally support larger encryption sector size")."""
-        if own.sector_bytes != SECTOR_BYTES:
+        if own.sector_bytes != device_mapper.SECTOR_BYTES:
             since = Since("v4.12", "drivers/md/dm-crypt.c", "sector_size:")
             yield Feature(f"sectors of {own.sector_bytes} bytes", since, ("storage.crypt.sector_size",))
 
@@ -122,40 +114,36 @@ class Crypt(Layer[CryptSettings]):
 
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
             table, deps, names = answers
-            _check_table(table.strip(), own)
+            if (found := _TABLE.fullmatch(table.strip())) is None:
+                raise not_an_answer("dmsetup table", table.strip())
+            options = (found["options"] or "").split()
+            sizes = [int(word.partition(":")[2]) for word in options if _SECTOR_SIZE.fullmatch(word)]
+            bits, sector_bytes = len(found["key"]) * _BITS_OF_A_DIGIT, sizes[0] if sizes else device_mapper.SECTOR_BYTES
+            got = (found["cipher"], bits, sector_bytes, int(found["iv"]), int(found["offset"]))
+            if got != (own.cipher, own.key_bits, own.sector_bytes, 0, 0):
+                raise fault(
+                    f"dmsetup: {got[0][:80]}, a key of {bits} bits, sectors of {sector_bytes} bytes, offsets {got[3]} "
+                    f"and {got[4]}; asked for {own.cipher}, {own.key_bits} bits, {own.sector_bytes} bytes, 0 and 0",
+                    table.strip()[:200],
+                )
+            if others := [word for word in options if not _SECTOR_SIZE.fullmatch(word)]:
+                raise InfraError(f"cryptsetup made {', '.join(others)[:200]}, which nobody asked for")
             try:
-                below, number = parse_dependencies(deps, names), numbers_of(names).get(name, "nothing")
-                check_place(name, number, below, {numbers[leaf] for leaf in device.leaves})
-            except MapperUnreadable as error:
+                below = device_mapper.parse_dependencies(deps, names)
+                number = device_mapper.numbers_of(names).get(name, "nothing")
+                device_mapper.check_place(name, number, below, {numbers[leaf] for leaf in device.leaves})
+            except device_mapper.MapperUnreadable as error:
                 raise fault(str(error)) from error
 
         made = steps(
-            WITHOUT_UDEV,
+            device_mapper.WITHOUT_UDEV,
             f"seq 1000 | head -c {own.key_bits // 8} > {key_file}",
             # Of a key from a file nothing is hashed (cryptsetup(8), plain mode).
             f"cryptsetup open --type plain --cipher {own.cipher} --key-size {own.key_bits} "
             f"--sector-size {own.sector_bytes} --key-file {key_file} {device.path} {name}",
         )
-        checks = (*steps(f"dmsetup table {name}"), *TREE)
+        checks = (*steps(f"dmsetup table {name}"), *device_mapper.TREE)
         return Made(f"/dev/mapper/{name}", made, checks, verify, device.leaves)
 
 
 CRYPT = Crypt()
-
-
-def _check_table(table: str, own: CryptSettings) -> None:
-    """Cipher, key and sectors were asked for by name."""
-    if (found := _TABLE.fullmatch(table)) is None:
-        raise not_an_answer("dmsetup table", table)
-    options = (found["options"] or "").split()
-    sizes = [int(word.partition(":")[2]) for word in options if _SECTOR_SIZE.fullmatch(word)]
-    bits, sector_bytes = len(found["key"]) * _BITS_OF_A_DIGIT, sizes[0] if sizes else SECTOR_BYTES
-    got = (found["cipher"], bits, sector_bytes, int(found["iv"]), int(found["offset"]))
-    if got != (own.cipher, own.key_bits, own.sector_bytes, 0, 0):
-        raise fault(
-            f"dmsetup: {got[0][:80]}, a key of {bits} bits, sectors of {sector_bytes} bytes, offsets {got[3]} and "
-            f"{got[4]}; asked for {own.cipher}, {own.key_bits} bits, {own.sector_bytes} bytes, 0 and 0",
-            table[:200],
-        )
-    if others := [word for word in options if not _SECTOR_SIZE.fullmatch(word)]:
-        raise InfraError(f"cryptsetup made {', '.join(others)[:200]}, which nobody asked for")

@@ -6,22 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from bisector.core.setting import Problem
-from bisector.storage.file_system import (
-    A_FILE,
-    GROUP_OF_FILES,
-    NO_FILE_SYSTEM,
-    FileSystem,
-    FileSystemSettings,
-    MkfsOptions,
-    MountOptions,
-    ShownOptions,
-    Syntax,
-    differing,
-    in_bytes,
-    mkfs_row,
-    mount_row,
-    words_of,
-)
+from bisector.storage import file_system
 from bisector.storage.layer import MOUNTPOINT, Capacity, Files, Since
 
 # The defaults of e2fsprogs 1.43 to 1.46, written out: 1.47 adds features that kernels before
@@ -54,14 +39,14 @@ _MOUNT = f"rw,relatime,{_ORDERED},barrier,delalloc,nodiscard,noinit_itable,{_COM
 
 
 @dataclass(frozen=True, slots=True)
-class Ext4Settings(FileSystemSettings):
+class Ext4Settings(file_system.FileSystemSettings):
     """The options of mkfs.ext4 and mount."""
 
-    mkfs_options: Annotated[MkfsOptions, mkfs_row("ext4", _MKFS)]
-    mount_options: Annotated[MountOptions, mount_row("ext4", _MOUNT)]
+    mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("ext4", _MKFS)]
+    mount_options: Annotated[file_system.MountOptions, file_system.mount_row("ext4", _MOUNT)]
 
 
-class Ext4(FileSystem[Ext4Settings]):
+class Ext4(file_system.FileSystem[Ext4Settings]):
     """Made without discards and without background work.
 
     No background initialisation of inode tables (ext4(5), ``noinit_itable``): it would run beside the first
@@ -72,37 +57,36 @@ class Ext4(FileSystem[Ext4Settings]):
     settings = Ext4Settings
     mkfs = "mkfs.ext4 -q -F"
     # mke2fs(8): -S writes superblocks alone; a journal device and a file system at an offset cannot be mounted.
-    syntax = Syntax(
-        "b:cd:e:g:i:jl:m:no:qr:s:t:vC:DE:FG:I:J:KL:M:N:O:R:ST:U:Vz:",
-        unfit={
-            **dict.fromkeys(("-n", "-S", "-V", "-O journal_dev", "-E offset="), NO_FILE_SYSTEM),
-            **dict.fromkeys(("-d", "-l", "-z", "-J device="), A_FILE),
-        },
-    )
-    defaults = _MOUNT
+    letters = "b:cd:e:g:i:jl:m:no:qr:s:t:vC:DE:FG:I:J:KL:M:N:O:R:ST:U:Vz:"
+    unfit: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("-n", "-S", "-V", "-O journal_dev", "-E offset="), file_system.NO_FILE_SYSTEM),
+        **dict.fromkeys(("-d", "-l", "-z", "-J device="), file_system.A_FILE),
+    }
     # In these words by _ext4_show_options() in fs/ext4/super.c. That something is off, such as nodiscard, older kernels
     # do not say: there it is read from discard being absent (v4.11, v4.12).
-    display = ShownOptions(
-        frozenset(
-            {"minixdf", "grpid", "block_validity", "dioread_nolock", "discard", "delalloc", "barrier", "auto_da_alloc"}
-            | {"init_itable", "errors", "commit", "data"}
-            | {"min_batch_time", "max_batch_time", "inode_readahead_blks", "max_dir_size_kb", "resuid", "resgid"}
-        ),
-        {
-            "barrier=1": ("barrier",),
-            "barrier=0": ("nobarrier",),
-            "auto_da_alloc=1": ("auto_da_alloc",),
-            "auto_da_alloc=0": ("noauto_da_alloc",),
-            "bsddf": ("bsddf",),
-            "bsdgroups": ("grpid",),
-            "sysvgroups": ("nogrpid",),
-            **dict.fromkeys(("dioread_lock", "nodioread_nolock"), ("dioread_lock", "nodioread_nolock")),
-            "init_itable": ("init_itable=10",),
-            "commit=0": ("commit=5",),
-            "max_batch_time=0": ("max_batch_time=0", "max_batch_time=15000"),
-            "data_err=ignore": (),
-        },
-        (("minixdf", "bsddf"), ("dioread_nolock", "dioread_lock", "nodioread_nolock"), GROUP_OF_FILES),
+    shown_always = frozenset(
+        {"minixdf", "grpid", "block_validity", "dioread_nolock", "discard", "delalloc", "barrier", "auto_da_alloc"}
+        | {"init_itable", "errors", "commit", "data"}
+        | {"min_batch_time", "max_batch_time", "inode_readahead_blks", "max_dir_size_kb", "resuid", "resgid"}
+    )
+    shown_as: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "barrier=1": ("barrier",),
+        "barrier=0": ("nobarrier",),
+        "auto_da_alloc=1": ("auto_da_alloc",),
+        "auto_da_alloc=0": ("noauto_da_alloc",),
+        "bsddf": ("bsddf",),
+        "bsdgroups": ("grpid",),
+        "sysvgroups": ("nogrpid",),
+        **dict.fromkeys(("dioread_lock", "nodioread_nolock"), ("dioread_lock", "nodioread_nolock")),
+        "init_itable": ("init_itable=10",),
+        "commit=0": ("commit=5",),
+        "max_batch_time=0": ("max_batch_time=0", "max_batch_time=15000"),
+        "data_err=ignore": (),
+    }
+    exclusive = (
+        ("minixdf", "bsddf"),
+        ("dioread_nolock", "dioread_lock", "nodioread_nolock"),
+        file_system.GROUP_OF_FILES,
     )
     # By features and options that came later (ext4(5), "Kernel support", and the kernel's own history).
     later: ClassVar[Mapping[str, Since]] = {
@@ -153,13 +137,19 @@ class Ext4(FileSystem[Ext4Settings]):
         found = {line[1]: line[2] for line in lines if line is not None}
         if not found.keys() >= _NEEDED:
             raise ValueError(printed)
-        yield from _other_features(asked.get("O", ""), set(found["Filesystem features"].split()) - _OF_A_MOUNT)
+        # With "none" at their head the features are all that there may be; else those that are named are looked at.
+        features = set(found["Filesystem features"].split()) - _OF_A_MOUNT
+        named = [word for word in asked.get("O", "").split(",") if word]
+        wanted = {word for word in named if not word.startswith("^")} - {"none"}
+        refused = features - wanted if named[:1] == ["none"] else {one for one in features if f"^{one}" in named}
+        yield from (f"no {word}" for word in sorted(wanted - features))
+        yield from sorted(refused)
         sizes = {"b": found["Block size"], "I": found["Inode size"]}
-        yield from differing({letter: asked[letter] for letter in sizes if letter in asked}, sizes)
+        yield from file_system.differing({letter: asked[letter] for letter in sizes if letter in asked}, sizes)
         blocks, inodes = int(found["Block count"]), int(found["Inode count"])
         each, reserved = blocks * int(found["Block size"]) / inodes, 100 * int(found["Reserved block count"]) / blocks
         # Inodes are rounded up to whole groups, reserved blocks down to whole ones.
-        if "i" in asked and not (per_inode := int(in_bytes(asked["i"]))) / 2 <= each <= per_inode:
+        if "i" in asked and not (per_inode := int(file_system.in_bytes(asked["i"]))) / 2 <= each <= per_inode:
             yield f"an inode for {each:.0f} bytes instead of {asked['i']}"
         if "m" in asked and not float(asked["m"]) - 1 <= reserved <= float(asked["m"]):
             yield f"{reserved:.1f} % of reserved blocks instead of {asked['m']}"
@@ -170,15 +160,6 @@ EXT4 = Ext4()
 
 def _has_journal(mkfs_options: str) -> bool:
     """With "none" at their head the features are all that there may be; else it is one of mke2fs' defaults."""
-    words = words_of(mkfs_options)
+    words = file_system.words_of(mkfs_options)
     named = words.get("O", "").split(",")
     return "j" in words or "has_journal" in named or ("none" not in named[:1] and "^has_journal" not in named)
-
-
-def _other_features(asked: str, found: set[str]) -> Iterator[str]:
-    """With "none" at their head the features are all that there may be; else those that are named are looked at."""
-    named = [word for word in asked.split(",") if word]
-    wanted = {word for word in named if not word.startswith("^")} - {"none"}
-    unwanted = found - wanted if named[:1] == ["none"] else found & {word[1:] for word in named if word.startswith("^")}
-    yield from (f"no {word}" for word in sorted(wanted - found))
-    yield from sorted(unwanted)

@@ -17,7 +17,7 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
@@ -35,32 +35,6 @@ NO_FILE_SYSTEM = "makes no file system"
 A_FILE = "names a file, and the guest has none of yours"
 # Of what mkfs prints when it is its options that it does not take, and not the disk that fails.
 _NOT_TAKEN = ("usage:", "unknown", "unrecognized", "invalid", "illegal", "must be", "too small", "too large")
-
-
-@dataclass(frozen=True, slots=True)
-class Syntax:
-    """The options of one mkfs as getopt(3) reads them, and those with which nothing can be mounted afterwards.
-
-    ``unfit`` says why, by the option, or by the option and the first letters of one word of its value.
-    """
-
-    letters: str
-    words: tuple[str, ...] = ()
-    unfit: Mapping[str, str] = field(default_factory=dict)
-
-    def objections(self, options: str) -> Iterator[str]:
-        """Why mkfs could end well and the file system be missing; what mkfs itself refuses is left to it."""
-        try:
-            found, rest = getopt.gnu_getopt(options.split(), self.letters, list(self.words))
-        except getopt.GetoptError:
-            return
-        for name, value in found:
-            written = (name, *(f"{name} {word}" for word in value.split(",")))
-            for one in written:
-                for start, why in self.unfit.items():
-                    if one == start or (" " in start and one.startswith(start)):
-                        yield f"{one} {why}"
-        yield from (f"{word} is a name, and the device is the stack's" for word in rest[:1])
 
 
 def words_of(options: str) -> Mapping[str, str]:
@@ -112,55 +86,6 @@ _EXCLUSIVE = (("relatime", "noatime", "strictatime"), ("rw", "ro"))
 GROUP_OF_FILES = ("grpid", "nogrpid", "bsdgroups", "sysvgroups")  # of those file systems that have the choice
 _FIELDS_BEFORE = 6  # of a line of mountinfo, up to the options of the mount (proc_pid_mountinfo(5))
 _FIELDS_AFTER = 3  # the ` - `, file system, source and options of the superblock
-
-
-@dataclass(frozen=True, slots=True)
-class ShownOptions:
-    """How kernels show the options of one file system.
-
-    ``always`` are the names of those that are shown whenever they are in force, whatever the device. ``spelled`` has
-    options that are shown by other words, of which some kernels have one and some another, or by none where they say
-    what holds by default. Of the options of each line of ``exclusive`` only one holds at a time.
-    """
-
-    always: frozenset[str]
-    spelled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    exclusive: tuple[tuple[str, ...], ...] = ()
-
-    def takes(self, option: str, shown: frozenset[str]) -> bool:
-        """Whether what is shown may come of the option: then it is in force, as far as anybody can tell."""
-        words = self.spelled.get(option, (option,))
-        # A level or a version that goes without saying: ``compress=zstd`` is shown as ``compress=zstd:3``.
-        if any(one == word or one.startswith(f"{word}:") for one in shown for word in map(in_bytes, words)):
-            return True
-        if option in _UNSHOWN:
-            return shown.isdisjoint(_UNSHOWN[option])
-        about, always = set(map(self.subject, words or (option,))), self.always | _OF_EVERY_MOUNT
-        return about.isdisjoint(map(self.subject, shown)) and always.isdisjoint(map(_name, words))
-
-    def can_be_told(self, option: str) -> bool:
-        """Whether a kernel that does not take the option can be told from one that does."""
-        # The opposite of what begins with "no" would be shown.
-        default = option in _UNSHOWN or option in self.spelled or option.startswith("no")
-        return default or _name(option) in self.always | _OF_EVERY_MOUNT
-
-    def merged(self, default: str, given: str) -> tuple[str, ...]:
-        """Options of mount: the default ones, those that the given ones contradict replaced, and the rest of these."""
-        options: dict[str, str] = {}
-        for option in filter(None, (*default.split(","), *given.split(","))):
-            options[self.subject(option)] = option
-        return tuple(options.values())
-
-    def lost(self, asked: Iterable[str], shown: Iterable[str]) -> list[str]:
-        """The options that the kernel did not take, by what it shows."""
-        found = frozenset(map(in_bytes, filter(None, shown)))
-        return [option for option in asked if not self.takes(option, found)]
-
-    def subject(self, option: str) -> str:
-        """What two options that cannot both hold have in common."""
-        name = _name(option)
-        of_a_line = (" ".join(names) for names in (*_EXCLUSIVE, *self.exclusive) if name in names)
-        return next(of_a_line, name.removeprefix("no"))
 
 
 def _read_mount(raw: object, _base: Path | None) -> str:
@@ -239,18 +164,25 @@ class FileSystem(Layer[F]):
 
     ``mkfs`` is the program with what it is always given: overwrite, and no discard, since dm-cache moves discarded
     blocks into the cache without reading them, so that whether the disk below can discard would show in the figures.
-    ``syntax`` is how mkfs reads its options, ``defaults`` are the options of mount and ``display`` is what kernels show
-    of them. ``least_bytes`` is the least size of which mkfs makes a file system. ``format_command`` prints what mkfs
-    made, with ``{device}`` replaced; ``shown_command`` prints more options that the kernel mounted with, one a line,
-    where the mount table does not have all of them. ``fragments_of_options`` are those that an option of mount needs
-    beside the layer's. ``later`` has words of both kinds of options that came after the driver.
+    ``letters`` and ``long_options`` are those of mkfs as getopt(3) reads them. ``unfit`` says with which of them
+    nothing can be mounted afterwards, and why: by the option, or by it and the first letters of one word of its value.
+    Of options of mount ``shown_always`` has the names that kernels show whenever they are in force, whatever the
+    device, ``shown_as`` those that are shown by other words, of which some kernels have one and some another, or by
+    none where they say what holds by default. Of the options of each line of ``exclusive`` only one holds at a time.
+    ``least_bytes`` is the least size of which mkfs makes a file system. ``format_command`` prints what mkfs made, with
+    ``{device}`` replaced; ``shown_command`` prints more options that the kernel mounted with, one a line, where the
+    mount table does not have all of them. ``fragments_of_options`` are those that an option of mount needs beside the
+    layer's. ``later`` has words of both kinds of options that came after the driver.
     """
 
     is_file_system = True
     mkfs: ClassVar[str]
-    syntax: ClassVar[Syntax]
-    defaults: ClassVar[str]
-    display: ClassVar[ShownOptions]
+    letters: ClassVar[str]
+    long_options: ClassVar[tuple[str, ...]] = ()
+    unfit: ClassVar[Mapping[str, str]] = {}
+    shown_always: ClassVar[frozenset[str]]
+    shown_as: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = ()
     least_bytes: ClassVar[int] = 0
     fragments_of_options: ClassVar[Mapping[str, str]] = {}
     later: ClassVar[Mapping[str, Since]] = {}
@@ -281,8 +213,8 @@ class FileSystem(Layer[F]):
     def problems(self, below: Sequence[Capacity], own: F, files: Files) -> Iterator[Problem]:
         """The device is large enough for mkfs, and the options are for a file system that can be mounted."""
         (device,) = below
-        for sentence in self.syntax.objections(own.mkfs_options):
-            yield Problem((f"storage.{self.name}.mkfs_options",), f"mkfs.{self.name} {sentence}", "leave it out")
+        for why in self.unfit_for_mkfs(own.mkfs_options):
+            yield Problem((f"storage.{self.name}.mkfs_options",), f"mkfs.{self.name} {why}", "leave it out")
         for option in own.mount_options.split(","):
             name = _name(option)
             if name in _OF_USER_SPACE or name.startswith(_FOR_PROGRAMS):
@@ -301,13 +233,61 @@ class FileSystem(Layer[F]):
     def untold(self, own: F) -> Iterator[str]:
         """Options of mount that no kernel shows."""
         for option in own.mount_options.split(","):
-            if not self.display.can_be_told(option):
+            if not self.can_be_told(option):
                 said = f"kernels do not show {option}: it is asked for, and not read back"
                 yield f"storage.{self.name}.mount_options: {said}"
 
+    def unfit_for_mkfs(self, options: str) -> Iterator[str]:
+        """Why mkfs could end well and the file system be missing; what mkfs itself refuses is left to it."""
+        try:
+            found, rest = getopt.gnu_getopt(options.split(), self.letters, list(self.long_options))
+        except getopt.GetoptError:
+            return
+        for name, value in found:
+            for one in (name, *(f"{name} {word}" for word in value.split(","))):
+                for start, why in self.unfit.items():
+                    if one == start or (" " in start and one.startswith(start)):
+                        yield f"{one} {why}"
+        yield from (f"{word} is a name, and the device is the stack's" for word in rest[:1])
+
+    def takes(self, option: str, shown: frozenset[str]) -> bool:
+        """Whether what is shown may come of the option: then it is in force, as far as anybody can tell."""
+        words = self.shown_as.get(option, (option,))
+        # A level or a version that goes without saying: ``compress=zstd`` is shown as ``compress=zstd:3``.
+        if any(one == word or one.startswith(f"{word}:") for one in shown for word in map(in_bytes, words)):
+            return True
+        if option in _UNSHOWN:
+            return shown.isdisjoint(_UNSHOWN[option])
+        about, always = set(map(self.subject, words or (option,))), self.shown_always | _OF_EVERY_MOUNT
+        return about.isdisjoint(map(self.subject, shown)) and always.isdisjoint(map(_name, words))
+
+    def can_be_told(self, option: str) -> bool:
+        """Whether a kernel that does not take the option can be told from one that does."""
+        # The opposite of what begins with "no" would be shown.
+        default = option in _UNSHOWN or option in self.shown_as or option.startswith("no")
+        return default or _name(option) in self.shown_always | _OF_EVERY_MOUNT
+
+    def merged(self, default: str, given: str) -> tuple[str, ...]:
+        """Options of mount: the default ones, those that the given ones contradict replaced, and the rest of these."""
+        options: dict[str, str] = {}
+        for option in filter(None, (*default.split(","), *given.split(","))):
+            options[self.subject(option)] = option
+        return tuple(options.values())
+
+    def lost(self, asked: Iterable[str], shown: Iterable[str]) -> list[str]:
+        """The options that the kernel did not take, by what it shows."""
+        found = frozenset(map(in_bytes, filter(None, shown)))
+        return [option for option in asked if not self.takes(option, found)]
+
+    def subject(self, option: str) -> str:
+        """What two options that cannot both hold have in common."""
+        name = _name(option)
+        of_a_line = (" ".join(names) for names in (*_EXCLUSIVE, *self.exclusive) if name in names)
+        return next(of_a_line, name.removeprefix("no"))
+
     def mounted(self, own: F) -> tuple[str, ...]:
         """The options that it is mounted with."""
-        return self.display.merged(self.defaults, own.mount_options)
+        return self.merged(str(self.rows["mount_options"].quick), own.mount_options)
 
     def make(self, site: Site[F]) -> Made:
         """Make the file system, mount it, and read back both."""
@@ -324,7 +304,7 @@ class FileSystem(Layer[F]):
             if kind != self.name:
                 raise fault(f"mount: {kind[:40]!r} is mounted instead of {self.name}")
             shown = (*shown, *(line.strip() for lines in more for line in lines.splitlines()))
-            if lost := self.display.lost(options, shown):
+            if lost := self.lost(options, shown):
                 raise fault(f"mount: {self.name} is mounted without {','.join(lost)}", ",".join(shown)[:400])
             # What is on the disk was decided by mkfs and its options, never by the kernel under test.
             try:

@@ -15,14 +15,8 @@ from bisector.core.figures import CacheStatus, Run
 from bisector.core.setting import AUTO, Meta, Option, Problem, Size
 from bisector.core.shell import Step
 from bisector.core.units import size_text
-from bisector.storage.device_mapper import (
-    SECTOR_BYTES,
-    LvmCacheLayer,
-    MapperUnreadable,
-    arguments,
-    quoted,
-    whole_extents,
-)
+from bisector.storage import device_mapper
+from bisector.storage.device_mapper import SECTOR_BYTES
 from bisector.storage.disks import fault, kernel_fault
 from bisector.storage.filling import FILLED, FULL_PERCENT, Settling
 from bisector.storage.layer import Capacity, Feature, Files, Phase, Since
@@ -104,9 +98,9 @@ class CacheSettings:
 
 
 def _cache_arguments(line: str) -> list[str]:
-    words = arguments(line, "cache")
+    words = device_mapper.arguments(line, "cache")
     if words[:1] in (["Fail"], ["Error"]):
-        raise MapperUnreadable(f"dm-cache gave up: its status is {words[0]!r}")
+        raise device_mapper.MapperUnreadable(f"dm-cache gave up: its status is {words[0]!r}")
     return words
 
 
@@ -121,7 +115,7 @@ def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
     The last is None where the kernel does not tell it. Raises :class:`MapperUnreadable`, also for metadata that are
     read-only.
     """
-    strange = MapperUnreadable(f"not a dm-cache status line: {quoted(line)}")
+    strange = device_mapper.MapperUnreadable(f"not a dm-cache status line: {device_mapper.quoted(line)}")
     if (found := _STATUS.fullmatch(" ".join(_cache_arguments(line)))) is None:
         raise strange
     *figures, rest = found.groups()
@@ -136,7 +130,7 @@ def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
         raise strange from error
     # Kernels before v4.3 have no needs_check, and those before v3.16 no word on whether the metadata are read-only.
     if not {"ro", "needs_check"}.isdisjoint(words):
-        raise MapperUnreadable("the kernel made the cache's metadata read-only")
+        raise device_mapper.MapperUnreadable("the kernel made the cache's metadata read-only")
     # writeback is the kernel's default, and may go without saying.
     mode = next((one for one in features if one in _MODES), _MODES[0])
     read_hits, read_misses, write_hits, write_misses, demotions, promotions = counts
@@ -157,7 +151,7 @@ def parse_table(line: str) -> tuple[Mapping[str, str], int, int]:
     except (ValueError, StopIteration):
         found = None
     if found is None:
-        raise MapperUnreadable(f"not a dm-cache table line: {quoted(line)}")
+        raise device_mapper.MapperUnreadable(f"not a dm-cache table line: {device_mapper.quoted(line)}")
     parts = dict(zip(("metadata", "data", "origin"), found.groups(), strict=False))
     return parts, int(found[4]), _NEWER_FORMAT if "metadata2" in features else 1
 
@@ -191,7 +185,7 @@ def _not_full(run: Run) -> Iterator[str]:
         yield f"the cache was not full before the {run.name} run: {before.used_blocks} of {before.total_blocks} blocks"
 
 
-class LvmCache(LvmCacheLayer[CacheSettings]):
+class LvmCache(device_mapper.LvmCacheLayer[CacheSettings]):
     """The first run fills the cache, the second one shows which blocks it keeps."""
 
     name = "lvmcache"
@@ -223,7 +217,7 @@ class LvmCache(LvmCacheLayer[CacheSettings]):
 
     def volume_bytes(self, own: CacheSettings) -> int:
         """The blocks and the metadata, one volume or two."""
-        return whole_extents(own.cache_bytes) + whole_extents(own.metadata_bytes)
+        return device_mapper.whole_extents(own.cache_bytes) + device_mapper.whole_extents(own.metadata_bytes)
 
     def problems(self, below: Sequence[Capacity], own: CacheSettings, files: Files) -> Iterator[Problem]:
         """What LVM refuses, or makes in another way than it was told to."""
@@ -250,7 +244,7 @@ class LvmCache(LvmCacheLayer[CacheSettings]):
                 yield Problem(tuple(f"storage.cache_{name}" for name in keys.split()), sentence, hint)
         # fmt: on
         if own.metadata_bytes < own.least_metadata_bytes:
-            least = size_text(whole_extents(own.least_metadata_bytes))
+            least = size_text(device_mapper.whole_extents(own.least_metadata_bytes))
             yield Problem(("storage.metadata_size",), f"LVM needs {least} or more for it")
         yield from super().problems(below, own, files)
 
@@ -310,10 +304,10 @@ class LvmCache(LvmCacheLayer[CacheSettings]):
             told = f"dmsetup: the cache is {', '.join(found)}; asked for {', '.join(asked)}"
             raise fault(told, table_line.strip(), status_line.strip())
         block_bytes = block_sectors * SECTOR_BYTES
-        cache_bytes = whole_extents(own.cache_bytes) // block_bytes * block_bytes
+        cache_bytes = device_mapper.whole_extents(own.cache_bytes) // block_bytes * block_bytes
         for what, size_bytes, has_bytes in (
             ("cache", cache_bytes, status.total_blocks * block_bytes),
-            ("metadata", whole_extents(own.metadata_bytes), metadata_bytes),
+            ("metadata", device_mapper.whole_extents(own.metadata_bytes), metadata_bytes),
         ):
             if has_bytes != size_bytes:
                 raise InfraError(f"LVM made {has_bytes:,} bytes for the {what} of dm-cache instead of {size_bytes:,}")

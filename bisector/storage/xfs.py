@@ -7,22 +7,7 @@ from typing import Annotated, ClassVar
 
 from bisector.core.setting import Problem
 from bisector.core.units import size_text
-from bisector.storage.file_system import (
-    A_FILE,
-    GROUP_OF_FILES,
-    NO_FILE_SYSTEM,
-    FileSystem,
-    FileSystemSettings,
-    MkfsOptions,
-    MountOptions,
-    ShownOptions,
-    Syntax,
-    differing,
-    in_bytes,
-    mkfs_row,
-    mount_row,
-    words_of,
-)
+from bisector.storage import file_system
 from bisector.storage.layer import MOUNTPOINT, Capacity, Files, Since
 
 # Those of xfsprogs' own mkfs/lts_4.19.conf; a kernel refuses to mount features that it does not know: reflink and
@@ -58,48 +43,43 @@ _MOUNT = "rw,relatime,inode64,logbufs=8,logbsize=32k,noquota,nodiscard,nolargeio
 
 
 @dataclass(frozen=True, slots=True)
-class XfsSettings(FileSystemSettings):
+class XfsSettings(file_system.FileSystemSettings):
     """The options of mkfs.xfs and mount."""
 
-    mkfs_options: Annotated[MkfsOptions, mkfs_row("xfs", _MKFS)]
-    mount_options: Annotated[MountOptions, mount_row("xfs", _MOUNT)]
+    mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("xfs", _MKFS)]
+    mount_options: Annotated[file_system.MountOptions, file_system.mount_row("xfs", _MOUNT)]
 
 
-class Xfs(FileSystem[XfsSettings]):
+class Xfs(file_system.FileSystem[XfsSettings]):
     """Made without discards, with the features that kernels since v4.9 know."""
 
     name = "xfs"
     settings = XfsSettings
     mkfs = "mkfs.xfs -q -f -K"
-    syntax = Syntax(  # mkfs.xfs(8)
-        "b:c:d:i:l:L:m:n:KNp:qr:s:CfV",
-        unfit={
-            **dict.fromkeys(("-N", "-V"), NO_FILE_SYSTEM),
-            **dict.fromkeys(("-c", "-p", "-r", "-l logdev=", "-d name=", "-d file"), A_FILE),
-        },
-    )
-    defaults = _MOUNT
+    letters = "b:c:d:i:l:L:m:n:KNp:qr:s:CfV"  # mkfs.xfs(8)
+    unfit: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("-N", "-V"), file_system.NO_FILE_SYSTEM),
+        **dict.fromkeys(("-c", "-p", "-r", "-l logdev=", "-d name=", "-d file"), file_system.A_FILE),
+    }
     # By xfs_fs_show_options() in fs/xfs/xfs_super.c. Not discard, which is given up where the device cannot, nor what
     # newer kernels take and no longer show (attr2, ikeep).
-    display = ShownOptions(
-        frozenset(
-            {"wsync", "noalign", "swalloc", "nouuid", "filestreams", "grpid", "largeio", "inode32", "inode64"}
-            | {"allocsize", "logbufs", "logbsize", "noquota", "usrquota", "grpquota", "prjquota"}
-            | {"uqnoenforce", "gqnoenforce", "pqnoenforce"}
-        ),
-        {
-            **dict.fromkeys(("quota", "uquota"), ("usrquota",)),
-            "gquota": ("grpquota",),
-            "pquota": ("prjquota",),
-            "qnoenforce": ("uqnoenforce",),
-            "bsdgroups": ("grpid",),
-            "sysvgroups": ("nogrpid",),
-            "logbufs=0": ("logbufs=8",),
-            "logbsize=0": ("logbsize=32k",),
-            "barrier": (),
-        },
-        (("inode32", "inode64"), GROUP_OF_FILES),
+    shown_always = frozenset(
+        {"wsync", "noalign", "swalloc", "nouuid", "filestreams", "grpid", "largeio", "inode32", "inode64"}
+        | {"allocsize", "logbufs", "logbsize", "noquota", "usrquota", "grpquota", "prjquota"}
+        | {"uqnoenforce", "gqnoenforce", "pqnoenforce"}
     )
+    shown_as: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **dict.fromkeys(("quota", "uquota"), ("usrquota",)),
+        "gquota": ("grpquota",),
+        "pquota": ("prjquota",),
+        "qnoenforce": ("uqnoenforce",),
+        "bsdgroups": ("grpid",),
+        "sysvgroups": ("nogrpid",),
+        "logbufs=0": ("logbufs=8",),
+        "logbsize=0": ("logbsize=32k",),
+        "barrier": (),
+    }
+    exclusive = (("inode32", "inode64"), file_system.GROUP_OF_FILES)
     # By features that came later (mkfs.xfs(8)); reflink and rmapbt were experimental until v4.16.
     later: ClassVar[Mapping[str, Since]] = {
         "rmapbt": Since("v4.8", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_RMAPBT"),
@@ -124,7 +104,7 @@ class Xfs(FileSystem[XfsSettings]):
         if log_bytes is not None and log_bytes < _LEAST_LOG_BYTES:
             sentence = f"mkfs.xfs refuses a log of less than {size_text(_LEAST_LOG_BYTES)}"
             yield Problem(("storage.xfs.mkfs_options",), sentence)
-        if log_bytes is None and "size=" in words_of(own.mkfs_options).get("l", ""):
+        if log_bytes is None and "size=" in file_system.words_of(own.mkfs_options).get("l", ""):
             sentence = "the size of the log is given in bytes, not in blocks or sectors: it is read back so"
             yield Problem(("storage.xfs.mkfs_options",), sentence, "-l size=64m")
 
@@ -134,20 +114,30 @@ class Xfs(FileSystem[XfsSettings]):
 
     def other_format(self, asked: Mapping[str, str], printed: str) -> Iterator[str]:
         """By what the kernel says of the mounted file system (xfs_spaceman(8), "info")."""
-        found = _sections(printed)
+        found: dict[
+            str, dict[str, str]
+        ] = {}  # the figures of each section; where a name comes twice the first one counts
+        section = ""
+        for line in printed.splitlines():
+            if begins := _SECTION.match(line):
+                section = begins[1]
+            for name, value in _WORD.findall(line.partition("=")[2]):
+                found.setdefault(section, {}).setdefault(name, value)
         if not {"meta-data", "data", "naming", "log"} <= found.keys():
             raise ValueError(printed)
         named: set[str] = set()
         for letter, (section, names) in _PRINTED.items():
             wanted = dict(word.split("=") for word in asked.get(letter, "").split(",") if "=" in word)
             if letter == "l" and "size" in wanted:
-                wanted["blocks"] = str(int(in_bytes(wanted.pop("size"))) // int(found["data"]["bsize"]))
+                wanted["blocks"] = str(int(file_system.in_bytes(wanted.pop("size"))) // int(found["data"]["bsize"]))
             wanted = {names.get(name, name): value for name, value in wanted.items()}
             named |= wanted.keys()
             # A limit or an identifier, of which nothing is printed there, is no feature.
             wanted = {name: value for name, value in wanted.items() if name in found[section] or value in ("0", "1")}
             # A feature that xfs_spaceman does not know is not there.
-            yield from differing(wanted, {name: "0" for name, value in wanted.items() if value == "0"} | found[section])
+            yield from file_system.differing(
+                wanted, {name: "0" for name, value in wanted.items() if value == "0"} | found[section]
+            )
         features = {name for name, value in found["meta-data"].items() if value == "1"}
         yield from (f"{name}=1, which was not asked for" for name in sorted(features - named - _IN_EVERY_FORMAT))
 
@@ -155,19 +145,7 @@ class Xfs(FileSystem[XfsSettings]):
 XFS = Xfs()
 
 
-def _sections(printed: str) -> dict[str, dict[str, str]]:
-    """The figures of each section; the first one counts where a name comes twice."""
-    found: dict[str, dict[str, str]] = {}
-    section = ""
-    for line in printed.splitlines():
-        if begins := _SECTION.match(line):
-            section = begins[1]
-        for name, value in _WORD.findall(line.partition("=")[2]):
-            found.setdefault(section, {}).setdefault(name, value)
-    return found
-
-
 def _log_bytes(options: str) -> int | None:
     """The size of the log that is asked for; None where mkfs.xfs chooses it, or in units that follow the device."""
     found = re.search(r"-l +(?:\S*,)?size=([0-9]{1,15}[kmg]?)(?![0-9a-z])", options)
-    return int(in_bytes(found[1])) if found else None
+    return int(file_system.in_bytes(found[1])) if found else None

@@ -429,22 +429,19 @@ class Workload(ABC, Generic[S]):
         """Settings that cannot work, as far as that shows without any program."""
         yield from ()
 
-    def problems_on_built_image(self, own: S) -> Iterator[Problem]:
-        """What the programs of the guest image do not take; those of a person's own image nobody knows beforehand."""
-        yield from ()
-
     def problems_of_length(self, own: S, objective: Objective) -> Iterator[Problem]:
         """Why a run does not last as long as :meth:`runtime_s` says."""
         yield from ()
 
-    def problems_on_files(self, own: S) -> Iterator[Problem]:
-        """Why it cannot run on a file system."""
-        yield from ()
+    def problems_on_stack(self, own: S, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
+        """Why it cannot run there: on files or, with ``device_runs``, so many times on a block device without them.
 
-    def problems_on_device(self, own: S, runs: int) -> Iterator[Problem]:
-        """Why it cannot do so many runs on a block device without a file system: most workloads work with files."""
-        sentence = f"the workload {self.name} works with files, and the stack has no file system"
-        yield Problem(("storage.stack", "workload.kind"), sentence, "--stack …+ext4")
+        In the ``built_image`` it has the programs that are known; those of a person's own image nobody knows
+        beforehand. Most workloads work with files.
+        """
+        if device_runs:
+            sentence = f"the workload {self.name} works with files, and the stack has no file system"
+            yield Problem(("storage.stack", "workload.kind"), sentence, "--stack …+ext4")
 
     def check(self, own: S, objective: Objective, locally: Locally) -> None:
         """Find what is wrong with its input before anything expensive, and that no run of it has what decides.

@@ -27,21 +27,8 @@ from bisector.core.shell import TIMED_OUT, Step, run_steps
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault_in_run
 from bisector.storage.layer import Files
-from bisector.workload import matching
+from bisector.workload import matching, repetitions
 from bisector.workload.base import Deciding, Locally, RunSite, Workload
-from bisector.workload.repetitions import (
-    CARRIED,
-    SHARED,
-    GuestState,
-    Repeated,
-    Repetition,
-    Repetitions,
-    Unusable,
-    carry,
-    figures,
-    prepare,
-    repeat,
-)
 
 EXAMPLE = "throughput=MiB/s,higher"
 _QUOTED = 60
@@ -131,12 +118,12 @@ class CommandFigure:
         except OverflowError as error:
             raise self._unusable(f"the figure {self.name} is a number of too many digits") from error
 
-    def _lacking(self) -> Unusable:
+    def _lacking(self) -> repetitions.Unusable:
         return self._unusable(f"it ended well and printed no figure {self.name}")
 
-    def _unusable(self, message: str) -> Unusable:
+    def _unusable(self, message: str) -> repetitions.Unusable:
         form = _FORMS[self.source].format(name=self.name, unit=self.typed_unit, where=self.where)
-        return Unusable(message, f"expected {form}")
+        return repetitions.Unusable(message, f"expected {form}")
 
 
 def read_figure(text: str) -> CommandFigure:
@@ -234,9 +221,9 @@ class CommandSettings:
         "figure that the command prints, as NAME=UNIT,higher or lower: a line NAME=VALUE; with ,json:PATH or "
         ",regex:EXPRESSION behind it found so; its metric is custom:NAME, and the first one decides",
         flag="--figure", metavar=EXAMPLE, repeat=True)]
-    runs: Annotated[Repetitions, Option(
+    runs: Annotated[repetitions.Repetitions, Option(
         "workload.command.runs", 3, "how often a run repeats the command; the median counts", 5)]
-    state: Annotated[GuestState, Option(
+    state: Annotated[repetitions.GuestState, Option(
         "workload.command.page_cache", "dropped",
         "page cache before each repetition: dropped, filled by one more that does not count, or kept as it is")]
     size_bytes: Annotated[Size, Meta(ge=0), Option(
@@ -251,7 +238,7 @@ class Command(Workload[CommandSettings]):
     name = "command"
     settings = CommandSettings
     chosen_by = "workload.command.line"
-    shared = SHARED
+    shared = repetitions.SHARED
 
     def label(self, own: CommandSettings) -> str:
         """The command itself."""
@@ -322,39 +309,39 @@ class Command(Workload[CommandSettings]):
         if twice := next((name for name in names if names.count(name) > 1), None):
             yield Problem(("workload.command.carry",), f"two files are called {twice}", "give one another name")
 
-    def problems_on_device(self, own: CommandSettings, runs: int) -> Iterator[Problem]:
-        """It has to say where on the device it reads and writes, and for several runs each in a place of its own."""
+    def problems_on_stack(self, own: CommandSettings, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
+        """On a device it has to say where it reads and writes, and for several runs each in a place of its own."""
         text, keys = own.line + own.setup, ("workload.command.line", "storage.stack")
-        if "DEVICE" not in text:
+        if device_runs and "DEVICE" not in text:
             sentence = "the stack has no file system, and the command does not name $DEVICE, which is the block device"
             yield Problem(keys, sentence, "--stack …+ext4, or a command that works on $DEVICE")
-        elif runs > 1 and "OFFSET" not in text:
-            sentence = f"the command does not name $OFFSET, where each of the stack's {runs} runs has its own place"
+        elif device_runs > 1 and "OFFSET" not in text:
+            sentence = f"it does not name $OFFSET, where each of the stack's {device_runs} runs has its own place"
             yield Problem(keys, sentence, "it has workload.command.size bytes from there on")
 
     def run(self, own: CommandSettings, site: RunSite) -> Run:
         """Carry the files in, set up, repeat; see :mod:`bisector.workload.repetitions` for what is raised."""
         deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
         directory = f"{_ASIDE if site.stack.device else site.stack.mountpoint}/{site.name}"
-        prepare(site, deadline)
+        repetitions.prepare(site, deadline)
         if own.carry:
-            carry(site, {path.name: path for path in own.carry}, deadline)
+            repetitions.carry(site, {path.name: path for path in own.carry}, deadline)
         run_steps(site.shell, (Step(f"mkdir -p {directory}", kernel_fault_in_run),), deadline.remaining_s)
         seed = {} if site.seed is None else {"SEED": f"{site.seed}"}
         device = {"DEVICE": site.stack.device, "OFFSET": f"{site.offset_bytes}"} if site.stack.device else {}
-        variables = {"DIRECTORY": directory, "CARRIED": CARRIED, "RUN": site.name, **device, **seed}
+        variables = {"DIRECTORY": directory, "CARRIED": repetitions.CARRIED, "RUN": site.name, **device, **seed}
         if own.setup:
-            setup = "the setup of the command"
-            once = Repeated(setup, own.setup, directory, 1, GuestState.KEPT, variables, prepares=True)
-            repeat(site, once, deadline)
-        measured = Repeated("the command", own.line, directory, own.runs, own.state, variables)
-        ran, done = repeat(site, measured, deadline)
+            kept = repetitions.GuestState.KEPT
+            setup = "the setup of the command", own.setup, directory, 1, kept, variables
+            repetitions.repeat(site, repetitions.Repeated(*setup, prepares=True), deadline)
+        measured = repetitions.Repeated("the command", own.line, directory, own.runs, own.state, variables)
+        ran, done = repetitions.repeat(site, measured, deadline)
         matches = matched_apart(site.locally, site.logs)
 
-        def read(one: Repetition) -> dict[str, float]:
+        def read(one: repetitions.Repetition) -> dict[str, float]:
             return {figure.metric: figure.value(one.output, matches) for figure in own.figures}
 
-        return ran.run(values=figures(ran, done, read, "the command"))
+        return ran.run(values=repetitions.figures(ran, done, read, "the command"))
 
 
 COMMAND = Command()

@@ -21,20 +21,9 @@ from bisector.core.shell import FailedStep, Step, run_steps
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault_in_run
 from bisector.storage.layer import Files
+from bisector.workload import repetitions
 from bisector.workload.base import Clone, Deciding, Locally, RunSite, Workload
-from bisector.workload.repetitions import (
-    CARRIED,
-    OUTPUTS,
-    SHARED,
-    Repeated,
-    Repetition,
-    Repetitions,
-    Unusable,
-    carry,
-    figures,
-    prepare,
-    repeat,
-)
+from bisector.workload.repetitions import Repetition, Unusable
 
 _BUNDLE = "clone.bundle"
 _SUM = re.compile(r"\d{1,10} (?P<bytes>\d{1,19})\n", re.ASCII)  # cksum(1): of what git printed, and its length
@@ -58,7 +47,7 @@ class GitGrepSettings:
         "workload.gitgrep.path", "fs", "directory of that commit which the clone is of; empty for all of it", "")]
     size_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
         "workload.gitgrep.size", "128MiB", "most that the clone may have, with its files checked out, bytes", "4GiB")]
-    runs: Annotated[Repetitions, Option(
+    runs: Annotated[repetitions.Repetitions, Option(
         "workload.gitgrep.runs", 5, "how often a run repeats the search; the median counts")]
     bundle: Annotated[Path | None, Option(
         "workload.gitgrep.bundle", "", "the clone, as a git bundle with a HEAD, for a host without the repository",
@@ -72,7 +61,7 @@ class GitGrep(Workload[GitGrepSettings]):
     name = "gitgrep"
     settings = GitGrepSettings
     chosen_by = "workload.gitgrep.pattern"
-    shared = SHARED
+    shared = repetitions.SHARED
 
     def label(self, own: GitGrepSettings) -> str:
         """The pattern, and where it is looked for, as git writes a tree."""
@@ -124,7 +113,7 @@ class GitGrep(Workload[GitGrepSettings]):
         if own.bundle is None:
             raise UserError("no clone was made for gitgrep", "name one with workload.gitgrep.bundle")
         deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
-        directory, bundle = f"{site.stack.mountpoint}/{site.name}", f"{CARRIED}/{_BUNDLE}"
+        directory, bundle = f"{site.stack.mountpoint}/{site.name}", f"{repetitions.CARRIED}/{_BUNDLE}"
 
         def no_clone(failed: FailedStep) -> BisectorError:
             if "No space left" not in failed.stderr:
@@ -132,8 +121,8 @@ class GitGrep(Workload[GitGrepSettings]):
             hint = f"make the disk larger ({site.stack.room}), or the clone smaller"
             return UserError("the clone does not fit on the stack", hint)
 
-        prepare(site, deadline, "git")
-        carry(site, {_BUNDLE: own.bundle}, deadline)
+        repetitions.prepare(site, deadline, "git")
+        repetitions.carry(site, {_BUNDLE: own.bundle}, deadline)
         steps = (
             Step(f"mkdir -p {directory}", kernel_fault_in_run),
             Step(f"git clone -q {bundle} {directory}/clone", no_clone),
@@ -142,9 +131,10 @@ class GitGrep(Workload[GitGrepSettings]):
         run_steps(site.shell, steps, deadline.remaining_s)
         # No pager and no configuration of a person's. git ends with 1 where no line matches.
         grep = f"git --no-pager grep -e {shlex.quote(own.pattern)}"
-        status = f"{OUTPUTS}/grep"
+        status = f"{repetitions.OUTPUTS}/grep"
         command = f'{{ {grep}; echo $? >{status}; }} | cksum; read -r s <{status}; [ "$s" -le 1 ]'
-        ran, done = repeat(site, Repeated("git grep", command, f"{directory}/clone", own.runs), deadline)
+        searched = repetitions.Repeated("git grep", command, f"{directory}/clone", own.runs)
+        ran, done = repetitions.repeat(site, searched, deadline)
 
         def check(one: Repetition) -> dict[str, float]:
             """Each repetition finds the same lines, and some; there is no figure beside the time."""
@@ -156,7 +146,7 @@ class GitGrep(Workload[GitGrepSettings]):
                 raise Unusable(f"it found other lines: {one.output.strip()} and not {first.strip()} (cksum)")
             return {}
 
-        return ran.run(values=figures(ran, done, check, "git grep"))
+        return ran.run(values=repetitions.figures(ran, done, check, "git grep"))
 
 
 GITGREP = GitGrep()

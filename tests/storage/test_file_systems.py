@@ -16,7 +16,6 @@ from bisector.storage import btrfs, ext4, xfs
 from bisector.storage.file_system import (
     FileSystem,
     FileSystemSettings,
-    ShownOptions,
     mounted_with,
     words_of,
 )
@@ -28,7 +27,7 @@ from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command
 
 MIB = 1 << 20
-BTRFS, EXT4, XFS = btrfs.BTRFS.display, ext4.EXT4.display, xfs.XFS.display
+BTRFS, EXT4, XFS = btrfs.BTRFS, ext4.EXT4, xfs.XFS
 DATA = Path(__file__).parents[1] / "data" / "storage"
 OLDEST = (4, 9)
 NAMES = ("ext4", "xfs", "btrfs")
@@ -290,7 +289,7 @@ def test_options_of_mount_that_are_none_are_refused(typed: str) -> None:
         options.load({"storage.ext4.mount_options": typed}, directory=Path("/"))
 
 
-def lost(display: ShownOptions, asked: str, shown: str) -> str:
+def lost(display: FileSystem[Any], asked: str, shown: str) -> str:
     return ",".join(display.lost(asked.split(","), shown.split(",")))
 
 
@@ -334,7 +333,7 @@ def test_options_that_kernels_never_show_are_held_against_their_opposites() -> N
     ],
 )
 def test_kernels_show_options_in_words_of_their_own(
-    display: ShownOptions, asked: str, shown: str, instead: str
+    display: FileSystem[Any], asked: str, shown: str, instead: str
 ) -> None:
     assert lost(display, asked, shown) == ""
     assert lost(display, asked, instead) == asked
@@ -363,7 +362,7 @@ BY_V6_18 = (
 
 
 @pytest.mark.parametrize(("display", "asked", "shown"), BY_V6_18)
-def test_what_a_kernel_showed_of_mounts_is_what_was_asked(display: ShownOptions, asked: str, shown: str) -> None:
+def test_what_a_kernel_showed_of_mounts_is_what_was_asked(display: FileSystem[Any], asked: str, shown: str) -> None:
     assert lost(display, asked, shown) == ""
 
 
@@ -371,11 +370,11 @@ def test_what_a_kernel_showed_of_mounts_is_what_was_asked(display: ShownOptions,
 def test_what_no_kernel_shows_is_no_fault_and_is_said_before(name: str) -> None:
     for option in ("iversion", "mand", "of_a_later_kernel", "of_a_later_kernel=3"):
         layer = file_system(name)
-        assert lost(layer.display, option, "rw,relatime") == ""
+        assert lost(layer, option, "rw,relatime") == ""
         assert list(layer.untold(own(name))) == []
         (said,) = layer.untold(own(name, mount_options=f"noatime,{option}"))
         assert said.startswith(f"storage.{name}.mount_options: kernels do not show {option}: ")
-        assert lost(layer.display, "of_a_later_kernel=3", "of_a_later_kernel=4") == "of_a_later_kernel=3"
+        assert lost(layer, "of_a_later_kernel=3", "of_a_later_kernel=4") == "of_a_later_kernel=3"
 
 
 def test_what_is_not_read_back_is_a_warning_before_the_first_hour(tmp_path: Path) -> None:

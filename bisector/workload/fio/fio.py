@@ -134,17 +134,13 @@ class Fio(Workload[FioSettings]):
         text, variables = job_file.read(own.job), dict(self.variables(own))
         yield from _problems(("workload.job",), checks.lasting(text, objective, variables))
 
-    def problems_on_built_image(self, own: FioSettings) -> Iterator[Problem]:
-        """Options, values and engines that the fio of Debian 12 does not have."""
-        yield from _problems(("workload.job",), checks.untaken(job_file.read(own.job), dict(self.variables(own))))
-
-    def problems_on_device(self, own: FioSettings, runs: int) -> Iterator[Problem]:
-        """A job file that works with files, or on the same place of the device in each run."""
-        yield from _problems(_BOTH, checks.unfit_for_device(job_file.read(own.job), runs))
-
-    def problems_on_files(self, own: FioSettings) -> Iterator[Problem]:
-        """A job file for a device alone, or one that tells no size."""
-        yield from _problems(_BOTH, checks.unfit_for_files(job_file.read(own.job)))
+    def problems_on_stack(self, own: FioSettings, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
+        """A job file that is not for the stack, or has what the fio of Debian 12 does not have."""
+        text = job_file.read(own.job)
+        found = checks.unfit_for_device(text, device_runs) if device_runs else checks.unfit_for_files(text)
+        yield from _problems(("workload.job", "storage.stack"), found)
+        if built_image:
+            yield from _problems(("workload.job",), checks.untaken(text, dict(self.variables(own))))
 
     def check(self, own: FioSettings, objective: Objective, locally: Locally) -> None:
         """What makes fio's figures say something else than they are read for.
@@ -172,9 +168,6 @@ class Fio(Workload[FioSettings]):
         if unnamed := [name for name in names if not may_be_called(name)]:
             hint = f"name the job, or its log (write_iops_log=NAME), with {FILE_NAMES}"
             raise UserError(f"{where}: fio would leave a log called {unnamed[0]!r}", hint)
-
-
-_BOTH = ("workload.job", "storage.stack")
 
 
 def _problems(keys: tuple[str, ...], found: Iterable[checks.Objection]) -> Iterator[Problem]:
