@@ -11,19 +11,14 @@ machine, QEMU may put its clock forward to the next timer (``icount_start_warp_t
 import fcntl
 import mmap
 import os
-import shlex
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
 
 from bisector.core.deadline import AttentiveClock, Clock, Deadline
 from bisector.core.errors import InfraError
-from bisector.core.shell import CommandResult
 from bisector.host.files import our_files
-from bisector.vm.base import GuestCopyFailed, GuestLost, GuestNonsense, GuestTimeout
-from bisector.vm.guest import Bounds, StreamedText, new_file
+from bisector.vm.base import DEFAULT_BOUNDS, Bounds, CommandLink, GuestLost, GuestNonsense, GuestTimeout, StreamedText
 
 BOX_BYTES = 160 << 20
 _HALF = BOX_BYTES // 2
@@ -32,11 +27,8 @@ _BLOCK = 4096
 _PIPE_BYTES = 4096  # the least that a pipe has (fcntl(2), F_SETPIPE_SZ)
 _LOOK_S = 0.002
 _WATCH_S = 0.2
-_COPY_S = 300.0
 _QUOTED = 80
-_PIECE_BYTES = 32 << 20
 _BY_SIGNAL = -1  # as SSH has it
-_BOUNDS = Bounds()
 
 
 class Wire:
@@ -129,80 +121,27 @@ def _drain(pipe: int) -> None:
             os.read(pipe, _PIPE_BYTES)
 
 
-class Mailbox:
-    """Implements :class:`bisector.vm.base.GuestLink` on a guest that has told that it is there.
+class Mailbox(CommandLink):
+    """The shell of a guest that has told that it is there.
 
-    ``watch`` is called about five times a second while the guest runs, and ends the wait by what it raises. Every
-    method raises :class:`GuestTimeout` for a guest that told nothing in time, :class:`GuestLost` for one that had not
-    done so before either, and :class:`GuestNonsense` for an invalid answer, or one larger than ``bounds`` allow.
+    ``watch`` is called about five times a second while the guest runs, and ends the wait by what it raises. While a
+    line of standard error is handed over the guest is stopped, and another command may be run. Every method raises
+    :class:`GuestTimeout` for a guest that told nothing in time, and :class:`GuestLost` for one that had not done so
+    before either.
     """
 
     def __init__(
-        self, wire: Wire, watch: Callable[[], None], bounds: Bounds = _BOUNDS, clock: Clock | None = None
+        self, wire: Wire, watch: Callable[[], None], bounds: Bounds = DEFAULT_BOUNDS, clock: Clock | None = None
     ) -> None:
+        super().__init__(bounds, clock or AttentiveClock())
         self._wire = wire
         self._watch = watch
-        self._bounds = bounds
-        self._clock = clock or AttentiveClock()
         self._running = ""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """The wire is its maker's to close."""
 
-    def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
-        """Run to the end, whatever the exit status (-1: ended by a signal)."""
-        return self.stream(command, lambda line: None, deadline_s)
-
-    def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
-        """Run to the end, handing over each line of standard error as it comes; the guest is stopped meanwhile.
-
-        Another command may be run from there.
-        """
-        status, stdout, stderr = self._run(command, b"", on_line, self._deadline(command, deadline_s))
-        return CommandResult(command, status, stdout.decode(errors="replace"), stderr)
-
-    def put(self, text: str, remote: str) -> None:
-        """Write a small text file in the guest; raises :class:`GuestCopyFailed`."""
-        self._copied(f"cat > {shlex.quote(remote)}", f"the copy to {remote}", text.encode())
-
-    def send(self, local: Path, remote: str) -> None:
-        """Copy a file of this host into the guest, with its mode; raises :class:`GuestCopyFailed`."""
-        what = f"the copy of {local.name} to {remote}"
-        with our_files(local.parent), local.open("rb") as file:
-            mode, into = stat.S_IMODE(os.fstat(file.fileno()).st_mode), ">"
-            while (piece := file.read(_PIECE_BYTES)) or into == ">":
-                self._copied(f"cat {into} {shlex.quote(remote)}", what, piece)
-                into = ">>"
-        self._copied(f"chmod {mode:o} {shlex.quote(remote)}", what)
-
-    def get(self, remote: str, local: Path) -> None:
-        """Copy a regular file out of the guest, into one that is not there yet.
-
-        Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` for what is not a regular file or larger than the bound,
-        and :class:`InfraError` when ``local`` is there already or cannot be written.
-        """
-        name, most, what = shlex.quote(remote), self._bounds.file_bytes, f"the copy of {remote}"
-        told = self._copied(f"stat -L -c '%F:%s' {name}", what).decode(errors="replace").strip()
-        kind, _, size = told.rpartition(":")
-        if not kind.startswith("regular") or not size.isdecimal():
-            raise GuestNonsense(f"{remote} in the guest is not a regular file")
-        if int(size) > most:
-            raise GuestNonsense(f"{remote} in the guest has {size} bytes, more than {most}")
-        content = self._copied(f"head -c {most} {name}", what)
-        with new_file(local) as file:
-            file.write(content)
-
-    def _copied(self, command: str, what: str, data: bytes = b"") -> bytes:
-        deadline = self._deadline(command, _COPY_S)
-        status, stdout, stderr = self._run(command, data, lambda line: None, deadline)
-        if status != 0:
-            raise GuestCopyFailed(f"{what} in the guest failed: {stderr.strip()}")
-        return stdout
-
-    def _run(
+    def _execute(
         self, command: str, data: bytes, on_line: Callable[[str], None], deadline: Deadline
     ) -> tuple[int, bytes, str]:
         script = command.encode()
@@ -243,9 +182,5 @@ class Mailbox:
         """What was told after the words, in all with what was said before at most the bound."""
         if not isinstance(size, int):
             raise GuestNonsense(f"the guest answered a size of {str(size)[:_QUOTED]!r} to `{command}`")
-        if said_bytes + size > self._bounds.output_bytes:
-            raise GuestNonsense(f"the guest wrote more than {self._bounds.output_bytes:,} bytes of output: `{command}`")
+        self._check_output(said_bytes + size, command)
         return self._wire.content(size)
-
-    def _deadline(self, command: str, seconds: float) -> Deadline:
-        return Deadline.by(self._clock, f"the end of `{command}` in the guest", seconds)

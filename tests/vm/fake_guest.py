@@ -308,7 +308,7 @@ class FakeLink:
 
     def get(self, remote: str, local: Path) -> None:
         if local.is_symlink() or local.exists():
-            raise InfraError(f"cannot make {local}: {os.strerror(errno.EEXIST)}", f"ls -ld {local.parent}")
+            raise InfraError(f"{local}: {os.strerror(errno.EEXIST)}", f"ls -ld {local.parent}")
         self._reach(self._deadline(f"the copy of {remote} out of the guest", _COPY_S))
         try:
             status = self._path(remote).stat()

@@ -1,4 +1,4 @@
-"""A real SSH end in a thread of the test, in place of a guest: runs commands here, copies files below a directory."""
+"""A real SSH end in a thread of the test, in place of a guest: its commands run here, in a directory."""
 
 import os
 import signal
@@ -6,9 +6,10 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 import paramiko
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
@@ -31,7 +32,6 @@ class SshServer:
         self.answer_exec = True
         self.answer_life = True
         self.signs_of_life = 0
-        self.told: paramiko.SFTPAttributes | None = None  # of every file, whatever it is
         self.released = threading.Event()
         self.transports: list[paramiko.Transport] = []
         self.threads: list[threading.Thread] = []
@@ -63,7 +63,6 @@ class SshServer:
         for thread in threading.enumerate():  # paramiko's own, which it neither names nor joins
             if isinstance(thread, threading.Timer):
                 thread.cancel()
-            if isinstance(thread, threading.Timer | paramiko.SFTPServer):
                 thread.join()
 
     def vanish(self) -> None:
@@ -85,7 +84,6 @@ class SshServer:
             self.connections += 1
             transport = paramiko.Transport(connection)
             transport.add_server_key(self.host_key)
-            transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files, self)
             self.transports.append(transport)
             try:
                 transport.start_server(server=_Root(self))
@@ -95,28 +93,40 @@ class SshServer:
     def execute(self, channel: paramiko.Channel, command: str) -> None:
         child = subprocess.Popen(
             ["sh", "-c", command],
-            stdin=subprocess.DEVNULL,
+            cwd=self.files,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
         self.children.append(child)
+        assert child.stdin is not None
         assert child.stdout is not None
         assert child.stderr is not None
         with child.stdout as out, child.stderr as err:
+            reading = threading.Thread(target=_hand_over, args=(channel, child.stdin))
             copying = threading.Thread(target=_copy, args=(err.fileno(), channel.sendall_stderr))
+            reading.start()
             copying.start()
             _copy(out.fileno(), channel.sendall)
             copying.join()
         status = child.wait()
         try:
-            channel.recv(1)  # the client's end of file, which comes after it has seen that the command was accepted
+            reading.join()  # the client's end of file comes after it has seen that the command was accepted
             if status >= 0:
                 channel.send_exit_status(status)
             channel.shutdown_write()
             channel.close()
         except (OSError, EOFError, paramiko.SSHException):
             return
+
+
+def _hand_over(channel: paramiko.Channel, stdin: IO[bytes]) -> None:
+    with suppress(OSError), stdin:
+        while data := channel.recv(65536):
+            with suppress(BrokenPipeError):  # the command ended before it read all of it
+                stdin.write(data)
+                stdin.flush()
 
 
 class _Root(paramiko.ServerInterface):
@@ -144,44 +154,6 @@ class _Root(paramiko.ServerInterface):
             return False
         self.server._spawn(self.server.execute, channel, command.decode())
         return True
-
-
-class _Files(paramiko.SFTPServerInterface):
-    def __init__(self, server: paramiko.ServerInterface, owner: SshServer) -> None:
-        super().__init__(server)
-        self.owner = owner
-
-    def _local(self, path: str) -> Path:
-        return self.owner.files / path.lstrip("/")
-
-    def _attributes(self, status: os.stat_result) -> paramiko.SFTPAttributes:
-        return self.owner.told or paramiko.SFTPAttributes.from_stat(status)
-
-    def canonicalize(self, path: str) -> str:
-        return path
-
-    def stat(self, path: str) -> paramiko.SFTPAttributes | int:
-        try:
-            return self._attributes(self._local(path).stat())
-        except OSError as error:
-            return paramiko.SFTPServer.convert_errno(error.errno or 0)
-
-    def chattr(self, path: str, attr: paramiko.SFTPAttributes) -> int:
-        try:
-            self._local(path).chmod(attr.st_mode or 0)
-        except OSError as error:
-            return paramiko.SFTPServer.convert_errno(error.errno or 0)
-        return paramiko.sftp.SFTP_OK
-
-    def open(self, path: str, flags: int, attr: paramiko.SFTPAttributes) -> paramiko.SFTPHandle | int:
-        try:
-            file = os.fdopen(os.open(self._local(path), flags, 0o600), "wb" if flags & os.O_WRONLY else "rb")
-        except OSError as error:
-            return paramiko.SFTPServer.convert_errno(error.errno or 0)
-        handle = paramiko.SFTPHandle(flags)
-        handle.writefile = handle.readfile = file  # type: ignore[attr-defined] # paramiko's documented way; its stubs lack it
-        handle.stat = lambda: self._attributes(os.fstat(file.fileno()))  # type: ignore[method-assign] # as paramiko's own demo
-        return handle
 
 
 def _copy(fd: int, send: Callable[[bytes], object]) -> None:

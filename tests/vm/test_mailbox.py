@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.deadline import Clock, SystemClock
-from bisector.core.errors import InfraError
-from bisector.vm.base import GuestCopyFailed, GuestNonsense, GuestTimeout
-from bisector.vm.guest import Bounds
+from bisector.vm.base import Bounds, GuestNonsense, GuestTimeout
 from bisector.vm.mailbox import BOX_BYTES, Mailbox, Wire, wire
 from tests.vm import contract
 from tests.vm.contract import LinkContract
@@ -86,7 +84,7 @@ def guest(line: Wire, process: "subprocess.Popen[bytes]") -> Wire:
 
 @pytest.fixture
 def mailbox(guest: Wire) -> Iterator[Mailbox]:
-    with Mailbox(guest, lambda: None, Bounds(output_bytes=1 << 20, file_bytes=1 << 20)) as made:
+    with Mailbox(guest, lambda: None, Bounds(output_bytes=1 << 20)) as made:
         yield made
 
 
@@ -102,21 +100,6 @@ def test_what_is_said_is_heard_while_the_command_runs_and_others_are_run_meanwhi
     waits = f"echo one >&2; until [ -e {tmp_path}/end ]; do sleep 0.1; done; echo two >&2; echo over"
     assert mailbox.stream(waits, hear, 30.0).stdout == "over\n"
     assert heard == [("one", "of one\n"), ("two", "of two\n")]
-
-
-def test_what_cannot_be_copied(mailbox: Mailbox, tmp_path: Path) -> None:
-    with pytest.raises(GuestCopyFailed, match="No such file"):
-        mailbox.get(f"{tmp_path}/nothing", tmp_path / "back")
-    with pytest.raises(GuestNonsense, match="not a regular file"):
-        mailbox.get("/dev/null", tmp_path / "back")
-    with pytest.raises(GuestCopyFailed, match=r"Directory nonexistent|No such file"):
-        mailbox.put("text", f"{tmp_path}/no/where")
-    (tmp_path / "large").write_bytes(bytes((1 << 20) + 1))
-    with pytest.raises(GuestNonsense, match="more than"):
-        mailbox.get(f"{tmp_path}/large", tmp_path / "back")
-    (tmp_path / "here").touch()
-    with pytest.raises(InfraError, match="File exists"):
-        mailbox.get(f"{tmp_path}/script", tmp_path / "here")
 
 
 @pytest.mark.parametrize("status", [137, 255])

@@ -11,7 +11,7 @@ from bisector.core.errors import InfraError, KernelFault
 from bisector.core.events import LiveSample
 from bisector.core.figures import StopReason
 from bisector.host import process
-from bisector.vm.guest import Bounds
+from bisector.vm.base import Bounds
 from bisector.workload.fio import output
 from bisector.workload.fio.run import MOST_STEERED_JOBS, FioWatch, steered_command
 from tests.guest_answers import FIO as GOOD
