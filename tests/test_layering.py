@@ -62,8 +62,14 @@ OWNERS = {
         "bisector.report.display",
         "bisector.report.terminal",
     },
-    "msgspec": {"bisector.core.json_document", "bisector.core.setting", "bisector.fleet.hosts", "bisector.store.log"},
-    "jinja2": {"bisector.nightly.timer", "bisector.report.templates"},
+    "msgspec": {
+        "bisector.core.json_document",
+        "bisector.core.setting",
+        "bisector.fleet.hosts",
+        "bisector.kernel.cache",
+        "bisector.store.log",
+    },
+    "jinja2": {"bisector.nightly.timer", "bisector.report.templates", "bisector.vm.definition"},
     # The door with what all pictures have in common, and the pictures.
     "matplotlib": {
         "bisector.nightly.trend_plot",

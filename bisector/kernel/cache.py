@@ -2,36 +2,35 @@
 
 One directory for each key. An entry appears and disappears by one rename, so any number of processes may share a cache
 without a lock. A kept kernel goes between the caches of two machines as a tar archive of its entry; what is unpacked is
-looked at as any other entry: the record has digests of itself, the image, the configuration and the modules.
+looked at as any other entry: the record has digests of itself and of the files.
 """
 
 import errno
 import hashlib
 import io
-import json
 import os
 import re
 import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any
+
+import msgspec
 
 from bisector.core.errors import InfraError
 from bisector.core.subject import Kernel
-from bisector.core.trial import Fault, FaultKind, Stage
+from bisector.core.trial import Fault
 from bisector.host.files import sha256_of, sync, write_whole
 from bisector.kernel.sources import Sources
 
 IMAGE, CONFIG, DEFCONFIG, MODULES = "bzImage", "kernel.config", "kernel.defconfig", "modules.ext4"
-_SOURCES, _KERNEL = "sources.gz", "kernel.json"
-_FAILURE, _LOG = "failure.json", "build.log"
-_CHECKED = "checked.json"  # of this machine alone: a kernel that goes to another one goes without
+_RECORD, _SOURCES, _LOG = "entry.json", "sources.gz", "build.log"
+_CHECKED = "checked"  # of this machine alone: a kernel that goes to another one goes without
 # All that an entry of a kernel may have, and how large each may be: product.py has the reasons.
 _KERNEL_FILES: Mapping[str, int] = {
     IMAGE: 1 << 30,
@@ -39,10 +38,9 @@ _KERNEL_FILES: Mapping[str, int] = {
     DEFCONFIG: 16 << 20,
     MODULES: 18 << 30,
     _SOURCES: 256 << 20,
-    _KERNEL: 16 << 20,
+    _RECORD: 16 << 20,
 }
-_SCHEMA = 1
-_DIGEST = "sha256"
+_SCHEMA = 2
 _LONGEST_LOG_BYTES = 4 << 20
 _TEMPORARY = ".tmp-"
 _ABANDONED_AFTER_S = 24 * 3600.0
@@ -61,7 +59,14 @@ class BuildFailure:
     log: Path
 
 
-_Entry = Kernel | BuildFailure
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What is written of an entry: its kernel, or how its source fails, and the SHA-256 of its files by their names."""
+
+    key: str
+    sha256: dict[str, str]
+    kernel: Kernel | None = None
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +113,14 @@ class KernelCache:
                 (new / _SOURCES).write_bytes(read.packed())
             if short_config is not None:
                 (new / DEFCONFIG).write_bytes(short_config)
-            facts = asdict(kernel)
-            places = _places(new, modular=kernel.modules is not None)
-            for field, path in places.items():
-                shutil.copyfile(facts[field], path)
-                facts[field] = path.name
-            _write_record(new / _KERNEL, {"schema": _SCHEMA, **_digests(places), "kernel": facts})
-            kept = self._publish(new, kernel.key, Kernel)
-        modules = kept / MODULES if kernel.modules is not None else None
-        return replace(kernel, image=kept / IMAGE, config=kept / CONFIG, modules=modules)
+            placed = _placed(kernel, new)
+            files = {placed.image: kernel.image, placed.config: kernel.config}
+            if placed.modules is not None and kernel.modules is not None:
+                files[placed.modules] = kernel.modules
+            for path, made in files.items():
+                shutil.copyfile(made, path)
+            _write_record(new, _Record(kernel.key, _sums(files), kernel=_placed(kernel, Path())))
+            return _placed(kernel, self._publish(new, kernel.key, Kernel))
 
     def store_failure(self, failure: BuildFailure) -> None:
         """Keep a failure that is surely the source's, unless the key has a kernel or a failure already."""
@@ -125,8 +129,7 @@ class KernelCache:
             if len(log) > _LONGEST_LOG_BYTES:  # make's last words are at the end, and the error itself is in the fault
                 log = b"[the beginning was not kept]\n" + log[-_LONGEST_LOG_BYTES:].partition(b"\n")[2]
             (new / _LOG).write_bytes(log)
-            record = {"key": failure.key, "log_sha256": sha256_of(new / _LOG), "fault": asdict(failure.fault)}
-            _write_record(new / _FAILURE, {"schema": _SCHEMA, **record})
+            _write_record(new, _Record(failure.key, _sums([new / _LOG]), fault=failure.fault))
             self._publish(new, failure.key, Kernel | BuildFailure)
 
     def content(self, key: str) -> str:
@@ -192,26 +195,23 @@ class KernelCache:
 
     def is_checked(self, kernel: Kernel) -> bool:
         """Whether it is kept, and came of its sources again when it was built apart from all others."""
-        with (
-            self._troubles(),
-            suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError),
-        ):
-            return bool(_read_record(self.root / kernel.key / _CHECKED)["content_sha256"] == kernel.content_sha256)
+        with self._troubles(), suppress(FileNotFoundError, NotADirectoryError):
+            return (self.root / kernel.key / _CHECKED).read_bytes() == kernel.content_sha256.encode()
         return False
 
     def mark_checked(self, kernel: Kernel) -> None:
         """Keep that it did, for as long as it is kept itself."""
         with self._troubles(), suppress(FileNotFoundError):
-            record = {"schema": _SCHEMA, "content_sha256": kernel.content_sha256}
-            _write_record(self.root / kernel.key / _CHECKED, record)
+            write_whole(self.root / kernel.key / _CHECKED, kernel.content_sha256.encode())
 
     def contents(self) -> tuple[KeptEntry, ...]:
         """Everything that is kept, the last used first; images are not read."""
         found = []
         for key in self.keys(""):
             directory, release = self.root / key, ""
-            with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-                release = str(json.loads((directory / _KERNEL).read_text(encoding="utf-8"))["kernel"]["release"])
+            with suppress(FileNotFoundError, ValueError, msgspec.MsgspecError):
+                kernel = _read_record(directory).kernel
+                release = "" if kernel is None else kernel.release
             with self._troubles(), suppress(FileNotFoundError):  # another process dropped it this moment
                 found.append(KeptEntry(key, release, _size_bytes(directory), directory.stat().st_mtime))
         return tuple(found)
@@ -232,7 +232,7 @@ class KernelCache:
                     dropped += 1
         return dropped
 
-    def _kept(self, key: str) -> _Entry | None:
+    def _kept(self, key: str) -> Kernel | BuildFailure | None:
         directory = self.root / key
         with self._troubles():
             if not directory.exists():
@@ -311,59 +311,44 @@ class KernelCache:
         shutil.rmtree(grave, ignore_errors=True)
 
 
-def read_entry(directory: Path, key: str) -> _Entry | None:
+def read_entry(directory: Path, key: str) -> Kernel | BuildFailure | None:
     """What the directory holds, or None for anything that a complete entry of this key is not."""
-    with suppress(FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
-        is_failure = (directory / _FAILURE).exists()
-        return _read_failure(directory, key) if is_failure else _read_kernel(directory, key)
+    with suppress(FileNotFoundError, ValueError, msgspec.MsgspecError):
+        record = _read_record(directory)
+        if record.key != key or record.sha256 != _sums(directory / Path(name).name for name in record.sha256):
+            return None
+        if record.kernel is not None:
+            return replace(_placed(record.kernel, directory), cached=True, build_s=0.0)
+        if record.fault is not None:
+            return BuildFailure(key, replace(record.fault, cached=True), directory / _LOG)
     return None
 
 
-def _read_kernel(directory: Path, key: str) -> Kernel | None:
-    record = _read_record(directory / _KERNEL)
-    facts = record["kernel"]
-    places = _places(directory, modular=facts.get("modules") is not None)
-    if record["schema"] != _SCHEMA or not _digests(places).items() <= record.items():
-        return None
-    lists = {name: tuple(facts[name]) for name in ("quirks", "unmet")}
-    kernel = Kernel(**{**facts, **places, **lists, "cached": True, "build_s": 0.0})
-    return kernel if kernel.key == key else None
+def _placed(kernel: Kernel, directory: Path) -> Kernel:
+    modules = None if kernel.modules is None else directory / MODULES
+    return replace(kernel, image=directory / IMAGE, config=directory / CONFIG, modules=modules)
 
 
-def _places(directory: Path, *, modular: bool) -> dict[str, Path]:
-    """The files of a kernel by their field."""
-    places = {"image": directory / IMAGE, "config": directory / CONFIG}
-    return {**places, "modules": directory / MODULES} if modular else places
+def _sums(files: Iterable[Path]) -> dict[str, str]:
+    return {path.name: sha256_of(path) for path in files}
 
 
-def _digests(places: Mapping[str, Path]) -> dict[str, str]:
-    return {f"{field}_sha256": sha256_of(path) for field, path in places.items()}
+def _write_record(directory: Path, record: _Record) -> None:
+    """A line with the schema and the digest of the rest, and the record as JSON."""
+    body = msgspec.json.format(msgspec.json.encode(record, enc_hook=str), indent=1)
+    write_whole(directory / _RECORD, _head(body) + body)
 
 
-def _write_record(path: Path, record: Mapping[str, Any]) -> None:
-    write_whole(path, json.dumps({**record, _DIGEST: _record_sha256(record)}, indent=1).encode())
+def _read_record(directory: Path) -> _Record:
+    """The record; raises ``ValueError`` and ``MsgspecError`` where it is not what was written."""
+    head, end, body = (directory / _RECORD).read_bytes().partition(b"\n")
+    if head + end != _head(body):
+        raise ValueError(f"{directory / _RECORD} was changed since it was written")
+    return msgspec.json.decode(body, type=_Record, dec_hook=lambda custom, value: custom(value))
 
 
-def _read_record(path: Path) -> dict[str, Any]:
-    """The document; raises ``ValueError`` where it is not what was written."""
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if record.pop(_DIGEST) != _record_sha256(record):
-        raise ValueError(f"{path} was changed since it was written")
-    return record
-
-
-def _record_sha256(record: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-def _read_failure(directory: Path, key: str) -> BuildFailure | None:
-    record = _read_record(directory / _FAILURE)
-    log = directory / _LOG
-    if record["schema"] != _SCHEMA or record["key"] != key or record["log_sha256"] != sha256_of(log):
-        return None
-    facts = record["fault"]
-    fault = Fault(Stage(facts["stage"]), FaultKind(facts["kind"]), facts["reason"], tuple(facts["tail"]), cached=True)
-    return BuildFailure(key, fault, log)
+def _head(body: bytes) -> bytes:
+    return f"{_SCHEMA} {hashlib.sha256(body).hexdigest()}\n".encode()
 
 
 def _age_s(path: Path, now: float) -> float:

@@ -1,4 +1,4 @@
-"""What a guest is made of, and libvirt's XML of it (https://libvirt.org/formatdomain.html).
+"""What a guest is made of, and libvirt's XML of it (domain.xml; https://libvirt.org/formatdomain.html).
 
 Only what the experiment needs is defined: each absent device is probe time saved in every boot.
 """
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, starmap
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 from bisector.config import Accelerator
 from bisector.host.disks import BlockSizes
@@ -33,14 +32,12 @@ BASE_COMMAND_LINE = (
     *("panic=-1", "oops=panic", "nokaslr", "norandmaps"),
 )
 
-_QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 # libvirt numbers its own devices from 2 upward on this bus; this slot stays free for the network card.
 _NIC_SLOT = "0x10"
 _NVME_SLOT = 0x11  # and those behind it
 BELL_PORT = 1512  # which nothing else in the PC answers, and vm-images/mailbox writes to
 _SAME_UUID = "b15ec702-0000-4000-8000-000000000000"
 _DIMM_SPARE_BYTES = 1 << 30  # for the alignment of each
-_DOMAIN_TYPES = {Accelerator.KVM: "kvm", Accelerator.TCG: "qemu"}
 
 
 class SourceKind(StrEnum):
@@ -209,91 +206,23 @@ def free_port() -> int:
 
 def domain_xml(spec: DomainSpec, arguments: Sequence[str] = ()) -> str:
     """Libvirt's description of the guest; the ``arguments`` are QEMU's own."""
-    ET.register_namespace("qemu", _QEMU_NAMESPACE)
-    counted = spec.counted
-    domain = ET.Element("domain", type=_DOMAIN_TYPES[spec.accelerator])
-    _text(domain, "name", spec.name)
-    if counted is not None:
-        most_bytes = spec.memory_bytes + sum(path.stat().st_size for path, _ in spec.dimms)
-        _text(domain, "maxMemory", str(most_bytes + _DIMM_SPARE_BYTES), unit="b", slots=str(len(spec.dimms)))
-    _text(domain, "memory", str(spec.memory_bytes), unit="b")
-    _text(domain, "vcpu", str(spec.vcpus), **({} if counted is None else {"cpuset": str(counted.cpu)}))
-    if counted is not None:
-        # Its threads are on one CPU: at each timer of the guest's the main loop and the monitor wake, and preempted the
-        # virtual CPU 12,000 times a second. A thread of this policy waits until the other one sleeps (sched(7)).
-        ET.SubElement(ET.SubElement(domain, "cputune"), "emulatorsched", scheduler="batch")
-    system = ET.SubElement(domain, "os")
-    # i440fx: no PCIe root ports to walk, and every kernel since 4.x has drivers for it
-    _text(system, "type", "hvm", arch="x86_64", machine="pc")
-    _text(system, "kernel", str(spec.kernel))
-    _text(system, "cmdline", " ".join(spec.command_line))
-    features = ET.SubElement(domain, "features")
-    for feature in ("acpi", "apic"):
-        ET.SubElement(features, feature)
-    if spec.accelerator is Accelerator.KVM:
-        ET.SubElement(domain, "cpu", mode="host-passthrough", migratable="off")
-    elif counted is not None:
-        # QEMU's plain CPU without random numbers of the host's; libvirt wants a NUMA node for NVDIMMs.
-        cpu = ET.SubElement(domain, "cpu", mode="custom", match="exact", check="none")
-        _text(cpu, "model", "qemu64", fallback="forbid")
-        for name in ("rdrand", "rdseed"):
-            ET.SubElement(cpu, "feature", policy="disable", name=name)
-        numa = ET.SubElement(cpu, "numa")
-        ET.SubElement(numa, "cell", id="0", cpus="0", memory=str(spec.memory_bytes), unit="b")
-    ET.SubElement(domain, "clock", offset="utc")
-    for event in ("on_poweroff", "on_reboot", "on_crash"):
-        _text(domain, event, "destroy")
-    _devices(ET.SubElement(domain, "devices"), spec)
-    if spec.run_as is not None:
-        # relabel: else QEMU could not read the secrets that the daemon leaves for it in a directory of its own
-        label = ET.SubElement(domain, "seclabel", type="static", model="dac", relabel="yes")
-        _text(label, "label", "+{}:+{}".format(*spec.run_as))
-    extra = ET.SubElement(domain, f"{{{_QEMU_NAMESPACE}}}commandline")
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - not for every other command
+
+    counted, told = spec.counted, [disk for disk in spec.disks if disk.bus is not Bus.NVME]
     own = _network(spec.ssh_port) if counted is None else (*counted.arguments, *_dimms(spec))
     nvme = chain.from_iterable(starmap(_nvme, enumerate(spec.on_nvme)))
-    for argument in (*own, *nvme, *arguments):
-        ET.SubElement(extra, f"{{{_QEMU_NAMESPACE}}}arg", value=argument)
-    return ET.tostring(domain, encoding="unicode")
-
-
-def _devices(devices: ET.Element, spec: DomainSpec) -> None:
-    if spec.root is not None:
-        root = ET.SubElement(devices, "disk", type="file", device="disk")
-        # unsafe: flushes cost time, and nothing of this disk outlives the trial
-        ET.SubElement(root, "driver", name="qemu", type="qcow2", cache="unsafe", error_policy="stop")
-        ET.SubElement(root, "source", file=str(spec.root))
-        if spec.root_base is not None:
-            backing = ET.SubElement(root, "backingStore", type="file")
-            ET.SubElement(backing, "format", type="raw")
-            source = ET.SubElement(backing, "source", file=str(spec.root_base))
-            ET.SubElement(source, "seclabel", model="dac", relabel="no")
-            ET.SubElement(backing, "backingStore")
-        ET.SubElement(root, "target", dev="vda", bus="virtio")
-        _text(root, "serial", "root")
-    told = [disk for disk in spec.disks if disk.bus is not Bus.NVME]
-    buses = [disk.bus for disk in told]
-    for number, disk in enumerate(told):
-        # Without gaps: libvirt would make controllers of its own choice with the numbers in between.
-        _test_disk(devices, disk, chr(ord("b") + number), controller=str(buses[:number].count(disk.bus)))
-    if spec.modules is not None and spec.counted is None:
-        # The last one, so that the letters of the others are the same with and without it.
-        modules = ET.SubElement(devices, "disk", type="file", device="disk")
-        ET.SubElement(modules, "driver", name="qemu", type="raw", error_policy="stop", rerror_policy="stop")
-        source = ET.SubElement(modules, "source", file=str(spec.modules))
-        if spec.run_as is not None:  # a kept file, which other guests may be reading; only a daemon's QEMU takes files
-            ET.SubElement(source, "seclabel", model="dac", relabel="no")
-        ET.SubElement(modules, "target", dev=f"vd{chr(ord('b') + len(told))}", bus="virtio")
-        ET.SubElement(modules, "readonly")
-        _text(modules, "serial", MODULES_SERIAL)
-    ET.SubElement(devices, "controller", type="usb", model="none")
-    serial = ET.SubElement(devices, "serial", type="file")
-    # append: with a daemon, virtlogd would otherwise replace the file by one that only root can read
-    ET.SubElement(serial, "source", path=str(spec.console), append="on")
-    ET.SubElement(serial, "target", type="isa-serial", port="0")
-    ET.SubElement(devices, "memballoon", model="none")
-    if spec.counted is None:
-        rng = ET.SubElement(devices, "rng", model="virtio")
-        _text(rng, "backend", "/dev/urandom", model="random")
+    environment = Environment(
+        loader=PackageLoader("bisector.vm", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template("domain.xml").render(
+        spec=spec,
+        counted=counted,
+        modules_serial=MODULES_SERIAL,
+        most_bytes=spec.memory_bytes + sum(path.stat().st_size for path, _ in spec.dimms) + _DIMM_SPARE_BYTES,
+        # Controllers have numbers without gaps: libvirt would make others of its own choice in between.
+        disks=[(disk, [one.bus for one in told[:at]].count(disk.bus)) for at, disk in enumerate(told)],
+        arguments=(*own, *nvme, *arguments),
+    )
 
 
 def _dimms(spec: DomainSpec) -> Iterator[str]:
@@ -312,40 +241,6 @@ def _dimms(spec: DomainSpec) -> Iterator[str]:
 
 def _escaped(path: Path) -> str:
     return str(path).replace(",", ",,")
-
-
-def _test_disk(devices: ET.Element, spec: DiskSpec, letter: str, controller: str) -> None:
-    disk = ET.SubElement(devices, "disk", type=spec.source.kind.value, device="disk")
-    # stop, not report: the host's full or broken disk must not look like an I/O error of the kernel under test
-    driver = {"name": "qemu", "type": "raw", "discard": "unmap", "error_policy": "stop", "rerror_policy": "stop"}
-    driver["cache"] = "none" if spec.direct else "writeback"
-    if spec.source.kind is SourceKind.NETWORK:
-        source = ET.SubElement(disk, "source", protocol="nbd")
-        ET.SubElement(source, "host", transport="unix", socket=spec.source.name)
-    else:
-        driver["io"] = "native" if spec.direct else "threads"
-        attribute = "file" if spec.source.kind is SourceKind.FILE else "dev"
-        source = ET.SubElement(disk, "source", {attribute: spec.source.name})
-    ET.SubElement(disk, "driver", driver)
-    if spec.part is not None:
-        offset, size = map(str, spec.part)
-        ET.SubElement(ET.SubElement(source, "slices"), "slice", type="storage", offset=offset, size=size)
-    kind = "vd" if spec.bus is Bus.VIRTIO else "sd"  # libvirt's alone: the guest names its disks itself
-    ET.SubElement(disk, "target", dev=f"{kind}{letter}", bus=spec.bus.value)
-    if spec.bus is not Bus.VIRTIO:  # which is a controller by itself: so no other disk shares that of this one either
-        model = {"model": "virtio-scsi"} if spec.bus is Bus.SCSI else {}
-        ET.SubElement(devices, "controller", model | {"type": spec.bus.value, "index": controller})
-        ET.SubElement(disk, "address", type="drive", controller=controller, bus="0", target="0", unit="0")
-    if spec.blocks is not None:
-        sizes = {"logical_block_size": spec.blocks.logical, "physical_block_size": spec.blocks.physical}
-        ET.SubElement(disk, "blockio", {name: str(size) for name, size in sizes.items()})
-    limits = {"total_bytes_sec": spec.bytes_per_s_limit, "total_iops_sec": spec.iops_limit}
-    if any(limits.values()):
-        iotune = ET.SubElement(disk, "iotune")
-        for limit, value in limits.items():
-            if value:
-                _text(iotune, limit, str(value))
-    _text(disk, "serial", spec.serial)
 
 
 def _nvme(number: int, disk: DiskSpec) -> Iterator[str]:
@@ -390,7 +285,3 @@ def _network(ssh_port: int) -> tuple[str, ...]:
     backend = f"user,id=ssh,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:{ssh_port}-:22"
     card = f"virtio-net-pci,netdev=ssh,bus=pci.0,addr={_NIC_SLOT},romfile="
     return "-netdev", backend, "-device", card
-
-
-def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
-    ET.SubElement(parent, tag, attributes).text = text

@@ -93,13 +93,13 @@ def written(content: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(content)
 
 
-FILES = ("bzImage", "modules.ext4", "kernel.config", "kernel.json")
+FILES = ("bzImage", "modules.ext4", "kernel.config", "entry.json")
 FACTS = ('"cd34"', '"ab12"', '"6.1.0"', '"gcc 12"', '"max-page-size"', '"CONFIG_B=y"')
 DAMAGES: list[tuple[str, Callable[[Path], object]]] = [
     *((name, Path.unlink) for name in FILES),
     *((name, flipped()) for name in FILES[:3]),
-    *(("kernel.json", flipped(text)) for text in FACTS),
-    *(("kernel.json", written(text)) for text in (b"{", b"[]", b'"k1"', b'{"schema": 1, "kernel": 7}')),
+    *(("entry.json", flipped(text)) for text in FACTS),
+    *(("entry.json", written(text)) for text in (b"{", b"[]", b'"k1"', b'{"key": "k1", "kernel": 7}')),
     ("bzImage", written(b"k1k1")),
     ("", lambda path: path.rename(path.with_name("k2"))),
 ]
@@ -212,9 +212,9 @@ def test_a_stored_failure_is_found_whole(cache: KernelCache, tmp_path: Path) -> 
     [
         ("build.log", Path.unlink),
         ("build.log", written(b"another")),
-        ("failure.json", Path.unlink),
-        *(("failure.json", written(text)) for text in (b"{", b"[]", b"7")),
-        *(("failure.json", flipped(text)) for text in ('"schema": 1', '"k1"', "build error", "error: no")),
+        ("entry.json", Path.unlink),
+        *(("entry.json", written(text)) for text in (b"{", b"[]", b"7")),
+        *(("entry.json", flipped(text)) for text in ("key", '"k1"', "build error", "error: no")),
     ],
 )
 def test_a_damaged_failure_is_dropped(
@@ -327,17 +327,17 @@ BAD: dict[str, Callable[[Members], bytes]] = {
     "no archive": lambda members: b"x" * 2000,
     "an empty archive": lambda members: archived({}),
     "no image": lambda members: archived(without(members, "bzImage")),
-    "no record": lambda members: archived(without(members, "kernel.json")),
+    "no record": lambda members: archived(without(members, "entry.json")),
     "a changed image": lambda members: archived({**members, "bzImage": b"x" * 1000}),
     "a changed configuration": lambda members: archived({**members, "kernel.config": b"CONFIG_A=n\n"}),
     "a changed record": lambda members: archived(
-        {**members, "kernel.json": members["kernel.json"].replace(b"6.1.0", b"6.1.1")}
+        {**members, "entry.json": members["entry.json"].replace(b"6.1.0", b"6.1.1")}
     ),
     "cut off": lambda members: archived(members)[:-12000],
     "another file": lambda members: archived({**members, "x": b"x"}),
     "a file elsewhere": lambda members: archived({**members, "../x": b"x"}),
     "a link": lambda members: archived({"bzImage": b""}, tarfile.SYMTYPE),
-    "a failure": lambda members: archived({"failure.json": b"{}"}),
+    "a failure": lambda members: archived({"entry.json": b"{}"}),
     "too large a list": lambda members: archived({**members, "kernel.defconfig": bytes(17 << 20)}),
 }
 

@@ -64,7 +64,7 @@ def be_busy(work: Path, writer: str) -> None:
         with suppress(FileNotFoundError):  # somebody has met it damaged since, and dropped it
             assert found is None or found.image.read_bytes() == f"k{number}".encode() * 15_000
         if turn % 10 == 3:  # as a disk does
-            (stored.image.parent / "kernel.json").unlink(missing_ok=True)
+            (stored.image.parent / "entry.json").unlink(missing_ok=True)
         if turn % 10 == 6:  # so that the limit finds what is not in use, unless somebody has dropped it
             with suppress(FileNotFoundError):
                 age(stored.image.parent, LONG_AGO_S)
