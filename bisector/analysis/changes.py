@@ -33,7 +33,6 @@ class LevelChange:
     p: Annotated[float, "probability of so clear a change in nights without one"]
 
 
-
 def changes(figures: Floats) -> tuple[LevelChange, ...]:
     """Every change of level in a series, oldest first; figures are positive."""
     series = np.asarray(figures, dtype=np.float64)

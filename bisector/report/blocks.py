@@ -3,6 +3,7 @@
 A renderer passes all of it through :func:`bisector.core.printable.clean`.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -62,6 +63,11 @@ class Fact:
     def text(self) -> str:
         """All that is said, in one line."""
         return "; ".join(self.texts)
+
+
+def fact(label: str, *texts: str | None, role: Role = Role.PLAIN, command: str | None = None) -> Fact:
+    """A fact of the texts that say something."""
+    return Fact(label, tuple(filter(None, texts)), role, command or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,32 @@ class Section:
     name: str
     title: str
     blocks: tuple[Block, ...]
+
+
+def facts(items: Iterable[tuple[str, str]]) -> FactList:
+    """A fact for each pair of a label and a text."""
+    return FactList(tuple(fact(label, text) for label, text in items))
+
+
+def listing(text: str | None) -> Listing:
+    """The lines of a text."""
+    return Listing(tuple((text or "").splitlines()))
+
+
+def sections_of(blocks: Mapping[tuple[str, str], Iterable[Block]]) -> tuple[Section, ...]:
+    """Sections by their names and titles; a block that says nothing is left out, and so is a section without any."""
+    made = (Section(name, title, tuple(filter(_says, found))) for (name, title), found in blocks.items())
+    return tuple(section for section in made if section.blocks)
+
+
+def _says(block: Block) -> bool:
+    match block:
+        case Paragraph(text):
+            return bool(text)
+        case FactList(listed):
+            return any(one.texts for one in listed)
+        case Table(rows=content) | Listing(content):
+            return bool(content)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ Everything is read, nothing is decided; what a removed file would tell is left o
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,17 +23,18 @@ from bisector.core.subject import Kind
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.report import comparison_table, reporting
-from bisector.report.blocks import Block, Column, Fact, FactList, Listing, Page, Paragraph, Row, Section, Table
+from bisector.report.blocks import Block, Column, Listing, Page, Paragraph, Row, Table, facts, listing, sections_of
 from bisector.report.comparison_table import deciding_tables, sentences, to_go_on
 from bisector.report.document import Envelope, JobFile, MeasuringHost
+from bisector.report.reporting import end_word
 from bisector.report.sections import host_facts, job_blocks, measured_on, minute, queues
 from bisector.report.summary import quoted
 from bisector.status.blocks import Blocks, names, result_of
 from bisector.status.comparison import ComparisonResult, StackContrast, stack_contrasts
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.progress import TimeSpent
-from bisector.store.comparison import Arm, Budget, Plan, on_top
 from bisector.store.comparison import Block as PlannedBlock
+from bisector.store.comparison import Budget, Plan, on_top
 from bisector.store.rundir import RunDirectory, state_of
 from bisector.store.store import Store
 from bisector.workload.workloads import WORKLOADS, chooser
@@ -49,10 +51,16 @@ class ComparedKernel:
 
     name: Annotated[str, "name, as it was typed"]
     commit: Annotated[str, "commit and its subject line; empty where no kernel was built"]
-    release: Annotated[str, "release of the kernel, as `uname -r` prints it"]
-    config: Annotated[str, Key("config_sha256"), "hash of the effective .config"]
-    compiler: Annotated[str, "compiler and linker"]
+    release: Annotated[str, "release of the kernel, as `uname -r` prints it"] = ""
+    config: Annotated[str, Key("config_sha256"), "hash of the effective .config"] = ""
+    compiler: Annotated[str, "compiler and linker"] = ""
     placebo: Annotated[bool, "whether it is the first kernel, measured a second time"] = False
+
+    @property
+    def text(self) -> str:
+        """All of it in a line, but for the name."""
+        config = f".config {self.config[:12]}" if self.config else ""
+        return "; ".join(filter(None, (self.commit, self.release, config, self.compiler)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,19 +147,23 @@ class ComparisonReport:
 
 def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
     """The document of a run that compares, whether it goes on or not."""
-    plan = blocks.plan
-    trials = [one.trial for one in blocks.placed]
+    plan, trials = blocks.plan, [one.trial for one in blocks.placed]
     (state, message), asked, budgets = state_of(run, store), store.bisection(), store.facts(Budget)
     how = {State.MEASURED: "It is finished", State.RUNNING: "It goes on"}.get(state, f"It is {state}")
+    standing = clean(f"{how}{f': {message}' if message else ''}.")
+    if budgets:  # more time was given than at first
+        first = "none" if plan.extent.budget_s is None else units.duration(plan.extent.budget_s)
+        more = (f"{units.duration(one.budget_s)} more after {units.duration(one.spent_s)}" for one in budgets)
+        standing += f" Budgets: {', '.join((f'{first} at first', *more))}."
     return ComparisonReport(
         result=result_of(blocks),
-        kernels=tuple(_compared_kernel(plan, blocks, arm) for arm in range(len(plan.arms))),
+        kernels=tuple(_compared_kernel(blocks, arm) for arm in range(len(plan.arms))),
         blocks=tuple(_measured(block, blocks) for block in blocks.blocks),
-        storage=tuple(_made_stacks(plan, blocks, run.path)),
+        storage=tuple(_made_stacks(blocks, run.path)),
         workloads=tuple(dict.fromkeys(reporting.workload_of(one.settings, run.path) for one in plan.setups)),
         hosts=reporting.hosts_of(run.path, trials),
         seed=plan.extent.seed,
-        standing=clean(f"{how}{f': {message}' if message else ''}.") + _budgets(plan, budgets),
+        standing=standing,
         state=state,
         run_dir=run.path,
         resume_command=to_go_on(run.path, state, blocks) or None,
@@ -163,26 +175,16 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
     )
 
 
-def _budgets(plan: Plan, given: Sequence[Budget]) -> str:
-    """A sentence, where more time was given than at first."""
-    if not given:
-        return ""
-    first = "none" if plan.extent.budget_s is None else units.duration(plan.extent.budget_s)
-    more = (f"{units.duration(one.budget_s)} more after {units.duration(one.spent_s)}" for one in given)
-    return f" Budgets: {', '.join((f'{first} at first', *more))}."
-
-
-def _compared_kernel(plan: Plan, blocks: Blocks, n: int) -> ComparedKernel:
+def _compared_kernel(blocks: Blocks, n: int) -> ComparedKernel:
     """As the first trial that has a kernel shows it."""
-    arm = plan.arms[n]
-    placebo = n > 0 and arm.subject == plan.arms[0].subject
-    found = (one.trial for one in blocks.placed if one.place.arm == n)
-    trial, kernel = next(((one, one.kernel) for one in found if one.kernel is not None), (None, None))
-    if trial is None or kernel is None:
-        return ComparedKernel(arm.name, quoted(arm.commit), "", "", "", placebo)
-    config = trial.artifact(CONFIG_ARTIFACT)
-    digest = config.sha256 if config is not None else ""
-    return ComparedKernel(arm.name, quoted(arm.commit), kernel.release, digest, kernel.toolchain, placebo)
+    arm, first = blocks.plan.arms[n], blocks.plan.arms[0]
+    made = ComparedKernel(arm.name, quoted(arm.commit), placebo=n > 0 and arm.subject == first.subject)
+    for trial in (one.trial for one in blocks.placed if one.place.arm == n):
+        if (kernel := trial.kernel) is not None:
+            config = trial.artifact(CONFIG_ARTIFACT)
+            digest = config.sha256 if config is not None else ""
+            return replace(made, release=kernel.release, config=digest, compiler=kernel.toolchain)
+    return made
 
 
 def _measured(block: PlannedBlock, blocks: Blocks) -> MeasuredBlock:
@@ -193,20 +195,22 @@ def _measured(block: PlannedBlock, blocks: Blocks) -> MeasuredBlock:
     return MeasuredBlock(block.n, setup, block.round, block.seed, order, blocks.why(block), host, era)
 
 
-def _made_stacks(plan: Plan, blocks: Blocks, run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _made_stacks(blocks: Blocks, run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """What made each stack, as the first setup that has it shows."""
-    stacks = dict.fromkeys(one.setup.stack for one in plan.setups)
-    for stack in stacks:
-        setup = next(n for n, one in enumerate(plan.setups) if one.setup.stack == stack)
-        trials = [trial for block in blocks.of_setup(setup) for _, trial in blocks.trials(block).values()]
+    stacks = [one.setup.stack for one in blocks.plan.setups]
+    for stack in dict.fromkeys(stacks):
+        of_setup = blocks.of_setup(stacks.index(stack))
+        trials = [trial for block in of_setup for _, trial in blocks.trials(block).values()]
         if lines := reporting.first_text(run_dir, trials, reporting.STORAGE):
             yield stack, (*(f"# {disk}: {text}" for disk, text in queues(trials)), *lines)
 
 
 def _versions(run_dir: Path, trials: Sequence[Trial]) -> tuple[tuple[str, str], ...]:
     """That of fio, as the first output says that is still there."""
-    outputs = (sorted({one.name for one in trial.artifacts if Path(one.name).name == _FIO_OUTPUT}) for trial in trials)
-    for name in dict.fromkeys(name for found in outputs for name in found):
+    outputs = dict.fromkeys(
+        one.name for trial in trials for one in trial.artifacts if Path(one.name).name == _FIO_OUTPUT
+    )
+    for name in outputs:
         with suppress(ValueError, AttributeError, RecursionError):
             if version := json.loads("\n".join(reporting.first_text(run_dir, trials, name))).get("fio version"):
                 return (("fio", clean(str(version))),)
@@ -217,36 +221,33 @@ def _command(plan: Plan, given: Budget | None = None) -> str:
     """What compares the same again, with all the time that it was given."""
     extent, (first, *others), setups = plan.extent, plan.arms, plan.setups
     typed = [first, *(arm for arm in others if arm.subject != first.subject)]
-    alone = [arm for arm in typed if not (arm.subject.parameters or arm.subject.fragment)]
-    words = ["bisector", "compare", *(_word(arm) for arm in alone if arm.subject.kind is not Kind.PATCHED)]
-    words += _each("--patch", (_patch(first, arm) for arm in typed if arm.subject.kind is Kind.PATCHED))
-    words += _each("--config-fragment", (f"./{arm.file.name}" for arm in typed if arm.subject.fragment and arm.file))
-    words += _each("--parameter", (arm.subject.parameters for arm in typed if arm.subject.parameters))
-    words += _each("--stack", (one.setup.stack for one in setups))
-    words += [word for one in dict.fromkeys(_workload_words(one.settings) for one in setups) for word in one]
-    words += ["--placebo"] if len(typed) < len(plan.arms) else []
-    words += ["--until", _percent(extent.until)] if extent.until is not None else ["--runs", str(extent.runs)]
+    words = ["bisector", "compare"]
+    for arm in typed:
+        if arm.subject.kind is not Kind.PATCHED and not (arm.subject.parameters or arm.subject.fragment):
+            words.append(end_word(arm.name, arm.commit.sha) if arm.subject.is_built else f"image:./{arm.name}")
+    flags: list[tuple[str, ...]] = []
+    for arm in typed:
+        if arm.subject.kind is Kind.PATCHED:  # the hash of a commit; of a file its name, which the run's copy has, too
+            given_patch, name = arm.subject.changed_by or "", arm.name.removeprefix(on_top(first.name, ""))
+            is_file = len(given_patch) == _SHA256_DIGITS
+            flags.append(("--patch", f"./{name}" if is_file else end_word(name, given_patch)))
+    flags += [("--config-fragment", f"./{arm.file.name}") for arm in typed if arm.subject.fragment and arm.file]
+    flags += [("--parameter", arm.subject.parameters) for arm in typed if arm.subject.parameters]
+    flags += [("--stack", one.setup.stack) for one in setups]
+    flags += [_workload_words(one.settings) for one in setups]
+    flags += [("--placebo",)] if len(typed) < len(plan.arms) else []
+    flags += [("--until", _percent(extent.until)) if extent.until is not None else ("--runs", str(extent.runs))]
     budget = given or extent.budget
-    words += ["--budget", str(units.duration_text(budget.end_s))] if budget is not None else []
-    words += ["--least-effect", _percent(extent.delta), "--seed", str(extent.seed)]
+    flags += [("--budget", str(units.duration_text(budget.end_s)))] if budget is not None else []
+    flags += [("--least-effect", _percent(extent.delta)), ("--seed", str(extent.seed))]
     # Fragments that do not follow from the stacks: a kernel is built once for all of these.
     fragments = [reporting.fragment_name(Path(name)) for name in setups[0].settings.kernel.fragments]
     needed = {name for one in setups for name in reporting.usual_fragments(one.settings)}
-    words += [word for flag in reporting.fragment_words(fragments, needed) for word in flag]
+    flags += reporting.fragment_words(fragments, needed)
     # Each setup has settings of disks that another one does not use.
     of_setups = (*_OF_SETUPS, *(one.chosen_by for one in WORKLOADS.values() if one.chosen_by))
-    flags = dict.fromkeys(flag for one in setups for flag in reporting.flags(one.settings, of_setups))
-    return shlex.join((*words, *(word for flag in flags for word in flag)))
-
-
-def _word(arm: Arm) -> str:
-    return reporting.end_word(arm.name, arm.commit.sha) if arm.subject.is_built else f"image:./{arm.name}"
-
-
-def _patch(first: Arm, arm: Arm) -> str:
-    """The hash of a commit; of a file its name, which the run's copy has, too."""
-    given, name = arm.subject.changed_by or "", arm.name.removeprefix(on_top(first.name, ""))
-    return f"./{name}" if len(given) == _SHA256_DIGITS else reporting.end_word(name, given)
+    flags += (flag for one in setups for flag in reporting.flags(one.settings, of_setups))
+    return shlex.join((*words, *(word for flag in dict.fromkeys(flags) for word in flag)))
 
 
 def _workload_words(settings: Settings) -> tuple[str, str]:
@@ -259,10 +260,6 @@ def _workload_words(settings: Settings) -> tuple[str, str]:
     return row.flag, file.name if file is not None else str(row.write(getattr(workload.values, row.field)))
 
 
-def _each(flag: str, values: Iterable[str]) -> list[str]:
-    return [word for value in dict.fromkeys(values) for word in (flag, value)]
-
-
 def _percent(share: float) -> str:
     return f"{100 * share:g}%"
 
@@ -271,10 +268,34 @@ def _percent(share: float) -> str:
 
 
 def page(report: ComparisonReport) -> Page:
-    """The report of a comparison for a renderer; a section without content is left out."""
+    """The report of a comparison for a renderer."""
+    result, time = report.result, report.time
     lead = f"{measured_on(report.hosts)}started {minute(report.started_at)}." if report.started_at else ""
-    made = ((name, heading, tuple(say(report))) for name, heading, say in _SECTIONS)
-    sections = tuple(Section(name, heading, blocks) for name, heading, blocks in made if blocks)
+    in_guests = [*report.versions]
+    if time is not None:
+        parts = (("boots", time.boot_s), ("layouts", time.storage_s), ("workloads", time.workload_s))
+        shown = ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in (*parts, ("all else", time.other_s)))
+        builds = f"; builds {units.duration(time.build_s)} beside that" if time.build_s else ""
+        whole = units.duration(time.total_s - time.build_s)
+        in_guests.append(("time", f"{whole}: {shown} ({100 * time.other_share:.1f} %){builds}"))
+    version = f"bisector {report.tool_version}, in a clone of the same tree." if report.command else ""
+    sections = sections_of(
+        {
+            ("result", "Result"): (*deciding_tables(result), Paragraph(report.standing)),
+            ("tests", "Tests"): comparison_table.tests(result),
+            ("means", "All setups together"): comparison_table.means(result),
+            ("stacks", "Exploratory: between stacks"): comparison_table.stacks(result),
+            ("exploratory", "Exploratory: other figures"): comparison_table.exploratory(result),
+            ("kernels", "Kernels"): [facts((one.name, one.text) for one in report.kernels)],
+            ("blocks", "Blocks"): _blocks(report) if report.blocks else (),
+            ("job", "Workload"): chain.from_iterable(map(job_blocks, report.workloads)),
+            ("storage", "Storage"): (
+                block for stack, lines in report.storage for block in (Paragraph(f"{stack}:"), Listing(lines))
+            ),
+            ("host", "Host"): (*map(host_facts, report.hosts), facts(in_guests)),
+            ("reproduce", "To reproduce"): [listing(report.command), Paragraph(version)],
+        }
+    )
     return Page(report.title, sections, report.tool_version, lead)
 
 
@@ -289,24 +310,8 @@ def _counted(result: ComparisonResult) -> str:
     return ", ".join(f"{word} in {words[one]} of {len(found)}" for one, word in said.items()) or "no result yet"
 
 
-def _result(report: ComparisonReport) -> Iterator[Block]:
-    yield from deciding_tables(report.result)
-    if report.standing:
-        yield Paragraph(report.standing)
-
-
-def _kernels(report: ComparisonReport) -> Iterator[Block]:
-    def text(one: ComparedKernel) -> str:
-        config = f".config {one.config[:12]}" if one.config else ""
-        return "; ".join(filter(None, (one.commit, one.release, config, one.compiler)))
-
-    yield FactList(tuple(Fact(one.name, (text(one),)) for one in report.kernels))
-
-
 def _blocks(report: ComparisonReport) -> Iterator[Block]:
     """Every value that decides, with the number of its trial, setup by setup."""
-    if not report.blocks:
-        return
     values = {one.n: row.objective.cell(one.value) for row in report.result.rows for one in row.in_run_order}
     labels = list(dict.fromkeys(row.label for row in report.result.rows))
     arms = [arm.name for arm in report.result.arms]
@@ -327,54 +332,3 @@ def _blocks(report: ComparisonReport) -> Iterator[Block]:
         f"In brackets: the number of the trial. The order was drawn from the seed {report.seed}; the seed of a block is"
         " the workload's."
     )
-
-
-def _workload(report: ComparisonReport) -> Iterator[Block]:
-    for one in report.workloads:
-        yield from job_blocks(one)
-
-
-def _storage(report: ComparisonReport) -> Iterator[Block]:
-    for label, lines in report.storage:
-        yield Paragraph(f"{label}:")
-        yield Listing(lines)
-
-
-def _hosts(report: ComparisonReport) -> Iterator[Block]:
-    for host in report.hosts:
-        yield host_facts(host)
-    facts = [Fact(name, (text,)) for name, text in report.versions]
-    if (time := report.time) is not None:
-        parts = {
-            "boots": time.boot_s,
-            "layouts": time.storage_s,
-            "workloads": time.workload_s,
-            "all else": time.other_s,
-        }
-        shown = ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in parts.items())
-        builds = f"; builds {units.duration(time.build_s)} beside that" if time.build_s else ""
-        whole = units.duration(time.total_s - time.build_s)
-        facts.append(Fact("time", (f"{whole}: {shown} ({100 * time.other_share:.1f} %){builds}",)))
-    if facts:
-        yield FactList(tuple(facts))
-
-
-def _reproduce(report: ComparisonReport) -> Iterator[Block]:
-    if report.command:
-        yield Listing((report.command,))
-        yield Paragraph(f"bisector {report.tool_version}, in a clone of the same tree.")
-
-
-_SECTIONS: tuple[tuple[str, str, Callable[[ComparisonReport], Iterator[Block]]], ...] = (
-    ("result", "Result", _result),
-    ("tests", "Tests", lambda report: comparison_table.tests(report.result)),
-    ("means", "All setups together", lambda report: comparison_table.means(report.result)),
-    ("stacks", "Exploratory: between stacks", lambda report: comparison_table.stacks(report.result)),
-    ("exploratory", "Exploratory: other figures", lambda report: comparison_table.exploratory(report.result)),
-    ("kernels", "Kernels", _kernels),
-    ("blocks", "Blocks", _blocks),
-    ("job", "Workload", _workload),
-    ("storage", "Storage", _storage),
-    ("host", "Host", _hosts),
-    ("reproduce", "To reproduce", _reproduce),
-)

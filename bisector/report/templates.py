@@ -74,11 +74,6 @@ class Detail:
             return f"The effective .config is {against}."
         return f"The effective .config differs from {against}, in {units.plural(len(self.options), 'option')}:"
 
-    @property
-    def option_lines(self) -> tuple[str, ...]:
-        """One for each option that differs."""
-        return tuple(f"{one.option}: {one.parent} -> {one.child}" for one in self.options)
-
 
 def markdown(page: Page) -> str:
     """A document as Markdown."""

@@ -261,6 +261,11 @@ class OptionChange:
     parent: Annotated[str, "value in the parent; `n` is off or absent"]
     child: Annotated[str, "value in the child"]
 
+    @property
+    def text(self) -> str:
+        """``CONFIG_HZ: 250 -> 1000``."""
+        return f"{self.option}: {self.parent} -> {self.child}"
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigChanges:
@@ -364,12 +369,12 @@ class BisectionView:
     @property
     def skipped(self) -> Annotated[int, "number of trials that were skipped"]:
         """How many trials were skipped."""
-        return self.count(Verdict.SKIP)
+        return sum(trial.verdict is Verdict.SKIP for trial in self.trials)
 
     @property
     def weak(self) -> Annotated[int, "number of trials of weak evidence"]:
         """How many trials are of weak evidence."""
-        return self.count(Verdict.WEAK)
+        return sum(trial.verdict is Verdict.WEAK for trial in self.trials)
 
     @property
     def is_no_change(self) -> bool:
@@ -377,23 +382,9 @@ class BisectionView:
         return self.state is State.NARROWED and self.belief is not None and self.belief.no_change
 
     @property
-    def taken_over(self) -> int:
-        """How many trials another run has measured."""
-        return sum(trial.taken_from is not None for trial in self.trials)
-
-    def count(self, verdict: Verdict) -> int:
-        """How many trials ended in this verdict."""
-        return sum(trial.verdict is verdict for trial in self.trials)
-
-    @property
     def reused(self) -> Annotated[int, "number of commits with the kernel of one that was measured"]:
         """How many commits had the kernel of one already measured."""
         return sum(trial.trial.same_kernel_as is not None for trial in self.trials)
-
-    @property
-    def trials_s(self) -> float:
-        """Wall seconds of all trials together."""
-        return math.fsum(trial.trial.timings.total_s for trial in self.trials)
 
 
 def why_over(budget_s: float) -> str:
