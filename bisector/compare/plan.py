@@ -11,7 +11,7 @@ from bisector.config import Settings
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.subject import Commit, Kind, Subject
-from bisector.doctor.tree import NeededOption, lacking, needs, required, undefined, unsupported
+from bisector.doctor.tree import needs, required, undefined, unsupported
 from bisector.git.patches import with_commit, with_file
 from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes
@@ -173,14 +173,14 @@ def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Planne
     """The cells of trees without what the stack needs, found before anything is built."""
 
     @cache
-    def missing(commit: Commit, needed: tuple[NeededOption, ...], features: tuple[tuple[str, Feature], ...]) -> str:
-        options = (one.option for one in lacking(repository, commit, needed))
+    def missing(commit: Commit, needed: tuple[str, ...], features: tuple[tuple[str, Feature], ...]) -> str:
+        options = sorted(undefined(repository, commit.sha, needed), key=needed.index)
         later = (f"{one.since.version} ({one.what})" for _, one in unsupported(repository, commit, features))
         return ", ".join((*options, *later))
 
     for setup, one in enumerate(setups):
         storage = one.settings.storage
-        needed = needs(storage.stack, storage.layers)
+        needed = tuple(needs(storage.stack, storage.layers))
         features = (*storage.stack.features(storage.layers), *one.settings.further_features)
         for place, arm in enumerate(arms):
             if arm.subject.is_built and (what := missing(arm.commit, needed, features)):
@@ -189,12 +189,12 @@ def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Planne
                 yield Absent(setup, place, f"needs {off}, which is off in it")
 
 
-def _switched_off(arm: Arm, needed: Iterable[NeededOption]) -> str:
+def _switched_off(arm: Arm, needed: Iterable[str]) -> str:
     """Those of the needed options that an arm's own fragment switches off."""
     if not arm.subject.fragment or arm.file is None:
         return ""
     asked = read_fragment(arm.file).options
-    return ", ".join(one.option for one in needed if asked.get(one.option) == NOT_SET)
+    return ", ".join(option for option in needed if asked.get(option) == NOT_SET)
 
 
 def _settings(given: Sequence[Settings]) -> Iterator[Settings]:

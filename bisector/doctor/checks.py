@@ -71,6 +71,11 @@ class Probe:
     warns: bool = False
     of_setup: bool = False
 
+    @property
+    def worst(self) -> Grade:
+        """How bad it is where the check fails."""
+        return Grade.WARN if self.need is NeededFor.NOTHING else Grade.MISSING
+
 
 def check_configuration(settings: KernelSettings) -> Mapping[str, str]:
     """The options that are asked for; raises :class:`UserError` for files that do not tell any."""
@@ -134,10 +139,6 @@ def check_workload(settings: Settings) -> Iterator[Finding]:
         yield Finding(f"{workload.kind} job", Grade.WARN, what, remedy)
 
 
-def _room(asked: CheckContext) -> Finding:
-    return Finding("disk room", Grade.OK, check_room(asked.settings, asked.run_dir))
-
-
 def _disks(asked: CheckContext) -> Iterator[Finding]:
     """A row for each disk of the stack, and one for a further disk that only the file of settings names.
 
@@ -185,7 +186,8 @@ PROBES: tuple[Probe, ...] = (
         "cache directory", resources.cache_home()), warns=True),
     Probe("libvirt's reach", NeededFor.RUN, lambda asked: machine.reach(
         asked.settings.machine, asked.scratch, asked.run_dir)),
-    Probe("disk room", NeededFor.RUN, _room, of_setup=True),
+    Probe("disk room", NeededFor.RUN, lambda asked: Finding(
+        "disk room", Grade.OK, check_room(asked.settings, asked.run_dir)), of_setup=True),
     Probe("disks", NeededFor.RUN, _disks, of_setup=True),
     Probe("workload", NeededFor.RUN, _job, of_setup=True),
     Probe("host load", NeededFor.NOTHING, lambda asked: load.contention(asked.settings.contention)),
@@ -197,7 +199,7 @@ PROBES: tuple[Probe, ...] = (
 
 def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
     """Raise :class:`UserError` with everything that would stop the run; ``warn`` gets what weakens its evidence."""
-    _refuse(settings, run_dir, [probe for probe in PROBES if probe.need in (NeededFor.BUILD, NeededFor.RUN)], warn)
+    _refuse(settings, run_dir, [probe for probe in PROBES if probe.need is not NeededFor.NOTHING], warn)
 
 
 def check_setup(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
@@ -227,8 +229,7 @@ def check_build(settings: Settings, run_dir: Path) -> None:
 
 def _refuse(settings: Settings, run_dir: Path, probes: Iterable[Probe], warn: Callable[[Finding], None]) -> None:
     with _asked(settings, run_dir, lambda _: None) as asked:
-        looks = (_findings(probe, asked) for probe in probes)
-        found = [finding for rows in looks for finding in rows]
+        found = [finding for probe in probes for finding in _findings(probe, asked)]
     missing = [finding for finding in found if finding.state is Grade.MISSING]
     if not missing:
         for finding in found:
@@ -247,10 +248,10 @@ def examine(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> I
             try:
                 yield from _findings(probe, asked)
             except BisectorError as error:
-                yield Finding(probe.name, _worst(probe), error.message, error.hint)
+                yield Finding(probe.name, probe.worst, error.message, error.hint)
             except Exception as error:  # noqa: BLE001 - a row of the table, and the other rows, whatever it is
                 what = f"this check failed, which is a bug in bisector: {type(error).__name__}: {error}"
-                yield Finding(probe.name, _worst(probe), what)
+                yield Finding(probe.name, probe.worst, what)
 
 
 def _findings(probe: Probe, asked: CheckContext) -> tuple[Finding, ...]:
@@ -258,12 +259,7 @@ def _findings(probe: Probe, asked: CheckContext) -> tuple[Finding, ...]:
         seen = probe.look(asked)
         return (seen,) if isinstance(seen, Finding) else tuple(seen)
     except UserError as error:
-        found = refusal(probe.name, error)
-        return (replace(found, state=_worst(probe)),)
-
-
-def _worst(probe: Probe) -> Grade:
-    return Grade.WARN if probe.need is NeededFor.NOTHING else Grade.MISSING
+        return (replace(refusal(probe.name, error), state=probe.worst),)
 
 
 @contextmanager
@@ -274,29 +270,26 @@ def _asked(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> It
 
 def check_room(settings: Settings, run_dir: Path) -> str:
     """How much is free and needed, on each file system that is written; raises :class:`UserError` for too little."""
-    images = [(resources.cache_home(), _IMAGE_BYTES)] if settings.machine.image is None else []
-    return _compared([(run_dir, _build_bytes(settings.kernel)), *images, *_disk_files(settings, run_dir)])
+    needed = [(run_dir, _build_bytes(settings.kernel))]
+    if settings.machine.image is None:
+        needed.append((resources.cache_home(), _IMAGE_BYTES))
+    storage = settings.storage
+    files_bytes = settings.workload.files.total_bytes * len(storage.stack.phases)
+    written = storage.stack.written(extents(storage), storage.layers, files_bytes)
+    for name, disk in storage.attached_disks.items():  # of a file what a trial writes into it; the rest stays sparse
+        place = run_dir if disk.path is None else Path(disk.path)
+        if disk.path is None or place.is_dir():
+            needed.append((place, min(disk.size_bytes, written[name] + _LAYERS_BYTES)))
+    return _compared(needed)
 
 
 def _build_bytes(settings: KernelSettings) -> int:
     return _SOURCES_BYTES + (_SMALL_BUILD_BYTES if settings.base_config is None else _LARGE_BUILD_BYTES)
 
 
-def _disk_files(settings: Settings, run_dir: Path) -> Iterator[tuple[Path, int]]:
-    """Where a file is made for a disk, with what a trial writes into it at most; elsewhere it stays sparse."""
-    storage = settings.storage
-    files_bytes = settings.workload.files.total_bytes * len(storage.stack.phases)
-    written = storage.stack.written(extents(storage), storage.layers, files_bytes)
-    for name, disk in storage.attached_disks.items():
-        place = run_dir if disk.path is None else Path(disk.path)
-        if disk.path is None or place.is_dir():
-            yield place, min(disk.size_bytes, written[name] + _LAYERS_BYTES)
-
-
 def _compared(needed: list[tuple[Path, int]]) -> str:
     """Needs that fall on one file system add up; the first path stands for it."""
-    first: dict[int, Path] = {}
-    total = Counter[Path]()
+    first, total = dict[int, Path](), Counter[Path]()
     for path, needed_bytes in needed:
         total[first.setdefault(nearest(path).stat().st_dev, path)] += needed_bytes
     seen = []

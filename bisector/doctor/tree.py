@@ -6,8 +6,7 @@ since it stands still while what makes the next version is merged, and distribut
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from bisector.core import resources
@@ -28,14 +27,6 @@ _FILES = "*Kconfig*"
 _MAKEFILE = r"^(VERSION|PATCHLEVEL) *= *[0-9]{1,4} *$"
 
 
-@dataclass(frozen=True, slots=True)
-class NeededOption:
-    """An option, as ``CONFIG_X``, and the name of the layer that does not work without it."""
-
-    option: str
-    layer: str
-
-
 def check_tree(
     repository: Repository,
     commits: Iterable[Commit],
@@ -50,13 +41,14 @@ def check_tree(
     asked = [(f"layer {layer} of the stack {stack}", one) for layer, one in stack.features(values)]
     for commit in commits:
         if lacks := lacking(repository, commit, needs(stack, values)):
-            layers = ", ".join(dict.fromkeys(one.layer for one in lacks))
-            options = ", ".join(one.option for one in lacks[:_MOST_NAMED]) + (" …" if lacks[_MOST_NAMED:] else "")
+            layers = ", ".join(dict.fromkeys(lacks.values()))
+            first, *_ = options = list(lacks)
+            named = ", ".join(options[:_MOST_NAMED]) + (" …" if options[_MOST_NAMED:] else "")
             raise UserError(
-                f"{commit.short} ({commit.subject}) has no {options} in its Kconfig files: the layer {layers} of the "
+                f"{commit.short} ({commit.subject}) has no {named} in its Kconfig files: the layer {layers} of the "
                 f"stack {stack} does not work without",
                 "choose another --stack, or commits that have it: git log --reverse -S'config "
-                f"{lacks[0].option.removeprefix('CONFIG_')}' -- '*Kconfig*'",
+                f"{first.removeprefix(_PREFIX)}' -- '*Kconfig*'",
             )
         for who, one in unsupported(repository, commit, (*asked, *further)):
             path, word = one.since.path, one.since.word
@@ -67,13 +59,13 @@ def check_tree(
             )
 
 
-def lacking(repository: Repository, commit: Commit, needed: Sequence[NeededOption]) -> tuple[NeededOption, ...]:
-    """The options of a stack's layers that the commit's tree does not have at all.
+def lacking(repository: Repository, commit: Commit, needed: Mapping[str, str]) -> dict[str, str]:
+    """The options of a stack's layers (:func:`needs`) that the commit's tree does not have at all.
 
     Nothing of a partial clone, whose files are not there to be read.
     """
-    missing = undefined(repository, commit.sha, [one.option for one in needed])
-    return tuple(one for one in needed if one.option in missing)
+    missing = undefined(repository, commit.sha, needed)
+    return {option: layer for option, layer in needed.items() if option in missing}
 
 
 def unsupported(
@@ -101,18 +93,18 @@ def trees_have(path: Path, *revisions: str) -> Callable[[Since], bool]:
     return answer
 
 
-def needs(stack: Stack, values: Values) -> tuple[NeededOption, ...]:
-    """What the layers need, from the disks upwards, each option once.
+def needs(stack: Stack, values: Values) -> dict[str, str]:
+    """The options, as ``CONFIG_X``, that layers do not work without, from the disks upwards, each with its first layer.
 
     What a fragment marks as optional, or switches off, is not needed.
     """
-    found: dict[str, NeededOption] = {}
+    found: dict[str, str] = {}
     for node in stack.nodes:
         names = LAYERS[node.name].fragments_for(node.own(values))
         for fragment in read_fragments(resources.kconfigs(), names):
             for option in required(fragment):
-                found.setdefault(option, NeededOption(option, node.name))
-    return tuple(found.values())
+                found.setdefault(option, node.name)
+    return found
 
 
 def required(fragment: Fragment) -> tuple[str, ...]:

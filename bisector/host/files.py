@@ -160,7 +160,14 @@ def scratch(purpose: str, parent: Path | None = None, mode: int = 0o700) -> Iter
     kernel lets go of the lock whatever way the process ends: one that is named so, is this user's and is not
     locked belongs to nobody. Raises ``OSError``.
     """
-    path, lock = _made(purpose, parent)
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", dir=parent))
+        with suppress(FileNotFoundError):  # taken for an abandoned one before it was locked
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists():
+                break
+            os.close(lock)
     try:
         path.chmod(mode)
         yield path
@@ -197,17 +204,6 @@ def remove_abandoned(parent: Path | None = None) -> tuple[Path, ...]:
         if not path.exists():
             found.append(path)
     return tuple(found)
-
-
-def _made(purpose: str, parent: Path | None) -> tuple[Path, int]:
-    while True:
-        path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", dir=parent))
-        with suppress(FileNotFoundError):  # taken for an abandoned one before it was locked
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if path.exists():
-                return path, lock
-            os.close(lock)
 
 
 def files_below(directory: Path) -> Iterator[os.DirEntry[str]]:

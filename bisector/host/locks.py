@@ -31,8 +31,6 @@ _POLL_S = 0.05  # less than a run takes from the end of one of its turns to its 
 _TELL_EVERY_S = 3600.0
 _LONGEST_TURN_S = 24 * 3600.0  # a build and a trial have deadlines of hours; what keeps a turn for a day is stuck
 
-_CACHES_LOCK = "in-use.lock"
-
 
 class TurnPurpose(StrEnum):
     """What a turn is for; UNKNOWN where its holder has not written it."""
@@ -136,11 +134,17 @@ def measuring(
     the lock in the user's cache cannot be written, and when one holder keeps it for a day.
     """
     with ExitStack() as stack:
-        for opened in (_own_file, _shared_file):
-            if (file := opened()) is not None:
-                stack.callback(os.close, file)
-                _take(file, tell)
-                _sign(file, run_dir=str(run_dir), purpose=purpose)
+        own = own_turn()
+        with _for_people(own):
+            own.parent.mkdir(parents=True, exist_ok=True)
+            files = [os.open(own, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)]
+        stack.callback(os.close, files[0])
+        if (shared := _shared_file()) is not None:
+            stack.callback(os.close, shared)
+            files.append(shared)
+        for file in files:
+            _take(file, tell)
+            _sign(file, run_dir=str(run_dir), purpose=purpose)
         yield
 
 
@@ -189,11 +193,10 @@ def own_turn() -> Path:
     return resources.cache_home() / f"measuring-{platform.node() or 'host'}.lock"
 
 
-def _own_file() -> int:
-    path = own_turn()
+@contextmanager
+def _for_people(path: Path) -> Iterator[None]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)
+        yield
     except OSError as error:
         raise InfraError(f"{path}: {error.strerror}", f"ls -ld {path.parent}") from error
 
@@ -261,30 +264,21 @@ def using_caches(home: Path) -> Iterator[None]:
 
     Raises :class:`InfraError` when ``home`` cannot be written.
     """
-    with _caches_locked(home, fcntl.LOCK_SH):
+    with ExitStack() as stack:
+        fcntl.flock(_caches_lock(home, stack), fcntl.LOCK_SH)
         yield
 
 
 @contextmanager
 def clearing_caches(home: Path) -> Iterator[bool]:
     """Whether nobody uses what is kept in ``home``; if so nobody begins to meanwhile."""
-    with _caches_locked(home, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
-        yield alone
+    with ExitStack() as stack:
+        yield bool(try_lock(_caches_lock(home, stack)))
 
 
-@contextmanager
-def _caches_locked(home: Path, kind: int) -> Iterator[bool]:
-    try:
+def _caches_lock(home: Path, stack: ExitStack) -> int:
+    with _for_people(home / "in-use.lock"):
         home.mkdir(parents=True, exist_ok=True)
-        file = os.open(home / _CACHES_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise InfraError(f"{home / _CACHES_LOCK}: {error.strerror}", f"ls -ld {home}") from error
-    try:
-        try:
-            fcntl.flock(file, kind)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(file)
+        file = os.open(home / "in-use.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    stack.callback(os.close, file)
+    return file

@@ -118,14 +118,12 @@ def _sockets(shown: Iterable[str]) -> list[str]:
     named = (os.fsdecode(b"/" + path) for _, slash, path in (line.partition(b" /") for line in table) if slash)
     found = {os.path.realpath(path) for path in (*named, *_special_files_below(_OPT))}
     seen = tuple(f"{place}/" for place in (*map(str, _system()), *shown))
-    return sorted(path for path in found if path.startswith(seen) and _is_socket(path))
-
-
-def _is_socket(path: str) -> bool:
-    try:
-        return stat.S_ISSOCK(os.stat(path).st_mode)  # noqa: PTH116 - many, and most are gone
-    except OSError:  # of a directory that this user cannot enter, nor the command
-        return False
+    sockets = []
+    for path in sorted(path for path in found if path.startswith(seen)):
+        with suppress(OSError):  # of a directory that this user cannot enter, nor the command
+            if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116 - many, and most are gone
+                sockets.append(path)
+    return sockets
 
 
 @functools.cache

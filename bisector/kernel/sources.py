@@ -29,7 +29,7 @@ import errno
 import gzip
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
@@ -104,7 +104,7 @@ def whole(path: Path, most_bytes: int) -> bytes:
 
 
 def text(source: Path, file: str | Path) -> str | None:
-    """The same as text; old trees have files in Latin-1, and surrogates keep every byte as it is."""
+    """The content as text; old trees have files in Latin-1, and surrogates keep every byte as it is."""
     data = content(source, file)
     return None if data is None else data.decode(errors="surrogateescape")
 
@@ -152,7 +152,11 @@ class Sources:
         path = PurePosixPath(change.path)
         if change.path in self.files or "\ufffd" in change.path:  # what is no UTF-8 cannot be looked up
             return True
-        if self._is_aside(path):
+        top, *below = path.parts
+        if top == "arch" and len(below) > 1 and path.name not in _ASIDE_NAMES:
+            if below[0] not in self._architectures:
+                return False
+        elif _is_aside(path):
             return False
         if not _is_compiled_only(path) or path.suffix in self.whole_kinds:
             return True
@@ -166,12 +170,6 @@ class Sources:
     def same(self, changes: Iterable[Change] | None) -> bool:
         """Whether a tree with these changes surely makes the same kernel; not if nobody knows the changes."""
         return changes is not None and not any(map(self.counts, changes))
-
-    def _is_aside(self, path: PurePosixPath) -> bool:
-        top, *below = path.parts
-        if top == "arch" and len(below) > 1 and path.name not in _ASIDE_NAMES:
-            return below[0] not in self._architectures
-        return _is_aside_in_all(path)
 
     @cached_property
     def _in_tree(self) -> tuple[str, ...]:
@@ -217,10 +215,10 @@ def may_configure(change: Change) -> bool:
     It is made of Makefiles, Kconfig files and what those run, all of which are among what no compiler alone reads.
     """
     path = PurePosixPath(change.path)
-    return not _is_aside_in_all(path) and not _is_compiled_only(path)
+    return not _is_aside(path) and not _is_compiled_only(path)
 
 
-def _is_aside_in_all(path: PurePosixPath) -> bool:
+def _is_aside(path: PurePosixPath) -> bool:
     """Whether no build of an image reads it, whatever its architecture."""
     top, *below = path.parts
     if path.name in _ASIDE_NAMES:
@@ -244,20 +242,22 @@ def collected(build: Path, source: Path, obtained: Mapping[str, str], deciding: 
     to decide how to build, whether they are there or not. Raises ``OSError``.
     """
     real_directory = cache(os.path.realpath)  # a hundred of them hold thousands of files
-    files = {os.path.normpath(file) for file in _kconfig_files(build / _KCONFIG_FILES)} | set(deciding)
-    for named in _files(_lines_read(build)):
-        names = _itself_and_target(os.path.normpath(build / named), real_directory)
-        files.update(_told(name, build, source) for name in names)
+    files = set(deciding)
+    if (read := build / _KCONFIG_FILES).is_file():  # relative to the top of the tree; all of them count anyway
+        lines = whole(read, _LONGEST_BYTES).decode(errors="surrogateescape").splitlines()
+        files.update(os.path.normpath(line.strip("\t \\")) for line in lines if line.startswith("\t"))
+    # Of the two thousand files of a small kernel's build nearly all lines are the same ones, so each is read once.
+    every_line = {line for path in command_files(build) for line in whole(path, _LONGEST_BYTES).split(b"\n")}
+    for named in _files(every_line):
+        directory, _, name = os.path.normpath(build / named).rpartition("/")
+        # A file, and what it leads to by symbolic links: git knows the file that changed by its own path.
+        real = f"{real_directory(directory)}/{name}"
+        paths = (f"{directory}/{name}", real, *((os.path.realpath(real),) if Path(real).is_symlink() else ()))
+        for path in paths:
+            places = ((f"{source}/", ""), (f"{build}/", "./"))
+            files.add(next((new + path.removeprefix(place) for place, new in places if path.startswith(place)), path))
     kinds = {kind for option, kind in _ALL_OF_A_KIND.items() if obtained.get(option, "n") in ("y", "m")}
     return Sources(frozenset(files), frozenset(kinds)) if _ALWAYS_READ in files else None
-
-
-def _lines_read(build: Path) -> frozenset[bytes]:
-    """The lines of all ``.cmd`` files of a build; raises ``OSError``.
-
-    Of the two thousand files of a small kernel's build nearly all lines are the same ones, so each is looked at once.
-    """
-    return frozenset(line for path in command_files(build) for line in whole(path, _LONGEST_BYTES).split(b"\n"))
 
 
 def _files(lines: Iterable[bytes]) -> Iterator[str]:
@@ -268,27 +268,6 @@ def _files(lines: Iterable[bytes]) -> Iterator[str]:
             yield os.fsdecode(line.partition(_IS)[2].strip())
         elif line.startswith(b"  ") and not line.startswith(_ASKED):
             yield os.fsdecode(line.strip(b" \\"))
-
-
-def _kconfig_files(path: Path) -> Iterator[str]:
-    """The Kconfig files that were read, relative to the top of the tree; all of them count anyway."""
-    if path.is_file():
-        lines = whole(path, _LONGEST_BYTES).decode(errors="surrogateescape").splitlines()
-        yield from (line.strip("\t \\") for line in lines if line.startswith("\t"))
-
-
-def _told(path: str, build: Path, source: Path) -> str:
-    for place, prefix in ((f"{source}/", ""), (f"{build}/", "./")):
-        if path.startswith(place):
-            return prefix + path[len(place) :]
-    return path
-
-
-def _itself_and_target(path: str, real_directory: Callable[[str], str]) -> tuple[str, ...]:
-    """A path, and what it leads to by symbolic links: git knows the file that changed by its own path."""
-    directory, _, name = path.rpartition("/")
-    real = f"{real_directory(directory)}/{name}"
-    return (path, real, os.path.realpath(real)) if Path(real).is_symlink() else (path, real)
 
 
 def mattering(reads: Sequence[Sources], commits: int, changes: Iterable[tuple[str, Change]]) -> Mattering:

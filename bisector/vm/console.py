@@ -9,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
@@ -46,11 +46,7 @@ class ConsoleFinding(StrEnum):
     SHUTDOWN = "shutdown"
 
 
-_FAULTS = {
-    ConsoleFinding.STALL: FaultKind.HANG,
-    ConsoleFinding.OOPS: FaultKind.OOPS,
-    ConsoleFinding.PANIC: FaultKind.PANIC,
-}
+_FAULTS = {ConsoleFinding.OOPS: FaultKind.OOPS, ConsoleFinding.PANIC: FaultKind.PANIC}
 
 # The first rule that matches decides. All of them start at the beginning of the message, so that a
 # user process that dies ("traps: fio[7] general protection fault ip:…") is not taken for an oops.
@@ -97,14 +93,6 @@ _NOISE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """A line that says something, without its timestamp."""
-
-    finding: ConsoleFinding
-    line: str
-
-
 class Console:
     """What a guest's console has said so far; fed with text as it comes."""
 
@@ -114,40 +102,37 @@ class Console:
         self._rest = ""
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._stalls: list[str] = []
-        self._fatal: Sighting | None = None
+        self._fatal: tuple[FaultKind, str] | None = None
         self._shutdown = ""
         self._characters = 0
 
-    def feed(self, text: str) -> tuple[Sighting, ...]:
-        """Take more console text; what its complete lines say, in order."""
+    def feed(self, text: str) -> None:
+        """Take more console text, and judge its complete lines."""
         self._characters += len(text)
         *complete, self._rest = (self._rest + text).split("\n")
         if len(self._rest) > _LONGEST_LINE:
             complete.append(self._rest)
             self._rest = ""
-        seen = []
         for raw in complete:
-            line = _cleaned(raw)
+            line = clean(raw.rstrip()).rstrip()
             if _meaningful(line):
                 self._lines.append(line)
-            if (sighting := judge(line)) is not None:
-                seen.append(sighting)
-                match sighting.finding:
-                    case ConsoleFinding.BANNER:
-                        self.banner = True
-                    case ConsoleFinding.READY:
-                        self.ready = True
-                    case ConsoleFinding.STALL:
-                        self._stalls += [sighting.line] * (2 if sighting.line.startswith("Kernel panic") else 1)
-                    case ConsoleFinding.OOPS | ConsoleFinding.PANIC:
-                        self._fatal = self._fatal or sighting
-                    case ConsoleFinding.SHUTDOWN:
-                        self._shutdown = sighting.line
-        return tuple(seen)
+            finding, message = judge(line)
+            match finding:
+                case ConsoleFinding.BANNER:
+                    self.banner = True
+                case ConsoleFinding.READY:
+                    self.ready = True
+                case ConsoleFinding.STALL:
+                    self._stalls += [message] * (2 if message.startswith("Kernel panic") else 1)
+                case ConsoleFinding.OOPS | ConsoleFinding.PANIC:
+                    self._fatal = self._fatal or (_FAULTS[finding], message)
+                case ConsoleFinding.SHUTDOWN:
+                    self._shutdown = message
 
     def tail(self, count: int = 20) -> tuple[str, ...]:
         """The last lines that mean something to a person, with their timestamps."""
-        last = _cleaned(self._rest)
+        last = clean(self._rest.rstrip()).rstrip()
         return (*self._lines, *([last] if _meaningful(last) else []))[-count:]
 
     def fault(self, stage: Stage) -> Fault | None:
@@ -157,7 +142,7 @@ class Console:
         """
         kind, reason = FaultKind.HANG, ""
         if self._fatal is not None:
-            kind, reason = _FAULTS[self._fatal.finding], self._fatal.line
+            kind, reason = self._fatal
         elif len(self._stalls) >= _STALLS_TO_BE_SURE:
             reason = self._stalls[0]
         elif self._characters > _MOST_CHARACTERS:
@@ -194,21 +179,17 @@ class Console:
         return Fault(stage, kind, reason, self.tail())
 
 
-def judge(line: str) -> Sighting | None:
-    """What a single console line says, if anything."""
+def judge(line: str) -> tuple[ConsoleFinding | None, str]:
+    """What a single console line says, if anything, and the line without its timestamp."""
     if not _TELLING.search(line):
-        return None
+        return None, line
     message = _TIMESTAMP.sub("", line).strip()
     if READY_LINE in message:  # anywhere: the kernel may have spoken into the line
-        return Sighting(ConsoleFinding.READY, message)
+        return ConsoleFinding.READY, message
     for finding, pattern in _RULES:
         if pattern.match(message) or (finding is ConsoleFinding.PANIC and pattern.search(message)):
-            return Sighting(finding, message)
-    return None
-
-
-def _cleaned(raw: str) -> str:
-    return clean(raw.rstrip()).rstrip()
+            return finding, message
+    return None, message
 
 
 def _meaningful(line: str) -> bool:
@@ -305,18 +286,13 @@ class ConsoleFile:
 
     def _newer(self, mine: os.stat_result) -> Path | None:
         """The file that was begun after this one; None while it is the newest one."""
-        files = self._files()
+        named = [path for path in self.path.parent.glob(f"{self.path.name}.*") if path.suffix[1:].isdecimal()]
+        files = sorted(named, key=lambda path: -int(path.suffix[1:])) + [self.path] * self.path.exists()  # oldest first
         for number, path in enumerate(files, 1):
             with suppress(FileNotFoundError):
                 if os.path.samestat(path.stat(), mine):
                     return files[number] if number < len(files) else None
         return files[0] if files else None  # renamed so often that it is gone: what was kept begins with the oldest
-
-    def _files(self) -> list[Path]:
-        """The files that exist, oldest first."""
-        named = [path for path in self.path.parent.glob(f"{self.path.name}.*") if path.suffix[1:].isdecimal()]
-        backups = {int(path.suffix[1:]): path for path in named}
-        return [backups[number] for number in sorted(backups, reverse=True)] + [self.path] * self.path.exists()
 
     def close(self) -> None:
         """Read no more, and leave the beginning and the end of a long file, when nobody writes any more. Idempotent."""

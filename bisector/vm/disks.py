@@ -57,8 +57,8 @@ def attached(
             _check_sectors(serial, chosen, blocks)
             yield DiskSpec(serial, source, True, *limits, part, blocks, chosen.guest.bus)
             return
-    directory = Path(chosen.path) if chosen.path is not None else run_dir
-    file = directory / _file_name(prefix, serial)
+    directory = Path(chosen.path or run_dir)
+    file = directory / f"{prefix}{serial}.img"
     try:
         try:
             file.unlink(missing_ok=True)
@@ -87,7 +87,7 @@ def _check_sectors(serial: str, chosen: DiskSettings, blocks: BlockSizes | None)
 def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[Path]:
     """Files of disks that a killed process of the run has left."""
     for serial, chosen in storage.disks.items():
-        file = (run_dir if chosen.path is None else Path(chosen.path)) / _file_name(prefix, serial)
+        file = Path(chosen.path or run_dir) / f"{prefix}{serial}.img"
         if file.is_file():
             yield file
 
@@ -100,10 +100,6 @@ def own_names(storage: StorageSettings, run_dir: Path) -> Iterator[str]:
             number = found.st_rdev if stat.S_ISBLK(found.st_mode) else found.st_dev
             if block_sizes(number) is not None:
                 yield f"{serial}: {disk_name(number)}"
-
-
-def _file_name(prefix: str, serial: str) -> str:
-    return f"{prefix}{serial}.img"
 
 
 @contextmanager

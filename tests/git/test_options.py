@@ -7,7 +7,7 @@ import pytest
 from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.doctor.tree import NeededOption, check_tree, lacking, needs, trees_have, undefined, unsupported
+from bisector.doctor.tree import check_tree, lacking, needs, trees_have, undefined, unsupported
 from bisector.storage.layer import Since
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Values, stack_of
@@ -70,24 +70,24 @@ def values(stack: str) -> Values:
     return options.load({"storage.stack": stack}, directory=Path("/")).settings.storage.layers
 
 
-def needed(stack: str) -> tuple[NeededOption, ...]:
+def needed(stack: str) -> dict[str, str]:
     return needs(stack_of(stack), values(stack))
 
 
 def test_what_layers_need_is_what_their_fragments_require(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert NeededOption("CONFIG_DM_CACHE_SMQ", "lvmcache") in needed("lvmcache")
-    assert needed("hdd") == ()
+    assert needed("lvmcache")["CONFIG_DM_CACHE_SMQ"] == "lvmcache"
+    assert needed("hdd") == {}
     fragment = tmp_path / "own.config"
     fragment.write_text("CONFIG_A=y\n#: optional\nCONFIG_B=y\n#: required\n# CONFIG_C is not set\nCONFIG_D=m\n")
     monkeypatch.setattr(type(LAYERS["ext4"]), "fragments", (str(fragment),))
-    assert needed("hdd") == (NeededOption("CONFIG_A", "ext4"), NeededOption("CONFIG_D", "ext4"))
+    assert needed("hdd") == {"CONFIG_A": "ext4", "CONFIG_D": "ext4"}
 
 
 def test_a_commit_without_an_option_is_refused_by_name(make: Make) -> None:
     repository, names = make(TREES)
     old, new = repository.commits([names["without"], names["with"]])
-    assert lacking(repository, old, needed("lvmcache")) == (NeededOption("CONFIG_DM_CACHE_SMQ", "lvmcache"),)
-    assert lacking(repository, new, needed("lvmcache")) == ()
+    assert lacking(repository, old, needed("lvmcache")) == {"CONFIG_DM_CACHE_SMQ": "lvmcache"}
+    assert lacking(repository, new, needed("lvmcache")) == {}
     check_tree(repository, [new, old], stack_of("hdd"), values("hdd"))
     with pytest.raises(UserError) as caught:
         check_tree(repository, [new, old], stack_of("lvmcache"), values("lvmcache"))
@@ -106,8 +106,8 @@ def test_a_cache_that_a_kernel_does_not_have_is_known_before_the_build(make: Mak
     more = {"drivers/md/bcache/Kconfig": f"config {option[7:]}\n\ttristate\n"}
     repository, names = make((Node("without", files=files), Node("with", ("without",), files=more)))
     old, new = repository.commits([names["without"], names["with"]])
-    assert lacking(repository, old, needed(stack)) == (NeededOption(option, stack),)
-    assert lacking(repository, new, needed(stack)) == ()
+    assert lacking(repository, old, needed(stack)) == {option: stack}
+    assert lacking(repository, new, needed(stack)) == {}
 
 
 def test_every_layer_names_fragments_that_are_there() -> None:

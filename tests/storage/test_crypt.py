@@ -7,7 +7,7 @@ import pytest
 
 from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.doctor.tree import NeededOption, needs
+from bisector.doctor.tree import needs
 from bisector.storage.crypt import CryptSettings
 from bisector.storage.layer import Capacity, Files
 from bisector.storage.layers import LAYERS
@@ -127,7 +127,7 @@ def test_another_cipher_brings_its_kernel_options(cipher: str, bits: int, fragme
     text = f'crypt(hdd,cipher="{cipher}",key_size={bits})+ext4'
     settings = options.load({"storage.stack": text}, directory=Path("/")).settings
     assert settings.kernel.fragments == ("tiny", "vm", "storage-crypt", fragment)
-    assert NeededOption(option, "crypt") in needs(settings.storage.stack, settings.storage.layers)
+    assert needs(settings.storage.stack, settings.storage.layers)[option] == "crypt"
     table = f"0 2097152 crypt {cipher} {'0' * (bits // 4)} 0 254:16 0"
     assert f"--cipher {cipher} --key-size {bits} " in laid_out(text, dmsetup_table=table).description[2]
     given = {"storage.crypt.cipher": cipher, "storage.crypt.key_size": str(bits)}

@@ -1,5 +1,6 @@
 """A console that is written while it is read: rotated as virtlogd does, and without an end."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -82,11 +83,11 @@ def test_a_last_word_just_before_the_rotation_is_read(log: Virtlogd) -> None:
     class Late(ConsoleFile):
         """Rotated after everything was read, and before it is seen that it was."""
 
-        def _files(self) -> list[Path]:
+        def _newer(self, mine: os.stat_result) -> Path | None:
             if not log.path.with_name("console.log.0").exists():
                 log.write("Kernel panic\n")
                 log.rotate()
-            return super()._files()
+            return super()._newer(mine)
 
     file = Late(log.path)
     assert all_of(file) == "Kernel panic\n"
