@@ -19,7 +19,6 @@ from bisector.status.blocks import Blocks, BlockState, result_of
 from bisector.status.comparison import (
     ComparedChange,
     ComparedRow,
-    ComparedSide,
     ComparisonResult,
     stack_contrasts,
 )
@@ -33,8 +32,10 @@ _LEAST_P = 1e-4
 _TIMES_FROM = 10.0
 _THREE_DIGITS = 3
 _PAIR = 2
-_REFERENCE = "reference"
 _SPARE = 1.1  # a block that takes a little longer than those before is to have its time, too
+_LISTED = 20
+_SIDES = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", None: "neither is better"}
+_ROLES = {Outcome.FASTER: Role.BETTER, Outcome.SLOWER: Role.WORSE}
 
 
 def deciding_tables(result: ComparisonResult) -> Iterator[Block]:
@@ -42,38 +43,48 @@ def deciding_tables(result: ComparisonResult) -> Iterator[Block]:
     for objective in dict.fromkeys(row.objective for row in result.rows):
         yield _table(result, [row for row in result.rows if row.objective == objective])
     if result.rows:
-        yield Paragraph(legend(result))
-    for sentence in sentences(result):
-        yield Paragraph(sentence)
-
-
-def legend(result: ComparisonResult) -> str:
-    """What the columns and the words of the tables mean."""
-    band = f"{100 * result.delta:g} %"
-    family = f" over the {result.tested} tests together (Holm)" if result.tested > 1 else ""
-    blocks = "blocks" if len(result.hosts) <= 1 else "the blocks of one host, the one that has the most of a setup"
-    return (
-        f"Figures are means over {blocks}. The change is the geometric mean of the ratios to"
-        f" {result.arms[0].name} within blocks, with its 95 % interval by Student's t. Faster, slower:"
-        f" the difference is significant at 5 %{family}. Same ±{band}: the whole interval lies in this band. Unclear:"
-        " neither."
-    )
+        family = f" over the {result.tested} tests together (Holm)" if result.tested > 1 else ""
+        blocks = "blocks" if len(result.hosts) <= 1 else "the blocks of one host, the one that has the most of a setup"
+        yield Paragraph(
+            f"Figures are means over {blocks}. The change is the geometric mean of the ratios to"
+            f" {result.arms[0].name} within blocks, with its 95 % interval by Student's t. Faster, slower:"
+            f" the difference is significant at 5 %{family}. Same ±{100 * result.delta:g} %: the whole interval lies in"
+            " this band. Unclear: neither."
+        )
+    yield from map(Paragraph, sentences(result))
 
 
 def _table(result: ComparisonResult, rows: Sequence[ComparedRow]) -> Table:
     """Of two kernels each has a column, of more of them each has a row, the reference first."""
+    shown: list[Row] = []
     is_pair = len(result.arms) == _PAIR
-    of_kernels = [Column(arm.name, figures=True) for arm in result.arms]
-    found = _pair_rows if is_pair else _kernel_rows
+    for row in rows:
+        first, *others = row.sides
+        means = ["n/a" if side.mean is None else row.objective.cell(side.mean) for side in row.sides]
+        if not is_pair:
+            rest = ("", "", "reference") if first.figures else (units.UNKNOWN, units.UNKNOWN, "n/a")
+            lost = f"n/a {first.absent}" if first.figures and first.absent else first.absent
+            shown.append(Row((row.label, first.arm, means[0], *rest), lost))
+        for side, change, mean in zip(others, row.changes, means[1:], strict=True):
+            told = [units.UNKNOWN] * 2
+            if (one := change.effect) is not None:
+                # One block has no interval.
+                ends = (change_text(end, one, row.objective) for end in one.interval)
+                interval = units.UNKNOWN if math.isinf(one.half_width) else span(*ends)
+                told = [change_text(one.estimate, one, row.objective), interval]
+            figures = means if is_pair else (side.arm, mean)
+            cells = (row.label, *figures, *told, word(change, result.delta))
+            shown.append(Row(cells, _remark(change, result.delta), change_role(change)))
+    kernels = [Column(arm.name, figures=True) for arm in result.arms]
     return Table(
         columns=(
             Column("setup"),
-            *(of_kernels if is_pair else (Column("kernel"), Column("figure", figures=True))),
+            *(kernels if is_pair else (Column("kernel"), Column("figure", figures=True))),
             Column("change", figures=True),
             Column("95 % interval", figures=True),
             Column("verdict", verdict=True),
         ),
-        rows=tuple(one for row in rows for one in found(row, result.delta)),
+        rows=tuple(shown),
         caption=caption(rows[0]),
         grouped=True,
     )
@@ -84,45 +95,9 @@ def caption(row: ComparedRow) -> str:
     return f"{row.objective.label} ({_SIDES[row.objective.better_side]})"
 
 
-_SIDES = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", None: "neither is better"}
-_ROLES = {Outcome.FASTER: Role.BETTER, Outcome.SLOWER: Role.WORSE}
-
-
 def change_role(change: ComparedChange) -> Role:
     """What a change is shown as."""
     return Role.PLAIN if change.decision is None else _ROLES.get(change.decision.outcome, Role.PLAIN)
-
-
-def _pair_rows(row: ComparedRow, delta: float) -> Iterator[Row]:
-    figures = [mean_text(side, row.objective) for side in row.sides]
-    for change in row.changes:
-        cells = (row.label, *figures, *_of_effect(change, row.objective), word(change, delta))
-        yield Row(cells, remark(change, delta), change_role(change))
-
-
-def _kernel_rows(row: ComparedRow, delta: float) -> Iterator[Row]:
-    first, *others = row.sides
-    rest = ("", "", _REFERENCE) if first.figures else (units.UNKNOWN, units.UNKNOWN, "n/a")
-    lost = f"n/a {first.absent}" if first.figures and first.absent else first.absent
-    yield Row((row.label, first.arm, mean_text(first, row.objective), *rest), lost)
-    for side, change in zip(others, row.changes, strict=True):
-        figures = (mean_text(side, row.objective), *_of_effect(change, row.objective))
-        yield Row((row.label, side.arm, *figures, word(change, delta)), remark(change, delta), change_role(change))
-
-
-def mean_text(side: ComparedSide, objective: Objective) -> str:
-    """The mean of a side as it stands in a table."""
-    return "n/a" if side.mean is None else objective.cell(side.mean)
-
-
-def _of_effect(change: ComparedChange, objective: Objective) -> Iterator[str]:
-    if (one := change.effect) is None:
-        yield from (units.UNKNOWN,) * 2
-        return
-    yield change_text(one.estimate, one, objective)
-    # One block has no interval.
-    ends = (change_text(end, one, objective) for end in one.interval)
-    yield units.UNKNOWN if math.isinf(one.half_width) else span(*ends)
 
 
 def change_text(value: float, one: Effect, objective: Objective) -> str:
@@ -180,111 +155,45 @@ def word(change: ComparedChange, delta: float) -> str:
     return f"same ±{100 * delta:g} %" if outcome is Outcome.SAME else str(outcome)
 
 
-def remark(change: ComparedChange, delta: float) -> str:
+def _remark(change: ComparedChange, delta: float) -> str:
     """What goes with the word: why there is nothing to say, how surely it is said, what it would take to tell."""
     decision, one = change.decision, change.effect
     if decision is None or one is None:
         return change.absent
+    marks = [f"n/a {change.absent}" if change.absent else ""]
     if decision.outcome is Outcome.UNCLEAR:
+        needed = "more than 1,000 blocks would tell"
+        if one.blocks < _PAIR:
+            needed = "one block has no interval"
+        elif decision.needed is not None:
+            needed = f"about {units.plural(decision.needed, 'block')} would tell"
         by_itself = one.p <= ALPHA and one.blocks >= _PAIR
-        marks = ["it differs by itself, and not in its family" if by_itself else "", _needed(one, decision.needed)]
+        marks = ["it differs by itself, and not in its family" if by_itself else "", needed, *marks]
     else:
-        marks = [f"by less than {100 * delta:g} %" if decision.small else ""]
-        marks += ["fragile: the exact test does not show it" if decision.fragile else ""]
-    return "; ".join(filter(None, (*marks, f"n/a {change.absent}" if change.absent else "")))
-
-
-def _needed(one: Effect, needed: int | None) -> str:
-    if one.blocks < _PAIR:
-        return "one block has no interval"
-    return (
-        "more than 1,000 blocks would tell" if needed is None else f"about {units.plural(needed, 'block')} would tell"
-    )
-
-
-# What is to be known beside them
+        fragile = "fragile: the exact test does not show it" if decision.fragile else ""
+        marks = [f"by less than {100 * delta:g} %" if decision.small else "", fragile, *marks]
+    return "; ".join(filter(None, marks))
 
 
 def sentences(result: ComparisonResult) -> Iterator[str]:
-    """The gravest first."""
-    yield from (
-        f"{one} was not one kernel all the time: it was built anew on the way, and another one came of it."
-        for one in result.several
-    )
-    yield from (
-        f"{one} and {other} were not built in the same way: the compiler, or what bisector adds to a build, had changed"
-        " in between, and may be a part of what differs."
-        for one, other in result.unlike
-    )
-    yield from (
-        f"{one} and {other} are the same kernel: only noise differs between them." for one, other in result.equal
-    )
+    """What is to be known beside the tables, the gravest first."""
+    for one in result.several:
+        yield f"{one} was not one kernel all the time: it was built anew on the way, and another one came of it."
+    for one, other in result.unlike:
+        yield (
+            f"{one} and {other} were not built in the same way: the compiler, or what bisector adds to a build, had"
+            " changed in between, and may be a part of what differs."
+        )
+    for one, other in result.equal:
+        yield f"{one} and {other} are the same kernel: only noise differs between them."
     if result.clock.sentence:
         yield result.clock.sentence
     yield from _of_placebo(result)
-    yield from _of_hosts(result)
-    yield from _of_blocks(result)
-    yield from (f"Too few I/Os {sentence}." for sentence in result.thin)
-    changes = [(row, change) for row in result.rows for change in row.changes]
-    differences = dict.fromkeys(
-        f"{row.objective.metric} on {row.label}"
-        for row, change in changes
-        if change.effect is not None and change.effect.scale is Scale.DIFFERENCE
-    )
-    if differences:
-        yield f"Zero or negative in some run, so that differences are given and not ratios: {', '.join(differences)}."
-    if any(change.decision is not None and change.decision.fragile for _, change in changes):
-        yield (
-            "A fragile row differs by the interval, and not by the exact test at 5 %: one wild run or too few blocks"
-            " may have made the difference."
-        )
-    if result.void:
-        yield f"{units.plural(result.void, 'block')} did not count (weak, failed or interrupted){_instead(result)}."
-
-
-def _instead(result: ComparisonResult) -> str:
-    """Whether sound blocks took the place of those that are void: time or patience may be at an end."""
-    if not result.missing:
-        return "; others took their place"
-    of = "" if result.missing == result.void else f" after {result.missing} of them"
-    return f"; no sound one was measured{of or ' since'}"
-
-
-def _of_placebo(result: ComparisonResult) -> Iterator[str]:
-    found = [(row, change) for row in result.rows for change in row.changes if change.placebo]
-    for row, change in found:
-        if change.decision is not None and change.decision.outcome in (Outcome.FASTER, Outcome.SLOWER):
-            yield (
-                f"{change.arm} is the kernel {result.arms[0].name}, and {change.decision.outcome} on {row.label}:"
-                " something besides the kernel makes a difference there."
-            )
-    floors = [
-        f"{half_width_text(change.effect, row.objective)} on {row.label}"
-        for row, change in found
-        if change.effect is not None and change.effect.blocks >= _PAIR
-    ]
-    if floors:
-        yield f"Noise floor, half of the interval between two measurements of one kernel: {', '.join(floors)}."
-
-
-def half_width_text(one: Effect, objective: Objective) -> str:
-    """How far the interval reaches to either side."""
-    if one.scale is Scale.DIFFERENCE:
-        return f"±{_difference(one.half_width, objective)}"
-    return (
-        f"±{100 * math.expm1(one.half_width):.1f} %" if one.half_width < math.log(_TIMES_FROM) else "more than tenfold"
-    )
-
-
-def _of_hosts(result: ComparisonResult) -> Iterator[str]:
     if len(result.hosts) > 1:
         counts = ", ".join(f"{units.plural(count, 'block')} on {host}" for host, count in sorted(result.hosts.items()))
         yield f"Each block is of one host, and its ratios are within it: {counts}."
-
-
-def _of_blocks(result: ComparisonResult) -> Iterator[str]:
-    counts = [one.effect.blocks for row in result.rows for one in row.changes if one.effect is not None]
-    least, needed = min(counts, default=0), blocks_for_exact(result.tested)
+    effects = [(row, change.effect) for row in result.rows for change in row.changes if change.effect is not None]
+    least, needed = min((one.blocks for _, one in effects), default=0), blocks_for_exact(result.tested)
     if least and least_exact_p(least) > ALPHA:
         yield few_blocks(least)
     elif least and least < needed:
@@ -292,6 +201,43 @@ def _of_blocks(result: ComparisonResult) -> Iterator[str]:
             f"In a family of {result.tested} tests the exact test by itself could reach 5 % from {needed} blocks on;"
             " the interval decides."
         )
+    yield from (f"Too few I/Os {sentence}." for sentence in result.thin)
+    differences = dict.fromkeys(
+        f"{row.objective.metric} on {row.label}" for row, one in effects if one.scale is Scale.DIFFERENCE
+    )
+    if differences:
+        yield f"Zero or negative in some run, so that differences are given and not ratios: {', '.join(differences)}."
+    if any(change.decision is not None and change.decision.fragile for row in result.rows for change in row.changes):
+        yield (
+            "A fragile row differs by the interval, and not by the exact test at 5 %: one wild run or too few blocks"
+            " may have made the difference."
+        )
+    if result.void:
+        # Time or patience may be at an end before sound ones take their place.
+        instead = "others took their place"
+        if result.missing:
+            after = " since" if result.missing == result.void else f" after {result.missing} of them"
+            instead = f"no sound one was measured{after}"
+        yield f"{units.plural(result.void, 'block')} did not count (weak, failed or interrupted); {instead}."
+
+
+def _of_placebo(result: ComparisonResult) -> Iterator[str]:
+    floors = []
+    placebos = [(row, change) for row in result.rows for change in row.changes if change.placebo]
+    for row, change in placebos:
+        if change.decision is not None and change.decision.outcome in (Outcome.FASTER, Outcome.SLOWER):
+            yield (
+                f"{change.arm} is the kernel {result.arms[0].name}, and {change.decision.outcome} on {row.label}:"
+                " something besides the kernel makes a difference there."
+            )
+        if (one := change.effect) is not None and one.blocks >= _PAIR:
+            half = f"±{_difference(one.half_width, row.objective)}"
+            if one.scale is Scale.RATIO:
+                tenfold = one.half_width >= math.log(_TIMES_FROM)
+                half = "more than tenfold" if tenfold else f"±{100 * math.expm1(one.half_width):.1f} %"
+            floors.append(f"{half} on {row.label}")
+    if floors:
+        yield f"Noise floor, half of the interval between two measurements of one kernel: {', '.join(floors)}."
 
 
 def few_blocks(blocks: int) -> str:
@@ -302,24 +248,31 @@ def few_blocks(blocks: int) -> str:
     )
 
 
-_LISTED = 20
-
-
-def _figures(*titles: str) -> list[Column]:
-    return [Column(title, figures=True) for title in titles]
+def _plain_table(names: Sequence[str], figures: Sequence[str], rows: Iterable[tuple[str, ...]]) -> Table:
+    columns = (*map(Column, names), *(Column(title, figures=True) for title in figures))
+    return Table(columns, tuple(map(Row, rows)), grouped=True)
 
 
 def tests(result: ComparisonResult) -> Iterator[Block]:
     """The p-values behind the words, and a second estimate."""
-    found = [(row, change.arm, change.adjusted_p, one) for row in result.rows for change in row.changes
-             if (one := change.effect) is not None]  # fmt: skip
+    found = [(row, change, one) for row in result.rows for change in row.changes if (one := change.effect) is not None]
     if not found:
         return
-    rows = [
-        (row.label, arm, p_text(p), p_text(one.exact_p), change_text(one.hodges_lehmann, one, row.objective),
-         str(one.blocks)) for row, arm, p, one in found
-    ]  # fmt: skip
-    yield _plain_table([Column("setup"), Column("kernel"), *_figures("p", "exact p", "H-L", "blocks")], rows)
+    yield _plain_table(
+        ("setup", "kernel"),
+        ("p", "exact p", "H-L", "blocks"),
+        (
+            (
+                row.label,
+                change.arm,
+                p_text(change.adjusted_p),
+                p_text(one.exact_p),
+                change_text(one.hodges_lehmann, one, row.objective),
+                str(one.blocks),
+            )
+            for row, change, one in found
+        ),
+    )
     adjusted = f", adjusted for the {result.tested} tests together (Holm)" if result.tested > 1 else ""
     yield Paragraph(
         f"p: by Student's t{adjusted}; at most 5 % is faster or slower. Exact p: by the permutations within blocks, not"
@@ -342,7 +295,7 @@ def means(result: ComparisonResult) -> Iterator[Block]:
         ends = span(*(ratio_text(end, estimate) for end in one.effect.interval))
         ends = ends if one.effect.blocks >= _PAIR else units.UNKNOWN  # one block has no interval
         rows.append((one.arm, ratio_text(estimate, estimate), ends, str(one.effect.blocks)))
-    yield _plain_table([Column("kernel"), *_figures("change", "95 % interval", "blocks")], rows)
+    yield _plain_table(("kernel",), ("change", "95 % interval", "blocks"), rows)
     yield Paragraph(
         f"Geometric mean of the changes on {result.means[0].rows} of {units.plural(len(result.rows), 'setup')}, those"
         " that every kernel has, turned so that + is better: a latency that falls to half counts as IOPS that double."
@@ -358,22 +311,18 @@ def stacks(result: ComparisonResult) -> Iterator[Block]:
     rows = []
     for one in found:
         on_first, on_other = (
-            change_text(side.effect.estimate, side.effect, side.row.objective) for side in (one.first, one.other)
+            change_text(effect.estimate, effect, row.objective) for row, effect in (one.first, one.other)
         )
-        first = f"{one.arm} on {one.first.row.label}: {on_first}"
+        first = f"{one.arm} on {one.first[0].label}: {on_first}"
         ratio, ends = digits(one.contrast.estimate), span(*map(digits, one.contrast.interval))
-        rows.append((first, one.other.row.setup.stack, on_other, ratio, ends, p_text(one.adjusted_p)))
-    columns = (Column("kernel and its change on the first stack"), Column("stack"))
-    yield _plain_table([*columns, *_figures("change", "ratio", "95 % interval", "p")], rows)
-    family = (
-        f" p is adjusted for all {len(found)} rows (Benjamini and Hochberg): of those up to 5 %, 5 % may be false."
-        if len(found) > 1
-        else ""
-    )
+        rows.append((first, one.stack, on_other, ratio, ends, p_text(one.adjusted_p)))
+    titles = ("kernel and its change on the first stack", "stack")
+    yield _plain_table(titles, ("change", "ratio", "95 % interval", "p"), rows)
+    rest = f" p is adjusted for all {len(found)} rows (Benjamini and Hochberg): of those up to 5 %, 5 % may be false."
     yield Paragraph(
         "Whether a kernel changes more, or less, on a stack than on the first one. The ratio is that of both ratios to"
-        f" {result.arms[0].name}, with its interval by Welch's t.{family} No verdict is made of it, and a larger"
-        " p does not show that the changes are equal."
+        f" {result.arms[0].name}, with its interval by Welch's t.{rest if len(found) > 1 else ''} No verdict is made of"
+        " it, and a larger p does not show that the changes are equal."
     )
 
 
@@ -390,20 +339,16 @@ def exploratory(result: ComparisonResult) -> Iterator[Block]:
     places = {id(row): place for place, row in enumerate(result.exploratory)}
     rows = []
     for row, change in sorted(found[:_LISTED], key=lambda one: places[id(one[0])]):
-        side = next(side for side in row.sides if side.arm == change.arm)
-        figures = (mean_text(row.sides[0], row.objective), mean_text(side, row.objective))
+        sides = row.sides[0], next(side for side in row.sides if side.arm == change.arm)
+        figures = ("n/a" if side.mean is None else row.objective.cell(side.mean) for side in sides)
         if (one := change.effect) is not None:
             told = (change_text(one.estimate, one, row.objective), p_text(change.adjusted_p))
             rows.append((row.label, short(row.objective.metric), change.arm, *figures, *told))
     if rows:
-        columns = (Column("setup"), Column("figure"), Column("kernel"))
-        yield _plain_table([*columns, *_figures(result.arms[0].name, "its figure", "change", "p")], rows)
+        titles = (result.arms[0].name, "its figure", "change", "p")
+        yield _plain_table(("setup", "figure", "kernel"), titles, rows)
     if len(found) > _LISTED:
         yield Paragraph(f"{len(found) - _LISTED:,} more are in the JSON document.")
-
-
-def _plain_table(columns: Sequence[Column], rows: Iterable[tuple[str, ...]]) -> Table:
-    return Table(tuple(columns), tuple(map(Row, rows)), grouped=True)
 
 
 # In a terminal

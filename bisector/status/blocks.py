@@ -50,11 +50,6 @@ class BlockState(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
 
-    @property
-    def is_void(self) -> bool:
-        """Whether the block does not count, and never will."""
-        return self not in (BlockState.OPEN, BlockState.DONE)
-
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
@@ -68,6 +63,7 @@ class Earlier:
     build_tries: int = 0
 
 
+_NOT_VOID = (BlockState.DONE, BlockState.OPEN)
 _ENDED_BY = {Verdict.WEAK: BlockState.WEAK, Verdict.SKIP: BlockState.FAILED}
 
 
@@ -124,7 +120,7 @@ class Blocks:
     @cached_property
     def compared(self) -> tuple[Placed, ...]:
         """The trials of blocks that count, or may come to."""
-        those = {block.n for block in self.blocks if self.state(block) in (BlockState.DONE, BlockState.OPEN)}
+        those = {block.n for block in self.blocks if self.state(block) in _NOT_VOID}
         return tuple(one for one in self.placed if one.place.block in those)
 
     def count(self, state: BlockState) -> int:
@@ -208,9 +204,10 @@ class Blocks:
     def _believed_fault(self, setup: int, arm: int) -> str:
         believed = self.plan.setups[setup].settings.retries.faults_believed
         of_arm = [one for one in self.placed if one.place.arm == arm]
+        tried = [one for one in of_arm if self.is_of(one, setup) or _fails_on_any_setup(one)]
         # One that booted on another setup is between two that did not; what comes after a boot, it says nothing of.
-        booted = max((one.n for one in of_arm if not self._speaks_for(one, setup)), default=0)
-        tried = [one for one in of_arm if self._speaks_for(one, setup) and not self._is_refuted(one, booted)]
+        booted = max((one.n for one in of_arm if one not in tried), default=0)
+        tried = [one for one in tried if one.n > booted or not _fails_on_any_setup(one)]
         if not tried or tried[-1].n <= self.earlier.trials or (fault := tried[-1].trial.fault) is None:
             return ""
         if fault.kind.of_compiling:
@@ -239,23 +236,13 @@ class Blocks:
         reached = (one.trial.fault.stage if one.trial.fault is not None else Stage.DONE for one in alike)
         return any(_ORDER.index(stage) > _ORDER.index(fault.stage) for stage in reached)
 
-    def _speaks_for(self, one: Placed, setup: int) -> bool:
-        """Whether a trial says something of a setup: each of its own does, and a fault before there is a stack."""
-        fault = one.trial.fault
-        return self.is_of(one, setup) or (fault is not None and fault.stage in _OF_ANY_SETUP)
-
-    def _is_refuted(self, one: Placed, booted: int) -> bool:
-        """Whether a fault of before trial ``booted`` is one that this trial of another setup did not have."""
-        fault = one.trial.fault
-        return one.n < booted and fault is not None and fault.stage in _OF_ANY_SETUP
-
     def is_of(self, one: Placed, setup: int) -> bool:
         """Whether a trial was measured on a setup."""
-        return self._by_number[one.place.block].setup == setup
+        return self._setups[one.place.block] == setup
 
     @cached_property
-    def _by_number(self) -> dict[int, Block]:
-        return {block.n: block for block in self.blocks}
+    def _setups(self) -> dict[int, int]:
+        return {block.n: block.setup for block in self.blocks}
 
     @cached_property
     def _trials(self) -> dict[Place, Placed]:
@@ -318,6 +305,11 @@ class Blocks:
         return next((f"{self.plan.arms[one.place.arm].name}: {why}" for one, why in whys if why), "")
 
 
+def _fails_on_any_setup(one: Placed) -> bool:
+    """Whether a kernel failed where no stack and no workload has a part."""
+    return one.trial.fault is not None and one.trial.fault.stage in _OF_ANY_SETUP
+
+
 def judged(plan: Plan, block: Block, one: Placed) -> tuple[Verdict, str]:
     """Whether a trial is MEASURED, WEAK or none (SKIP), and the sentence for it; the settings have no threshold.
 
@@ -361,7 +353,7 @@ def _measured(blocks: Blocks, setup: int, name: str) -> MeasuredSetup:
     plan = blocks.plan
     planned, counted = plan.setups[setup], blocks.counted(setup)
     absent = {arm.name: why for n, arm in enumerate(plan.arms) if (why := blocks.absent(setup, n))}
-    void = [one for one in blocks.of_setup(setup) if blocks.state(one).is_void]
+    void = [one for one in blocks.of_setup(setup) if blocks.state(one) not in _NOT_VOID]
     last = counted[-1].n if counted else 0
     sound = tuple(SoundBlock(one.round, blocks.trials(one), one.seed) for one in counted)
     missing = sum(one.n > last for one in void)

@@ -128,11 +128,6 @@ class ComparedSide:
     main_host: str = ""
 
     @property
-    def values(self) -> tuple[float, ...]:
-        """The values alone."""
-        return tuple(one.value for one in self.figures)
-
-    @property
     def mean(self) -> float | None:
         """That of the figures of the main host; None without any."""
         values = [one.value for one in self.figures if one.host == self.main_host]
@@ -247,14 +242,14 @@ class ComparisonResult:
 
     @cached_property
     def different(self) -> tuple[tuple[ComparedRow, ComparedChange], ...]:
-        """What is exploratory and differs, the surest first."""
-        pairs = [(row, change) for row in self.exploratory for change in row.changes if change.adjusted_p <= ALPHA]
-
-        def in_spreads(change: ComparedChange) -> float:
-            one = change.effect
-            return one.mean / one.spread if one is not None and one.spread else math.inf
-
-        return tuple(sorted(pairs, key=lambda pair: (pair[1].adjusted_p, -abs(in_spreads(pair[1])))))
+        """What is exploratory and differs, the surest first: by its p-value, then by its mean in spreads."""
+        found = []
+        for row in self.exploratory:
+            for change in row.changes:
+                if change.adjusted_p <= ALPHA and (one := change.effect) is not None:
+                    in_spreads = abs(one.mean / one.spread) if one.spread else math.inf
+                    found.append((change.adjusted_p, -in_spreads, row, change))
+        return tuple((row, change) for *_, row, change in sorted(found, key=lambda one: one[:2]))
 
     @property
     def explored(self) -> int:
@@ -360,7 +355,7 @@ def _exploratory(arms: Sequence[ComparedArm], measured: MeasuredSetup) -> Iterat
             continue
         objective = Objective(name, over if over != SUM or named(name).unit.additive else WORST)
         row = _row(arms, measured, objective, deciding=False)
-        if any(value for side in row.sides for value in side.values):
+        if any(one.value for side in row.sides for one in side.figures):
             yield row
 
 
@@ -400,58 +395,46 @@ def _ratios(row: ComparedRow, place: int) -> dict[int, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class OnStack:
-    """What an arm changes on a stack."""
-
-    row: ComparedRow
-    effect: Effect
-
-
-@dataclass(frozen=True, slots=True)
 class StackContrast:
     """The change of an arm on a stack against that on the ``first`` one; ``adjusted_p`` is of the whole family."""
 
     arm: Annotated[str, "name of the kernel"]
-    first: OnStack
-    other: OnStack
+    first: tuple[ComparedRow, Effect]
+    other: tuple[ComparedRow, Effect]
     contrast: Annotated[Contrast, FLAT]
     adjusted_p: Annotated[float, "`p` adjusted for all of these, by Benjamini and Hochberg"]
 
     @property
     def workload(self) -> Annotated[str, "workload"]:
         """The workload of both."""
-        return self.first.row.setup.workload
+        return self.first[0].setup.workload
 
     @property
     def metric(self) -> Annotated[str, "the [metric](metrics.md)"]:
         """The metric of both."""
-        return self.first.row.objective.metric
+        return self.first[0].objective.metric
 
     @property
     def first_stack(self) -> Annotated[str, Key("first"), "the first stack that the kernel has"]:
         """The first stack."""
-        return self.first.row.setup.stack
+        return self.first[0].setup.stack
 
     @property
     def stack(self) -> Annotated[str, "the other one"]:
         """The other stack."""
-        return self.other.row.setup.stack
+        return self.other[0].setup.stack
 
 
 def stack_contrasts(rows: Sequence[ComparedRow]) -> tuple[StackContrast, ...]:
     """Of rows that decide, for each arm but a placebo; only one figure of one workload is compared between stacks."""
-    found = [one for place in range(max((len(row.changes) for row in rows), default=0)) for one in _of_arm(rows, place)]
-    adjusted = benjamini_hochberg([contrasted.p for *_, contrasted in found])
-    return tuple(StackContrast(*one, p) for one, p in zip(found, adjusted, strict=True))
-
-
-def _of_arm(rows: Sequence[ComparedRow], place: int) -> Iterator[tuple[str, OnStack, OnStack, Contrast]]:
-    """Each stack on which the arm can be compared, against the first of them."""
-    for kind in dict.fromkeys((row.setup.workload, row.objective) for row in rows):
-        alike = [row for row in rows if (row.setup.workload, row.objective) == kind]
-        arm = alike[0].changes[place]
-        sides = [OnStack(row, found) for row in alike if (found := row.changes[place].effect) is not None]
-        for other in () if arm.placebo else sides[1:]:
-            contrasted = contrast(other.effect, sides[0].effect)
-            if contrasted is not None:
-                yield arm.arm, sides[0], other, contrasted
+    found = []
+    for place in range(max((len(row.changes) for row in rows), default=0)):
+        for kind in dict.fromkeys((row.setup.workload, row.objective) for row in rows):
+            alike = [row for row in rows if (row.setup.workload, row.objective) == kind]
+            arm = alike[0].changes[place]
+            sides = [(row, one) for row in alike if (one := row.changes[place].effect) is not None]
+            for other in () if arm.placebo else sides[1:]:
+                if (contrasted := contrast(other[1], sides[0][1])) is not None:
+                    found.append(StackContrast(arm.arm, sides[0], other, contrasted, math.nan))
+    adjusted = benjamini_hochberg([one.contrast.p for one in found])
+    return tuple(replace(one, adjusted_p=p) for one, p in zip(found, adjusted, strict=True))

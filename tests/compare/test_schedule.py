@@ -316,7 +316,7 @@ def test_an_arm_that_is_lost_keeps_its_values() -> None:
 
     blocks, _ = played(nothing(plan), outcome)
     (row,) = result_of(blocks).rows
-    assert [len(side.values) for side in row.sides] == [5, 3, 5]
+    assert [len(side.figures) for side in row.sides] == [5, 3, 5]
     assert row.sides[1].absent == "after block 3: panic: Kernel panic - not syncing: test"
     assert [change.effect and change.effect.blocks for change in row.changes] == [3, 5]
 

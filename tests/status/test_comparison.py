@@ -80,7 +80,7 @@ def test_arm_that_a_setup_cannot_have_is_absent_with_the_reason() -> None:
     blocks = replace(measured({"v6.11": FASTER["v6.11"]}), absent={"v6.10": "needs CONFIG_DM_WRITECACHE"})
     row = only(result((OLD, NEW), (blocks,)))
     assert row.sides[0].absent == "needs CONFIG_DM_WRITECACHE"
-    assert len(row.sides[1].values) == 6
+    assert len(row.sides[1].figures) == 6
     assert row.changes[0].effect is None
     assert row.changes[0].decision is None
     assert row.changes[0].absent == "v6.10: needs CONFIG_DM_WRITECACHE"
@@ -110,7 +110,7 @@ def test_arm_that_is_lost_keeps_what_it_measured_in_sound_blocks(late: str, said
     blocks = replace(whole, blocks=(*whole.blocks[:4], *rest), absent={late: "panic: no more"})
     row = only(result((OLD, NEW, ComparedArm("v4.9")), (blocks,)))
     side = next(one for one in row.sides if one.arm == late)
-    assert (len(side.values), side.absent) == (4, "after block 4: panic: no more")
+    assert (len(side.figures), side.absent) == (4, "after block 4: panic: no more")
     change = row.changes[0]
     assert change.effect is not None
     assert change.effect.blocks == 4

@@ -21,7 +21,7 @@ def found(*setups: MeasuredSetup) -> tuple[StackContrast, ...]:
 
 def test_change_of_the_cache_is_the_caches() -> None:
     (one,) = found(measured({"v6.10": LEVEL, "v6.11": ALIKE}, HDD), measured({"v6.10": LEVEL, "v6.11": MORE}))
-    assert (one.arm, one.first.row.setup, one.other.row.setup) == ("v6.11", HDD, LVMCACHE)
+    assert (one.arm, one.first[0].setup, one.other[0].setup) == ("v6.11", HDD, LVMCACHE)
     assert one.contrast.estimate == pytest.approx(1.3 / 1.0083, abs=0.002)
     assert one.contrast.interval[0] > 1.25
     assert one.adjusted_p < 1e-6
@@ -37,7 +37,7 @@ def test_equal_changes_do_not_differ() -> None:
 def test_first_stack_that_a_kernel_has_is_the_one() -> None:
     lacking = replace(measured({"v6.10": LEVEL}, HDD), absent={"v6.11": "needs CONFIG_X"})
     setups = [measured({"v6.10": LEVEL, "v6.11": MORE}, setup) for setup in (LVMCACHE, BCACHE)]
-    assert [(one.first.row.setup, one.other.row.setup) for one in found(lacking, *setups)] == [(LVMCACHE, BCACHE)]
+    assert [(one.first[0].setup, one.other[0].setup) for one in found(lacking, *setups)] == [(LVMCACHE, BCACHE)]
 
 
 def test_only_one_figure_of_one_workload_is_compared_and_no_placebo() -> None:
@@ -55,6 +55,6 @@ def test_all_of_them_are_one_family() -> None:
     """Benjamini and Hochberg: of two, the surer p is doubled."""
     setups = [measured({"v6.10": LEVEL, "v6.11": row}, setup)
               for row, setup in ((ALIKE, HDD), (MORE, LVMCACHE), (LEVEL, BCACHE))]  # fmt: skip
-    by_stack = {one.other.row.setup: one for one in found(*setups)}
+    by_stack = {one.other[0].setup: one for one in found(*setups)}
     assert by_stack[LVMCACHE].adjusted_p == pytest.approx(2 * by_stack[LVMCACHE].contrast.p)
     assert by_stack[BCACHE].adjusted_p == by_stack[BCACHE].contrast.p
