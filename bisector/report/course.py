@@ -36,18 +36,11 @@ _ENDLESS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
-    """A stage of the running trial that is over."""
-
-    stage: Stage
-    took_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class CourseSoFar:
     """What is happening, as of the last event; all times are readings of one monotonic clock.
 
-    Where several ``hosts`` share the search, each has a course of its own; one may have no trial, and build.
+    ``passed`` are the stages of the running trial that are over, with their seconds. Where several ``hosts`` share the
+    search, each has a course of its own; one may have no trial, and build.
     """
 
     plan: Planned | None = None
@@ -56,50 +49,47 @@ class CourseSoFar:
     stage: Stage | None = None
     detail: str = ""
     stage_at_s: float = 0.0
-    passed: tuple[Passed, ...] = ()
+    passed: tuple[tuple[Stage, float], ...] = ()
     sample: LiveSample | None = None
     judged: tuple[TrialJudged, ...] = ()
     hosts: Mapping[str, "CourseSoFar"] = field(default_factory=dict)
 
     def after(self, event: Event, now_s: float) -> "CourseSoFar":
         """The course with one more event."""
+        made = self
         match event:
-            case Planned() | BuildStarted() | BuildEnded():
-                return self._next(event, now_s)
-            case StageStarted():
-                return self._next_stage(event, now_s)
+            case Planned():
+                made = CourseSoFar(event, None, now_s, judged=self.judged, hosts=self.hosts)
+            case BuildStarted():
+                made = CourseSoFar(None, event, now_s, judged=self.judged, hosts=self.hosts)
+            case BuildEnded():
+                made = CourseSoFar(judged=self.judged, hosts=self.hosts)
+            case StageStarted(stage=stage) if stage is self.stage:
+                # A new detail of the same stage (the second run) goes on with the stage's clock.
+                made = replace(self, detail=event.detail, sample=None)
+            case StageStarted(stage=stage):
+                over = () if self.stage is None else ((self.stage, now_s - self.stage_at_s),)
+                passed = (*self.passed, *over)
+                made = replace(self, stage=stage, detail=event.detail, stage_at_s=now_s, passed=passed, sample=None)
             case LiveSample():
-                return replace(self, sample=event)
+                made = replace(self, sample=event)
             case TrialJudged():
-                return self._judged(event)
+                made = self._judged(event)
             case OnHost(host=host, event=one):
                 there = self.hosts.get(host, CourseSoFar()).after(one, now_s)
-                return replace(self, hosts={**self.hosts, host: there})
-        return self
-
-    def _next(self, event: Planned | BuildStarted | BuildEnded, now_s: float) -> "CourseSoFar":
-        plan = event if isinstance(event, Planned) else None
-        build = event if isinstance(event, BuildStarted) else None
-        return CourseSoFar(plan, build, now_s, judged=self.judged, hosts=self.hosts)
+                made = replace(self, hosts={**self.hosts, host: there})
+        return made
 
     def _judged(self, event: TrialJudged) -> "CourseSoFar":
-        earlier = tuple(one for one in self.judged if one.n < event.n)
         later = tuple(one for one in self.judged if one.n > event.n)
+        judged = (*(one for one in self.judged if one.n < event.n), event, *later)
         if later and not self.hosts:  # an end, judged anew with the threshold, while another trial goes on
-            return replace(self, judged=(*earlier, event, *later))
+            return replace(self, judged=judged)
         hosts = {
             name: CourseSoFar() if one.plan is not None and one.plan.n == event.n else one
             for name, one in self.hosts.items()
         }
-        return CourseSoFar(judged=(*earlier, event, *later), hosts=hosts)
-
-    def _next_stage(self, event: StageStarted, now_s: float) -> "CourseSoFar":
-        passed = self.passed
-        if self.stage is not None and self.stage is not event.stage:
-            passed = (*passed, Passed(self.stage, now_s - self.stage_at_s))
-        # A new detail of the same stage (the second run) goes on with the stage's clock.
-        since = self.stage_at_s if self.stage is event.stage else now_s
-        return replace(self, stage=event.stage, detail=event.detail, stage_at_s=since, passed=passed, sample=None)
+        return CourseSoFar(judged=judged, hosts=hosts)
 
     def remaining_s(self, now_s: float) -> float | None:
         """Mean seconds of a finished trial times the steps left; None while there is no ground for it.
@@ -119,12 +109,8 @@ def plan_text(plan: Planned) -> str:
         left = units.plural(plan.candidates_left, "candidate") if plan.candidates_left else ""
     else:
         left = f"likeliest {units.share(plan.probability)}, 99 % in {units.plural(plan.candidates_left, 'commit')}"
-    parts = [
-        plan.purpose,
-        left,
-        f"about {units.plural(plan.steps_left, 'step')} left" if plan.steps_left else "",
-    ]
-    return ", ".join(part for part in parts if part)
+    steps = f"about {units.plural(plan.steps_left, 'step')} left" if plan.steps_left else ""
+    return ", ".join(filter(None, (plan.purpose, left, steps)))
 
 
 def expectation(course: CourseSoFar, now_s: float, wall: datetime) -> str:
@@ -141,14 +127,14 @@ def expectation(course: CourseSoFar, now_s: float, wall: datetime) -> str:
 def live_lines(course: CourseSoFar, now_s: float, wall: datetime, width: int, height: int) -> list[Text]:
     """The live picture: the trial, its stage, the run in progress, the verdicts so far."""
     if course.hosts:
+        does, n = Column("does", verdict=True), Column("n", figures=True)
         rows = (_host_row(name, one, now_s) for name, one in course.hosts.items())
-        trial = block_lines(Table((Column("host"), Column("does", verdict=True), *_OF_HOSTS), tuple(rows)))
+        shown = block_lines(Table((Column("host"), does, n, Column("commit"), Column("why")), tuple(rows)))
     else:
-        trial = [*_trial_lines(course, now_s, wall), Text(), *_stage_lines(course, now_s)]
-    verdicts = _verdict_table(course, height - len(trial) - 4)
-    if verdicts is not None:
-        trial += [Text(), *block_lines(verdicts, table_width=width - len(_INDENT))]
-    lines = [Text.assemble(_INDENT, line) for line in trial]
+        shown = _trial_lines(course, now_s, wall)
+    if (verdicts := _verdict_table(course, height - len(shown) - 4)) is not None:
+        shown += [Text(), *block_lines(verdicts, table_width=width - len(_INDENT))]
+    lines = [Text.assemble(_INDENT, line) for line in shown]
     for line in lines:
         line.rstrip()
         line.truncate(width, overflow="ellipsis")
@@ -156,36 +142,28 @@ def live_lines(course: CourseSoFar, now_s: float, wall: datetime, width: int, he
 
 
 def _trial_lines(course: CourseSoFar, now_s: float, wall: datetime) -> list[Text]:
-    plan = course.plan
-    if plan is None:
-        return [styled("choosing the next commit" if course.judged else "preparing", Role.DIM)]
+    if (plan := course.plan) is None:
+        return [styled("choosing the next commit" if course.judged else "preparing", Role.DIM), Text()]
     facts = (
         Fact(f"trial {plan.n}", (f"{plan.commit.short} {plan.commit.subject}",), Role.STRONG),
         Fact("aim", (plan_text(plan),), Role.DIM),
         Fact("end", (expectation(course, now_s, wall),), Role.DIM),
     )
-    return block_lines(FactList(facts), _ENDLESS)
-
-
-def _stage_lines(course: CourseSoFar, now_s: float) -> list[Text]:
+    lines = [*block_lines(FactList(facts), _ENDLESS), Text()]
     if course.stage is None:
-        return []
-    lines: list[Text] = []
+        return lines
     if course.passed:
-        done = "  ".join(f"{passed.stage} {units.duration(passed.took_s)}" for passed in course.passed)
+        done = "  ".join(f"{stage} {units.duration(took_s)}" for stage, took_s in course.passed)
         lines.append(styled(done, Role.DIM))
     spinner = _SPINNER[int(now_s * 2) % len(_SPINNER)]
     stage, detail = styled(f"{spinner} {course.stage}  ", Role.ACTIVE), styled(f"  {course.detail}", Role.DIM)
     lines.append(Text.assemble(stage, units.clock(now_s - course.stage_at_s), detail))
-    if (sample := course.sample) is not None:
-        share = _share(sample)
+    if course.sample is not None:
+        share, rate = _progress(course.sample)
         filled = round(share * _BAR_WIDTH)
         bar = styled("━" * filled, Role.ACTIVE), styled("─" * (_BAR_WIDTH - filled), Role.DIM)
-        lines.append(Text.assemble(*bar, styled(f" {share:4.0%}  {_rate(sample):>14}  {sample.run}")))
+        lines.append(Text.assemble(*bar, styled(f" {share:4.0%}  {rate:>14}  {course.sample.run}")))
     return lines
-
-
-_OF_HOSTS = (Column("n", figures=True), Column("commit"), Column("why"))
 
 
 def _host_row(name: str, course: CourseSoFar, now_s: float) -> Row:
@@ -198,16 +176,15 @@ def _host_row(name: str, course: CourseSoFar, now_s: float) -> Row:
         return Row((name, "idle", "", "", ""), role=Role.DIM)
     stage = f"{course.stage or 'waiting'} {units.clock(now_s - (course.stage_at_s or course.planned_at_s))}"
     if course.sample is not None:
-        stage = f"{course.sample.run} {_share(course.sample):.0%}  {_rate(course.sample)}"
+        share, rate = _progress(course.sample)
+        stage = f"{course.sample.run} {share:.0%}  {rate}"
     return Row((name, stage, number, commit.short, purpose or commit.subject), role=Role.ACTIVE)
 
 
-def _share(sample: LiveSample) -> float:
-    return min(1.0, max(0.0, sample.done_share))  # of 0.0 and NaN, max() keeps the first
-
-
-def _rate(sample: LiveSample) -> str:
-    return sample.unit.text(sample.rate) if math.isfinite(sample.rate) else f"{units.UNKNOWN} {sample.unit}"
+def _progress(sample: LiveSample) -> tuple[float, str]:
+    """How much of a run is done, and its rate; of 0.0 and NaN, max() keeps the first."""
+    rate = sample.unit.text(sample.rate) if math.isfinite(sample.rate) else f"{units.UNKNOWN} {sample.unit}"
+    return min(1.0, max(0.0, sample.done_share)), rate
 
 
 def _verdict_table(course: CourseSoFar, room: int) -> Table | None:

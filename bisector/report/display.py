@@ -19,10 +19,8 @@ from rich.text import Text
 from bisector.analysis.judgement import judged_run
 from bisector.core import units
 from bisector.core.events import (
-    BuildEnded,
     BuildStarted,
     Event,
-    LiveSample,
     Note,
     OnHost,
     Planned,
@@ -95,7 +93,7 @@ class LiveProgress(Display):
         self._course = CourseSoFar()
         self._clock = clock
         self._live = Live(
-            get_renderable=self._picture,
+            get_renderable=lambda: Text("\n").join(self._picture()),
             console=self._console,
             refresh_per_second=_REFRESHES_PER_SECOND,
             transient=True,
@@ -118,12 +116,10 @@ class LiveProgress(Display):
         lines = Text("\n").join(report_lines(view, self._console.width))
         self._console.print(Text("\n") + lines, soft_wrap=True)
 
-    def _picture(self) -> Text:
-        if self._stream.lost:
-            return Text("")
-        wall = datetime.now().astimezone()
+    def _picture(self) -> list[Text]:
         width, height = self._console.size
-        return Text("\n").join(live_lines(self._course, self._clock(), wall, width, height))
+        wall = datetime.now().astimezone()
+        return [] if self._stream.lost else live_lines(self._course, self._clock(), wall, width, height)
 
 
 class Quiet(Display):
@@ -149,31 +145,27 @@ class PlainLines(Display):
 
 def event_text(event: Event) -> str:
     """One event as one line, or nothing for what a log does not want."""
+    text = ""
     match event:
-        case Planned() | BuildStarted():
-            what, aim = (
-                (f"trial {event.n}:", plan_text(event)) if isinstance(event, Planned) else ("builds", event.purpose)
-            )
-            return f"{what} {event.commit.short} {event.commit.subject}" + (f" ({aim})" if aim else "")
+        case Planned():
+            why = plan_text(event)
+            text = f"trial {event.n}: {event.commit.short} {event.commit.subject}" + (f" ({why})" if why else "")
+        case BuildStarted():
+            why = f" ({event.purpose})" if event.purpose else ""
+            text = f"builds {event.commit.short} {event.commit.subject}{why}"
         case StageStarted():
-            return f"  {event.stage}" + (f": {event.detail}" if event.detail else "")
-        case TrialJudged():
-            return _judged_text(event)
+            text = f"  {event.stage}" + (f": {event.detail}" if event.detail else "")
+        case TrialJudged(trial=trial):
+            measured = f" at {values_text(judged_run(trial), event.objective)}" if trial.runs else ""
+            why = f": {event.why}" if event.why else ""
+            took = units.duration(trial.timings.total_s)
+            text = f"trial {event.n}: {trial.commit.short} {event.word}{measured} ({took}){why}"
         case Note():
-            return event.text
-        case LiveSample() | BuildEnded():
-            return ""
+            text = event.text
         case OnHost(host=host, event=one):
             text = event_text(one)
-            return f"{host}: {text}" if text else ""
-
-
-def _judged_text(event: TrialJudged) -> str:
-    trial = event.trial
-    measured = f" at {values_text(judged_run(trial), event.objective)}" if trial.runs else ""
-    took = units.duration(trial.timings.total_s)
-    why = f": {event.why}" if event.why else ""
-    return f"trial {event.n}: {trial.commit.short} {event.word}{measured} ({took}){why}"
+            text = f"{host}: {text}" if text else ""
+    return text
 
 
 def _width() -> int:

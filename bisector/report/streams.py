@@ -41,24 +41,19 @@ class LastingStream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write and flush, or do nothing once the reader is lost."""
-        if not self.lost:
-            try:
-                self._write(text)
-            except OSError:
-                self._lose()
-        return len(text)
-
-    def _write(self, text: str) -> None:
+        if self.lost:
+            return len(text)
         try:
-            self._stream.write(text)
-        except UnicodeEncodeError:
-            encoding = self._stream.encoding or "ascii"
-            self._stream.write(text.encode(encoding, "replace").decode(encoding))
-        self._stream.flush()
-
-    def _lose(self) -> None:
-        self.lost = True
-        silence(self._stream)
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError:
+                encoding = self._stream.encoding or "ascii"
+                self._stream.write(text.encode(encoding, "replace").decode(encoding))
+            self._stream.flush()
+        except OSError:
+            self.lost = True
+            silence(self._stream)
+        return len(text)
 
     def flush(self) -> None:
         """Nothing: every write is flushed at once."""
