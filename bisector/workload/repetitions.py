@@ -1,12 +1,9 @@
-"""A command that runs several times in the guest, each time from the same state, and is timed.
+"""A command that runs several times in the guest, each time from the same state, and is timed by bash.
 
-bash times it (bash(1), "TIMEFORMAT": milliseconds, of the command and all that it waits for). What it prints goes into
-files off the stack, up to a bound: a command that writes more is ended by SIGPIPE (pipe(7)). The guest is not trusted:
-its answers are read within bounds, and each repetition has to be there.
-
-A repetition is over when the command itself ends. Processes that it leaves would hold its output open, and would run
-beside the next repetition: they are found by a variable of their environment, killed, and named in a file of the run.
-Those that a setup leaves, such as a server, go on.
+What it prints goes into files off the stack, up to a bound: a command that writes more is ended by SIGPIPE (pipe(7)). A
+repetition is over when the command itself ends. Processes that it leaves would hold its output open, and run beside the
+next repetition: they are found by a variable of their environment, killed, and named in a file of the run. Those that a
+setup leaves, such as a server, go on.
 
 Who is to blame for what a command that ended well leaves wanting: what its first repetition shows already is the
 command's own doing, which no commit can be measured with; what a later one alone shows, the kernel did.
@@ -59,18 +56,8 @@ class GuestState(StrEnum):
     """What the page cache is before each repetition; the caches of the stack are the phase's."""
 
     DROPPED = "dropped"
-    FILLED = "filled"
+    FILLED = "filled"  # by a repetition more that does not count
     KEPT = "kept"
-
-    @property
-    def uncounted(self) -> int:
-        """How many repetitions come first and do not count."""
-        return 1 if self is GuestState.FILLED else 0
-
-    @property
-    def command(self) -> str:
-        """Shell text before each repetition."""
-        return _DROP_CACHES if self is GuestState.DROPPED else "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +101,12 @@ class Unusable(Exception):
         super().__init__(message, hint)
         self.message = message
         self.hint = hint
+
+    def blamed(self, n: int, what: str) -> BisectorError:
+        """Of the first repetition it is the command's own doing, of a later one the kernel's."""
+        if n == 1:
+            return UserError(f"{what}: {self.message}", self.hint)
+        return fault(f"{what}: repetition {n}, unlike those before: {self.message}")
 
 
 @dataclass(slots=True)
@@ -170,7 +163,7 @@ def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watch
         last = ": ".join((f"exit {ran.finished.exit_status}", *heard.tail[-1:]))
         ended = f"only {len(heard.ends)} of {repeated.runs} repetitions ended: {last}"
         raise fault(f"{repeated.what}: {ended}", *heard.tail)
-    times = heard.times[repeated.state.uncounted :]
+    times = heard.times[repeated.state is GuestState.FILLED :]
     if len(times) != repeated.runs:
         told = f"the guest told {len(times)} times of {repeated.runs} repetitions"
         raise fault(f"{repeated.what}: {told}", *heard.tail)
@@ -190,18 +183,11 @@ def figures(
         try:
             found.append({**one.values, **read(one)})
         except Unusable as error:
-            raise _blamed(n, what, error) from error
+            raise error.blamed(n, what) from error
     text = json.dumps([{"n": n, **values} for n, values in enumerate(found, 1)], indent=1)
     (ran.site.logs / KEPT).write_text(f"{text}\n", encoding="utf-8")
     names = [name for name in found[0] if all(name in one for one in found)]
     return (*((name, median(one[name] for one in found)) for name in names), (PREPARED, ran.prepared_s))
-
-
-def _blamed(n: int, what: str, error: Unusable) -> BisectorError:
-    """Of the first repetition the command's own doing, of a later one the kernel's."""
-    if n == 1:
-        return UserError(f"{what}: {error.message}", error.hint)
-    return fault(f"{what}: repetition {n}, unlike those before: {error.message}")
 
 
 # proc_pid_environ(5): what a process was started with; of one length, since that of the environment shows in figures.
@@ -229,7 +215,8 @@ def _script(repeated: Repeated) -> str:
     nor 6, where the lines go.
     """
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in repeated.variables.items())
-    first = 1 - repeated.state.uncounted
+    first = 0 if repeated.state is GuestState.FILLED else 1
+    reach_state = _DROP_CACHES if repeated.state is GuestState.DROPPED else "true"
     bounded = f"head -c {MOST_BYTES + 1}"
     marked, end = ("", "") if repeated.prepares else (f"{_MARK}=$mark ", "end_left")
     return f"""exec 6>&2 </dev/null
@@ -238,7 +225,7 @@ TIMEFORMAT='@time %3R %3U %3S'
 size() {{ stat -c %s "$1"; }}
 {_END_LEFT}
 for ((n = {first}; n <= {repeated.runs}; n++)); do
-	{{ {repeated.state.command}; }} >&2 || exit {_STATE_FAILED}
+	{{ {reach_state}; }} >&2 || exit {_STATE_FAILED}
 	out={OUTPUTS}/out.$n err={OUTPUTS}/err.$n
 	printf -v mark %08d.%04d $$ $n
 	{{
@@ -273,7 +260,7 @@ def _fetched(site: RunSite, repeated: Repeated, n: int, end: tuple[int, int, int
     if max(out_bytes, err_bytes) > MOST_BYTES:
         stream = "standard output" if out_bytes > MOST_BYTES else "standard error"
         message = f"it wrote more than {MOST_BYTES >> 20} MiB on {stream}"
-        raise _blamed(n, repeated.what, Unusable(message, "let it write into a file, or to /dev/null"))
+        raise Unusable(message, "let it write into a file, or to /dev/null").blamed(n, repeated.what)
     if not status:
         return out
     tail = [line.strip()[:_LONGEST_LINE] for line in (err or out).splitlines() if line.strip()][-_TAIL_LINES:]

@@ -208,10 +208,10 @@ def lasting(text: str, objective: Objective, variables: Mapping[str, str]) -> It
     takes, asked = duration_text(takes_s), f"workload.runtime is {duration_text(wanted_s)}"
     for job, (begin, end) in zip(found, times, strict=True):
         if abs(end - begin - wanted_s) >= _SAME_S:
-            why = f"[{job.section}] runs for {duration_text(end - begin)}, all jobs take {takes}, and {asked}"
+            why = f"runs for {duration_text(end - begin)}, all jobs take {takes}, and {asked}"
             yield _of(job, "runtime", why, f"runtime=${{RUNTIME}}, or --runtime {takes}")
         if begin:
-            why = f"[{job.section}] begins after {duration_text(begin)}, so that all jobs take {takes}, and {asked}"
+            why = f"begins after {duration_text(begin)}, so that all jobs take {takes}, and {asked}"
             waits = next(one for one in ("stonewall", "wait_for", "startdelay") if one in job.options)
             yield _of(job, waits, why, f"leave {job.lines[waits].written} out, and give each job a job file of its own")
 
@@ -224,21 +224,13 @@ def unfit_for_device(text: str, runs: int) -> Iterator[Objection]:
     for job in jobs(text):
         elsewhere = "opendir" in job.options or job.options.get("directory", _DIRECTORY) != _DIRECTORY
         if elsewhere or job.options.get("filename") != _DEVICE:
-            other = " alone" if elsewhere else ""
-            yield _of(
-                job,
-                "filename",
-                f"[{job.section}] has no filename={_DEVICE}{other}, and the stack has no file system",
-                f"set filename={_DEVICE} in the job or in [global] above it; or --stack …+ext4",
-            )
+            why = f"has no filename={_DEVICE}{' alone' if elsewhere else ''}, and the stack has no file system"
+            advice = f"set filename={_DEVICE} in the job or in [global] above it; or --stack …+ext4"
+            yield _of(job, "filename", why, advice)
         elif runs > 1 and job.options.get("offset") != _OFFSET:
-            yield _of(
-                job,
-                "offset",
-                f"[{job.section}] has no offset={_OFFSET}, and each of the stack's {runs} runs needs a place of its "
-                "own",
-                f"set offset={_OFFSET}, and offset_increment=${{FILE_SIZE}} where numjobs is more than 1",
-            )
+            why = f"has no offset={_OFFSET}, and each of the stack's {runs} runs needs a place of its own"
+            advice = f"set offset={_OFFSET}, and offset_increment=${{FILE_SIZE}} where numjobs is more than 1"
+            yield _of(job, "offset", why, advice)
 
 
 def unfit_for_files(text: str) -> Iterator[Objection]:
@@ -246,19 +238,16 @@ def unfit_for_files(text: str) -> Iterator[Objection]:
     for job in jobs(text):
         size = next((job.options[one] for one in ("filesize", "size") if one in job.options), "")
         if job.is_for_device_alone(_DEVICE):
-            yield _of(
-                job,
-                "filename",
-                f"[{job.section}] has filename={_DEVICE} without a directory, and the stack has a file system",
-                f"set directory={_DIRECTORY}, too, which does no harm without one; or --stack …+raw",
-            )
+            why = f"has filename={_DEVICE} without a directory, and the stack has a file system"
+            advice = f"set directory={_DIRECTORY}, too, which does no harm without one; or --stack …+raw"
+            yield _of(job, "filename", why, advice)
         elif not size or size.endswith("%"):
             what = f"size={size} is a share of files that are there before" if size else "has no size"
-            yield _of(job, "size", f"[{job.section}] {what}, and there are none: fio makes them", "size=${FILE_SIZE}")
+            yield _of(job, "size", f"{what}, and there are none: fio makes them", "size=${FILE_SIZE}")
 
 
 def _of(job: FioJob, option: str, why: str, advice: str) -> Objection:
-    return Objection(job.lines.get(option, job.head), why, advice)
+    return Objection(job.lines.get(option, job.head), f"[{job.section}] {why}", advice)
 
 
 def _variables(line: JobLine) -> Iterator[Objection]:
@@ -278,70 +267,64 @@ def _variables(line: JobLine) -> Iterator[Objection]:
 
 def _of_job(job: FioJob) -> Iterator[Objection]:
     """What no run of it can be measured with."""
-    options, section = job.options, f"[{job.section}]"
-    if job.is_on("group_reporting"):
-        why = f"{section} group_reporting makes one figure of several jobs, and each job counts"
-        yield _of(job, "group_reporting", why, "leave group_reporting out, or set it to 0")
-    unified = options.get("unified_rw_reporting", "none")
-    if unified == "mixed" or (unified.isdecimal() and int(unified) == 1):
-        why = f"{section} unified_rw_reporting={unified} makes one figure of reads and writes"
-        yield _of(job, "unified_rw_reporting", why, "leave unified_rw_reporting out")
-    if "write_iops_log" in options and not job.is_on("per_job_logs", default=True):
-        why = f"{section} per_job_logs=0 writes the IOPS of all jobs into one log"
-        yield _of(job, "per_job_logs", why, "leave per_job_logs out")
-    if not job.is_for_device_alone(_DEVICE):
-        yield from _elsewhere(job)
-    word = options.get("rw", "read").partition(":")[0]
-    if word not in CONFIGURED and "$" not in word:
-        near = difflib.get_close_matches(word, CONFIGURED, n=1)
-        advice = f"did you mean {near[0]}?" if near else f"one of: {', '.join(CONFIGURED)}"
-        yield _of(job, "rw", f"{section} rw={word} is neither a read nor a write nor a trim", advice)
-    engine = job_file.engine_called(options.get("ioengine"))
-    if engine == "external":
-        why = f"{section} has an engine in a file, and the guest gets this one file"
-        yield _of(job, "ioengine", why, _ENGINES)
-    elif engine in _USELESS:
-        yield _of(job, "ioengine", f"{section} the engine {engine} {_USELESS[engine]}", _ENGINES)
-    if options.get("zonemode") == "zbd":
-        why = f"{section} zonemode=zbd is for a disk with zones, and no disk of a stack has any"
-        yield _of(job, "zonemode", why, "leave zonemode out, or zonemode=strided, which every disk takes")
-    if "read_iolog" in options:
-        why = f"{section} replays a file, and the guest gets this one file"
-        yield _of(job, "read_iolog", why, "describe the I/O with rw, bs, iodepth and random_distribution")
+    options, engine = job.options, job_file.engine_called(job.options.get("ioengine"))
+    unified, word = options.get("unified_rw_reporting", "none"), options.get("rw", "read").partition(":")[0]
+    near = difflib.get_close_matches(word, CONFIGURED, n=1)
+    # fmt: off
+    for wrong, option, why, advice in (
+        (job.is_on("group_reporting"), "group_reporting",
+         "group_reporting makes one figure of several jobs, and each job counts",
+         "leave group_reporting out, or set it to 0"),
+        (unified == "mixed" or (unified.isdecimal() and int(unified) == 1), "unified_rw_reporting",
+         f"unified_rw_reporting={unified} makes one figure of reads and writes", "leave unified_rw_reporting out"),
+        ("write_iops_log" in options and not job.is_on("per_job_logs", default=True), "per_job_logs",
+         "per_job_logs=0 writes the IOPS of all jobs into one log", "leave per_job_logs out"),
+        (word not in CONFIGURED and "$" not in word, "rw", f"rw={word} is neither a read nor a write nor a trim",
+         f"did you mean {near[0]}?" if near else f"one of: {', '.join(CONFIGURED)}"),
+        (engine == "external", "ioengine", "has an engine in a file, and the guest gets this one file", _ENGINES),
+        (engine in _USELESS, "ioengine", f"the engine {engine} {_USELESS.get(engine)}", _ENGINES),
+        (options.get("zonemode") == "zbd", "zonemode",
+         "zonemode=zbd is for a disk with zones, and no disk of a stack has any",
+         "leave zonemode out, or zonemode=strided, which every disk takes"),
+        ("read_iolog" in options, "read_iolog", "replays a file, and the guest gets this one file",
+         "describe the I/O with rw, bs, iodepth and random_distribution"),
+    ):
+        if wrong:
+            yield _of(job, option, why, advice)
+    # fmt: on
+    if job.is_for_device_alone(_DEVICE):
+        return
 
-
-def _elsewhere(job: FioJob) -> Iterator[Objection]:
-    """Before every name of a file fio puts the directory, also before one that begins with a slash (seen with 3.33)."""
-
+    # Before every name of a file fio puts the directory, also before one that begins with a slash (seen with 3.33).
     def paths(option: str) -> list[str]:
-        return COLON.split(job.options[option]) if option in job.options else []
+        return COLON.split(options[option]) if option in options else []
 
     directories, names = paths("directory"), [path for option in _NAMES for path in paths(option)]
     starts = [*(directories or names), *paths("opendir")]
     outside = next((path for path in (*starts, *names) if ".." in path.split("/")), None)
     outside = outside or next((path for path in starts if path.split("/")[0] != _DIRECTORY), None)
-    if starts and outside is None:
-        return
-    line = next((job.lines[one] for one in ("directory", "opendir", *_NAMES) if outside in paths(one)), job.head)
-    what = f" ({outside})" if outside else ""
-    why = f"[{job.section}] has its files elsewhere than in {_DIRECTORY}, where the stack under test is{what}"
-    yield Objection(line, why, f"set directory={_DIRECTORY} in the job or in [global] above it")
+    if not starts or outside is not None:
+        line = next((one for one in ("directory", "opendir", *_NAMES) if outside in paths(one)), "")
+        what = f" ({outside})" if outside else ""
+        why = f"has its files elsewhere than in {_DIRECTORY}, where the stack under test is{what}"
+        yield _of(job, line, why, f"set directory={_DIRECTORY} in the job or in [global] above it")
 
 
 def _unbounded(job: FioJob, variables: Mapping[str, str]) -> Iterator[Objection]:
     """What ends it by something else than its time."""
+    runtime = job.options.get("runtime")
     if not job.is_on("time_based"):
-        limit = f", or after {job.options['runtime']}" if "runtime" in job.options else ""
+        limit = f", or after {runtime}" if runtime else ""
         asked = f"workload.runtime is {duration_text(float(variables['RUNTIME']))}"
-        why = f"[{job.section}] is not time_based: it ends when it has done its size once{limit}, and {asked}"
-        line = job.lines.get("runtime", job.lines.get("time_based", job.head))
-        yield Objection(line, why, "time_based and runtime=${RUNTIME}; or --metric elapsed for how long it takes")
+        why = f"is not time_based: it ends when it has done its size once{limit}, and {asked}"
+        option = "runtime" if "runtime" in job.lines else "time_based"
+        yield _of(job, option, why, "time_based and runtime=${RUNTIME}; or --metric elapsed for how long it takes")
     elif not runtime_s(job, variables):
-        given = f"runtime={job.options['runtime']} is not a time" if "runtime" in job.options else "there is no runtime"
-        yield _of(job, "runtime", f"[{job.section}] is time_based, and {given}", "runtime=${RUNTIME}")
+        given = "there is no runtime" if runtime is None else f"runtime={runtime} is not a time"
+        yield _of(job, "runtime", f"is time_based, and {given}", "runtime=${RUNTIME}")
     if "steadystate" in job.options:
-        why = f"[{job.section}] ends when its figures are steady, and not after workload.runtime"
+        why = "ends when its figures are steady, and not after workload.runtime"
         yield _of(job, "steadystate", why, "leave it out: the length of a run is to be the same for each commit")
     if "latency_target" in job.options and not job.is_on("latency_run"):
-        why = f"[{job.section}] ends when it has found a depth for its latency_target"
+        why = "ends when it has found a depth for its latency_target"
         yield _of(job, "latency_target", why, "leave it out, or latency_run=1")
