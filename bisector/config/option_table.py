@@ -147,7 +147,7 @@ def _disk_of(key: str) -> str | None:
 def _objection_to(name: str) -> str | None:
     if name in LAYERS:
         return "there is a layer of that name"
-    taken = {row.key.split(".")[1] for layer in LAYERS.values() for row in options_of(layer.settings)}
+    taken = {row.key.split(".")[1] for layer in LAYERS.values() for row in options_of(layer)}
     return f"there is a setting {_TABLE}.{name}" if name in taken | _OTHERS else objection_to(name)
 
 
@@ -159,7 +159,7 @@ def rows(further: Iterable[str] = ()) -> tuple[Option, ...]:
     of_disks = chain.from_iterable(map(rows_of, (*DISKS, *further)))
     above = (Settings, BisectSettings, KernelSettings, MachineSettings, StorageSettings)
     below = (
-        *(layer.settings for layer in LAYERS.values()),
+        *LAYERS.values(),
         *(WorkloadSettings, *(workload.settings for workload in WORKLOADS.values())),
         *(ContentionSettings, MailSettings, NotifySettings),
     )

@@ -73,7 +73,7 @@ def build(values: Values, stacks: Collection[Stack] = ()) -> Settings:
     stack: Stack = values["storage.stack"]
     workload = WORKLOADS[values["workload.kind"]]
     counted = values["machine.clock"] is GuestClock.INSTRUCTIONS
-    layers: dict[str, Any] = {layer.name: _section(layer.settings, values) for layer in LAYERS.values()}
+    layers: dict[str, Any] = {layer.name: _section(layer, values) for layer in LAYERS.values()}
     own: dict[str, Any] = {one.name: _section(one.settings, values) for one in WORKLOADS.values()}
     fill_bytes = max(one.filled_by(layers) for one in (stack, *stacks))
     own[workload.name] = mine = workload.sized(own[workload.name], values["profile"], fill_bytes)
@@ -453,7 +453,8 @@ def usual(settings: Settings) -> dict[str, object]:
     """
     known = {row.key: (row, value) for row, value in _values(settings)}
     defaults = {key: _parse(row, Given(row.in_profile(settings.profile), "")) for key, (row, _) in known.items()}
-    further = [row.key for one in (LAYERS, WORKLOADS) for layer in one.values() for row in options_of(layer.settings)]
+    kinds = (*LAYERS.values(), *(one.settings for one in WORKLOADS.values()))
+    further = [row.key for kind in kinds for row in options_of(kind)]
     names = (*_LEADING, *(key for key in further if key in known and defaults[key] != known[key][0].none))
     leading = {key: known[key][1] for key in names}
     own = {key: known[key][0].write(defaults[key]) for key in leading}

@@ -15,7 +15,6 @@ from bisector.core.subject import Commit
 from bisector.git.repository import Repository
 from bisector.kernel.kconfig import NOT_SET, Fragment, read_fragments
 from bisector.storage.layer import Feature, Since
-from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack, Values
 
 _MOST_NAMED = 6
@@ -100,7 +99,7 @@ def needs(stack: Stack, values: Values) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for node in stack.nodes:
-        names = LAYERS[node.name].fragments_for(node.own(values))
+        names = node.layer(values).fragments_for()
         for fragment in read_fragments(resources.kconfigs(), names):
             for option in required(fragment):
                 found.setdefault(option, node.name)

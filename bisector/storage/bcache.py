@@ -205,40 +205,13 @@ def counted(before: BcacheStatus, after: BcacheStatus) -> Iterator[tuple[str, fl
             yield "cache.fills_up_to", float(before.fills_up_to_percent)
 
 
-# Read as a table, so laid out as one.
-# fmt: off
 @dataclass(frozen=True, slots=True)
-class BcacheSettings:
-    """Sizes in bytes; a cache of None is the whole device."""
-
-    cache_bytes: Annotated[Annotated[Size, Meta(ge=1 << 20)] | None, Option(
-        "storage.bcache.cache_size", "64MiB", "bcache on the fast disk, bytes", "4GiB",
-        absent=(AUTO, "the whole device"))]
-    bucket_bytes: Annotated[Size, Meta(ge=_LEAST_BUCKET_BYTES), Option(
-        "storage.bcache.bucket_size", "64KiB", "bucket of bcache, bytes; the cache needs more than 512 of them",
-        "512KiB")]
-    block_bytes: Annotated[Literal[512, 4096], Option(
-        "storage.bcache.block_size", 512, "block of bcache, bytes, and no less than a sector of either disk")]
-    mode: Annotated[Literal["writethrough", "writeback", "writearound", "none"], Option(
-        "storage.bcache.cache_mode", "writethrough", "what bcache caches")]
-    cutoff_bytes: Annotated[Size, Meta(ge=0), Option(
-        "storage.bcache.sequential_cutoff", "4MiB",
-        "from how much I/O in a row on bcache leaves it to the slow device, bytes; 0 for never")]
-    replacement: Annotated[Literal["lru", "fifo", "random"], Option(
-        "storage.bcache.replacement", "lru", "which bucket bcache uses again")]
-    writeback_percent: Annotated[int, Meta(ge=0, le=_MOST_WRITEBACK_PERCENT), Option(
-        "storage.bcache.writeback_percent", 10,
-        "how much of the cache bcache leaves dirty in writeback mode, percent; 0 for nothing")]
-    # fmt: on
-
-
-class Bcache(Layer[BcacheSettings]):
+class Bcache(Layer):
     """The first run fills the cache, the second one is judged."""
 
     name = "bcache"
     needs = ("cache device", "backing device")
     origin = 1
-    settings = BcacheSettings
     alias = "bcache(ssd,hdd)+ext4"
     fragments = ("storage-bcache",)
     # Parts of bcache that lie elsewhere, and changed its latencies: 866898efbb25 ("bcache: remove heap-related macros
@@ -261,16 +234,38 @@ class Bcache(Layer[BcacheSettings]):
     )
     phases = (Phase("empty", judged=False, fills=True), Phase("full", unready=not_full_before))
 
-    def problems(self, below: Sequence[Capacity], own: BcacheSettings, files: Files) -> Iterator[Problem]:
+    # The settings, laid out as a table.
+    # fmt: off
+    cache_bytes: Annotated[Annotated[Size, Meta(ge=1 << 20)] | None, Option(
+        "storage.bcache.cache_size", "64MiB", "bcache on the fast disk, bytes", "4GiB",
+        absent=(AUTO, "the whole device"))]
+    bucket_bytes: Annotated[Size, Meta(ge=_LEAST_BUCKET_BYTES), Option(
+        "storage.bcache.bucket_size", "64KiB", "bucket of bcache, bytes; the cache needs more than 512 of them",
+        "512KiB")]
+    block_bytes: Annotated[Literal[512, 4096], Option(
+        "storage.bcache.block_size", 512, "block of bcache, bytes, and no less than a sector of either disk")]
+    mode: Annotated[Literal["writethrough", "writeback", "writearound", "none"], Option(
+        "storage.bcache.cache_mode", "writethrough", "what bcache caches")]
+    cutoff_bytes: Annotated[Size, Meta(ge=0), Option(
+        "storage.bcache.sequential_cutoff", "4MiB",
+        "from how much I/O in a row on bcache leaves it to the slow device, bytes; 0 for never")]
+    replacement: Annotated[Literal["lru", "fifo", "random"], Option(
+        "storage.bcache.replacement", "lru", "which bucket bcache uses again")]
+    writeback_percent: Annotated[int, Meta(ge=0, le=_MOST_WRITEBACK_PERCENT), Option(
+        "storage.bcache.writeback_percent", 10,
+        "how much of the cache bcache leaves dirty in writeback mode, percent; 0 for nothing")]
+    # fmt: on
+
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """The cache has room on its device, enough buckets, and the other device has as much to fill it with."""
         fast, slow = below
         size_key, bucket_key = "storage.bcache.cache_size", "storage.bcache.bucket_size"
-        bucket, cache = own.bucket_bytes, own.cache_bytes or fast.size_bytes
+        bucket, cache = self.bucket_bytes, self.cache_bytes or fast.size_bytes
         if bucket & (bucket - 1) or bucket > _MOST_BUCKET_BYTES:
             yield Problem((bucket_key,), f"bcache takes a power of two, up to {size_text(_MOST_BUCKET_BYTES)}")
-        if own.cutoff_bytes > _MOST_CUTOFF_BYTES:
+        if self.cutoff_bytes > _MOST_CUTOFF_BYTES:
             yield Problem(("storage.bcache.sequential_cutoff",), "bcache takes less than 2GiB")
-        if own.cache_bytes is not None and not fast.has_partitions:
+        if self.cache_bytes is not None and not fast.has_partitions:
             yield Problem(
                 (size_key,),
                 f"a cache of less than its device is on a partition, and device-mapper's have none: set {AUTO!r}",
@@ -280,26 +275,25 @@ class Bcache(Layer[BcacheSettings]):
         if cache // bucket < _LEAST_BUCKETS:
             yield Problem((size_key, bucket_key), f"bcache needs {_LEAST_BUCKETS} buckets or more")
         needed = cache + _START_BYTES
-        if own.cache_bytes is not None and fast.size_bytes is not None and needed > fast.size_bytes:
+        if self.cache_bytes is not None and fast.size_bytes is not None and needed > fast.size_bytes:
             yield Problem(
                 (size_key, *fast.keys),
                 f"the cache needs {size_text(needed)} on {fast.what}, which has {size_text(fast.size_bytes)}",
             )
-        if own.mode != "none" and slow.size_bytes is not None and slow.size_bytes < cache:
+        if self.mode != "none" and slow.size_bytes is not None and slow.size_bytes < cache:
             yield Problem(
                 (*slow.keys, size_key),
                 f"{slow.what} has {size_text(slow.size_bytes)}, which never fills the cache; the run that tells is the"
                 " one with a full cache",
             )
 
-    def written(self, below: Sequence[Capacity], own: BcacheSettings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
         """The whole cache, and all data on the backing device."""
-        cache = own.cache_bytes or below[0].size_bytes or data_bytes
+        cache = self.cache_bytes or below[0].size_bytes or data_bytes
         return cache + _START_BYTES, data_bytes + _START_BYTES
 
-    def make(self, site: Site[BcacheSettings]) -> Made:
+    def make(self, site: Site) -> Made:
         """A bcache that is registered, attached and set; what sysfs shows is checked."""
-        own = site.own
         fast, slow = (one.path for one in site.below)
         device = f"/dev/bisector-bcache{site.suffix}"
         cache, sysfs, fill_end = (f"{device}-{name}" for name in ("cache", "sysfs", "fill-end"))
@@ -312,8 +306,8 @@ class Bcache(Layer[BcacheSettings]):
 
         # A link to the device that the cache is on: the whole one, or a partition of it that is made here.
         partition = [Step(f'ln -sfn "$(readlink -f {fast})" {cache}', kernel_fault)]
-        if own.cache_bytes is not None:
-            start, sectors = _START_BYTES // _SECTOR, own.cache_bytes // _SECTOR
+        if self.cache_bytes is not None:
+            start, sectors = _START_BYTES // _SECTOR, self.cache_bytes // _SECTOR
             partition = [
                 Step(f'fast=$(readlink -f {fast}); addpart "$fast" 1 {start} {sectors}', no_partition),
                 # "sda" and "sda1", "nvme0n1" and "nvme0n1p1" (disk_name() in block/partitions)
@@ -323,14 +317,14 @@ class Bcache(Layer[BcacheSettings]):
         there = f"[ -e {sysfs}/dev/stat ] && [ -e {sysfs}/cache/cache0 ]"
         register = f'for one in {cache} {slow}; do readlink -f "$one" > /sys/fs/bcache/register_quiet; done 2>/dev/null'
         written = {
-            "cache_mode": own.mode,
-            "sequential_cutoff": own.cutoff_bytes,
-            "writeback_percent": own.writeback_percent,
+            "cache_mode": self.mode,
+            "sequential_cutoff": self.cutoff_bytes,
+            "writeback_percent": self.writeback_percent,
         }
         made = steps(
             f"wipefs -a -q {cache} {slow}",
-            f"make-bcache --block {own.block_bytes} --bucket {own.bucket_bytes} "
-            f"--cache_replacement_policy={own.replacement} -C {cache} -B {slow}",
+            f"make-bcache --block {self.block_bytes} --bucket {self.bucket_bytes} "
+            f"--cache_replacement_policy={self.replacement} -C {cache} -B {slow}",
             f'slow=$(readlink -f {slow}); ln -sfn "/sys/class/block/${{slow##*/}}/bcache" {sysfs}',
             f"n=0; until {there} || [ $n -ge {_WAITS} ]; do {register}; n=$((n + 1)); sleep 0.1; done; {there}",
             f'dev=$(readlink -f {sysfs}/dev); ln -sfn "/dev/${{dev##*/}}" {device}',
@@ -349,14 +343,14 @@ class Bcache(Layer[BcacheSettings]):
             """Another setting than was written is the kernel's doing; sysfs shows a cutoff with two or three digits."""
             has = _read(answers[0], Stage.STORAGE).has
             cutoff, buckets = int(has["sequential_cutoff"]), has["cache/cache0/nbuckets"]
-            is_near = abs(cutoff - own.cutoff_bytes) <= own.cutoff_bytes / 10
+            is_near = abs(cutoff - self.cutoff_bytes) <= self.cutoff_bytes / 10
             asked = {
                 **written,
-                "sequential_cutoff": cutoff if is_near else own.cutoff_bytes,
-                "cache/cache0/cache_replacement_policy": own.replacement,
-                "cache/cache0/bucket_size": own.bucket_bytes,
-                "cache/cache0/block_size": own.block_bytes,
-                "cache/cache0/nbuckets": buckets if own.cache_bytes is None else own.cache_bytes // own.bucket_bytes,
+                "sequential_cutoff": cutoff if is_near else self.cutoff_bytes,
+                "cache/cache0/cache_replacement_policy": self.replacement,
+                "cache/cache0/bucket_size": self.bucket_bytes,
+                "cache/cache0/block_size": self.block_bytes,
+                "cache/cache0/nbuckets": buckets if self.cache_bytes is None else self.cache_bytes // self.bucket_bytes,
                 **FIXED,
             }
             others = [f"{name} {value}; asked for {asked[name]}" for name, value in has.items() if value != asked[name]]
@@ -374,11 +368,53 @@ class Bcache(Layer[BcacheSettings]):
             steps(show),
             verify,
             counters=Counters(status, counted),
-            fill=partial(_fill, own, device, sysfs, fill_end),
+            fill=partial(self._fill, device, sysfs, fill_end),
         )
 
+    def _fill(self, device: str, sysfs: str, fill_end: str, seconds: float) -> tuple[Step, ...]:
+        """Read the device from its beginning, with the cutoff 0, until the cache is full.
 
-BCACHE = Bcache()
+        A workload hardly fills it: the laying out of files is sequential and passes by the cache, and reads add to it
+        only what was not read before. Every mode but none caches what is read, except where
+
+        - a read needs more buckets than are free at the moment (bch_data_insert_start()): so a bucket is for several
+          reads, and the device may be read more than once;
+        - the last collection of garbage left 5 % (CUTOFF_CACHE_ADD) or less to be used again: so it is asked for;
+        - a node of the btree is full (bcache.rst, "Still getting cache misses, of the same data"): reads of this length
+          need few keys.
+
+        It ends without a full cache when reading twice the cache's size brought nothing; then, and only then, how full
+        the cache is goes into the file ``fill_end``. It seems less full while garbage is collected, so it is looked at
+        twice.
+        """
+        read_bytes = max(self.bucket_bytes // _READS_OF_BUCKET, _LEAST_BUCKET_BYTES)
+        count = _FILL_CHUNK_BYTES // read_bytes
+        read = f"dd if={device} of=/dev/null iflag=direct bs={read_bytes} count={count} skip=$((n % all * {count}))"
+        stats, collect = f"{sysfs}/cache/cache0/priority_stats", f"echo 1 > {sysfs}/cache/internal/trigger_gc"
+        conditions = (
+            f"read -r _ unused < {stats}",
+            f"[ ${{unused%\\%}} -gt {_LEFT_PERCENT} ]",
+            "{ [ ${unused%\\%} -ge $least ] || { least=${unused%\\%}; gained=$n; }; }",
+            "[ $((n - gained)) -le $patience ]",
+            "read -r now _ < /proc/uptime",
+            "[ ${now%.*} -lt $end ]",
+            collect,
+            f"{read} 2>/dev/null",
+        )
+        least = f"read -r _ again < {stats}; [ ${{again%\\%}} -ge ${{unused%\\%}} ] || unused=$again"
+        chunks = f"/ {_FILL_CHUNK_BYTES} + 1))"
+        commands = (
+            f"echo 0 > {sysfs}/sequential_cutoff",
+            f"n=0; gained=0; least=100; all=$(($(blockdev --getsize64 {device}) / {_FILL_CHUNK_BYTES}))",
+            f"patience=$((2 * $(cat {sysfs}/cache/cache0/nbuckets) * {self.bucket_bytes} {chunks}",
+            f"read -r now _ < /proc/uptime; end=$((${{now%.*}} + {int(seconds)}))",
+            f"while {' && '.join(conditions)}; do n=$((n + 1)); done",
+            f"[ $((n - gained)) -le $patience ] || "
+            f"{{ sleep 0.5; {least}; echo $((100 - ${{unused%\\%}})) > {fill_end}; }}",
+            collect,
+            f"echo {self.cutoff_bytes} > {sysfs}/sequential_cutoff",
+        )
+        return tuple(Step(one, kernel_fault_in_run) for one in commands)
 
 
 def _read(text: str, stage: Stage) -> BcacheStatus:
@@ -389,47 +425,3 @@ def _read(text: str, stage: Stage) -> BcacheStatus:
     if status.state not in ("clean", "dirty"):
         raise KernelFault(stage, FaultKind.IO_ERROR, f"the state of the bcache is {status.state!r}")
     return status
-
-
-def _fill(own: BcacheSettings, device: str, sysfs: str, fill_end: str, seconds: float) -> tuple[Step, ...]:
-    """Read the device from its beginning, with the cutoff 0, until the cache is full.
-
-    A workload hardly fills it: the laying out of files is sequential and passes by the cache, and reads add to it only
-    what was not read before. Every mode but none caches what is read, except where
-
-    - a read needs more buckets than are free at the moment (bch_data_insert_start()): so a bucket is for several reads,
-      and the device may be read more than once;
-    - the last collection of garbage left 5 % (CUTOFF_CACHE_ADD) or less to be used again: so it is asked for;
-    - a node of the btree is full (bcache.rst, "Still getting cache misses, of the same data"): reads of this length
-      need few keys.
-
-    It ends without a full cache when reading twice the cache's size brought nothing; then, and only then, how full the
-    cache is goes into the file ``fill_end``. It seems less full while garbage is collected, so it is looked at twice.
-    """
-    read_bytes = max(own.bucket_bytes // _READS_OF_BUCKET, _LEAST_BUCKET_BYTES)
-    count = _FILL_CHUNK_BYTES // read_bytes
-    read = f"dd if={device} of=/dev/null iflag=direct bs={read_bytes} count={count} skip=$((n % all * {count}))"
-    stats, collect = f"{sysfs}/cache/cache0/priority_stats", f"echo 1 > {sysfs}/cache/internal/trigger_gc"
-    conditions = (
-        f"read -r _ unused < {stats}",
-        f"[ ${{unused%\\%}} -gt {_LEFT_PERCENT} ]",
-        "{ [ ${unused%\\%} -ge $least ] || { least=${unused%\\%}; gained=$n; }; }",
-        "[ $((n - gained)) -le $patience ]",
-        "read -r now _ < /proc/uptime",
-        "[ ${now%.*} -lt $end ]",
-        collect,
-        f"{read} 2>/dev/null",
-    )
-    least = f"read -r _ again < {stats}; [ ${{again%\\%}} -ge ${{unused%\\%}} ] || unused=$again"
-    chunks = f"/ {_FILL_CHUNK_BYTES} + 1))"
-    commands = (
-        f"echo 0 > {sysfs}/sequential_cutoff",
-        f"n=0; gained=0; least=100; all=$(($(blockdev --getsize64 {device}) / {_FILL_CHUNK_BYTES}))",
-        f"patience=$((2 * $(cat {sysfs}/cache/cache0/nbuckets) * {own.bucket_bytes} {chunks}",
-        f"read -r now _ < /proc/uptime; end=$((${{now%.*}} + {int(seconds)}))",
-        f"while {' && '.join(conditions)}; do n=$((n + 1)); done",
-        f"[ $((n - gained)) -le $patience ] || {{ sleep 0.5; {least}; echo $((100 - ${{unused%\\%}})) > {fill_end}; }}",
-        collect,
-        f"echo {own.cutoff_bytes} > {sysfs}/sequential_cutoff",
-    )
-    return tuple(Step(one, kernel_fault_in_run) for one in commands)

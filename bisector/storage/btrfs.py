@@ -42,18 +42,12 @@ _MOUNT = "rw,relatime,nossd,nodiscard,space_cache"
 
 
 @dataclass(frozen=True, slots=True)
-class BtrfsSettings(file_system.FileSystemSettings):
-    """The options of mkfs.btrfs and mount."""
-
-    mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("btrfs", _MKFS)]
-    mount_options: Annotated[file_system.MountOptions, file_system.mount_row("btrfs", _MOUNT)]
-
-
-class Btrfs(file_system.FileSystem[BtrfsSettings]):
+class Btrfs(file_system.FileSystem):
     """Made without discards, with the features that kernels since v4.9 know."""
 
     name = "btrfs"
-    settings = BtrfsSettings
+    mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("btrfs", _MKFS)]
+    mount_options: Annotated[file_system.MountOptions, file_system.mount_row("btrfs", _MOUNT)]
     mkfs = "mkfs.btrfs -q -f -K"
     letters = "A:b:d:fl:L:m:n:r:s:vKMO:R:U:Vq"  # mkfs.btrfs(8)
     long_options = (
@@ -103,7 +97,7 @@ class Btrfs(file_system.FileSystem[BtrfsSettings]):
 
     format_command = f"btrfs inspect-internal dump-super {{device}} && btrfs filesystem df {MOUNTPOINT}"
 
-    def written(self, below: Sequence[Capacity], own: BtrfsSettings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
         """It never overwrites in place, so the whole device in time."""
         whole = below[0].size_bytes
         return (max(data_bytes, whole) if whole is not None else 3 * data_bytes,)
@@ -127,6 +121,3 @@ class Btrfs(file_system.FileSystem[BtrfsSettings]):
         flags = set(_FLAG.findall(printed.partition("compat_ro_flags")[2])) - _OF_THE_KERNEL
         yield from (f"no {flag}" for flag in sorted(wanted - flags))
         yield from (f"{flag}, which was not asked for" for flag in sorted(flags - wanted))
-
-
-BTRFS = Btrfs()

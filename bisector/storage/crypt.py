@@ -26,7 +26,7 @@ _IVS = ("plain", "plain64", "essiv:sha256")
 
 @dataclass(frozen=True, slots=True)
 class Cipher:
-    """The modes of a cipher, the lengths of one key in bits, and the fragments beside the layer's own."""
+    """The modes of a cipher, the lengths of one key in bits, and the fragments beside the layer's self."""
 
     modes: tuple[str, ...] = _MODES
     key_bits: tuple[int, ...] = _BLOCK_CIPHER_BITS
@@ -46,12 +46,18 @@ CIPHERS: Mapping[str, Cipher] = {
 }
 
 
-# Read as a table, so laid out as one.
-# fmt: off
 @dataclass(frozen=True, slots=True)
-class CryptSettings:
-    """The cipher as dm-crypt writes it, the length of its key, and the unit that is encrypted at a time."""
+class Crypt(Layer):
+    """The key is the same in each trial, and so is what is on the disk."""
 
+    name = "crypt"
+    is_mapped = True
+    fragments = ("storage-crypt",)
+    suspects = ("drivers/md/dm-crypt.c", "drivers/md/dm.c", "drivers/md/dm-table.c", "crypto", "arch/x86/crypto")
+    tools = ("cryptsetup", "dmsetup")
+
+    # The settings, laid out as a table.
+    # fmt: off
     cipher: Annotated[str, Meta(
         pattern=rf"^{_CIPHER}$",
         description="a cipher as CIPHER-MODE-IV such as aes-xts-plain64 or aes-cbc-essiv:sha256"),
@@ -63,32 +69,21 @@ class CryptSettings:
         "unit that dm-crypt encrypts at a time, bytes; kernels before v4.12 have 512 only")]
     # fmt: on
 
-
-class Crypt(Layer[CryptSettings]):
-    """The key is the same in each trial, and so is what is on the disk."""
-
-    name = "crypt"
-    settings = CryptSettings
-    is_mapped = True
-    fragments = ("storage-crypt",)
-    suspects = ("drivers/md/dm-crypt.c", "drivers/md/dm.c", "drivers/md/dm-table.c", "crypto", "arch/x86/crypto")
-    tools = ("cryptsetup", "dmsetup")
-
-    def fragments_for(self, own: CryptSettings) -> tuple[str, ...]:
-        """Each cipher but AES has a fragment of its own."""
-        known = CIPHERS.get(own.cipher.partition("-")[0], Cipher())
+    def fragments_for(self) -> tuple[str, ...]:
+        """Each cipher but AES has a fragment of its self."""
+        known = CIPHERS.get(self.cipher.partition("-")[0], Cipher())
         return (*self.fragments, *known.fragments)
 
-    def features(self, own: CryptSettings) -> Iterator[Feature]:
+    def features(self) -> Iterator[Feature]:
         """Sectors of another size (8f0009a22517, "dm crypt: optionally support larger encryption sector size")."""
-        if own.sector_bytes != device_mapper.SECTOR_BYTES:
+        if self.sector_bytes != device_mapper.SECTOR_BYTES:
             since = Since("v4.12", "drivers/md/dm-crypt.c", "sector_size:")
-            yield Feature(f"sectors of {own.sector_bytes} bytes", since, ("storage.crypt.sector_size",))
+            yield Feature(f"sectors of {self.sector_bytes} bytes", since, ("storage.crypt.sector_size",))
 
-    def problems(self, below: Sequence[Capacity], own: CryptSettings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """The kernel options of the cipher are known, it takes the key, and the device has whole sectors."""
         (device,) = below
-        name, mode, iv = (*own.cipher.split("-", 2), "")[:3]
+        name, mode, iv = (*self.cipher.split("-", 2), "")[:3]
         known = CIPHERS.get(name)
         if known is None or mode not in known.modes or iv not in _IVS:
             sentence = f"which kernel options it needs is not known here; known ciphers are {', '.join(CIPHERS)}"
@@ -99,16 +94,16 @@ class Crypt(Layer[CryptSettings]):
             yield Problem(("storage.crypt.cipher",), sentence, hint)
             return
         able = [(2 if mode == "xts" else 1) * bits for bits in known.key_bits]  # IEEE 1619
-        if own.key_bits not in able:
-            sentence = f"a key of {own.key_bits} bits is none of {name}-{mode}: {', '.join(map(str, able))}"
+        if self.key_bits not in able:
+            sentence = f"a key of {self.key_bits} bits is none of {name}-{mode}: {', '.join(map(str, able))}"
             yield Problem(("storage.crypt.key_size", "storage.crypt.cipher"), sentence)
-        if device.size_bytes is not None and device.size_bytes % own.sector_bytes:
+        if device.size_bytes is not None and device.size_bytes % self.sector_bytes:
             sentence = f"{device.what} has {device.size_bytes:,} bytes, which are no whole sectors"
             yield Problem(("storage.crypt.sector_size", *device.keys), sentence)
 
-    def make(self, site: Site[CryptSettings]) -> Made:
+    def make(self, site: Site) -> Made:
         """A device of device-mapper's, whose table is checked; where it lies was decided by cryptsetup."""
-        name, own = f"crypt{site.suffix}", site.own
+        name = f"crypt{site.suffix}"
         (device,) = site.below
         key_file = f"/run/{name}.key"
 
@@ -120,10 +115,10 @@ class Crypt(Layer[CryptSettings]):
             sizes = [int(word.partition(":")[2]) for word in options if _SECTOR_SIZE.fullmatch(word)]
             bits, sector_bytes = len(found["key"]) * _BITS_OF_A_DIGIT, sizes[0] if sizes else device_mapper.SECTOR_BYTES
             got = (found["cipher"], bits, sector_bytes, int(found["iv"]), int(found["offset"]))
-            if got != (own.cipher, own.key_bits, own.sector_bytes, 0, 0):
+            if got != (self.cipher, self.key_bits, self.sector_bytes, 0, 0):
                 raise fault(
                     f"dmsetup: {got[0][:80]}, a key of {bits} bits, sectors of {sector_bytes} bytes, offsets {got[3]} "
-                    f"and {got[4]}; asked for {own.cipher}, {own.key_bits} bits, {own.sector_bytes} bytes, 0 and 0",
+                    f"and {got[4]}; asked for {self.cipher}, {self.key_bits} bits, {self.sector_bytes} bytes, 0 and 0",
                     table.strip()[:200],
                 )
             if others := [word for word in options if not _SECTOR_SIZE.fullmatch(word)]:
@@ -137,13 +132,10 @@ class Crypt(Layer[CryptSettings]):
 
         made = steps(
             device_mapper.WITHOUT_UDEV,
-            f"seq 1000 | head -c {own.key_bits // 8} > {key_file}",
+            f"seq 1000 | head -c {self.key_bits // 8} > {key_file}",
             # Of a key from a file nothing is hashed (cryptsetup(8), plain mode).
-            f"cryptsetup open --type plain --cipher {own.cipher} --key-size {own.key_bits} "
-            f"--sector-size {own.sector_bytes} --key-file {key_file} {device.path} {name}",
+            f"cryptsetup open --type plain --cipher {self.cipher} --key-size {self.key_bits} "
+            f"--sector-size {self.sector_bytes} --key-file {key_file} {device.path} {name}",
         )
         checks = (*steps(f"dmsetup table {name}"), *device_mapper.TREE)
         return Made(f"/dev/mapper/{name}", made, checks, verify, device.leaves)
-
-
-CRYPT = Crypt()

@@ -3,6 +3,7 @@
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from bisector.core.shell import FailedStep, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, steps
-from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, S, Site
+from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Site
 
 SECTOR_BYTES = 512
 _EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
@@ -106,7 +107,8 @@ def whole_extents(size_bytes: int) -> int:
     return -(-size_bytes // _EXTENT_BYTES) * _EXTENT_BYTES
 
 
-class LvmCacheLayer(Layer[S]):
+@dataclass(frozen=True, slots=True)
+class LvmCacheLayer(Layer):
     """A cache on a fast device before a slow one, in a volume group ``group``, with the origin over the whole slow one.
 
     ``size_keys`` are the settings of what lies on the fast device, which ``takes`` so many bytes in a sentence;
@@ -122,11 +124,11 @@ class LvmCacheLayer(Layer[S]):
     takes: ClassVar[str] = "the cache needs"
 
     @abstractmethod
-    def volume_bytes(self, own: S) -> int:
+    def volume_bytes(self) -> int:
         """The size of the volumes on the fast device."""
 
     @abstractmethod
-    def volumes(self, group: str, fast: str, slow: str, own: S) -> Iterator[Step]:
+    def volumes(self, group: str, fast: str, slow: str) -> Iterator[Step]:
         """Make the volumes, and of them the cache."""
 
     @abstractmethod
@@ -134,7 +136,7 @@ class LvmCacheLayer(Layer[S]):
         """What the counters are read from; raises :class:`MapperUnreadable`, also of a cache that does not work."""
 
     @abstractmethod
-    def check_made(self, own: S, table_line: str, status_line: str) -> Mapping[str, str]:
+    def check_made(self, table_line: str, status_line: str) -> Mapping[str, str]:
         """Hold what was made against what was asked for; the ``major:minor`` of each part, the origin among them.
 
         Raises :class:`KernelFault` for what the kernel did, :class:`InfraError` for what LVM did, and
@@ -142,35 +144,35 @@ class LvmCacheLayer(Layer[S]):
         """
 
     @abstractmethod
-    def counted(self, own: S, before: Any, after: Any) -> Iterator[tuple[str, float]]:
+    def counted(self, before: Any, after: Any) -> Iterator[tuple[str, float]]:
         """The values of metrics over a run, by what was read before and after."""
 
-    def fast_bytes(self, own: S) -> int:
+    def fast_bytes(self) -> int:
         """What it takes of the fast device: one extent more, since the volume group's own header comes first."""
-        return self.volume_bytes(own) + _EXTENT_BYTES
+        return self.volume_bytes() + _EXTENT_BYTES
 
-    def problems(self, below: Sequence[Capacity], own: S, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """The cache has room on its device, and the files of a run fill it."""
-        fast, needed = below[0], self.fast_bytes(own)
+        fast, needed = below[0], self.fast_bytes()
         if fast.size_bytes is not None and needed > fast.size_bytes:
             yield Problem(
                 (*self.size_keys, *fast.keys),
                 f"{self.takes} {size_text(needed)} on {fast.what}, which has {size_text(fast.size_bytes)}",
             )
-        if files.total_bytes < (wanted := self.filled_by(own)):
+        if files.total_bytes < (wanted := self.filled_by()):
             yield Problem(
                 (*files.keys, self.size_keys[0]),
                 f"{files.sentence}, which never fills {self.filled}; the run that tells is the one with a full cache",
                 files.to_fill(wanted),
             )
 
-    def written(self, below: Sequence[Capacity], own: S, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
         """The whole cache, and all data on the origin."""
-        return self.fast_bytes(own), data_bytes + _EXTENT_BYTES
+        return self.fast_bytes(), data_bytes + _EXTENT_BYTES
 
-    def make(self, site: Site[S]) -> Made:
+    def make(self, site: Site) -> Made:
         """A cached logical volume; its device is checked against what device-mapper shows."""
-        group, own = f"{self.group}{site.suffix}", site.own
+        group = f"{self.group}{site.suffix}"
         device = f"{group}-origin"  # device-mapper's name of the logical volume
         fast, slow = site.below
 
@@ -179,7 +181,7 @@ class LvmCacheLayer(Layer[S]):
             self._status(status_line, Stage.STORAGE)
             try:
                 below = parse_dependencies(*tree)
-                for part, number in self.check_made(own, table_line, status_line).items():
+                for part, number in self.check_made(table_line, status_line).items():
                     disks = {numbers[leaf] for leaf in (slow if part == "origin" else fast).leaves}
                     check_place(f"the cache's {part}", number, below, disks)
             except MapperUnreadable as error:
@@ -193,10 +195,10 @@ class LvmCacheLayer(Layer[S]):
                 f"pvcreate -y {fast.path} {slow.path}",
                 f"vgcreate -y --config devices/allow_mixed_block_sizes=1 {group} {fast.path} {slow.path}",
             ),
-            *self.volumes(group, fast.path, slow.path, own),
+            *self.volumes(group, fast.path, slow.path),
         )
         checks = (*steps(f"dmsetup table {device}", f"dmsetup status {device}"), *TREE)
-        counters = Counters(partial(self._read, device), partial(self.counted, own))
+        counters = Counters(partial(self._read, device), self.counted)
         return Made(f"/dev/{group}/origin", made, checks, verify, (*fast.leaves, *slow.leaves), counters)
 
     def volume_fault(self, failed: FailedStep) -> BisectorError:

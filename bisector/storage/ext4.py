@@ -39,14 +39,7 @@ _MOUNT = f"rw,relatime,{_ORDERED},barrier,delalloc,nodiscard,noinit_itable,{_COM
 
 
 @dataclass(frozen=True, slots=True)
-class Ext4Settings(file_system.FileSystemSettings):
-    """The options of mkfs.ext4 and mount."""
-
-    mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("ext4", _MKFS)]
-    mount_options: Annotated[file_system.MountOptions, file_system.mount_row("ext4", _MOUNT)]
-
-
-class Ext4(file_system.FileSystem[Ext4Settings]):
+class Ext4(file_system.FileSystem):
     """Made without discards and without background work.
 
     No background initialisation of inode tables (ext4(5), ``noinit_itable``): it would run beside the first
@@ -54,7 +47,8 @@ class Ext4(file_system.FileSystem[Ext4Settings]):
     """
 
     name = "ext4"
-    settings = Ext4Settings
+    mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("ext4", _MKFS)]
+    mount_options: Annotated[file_system.MountOptions, file_system.mount_row("ext4", _MOUNT)]
     mkfs = "mkfs.ext4 -q -F"
     # mke2fs(8): -S writes superblocks alone; a journal device and a file system at an offset cannot be mounted.
     letters = "b:cd:e:g:i:jl:m:no:qr:s:t:vC:DE:FG:I:J:KL:M:N:O:R:ST:U:Vz:"
@@ -110,24 +104,24 @@ class Ext4(file_system.FileSystem[Ext4Settings]):
     )
     format_command = "dumpe2fs -h {device}"
 
-    def problems(self, below: Sequence[Capacity], own: Ext4Settings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """Options that exclude each other (__ext4_fill_super() in fs/ext4/super.c)."""
-        yield from super().problems(below, own, files)
-        options = self.mounted(own)
+        yield from file_system.FileSystem.problems(self, below, files)
+        options = self.mounted()
         if {"data=journal", "delalloc"} <= set(options):
             sentence = "no kernel mounts ext4 with data=journal and delalloc, which is a default"
             yield Problem(("storage.ext4.mount_options",), sentence, "data=journal,nodelalloc")
         of_a_journal = [one for one in options if one.startswith(_OF_A_JOURNAL) and one != _COMMIT]
-        if of_a_journal and not _has_journal(own.mkfs_options):
+        if of_a_journal and not _has_journal(self.mkfs_options):
             sentence = f"no kernel mounts ext4 without a journal with {','.join(of_a_journal)}"
             yield Problem(("storage.ext4.mount_options", "storage.ext4.mkfs_options"), sentence)
 
-    def mounted(self, own: Ext4Settings) -> tuple[str, ...]:
+    def mounted(self) -> tuple[str, ...]:
         """Without a journal no kernel takes what is a default with one."""
-        options = super().mounted(own)
-        return options if _has_journal(own.mkfs_options) else tuple(one for one in options if one != _ORDERED)
+        options = file_system.FileSystem.mounted(self)
+        return options if _has_journal(self.mkfs_options) else tuple(one for one in options if one != _ORDERED)
 
-    def written(self, below: Sequence[Capacity], own: Ext4Settings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
         """The data, the journal and all inode tables."""
         return (data_bytes + _JOURNAL_BYTES + int((below[0].size_bytes or 0) * _INODES_SHARE),)
 
@@ -153,9 +147,6 @@ class Ext4(file_system.FileSystem[Ext4Settings]):
             yield f"an inode for {each:.0f} bytes instead of {asked['i']}"
         if "m" in asked and not float(asked["m"]) - 1 <= reserved <= float(asked["m"]):
             yield f"{reserved:.1f} % of reserved blocks instead of {asked['m']}"
-
-
-EXT4 = Ext4()
 
 
 def _has_journal(mkfs_options: str) -> bool:

@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, TypeAlias
 
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.setting import Form, Meta, Option, Problem
@@ -107,17 +107,6 @@ MountOptions: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class FileSystemSettings:
-    """All options of mkfs, so that nothing is left to the image's tools, and those of mount over the defaults.
-
-    Those of mount that are given replace only what they contradict.
-    """
-
-    mkfs_options: str
-    mount_options: str
-
-
 def mkfs_row(name: str, default: str) -> Option:
     """The row of what mkfs is given."""
     return Option(f"storage.{name}.mkfs_options", default, f"options of mkfs.{name}, all of them")
@@ -156,10 +145,8 @@ def _name(option: str) -> str:
     return option.partition("=")[0]
 
 
-F = TypeVar("F", bound=FileSystemSettings)
-
-
-class FileSystem(Layer[F]):
+@dataclass(frozen=True, slots=True)
+class FileSystem(Layer):
     """A file system on one device. Derived classes say its options, and read what mkfs made.
 
     ``mkfs`` is the program with what it is always given: overwrite, and no discard, since dm-cache moves discarded
@@ -188,6 +175,10 @@ class FileSystem(Layer[F]):
     later: ClassVar[Mapping[str, Since]] = {}
     format_command: ClassVar[str]
     shown_command: ClassVar[str] = ""
+    # All options of mkfs, so that nothing is left to the image's tools. Of mount those that are given replace only what
+    # they contradict of the default ones.
+    mkfs_options: str
+    mount_options: str
 
     @abstractmethod
     def other_format(self, asked: Mapping[str, str], printed: str) -> Iterator[str]:
@@ -196,26 +187,26 @@ class FileSystem(Layer[F]):
         Raises :class:`ValueError` for what is no answer.
         """
 
-    def fragments_for(self, own: F) -> tuple[str, ...]:
+    def fragments_for(self) -> tuple[str, ...]:
         """Some options of mount need kernel options that others can do without."""
-        names = (option.partition("=")[0] for option in self.mounted(own))
+        names = (option.partition("=")[0] for option in self.mounted())
         found = (self.fragments_of_options[name] for name in names if name in self.fragments_of_options)
         return tuple(dict.fromkeys((*self.fragments, *found)))
 
-    def features(self, own: F) -> Iterator[Feature]:
+    def features(self) -> Iterator[Feature]:
         """Features of the format, and options of mount, that are younger than the driver."""
-        of_mkfs = ",".join(words_of(own.mkfs_options).values()).split(",")
-        for name, words in (("mkfs_options", of_mkfs), ("mount_options", self.mounted(own))):
+        of_mkfs = ",".join(words_of(self.mkfs_options).values()).split(",")
+        for name, words in (("mkfs_options", of_mkfs), ("mount_options", self.mounted())):
             for word in (one.partition(":")[0].removesuffix("=1") for one in words):
                 if word in self.later:
                     yield Feature(f"{self.name} with {word}", self.later[word], (f"storage.{self.name}.{name}",))
 
-    def problems(self, below: Sequence[Capacity], own: F, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """The device is large enough for mkfs, and the options are for a file system that can be mounted."""
         (device,) = below
-        for why in self.unfit_for_mkfs(own.mkfs_options):
+        for why in self.unfit_for_mkfs(self.mkfs_options):
             yield Problem((f"storage.{self.name}.mkfs_options",), f"mkfs.{self.name} {why}", "leave it out")
-        for option in own.mount_options.split(","):
+        for option in self.mount_options.split(","):
             name = _name(option)
             if name in _OF_USER_SPACE or name.startswith(_FOR_PROGRAMS):
                 sentence = f"{option} is for /etc/fstab: the kernel never gets it"
@@ -230,9 +221,9 @@ class FileSystem(Layer[F]):
             )
             yield Problem(("storage.stack", *device.keys), sentence)
 
-    def untold(self, own: F) -> Iterator[str]:
+    def untold(self) -> Iterator[str]:
         """Options of mount that no kernel shows."""
-        for option in own.mount_options.split(","):
+        for option in self.mount_options.split(","):
             if not self.can_be_told(option):
                 said = f"kernels do not show {option}: it is asked for, and not read back"
                 yield f"storage.{self.name}.mount_options: {said}"
@@ -285,16 +276,16 @@ class FileSystem(Layer[F]):
         of_a_line = (" ".join(names) for names in (*_EXCLUSIVE, *self.exclusive) if name in names)
         return next(of_a_line, name.removeprefix("no"))
 
-    def mounted(self, own: F) -> tuple[str, ...]:
+    def mounted(self) -> tuple[str, ...]:
         """The options that it is mounted with."""
-        return self.merged(str(self.rows["mount_options"].quick), own.mount_options)
+        return self.merged(str(self.rows()["mount_options"].quick), self.mount_options)
 
-    def make(self, site: Site[F]) -> Made:
+    def make(self, site: Site) -> Made:
         """Make the file system, mount it, and read back both."""
         (device,) = site.below
-        options, asked = self.mounted(site.own), words_of(site.own.mkfs_options)
+        options, asked = self.mounted(), words_of(self.mkfs_options)
         made = (
-            Step(f"{self.mkfs} {site.own.mkfs_options} {device.path}", self._mkfs_fault),
+            Step(f"{self.mkfs} {self.mkfs_options} {device.path}", self._mkfs_fault),
             Step(f"mount -t {self.name} -o {','.join(options)} {device.path} {MOUNTPOINT}", kernel_fault),
         )
 

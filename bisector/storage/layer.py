@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 from bisector.core.figures import Run
 from bisector.core.metric import Metric
@@ -21,14 +21,8 @@ MOUNTPOINT = "/mnt"
 _MIB = 1 << 20
 OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 
-S = TypeVar("S")  # the settings of one layer
 # Looks at the answers to a layer's checks, given ``major:minor`` of devices by path.
 Verify: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class NoSettings:
-    """The settings of a layer that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +97,13 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Site(Generic[S]):
-    """Where a layer is made: the devices below it in the order of its roles, and its settings.
+class Site:
+    """Where a layer is made: the devices below it in the order of its roles.
 
     ``suffix`` is empty, or else keeps the names of a second layer of the same kind apart from those of the first.
     """
 
     below: tuple[Device, ...]
-    own: S
     suffix: str = ""
 
 
@@ -171,22 +164,21 @@ class Made:
     fill: Callable[[float], tuple[Step, ...]] | None = None
 
 
-class Layer(ABC, Generic[S]):
-    """One kind of layer. Derived classes say what differs; a layer has no state.
+@dataclass(frozen=True, slots=True)
+class Layer(ABC):
+    """One layer: a frozen dataclass, whose fields are its settings. Derived classes say what differs.
 
     ``needs`` are the roles of what it lies on, in order: none for a layer that is a disk of its own, such as a RAM
     disk. One that is ``many`` can lie on more devices than these, such as a RAID; each further one has the last role.
     What it makes is as large as the one with the number ``origin``. A layer that device-mapper makes says
     ``is_mapped``: its tables show what lies below. ``alias`` is the whole stack that the layer's bare name stands for.
-    ``fragments`` are kernel configuration fragments by name or path, to
-    which :meth:`fragments_for` adds those of single settings, ``suspects`` paths of its drivers in the kernel's tree,
-    ``tools`` the programs that the guest needs for it.
-    ``settings`` is the dataclass of its own settings: their keys are below ``storage.``, and the last word of a key is
-    what the stack calls it (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those that only this layer
-    has, ``counts`` the names of others that it has values of; a cache that says none of these may have any cache's.
-    A layer without ``phases`` asks for one judged run. A stack has a layer ``at_most`` so many times, or any number of
-    times. What is on top of a stack is called a file system; one that ``has_files`` not leaves its device to the
-    workload.
+    ``fragments`` are kernel configuration fragments by name or path, to which :meth:`fragments_for` adds those of
+    single settings, ``suspects`` paths of its drivers in the kernel's tree, ``tools`` the programs that the guest needs
+    for it. The keys of settings are below ``storage.``, and the last word of a key is what the stack calls it
+    (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those that only this layer has, ``counts`` the
+    names of others that it has values of; a cache that says none of these may have any cache's. A layer without
+    ``phases`` asks for one judged run. A stack has a layer ``at_most`` so many times, or any number of times. What is
+    on top of a stack is called a file system; one that ``has_files`` not leaves its device to the workload.
     """
 
     name: ClassVar[str]
@@ -201,60 +193,60 @@ class Layer(ABC, Generic[S]):
     fragments: ClassVar[tuple[str, ...]] = ()
     suspects: ClassVar[tuple[str, ...]] = ()
     tools: ClassVar[tuple[str, ...]] = ()
-    settings: ClassVar[type] = NoSettings
     metrics: ClassVar[tuple[Metric, ...]] = ()
     counts: ClassVar[tuple[str, ...]] = ()
     phases: ClassVar[tuple[Phase, ...]] = ()
     # Of a file system: the share of its device that is left for data, rounded down.
     data_share: ClassVar[float] = 1.0
 
-    @property
-    def rows(self) -> Mapping[str, Option]:
+    @classmethod
+    def rows(cls) -> Mapping[str, Option]:
         """The rows of its settings by what a stack calls them."""
-        return {row.word: row for row in options_of(self.settings)}
+        return {row.word: row for row in options_of(cls)}
 
-    def has_metric(self, name: str) -> bool:
+    @classmethod
+    def has_metric(cls, name: str) -> bool:
         """Whether its counters may give a value of a metric."""
-        unsaid = not self.counts and any(phase.fills for phase in self.phases)
-        own = (*(one.name for one in self.metrics), *self.counts)
+        unsaid = not cls.counts and any(phase.fills for phase in cls.phases)
+        own = (*(one.name for one in cls.metrics), *cls.counts)
         return name in own or (unsaid and name.startswith(OF_CACHES))
 
-    def extent(self, below: Sequence[Capacity], own: S) -> Capacity:
+    def extent(self, below: Sequence[Capacity]) -> Capacity:
         """What the layer makes; as large as the device with the number ``origin`` unless it says otherwise."""
         return below[self.origin]
 
-    def filled_by(self, own: S) -> int:
+    def filled_by(self) -> int:
         """How much a run has to write, in bytes, so that a cache is full; 0 for what is none, or fills itself."""
         return 0
 
-    def problems(self, below: Sequence[Capacity], own: S, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """Settings that cannot work, as far as sizes are known before there is a guest."""
         yield from ()
 
-    def written(self, below: Sequence[Capacity], own: S, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
         """How much at most is written to each device below when ``data_bytes`` are written to this one."""
         return (data_bytes,) * len(below)
 
-    def parameters(self, own: S) -> tuple[str, ...]:
+    def parameters(self) -> tuple[str, ...]:
         """Kernel parameters that the guest is booted with."""
         return ()
 
-    def untold(self, own: S) -> Iterator[str]:
+    def untold(self) -> Iterator[str]:
         """What of its settings nobody can read back once it is made, in sentences."""
         yield from ()
 
-    def fragments_for(self, own: S) -> tuple[str, ...]:
+    def fragments_for(self) -> tuple[str, ...]:
         """The kernel configuration fragments that it needs with these settings."""
         return self.fragments
 
-    def features(self, own: S) -> Iterator[Feature]:
+    def features(self) -> Iterator[Feature]:
         """What not every kernel's drivers can that have the options of the fragments, as far as these settings ask."""
         yield from ()
 
-    def memory(self, own: S, devices: int) -> Capacity | None:
+    def memory(self, devices: int) -> Capacity | None:
         """What of the guest's memory it keeps as long as it is there, on so many devices."""
         return None
 
     @abstractmethod
-    def make(self, site: Site[S]) -> Made:
+    def make(self, site: Site) -> Made:
         """The commands that make it on devices that are empty."""

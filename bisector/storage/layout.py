@@ -14,7 +14,6 @@ from bisector.core.trial import DiskQueue
 from bisector.storage import disks
 from bisector.storage.disks import Brd, GuestDisk, MemoryDisk
 from bisector.storage.layer import MOUNTPOINT, Capacity, Counters, Device, Files, Made, Site
-from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Node, Stack, Values
 
 _MIB = 1 << 20
@@ -142,8 +141,8 @@ def _made(
         below = tuple(map(device, node.below))
         seen[node.name] += 1
         suffix = str(seen[node.name]) if seen[node.name] > 1 else ""
-        layer = LAYERS[node.name]
-        made.append(layer.make(Site(below, node.own(values), suffix)))
+        layer = node.layer(values)
+        made.append(layer.make(Site(below, suffix)))
         path = made[-1].path
         return Device(path, tuple(leaf for one in below for leaf in one.leaves) if layer.is_mapped else (path,))
 

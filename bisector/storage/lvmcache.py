@@ -52,51 +52,6 @@ _N = r"(\d{1,18})"  # what the record holds has 63 bits; the kernel's counters h
 _STATUS = re.compile(rf"{_N} {_N}/{_N} {_N} {_N}/{_N} {_N} {_N} {_N} {_N} {_N} {_N} {_N} (.*)", re.ASCII)
 
 
-# Read as a table, so laid out as one.
-# fmt: off
-@dataclass(frozen=True, slots=True)
-class CacheSettings:
-    """The cache and its metadata in bytes, as LVM makes them; the policy is one of the kernel's.
-
-    None of chunk size, metadata format and threshold is what LVM chooses by itself.
-    """
-
-    cache_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
-        "storage.cache_size", "64MiB", "cache on the fast disk, bytes", "4GiB", flag="--cache-size", metavar="SIZE")]
-    metadata_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
-        "storage.metadata_size", "8MiB", "metadata of the cache, bytes", "50MiB")]
-    mode: Annotated[Literal["writeback", "writethrough", "passthrough"], Option(
-        "storage.cache_mode", "writeback", "dm-cache mode")]
-    policy: Annotated[Literal["smq", "mq", "cleaner"], Option("storage.cache_policy", POLICY, "dm-cache policy")]
-    chunk_bytes: Annotated[Annotated[Size, Meta(ge=_CHUNK_STEP_BYTES)] | None, Option(
-        "storage.cache_chunk_size", "64KiB", "block of dm-cache, bytes", absent=_AS_LVM_CHOOSES)]
-    metadata_format: Annotated[Literal[1, 2] | None, Option(
-        "storage.cache_metadata_format", 1,
-        "format of dm-cache's metadata, 1 or 2; kernels before v4.11 read 1 alone", absent=_AS_LVM_CHOOSES)]
-    threshold_bytes: Annotated[Annotated[Size, Meta(ge=SECTOR_BYTES)] | None, Option(
-        "storage.cache_migration_threshold", AUTO, "most that dm-cache moves at a time, bytes",
-        absent=(AUTO, "1MiB, or 8 blocks where that is more"))]
-    volume: Annotated[Literal["cachepool", "cachevol"], Option(
-        "storage.cache_volume", "cachepool",
-        "whether blocks and metadata of the cache are two volumes (cachepool) or one (cachevol)")]
-    # fmt: on
-
-    @property
-    def threshold_sectors(self) -> int | None:
-        """The migration threshold to name; None where that is left to LVM."""
-        if self.threshold_bytes is not None:
-            return self.threshold_bytes // SECTOR_BYTES
-        if self.chunk_bytes is None:
-            return None
-        return max(_THRESHOLD_USUAL_BYTES, _THRESHOLD_LEAST_CHUNKS * self.chunk_bytes) // SECTOR_BYTES
-
-    @property
-    def least_metadata_bytes(self) -> int:
-        """The least that LVM takes for this many chunks."""
-        chunks = self.cache_bytes // (self.chunk_bytes or 2 * _CHUNK_STEP_BYTES)
-        return max(_METADATA_LEAST_BYTES, _TRANSACTION_BYTES + chunks * _METADATA_OF_CHUNK_BYTES)
-
-
 def _cache_arguments(line: str) -> list[str]:
     words = device_mapper.arguments(line, "cache")
     if words[:1] in (["Fail"], ["Error"]):
@@ -185,12 +140,12 @@ def _not_full(run: Run) -> Iterator[str]:
         yield f"the cache was not full before the {run.name} run: {before.used_blocks} of {before.total_blocks} blocks"
 
 
-class LvmCache(device_mapper.LvmCacheLayer[CacheSettings]):
+@dataclass(frozen=True, slots=True)
+class LvmCache(device_mapper.LvmCacheLayer):
     """The first run fills the cache, the second one shows which blocks it keeps."""
 
     name = "lvmcache"
     group = "bisector"
-    settings = CacheSettings
     size_keys = ("storage.cache_size", "storage.metadata_size")
     takes = "the cache and its metadata need"
     alias = "lvmcache(ssd,hdd)+ext4"
@@ -201,77 +156,114 @@ class LvmCache(device_mapper.LvmCacheLayer[CacheSettings]):
     counts = ("cache.hit_ratio", "cache.promotions", "cache.demotions", "cache.dirty_blocks", FILLED)
     phases = (Phase("empty", judged=False, fills=True, settling=SETTLING), Phase("full", unready=_not_full))
 
-    def fragments_for(self, own: CacheSettings) -> tuple[str, ...]:
-        """Old trees have each policy but smq as an option of its own."""
-        return self.fragments if own.policy == POLICY else (*self.fragments, "storage-lvmcache-policies")
+    # The settings, laid out as a table.
+    # fmt: off
+    cache_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
+        "storage.cache_size", "64MiB", "cache on the fast disk, bytes", "4GiB", flag="--cache-size", metavar="SIZE")]
+    metadata_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
+        "storage.metadata_size", "8MiB", "metadata of the cache, bytes", "50MiB")]
+    mode: Annotated[Literal["writeback", "writethrough", "passthrough"], Option(
+        "storage.cache_mode", "writeback", "dm-cache mode")]
+    policy: Annotated[Literal["smq", "mq", "cleaner"], Option("storage.cache_policy", POLICY, "dm-cache policy")]
+    chunk_bytes: Annotated[Annotated[Size, Meta(ge=_CHUNK_STEP_BYTES)] | None, Option(
+        "storage.cache_chunk_size", "64KiB", "block of dm-cache, bytes", absent=_AS_LVM_CHOOSES)]
+    metadata_format: Annotated[Literal[1, 2] | None, Option(
+        "storage.cache_metadata_format", 1,
+        "format of dm-cache's metadata, 1 or 2; kernels before v4.11 read 1 alone", absent=_AS_LVM_CHOOSES)]
+    threshold_bytes: Annotated[Annotated[Size, Meta(ge=SECTOR_BYTES)] | None, Option(
+        "storage.cache_migration_threshold", AUTO, "most that dm-cache moves at a time, bytes",
+        absent=(AUTO, "1MiB, or 8 blocks where that is more"))]
+    volume: Annotated[Literal["cachepool", "cachevol"], Option(
+        "storage.cache_volume", "cachepool",
+        "whether blocks and metadata of the cache are two volumes (cachepool) or one (cachevol)")]
+    # fmt: on
 
-    def features(self, own: CacheSettings) -> Iterator[Feature]:
+    @property
+    def threshold_sectors(self) -> int | None:
+        """The migration threshold to name; None where that is left to LVM."""
+        if self.threshold_bytes is not None:
+            return self.threshold_bytes // SECTOR_BYTES
+        if self.chunk_bytes is None:
+            return None
+        return max(_THRESHOLD_USUAL_BYTES, _THRESHOLD_LEAST_CHUNKS * self.chunk_bytes) // SECTOR_BYTES
+
+    @property
+    def least_metadata_bytes(self) -> int:
+        """The least that LVM takes for this many chunks."""
+        chunks = self.cache_bytes // (self.chunk_bytes or 2 * _CHUNK_STEP_BYTES)
+        return max(_METADATA_LEAST_BYTES, _TRANSACTION_BYTES + chunks * _METADATA_OF_CHUNK_BYTES)
+
+    def fragments_for(self) -> tuple[str, ...]:
+        """Old trees have each policy but smq as an option of its self."""
+        return self.fragments if self.policy == POLICY else (*self.fragments, "storage-lvmcache-policies")
+
+    def features(self) -> Iterator[Feature]:
         """The newer format of the metadata, where it is asked for by name."""
-        if own.metadata_format == _NEWER_FORMAT:
+        if self.metadata_format == _NEWER_FORMAT:
             since = Since("v4.11", "drivers/md/dm-cache-target.c", "metadata2")
             yield Feature("metadata of format 2", since, ("storage.cache_metadata_format",))
 
-    def filled_by(self, own: CacheSettings) -> int:
+    def filled_by(self) -> int:
         """As much as the cache has room for."""
-        return own.cache_bytes if takes_blocks(own.mode, own.policy) else 0
+        return self.cache_bytes if takes_blocks(self.mode, self.policy) else 0
 
-    def volume_bytes(self, own: CacheSettings) -> int:
+    def volume_bytes(self) -> int:
         """The blocks and the metadata, one volume or two."""
-        return device_mapper.whole_extents(own.cache_bytes) + device_mapper.whole_extents(own.metadata_bytes)
+        return device_mapper.whole_extents(self.cache_bytes) + device_mapper.whole_extents(self.metadata_bytes)
 
-    def problems(self, below: Sequence[Capacity], own: CacheSettings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """What LVM refuses, or makes in another way than it was told to."""
-        chunk, is_format_1 = own.chunk_bytes or _CHUNK_STEP_BYTES, own.metadata_format == 1
-        least_threshold = _THRESHOLD_LEAST_CHUNKS * (own.chunk_bytes or 0)
-        is_cachevol, is_cleaner = own.volume == "cachevol", own.policy == _CLEANER
+        chunk, is_format_1 = self.chunk_bytes or _CHUNK_STEP_BYTES, self.metadata_format == 1
+        least_threshold = _THRESHOLD_LEAST_CHUNKS * (self.chunk_bytes or 0)
+        is_cachevol, is_cleaner = self.volume == "cachevol", self.policy == _CLEANER
         mq = f"cache_policy={_CACHEVOL_POLICY}, which is smq by another name since v4.6"
         # fmt: off
         for wrong, keys, sentence, hint in (
             (chunk % _CHUNK_STEP_BYTES or chunk > _CHUNK_MOST_BYTES,
              "chunk_size", "dm-cache takes multiples of 32KiB, up to 1GiB", ""),
-            (own.chunk_bytes is not None and own.cache_bytes // chunk > _MOST_CHUNKS,
+            (self.chunk_bytes is not None and self.cache_bytes // chunk > _MOST_CHUNKS,
              "chunk_size size", f"LVM makes no cache of more than {_MOST_CHUNKS:,} blocks", ""),
-            (own.chunk_bytes is not None and least_threshold > (own.threshold_sectors or 0) * SECTOR_BYTES,
+            (self.chunk_bytes is not None and least_threshold > (self.threshold_sectors or 0) * SECTOR_BYTES,
              "migration_threshold chunk_size", f"LVM makes it {size_text(least_threshold)}, 8 blocks, or more", ""),
-            (is_cachevol and own.policy != _CACHEVOL_POLICY,
+            (is_cachevol and self.policy != _CACHEVOL_POLICY,
              "policy volume", f"LVM gives a cachevol the policy {_CACHEVOL_POLICY}, whatever it is told", mq),
             (is_cachevol and is_format_1, "metadata_format volume", "LVM makes a cachevol with format 2 alone", ""),
             (is_cleaner and is_format_1, "metadata_format policy", "LVM gives the cleaner format 2", _CLEANER_STACK),
-            (is_cleaner and own.mode != "writethrough",
+            (is_cleaner and self.mode != "writethrough",
              "mode policy", "LVM makes a cleaner's cache writethrough", _CLEANER_STACK),
         ):
             if wrong:
                 yield Problem(tuple(f"storage.cache_{name}" for name in keys.split()), sentence, hint)
         # fmt: on
-        if own.metadata_bytes < own.least_metadata_bytes:
-            least = size_text(device_mapper.whole_extents(own.least_metadata_bytes))
+        if self.metadata_bytes < self.least_metadata_bytes:
+            least = size_text(device_mapper.whole_extents(self.least_metadata_bytes))
             yield Problem(("storage.metadata_size",), f"LVM needs {least} or more for it")
-        yield from super().problems(below, own, files)
+        yield from device_mapper.LvmCacheLayer.problems(self, below, files)
 
-    def volumes(self, group: str, fast: str, slow: str, own: CacheSettings) -> Iterator[Step]:
+    def volumes(self, group: str, fast: str, slow: str) -> Iterator[Step]:
         """The order is the pool's: what lies on the fast device first, then the origin over the whole slow one."""
-        chunk = "" if own.chunk_bytes is None else f"--chunksize {own.chunk_bytes}b "
-        rest = f"--cachepolicy {own.policy} "
-        if own.metadata_format is not None:
-            rest += f"--cachemetadataformat {own.metadata_format} "
-        if own.threshold_sectors is not None:
-            rest += f"--cachesettings {_THRESHOLD}={own.threshold_sectors} "
+        chunk = "" if self.chunk_bytes is None else f"--chunksize {self.chunk_bytes}b "
+        rest = f"--cachepolicy {self.policy} "
+        if self.metadata_format is not None:
+            rest += f"--cachemetadataformat {self.metadata_format} "
+        if self.threshold_sectors is not None:
+            rest += f"--cachesettings {_THRESHOLD}={self.threshold_sectors} "
         data, origin = f"{group}/data", Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow}", self.volume_fault)
-        if own.volume == "cachevol":
-            yield Step(f"lvcreate -y -n data -L {self.volume_bytes(own)}b {group} {fast}", self.volume_fault)
+        if self.volume == "cachevol":
+            yield Step(f"lvcreate -y -n data -L {self.volume_bytes()}b {group} {fast}", self.volume_fault)
             yield origin
             yield Step(
-                f"lvconvert -y --type cache --cachevol {data} --cachemode {own.mode} {chunk}"
-                f"--poolmetadatasize {own.metadata_bytes}b {rest}{group}/origin",
+                f"lvconvert -y --type cache --cachevol {data} --cachemode {self.mode} {chunk}"
+                f"--poolmetadatasize {self.metadata_bytes}b {rest}{group}/origin",
                 kernel_fault,
             )
             return
-        for name, size_bytes in (("meta", own.metadata_bytes), ("data", own.cache_bytes)):
+        for name, size_bytes in (("meta", self.metadata_bytes), ("data", self.cache_bytes)):
             yield Step(f"lvcreate -y -n {name} -L {size_bytes}b {group} {fast}", self.volume_fault)
         yield origin
         # No spare metadata volume: it takes room on the fast device, and nothing here outlives the trial.
         yield Step(
-            f"lvconvert -y --type cache-pool --cachemode {own.mode} {chunk}--poolmetadataspare n "
+            f"lvconvert -y --type cache-pool --cachemode {self.mode} {chunk}--poolmetadataspare n "
             f"--poolmetadata {group}/meta {data}",
             kernel_fault,
         )
@@ -281,20 +273,20 @@ class LvmCache(device_mapper.LvmCacheLayer[CacheSettings]):
         """See :func:`parse_status`."""
         return parse_status(line)[0]
 
-    def counted(self, own: CacheSettings, before: CacheStatus, after: CacheStatus) -> Iterator[tuple[str, float]]:
+    def counted(self, before: CacheStatus, after: CacheStatus) -> Iterator[tuple[str, float]]:
         """See :func:`counted`."""
         return counted(before, after)
 
-    def check_made(self, own: CacheSettings, table_line: str, status_line: str) -> Mapping[str, str]:
+    def check_made(self, table_line: str, status_line: str) -> Mapping[str, str]:
         """LVM asked for policy, mode and blocks by name; how large its volumes are no kernel has a part in."""
         parts, block_sectors, metadata_format = parse_table(table_line)
         status, metadata_bytes, threshold = parse_status(status_line)
-        found, asked = [status.policy, status.mode], [str(own.policy), str(own.mode)]
+        found, asked = [status.policy, status.mode], [str(self.policy), str(self.mode)]
         # A pair for each that was named; a kernel that does not tell its threshold leaves it out.
-        sectors = own.threshold_sectors if threshold is not None else None
+        sectors = self.threshold_sectors if threshold is not None else None
         for name, wanted, has in (
-            ("blocks of {} sectors", own.chunk_bytes and own.chunk_bytes // SECTOR_BYTES, block_sectors),
-            ("metadata {}", own.metadata_format, metadata_format),
+            ("blocks of {} sectors", self.chunk_bytes and self.chunk_bytes // SECTOR_BYTES, block_sectors),
+            ("metadata {}", self.metadata_format, metadata_format),
             (f"{_THRESHOLD} {{}}", sectors, threshold),
         ):
             if wanted is not None and wanted != has:
@@ -304,14 +296,11 @@ class LvmCache(device_mapper.LvmCacheLayer[CacheSettings]):
             told = f"dmsetup: the cache is {', '.join(found)}; asked for {', '.join(asked)}"
             raise fault(told, table_line.strip(), status_line.strip())
         block_bytes = block_sectors * SECTOR_BYTES
-        cache_bytes = device_mapper.whole_extents(own.cache_bytes) // block_bytes * block_bytes
+        cache_bytes = device_mapper.whole_extents(self.cache_bytes) // block_bytes * block_bytes
         for what, size_bytes, has_bytes in (
             ("cache", cache_bytes, status.total_blocks * block_bytes),
-            ("metadata", device_mapper.whole_extents(own.metadata_bytes), metadata_bytes),
+            ("metadata", device_mapper.whole_extents(self.metadata_bytes), metadata_bytes),
         ):
             if has_bytes != size_bytes:
                 raise InfraError(f"LVM made {has_bytes:,} bytes for the {what} of dm-cache instead of {size_bytes:,}")
         return parts
-
-
-LVMCACHE = LvmCache()

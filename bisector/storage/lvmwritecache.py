@@ -34,31 +34,6 @@ _DATA_SHARE = 0.9  # of the volume, beside 16 bytes of metadata for each block (
 _SETTLING = Settling(_FIXED["autocommit_time"] / 1000)
 
 
-# Read as a table, so laid out as one.
-# fmt: off
-@dataclass(frozen=True, slots=True)
-class WritecacheSettings:
-    """The cache and its block in bytes, and the watermarks in percent of its blocks."""
-
-    cache_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
-        "storage.lvmwritecache.cache_size", "64MiB",
-        "dm-writecache on the fast disk, with its metadata, bytes", "4GiB")]
-    high_percent: Annotated[int, Meta(ge=1, le=_MOST_PERCENT), Option(
-        "storage.lvmwritecache.high_watermark", 50,
-        "share of dm-writecache's blocks in use from which on it writes back, percent")]
-    low_percent: Annotated[int, Meta(ge=1, le=_MOST_PERCENT), Option(
-        "storage.lvmwritecache.low_watermark", 45,
-        "share of dm-writecache's blocks in use below which it stops writing back, percent")]
-    block_bytes: Annotated[Literal[512, 4096], Option(  # lvmcache(7), "dm-writecache block size"
-        "storage.lvmwritecache.block_size", 4096, "block of dm-writecache, bytes")]
-    # fmt: on
-
-    @property
-    def named(self) -> Mapping[str, int]:
-        """The arguments that are given by name, beside the size of a block."""
-        return {"high_watermark": self.high_percent, "low_watermark": self.low_percent, **_FIXED}
-
-
 @dataclass(frozen=True, slots=True)
 class WritecacheStatus:
     """``dmsetup status`` of a dm-writecache.
@@ -91,12 +66,12 @@ def _is_whole(word: str) -> bool:
     return word.isascii() and word.isdecimal() and int(word) < _GREATEST
 
 
-class LvmWritecache(LvmCacheLayer[WritecacheSettings]):
+@dataclass(frozen=True, slots=True)
+class LvmWritecache(LvmCacheLayer):
     """The first run fills the cache up to where it is written back, the second one is judged."""
 
     name = "lvmwritecache"
     group = "bisectorw"
-    settings = WritecacheSettings
     size_keys = ("storage.lvmwritecache.cache_size",)
     filled = "the cache up to its low watermark"
     alias = "lvmwritecache(ssd,hdd)+ext4"
@@ -110,26 +85,46 @@ class LvmWritecache(LvmCacheLayer[WritecacheSettings]):
     )
     phases = (Phase("empty", judged=False, fills=True, settling=_SETTLING), Phase("full", unready=not_full_before))
 
-    def filled_by(self, own: WritecacheSettings) -> int:
+    # The settings, laid out as a table.
+    # fmt: off
+    cache_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
+        "storage.lvmwritecache.cache_size", "64MiB",
+        "dm-writecache on the fast disk, with its metadata, bytes", "4GiB")]
+    high_percent: Annotated[int, Meta(ge=1, le=_MOST_PERCENT), Option(
+        "storage.lvmwritecache.high_watermark", 50,
+        "share of dm-writecache's blocks in use from which on it writes back, percent")]
+    low_percent: Annotated[int, Meta(ge=1, le=_MOST_PERCENT), Option(
+        "storage.lvmwritecache.low_watermark", 45,
+        "share of dm-writecache's blocks in use below which it stops writing back, percent")]
+    block_bytes: Annotated[Literal[512, 4096], Option(  # lvmcache(7), "dm-writecache block size"
+        "storage.lvmwritecache.block_size", 4096, "block of dm-writecache, bytes")]
+    # fmt: on
+
+    @property
+    def named(self) -> Mapping[str, int]:
+        """The arguments that are given by name, beside the size of a block."""
+        return {"high_watermark": self.high_percent, "low_watermark": self.low_percent, **_FIXED}
+
+    def filled_by(self) -> int:
         """Up to the low watermark: what is above is written back."""
-        return -(-own.cache_bytes * own.low_percent // _MOST_PERCENT)
+        return -(-self.cache_bytes * self.low_percent // _MOST_PERCENT)
 
-    def volume_bytes(self, own: WritecacheSettings) -> int:
+    def volume_bytes(self) -> int:
         """One volume, with the metadata in it."""
-        return whole_extents(own.cache_bytes)
+        return whole_extents(self.cache_bytes)
 
-    def problems(self, below: Sequence[Capacity], own: WritecacheSettings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """The target takes the watermarks."""
-        if own.low_percent > own.high_percent:
+        if self.low_percent > self.high_percent:
             keys = ("storage.lvmwritecache.low_watermark", "storage.lvmwritecache.high_watermark")
             yield Problem(keys, "the low one is at most the high one")
-        yield from super().problems(below, own, files)
+        yield from LvmCacheLayer.problems(self, below, files)
 
-    def volumes(self, group: str, fast: str, slow: str, own: WritecacheSettings) -> Iterator[Step]:
+    def volumes(self, group: str, fast: str, slow: str) -> Iterator[Step]:
         """LVM attaches an inactive volume alone, and cannot wipe what is not active: lvconvert formats it."""
-        yield Step(f"lvcreate -y -an -Zn -n data -L {own.cache_bytes}b {group} {fast}", self.volume_fault)
+        yield Step(f"lvcreate -y -an -Zn -n data -L {self.cache_bytes}b {group} {fast}", self.volume_fault)
         yield Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow}", self.volume_fault)
-        named = " ".join(f"{name}={value}" for name, value in {"block_size": own.block_bytes, **own.named}.items())
+        named = " ".join(f"{name}={value}" for name, value in {"block_size": self.block_bytes, **self.named}.items())
         yield Step(
             f"lvconvert -y --type writecache --cachevol {group}/data --cachesettings '{named}' {group}/origin",
             kernel_fault,
@@ -139,15 +134,13 @@ class LvmWritecache(LvmCacheLayer[WritecacheSettings]):
         """See :func:`parse_status`."""
         return parse_status(line)
 
-    def counted(
-        self, own: WritecacheSettings, before: WritecacheStatus, after: WritecacheStatus
-    ) -> Iterator[tuple[str, float]]:
+    def counted(self, before: WritecacheStatus, after: WritecacheStatus) -> Iterator[tuple[str, float]]:
         """The values of metrics over a run; the target itself counts from the making of the cache on."""
         for name, status in ((FILLED_BEFORE, before), (FILLED, after)):
             # Of what is in use after it was written back down to the low watermark. The kernel writes back in batches,
             # and a last one takes it below: seen were 42.5 % of a small cache instead of 45.
             used = _MOST_PERCENT * (status.blocks - status.free) / max(status.blocks, 1)
-            yield name, float(min(_MOST_PERCENT, _MOST_PERCENT * used / (own.low_percent * _LEFT_SHARE)))
+            yield name, float(min(_MOST_PERCENT, _MOST_PERCENT * used / (self.low_percent * _LEFT_SHARE)))
         yield "cache.blocks", float(after.blocks)
         yield "cache.free_blocks", float(after.free)
         yield "cache.writeback_blocks", float(after.writeback)
@@ -159,12 +152,12 @@ class LvmWritecache(LvmCacheLayer[WritecacheSettings]):
             if reads + writes > 0:
                 yield "cache.hit_ratio", 100 * (hits + writes - around) / (reads + writes)
 
-    def check_made(self, own: WritecacheSettings, table_line: str, status_line: str) -> Mapping[str, str]:
+    def check_made(self, table_line: str, status_line: str) -> Mapping[str, str]:
         """Other arguments than LVM asked for are the kernel's doing; how large the volume is is LVM's.
 
         v4.18 reckons watermarks and times back from blocks and ticks, so that one can be off by one.
         """
-        asked = {"block_size": own.block_bytes, **own.named}
+        asked = {"block_size": self.block_bytes, **self.named}
         try:
             _kind, origin, cache, block, count, *rest = arguments(table_line, "writecache")
             words = [*pairwise((*rest[: int(count)], ""))]
@@ -174,14 +167,11 @@ class LvmWritecache(LvmCacheLayer[WritecacheSettings]):
         found = {name: int(value) if _is_whole(value := given.get(name, "")) else None for name in asked}
         others = [name for name in given if name not in asked]  # with a number or, as cleaner, without
         near = all(value is not None and abs(value - asked[name]) <= 1 for name, value in found.items())
-        if not near or others or found["block_size"] != own.block_bytes:
+        if not near or others or found["block_size"] != self.block_bytes:
             told, wanted = (", ".join(f"{name} {value}" for name, value in one.items()) for one in (found, asked))
             has = ", ".join((told, *others))[:_QUOTED]
             raise fault(f"dmsetup: the writecache has {has}; asked for {wanted}", table_line.strip())
-        whole, data_bytes = whole_extents(own.cache_bytes), parse_status(status_line).blocks * own.block_bytes
+        whole, data_bytes = whole_extents(self.cache_bytes), parse_status(status_line).blocks * self.block_bytes
         if not _DATA_SHARE * whole <= data_bytes <= whole:
             raise InfraError(f"dm-writecache has {data_bytes:,} bytes of blocks in a volume that should have {whole:,}")
         return {"data": cache, "origin": origin}
-
-
-LVMWRITECACHE = LvmWritecache()

@@ -17,7 +17,7 @@ from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault_in_run, steps
-from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, NoSettings, S, Site
+from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Site
 
 # Where data begin on each device: the default follows the size of the device and the version of mdadm (md(4)).
 _DATA_OFFSET_BYTES = 1 << 20
@@ -39,23 +39,8 @@ _STRIPE_BYTES = 512
 _MOST_STRIPES, _MOST_THREADS = 32768, 8192  # that RAID 5 takes (drivers/md/raid5.c)
 
 
-# Read as a table, so laid out as one.
-# fmt: off
 @dataclass(frozen=True, slots=True)
-class Raid5Settings:
-    """The unit that is laid on one device after the other, and how much memory and how many threads have stripes."""
-
-    chunk_bytes: Annotated[Size, Meta(ge=_LEAST_CHUNK_BYTES), Option(
-        "storage.raid5.chunk", "512KiB", "chunk of the array, bytes: a power of two")]
-    stripes: Annotated[int, Meta(ge=17, le=_MOST_STRIPES), Option(
-        "storage.raid5.stripe_cache_size", 256, "stripe cache of the array, pages of each device")]
-    threads: Annotated[int, Meta(ge=0, le=_MOST_THREADS), Option(
-        "storage.raid5.group_thread_count", 0,
-        "threads that handle stripes, for each group of CPUs; 0 is the array's one thread")]
-    # fmt: on
-
-
-class Raid(Layer[S]):
+class Raid(Layer):
     """An array of the md driver without a bitmap, whose devices are all in step."""
 
     many = True
@@ -66,15 +51,15 @@ class Raid(Layer[S]):
     def data_devices(self, count: int) -> int:
         """How many of the devices hold data that no other one holds."""
 
-    def chunk_bytes(self, own: S) -> int:
+    def chunk(self) -> int:
         """The unit that is laid on one device after the other; a mirror has none, and 0 is the kernel's word of it."""
         return 0
 
-    def tuned(self, own: S) -> Mapping[str, str]:
+    def tuned(self) -> Mapping[str, str]:
         """Files of the array in sysfs that are written before it is used, where they are and have another value."""
         return {}
 
-    def extent(self, below: Sequence[Capacity], own: S) -> Capacity:
+    def extent(self, below: Sequence[Capacity]) -> Capacity:
         """As much of each device as the smallest one has."""
         keys = tuple(dict.fromkeys(key for one in below for key in one.keys))
         what = f"the {self.name} of {', '.join(one.what for one in below)}"
@@ -82,13 +67,13 @@ class Raid(Layer[S]):
         if len(sizes) < len(below):
             return Capacity(what, None, keys)
         each = max(min(sizes) - _DATA_OFFSET_BYTES, 0)
-        unit = self.chunk_bytes(own) or _SECTOR_BYTES
+        unit = self.chunk() or _SECTOR_BYTES
         return Capacity(what, each // unit * unit * self.data_devices(len(below)), keys)
 
-    def problems(self, below: Sequence[Capacity], own: S, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """Each device has room for the superblock and one chunk."""
         for one in below:
-            needed = _DATA_OFFSET_BYTES + (self.chunk_bytes(own) or _LEAST_CHUNK_BYTES)
+            needed = _DATA_OFFSET_BYTES + (self.chunk() or _LEAST_CHUNK_BYTES)
             if one.size_bytes is not None and one.size_bytes < needed:
                 sentence = (
                     f"a device of a {self.name} needs {size_text(needed)}, and {one.what} has "
@@ -96,15 +81,15 @@ class Raid(Layer[S]):
                 )
                 yield Problem(("storage.stack", *one.keys), sentence)
 
-    def written(self, below: Sequence[Capacity], own: S, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
         """A page that is written is a page of data or of parity on a device, wherever the pages lie."""
         return (data_bytes + _DATA_OFFSET_BYTES,) * len(below)
 
-    def make(self, site: Site[S]) -> Made:
+    def make(self, site: Site) -> Made:
         """An array by mdadm, whose state is read from sysfs, also before and after each run."""
-        array, own, count = f"md{self.level}{site.suffix}", site.own, len(site.below)
+        array, count = f"md{self.level}{site.suffix}", len(site.below)
         place, paths = f"/sys/block/{array}/md", tuple(device.path for device in site.below)
-        chunk, tuned = self.chunk_bytes(own), self.tuned(own)
+        chunk, tuned = self.chunk(), self.tuned()
         asked = {
             "level": f"raid{self.level}",
             "raid_disks": str(count),
@@ -163,7 +148,7 @@ class Raid(Layer[S]):
         return Made(f"/dev/{array}", made, steps(shown("rd*/block/dev")), verify, paths, counters)
 
 
-class Raid1(Raid[NoSettings]):
+class Raid1(Raid):
     """Each device has all data; a read is answered by one of them (drivers/md/raid1.c, read_balance)."""
 
     name = "raid1"
@@ -177,12 +162,12 @@ class Raid1(Raid[NoSettings]):
         return 1
 
 
-class Raid5(Raid[Raid5Settings]):
+@dataclass(frozen=True, slots=True)
+class Raid5(Raid):
     """Chunks of data on one device after the other, and in each stripe one of parity."""
 
     name = "raid5"
     level = "5"
-    settings = Raid5Settings
     needs = ("device", "device", "device")
     fragments = ("storage-raid5",)
     suspects = (
@@ -190,28 +175,36 @@ class Raid5(Raid[Raid5Settings]):
         *("drivers/md/raid5-cache.c", "drivers/md/raid5-ppl.c", "crypto/async_tx", "crypto/xor.c", "lib/raid"),
     )
 
+    # The settings, laid out as a table.
+    # fmt: off
+    chunk_bytes: Annotated[Size, Meta(ge=_LEAST_CHUNK_BYTES), Option(
+        "storage.raid5.chunk", "512KiB", "chunk of the array, bytes: a power of two")]
+    stripes: Annotated[int, Meta(ge=17, le=_MOST_STRIPES), Option(
+        "storage.raid5.stripe_cache_size", 256, "stripe cache of the array, pages of each device")]
+    threads: Annotated[int, Meta(ge=0, le=_MOST_THREADS), Option(
+        "storage.raid5.group_thread_count", 0,
+        "threads that handle stripes, for each group of CPUs; 0 is the array's one thread")]
+    # fmt: on
+
     def data_devices(self, count: int) -> int:
         """All but one, which has the parity of each stripe in turn."""
         return count - 1
 
-    def chunk_bytes(self, own: Raid5Settings) -> int:
+    def chunk(self) -> int:
         """Of the settings."""
-        return own.chunk_bytes
+        return self.chunk_bytes
 
-    def memory(self, own: Raid5Settings, devices: int) -> Capacity:
+    def memory(self, devices: int) -> Capacity:
         """The stripe cache: a page of each device for a stripe."""
-        size_bytes = own.stripes * devices * (_PAGE_BYTES + _STRIPE_BYTES)
+        size_bytes = self.stripes * devices * (_PAGE_BYTES + _STRIPE_BYTES)
         return Capacity("the stripe cache of RAID 5", size_bytes, ("storage.raid5.stripe_cache_size",))
 
-    def tuned(self, own: Raid5Settings) -> Mapping[str, str]:
+    def tuned(self) -> Mapping[str, str]:
         """The kernel's defaults, unless the settings differ (Documentation/admin-guide/md.rst)."""
-        return {"stripe_cache_size": str(own.stripes), "group_thread_cnt": str(own.threads), **_OF_STRIPES}
+        return {"stripe_cache_size": str(self.stripes), "group_thread_cnt": str(self.threads), **_OF_STRIPES}
 
-    def problems(self, below: Sequence[Capacity], own: Raid5Settings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """The driver takes the chunk (drivers/md/raid5.c, setup_conf)."""
-        if own.chunk_bytes & (own.chunk_bytes - 1):
-            yield Problem(("storage.raid5.chunk",), f"{size_text(own.chunk_bytes)} is not a power of two")
-        yield from super().problems(below, own, files)
-
-
-RAID1, RAID5 = Raid1(), Raid5()
+        if self.chunk_bytes & (self.chunk_bytes - 1):
+            yield Problem(("storage.raid5.chunk",), f"{size_text(self.chunk_bytes)} is not a power of two")
+        yield from Raid.problems(self, below, files)

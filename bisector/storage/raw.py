@@ -1,9 +1,9 @@
 """No file system: the workload is given the uppermost block device itself."""
 
-from bisector.storage.layer import Layer, Made, NoSettings, Site
+from bisector.storage.layer import Layer, Made, Site
 
 
-class Raw(Layer[NoSettings]):
+class Raw(Layer):
     """The last word of a stack whose workload reads and writes a block device."""
 
     name = "raw"
@@ -12,10 +12,7 @@ class Raw(Layer[NoSettings]):
     suspects = ("block", "drivers/block")
     tools = ("blockdev",)
 
-    def make(self, site: Site[NoSettings]) -> Made:
+    def make(self, site: Site) -> Made:
         """Nothing is made."""
         (device,) = site.below
         return Made(device.path, ())
-
-
-RAW = Raw()

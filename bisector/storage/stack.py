@@ -16,7 +16,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from bisector.core.errors import UserError
 from bisector.core.figures import Run, phase_name
@@ -24,14 +24,14 @@ from bisector.core.setting import Form, Problem, Unfit
 from bisector.core.units import plural
 from bisector.storage import filling
 from bisector.storage.disks import DISKS, objection_to
-from bisector.storage.layer import Capacity, Feature, Files, Layer, NoSettings, Phase
+from bisector.storage.layer import Capacity, Feature, Files, Layer, Phase
 from bisector.storage.layers import LAYERS, aliases, spelled_out
 
 _BARE = re.compile(r"[^\s(),+=]+")
 
 T = TypeVar("T")
-# The settings of each layer, by the layer's name.
-Values: TypeAlias = Mapping[str, Any]
+# Each layer with its settings, by its name.
+Values: TypeAlias = Mapping[str, Layer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +71,20 @@ class Node:
         """What it makes of disks of these sizes."""
         if self.is_disk:
             return disks[self.name]
-        layer = LAYERS[self.name]
-        found = layer.extent([one.extent(disks, values) for one in self.below], self.own(values))
+        layer = self.layer(values)
+        found = layer.extent([one.extent(disks, values) for one in self.below])
         return replace(found, has_partitions=not layer.is_mapped)
 
-    def own(self, values: Values) -> Any:
-        """The settings of this layer, those that the stack says over the others."""
-        rows = LAYERS[self.name].rows
+    def layer(self, values: Values) -> Layer:
+        """The layer with its settings, those that the stack says over the others."""
+        kind = LAYERS[self.name]
+        rows = kind.rows()
         said = {rows[name].field: rows[name].read(text, typed=True) for name, text in self.options}
-        return replace(values.get(self.name, NoSettings()), **said)
+        return replace(values[self.name] if self.name in values else kind(), **said)
 
     def said_by(self, keys: Iterable[str]) -> tuple[str, ...]:
         """Keys of settings, with that of the stack in place of those that it overrides."""
-        rows = LAYERS[self.name].rows
+        rows = LAYERS[self.name].rows()
         overridden = {rows[name].key for name, _ in self.options}
         return tuple(dict.fromkeys("storage.stack" if key in overridden else key for key in keys))
 
@@ -127,12 +128,12 @@ class Stack:
         return self.top.layers
 
     @property
-    def layers(self) -> tuple[Layer[Any], ...]:
+    def layers(self) -> tuple[type[Layer], ...]:
         """The layers in the order in which they are made."""
         return tuple(LAYERS[node.name] for node in self.nodes)
 
     @property
-    def file_system(self) -> Layer[Any]:
+    def file_system(self) -> type[Layer]:
         """The layer on top."""
         return LAYERS[self.top.name]
 
@@ -157,22 +158,22 @@ class Stack:
             if phase.fills:
                 yield from filling.unsteady([run for run in runs if phase_name(run.name) == phase.name])
 
-    def each(self, values: Values) -> Iterator[tuple[Node, Layer[Any], Any]]:
-        """Each layer with its node and its own settings, in the order in which they are made."""
-        return ((node, LAYERS[node.name], node.own(values)) for node in self.nodes)
+    def each(self, values: Values) -> Iterator[tuple[Node, Layer]]:
+        """Each layer with its node, in the order in which they are made."""
+        return ((node, node.layer(values)) for node in self.nodes)
 
     def fragments(self, values: Values) -> tuple[str, ...]:
         """Kernel configuration fragments, each once."""
-        return _once(one for _, layer, own in self.each(values) for one in layer.fragments_for(own))
+        return _once(one for _, layer in self.each(values) for one in layer.fragments_for())
 
     def features(self, values: Values) -> tuple[tuple[str, Feature], ...]:
         """What its layers' settings ask of drivers beside their options, each with the name of the layer."""
-        asked = ((node, one) for node, layer, own in self.each(values) for one in layer.features(own))
+        asked = ((node, one) for node, layer in self.each(values) for one in layer.features())
         return _once((node.name, replace(one, keys=node.said_by(one.keys))) for node, one in asked)
 
     def filled_by(self, values: Values) -> int:
         """How much a run has to write, in bytes, so that its caches are full; 0 for a stack without."""
-        return max((layer.filled_by(own) for _, layer, own in self.each(values)), default=0)
+        return max((layer.filled_by() for _, layer in self.each(values)), default=0)
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -181,16 +182,16 @@ class Stack:
 
     def parameters(self, values: Values) -> tuple[str, ...]:
         """Kernel parameters of the layers, each once, in the order in which these are made."""
-        return _once(one for _, layer, own in self.each(values) for one in layer.parameters(own))
+        return _once(one for _, layer in self.each(values) for one in layer.parameters())
 
     def memory(self, values: Values) -> tuple[Capacity, ...]:
         """What of the guest's memory its layers keep."""
-        asked = ((node, layer.memory(own, len(node.below))) for node, layer, own in self.each(values))
+        asked = ((node, layer.memory(len(node.below))) for node, layer in self.each(values))
         return tuple(replace(one, keys=node.said_by(one.keys)) for node, one in asked if one is not None)
 
     def untold(self, values: Values) -> tuple[str, ...]:
         """What of its layers' settings nobody can read back, in sentences."""
-        return _once(one for _, layer, own in self.each(values) for one in layer.untold(own))
+        return _once(one for _, layer in self.each(values) for one in layer.untold())
 
     @property
     def suspects(self) -> tuple[str, ...]:
@@ -220,9 +221,9 @@ class Stack:
 
     def problems(self, disks: Mapping[str, Capacity], values: Values, files: Files) -> Iterator[Problem]:
         """What cannot work of each layer, from the disks upwards, and of one beside another."""
-        for node, layer, own in self.each(values):
+        for node, layer in self.each(values):
             below = [one.extent(disks, values) for one in node.below]
-            for problem in layer.problems(below, own, files):
+            for problem in layer.problems(below, files):
                 yield replace(problem, keys=node.said_by(problem.keys))
         wanted: dict[str, str] = {}
         for one in self.parameters(values):
@@ -241,7 +242,7 @@ class Stack:
                 total[node.name] = total.get(node.name, 0) + share
                 continue
             below = [one.extent(disks, values) for one in node.below]
-            shares = LAYERS[node.name].written(below, node.own(values), share)
+            shares = node.layer(values).written(below, share)
             waiting += zip(node.below, shares, strict=True)
         return total
 
@@ -345,7 +346,7 @@ class _Reader:
             raise _refused(f"{self.text}: there is no layer or disk {name}", f"{near}for example {_EXAMPLE}")
         return Node(name)
 
-    def _checked(self, layer: Layer[Any], below: tuple[Node, ...], options: list[tuple[str, str]]) -> Node:
+    def _checked(self, layer: type[Layer], below: tuple[Node, ...], options: list[tuple[str, str]]) -> Node:
         least = len(layer.needs)
         if len(below) < least or (len(below) > least and not layer.many):
             roles = f" ({', '.join(layer.needs)})" if layer.needs else ""
@@ -377,10 +378,11 @@ class _Reader:
         return _refused(f"{self.text}: {found} is not expected there")
 
 
-def _written(layer: Layer[Any], name: str, text: str) -> str:
+def _written(layer: type[Layer], name: str, text: str) -> str:
     """The value as its kind writes it, so that equal stacks are equal."""
-    if (row := layer.rows.get(name)) is None:
-        has = f"{_near(name, layer.rows)}its settings are {', '.join(layer.rows)}" if layer.rows else "it has none"
+    rows = layer.rows()
+    if (row := rows.get(name)) is None:
+        has = f"{_near(name, rows)}its settings are {', '.join(rows)}" if rows else "it has none"
         raise UserError(f"{layer.name} has no setting {name}", has)
     try:
         return str(row.write(row.read(text, typed=True)))

@@ -43,18 +43,12 @@ _MOUNT = "rw,relatime,inode64,logbufs=8,logbsize=32k,noquota,nodiscard,nolargeio
 
 
 @dataclass(frozen=True, slots=True)
-class XfsSettings(file_system.FileSystemSettings):
-    """The options of mkfs.xfs and mount."""
-
-    mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("xfs", _MKFS)]
-    mount_options: Annotated[file_system.MountOptions, file_system.mount_row("xfs", _MOUNT)]
-
-
-class Xfs(file_system.FileSystem[XfsSettings]):
+class Xfs(file_system.FileSystem):
     """Made without discards, with the features that kernels since v4.9 know."""
 
     name = "xfs"
-    settings = XfsSettings
+    mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("xfs", _MKFS)]
+    mount_options: Annotated[file_system.MountOptions, file_system.mount_row("xfs", _MOUNT)]
     mkfs = "mkfs.xfs -q -f -K"
     letters = "b:c:d:i:l:L:m:n:KNp:qr:s:CfV"  # mkfs.xfs(8)
     unfit: ClassVar[Mapping[str, str]] = {
@@ -97,20 +91,20 @@ class Xfs(file_system.FileSystem[XfsSettings]):
 
     format_command = f"xfs_spaceman -c info {MOUNTPOINT}"
 
-    def problems(self, below: Sequence[Capacity], own: XfsSettings, files: Files) -> Iterator[Problem]:
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """The device and the log are large enough for mkfs."""
-        yield from super().problems(below, own, files)
-        log_bytes = _log_bytes(own.mkfs_options)
+        yield from file_system.FileSystem.problems(self, below, files)
+        log_bytes = _log_bytes(self.mkfs_options)
         if log_bytes is not None and log_bytes < _LEAST_LOG_BYTES:
             sentence = f"mkfs.xfs refuses a log of less than {size_text(_LEAST_LOG_BYTES)}"
             yield Problem(("storage.xfs.mkfs_options",), sentence)
-        if log_bytes is None and "size=" in file_system.words_of(own.mkfs_options).get("l", ""):
+        if log_bytes is None and "size=" in file_system.words_of(self.mkfs_options).get("l", ""):
             sentence = "the size of the log is given in bytes, not in blocks or sectors: it is read back so"
             yield Problem(("storage.xfs.mkfs_options",), sentence, "-l size=64m")
 
-    def written(self, below: Sequence[Capacity], own: XfsSettings, data_bytes: int) -> tuple[int, ...]:
+    def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
         """The data, the log, and inodes and extents, which are below a tenth of the data where files are not tiny."""
-        return (data_bytes + data_bytes // 10 + (_log_bytes(own.mkfs_options) or 2 << 30) + (32 << 20),)
+        return (data_bytes + data_bytes // 10 + (_log_bytes(self.mkfs_options) or 2 << 30) + (32 << 20),)
 
     def other_format(self, asked: Mapping[str, str], printed: str) -> Iterator[str]:
         """By what the kernel says of the mounted file system (xfs_spaceman(8), "info")."""
@@ -140,9 +134,6 @@ class Xfs(file_system.FileSystem[XfsSettings]):
             )
         features = {name for name, value in found["meta-data"].items() if value == "1"}
         yield from (f"{name}=1, which was not asked for" for name in sorted(features - named - _IN_EVERY_FORMAT))
-
-
-XFS = Xfs()
 
 
 def _log_bytes(options: str) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, TypeAlias
+from typing import ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, KernelFault, UserError
@@ -23,7 +23,7 @@ from bisector.core.setting import Problem
 from bisector.core.shell import CommandResult, FailedStep, Shell
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage.disks import kernel_fault_in_run
-from bisector.storage.layer import OF_CACHES, Feature, Files, NoSettings, S
+from bisector.storage.layer import OF_CACHES, Feature, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, Readings
 
@@ -155,6 +155,7 @@ class Clocks:
 # exit status :data:`bisector.core.shell.TIMED_OUT` of one that takes too long.
 Locally: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], CommandResult | None]
 OnSample: TypeAlias = Callable[[LiveSample], None]
+S = TypeVar("S")  # the settings of one workload
 
 MOST_SEED = 2**31 - 1  # what an int of C holds: every program that takes a seed takes this one
 
@@ -319,6 +320,11 @@ class Clone:
     revision: str
     path: str
     most_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoSettings:
+    """The settings of a workload that has none."""
 
 
 class Workload(ABC, Generic[S]):

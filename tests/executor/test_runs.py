@@ -9,7 +9,7 @@ from bisector.core.shell import Step
 from bisector.core.subject import Cell, Subject
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Counters, Layer, Made, NoSettings, Phase, Site
+from bisector.storage.layer import Counters, Layer, Made, Phase, Site
 from bisector.storage.layout import Readings
 from bisector.storage.stack import stack_of
 from bisector.trial.runner import TrialRequest
@@ -35,7 +35,7 @@ def test_only_the_disks_of_the_stack_are_attached(
     assert workload.laid_out == [on]
 
 
-class Mirror(Layer[NoSettings]):
+class Mirror(Layer):
     """A layer of another package: a mirror with a run before the judged one."""
 
     name = "mirror"
@@ -43,14 +43,14 @@ class Mirror(Layer[NoSettings]):
     tools = ("mirrorctl",)
     phases = (Phase("first", judged=False), Phase("second"))
 
-    def make(self, site: Site[NoSettings]) -> Made:
+    def make(self, site: Site) -> Made:
         one, other = site.below
         counters = Counters(lambda shell: 1, lambda before, after: [("cache.promotions", before + after)])
         return Made("/dev/mirror", (Step(f"mirrorctl {one.path} {other.path}", kernel_fault),), counters=counters)
 
 
 def test_a_trial_runs_on_a_layer_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    layers.register(mirror := Mirror())
+    layers.register(mirror := Mirror)
     try:
         settings = settings_of("mirror(ssd,hdd)+ext4")
         shell = FakeShell({"stat -L": Answer("fe:10\nfe:20\n"), "stat -f": Answer("235000 4096\n")})

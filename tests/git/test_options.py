@@ -79,7 +79,7 @@ def test_what_layers_need_is_what_their_fragments_require(tmp_path: Path, monkey
     assert needed("hdd") == {}
     fragment = tmp_path / "own.config"
     fragment.write_text("CONFIG_A=y\n#: optional\nCONFIG_B=y\n#: required\n# CONFIG_C is not set\nCONFIG_D=m\n")
-    monkeypatch.setattr(type(LAYERS["ext4"]), "fragments", (str(fragment),))
+    monkeypatch.setattr(LAYERS["ext4"], "fragments", (str(fragment),))
     assert needed("hdd") == {"CONFIG_A": "ext4", "CONFIG_D": "ext4"}
 
 

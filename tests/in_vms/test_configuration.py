@@ -15,13 +15,13 @@ from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
 from bisector.storage.crypt import CIPHERS
 from bisector.storage.layers import LAYERS
-from bisector.storage.lvmcache import LVMCACHE
+from bisector.storage.lvmcache import LvmCache
 from scenarios.demo.history import History
 
 pytestmark = pytest.mark.vm
 
 DATA = Path(__file__).parents[1] / "data/kconfig"
-STACK = (GUEST_FRAGMENT, *LVMCACHE.fragments)
+STACK = (GUEST_FRAGMENT, *LvmCache.fragments)
 # What olddefconfig reads of a tree: two thousand small files of eighty thousand.
 _READ = re.compile(r"(^|/)(Kconfig|Kbuild)|^(Makefile$|scripts/|arch/x86/(Makefile|[^/]*\.sh$|um/))")
 

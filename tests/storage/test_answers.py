@@ -12,7 +12,7 @@ from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.stack import stack_of
 from tests.guest_answers import STORAGE
 from tests.guestshell import Answer, FakeShell
-from tests.storage import test_bcache, test_crypt, test_lvmwritecache
+from tests.storage import test_bcache, test_crypt, test_lvmwritecache, test_raid
 
 # The answers of a sound guest, by the stack.
 GUESTS: Mapping[str, Mapping[str, Answer]] = {
@@ -20,6 +20,7 @@ GUESTS: Mapping[str, Mapping[str, Answer]] = {
     "lvmwritecache(ssd,hdd,cache_size=16MiB)+ext4": test_lvmwritecache.GUEST,
     "bcache": test_bcache.GUEST,
     "crypt(hdd)+ext4": test_crypt.GUEST,
+    "raid1(ssd,hdd)+ext4": test_raid.GUEST,
 }
 
 
@@ -35,7 +36,7 @@ def test_answers_that_are_none_are_this_kernels_fault(stack: str, key: str) -> N
         with pytest.raises(KernelFault) as caught:
             laid_out(stack, {**GUESTS[stack], key: Answer(said)})
         assert caught.value.reason.isprintable()
-        assert len(caught.value.reason) < 400
+        assert len(caught.value.reason) < 1000
 
 
 @pytest.mark.parametrize(

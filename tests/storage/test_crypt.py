@@ -8,9 +8,8 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.doctor.tree import needs
-from bisector.storage.crypt import CryptSettings
+from bisector.storage.crypt import Crypt
 from bisector.storage.layer import Capacity, Files
-from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.stack import stack_of
 from tests.guest_answers import STORAGE
@@ -97,10 +96,10 @@ def test_above_a_cache_it_lies_on_all_of_its_disks() -> None:
 
 def test_settings_that_cannot_be_are_refused_before() -> None:
     device = Capacity("the HDD", (64 << 20) + 512, ("storage.hdd.size",))
-    own = CryptSettings("aes-xts-plain64", key_bits=512, sector_bytes=4096)
-    found = [problem.keys for problem in LAYERS["crypt"].problems((device,), own, Files(0, ""))]
+    layer = Crypt("aes-xts-plain64", key_bits=512, sector_bytes=4096)
+    found = [problem.keys for problem in layer.problems((device,), Files(0, ""))]
     assert found == [("storage.crypt.sector_size", "storage.hdd.size")]
-    assert not [*LAYERS["crypt"].problems((device,), replace(own, sector_bytes=512), Files(0, ""))]
+    assert not [*replace(layer, sector_bytes=512).problems((device,), Files(0, ""))]
     for key, value in (("cipher", "aes xts"), ("cipher", "$(reboot)-x-y"), ("key_size", "0"), ("sector_size", "3")):
         with pytest.raises(UserError, match="expected "):
             options.load({f"storage.crypt.{key}": value}, directory=Path("/"))

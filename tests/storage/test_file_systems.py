@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,22 +11,18 @@ from bisector.config import options
 from bisector.core.errors import BisectorError, Finding, Grade, InfraError, KernelFault, UserError
 from bisector.core.shell import FailedStep
 from bisector.doctor.checks import PROBES, CheckContext
-from bisector.storage import btrfs, ext4, xfs
 from bisector.storage.file_system import (
     FileSystem,
-    FileSystemSettings,
     mounted_with,
     words_of,
 )
 from bisector.storage.layer import Capacity, Device, Files, Made, Site
-from bisector.storage.layers import LAYERS
 from bisector.storage.layout import lay_out
 from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command
 
 MIB = 1 << 20
-BTRFS, EXT4, XFS = btrfs.BTRFS, ext4.EXT4, xfs.XFS
 DATA = Path(__file__).parents[1] / "data" / "storage"
 OLDEST = (4, 9)
 NAMES = ("ext4", "xfs", "btrfs")
@@ -54,20 +49,18 @@ FORMATS = {"xfs": recorded("xfs_info-6.1.txt"), "btrfs": recorded("btrfs-6.2.txt
 COMMANDS = {"xfs": "xfs_spaceman", "btrfs": "dump-super", "ext4": "dumpe2fs"}
 
 
-def file_system(name: str) -> FileSystem[Any]:
-    layer = LAYERS[name]
+def own(name: str, **changed: str) -> FileSystem:
+    """One of them with its settings."""
+    layer = options.load({"storage.stack": f"hdd+{name}"}, directory=Path("/")).settings.storage.layers[name]
     assert isinstance(layer, FileSystem)
-    return layer
+    return replace(layer, **changed)
 
 
-def own(name: str, **changed: str) -> FileSystemSettings:
-    found = options.load({"storage.stack": f"hdd+{name}"}, directory=Path("/")).settings.storage
-    settings: FileSystemSettings = found.layers[name]
-    return replace(settings, **changed)
+BTRFS, EXT4, XFS = map(own, ("btrfs", "ext4", "xfs"))
 
 
 def made(name: str, **changed: str) -> Made:
-    return file_system(name).make(Site((Device("/dev/vdb", ("/dev/vdb",)),), own(name, **changed)))
+    return own(name, **changed).make(Site((Device("/dev/vdb", ("/dev/vdb",)),)))
 
 
 def laid_out(name: str, answers: Mapping[str, Answer]) -> Sequence[str]:
@@ -228,7 +221,7 @@ def test_every_feature_is_in_the_oldest_kernels(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_features_that_came_later_are_known_with_their_kernels(name: str) -> None:
-    later = file_system(name).later
+    later = own(name).later
     # Several devices, and zoned ones, are not for a stack; the last two were experimental for some versions.
     other = {"raid1c34", "zoned", "rmapbt", "reflink"}
     found = {feature: version for (kind, feature), version in since().items() if kind == name and version > OLDEST}
@@ -251,7 +244,7 @@ def test_features_that_came_later_are_known_with_their_kernels(name: str) -> Non
     ],
 )
 def test_what_settings_ask_of_a_kernel_beside_its_options(name: str, field: str, given: str, what: list[str]) -> None:
-    asked = list(file_system(name).features(own(name, **{field: given})))
+    asked = list(own(name, **{field: given}).features())
     assert [f"{one.since.version} {one.what}" for one in asked] == what
     assert {one.keys for one in asked} == {(f"storage.{name}.{field}",)}
 
@@ -289,7 +282,7 @@ def test_options_of_mount_that_are_none_are_refused(typed: str) -> None:
         options.load({"storage.ext4.mount_options": typed}, directory=Path("/"))
 
 
-def lost(display: FileSystem[Any], asked: str, shown: str) -> str:
+def lost(display: FileSystem, asked: str, shown: str) -> str:
     return ",".join(display.lost(asked.split(","), shown.split(",")))
 
 
@@ -332,9 +325,7 @@ def test_options_that_kernels_never_show_are_held_against_their_opposites() -> N
         (BTRFS, "nodatacow", "nodatacow", "rw"),
     ],
 )
-def test_kernels_show_options_in_words_of_their_own(
-    display: FileSystem[Any], asked: str, shown: str, instead: str
-) -> None:
+def test_kernels_show_options_in_words_of_their_own(display: FileSystem, asked: str, shown: str, instead: str) -> None:
     assert lost(display, asked, shown) == ""
     assert lost(display, asked, instead) == asked
 
@@ -362,17 +353,17 @@ BY_V6_18 = (
 
 
 @pytest.mark.parametrize(("display", "asked", "shown"), BY_V6_18)
-def test_what_a_kernel_showed_of_mounts_is_what_was_asked(display: FileSystem[Any], asked: str, shown: str) -> None:
+def test_what_a_kernel_showed_of_mounts_is_what_was_asked(display: FileSystem, asked: str, shown: str) -> None:
     assert lost(display, asked, shown) == ""
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_no_kernel_shows_is_no_fault_and_is_said_before(name: str) -> None:
     for option in ("iversion", "mand", "of_a_later_kernel", "of_a_later_kernel=3"):
-        layer = file_system(name)
+        layer = own(name)
         assert lost(layer, option, "rw,relatime") == ""
-        assert list(layer.untold(own(name))) == []
-        (said,) = layer.untold(own(name, mount_options=f"noatime,{option}"))
+        assert list(layer.untold()) == []
+        (said,) = own(name, mount_options=f"noatime,{option}").untold()
         assert said.startswith(f"storage.{name}.mount_options: kernels do not show {option}: ")
         assert lost(layer, "of_a_later_kernel=3", "of_a_later_kernel=4") == "of_a_later_kernel=3"
 
@@ -454,12 +445,12 @@ def test_sizes_of_mkfs_may_have_units() -> None:
         options_of_mkfs = own(name).mkfs_options
         assert plain in options_of_mkfs
         asked = words_of(options_of_mkfs.replace(plain, short))
-        assert list(file_system(name).other_format(asked, printed[name])) == []
+        assert list(own(name).other_format(asked, printed[name])) == []
 
 
 def problems(name: str, size_bytes: int | None, **changed: str) -> list[tuple[str, ...]]:
     device = Capacity("the HDD", size_bytes, ("storage.hdd.size",))
-    return [found.keys for found in file_system(name).problems((device,), own(name, **changed), Files(0, ""))]
+    return [found.keys for found in own(name, **changed).problems((device,), Files(0, ""))]
 
 
 def test_what_mkfs_refuses_is_refused_before() -> None:
@@ -501,7 +492,7 @@ def test_the_real_mke2fs_makes_what_is_asked(size_mib: int, tmp_path: Path) -> N
     program, *arguments, _device = shlex.split(made("ext4").steps[0].command)
     command(program, *arguments, disk)
     asked = words_of(own("ext4").mkfs_options)
-    assert list(file_system("ext4").other_format(asked, command("dumpe2fs", "-h", disk))) == []
+    assert list(own("ext4").other_format(asked, command("dumpe2fs", "-h", disk))) == []
 
 
 def test_ext4_without_a_journal_is_mounted_without_its_options() -> None:

@@ -13,7 +13,7 @@ from bisector.core.metric import named
 from bisector.storage.device_mapper import MapperUnreadable
 from bisector.storage.layer import Files
 from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.lvmwritecache import LVMWRITECACHE, WritecacheStatus, parse_status
+from bisector.storage.lvmwritecache import WritecacheStatus, parse_status
 from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
 
@@ -72,7 +72,7 @@ def test_what_is_no_sound_status_is_refused(line: str, why: str) -> None:
 
 
 def counted(before: WritecacheStatus, after: WritecacheStatus) -> dict[str, float]:
-    return dict(LVMWRITECACHE.counted(VALUES["lvmwritecache"], before, after))
+    return dict(VALUES["lvmwritecache"].counted(before, after))
 
 
 def test_counters_of_a_new_kernel_are_of_the_run() -> None:

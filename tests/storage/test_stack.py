@@ -207,7 +207,7 @@ def test_what_is_written_comes_down_to_each_disk() -> None:
     of_cache = stack_of("lvmcache").written(EXTENTS, VALUES, 128 * MIB)
     assert of_cache["ssd"] == (64 + 8 + 4) * MIB
     assert of_cache["hdd"] == (128 + 1024 + 4096 // 64 + 4) * MIB
-    assert stack_of("hdd").written(EXTENTS, {}, 128 * MIB) == {"hdd": (128 + 1024 + 64) * MIB}
+    assert stack_of("hdd").written(EXTENTS, VALUES, 128 * MIB) == {"hdd": (128 + 1024 + 64) * MIB}
 
 
 def problems(text: str, files: Files = FILES) -> list[tuple[str, ...]]:
@@ -226,7 +226,7 @@ def test_the_settings_of_a_layer_matter_where_it_is() -> None:
 
 def test_a_stack_says_over_the_settings() -> None:
     stack = stack_of("lvmcache(ssd,hdd,cache_mode=writethrough)+ext4")
-    assert stack.device.own(VALUES) == replace(CACHE, mode="writethrough")
+    assert stack.device.layer(VALUES) == replace(CACHE, mode="writethrough")
 
 
 def test_the_order_of_disks() -> None:

@@ -18,7 +18,7 @@ from bisector.core.trial import Fill, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.filling import Settling
-from bisector.storage.layer import Counters, Layer, Made, NoSettings, Phase, Site
+from bisector.storage.layer import Counters, Layer, Made, Phase, Site
 from bisector.trial.runner import TrialRequest, uptime_s
 from bisector.workload.fio import output
 from tests.guest_answers import FIO_FILES, FIO_RUNS, listed
@@ -42,14 +42,14 @@ class Pool:
         return [0.0, *self.after_runs, self.after_runs[-1]][self.readings // 2]
 
 
-class Slow(Layer[NoSettings]):
+class Slow(Layer):
     """Of another package: a cache that takes its time to fill."""
 
     name = "slow"
     phases = (Phase("empty", judged=False, fills=True), Phase("full"))
     pool = Pool()
 
-    def make(self, site: Site[NoSettings]) -> Made:
+    def make(self, site: Site) -> Made:
         counters = Counters(self.pool.read, lambda before, after: [("cache.filled", after)])
         fill = self.pool.fills and (lambda seconds: (Step(f"fill-the-pool {seconds:.0f}", kernel_fault),))
         return Made("/dev/slow", (), counters=counters, fill=fill or None)
@@ -59,7 +59,7 @@ class Slow(Layer[NoSettings]):
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     made = Pool()
     monkeypatch.setattr(Slow, "pool", made)
-    layers.register(Slow())
+    layers.register(Slow)
     yield made
     layers.forget("slow")
 
@@ -202,7 +202,7 @@ class Gauge(Pool):
 def gauge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gauge]:
     made = Gauge()
     monkeypatch.setattr(Slow, "pool", made)
-    layers.register(Quick())
+    layers.register(Quick)
     yield made
     layers.forget("quick")
 

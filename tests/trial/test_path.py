@@ -22,7 +22,7 @@ from bisector.core.trial import Era, FaultKind, Stage, Trial, difference
 from bisector.kernel.product import commit_of
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Layer, Made, NoSettings, Phase, Site
+from bisector.storage.layer import Layer, Made, Phase, Site
 from bisector.trial.runner import TrialRequest
 from bisector.workload.base import RunSite
 from bisector.workload.fio.fio import Fio
@@ -118,19 +118,19 @@ def test_an_image_that_is_gone_is_no_fault_of_it(place: Place) -> None:
         place.measure(request)
 
 
-class Warm(Layer[NoSettings]):
+class Warm(Layer):
     """Of another package: a device that has to become warm."""
 
     name = "warm"
     phases = (Phase("cold", judged=False), Phase("tepid", judged=False), Phase("hot"))
 
-    def make(self, site: Site[NoSettings]) -> Made:
+    def make(self, site: Site) -> Made:
         return Made("/dev/warm", (Step(f"warm up {site.below[0].path}", kernel_fault),))
 
 
 @pytest.fixture
 def warm() -> Iterator[None]:
-    layers.register(Warm())
+    layers.register(Warm)
     yield
     layers.forget("warm")
 

@@ -56,21 +56,6 @@ def test_warnings_before_the_json(before: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (PARTIAL[: len(PARTIAL) // 2], "cut off"),
-        ("", "no JSON, but 'nothing'"),
-        ("fio: pid=0, got signal=9\n", "no JSON, but 'fio: pid=0, got signal=9'"),
-        ('{\n "fio version": "fio-3.33"}', "lacks"),
-        (PARTIAL.replace('"iops"', '"iop"'), "lacks"),
-    ],
-)
-def test_what_is_no_output_of_fio(text: str, message: str) -> None:
-    with pytest.raises(output.OutputUnreadable, match=message):
-        output.parse_json(text)
-
-
-@pytest.mark.parametrize(
     ("line", "iops", "done"),
     [
         ("Jobs: 2 (f=2): [r(2)][10.0%][r=12.3MiB/s][r=3151 IOPS][eta 00m:36s]", 3151, 0.10),
@@ -140,28 +125,29 @@ def test_the_largest_figure_that_can_be_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "message"),
     [
-        "",
-        "{",
-        "nan",
-        "[" * 100_000,
-        '{"jobs":' * 100_000,
-        PARTIAL[: len(PARTIAL) // 2],
-        '{"jobs": [{"jobname": "a", "error": 0, "read": {"total_ios": 1, "iops": 1, "bw": 1, "runtime": 1}}]}',
-        '{"jobs": [1]}',
-        '{"jobs": {"a": 1}}',
-        '{"jobs": [], "timestamp": 1' + "0" * 30 + "}",
-        '{"jobs": [], "timestamp": 67768036191676800}',
-        *(changed(iops=figure) for figure in ('"nan"', "null", "[]", "{}", '"ten"')),
-        changed(clat_ns='{"min": [], "max": 1, "mean": 1, "stddev": 1}'),
-        changed(clat_ns='{"min": 1, "max": 1, "mean": 1, "stddev": 1, "percentile": {"x": 1}}'),
-        PARTIAL.replace('"partial"', f'"{"long" * 100}"'),
-        PARTIAL.replace('"jobname" : "partial"', f'"jobname" : {"[" * 900 + "]" * 900}'),
+        *((text, "no JSON, but") for text in ("", "nan", "fio: pid=0, got signal=9\n")),
+        *((text, "cut off") for text in ("{", PARTIAL[: len(PARTIAL) // 2])),
+        ("[" * 100_000, "no JSON"),
+        ('{"jobs":' * 100_000, "nested deeper"),
+        (
+            '{"jobs": [{"jobname": "a", "error": 0, "read": {"total_ios": 1, "iops": 1, "bw": 1, "runtime": 1}}]}',
+            "lack",
+        ),
+        *((text, "lack") for text in ('{"jobs": [1]}', '{"jobs": {"a": 1}}', '{\n "fio version": "fio-3.33"}')),
+        *((f'{{"jobs": [], "timestamp": {at}}}', "lack") for at in ("1" + "0" * 30, "67768036191676800")),
+        (PARTIAL.replace('"iops"', '"iop"'), "lack"),
+        *((changed(iops=figure), "lack") for figure in ("null", "[]", "{}", '"ten"')),
+        (changed(iops='"nan"'), "fio's output has nan"),
+        (changed(clat_ns='{"min": [], "max": 1, "mean": 1, "stddev": 1}'), "lack"),
+        (changed(clat_ns='{"min": 1, "max": 1, "mean": 1, "stddev": 1, "percentile": {"x": 1}}'), "lack"),
+        (PARTIAL.replace('"partial"', f'"{"long" * 100}"'), "a name of 402 letters"),
+        (PARTIAL.replace('"jobname" : "partial"', f'"jobname" : {"[" * 900 + "]" * 900}'), "letters"),
     ],
 )
-def test_output_of_other_shapes_is_a_short_sentence(text: str) -> None:
-    with pytest.raises(output.OutputUnreadable) as caught:
+def test_output_of_other_shapes_is_a_short_sentence(text: str, message: str) -> None:
+    with pytest.raises(output.OutputUnreadable, match=message) as caught:
         output.parse_json(text)
     assert len(str(caught.value)) < 400
 
