@@ -158,8 +158,8 @@ class AtOnce:
         return news
 
     def wait(self, within_s: float | None) -> bool:
-        """Until there are news, or for so long."""
-        if not self._heard:
+        """Until there are news, or for so long; without a job nothing is to be waited for."""
+        if not self._heard and (self._threads or within_s is not None):
             try:
                 self._heard.append(self._news.get(timeout=within_s))
             except queue.Empty:

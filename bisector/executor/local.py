@@ -143,7 +143,6 @@ class LocalExecutor:
         return fault
 
     def _build(self, request: BuildRequest) -> Fault | Remade | None:
-        """A build alone; its log stays in the run directory."""
         subject, compiler = Subject(request.commit, fragment=request.fragment), request.compiler
         once_more = "once-more-" if request.measured is not None else ""
         command = re.sub(r"[^\w.+-]", "_", compiler.command)

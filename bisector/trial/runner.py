@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from bisector.analysis.early_stop import StopRule
 from bisector.analysis.short_fill import FillRule, Look, rule_for
@@ -45,6 +46,7 @@ from bisector.workload.base import RunProgress, RunSite
 _STORAGE_DEADLINE_S = 300.0
 _QUESTION_S = 60.0
 _QUOTED = 40
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,6 @@ class _Course:
 
     @property
     def _builder(self) -> KernelBuilder:
-        """That of the request's settings, where it has any."""
         builder, asked = self.bench.builder, self.request.settings
         return builder if asked is None else builder.with_settings(asked.kernel)
 
@@ -235,7 +236,6 @@ class _Course:
             return builder.remade(measured, places)
 
     def _kept(self, builder: KernelBuilder) -> Kernel | None:
-        """The commit's own kernel, or that of a commit with the same sources, from an earlier build."""
         tree = self.request.commit.tree
         return builder.find(tree) or builder.find_alike(tree, self.bench.source.trees)
 
@@ -309,21 +309,36 @@ class _Course:
         return replace(self._settings.storage, stack=stack_of(self.request.cell.setup.stack))
 
     def _run_phase(self, machine: Machine, stack: MountedStack, phase: Phase, deadline: Deadline) -> None:
-        def fill(seconds: float) -> None:
-            self._enter(Stage.WORKLOAD, "filling the cache")
-            stack.fill(machine.guest, seconds)
-
-        def run(number: int) -> Run:
-            return self._run(machine, stack, phase, number, deadline)
-
+        """The runs of a phase: one, or as many as it takes to fill a cache (:mod:`bisector.storage.filling`)."""
         # What the host's clock has a part in would not be the same again.
         now_s = partial(uptime_s, machine.guest) if self._settings.machine.is_counted else self.bench.clock.now_s
-        PhaseRuns(self._storage, now_s, run, fill if stack.fills_itself else None).go(phase, self.runs)
+        storage, start_s, first, longest_s = self._storage, now_s(), len(self.runs), 0.0
+        while True:
+            began_s = now_s()
+            self.runs.append(self._run(machine, stack, phase, len(self.runs) - first + 1, deadline))
+            ended_s, rounds = now_s(), self.runs[first:]
+            longest_s = max(longest_s, ended_s - began_s)
+            is_settled = rounds[-1].stopped_early is not None
+            if not phase.fills or is_settled or not filling.goes_on(rounds, storage.fill_rounds):
+                return
+            left_s = storage.fill_deadline_s - (ended_s - start_s)
+            another = longest_s <= left_s
+            # A fill is no round, and ends when it has to: it needs not the time of one.
+            if stack.fills_itself and left_s > 0 and not (another and len(rounds) < storage.fill_rounds):
+                self._enter(Stage.WORKLOAD, "filling the cache")
+                stack.fill(machine.guest, left_s)
+                took = (filling.FILL, now_s() - ended_s)
+                self.runs[-1] = replace(rounds[-1], counters=(*rounds[-1].counters, took))
+                return
+            if not another:
+                return
 
     def _run(self, machine: Machine, stack: MountedStack, phase: Phase, number: int, deadline: Deadline) -> Run:
         self._enter(Stage.WORKLOAD, f"{run_words(phase.name)}" + (f", round {number}" if number > 1 else ""))
         workload, name = self._settings.workload, round_name(phase.name, number)
-        settled = once_settled(self._settings, self.request.fill, stack, machine.guest)
+        rule = rule_for(self._settings) if self.request.fill is Fill.SHORT else None
+        objective = self._settings.bisect.objective
+        settled = None if rule is None else CacheWatch(rule, objective, stack, machine.guest)
         site = RunSite(
             machine.guest,
             stack,
@@ -355,37 +370,6 @@ class _Course:
             self.seconds[name] = self.seconds.get(name, 0.0) + self.bench.clock.now_s() - start
 
 
-def try_build(bench: Bench, request: TrialRequest, logs: Path) -> Fault | None:
-    """Whether the kernel of a trial is built, which is kept then; else why not. Raises as :func:`run_trial`.
-
-    A build that was not done in time is tried once more, since the answer is for good and the host may be busy.
-    """
-    fault = _fault_of_building(bench, request, logs)
-    if fault is not None and fault.kind is FaultKind.BUILD_TIMEOUT:
-        fault = _fault_of_building(bench, request, logs)
-    return fault
-
-
-def _fault_of_building(bench: Bench, request: TrialRequest, logs: Path) -> Fault | None:
-    course = _Course(bench, request, logs)
-    try:
-        with _ours_told_apart(course):
-            course.build()
-    except KernelFault as error:
-        return error.fault
-    return None
-
-
-def remake(bench: Bench, request: TrialRequest, measured: Kernel, logs: Path) -> Remade | Fault:
-    """What comes of a kernel that was measured, built once more, apart from all others. Raises as :func:`run_trial`."""
-    course = _Course(bench, request, logs)
-    try:
-        with _ours_told_apart(course):
-            return course.build_once_more(measured)
-    except KernelFault as error:
-        return error.fault
-
-
 def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
     """Measure one commit; ``logs`` is the trial's empty directory. The artifacts are the caller's to collect.
 
@@ -393,12 +377,7 @@ def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
     can be measured with, both with the facts so far.
     """
     course = _Course(bench, request, logs)
-    try:
-        with _ours_told_apart(course):
-            course.go()
-    except KernelFault as error:
-        return course.facts(error.fault)
-    return course.facts()
+    return course.facts(_or_fault(course, course.go))
 
 
 def try_control(
@@ -410,6 +389,35 @@ def try_control(
     """
     cell, anew = Cell(Subject(commit), bench.settings.setup), through is Stage.BUILD
     return run_trial(bench, TrialRequest(0, cell, {}, compilers, anew=anew, through=through), logs).fault
+
+
+def try_build(bench: Bench, request: TrialRequest, logs: Path) -> Fault | None:
+    """Whether the kernel of a trial is built, which is kept then; else why not. Raises as :func:`run_trial`.
+
+    A build that was not done in time is tried once more, since the answer is for good and the host may be busy.
+    """
+    fault: Fault | None = None
+    for _ in range(2):
+        course = _Course(bench, request, logs)
+        built = _or_fault(course, course.build)
+        fault = built if isinstance(built, Fault) else None
+        if fault is None or fault.kind is not FaultKind.BUILD_TIMEOUT:
+            break
+    return fault
+
+
+def remake(bench: Bench, request: TrialRequest, measured: Kernel, logs: Path) -> Remade | Fault:
+    """What comes of a kernel that was measured, built once more, apart from all others. Raises as :func:`run_trial`."""
+    course = _Course(bench, request, logs)
+    return _or_fault(course, partial(course.build_once_more, measured))
+
+
+def _or_fault(course: _Course, part: Callable[[], Found]) -> Found | Fault:
+    try:
+        with _ours_told_apart(course):
+            return part()
+    except KernelFault as error:
+        return error.fault
 
 
 @contextmanager
@@ -425,44 +433,6 @@ def _ours_told_apart(course: _Course) -> Iterator[None]:
         raise AttemptFailed(str(error), error.hint, course.stage, host_id(), course.tellable) from error
     except UserError as error:
         raise TrialRefused(error.message, error.hint, course.tellable) from error
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseRuns:
-    """The runs of a phase: one, or as many as it takes to fill a cache (:mod:`bisector.storage.filling`).
-
-    ``now_s`` are seconds since some moment. ``run`` makes the one of a number, from 1 on. ``fill`` fills what the runs
-    left free of a cache, within so many seconds; None where nothing but the workload can.
-    """
-
-    storage: StorageSettings
-    now_s: Callable[[], float]
-    run: Callable[[int], Run]
-    fill: Callable[[float], None] | None
-
-    def go(self, phase: Phase, runs: list[Run]) -> None:
-        """Append each run to those on record, as soon as it is over."""
-        start, first = self.now_s(), len(runs)
-        longest_s = 0.0
-        while True:
-            began = self.now_s()
-            runs.append(self.run(len(runs) - first + 1))
-            now = self.now_s()
-            longest_s = max(longest_s, now - began)
-            rounds = runs[first:]
-            is_settled = runs[-1].stopped_early is not None
-            if not phase.fills or is_settled or not filling.goes_on(rounds, self.storage.fill_rounds):
-                return
-            left_s = self.storage.fill_deadline_s - (now - start)
-            another = longest_s <= left_s
-            # A fill is no round, and ends when it has to: it needs not the time of one.
-            if self.fill is not None and left_s > 0 and not (another and len(rounds) < self.storage.fill_rounds):
-                self.fill(left_s)
-                took = (filling.FILL, self.now_s() - now)
-                runs[-1] = replace(runs[-1], counters=(*runs[-1].counters, took))
-                return
-            if not another:
-                return
 
 
 def uptime_s(shell: Shell) -> float:
@@ -519,9 +489,3 @@ class CacheWatch:
         self._before = now
         self._seen.append(Look(at_s, values.get(FILLED), values.get(HIT_RATIO), sum(job.done[-1] for job in jobs)))
         return self.rule.met_by(self._seen)
-
-
-def once_settled(settings: Settings, fill: Fill, stack: MountedStack, shell: Shell) -> CacheWatch | None:
-    """By which a run that fills a cache ends before its time; None where none can, or a whole fill is asked for."""
-    rule = rule_for(settings) if fill is Fill.SHORT else None
-    return None if rule is None else CacheWatch(rule, settings.bisect.objective, stack, shell)
