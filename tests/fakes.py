@@ -2,13 +2,17 @@
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from bisector.analysis.early_stop import StopRule
-from bisector.campaign.equipment import KernelEquality
+from bisector.campaign.equipment import Equip, Equipment, KernelEquality
+from bisector.campaign.instructions import Crew
+from bisector.config import Settings
 from bisector.core.errors import AttemptFailed, TrialRefused
-from bisector.core.events import StageStarted
+from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Contention, EarlyStop, StopReason
 from bisector.core.subject import Commit, Compiler, Kernel, Mattering, Remade, Setup
 from bisector.core.trial import Artifact, Fault, FaultKind, Stage, Trial
@@ -107,20 +111,19 @@ def counted(made: Trial, request: TrialRequest) -> Trial:
 class FakeExecutor:
     """An executor whose commits are fast when ``is_new`` says so, as are ends that have the commit called ``culprit``.
 
-    ``faults`` are a kernel's own, at every trial of it; ``infra`` and ``busy`` say how many of the
-    first attempts at a commit fail by our fault, or on a contended host, ``refused`` how many of them find the input at
-    fault. Ours is at ``infra_stage``, or without facts. ``broken`` is what a control through each stage ends in, in
-    turn where it is a list; each one is in ``controls``, and at the ``kill_at_control``th one the process dies.
-    ``anew`` are commits whose known builds were not to be believed.
-    ``content`` gives equal kernels the same text. ``wrong`` says how many of the first measurements of a commit show
-    the other side, ``changed_fault`` what every end without a commit ends in. At the trial number ``kill_at`` the
-    process dies, or at a build that is only tried; ``does_not_build`` says what those end with, ``builds`` are what was
-    asked for and ``built_by`` which compilers were given. With ``stops_early`` it ends the runs that may be; those of
-    the ``misleading`` on the wrong side. ``iops`` are figures of their own. On another setup than ``setup`` a commit is
-    called as the disk of that, ``ssd`` or ``hdd``. The host's cores have the speed ``mib_s`` at the trial of a number,
-    and its figures that ``factor``. What comes of the trials ``mixed_up`` is changed at their first attempt.
-    With ``keyed`` it is known what kernels were made from, so that they can be built ``once_more``; what is ``remade``
-    of some is told, of others it is what was measured; at the ``kill_at_once_more``th one the process dies.
+    ``faults`` are a kernel's own, at every trial of it; ``infra`` and ``busy`` say how many of the first attempts at a
+    commit fail by our fault, or on a contended host, ``refused`` how many of them find the input at fault. Ours is at
+    ``infra_stage``, or without facts. ``broken`` is what a control through each stage ends in, in turn where it is a
+    list. ``content`` gives equal kernels the same text. ``wrong`` says how many of the first measurements of a commit
+    show the other side, ``changed_fault`` what every end without a commit ends in. The process dies at the trial number
+    ``kill_at``, or at the so manieth build alone that it is asked for, which ``does_not_build`` by some compilers. With
+    ``stops_early`` it ends the runs that may be; those of the ``misleading`` on the wrong side. ``iops`` are figures of
+    their own. On another setup than ``setup`` a commit is called as the disk of that, ``ssd`` or ``hdd``. The host's
+    cores have the speed ``mib_s`` at the trial of a number, and its figures that ``factor``. What comes of the trials
+    ``mixed_up`` is changed at their first attempt. With ``keyed`` it is known what kernels were made from, so that they
+    can be built once more; what is ``remade`` of some is told, of others it is what was measured.
+
+    What it was asked for is in ``requests``, ``builds`` and ``controls``, of whole trials the commits are ``measured``.
     """
 
     is_new: Callable[[str], bool]
@@ -128,42 +131,46 @@ class FakeExecutor:
     infra: Mapping[str, int] = field(default_factory=dict)
     infra_stage: Stage | None = Stage.BOOT
     busy: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
+    wrong: Mapping[str, int] = field(default_factory=dict)
     content: Mapping[str, str] = field(default_factory=dict)
+    iops: Mapping[str, float] = field(default_factory=dict)
+    slow_iops: float = SLOW_IOPS
+    fast_iops: float = FAST_IOPS
     culprit: str = ""
     changed_fault: Fault | None = None
-    wrong: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[str, int] = field(default_factory=dict)
     broken: Mapping[Stage, Fault | Exception | list[Fault | None]] = field(default_factory=dict)
-    controls: list[tuple[str, Stage]] = field(default_factory=list)
-    anew: list[str] = field(default_factory=list)
-    kill_at_control: int | None = None
-    kill_at: int | None = None
-    kill_at_try: int | None = None
     installed: tuple[Compiler, ...] = (GCC,)
     does_not_build: Mapping[tuple[str, str], Fault] = field(default_factory=dict)
-    tried: list[tuple[str, str]] = field(default_factory=list)
-    builds: list[BuildRequest] = field(default_factory=list)
-    built_by: dict[str, tuple[Compiler, ...]] = field(default_factory=dict)
+    keyed: bool = False
+    remade: Mapping[str, Remade | Fault] = field(default_factory=dict)
+    kill_at: int | None = None
+    kill_at_build: int | None = None
     stops_early: bool = False
     misleading: frozenset[str] = frozenset()
     setup: Setup = examples.SETUP
-    rules: list[tuple[str, StopRule | None]] = field(default_factory=list)
-    slow_iops: float = SLOW_IOPS
-    fast_iops: float = FAST_IOPS
-    iops: Mapping[str, float] = field(default_factory=dict)
-    measured: list[str] = field(default_factory=list)
-    waited: list[tuple[str, bool]] = field(default_factory=list)
-    attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    jobs: deque[Job] = field(default_factory=deque)
-    waited_s: list[float] = field(default_factory=list)
-    cancelled: set[int] = field(default_factory=set)
     mib_s: Callable[[int], float] | None = None
     factor: Callable[[int], float] = lambda _: 1.0
-    keyed: bool = False
-    once_more: list[str] = field(default_factory=list)
-    remade: Mapping[str, Remade | Fault] = field(default_factory=dict)
-    kill_at_once_more: int | None = None
     mixed_up: dict[int, Callable[[Trial], Trial]] = field(default_factory=dict)
+    requests: list[TrialRequest] = field(default_factory=list)
+    builds: list[BuildRequest] = field(default_factory=list)
+    controls: list[tuple[str, Stage]] = field(default_factory=list)
+    measured: list[str] = field(default_factory=list)
+    rules: list[tuple[str, StopRule | None]] = field(default_factory=list)
+    attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    waited_s: list[float] = field(default_factory=list)
+    jobs: deque[Job] = field(default_factory=deque)
+    cancelled: set[int] = field(default_factory=set)
+
+    @property
+    def tried(self) -> list[tuple[str, str]]:
+        """Which compilers were tried at which commits."""
+        return [(one.compiler.command, one.commit.sha) for one in self.builds if one.measured is None]
+
+    @property
+    def once_more(self) -> list[str]:
+        """The commits whose kernels were built once more."""
+        return [one.commit.sha for one in self.builds if one.measured is not None]
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -202,8 +209,10 @@ class FakeExecutor:
                 return self.control(commit, compilers, through)
             case BuildRequest(commit=commit, compiler=compiler):
                 self.builds.append(request)
-                if request.measured is not None:
-                    return self.build_once_more(request.measured, commit)
+                if len(self.builds) == self.kill_at_build:
+                    raise Killed
+                if (measured := request.measured) is not None:
+                    return self.remade.get(commit.sha, Remade((measured.content_sha256,)))
                 return self.try_build(commit, compiler)
 
     def _keyed(self, made: Trial) -> Trial:
@@ -213,26 +222,15 @@ class FakeExecutor:
 
     def control(self, commit: Commit, compilers: tuple[Compiler, ...], through: Stage) -> Fault | None:
         self.controls.append((commit.sha, through))
-        if len(self.controls) == self.kill_at_control:
-            raise Killed
         answer = self.broken.get(through)
         if isinstance(answer, Exception):
             raise answer
         return answer.pop(0) if isinstance(answer, list) else answer
 
-    def build_once_more(self, measured: Kernel, commit: Commit) -> Result:
-        self.once_more.append(commit.sha)
-        if len(self.once_more) == self.kill_at_once_more:
-            raise Killed
-        return self.remade.get(commit.sha, Remade((measured.content_sha256,)))
-
     def compilers(self) -> tuple[Compiler, ...]:
         return self.installed
 
     def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
-        self.tried.append((compiler.command, commit.sha))
-        if len(self.tried) == self.kill_at_try:
-            raise Killed
         return self.does_not_build.get((compiler.command, commit.sha))
 
     def measure(self, request: TrialRequest) -> Trial:
@@ -244,9 +242,7 @@ class FakeExecutor:
 
     def _measured(self, request: TrialRequest) -> Trial:
         commit = request.commit
-        self.built_by[commit.sha] = request.compilers
-        self.waited.append((commit.sha, request.again))
-        self.anew += [commit.sha] if request.anew else []
+        self.requests.append(request)
         if (disk := self._lone_disk(request)) is not None:
             commit = replace(commit, sha=disk, subject="")
         if request.n == self.kill_at:
@@ -315,6 +311,16 @@ class FakeEquality(KernelEquality):
 
     def kept(self, wanted: Range, compilers: Sequence[Compiler]) -> frozenset[str]:
         return self.kept_kernels
+
+
+def equipped(executor: Executor, crew: Crew | None = None) -> Equip:
+    """What gives a run this executor, and knows nothing of equal kernels."""
+
+    @contextmanager
+    def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
+        yield Equipment(executor, FakeEquality(repository), crew or Crew())
+
+    return equip
 
 
 def among(shas: Iterable[str]) -> Callable[[str], bool]:

@@ -269,7 +269,6 @@ def _narrowed(facts: BisectState, standing: Standing, answer: SearchAnswer, like
 
 
 def _no_change(facts: BisectState, answer: SearchAnswer) -> str:
-    """What is said where nothing in the range made the ends differ."""
     if (all_of := answer.of_all) is None:
         raise RuntimeError("no change is concluded from readings of both ends")
     objective, counts = facts.judging.objective, " and ".join(map(str, all_of.counts))

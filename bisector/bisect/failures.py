@@ -223,7 +223,6 @@ def _through(attempt: Attempt) -> Stage:
 
 
 def _fact(attempt: Attempt) -> Control:
-    """A control that has ended, as a fact."""
     news = attempt.news
     failed = news.result.sentence if isinstance(news, Finished) and isinstance(news.result, Fault) else ""
     sha = attempt.submit.request.commit.sha

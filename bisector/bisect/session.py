@@ -237,7 +237,6 @@ def _range(repository: Repository, asked: RunHeader) -> Range:
 def _process(
     settings: Settings, store: Store, repository: Repository, tell: Listener, *, equip: Equip, aim: Aim
 ) -> Iterator[Bisection]:
-    """A process's part of a bisection, with all that it needs for as long as it lasts."""
     asked = store.bisection()
     run_dir, wanted = store.path.parent, _range(repository, asked)
     with (

@@ -92,7 +92,6 @@ def _next_of_one(facts: BisectState) -> Instruction:
 
 
 def _arrived(facts: BisectState) -> Iterator[Record]:
-    """What came of a submission, for the record."""
     for one in facts.transient.arrived:
         attempts = (*facts.transient.tasks.get(one.submit.task, ()), one)
         match one.submit.request, one.news:
@@ -162,7 +161,6 @@ def _unreported(facts: BisectState) -> Notify | None:
 
 
 def _begun(facts: BisectState) -> Iterator[Instruction]:
-    """What follows on this host on the last attempt of a task that is not over."""
     under_way = {one.task for one in facts.in_flight.values()}
     for task, attempts in facts.transient.tasks.items():
         if task not in facts.transient.notified and task not in under_way:

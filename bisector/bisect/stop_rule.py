@@ -71,7 +71,6 @@ def stop_rule(judging: Judging, run_dir: Path, fill: Fill = Fill.WHOLE) -> StopR
 
 
 def _better_trials(judging: Judging) -> tuple[Trial, ...]:
-    """The sound trials of the better end, and all others on its side of the threshold."""
     if judging.direction is None:
         return ()
     better = judging.direction.verdict(better=True)
@@ -80,7 +79,6 @@ def _better_trials(judging: Judging) -> tuple[Trial, ...]:
 
 
 def _steady_s(trial: Trial, objective: Objective) -> float:
-    """From when on a whole run was steady, where that decides; 0 elsewhere."""
     jobs = judged_run(trial).jobs if is_of_split(objective.metric) else ()
     return max((job.settled_after_s or 0.0 for job in jobs if job.direction == objective.io_direction), default=0.0)
 

@@ -54,8 +54,12 @@ class Attempt:
     """A submission and how it ended."""
 
     submit: Submit
-    id: int
     news: Finished | Failed
+
+    @property
+    def id(self) -> int:
+        """The number of the submission."""
+        return self.news.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +209,16 @@ def measured(attempt: Attempt, trial: Trial) -> Record:
         raise TypeError(f"{request} is not a trial")
     numbered = NumberedTrial(request.n, replace(trial, host=attempt.news.host), place=attempt.submit.place)
     return Record((numbered, Ended(attempt.id, Ending.DONE)), attempt, over=True)
+
+
+def settled(attempt: Attempt) -> Record:
+    """The end of an attempt at a trial, for the record."""
+    match attempt.news:
+        case Failed(error=error):
+            return failed(attempt, error)
+        case Finished(result=Trial() as trial):
+            return measured(attempt, trial)
+    raise RuntimeError(f"{attempt.news} is not an answer to {attempt.submit.request}")
 
 
 def again_note(wait_s: float, error: BisectorError) -> Note:

@@ -172,7 +172,7 @@ class Loop:
         elif not isinstance(news.error, AttemptCancelled):
             failures = (*failures, news.error)
         self._change(
-            arrived=(*self.transient.arrived, Attempt(submit, news.id, news)),
+            arrived=(*self.transient.arrived, Attempt(submit, news)),
             failures={**self.transient.failures, news.host: failures},
         )
 

@@ -10,26 +10,21 @@ from bisector.analysis.judgement import Again, Numbered, Settlement
 from bisector.analysis.verdicts import Judging
 from bisector.campaign.equipment import Equip, Equipment, clean_up
 from bisector.campaign.instructions import (
-    Attempt,
     Done,
     Instruction,
     Notify,
-    Record,
     Submit,
     Transient,
     Wait,
     back_off,
-    failed,
-    measured,
+    settled,
 )
 from bisector.campaign.loop import Loop
 from bisector.config import RetryPolicy, Settings, options
 from bisector.core.errors import UserError
 from bisector.core.events import Listener, Planned, TrialJudged
 from bisector.core.subject import Cell, Commit, Subject
-from bisector.core.trial import Trial
 from bisector.core.verdict import State
-from bisector.executor.base import Failed, Finished
 from bisector.git.repository import Repository
 from bisector.status.view import TrialView
 from bisector.store.facts import RunHeader
@@ -72,7 +67,7 @@ def step(known: SingleState) -> Instruction:
     """
     now, commit, judging = known.transient, known.commit, known.judging
     for attempt in now.arrived:
-        return _recorded(attempt)
+        return settled(attempt)
     for n, trial, judgement in judging.judged_trials():
         if (key := f"trial {n}") not in now.notified:
             told = TrialJudged(
@@ -93,15 +88,6 @@ def step(known: SingleState) -> Instruction:
     request = TrialRequest(known.next_n, Cell(Subject(commit), known.settings.setup), {}, again=bool(known.trials))
     planned = Planned(known.next_n, commit, again or known.purpose, 0, 0)
     return Submit(request, f"trial {commit.sha}", (planned,), host)
-
-
-def _recorded(attempt: Attempt) -> Record:
-    match attempt.news:
-        case Failed(error=error):
-            return failed(attempt, error)
-        case Finished(result=Trial() as trial):
-            return measured(attempt, trial)
-    raise RuntimeError(f"{attempt.news} is not an answer to {attempt.submit.request}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.host.load import host_id
 from bisector.storage.stack import stack_of
-from bisector.store.comparison import Extent, PlannedSetup
+from bisector.store.comparison import Extent
 from bisector.store.rundir import Index
 from bisector.vm.accelerator import could_count
 from bisector.workload.workloads import WORKLOADS, chooser
@@ -198,12 +198,12 @@ def _tell_hours(asked: CompareRequest, *, as_json: bool) -> int:
     with Repository.open(asked.repository) as repository:
         plan = planned(repository, asked)
         # With the very files that a run has: by these the trials of earlier runs are told to be alike.
-        plan = replace(plan, setups=tuple(PlannedSetup(bundled(one.settings, repository)) for one in plan.setups))
+        plan = replace(plan, setups=tuple(bundled(one, repository) for one in plan.setups))
     for one in plan.setups:
-        for doubt in check_workload(one.settings):
+        for doubt in check_workload(one):
             warn(doubt)
     run_dirs = [Path(entry.run_dir) for entry in Index().entries()]
-    first, counts = plan.setups[0].settings, all(could_count(one.machine, one.storage) for one in asked.settings)
+    first, counts = plan.setups[0], all(could_count(one.machine, one.storage) for one in asked.settings)
     expected = forecast(plan, kernel_builder(first.kernel), host_id(), run_dirs, could_count=counts)
     if as_json:
         write_json(expected)

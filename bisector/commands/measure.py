@@ -158,7 +158,7 @@ def resume(arguments: argparse.Namespace) -> int:
             if arguments.budget is not None:
                 comparing.give_time(run, store, arguments.budget)
             if hosts is None and not is_over(store, plan):
-                checks.warn_again(plan.setups[0].settings, run.path, warn)
+                checks.warn_again(plan.setups[0], run.path, warn)
             run.remember_hosts(arguments.hosts)
             ends = EndActions(notice, tuple(arguments.fail_on), quiet=arguments.quiet)
             return conclude_comparison(run, store, plan, equip, ends)

@@ -239,7 +239,7 @@ def _drawn(run: RunDirectory, blocks: Blocks, report: ComparisonReport, metric: 
             continue
         kernels = [(clean(name), Role.PLAIN, trial) for name, (_, trial) in blocks.trials(counted[-1]).items()]
         about = f" on {clean(label)}, block {counted[-1].n}"
-        drawn, complaints = curves_of(kernels, run.path, blocks.plan.setups[n].objective, about)
+        drawn, complaints = curves_of(kernels, run.path, blocks.plan.setups[n].bisect.objective, about)
         for complaint in complaints:
             note(f"bisector: not drawn: {complaint}")
         if drawn is not None:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from bisector.analysis.comparison import LOOKS
 from bisector.compare.plan import warnings
 from bisector.compare.schedule import wanted
+from bisector.config import Settings
 from bisector.core import units
 from bisector.core.guest_time import GuestTime
 from bisector.core.json_document import JsonObject
@@ -17,7 +18,7 @@ from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import SMALL_BUILD_S, Quantity
 from bisector.status.blocks import Blocks
 from bisector.status.progress import asked_most_s, asked_s, comparable
-from bisector.store.comparison import Plan, PlannedSetup
+from bisector.store.comparison import Plan
 
 
 class SetupForecast(JsonObject, frozen=True, kw_only=True):
@@ -59,7 +60,7 @@ def forecast(
     """The forecast; what is not known of this machine is assumed, and says so."""
     blocks_of = Blocks(plan)
     compared = [setup for setup in range(len(plan.setups)) if comparable(blocks_of, setup)]
-    known = [experience(plan.setups[setup].settings, host, run_dirs) for setup in compared]
+    known = [experience(plan.setups[setup], host, run_dirs) for setup in compared]
     setups = tuple(_setup(plan.setups[setup], it) for setup, it in zip(compared, known, strict=True))
     builds_s = known[0].builds_s
     build_s = (
@@ -79,7 +80,7 @@ def forecast(
     least, most = (plan.extent.runs,) * 2 if plan.extent.until is None else (LOOKS[0], LOOKS[-1])
     of_rounds = zip((least, most), rounds_s, strict=True)
     hours = [(builds * build_s.value + blocks * round_s) / 3600 for blocks, round_s in of_rounds]
-    budget, time = plan.extent.budget_s, plan.setups[0].settings.machine.time
+    budget, time = plan.extent.budget_s, plan.setups[0].machine.time
     hours = hours if budget is None else [min(one, budget / 3600) for one in hours]
     return ComparisonForecast(
         arms=tuple(arm.name for arm in plan.arms),
@@ -98,7 +99,7 @@ def forecast(
     )
 
 
-def _setup(planned: PlannedSetup, known: Experience) -> SetupForecast:
+def _setup(planned: Settings, known: Experience) -> SetupForecast:
     trial_s = Quantity(asked_s(planned), "assumed", measured=False)
     if known.workloads_s:
         took_s = median(known.setups_s) + fmean(known.workloads_s)
@@ -106,16 +107,16 @@ def _setup(planned: PlannedSetup, known: Experience) -> SetupForecast:
     return SetupForecast(
         stack=planned.setup.stack,
         workload=planned.setup.workload,
-        metric=planned.objective.label,
+        metric=planned.bisect.objective.label,
         trial_s=trial_s,
         trial_most_s=trial_s.value if trial_s.measured else asked_most_s(planned),
     )
 
 
-def _unknown(setups: Sequence[PlannedSetup], forecasts: Sequence[SetupForecast]) -> Iterator[str]:
+def _unknown(setups: Sequence[Settings], forecasts: Sequence[SetupForecast]) -> Iterator[str]:
     """The workloads of which only a block tells how long they run."""
     pairs = zip(setups, forecasts, strict=True)
-    unknown = (one for one, told in pairs if not (told.trial_s.measured or one.settings.workload.runtime_s))
+    unknown = (one for one, told in pairs if not (told.trial_s.measured or one.workload.runtime_s))
     for workload in dict.fromkeys(one.setup.workload for one in unknown):
         yield (
             f"{workload}: how long it runs is known from its first block on; until then its runs count for nothing,"

@@ -22,7 +22,7 @@ from bisector.report.comparison_table import few_blocks
 from bisector.status.blocks import Blocks, names
 from bisector.status.progress import comparable
 from bisector.storage.layer import Feature
-from bisector.store.comparison import Absent, Arm, Extent, Plan, PlannedSetup, on_top
+from bisector.store.comparison import Absent, Arm, Extent, Plan, on_top
 
 _AGAIN = "(again)"
 _IMAGE = "image:"
@@ -61,7 +61,7 @@ def planned(repository: Repository, asked: CompareRequest) -> Plan:
             f"{arms[0].name} alone cannot be compared",
             "name another commit, a --patch, a --config-fragment or a --parameter, or measure it twice: --placebo",
         )
-    setups = tuple(PlannedSetup(one) for one in _settings(asked.settings))
+    setups = tuple(_settings(asked.settings))
     twice = next((one.setup for one, other in combinations(setups, 2) if one.setup == other.setup), None)
     if twice is not None:
         raise UserError(f"{twice} is asked for twice", "leave one out; of two job files, call one by another name")
@@ -96,7 +96,6 @@ def _arms(repository: Repository, asked: CompareRequest) -> Iterator[Arm]:
 
 
 def _named(repository: Repository, text: str) -> Arm:
-    """An arm that is a commit, or an image."""
     if is_image(text):
         file = Path(text.removeprefix(_IMAGE)).absolute()
         _check_regular(file)
@@ -125,7 +124,6 @@ def _check_differ(one: Arm, other: Arm) -> None:
 
 
 def _with_fragment(repository: Repository, base: Arm, text: str) -> Arm:
-    """An arm that is another one's commit, built with a configuration fragment on top."""
     file = Path(text).absolute() if _is_file(text) or "/" in text else own_fragment(resources.kconfigs(), text)
     _check_regular(file)
     fragment = read_fragment(file)
@@ -140,7 +138,6 @@ def _with_fragment(repository: Repository, base: Arm, text: str) -> Arm:
 
 
 def _with_parameters(base: Arm, text: str) -> Arm:
-    """An arm that is another one's kernel with more parameters."""
     words = " ".join(text.split())
     if not words or not words.isprintable():
         raise UserError(f"--parameter {text!r} is not a kernel parameter", "for example: --parameter mitigations=off")
@@ -148,7 +145,6 @@ def _with_parameters(base: Arm, text: str) -> Arm:
 
 
 def _patched(repository: Repository, base: Arm, text: str) -> Arm:
-    """An arm with a patch on top of another one's commit."""
     if _is_file(text):
         return Arm(on_top(base.name, Path(text).name), with_file(repository, base.commit, Path(text)))
     try:
@@ -169,7 +165,7 @@ def _check_regular(file: Path) -> None:
         raise UserError(f"{file} is not a regular file", f"ls -l {file}")
 
 
-def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[PlannedSetup]) -> Iterator[Absent]:
+def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Settings]) -> Iterator[Absent]:
     """The cells of trees without what the stack needs, found before anything is built."""
 
     @cache
@@ -179,9 +175,9 @@ def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Planne
         return ", ".join((*options, *later))
 
     for setup, one in enumerate(setups):
-        storage = one.settings.storage
+        storage = one.storage
         needed = tuple(needs(storage.stack, storage.layers))
-        features = (*storage.stack.features(storage.layers), *one.settings.further_features)
+        features = (*storage.stack.features(storage.layers), *one.further_features)
         for place, arm in enumerate(arms):
             if arm.subject.is_built and (what := missing(arm.commit, needed, features)):
                 yield Absent(setup, place, f"needs {what}")
@@ -237,5 +233,5 @@ def warnings(plan: Plan) -> Iterator[str]:
     for one in plan.absent:
         said = f"{plan.arms[one.arm].name} {one.reason}"
         yield f"{labels[one.setup]}: {said}" + ("" if one.arm else ": nothing is measured there")
-    for workload in {one.settings.workload.text: one.settings.workload for one in plan.setups}.values():
+    for workload in {one.workload.text: one.workload for one in plan.setups}.values():
         yield from (f"{workload.text}: {sentence}" for sentence in workload.workload.unseeded(workload.values))

@@ -33,17 +33,16 @@ from bisector.campaign.instructions import (
     Transient,
     Wait,
     back_off,
-    failed,
     last_failed,
-    measured,
+    settled,
 )
 from bisector.core import units
 from bisector.core.errors import AttemptFailed, BisectorError, TrialRefused, UserError
 from bisector.core.events import Event, Note, Planned, TrialJudged
 from bisector.core.subject import Cell, Compiler
-from bisector.core.trial import Fault, Stage, Trial
+from bisector.core.trial import Fault, Stage
 from bisector.core.verdict import State, Terms, Verdict
-from bisector.executor.base import BuildRequest, Failed, Finished
+from bisector.executor.base import BuildRequest, Finished
 from bisector.status.blocks import BUILT_IN, Blocks, BlockState, judged, names
 from bisector.status.progress import block_s, blocks_left, comparable, complete, effects
 from bisector.store.comparison import Arm, Block, Budget, Place, Placed
@@ -151,7 +150,6 @@ def step(facts: CompareState) -> Instruction:
 
 
 def _of_host(facts: CompareState) -> Instruction:
-    """What the host does next: build a kernel, go on with a block that is open, begin another one, wait, or end."""
     recorded = facts.blocks.compilers
     if not recorded:
         if len(facts.installed) > 1:
@@ -175,17 +173,12 @@ def _of_host(facts: CompareState) -> Instruction:
 
 def _recorded(facts: CompareState, attempt: Attempt) -> Record:
     match attempt.submit.request, attempt.news:
-        case _, Failed(error=error):
-            return failed(attempt, error)
-        case TrialRequest(), Finished(result=Trial() as trial):
-            return measured(attempt, trial)
         case BuildRequest(compiler=compiler) as request, Finished(result=Fault() | None as fault):
             reason, arm = "" if fault is None else fault.reason, _arm_of(facts, request)
             told = (Note(f"{compiler.command} does not build {_built(arm)}: {reason}"),) if reason else ()
             tried = BuildTry(compiler, request.commit.sha, reason, request.fragment)
             return Record((tried, Ended(attempt.id, Ending.DONE)), attempt, over=True, tell=told)
-        case request, news:
-            raise RuntimeError(f"{news} is not an answer to {request}")
+    return settled(attempt)
 
 
 def _told_of(facts: CompareState, one: Placed) -> Iterator[Event]:
@@ -195,11 +188,11 @@ def _told_of(facts: CompareState, one: Placed) -> Iterator[Event]:
     verdict, why = judged(blocks.plan, block, one)
     # A sound trial of a comparison is on no side of a threshold.
     told = "" if verdict is Verdict.MEASURED else why
-    yield TrialJudged(one.n, one.trial, verdict, told, Terms.usual(None), planned.objective)
-    if block.round == 1 and one.place.arm == 0 and (said := thin_tail(planned.objective, one.trial.runs[-1:])):
+    yield TrialJudged(one.n, one.trial, verdict, told, Terms.usual(None), planned.bisect.objective)
+    if block.round == 1 and one.place.arm == 0 and (said := thin_tail(planned.bisect.objective, one.trial.runs[-1:])):
         yield Note(f"{planned.setup}: {said}")
     if verdict is Verdict.WEAK:  # zero and below are measured here
-        Judging(planned.settings, ((one.n, one.trial),)).check_metric(one.trial.commit.sha)
+        Judging(planned, ((one.n, one.trial),)).check_metric(one.trial.commit.sha)
     if verdict is not Verdict.MEASURED:
         yield Note(f"block {block.n} does not count")
     elif blocks.state(block) is BlockState.INTERRUPTED:
@@ -212,7 +205,7 @@ def _after_failure(facts: CompareState) -> Pause | SetAside | None:
     Raises what the attempt failed with on the last host, and where no other host would do better.
     """
     try:
-        return back_off(facts.transient, facts.host, facts.blocks.plan.setups[0].settings.retries)
+        return back_off(facts.transient, facts.host, facts.blocks.plan.setups[0].retries)
     except BisectorError as raised:
         last = last_failed(facts.transient, facts.host)
         error = raised if last is None else _named(facts, last.submit, raised)
@@ -253,7 +246,6 @@ def _given_up_here(facts: CompareState) -> Iterator[Notify]:
 
 
 def _submit_build(facts: CompareState, arm: int, compiler: Compiler) -> Submit:
-    """Build the kernel of an arm; it is kept for all its trials, and is the same on all setups."""
     one, plan = facts.blocks.plan.arms[arm], facts.blocks.plan
     note = Note(f"the kernel of {_built(one)}, by {compiler.command} ({compiler.identity})")
     request = BuildRequest(one.commit, compiler, plan.settings(0, arm), one.subject.fragment)
@@ -261,7 +253,6 @@ def _submit_build(facts: CompareState, arm: int, compiler: Compiler) -> Submit:
 
 
 def _submit_trial(facts: CompareState, block: Block, arm: int) -> Submit:
-    """Measure an arm of a block that was begun."""
     plan, n = facts.blocks.plan, facts.next_n
     one, planned, runs = plan.arms[arm], plan.setups[block.setup], plan.extent.runs
     of = "" if plan.extent.until is not None or block.round > runs else f" of {runs}"
@@ -273,7 +264,7 @@ def _submit_trial(facts: CompareState, block: Block, arm: int) -> Submit:
         again=tries_again(facts.blocks, block, facts.host),
         settings=plan.settings(block.setup, arm),
         seed=block.seed,
-        guest_seed=block.seed if planned.settings.machine.is_counted else 0,
+        guest_seed=block.seed if planned.machine.is_counted else 0,
         image=None if one.subject.is_built else one.file,
     )
     told = Planned(n, one.commit, f"{one.name}, {planned.setup}, block {block.round}{of}", 0, 0)
@@ -285,7 +276,6 @@ def _built(arm: Arm) -> str:
 
 
 def _arm_of(facts: CompareState, request: BuildRequest) -> Arm:
-    """The first arm that has the kernel of a build."""
     built = (request.commit.sha, request.fragment)
     return next(one for one in facts.blocks.plan.arms if one.subject.built_of == built)
 
@@ -378,7 +368,7 @@ def _compiler(facts: CompareState) -> Submit | Record | Wait:
         if not failed:
             return Record((Compilers((compiler,)),))
         failures += failed
-    named = blocks.plan.setups[0].settings.kernel.compilers
+    named = blocks.plan.setups[0].kernel.compilers
     other = "" if named else "install another compiler (apt-cache search '^gcc-[0-9]'), or "
     alone = f"begin anew with one alone: --compiler {candidates[0].command}; then what it does not build is left out"
     raise UserError(
@@ -401,7 +391,7 @@ def _why_nothing(blocks: Blocks) -> str:
 
 def given_up(facts: CompareState, setup: int) -> str:
     """Why this host could have no block of a setup, as often as this process tried it; empty while that is not so."""
-    blocks, policy = facts.blocks, facts.blocks.plan.setups[setup].settings.retries
+    blocks, policy = facts.blocks, facts.blocks.plan.setups[setup].retries
     own = (block for block in blocks.of_setup(setup) if facts.is_own(block))
     ended = [block for block in own if blocks.state(block) is not BlockState.OPEN]
     done = [place for place, block in enumerate(ended, 1) if blocks.state(block) is BlockState.DONE]

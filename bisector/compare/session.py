@@ -26,7 +26,7 @@ from bisector.kernel.toolchain import check_unchanged
 from bisector.status.blocks import Blocks, BlockState, Earlier, first_kernel
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.progress import left_s
-from bisector.store.comparison import Budget, Plan, PlannedSetup
+from bisector.store.comparison import Budget, Plan
 from bisector.store.facts import RunHeader
 from bisector.store.run_files import keep_files, keep_inputs
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
@@ -53,7 +53,7 @@ def begun(
     """
     with Repository.open(asked.repository) as repository:
         plan = planned(repository, asked)
-        setups = tuple(bundled(one.settings, repository) for one in plan.setups)
+        plan = replace(plan, setups=tuple(bundled(one, repository) for one in plan.setups))
     for arm in plan.arms:
         if not (measures_here or arm.subject.is_built):
             raise UserError(f"{arm.file} is an image on this host, which no other host has", "leave --hosts out")
@@ -62,17 +62,17 @@ def begun(
     with run.lock(), gone_if_nothing_began(run):
         remove_abandoned(run.path)
         if measures_here:
-            preflight.check(plan.setups[0].settings, run.path, warn)
+            preflight.check(plan.setups[0], run.path, warn)
             for one in plan.setups[1:]:
-                preflight.check_setup(one.settings, run.path, warn)
+                preflight.check_setup(one, run.path, warn)
             for number in plan.with_fragment:
                 preflight.check_build(plan.settings(0, number), run.path)
-        kept = tuple(PlannedSetup(keep_inputs(one, run.path)) for one in setups)
+        setups = tuple(keep_inputs(one, run.path) for one in plan.setups)
         keep_files(asked.patch_files, run.path)
         files = keep_files((one.file for one in plan.arms), run.path)
         arms = tuple(replace(one, file=file) for one, file in zip(plan.arms, files, strict=True))
-        row = RunHeader.of(kept[0].settings, repository.top)
-        with Store.create(run.database, row, plan=Plan(arms, kept, plan.extent, plan.absent)) as store:
+        row = RunHeader.of(setups[0], repository.top)
+        with Store.create(run.database, row, plan=replace(plan, arms=arms, setups=setups)) as store:
             if listed:
                 Index().add(IndexEntry(str(run.path), str(repository.top), first, last, row.created_at))
             yield run, store
@@ -120,7 +120,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> Done
         with ends_recorded(run, store):
             commits = {f"arm{n}": arm.commit.sha for n, arm in enumerate(plan.arms) if arm.subject.is_built}
             hold(repository, run.path, commits)
-            with equip(plan.setups[0].settings, run.path, repository, tell) as equipment:
+            with equip(plan.setups[0], run.path, repository, tell) as equipment:
                 done = Comparison(plan, store, equipment, tell).run()
             if done.given_up:
                 raise InfraError("; ".join(done.given_up), "bisector doctor")

@@ -67,7 +67,6 @@ class SSHWorker(ProcessInterface):
             failed += 1
 
     async def _run(self) -> InfraError | UserError:
-        """Run the worker to its end; why it ended."""
         host = self._host
         reader, writer = os.pipe()
         with os.fdopen(writer, "wb", buffering=0) as assignment:

@@ -160,7 +160,6 @@ class FleetExecutor:
         return self.builds_with()
 
     def _idle(self) -> Mapping[str, str]:
-        """The addresses of the hosts that have nothing to do, by name."""
         at_work = {one.address for one in self._open.values()}
         return {one.name: address for address, one in self._workers.items() if one and address not in at_work}
 

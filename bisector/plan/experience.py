@@ -95,7 +95,7 @@ def _of_run(ours: Settings, host: str, store: Store) -> Iterator[Experience]:
     if (plan := store.plan) is not None:
         placed = store.placed()
         measured = tuple(
-            (one.settings, tuple((each.n, each.trial) for each in placed if each.trial.setup == one.setup))
+            (one, tuple((each.n, each.trial) for each in placed if each.trial.setup == one.setup))
             for one in plan.setups
         )
     for theirs, trials in measured:

@@ -160,7 +160,7 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
         kernels=tuple(_compared_kernel(blocks, arm) for arm in range(len(plan.arms))),
         blocks=tuple(_measured(block, blocks) for block in blocks.blocks),
         storage=tuple(_made_stacks(blocks, run.path)),
-        workloads=tuple(dict.fromkeys(reporting.workload_of(one.settings, run.path) for one in plan.setups)),
+        workloads=tuple(dict.fromkeys(reporting.workload_of(one, run.path) for one in plan.setups)),
         hosts=reporting.hosts_of(run.path, trials),
         seed=plan.extent.seed,
         standing=standing,
@@ -234,19 +234,19 @@ def _command(plan: Plan, given: Budget | None = None) -> str:
     flags += [("--config-fragment", f"./{arm.file.name}") for arm in typed if arm.subject.fragment and arm.file]
     flags += [("--parameter", arm.subject.parameters) for arm in typed if arm.subject.parameters]
     flags += [("--stack", one.setup.stack) for one in setups]
-    flags += [_workload_words(one.settings) for one in setups]
+    flags += [_workload_words(one) for one in setups]
     flags += [("--placebo",)] if len(typed) < len(plan.arms) else []
     flags += [("--until", _percent(extent.until)) if extent.until is not None else ("--runs", str(extent.runs))]
     budget = given or extent.budget
     flags += [("--budget", str(units.duration_text(budget.end_s)))] if budget is not None else []
     flags += [("--least-effect", _percent(extent.delta)), ("--seed", str(extent.seed))]
     # Fragments that do not follow from the stacks: a kernel is built once for all of these.
-    fragments = [reporting.fragment_name(Path(name)) for name in setups[0].settings.kernel.fragments]
-    needed = {name for one in setups for name in reporting.usual_fragments(one.settings)}
+    fragments = [reporting.fragment_name(Path(name)) for name in setups[0].kernel.fragments]
+    needed = {name for one in setups for name in reporting.usual_fragments(one)}
     flags += reporting.fragment_words(fragments, needed)
     # Each setup has settings of disks that another one does not use.
     of_setups = (*_OF_SETUPS, *(one.chosen_by for one in WORKLOADS.values() if one.chosen_by))
-    flags += (flag for one in setups for flag in reporting.flags(one.settings, of_setups))
+    flags += (flag for one in setups for flag in reporting.flags(one, of_setups))
     return shlex.join((*words, *(word for flag in dict.fromkeys(flags) for word in flag)))
 
 

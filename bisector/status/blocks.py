@@ -143,7 +143,7 @@ class Blocks:
 
     def values(self, setup: int) -> tuple[Mapping[int, float], ...]:
         """What decides of each arm, for each block of a setup that counts."""
-        objective = self.plan.setups[setup].objective
+        objective = self.plan.setups[setup].bisect.objective
         trials = ({arm: self._trials[Place(block.n, arm)].trial for arm in block.arms} for block in self.counted(setup))
         found = ({arm: figure(judged_run(trial), objective) for arm, trial in row.items()} for row in trials)
         return tuple({arm: value for arm, value in row.items() if value is not None} for row in found)
@@ -202,7 +202,7 @@ class Blocks:
         return tuple(one.name for arm, one in enumerate(self.plan.arms) if arm in failed or self._unbuilt(arm))
 
     def _believed_fault(self, setup: int, arm: int) -> str:
-        believed = self.plan.setups[setup].settings.retries.faults_believed
+        believed = self.plan.setups[setup].retries.faults_believed
         of_arm = [one for one in self.placed if one.place.arm == arm]
         tried = [one for one in of_arm if self.is_of(one, setup) or _fails_on_any_setup(one)]
         # One that booted on another setup is between two that did not; what comes after a boot, it says nothing of.
@@ -298,7 +298,7 @@ class Blocks:
 
     def _changed_speed(self, block: Block, measured: Sequence[Placed]) -> str:
         """Which arm the host's cores ran at another speed for than for the first one, and at which; else empty."""
-        limit = self.plan.setups[block.setup].settings.contention.max_speed_change
+        limit = self.plan.setups[block.setup].contention.max_speed_change
         first = speed_of(measured[0].trial, limit) if measured else None
         speed = None if first is None else Speed(first, "in the first trial of the block")
         whys = ((one, why_unlike(run, speed, limit)) for one in measured[1:] for run in one.trial.runs)
@@ -316,9 +316,9 @@ def judged(plan: Plan, block: Block, one: Placed) -> tuple[Verdict, str]:
     A value of zero or below is measured, too: it has a difference from others, though no ratio.
     """
     planned = plan.setups[block.setup]
-    judging = Judging(planned.settings, ((one.n, one.trial),))
+    judging = Judging(planned, ((one.n, one.trial),))
     ((_, _, judgement),) = judging.judged_trials()
-    objective = planned.objective
+    objective = planned.bisect.objective
     # A rate of zero is a job that stood still or was not measured.
     if judgement.verdict is Verdict.WEAK and not objective.definition.live:
         value = figure(judged_run(one.trial), objective)
@@ -338,7 +338,7 @@ def result_of(blocks: Blocks) -> ComparisonResult:
         equal=equal_kernels(plan, blocks.placed),
         several=changed_kernels(plan, blocks.compared),
         unlike=unlike_kernels(plan, blocks.compared),
-        clock=plan.setups[0].settings.machine.time,
+        clock=plan.setups[0].machine.time,
     )
 
 
@@ -358,7 +358,7 @@ def _measured(blocks: Blocks, setup: int, name: str) -> MeasuredSetup:
     sound = tuple(SoundBlock(one.round, blocks.trials(one), one.seed) for one in counted)
     missing = sum(one.n > last for one in void)
     alpha = blocks.alpha(setup)
-    return MeasuredSetup(planned.setup, planned.objective, sound, absent, name, len(void), missing, alpha)
+    return MeasuredSetup(planned.setup, planned.bisect.objective, sound, absent, name, len(void), missing, alpha)
 
 
 Pairs = tuple[tuple[str, str], ...]

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bisector.analysis.comparison import LOOKS, Effect, effect
+from bisector.config import Settings
 from bisector.core.trial import Trial
 from bisector.status.blocks import Blocks
 from bisector.store import times
-from bisector.store.comparison import PlannedSetup
 from bisector.store.store import Store
 
 _LEAST_ARMS = 2
@@ -73,39 +73,37 @@ def _first_s(blocks: Blocks, setup: int) -> float:
     """How long a trial of a setup takes that has none yet."""
     planned = blocks.plan.setups[setup]
     most_s = asked_most_s(planned)
-    if planned.settings.workload.runtime_s:
+    if planned.workload.runtime_s:
         return most_s
     workload, setups = planned.setup.workload, enumerate(blocks.plan.setups)
     alike = [trial for n, one in setups if one.setup.workload == workload for trial in _sound(blocks, n)]
     longest_s = max((trial.timings.workload_s / max(1, len(trial.runs)) for trial in alike), default=0.0)
-    return most_s + len(planned.settings.storage.stack.phases) * longest_s
+    return most_s + len(planned.storage.stack.phases) * longest_s
 
 
 def _sound(blocks: Blocks, setup: int) -> list[Trial]:
     return [one.trial for one in blocks.placed if blocks.is_of(one, setup) and one.trial.fault is None]
 
 
-def asked_s(planned: PlannedSetup) -> float:
+def asked_s(settings: Settings) -> float:
     """How long a trial takes without its build, as long as none is known, if its cache is full after the least rounds.
 
     Without the runs of a workload whose length nobody knows.
     """
-    settings = planned.settings
-    return _asked_s(planned, settings.storage.fill_rounds * settings.workload.runtime_s)
+    return _asked_s(settings, settings.storage.fill_rounds * settings.workload.runtime_s)
 
 
-def asked_most_s(planned: PlannedSetup) -> float:
+def asked_most_s(settings: Settings) -> float:
     """The same if its cache takes as long to fill as it may."""
-    settings = planned.settings
-    rounds_s = settings.storage.fill_rounds * settings.workload.runtime_s
-    return _asked_s(planned, max(rounds_s, settings.storage.fill_deadline_s))
+    storage = settings.storage
+    return _asked_s(settings, max(storage.fill_rounds * settings.workload.runtime_s, storage.fill_deadline_s))
 
 
-def _asked_s(planned: PlannedSetup, filling_s: float) -> float:
-    phases = planned.settings.storage.stack.phases
+def _asked_s(settings: Settings, filling_s: float) -> float:
+    phases = settings.storage.stack.phases
     fills = sum(phase.fills for phase in phases)
-    runs_s = (len(phases) - fills) * planned.settings.workload.runtime_s
-    return BOOT_AND_LAYOUT_S + planned.settings.machine.time.most_host_s(fills * filling_s + runs_s)
+    runs_s = (len(phases) - fills) * settings.workload.runtime_s
+    return BOOT_AND_LAYOUT_S + settings.machine.time.most_host_s(fills * filling_s + runs_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from bisector.config import Settings, options
-from bisector.core.objective import Objective
-from bisector.core.subject import Commit, Setup, Subject
+from bisector.core.subject import Commit, Subject
 from bisector.core.trial import Trial
 from bisector.store.run_files import found_input, recorded_input, with_inputs
 
@@ -35,23 +34,6 @@ class Arm:
 def on_top(arm: str, text: str) -> str:
     """What an arm is called that is another one, called ``arm``, with something on top."""
     return f"{arm} + {text}"
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSetup:
-    """What the arms are measured on: the whole settings of its trials, whose metric decides there."""
-
-    settings: Settings
-
-    @property
-    def setup(self) -> Setup:
-        """The stack and the workload."""
-        return self.settings.setup
-
-    @property
-    def objective(self) -> Objective:
-        """Which value of a run decides."""
-        return self.settings.bisect.objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +101,19 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is compared; the first arm is the one that the others are compared with."""
+    """What is compared; the first arm is the one that the others are compared with.
+
+    Of each setup there are the whole settings of its trials, whose metric decides there.
+    """
 
     arms: tuple[Arm, ...]
-    setups: tuple[PlannedSetup, ...]
+    setups: tuple[Settings, ...]
     extent: Extent
     absent: tuple[Absent, ...] = ()
 
     def settings(self, setup: int, arm: int) -> Settings:
         """What an arm is measured with on a setup; its own kernel parameters and its own fragment come last."""
-        settings, one = self.setups[setup].settings, self.arms[arm]
+        settings, one = self.setups[setup], self.arms[arm]
         append = f"{settings.machine.append} {one.subject.parameters}".strip()
         own = (str(one.file),) if one.subject.fragment else ()
         kernel = replace(settings.kernel, fragments=(*settings.kernel.fragments, *own))
@@ -171,12 +156,11 @@ class PlannedComparison:
     def of(cls, plan: Plan, run_dir: Path) -> Self:
         """The record of a plan in a run directory."""
         arms = (replace(arm, file=arm.file and Path(recorded_input(str(arm.file), run_dir))) for arm in plan.arms)
-        settings = (with_inputs(options.to_json(one.settings), recorded_input, run_dir) for one in plan.setups)
+        settings = (with_inputs(options.to_json(one), recorded_input, run_dir) for one in plan.setups)
         return cls(tuple(arms), tuple(settings), plan.extent, plan.absent)
 
     def plan(self, run_dir: Path) -> Plan:
         """The plan in this directory, which may have been moved since."""
         arms = (replace(arm, file=arm.file and Path(found_input(str(arm.file), run_dir))) for arm in self.arms)
         texts = (with_inputs(text, found_input, run_dir) for text in self.settings)
-        setups = (PlannedSetup(options.from_json(text)) for text in texts)
-        return Plan(tuple(arms), tuple(setups), self.extent, self.absent)
+        return Plan(tuple(arms), tuple(map(options.from_json, texts)), self.extent, self.absent)

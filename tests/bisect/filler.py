@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from bisector.core.events import Note
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.trial import Fill, Trial
 from bisector.storage.filling import FILLED, Settling
@@ -54,17 +53,12 @@ def settles_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LvmCache, "phases", (replace(empty, settling=Settling(1.0)), full))
 
 
-def filler(lab: Lab, culprit: str) -> Filler:
-    new = [lab.shas[name] for name, above in lab.above.items() if culprit in above]
-    return Filler(fakes.among(new), culprit=culprit, stops_early=True)
+def filler(lab: Lab, culprit: str, **more: object) -> Filler:
+    return lab.bench(Filler, culprit, **{"stops_early": True, **more})
 
 
 def asked(lab: Lab, engine: Filler) -> list[tuple[str, Fill]]:
     return [(lab.names.get(sha, "changed"), fill) for sha, fill, _ in engine.asked]
-
-
-def notes(lab: Lab) -> list[str]:
-    return [event.text for event in lab.events if isinstance(event, Note)]
 
 
 ENDS_BOTH_WAYS = [("c0", Fill.WHOLE), ("c16", Fill.WHOLE), ("c0", Fill.SHORT), ("c16", Fill.SHORT)]

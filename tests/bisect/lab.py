@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from bisector.bisect.bisection import Bisection, GitSide, scope_of
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Crew, Done
 from bisector.config import Settings, options
-from bisector.core.events import Event
+from bisector.core.events import Event, Note, OnHost
 from bisector.core.subject import Kind, Mattering
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy, Terms
@@ -18,6 +19,7 @@ from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.status import from_record
 from bisector.status.view import BisectionView
+from bisector.store.comparison import Budget
 from bisector.store.facts import RunHeader
 from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
@@ -25,10 +27,24 @@ from tests import fakes
 from tests.git import histories
 from tests.git.histories import Node
 
+Bench = TypeVar("Bench", bound=fakes.FakeExecutor)
 DEFAULTS = options.load(directory=Path("/")).settings
 BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
 # Of the new side: so far from the old one that no end is read again before the search.
 FAR_IOPS = 40 * fakes.SLOW_IOPS
+
+
+@dataclass
+class Clock:
+    """The clock that budgets go by, which passes while something is measured."""
+
+    at_s: float = 1000.0
+
+    def since_boot_s(self) -> float:
+        return self.at_s
+
+    def passes(self, seconds: float) -> None:
+        self.at_s += seconds
 
 
 @dataclass
@@ -49,19 +65,27 @@ class Lab:
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.path.mkdir(exist_ok=True)
         self.shas = histories.build(self.path / "linux", self.nodes)
         self.names = {sha: name for name, sha in self.shas.items()}
         self.above = histories.ancestors(self.nodes)
 
-    def engine(self, culprit: str, **table: Mapping[str, object]) -> fakes.FakeExecutor:
-        """A bench on which every commit with ``culprit`` among its ancestors is new."""
-        new = [self.shas[name] for name, above in self.above.items() if culprit in above]
-        by_sha = {key: {self.shas.get(name, name): value for name, value in row.items()} for key, row in table.items()}
-        return fakes.FakeExecutor(fakes.among(new), culprit=culprit, **by_sha)  # type: ignore[arg-type] # rows of the right type each
+    def bench(self, kind: type[Bench], new_from: str, **more: object) -> Bench:
+        """A bench on which every commit with this one among its ancestors is new; rows go by the names of commits."""
+        new = [self.shas[name] for name, above in self.above.items() if new_from in above]
+        own = {
+            key: {self.shas.get(name, name): value for name, value in row.items()} if isinstance(row, Mapping) else row
+            for key, row in more.items()
+        }
+        return kind(fakes.among(new), **{"culprit": new_from, **own})  # type: ignore[arg-type] # its own fields
 
-    def far_engine(self, culprit: str, **table: Mapping[str, object]) -> fakes.FakeExecutor:
+    def engine(self, new_from: str, **more: object) -> fakes.FakeExecutor:
+        """The usual bench."""
+        return self.bench(fakes.FakeExecutor, new_from, **more)
+
+    def far_engine(self, new_from: str, **more: object) -> fakes.FakeExecutor:
         """The same, with ends of which no search reads one again before it begins."""
-        return replace(self.engine(culprit, **table), fast_iops=FAR_IOPS)
+        return self.engine(new_from, **{"fast_iops": FAR_IOPS, **more})
 
     def bisect(self, engine: Executor) -> Done:
         """One process's life: from the store's facts to an answer, or to its death."""
@@ -80,6 +104,22 @@ class Lab:
                 told = self.path / GIT_LOG
                 self.log = told.read_text(encoding="utf-8") if told.is_file() else ""
         return outcome
+
+    def give(self, seconds: float) -> None:
+        """A person gives a budget."""
+        with self._store() as store:
+            store.add(Budget(seconds, store.spent_s()))
+
+    @property
+    def spent_s(self) -> float:
+        with self._store() as store:
+            return store.spent_s()
+
+    @property
+    def notes(self) -> list[str]:
+        """The sentences that people were told, on whatever host."""
+        events = (event.event if isinstance(event, OnHost) else event for event in self.events)
+        return [event.text for event in events if isinstance(event, Note)]
 
     def trials(self) -> tuple[Trial, ...]:
         with self._store() as store:

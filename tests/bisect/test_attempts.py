@@ -8,7 +8,7 @@ import pytest
 
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.single import SingleTrials
-from bisector.config import RetryPolicy, Settings, options
+from bisector.config import RetryPolicy, options
 from bisector.core.errors import AttemptFailed, UserError
 from bisector.core.events import Event, Note
 from bisector.core.trial import Artifact, Trial
@@ -87,14 +87,6 @@ def test_a_result_is_held_against_its_job(change: Callable[[Trial], Trial], got:
         assert got in news.error.message
 
 
-def test_one_of_another_commit_is_no_trial_and_measured_again(log: Log) -> None:
-    bench = failing(0)
-    bench.mixed_up[1] = of_another("e" * 40)
-    assert log.trial(bench).commit == REQUEST.commit
-    assert [trial.commit for _, trial in log.store.trials()] == [REQUEST.commit]
-    assert "answered with eeeeeeeeeeee" in log.faults[0].message
-
-
 def failing(times: int) -> fakes.FakeExecutor:
     return fakes.FakeExecutor(lambda sha: True, infra={REQUEST.commit.sha: times})
 
@@ -155,22 +147,6 @@ def test_a_job_that_cannot_be_sent_is_not_under_way(log: Log) -> None:
         log.trial(executor)
     assert [one.ending for one in log.store.facts(Ended)] == [Ending.FAILED]
     assert not log.store.in_flight()
-
-
-def test_what_comes_back_in_time_costs_nothing_more(log: Log) -> None:
-    executor = failing(2)
-    assert log.trial(executor).commit == REQUEST.commit
-    assert executor.waited_s == pytest.approx([5.0, 60.0], abs=3)
-    assert len(log.faults) == 2
-
-
-def test_another_policy_is_another_number_of_attempts(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Settings, "retries", RetryPolicy(waits_s=(1.0,)))
-    executor = failing(99)
-    with pytest.raises(AttemptFailed):
-        log.trial(executor)
-    assert len(log.faults) == 2
-    assert executor.waited_s == pytest.approx([1.0], abs=1)
 
 
 def test_what_is_no_trouble_of_ours_is_raised_at_once(log: Log) -> None:

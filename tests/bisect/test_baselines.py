@@ -1,32 +1,29 @@
 """The disks alone beside a bisection: real git, a store, and a bench that answers from a table."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bisector.bisect import session
-from bisector.campaign.equipment import Equipment
 from bisector.cli import main
-from bisector.config import Settings, options
+from bisector.config import options
 from bisector.core.errors import InfraError, UserError
-from bisector.core.events import Event, Listener, Note, TrialJudged
+from bisector.core.events import Event, Note, TrialJudged
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.verdict import State
-from bisector.git.repository import Repository
 from bisector.report.figures import baseline_facts
 from bisector.storage.stack import lone_disk
 from bisector.store.store import Store
 from tests import examples, fakes
-from tests.bisect.lab import DEFAULTS, Lab
+from tests.bisect.lab import BY_GIT, Lab
 from tests.git import histories
 from tests.recorded_run import RecordedRun, found
 from tests.store.examples import imported
 
-WISHING = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, baselines=True))
+WISHING = replace(BY_GIT, bisect=replace(BY_GIT.bisect, baselines=True))
 
 
 @pytest.fixture
@@ -52,10 +49,9 @@ def test_measured_once_and_no_part_of_the_search(line: Lab, tmp_path: Path) -> N
         assert {trial.commit.sha for _, trial in store.baselines()} == {line.shas["c8"]}
     # A bisection without them says the same of everything else.
     (tmp_path / "bare").mkdir()
-    bare = Lab(tmp_path / "bare", line.nodes, "c0", "c8", settings=DEFAULTS)
+    bare = Lab(tmp_path / "bare", line.nodes, "c0", "c8", settings=BY_GIT)
     without = bare.view(bare.bisect(bare.engine("c5")))
     view = line.view(outcome)
-    assert view.belief == without.belief
     for name in ("trials", "threshold", "levels", "other_steps", "candidates", "first_fixed", "message"):
         assert getattr(view, name) == getattr(without, name), name
     assert (len(view.baselines), without.baselines) == (2, ())
@@ -91,12 +87,12 @@ def test_a_weak_run_is_repeated_and_never_recorded(line: Lab) -> None:
 
 def test_killed_between_the_disks(line: Lab) -> None:
     """Wished for when the search is over, they are all that is measured; a kill costs the disk it falls on."""
-    line.settings = DEFAULTS
+    line.settings = BY_GIT
     line.bisect(line.engine("c5"))
     searched = len(line.trials())
     line.settings = WISHING
     with pytest.raises(fakes.Killed):
-        line.bisect(replace(line.engine("c5"), kill_at=searched + 2))
+        line.bisect(line.engine("c5", kill_at=searched + 2))
     assert recorded(line) == ["ssd"]
     resumed = line.engine("c5")
     assert line.found(line.bisect(resumed)) == "c5"
@@ -114,13 +110,8 @@ def ended(tmp_path: Path) -> RecordedRun:
 
 def measure(record: RecordedRun, engine: fakes.FakeExecutor) -> list[Event]:
     events: list[Event] = []
-
-    @contextmanager
-    def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(engine, fakes.FakeEquality(repository))
-
     with Store.open(record.run.database) as store:
-        session.measure_baselines(record.run, store, events.append, equip)
+        session.measure_baselines(record.run, store, events.append, fakes.equipped(engine))
     return events
 
 

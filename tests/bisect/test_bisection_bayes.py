@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bisector.campaign.instructions import Done
 from bisector.core.events import Note
 from bisector.core.subject import Kind
 from bisector.core.trial import Trial
@@ -26,8 +25,10 @@ def line(tmp_path: Path) -> Lab:
 
 @pytest.mark.parametrize("culprit", ["c1", "c16"])
 def test_line(line: Lab, culprit: str) -> None:
-    outcome = line.bisect(line.engine(culprit))
+    engine = line.engine(culprit)
+    outcome = line.bisect(engine)
     assert line.found(outcome) == culprit
+    assert engine.builds == []  # a host that is alone builds what it measures
     assert outcome.message.startswith(f"{line.shas[culprit][:12]} is the first fixed commit: {culprit} (")
     assert f"# first fixed commit: [{line.shas[culprit]}]" in line.log
     # Itself, its parent, and an end without it, or with it, have been measured.
@@ -36,23 +37,13 @@ def test_line(line: Lab, culprit: str) -> None:
     assert len(line.trials()) <= 12
 
 
-def test_ends_that_lie_far_apart_are_read_once(line: Lab) -> None:
-    line.bisect(line.far_engine("c7"))
-    assert [trial.commit.sha for trial in line.trials()].count(line.shas["c0"]) == 1
-
-
-def test_a_run_that_misleads_is_outvoted(line: Lab) -> None:
-    engine = line.engine("c7", wrong={"c8": 1})
-    assert line.found(line.bisect(engine)) == "c7"
+@pytest.mark.parametrize("times", [1, 99], ids=["once", "always"])
+def test_a_commit_that_misleads_is_outvoted(line: Lab, times: int) -> None:
+    assert line.found(line.bisect(line.engine("c7", wrong={"c8": times}))) == "c7"
     assert f"# first fixed commit: [{line.shas['c7']}]" in line.log
     view = line.view()
     assert view.belief is not None
-    assert view.belief.contradictions == 1
-
-
-def test_a_commit_that_always_misleads_is_outvoted_by_its_neighbours(line: Lab) -> None:
-    engine = line.engine("c7", wrong={"c8": 99})
-    assert line.found(line.bisect(engine)) == "c7"
+    assert view.belief.contradictions >= 1
 
 
 def test_an_untestable_culprit_is_known_by_taking_it_out(line: Lab) -> None:
@@ -67,8 +58,7 @@ def test_an_untestable_culprit_is_known_by_taking_it_out(line: Lab) -> None:
 
 def test_untestable_commits_that_cannot_be_undone_are_git_skips(line: Lab) -> None:
     faults = {"c7": fakes.BUILD_ERROR, "c8": fakes.PANIC}
-    engine = line.engine("c8", faults=faults)
-    engine.changed_fault = fakes.PANIC
+    engine = line.engine("c8", faults=faults, changed_fault=fakes.PANIC)
     outcome = line.bisect(engine)
     assert outcome.state is State.NARROWED
     names = [line.names[commit.sha] for commit in outcome.candidates]
@@ -87,13 +77,7 @@ def test_kernels_that_are_kept_are_measured_first_where_they_tell_much(line: Lab
     assert line.found(line.bisect(line.far_engine("c11"))) == "c11"
     assert tried(line)[2] == "c6"
     assert "c15" not in tried(line)
-
-
-def test_known_bad_commits_are_never_measured(line: Lab) -> None:
-    line.skips = ("c8",)
-    engine = line.engine("c3")
-    assert line.found(line.bisect(engine)) == "c3"
-    assert line.shas["c8"] not in engine.measured
+    assert tried(line).count("c0") == 1  # ends that lie far apart are read once
 
 
 def test_an_untestable_parent_does_not_keep_git_from_naming_what_is_sure(line: Lab) -> None:
@@ -106,8 +90,7 @@ def test_an_untestable_parent_does_not_keep_git_from_naming_what_is_sure(line: L
 
 
 def test_a_whole_run_on_a_busy_host_is_repeated_whole(line: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = line.far_engine("c7")
-    engine.stops_early = True
+    engine = line.far_engine("c7", stops_early=True)
     real, sha = engine._measured, line.shas["c7"]
     spoiled: list[int] = []
 
@@ -121,13 +104,6 @@ def test_a_whole_run_on_a_busy_host_is_repeated_whole(line: Lab, monkeypatch: py
     assert line.found(line.bisect(engine)) == "c7"
     rules = [rule for one, rule in engine.rules if one == sha]
     assert rules[spoiled[0] :][:2] == [None, None]
-
-
-def test_host_that_stays_contended_makes_a_skip_not_a_reading(line: Lab) -> None:
-    engine = line.engine("c7", busy={"c8": 99})
-    assert line.found(line.bisect(engine)) == "c7"
-    assert engine.measured.count(line.shas["c8"]) == DEFAULTS.bisect.max_repeats + 1
-    assert f"git bisect skip {line.shas['c8']}" in line.log
 
 
 def test_equal_kernels_are_measured_once_and_cannot_be_apart(line: Lab) -> None:
@@ -153,12 +129,13 @@ def test_a_parent_with_the_same_sources_is_looked_at_before_anything_is_named(li
     assert tried(line)[-1] == "c2"
 
 
-def test_two_changes_are_not_named_one(line: Lab) -> None:
-    new = {line.shas[f"c{n}"] for n in (2, 3, 4, 5, 10, 12, 14, 16)}
-    engine = fakes.FakeExecutor(fakes.among(new), culprit="none")
-    outcome = line.bisect(engine)
+def test_two_changes_are_not_named_one(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, histories.linear(9), "c0", "c8")
+    engine = lab.engine("c8", culprit="none")
+    engine.is_new = fakes.among(lab.shas[f"c{n}"] for n in (2, 3, 5, 6, 8))
+    outcome = lab.bisect(engine)
     assert outcome.state is State.NARROWED
-    view = line.view()
+    view = lab.view()
     assert view.belief is not None
     if not view.belief.one_change:
         assert outcome.message.startswith("not one change")
@@ -190,8 +167,7 @@ def test_a_belief_that_turns_is_told_to_git_anew(line: Lab, monkeypatch: pytest.
 
 
 def test_runs_may_end_early_but_for_those_that_the_answer_rests_on(line: Lab) -> None:
-    engine = line.engine("c7")
-    engine.stops_early = True
+    engine = line.engine("c7", stops_early=True)
     assert line.found(line.bisect(engine)) == "c7"
     runs = [(line.names.get(sha, "changed"), rule is None) for sha, rule in engine.rules]
     first = dict(reversed(runs))
@@ -199,26 +175,14 @@ def test_runs_may_end_early_but_for_those_that_the_answer_rests_on(line: Lab) ->
     assert {("c6", True), ("c7", True), ("c8", False)} <= set(runs)
 
 
-def ill_fated(path: Path) -> tuple[Lab, fakes.FakeExecutor]:
-    """A panic, a busy host and a run that misleads on the way."""
-    lab = lab_of(path, histories.linear(9), "c0", "c8")
-    return lab, lab.engine("c5", faults={"c4": fakes.PANIC}, busy={"c6": 1}, wrong={"c5": 1})
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, fakes.FakeExecutor, Done]:
-    lab, engine = ill_fated(tmp_path_factory.mktemp("unbroken"))
-    return lab, engine, lab.bisect(engine)
-
-
-@pytest.mark.parametrize("kill_at", [4, 7, 11])
-def test_killed_anywhere_and_resumed_nothing_is_measured_twice(
-    tmp_path: Path, unbroken: tuple[Lab, fakes.FakeExecutor, Done], kill_at: int
-) -> None:
-    whole, undisturbed, expected = unbroken
-    assert len(whole.trials()) > kill_at
-    lab, engine = ill_fated(tmp_path)
-    engine.kill_at = kill_at
+def test_killed_and_resumed_nothing_is_measured_twice(tmp_path: Path) -> None:
+    """With a panic, a busy host and a run that misleads on the way."""
+    whole, lab = (lab_of(tmp_path / name, histories.linear(9), "c0", "c8") for name in ("whole", "killed"))
+    undisturbed, engine = (
+        one.engine("c5", faults={"c4": fakes.PANIC}, busy={"c6": 1}, wrong={"c5": 1}) for one in (whole, lab)
+    )
+    expected = whole.bisect(undisturbed)
+    engine.kill_at = 7
     with pytest.raises(fakes.Killed):
         lab.bisect(engine)
     engine.kill_at = None
@@ -243,13 +207,12 @@ class Timed(fakes.FakeExecutor):
         )
 
 
-@pytest.mark.parametrize("turned", [False, True], ids=["improvement", "regression"])
 @pytest.mark.parametrize(
-    ("metric", "over", "values"),
+    ("metric", "over", "values", "turned"),
     [
-        ("read.clat.mean", "worst", ("16.0 ms", "2.00 ms")),
-        ("read.bw", "sum", ("35.2 MiB/s", "62.5 MiB/s")),
-        ("read.iops", "job0", ("1,000 IOPS", "8,000 IOPS")),
+        ("read.clat.mean", "worst", ("16.0 ms", "2.00 ms"), False),
+        ("read.bw", "sum", ("35.2 MiB/s", "62.5 MiB/s"), True),
+        ("read.iops", "job0", ("1,000 IOPS", "8,000 IOPS"), False),
     ],
 )
 def test_any_metric_is_bisected_in_either_direction_by_the_same_code(
@@ -258,7 +221,7 @@ def test_any_metric_is_bisected_in_either_direction_by_the_same_code(
     chosen = replace(DEFAULTS.bisect, metric=metric, over=over)
     lab = lab_of(tmp_path, histories.linear(12), "c0", "c11", settings=replace(DEFAULTS, bisect=chosen))
     speeds = (8_000.0, fakes.SLOW_IOPS) if turned else (fakes.SLOW_IOPS, 8_000.0)
-    engine = Timed(lab.engine("c7").is_new, culprit="c7", slow_iops=speeds[0], fast_iops=speeds[1], stops_early=True)
+    engine = lab.bench(Timed, "c7", slow_iops=speeds[0], fast_iops=speeds[1], stops_early=True)
     outcome = lab.bisect(engine)
     assert lab.found(outcome) == "c7"
     assert f"is the first {'bad' if turned else 'fixed'} commit" in outcome.message

@@ -14,7 +14,6 @@ from bisector.campaign.instructions import Done
 from bisector.cli import main
 from bisector.commands.measuring import forecast_of
 from bisector.core.errors import InfraError
-from bisector.core.events import Note
 from bisector.core.trial import Timings, Trial
 from bisector.core.verdict import State, Strategy
 from bisector.store.comparison import Budget
@@ -22,8 +21,7 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect.lab import BY_GIT, DEFAULTS, tried
-from tests.bisect.limited import Clock, Limited
+from tests.bisect.lab import BY_GIT, DEFAULTS, Clock, Lab, tried
 from tests.bisect.site import Site
 from tests.docs.json_schema import valid
 from tests.git import histories
@@ -48,20 +46,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def limited(path: Path, strategy: Strategy = Strategy.BAYES, **more: object) -> Limited:
-    return Limited(path, histories.linear(17), "c0", "c16", **{"settings": BY[strategy], **more})  # type: ignore[arg-type] # Lab's own fields
+def limited(path: Path, strategy: Strategy = Strategy.BAYES, **more: object) -> Lab:
+    return Lab(path, histories.linear(17), "c0", "c16", **{"settings": BY[strategy], **more})  # type: ignore[arg-type] # Lab's own fields
 
 
-@pytest.fixture(params=list(Strategy))
-def line(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Limited:
-    return limited(tmp_path, request.param)
+@pytest.fixture
+def line(tmp_path: Path, clock: Clock) -> Lab:
+    return limited(tmp_path, Strategy.GIT)
 
 
 def is_over(outcome: Done) -> bool:
     return outcome.state is State.NARROWED and outcome.out_of_time
 
 
-def test_a_search_ends_with_its_budget_and_goes_on_with_another(line: Limited) -> None:
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_a_search_ends_with_its_budget_and_goes_on_with_another(
+    tmp_path: Path, clock: Clock, strategy: Strategy
+) -> None:
+    line = limited(tmp_path, strategy)
     engine = line.far_engine("c11")
     line.give(5 * TRIAL_S + 90)
     outcome = line.bisect(engine)
@@ -75,30 +77,7 @@ def test_a_search_ends_with_its_budget_and_goes_on_with_another(line: Limited) -
     assert len(set(commits)) == len(commits)
 
 
-def test_what_a_budget_cuts_short_is_what_comes_without_one(tmp_path: Path, clock: Clock) -> None:
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "short").mkdir()
-    whole, short = limited(tmp_path / "whole"), limited(tmp_path / "short")
-    assert whole.found(whole.bisect(whole.engine("c11"))) == "c11"
-    short.give(5 * TRIAL_S + 90)
-    short.bisect(short.engine("c11"))
-    assert 2 < len(tried(short)) < len(tried(whole))
-    assert tried(short) == tried(whole)[: len(tried(short))]
-
-
-@pytest.mark.parametrize("trials", [0, 1, 4, 8])
-def test_no_trial_is_begun_that_would_end_later(tmp_path: Path, clock: Clock, trials: int) -> None:
-    """Every trial takes as long as the one before, and the first one as long as it is asked to at most."""
-    lab = limited(tmp_path)
-    lab.give(trials * TRIAL_S + 50)
-    outcome = lab.bisect(lab.engine("c11"))
-    assert is_over(outcome) or outcome.state is State.FOUND
-    assert lab.spent_s <= trials * TRIAL_S
-    if is_over(outcome):
-        assert lab.spent_s >= (trials - 1) * TRIAL_S  # what is lacking then may be a whole run that takes longer
-
-
-def test_without_time_for_both_ends_nothing_is_known(line: Limited) -> None:
+def test_without_time_for_both_ends_nothing_is_known(line: Lab) -> None:
     line.give(600.0)
     outcome = line.bisect(line.engine("c11"))
     assert (outcome, tried(line)) == (
@@ -108,53 +87,37 @@ def test_without_time_for_both_ends_nothing_is_known(line: Limited) -> None:
     assert len(line.shown(outcome)) == 16
 
 
-def test_a_weak_trial_is_not_repeated_when_there_is_no_time(line: Limited) -> None:
+def test_a_weak_trial_is_not_repeated_when_there_is_no_time(line: Lab) -> None:
     line.give(3 * TRIAL_S + 10)
     outcome = line.bisect(line.far_engine("c11", busy={"c8": 1}))
     assert is_over(outcome)
     assert tried(line) == ["c0", "c16", "c8"]
 
 
-def test_an_attempt_that_failed_is_not_made_again_when_there_is_no_time(line: Limited) -> None:
+def test_an_attempt_that_failed_is_not_made_again_when_there_is_no_time(line: Lab) -> None:
     line.give(3 * TRIAL_S + 50)
     outcome = line.bisect(line.far_engine("c11", infra={"c8": 1}))
     assert is_over(outcome)
     assert (line.spent_s, tried(line)) == (3 * TRIAL_S, ["c0", "c16"])
 
 
-def test_an_answer_is_not_lost_for_the_disks_alone(tmp_path: Path, clock: Clock) -> None:
-    with_disks = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, baselines=True))
-    lab = limited(tmp_path, settings=with_disks)
-    lab.bisect(engine := lab.engine("c11"))
-    alone = {sha for sha in engine.measured if sha not in lab.names}
-    assert {"ssd", "hdd"} <= alone
-    took_s = lab.spent_s - 2 * TRIAL_S
-    (tmp_path / "again").mkdir()
-    short = limited(tmp_path / "again", settings=with_disks)
-    short.give(took_s + TRIAL_S / 2)
-    engine = short.engine("c11")
+@pytest.mark.parametrize(("trials", "failing", "attempts"), [(0.5, 0, 0), (1.5, 1, 1)], ids=["no time", "no second"])
+def test_an_answer_is_not_lost_for_the_disks_alone(
+    tmp_path: Path, clock: Clock, trials: float, failing: int, attempts: int
+) -> None:
+    """Without the time for one, and for another attempt at one that failed."""
+    disks = replace(BY_GIT, bisect=replace(BY_GIT.bisect, baselines=True))
+    whole, short = limited(tmp_path / "whole", Strategy.GIT), limited(tmp_path / "short", settings=disks)
+    whole.bisect(whole.engine("c11"))
+    short.give(whole.spent_s + trials * TRIAL_S)
+    engine = short.engine("c11", infra={"ssd": failing})
     assert short.found(short.bisect(engine)) == "c11"
-    assert not {"ssd", "hdd"} & set(engine.measured)
-    told = [event.text for event in short.events if isinstance(event, Note)]
+    assert (engine.attempts["ssd"], "ssd" in engine.measured, "hdd" in engine.measured) == (attempts, False, False)
+    told = short.notes
     assert any("would end after the budget: bisector baselines measures it" in text for text in told)
 
 
-def test_an_answer_is_not_lost_for_a_disk_that_failed_and_would_be_tried_again_too_late(
-    tmp_path: Path, clock: Clock
-) -> None:
-    (tmp_path / "again").mkdir()
-    lab = limited(tmp_path)
-    lab.bisect(lab.engine("c11"))
-    disks = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, baselines=True))
-    short = limited(tmp_path / "again", settings=disks)
-    short.give(lab.spent_s + 1.5 * TRIAL_S)
-    engine = short.engine("c11")
-    engine.infra = {**engine.infra, "ssd": 1}
-    assert short.found(short.bisect(engine)) == "c11"
-    assert engine.attempts["ssd"] == 1
-
-
-def test_what_is_lost_with_a_process_is_not_spent(line: Limited) -> None:
+def test_what_is_lost_with_a_process_is_not_spent(line: Lab) -> None:
     """A budget is for what was done; it is the same budget in the next process."""
     engine = line.engine("c11")
     line.give(4 * TRIAL_S + 90)
@@ -226,10 +189,10 @@ def test_what_is_reached_is_told_before_the_first_trial(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("bisector.commands.measure._conclude", lambda *_, **__: 0)
-    monkeypatch.setattr("bisector.commands.measure.forecast_of", partial(forecast_of, searches=3))
+    monkeypatch.setattr("bisector.commands.measure.forecast_of", partial(forecast_of, searches=1))
     words = ["start", "old", "main", "--repo", str(site.repository), "--run-dir", str(site.home / "run")]
     assert main([*words, "--budget", "8h"]) == 0
-    assert "of 3 simulated searches name a commit in 8 h" in capsys.readouterr().err
+    assert "of 1 simulated searches name a commit in 8 h" in capsys.readouterr().err
     with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
         assert store.facts(Budget) == (Budget(8 * 3600.0),)
 
@@ -252,7 +215,7 @@ def test_more_time_is_given_by_resume(
         site._go_on(run, store)
     monkeypatch.setattr("bisector.doctor.checks.warn_again", lambda *_: None)
     monkeypatch.setattr("bisector.commands.measuring.here", site._equip)
-    monkeypatch.setattr("bisector.plan.forecast._SEARCHES", 3)
+    monkeypatch.setattr("bisector.plan.forecast._SEARCHES", 1)
     run_dir = str(site.home / "run")
     told = site.home / "told"
     notify = f"printenv BISECTOR_EXIT_CODE BISECTOR_RUN_DIR BISECTOR_ANSWER >> '{told}'"
@@ -261,7 +224,7 @@ def test_more_time_is_given_by_resume(
     assert (code, where) == ("0", run_dir)
     assert answer.startswith(f"{site.shas['c3'][:12]} is the first fixed commit: ")
     printed = capsys.readouterr()
-    assert "of 3 simulated searches name a commit in 1 h" in printed.err
+    assert "of 1 simulated searches name a commit in 1 h" in printed.err
     assert f"{site.shas['c3'][:12]} is the first fixed commit" in printed.out
     with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
         assert store.facts(Budget) == (Budget(3 * TRIAL_S + 20), Budget(3600.0, 3 * TRIAL_S))
@@ -272,16 +235,6 @@ def test_more_time_is_given_by_resume(
     assert len(told.read_text().splitlines()) == 3
     assert main(["resume", "--run-dir", run_dir, "--fail-on", "slower"]) == 2
     assert "holds no comparison" in capsys.readouterr().err
-
-
-def test_a_budget_too_short_for_anything_is_told_as_such(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = BisectRequest(site.repository, "old", "main", site.settings, budget_s=10.0)
-    with session.begun(asked, site.home / "run", lambda _: None) as (run, store):
-        assert site._go_on(run, store) is State.NARROWED
-    assert main(["resume", "--run-dir", str(site.home / "run")]) == 3
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "another trial would end after the budget of 10 s" in shown
-    assert site.engine.measured == []
 
 
 def test_what_counted_time_does_not_show_is_told_before_the_first_trial(

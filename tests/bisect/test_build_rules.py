@@ -1,26 +1,21 @@
 """Who builds which kernel ahead: the rules, by facts that are made by hand."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from bisector.bisect import builds, by_bayes
+from bisector.bisect import builds
 from bisector.bisect.failures import once_all_has_ended
 from bisector.bisect.state import Aim, BisectState, Installed, KeptKernels
 from bisector.bisect.step import step
 from bisector.campaign.instructions import Attempt, Cancel, Crew, Done, Record, SetAside, Submit, Transient, Wait
 from bisector.core.errors import AttemptCancelled, AttemptFailed, InfraError
-from bisector.core.events import BuildEnded, BuildStarted, Note, OnHost
+from bisector.core.events import BuildEnded, BuildStarted, OnHost
 from bisector.core.subject import Commit
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished
-from bisector.search.alternatives import Fit
-from bisector.search.step import Hold, SearchAnswer
-from bisector.search.step import SearchEnding as Ends
-from bisector.status.conclusion import Standing
 from bisector.store.facts import BuildTry, Ended, Ending, Work
 from bisector.trial.runner import TrialRequest
 from tests import fakes
@@ -62,7 +57,10 @@ def test_an_end_is_measured_where_something_failed_last() -> None:
 def test_what_was_cancelled_is_not_waited_for() -> None:
     there = known(in_flight=(at_work(3, Work.BUILD, OLD, "two"),))
     gone = replace(there, transient=replace(there.transient, cancelled=frozenset({3})))
-    assert built(builds.before_end(gone, OLD)) == OLD
+    found = builds.before_end(gone, OLD)
+    assert built(found) == OLD
+    assert isinstance(found, Submit)
+    assert found.tell == (OnHost("one", BuildStarted(OLD, "an end, for all hosts")),)
 
 
 def test_a_build_host_builds_nothing_where_the_disks_alone_are_asked_for() -> None:
@@ -86,7 +84,7 @@ def test_the_last_host_that_measures_ends_the_run_though_one_builds() -> None:
 
 
 def ended(news: Finished | Failed) -> Attempt:
-    return Attempt(Submit(BuildRequest(INNER, fakes.GCC), "kernel", host="builder"), 3, news)
+    return Attempt(Submit(BuildRequest(INNER, fakes.GCC), "kernel", host="builder"), news)
 
 
 def test_the_end_of_a_build_is_on_record_and_no_verdict() -> None:
@@ -119,28 +117,3 @@ def test_at_the_end_of_a_budget_trials_are_waited_for_and_builds_are_not() -> No
     assert once_all_has_ended(there, done) == Cancel(4)
     cancelled = replace(there, transient=replace(there.transient, cancelled=frozenset({4})))
     assert once_all_has_ended(cancelled, done) == Wait()
-
-
-def test_people_are_told_which_host_builds_what() -> None:
-    submit = builds.for_builder(known(host="builder"))
-    assert isinstance(submit, Submit)
-    assert submit.host == "builder"
-    assert submit.tell == (OnHost("builder", BuildStarted(OLD, "an end, for all hosts")),)
-    assert not isinstance(submit.tell[0], Note)
-
-
-def test_an_answer_waits_for_trials_and_not_for_builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a kernel that is being built nothing tells more; without it there is an answer."""
-    done = Done(State.NARROWED)
-    answer = SearchAnswer(Ends.NARROWED, 5, 0.5, (5, 6), Fit(0, 0.0, 1.0), confirmed=False)
-    held = SimpleNamespace(decision=Hold(), case=SimpleNamespace(facts=None, search_range=None))
-    monkeypatch.setattr(BisectState, "standing", property(lambda _: SimpleNamespace(decision=answer)))
-    monkeypatch.setattr(by_bayes, "_concluded", lambda *_: done)
-
-    def decided(*in_flight: dict[int, Submit]) -> object:
-        return by_bayes._decided(known(in_flight=in_flight), cast("Standing", held))
-
-    build, trial = at_work(3, Work.BUILD, INNER, "builder"), at_work(4, Work.TRIAL, INNER, "two")
-    assert decided(build) == done
-    assert decided(build, trial) == Wait()
-    assert decided(trial) == Wait()

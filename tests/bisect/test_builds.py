@@ -19,9 +19,10 @@ from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.bisect.crew import Fleet
 from tests.bisect.lab import Lab, lab_of
-from tests.bisect.test_several_hosts import COUNT, CULPRIT, bench, measured_on, notes
+from tests.bisect.test_several_hosts import COUNT, CULPRIT, bench, measured_on
 from tests.git import histories
 
+LAST = f"c{COUNT - 1}"
 NO_BUILD = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "dm-cache.c:7: error: expected ';'")
 BROKEN = AttemptFailed("no space left on the device", "df", Stage.CHECKOUT, "builder")
 
@@ -89,40 +90,28 @@ def line(tmp_path: Path) -> Lab:
     return lab_of(tmp_path, histories.linear(COUNT), "c0", f"c{COUNT - 1}")
 
 
+@pytest.fixture
+def long(tmp_path: Path) -> Lab:
+    return lab_of(tmp_path, histories.linear(33), "c0", "c32")
+
+
 def sharing(lab: Lab, *names: str, order: int | None = None) -> Sharing:
     return Sharing({name: bench(lab) for name in names}, None if order is None else random.Random(order))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_each_kernel_is_built_once_and_a_build_host_measures_nothing(line: Lab, seed: int) -> None:
-    line.crew = Crew(2, frozenset({"builder"}))
-    fleet = sharing(line, "one", "two", "builder", order=seed)
-    assert line.found(line.bisect(fleet)) == CULPRIT
-    assert set(fleet.built.values()) <= {0, 1}
-    assert not fleet.of("builder", TrialRequest)
-    assert len(fleet.of("builder", BuildRequest)) > 2
-    assert set(measured_on(line)) == {"one", "two"}
-
-
-def test_both_ends_are_built_once_and_other_hosts_build_ahead_meanwhile(line: Lab) -> None:
-    line.crew = Crew(4)
-    fleet = sharing(line, "one", "two", "three", "four")
-    assert line.found(line.bisect(fleet)) == CULPRIT
-    first = [(host, line.names[job.request.commit.sha], type(job.request)) for host, job in fleet.jobs[:4]]
-    assert first[:2] == [("one", "c0", BuildRequest), ("two", "c64", BuildRequest)]
+def test_both_ends_are_built_once_and_other_hosts_build_ahead_meanwhile(long: Lab) -> None:
+    long.crew = Crew(4)
+    fleet = sharing(long, "one", "two", "three", "four")
+    assert long.found(long.bisect(fleet)) == CULPRIT
+    first = [(host, long.names[job.request.commit.sha], type(job.request)) for host, job in fleet.jobs[:4]]
+    assert first[:2] == [("one", "c0", BuildRequest), ("two", "c32", BuildRequest)]
     assert {kind for _, _, kind in first[2:]} == {BuildRequest}
     ahead = {name for _, name, _ in first[2:]}
     assert len(ahead) == 2
-    assert not ahead & {"c0", "c64"}
+    assert not ahead & {"c0", "c32"}
     assert set(fleet.built.values()) <= {0, 1}
-    assert all(set(shas[:2]) == {"c0", "c64"} for shas in measured_on(line).values())
-    assert ahead <= {name for names in measured_on(line).values() for name in names}
-
-
-def test_one_host_alone_builds_nothing_that_it_does_not_measure(line: Lab) -> None:
-    fleet = sharing(line, "one")
-    assert line.found(line.bisect(fleet)) == CULPRIT
-    assert not fleet.of("one", BuildRequest)
+    assert all(set(shas[:2]) == {"c0", "c32"} for shas in measured_on(long).values())
+    assert ahead <= {name for names in measured_on(long).values() for name in names}
 
 
 @dataclass
@@ -147,49 +136,51 @@ def test_a_cpu_that_no_guest_needs_builds_ahead_for_either_outcome(line: Lab) ->
     assert not fleet.of("builder", TrialRequest)
     assert not fleet.of(fakes.HOST, BuildRequest)
     first, second, *searched = (line.names.get(sha, "") for sha in fleet.of(fakes.HOST, TrialRequest))
-    assert (first, second) == ("c0", "c64")
+    assert (first, second) == ("c0", LAST)
     built = {line.names[sha] for sha in fleet.of("builder", BuildRequest)}
     assert {name for name in searched if name} <= built  # without NEW as it is without the suspect
     assert {one.host for one in line.events if isinstance(one, OnHost)} == {"guest 1", "builder"}
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_guest_waits_for_the_kernel_that_it_needs_and_that_is_being_built(line: Lab, seed: int) -> None:
+def test_a_guest_waits_for_the_kernel_that_it_needs_and_that_is_being_built(line: Lab) -> None:
     line.crew = Crew(builders=frozenset({"builder"}))
-    fleet = sharing(line, fakes.HOST, "builder", order=seed)
+    fleet = sharing(line, fakes.HOST, "builder", order=1)
     assert line.found(line.bisect(fleet)) == CULPRIT
     assert not fleet.of(fakes.HOST, BuildRequest)
-    assert [line.names[sha] for sha in fleet.of(fakes.HOST, TrialRequest)[:2]] == ["c0", "c64"]
+    assert [line.names[sha] for sha in fleet.of(fakes.HOST, TrialRequest)[:2]] == ["c0", LAST]
 
 
-@pytest.mark.parametrize("which", [CULPRIT, "c0"])
-def test_of_a_build_alone_nothing_is_concluded(line: Lab, which: str) -> None:
+def test_of_a_build_alone_nothing_is_concluded(line: Lab) -> None:
     """What fails to build ahead is tried by the hosts that measure, and measured if it builds there."""
     line.crew = Crew(2, frozenset({"builder"}))
-    fleet = sharing(line, "one", "two", "builder")
+    fleet, failing = sharing(line, "one", "two", "builder"), ("c0", CULPRIT)
     for one in fleet.benches.values():
-        one.does_not_build = {(fakes.GCC.command, line.shas[which]): NO_BUILD}
+        one.does_not_build = {(fakes.GCC.command, line.shas[name]): NO_BUILD for name in failing}
     assert line.found(line.bisect(fleet)) == CULPRIT
-    assert which in {name for names in measured_on(line).values() for name in names}
-    asked = sum(fleet.of(host, BuildRequest).count(line.shas[which]) for host in fleet.benches)
-    assert asked <= 1
     with line._store() as store:
-        tries = [one for one in store.facts(BuildTry) if one.sha == line.shas[which]]
-    assert all(one.reason for one in tries)
-    assert len(tries) == asked
+        tries = store.facts(BuildTry)
+    for name in failing:
+        assert name in {one for names in measured_on(line).values() for one in names}
+        asked = sum(fleet.of(host, BuildRequest).count(line.shas[name]) for host in fleet.benches)
+        reasons = [one.reason for one in tries if one.sha == line.shas[name]]
+        assert (len(reasons), all(reasons)) == (asked, True)
+        assert asked <= 1
 
 
 def test_a_build_host_on_which_all_fails_is_set_aside(line: Lab) -> None:
     line.crew = Crew(1, frozenset({"builder"}))
     fleet = sharing(line, "one", "builder")
 
+    failed = list[Commit]()
+
     def fails(commit: Commit, compiler: Compiler) -> Fault | None:
+        failed.append(commit)
         raise BROKEN
 
     fleet.benches["builder"].try_build = fails  # type: ignore[method-assign] # a bench that breaks
     assert line.found(line.bisect(fleet)) == CULPRIT
-    assert any(text.startswith("builder is excluded from this run: ") for text in notes(line))
-    assert len(fleet.of("builder", BuildRequest)) == 4
+    assert any(text.startswith("builder is excluded from this run: ") for text in line.notes)
+    assert len(failed) == 4
 
 
 def test_a_build_host_that_dies_with_an_end_does_not_stop_the_run(line: Lab) -> None:
@@ -203,17 +194,17 @@ def test_a_build_host_that_dies_with_an_end_does_not_stop_the_run(line: Lab) -> 
 def test_what_is_built_when_the_answer_is_there_is_broken_off(line: Lab) -> None:
     line.crew = Crew(1, frozenset({"builder"}))
 
-    fleet = Slow({name: bench(line) for name in ("one", "builder")}, ends=(line.shas["c0"], line.shas["c64"]))
+    fleet = Slow({name: bench(line) for name in ("one", "builder")}, ends=(line.shas["c0"], line.shas[LAST]))
     outcome = line.bisect(fleet)
     assert outcome.state is State.FOUND
     assert fleet.cancelled
     assert not fleet.open
     # What became of little use was broken off before, for another one.
-    assert len(set(fleet.of("builder", BuildRequest)) - {line.shas["c0"], line.shas["c64"]}) > 1
+    assert len(set(fleet.of("builder", BuildRequest)) - {line.shas["c0"], line.shas[LAST]}) > 1
 
 
-def test_no_more_kernels_are_built_ahead_than_there_are_hosts_that_measure(line: Lab) -> None:
-    line.crew = Crew(2, frozenset({"builder"}))
+def test_each_kernel_is_built_once_and_no_more_ahead_than_there_are_hosts_that_measure(long: Lab) -> None:
+    long.crew = Crew(2, frozenset({"builder"}))
     together = list[int]()
 
     @dataclass
@@ -235,7 +226,9 @@ def test_no_more_kernels_are_built_ahead_than_there_are_hosts_that_measure(line:
             finally:
                 self.open.update(others)
 
-    fleet = Eager({name: bench(line) for name in ("one", "two", "builder")})
-    assert line.found(line.bisect(fleet)) == CULPRIT
+    fleet = Eager({name: bench(long) for name in ("one", "two", "builder")})
+    assert long.found(long.bisect(fleet)) == CULPRIT
     assert max(together) == 2
     assert set(fleet.built.values()) <= {0, 1}
+    assert not fleet.of("builder", TrialRequest)
+    assert set(measured_on(long)) == {"one", "two"}

@@ -1,32 +1,26 @@
 """A host that was busy for a while costs time, never an answer."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from bisector.campaign.equipment import Equipment
 from bisector.cli import main
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
-from bisector.core.events import Listener
-from bisector.core.verdict import State, Strategy, Verdict
-from bisector.git.repository import Repository
+from bisector.core.verdict import State, Verdict
 from bisector.status import from_record
 from bisector.store.store import Store
 from tests import fakes
-from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
+from tests.bisect.lab import BY_GIT, DEFAULTS, Lab, lab_of
 from tests.git import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun
 
-BY = {Strategy.GIT: BY_GIT, Strategy.BAYES: DEFAULTS}
 REPEATS = DEFAULTS.bisect.max_repeats
 
 
-@pytest.fixture(params=list(BY))
-def line(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
-    return Lab(tmp_path, histories.linear(17), "c0", "c16", BY[request.param])
+@pytest.fixture
+def by_bayes(tmp_path: Path) -> Lab:
+    return lab_of(tmp_path, histories.linear(17), "c0", "c16")
 
 
 @pytest.mark.parametrize("end", ["c0", "c16"])
@@ -46,39 +40,35 @@ def test_an_end_with_a_fault_of_its_own_is_still_no_end(line: Lab) -> None:
 
 def kept_from(lab: Lab, name: str) -> fakes.FakeExecutor:
     """A bench too busy for one commit, on which no end without a commit works, by which it could be known, too."""
-    engine = lab.engine("c7", busy={name: 99})
-    engine.changed_fault = fakes.PANIC
-    return engine
+    return lab.engine("c7", busy={name: 99}, changed_fault=fakes.PANIC)
 
 
-def test_what_was_given_up_is_tried_again_by_the_next_process(line: Lab) -> None:
+@pytest.mark.parametrize("settings", [BY_GIT, DEFAULTS], ids=["git", "bayes"])
+def test_what_was_given_up_is_tried_again_by_each_next_process(line: Lab, settings: Settings) -> None:
     """The culprit itself was never measured soundly; in a quiet night it is."""
-    outcome = line.bisect(kept_from(line, "c7"))
-    assert outcome.state is State.NARROWED
-    assert [commit.sha for commit in outcome.skipped] == [line.shas["c7"]]
+    line.settings = settings
+    for _ in range(2):
+        busy = kept_from(line, "c7")
+        outcome = line.bisect(busy)
+        assert outcome.state is State.NARROWED
+        assert [commit.sha for commit in outcome.skipped] == [line.shas["c7"]]
+        assert busy.measured.count(line.shas["c7"]) == 1 + REPEATS
     resumed = line.engine("c7")
     outcome = line.bisect(resumed)
     assert outcome.candidates[0].sha == line.shas["c7"]
     assert outcome.skipped == ()
     assert resumed.measured[0] == line.shas["c7"]
-    if line.settings is BY_GIT:
+    if settings is BY_GIT:
         assert outcome.state is State.FOUND
-
-
-def test_and_given_up_again_if_it_has_to_be(line: Lab) -> None:
-    line.bisect(kept_from(line, "c7"))
-    busy = kept_from(line, "c7")
-    assert line.bisect(busy).state is State.NARROWED
-    assert busy.measured.count(line.shas["c7"]) == 1 + REPEATS
 
 
 def test_only_what_was_tried_before_waits_for_a_quiet_host(line: Lab) -> None:
     engine = line.engine("c7", busy={"c8": 1})
     line.bisect(engine)
     seen: set[str] = set()
-    for sha, again in engine.waited:
-        assert again is (sha in seen)
-        seen.add(sha)
+    for one in engine.requests:
+        assert one.again is (one.commit.sha in seen)
+        seen.add(one.commit.sha)
 
 
 def test_resume_goes_on_with_a_run_that_was_narrowed_by_a_busy_host(
@@ -90,15 +80,11 @@ def test_resume_goes_on_with_a_run_that_was_narrowed_by_a_busy_host(
     engine = fakes.FakeExecutor(fakes.among([recorded.shas["c1"], recorded.shas["c2"]]), culprit="c1",
                               busy={recorded.shas["c1"]: 1 + REPEATS})  # fmt: skip
 
-    @contextmanager
-    def equip(_settings: Settings, _run_dir: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(engine, fakes.FakeEquality(repository))
-
     def state() -> State:
         with Store.open(recorded.run.database, readonly=True) as store:
             return from_record.view(recorded.run, store).state
 
-    monkeypatch.setattr("bisector.commands.measuring.here", equip)
+    monkeypatch.setattr("bisector.commands.measuring.here", fakes.equipped(engine))
     resume = ["resume", "--quiet", "--run-dir", str(recorded.run.path)]
     assert main(resume) == 3
     assert state() is State.NARROWED
@@ -109,28 +95,30 @@ def test_resume_goes_on_with_a_run_that_was_narrowed_by_a_busy_host(
     assert len(engine.measured) == measured
 
 
-def test_a_trial_at_another_speed_of_the_cores_is_made_again(line: Lab) -> None:
-    slow = line.engine("c7")
-    slow.mib_s = lambda n: 210.0 if n in (2, 4) else 400.0
+def test_a_trial_at_another_speed_of_the_cores_is_made_again(by_bayes: Lab) -> None:
+    line = by_bayes
+    slow = line.engine("c7", mib_s=lambda n: 210.0 if n in (2, 4) else 400.0)
     assert line.found(line.bisect(slow)) == "c7"
     weak = [one for one in line.view().trials if one.verdict is Verdict.WEAK]
     assert [one.n for one in weak] == [2, 4]
     assert {"52% of the speed they had when the ends were read" in one.why for one in weak} == {True}
 
 
-@pytest.mark.parametrize("changes_at", [2, 5])
-def test_once_the_cores_have_another_speed_for_good_the_ends_are_read_again(line: Lab, changes_at: int) -> None:
+@pytest.mark.parametrize(("settings", "changes_at"), [(BY_GIT, 2), (DEFAULTS, 5)], ids=["git", "bayes"])
+def test_once_the_cores_have_another_speed_for_good_the_ends_are_read_again(
+    line: Lab, settings: Settings, changes_at: int
+) -> None:
     """At half of it everything does half of the I/Os, which would be on the wrong side of the line."""
-    slow = line.engine("c7")
-    slow.mib_s = lambda n: 400.0 if n < changes_at else 200.0
-    slow.factor = lambda n: 1.0 if n < changes_at else 0.4
+    line.settings = settings
+    slow = line.engine(
+        "c7", mib_s=lambda n: 400.0 if n < changes_at else 200.0, factor=lambda n: 1.0 if n < changes_at else 0.4
+    )
     assert line.found(line.bisect(slow)) == "c7"
     assert slow.measured.count(line.shas["c0"]) >= 2
     assert slow.measured.count(line.shas["c16"]) >= (2 if changes_at > 2 else 1)
 
 
 def test_a_host_whose_speed_changes_each_time_gives_no_verdict(line: Lab) -> None:
-    restless = line.engine("c7")
-    restless.mib_s = lambda n: 400.0 * 1.3 ** (n % 5)
+    restless = line.engine("c7", mib_s=lambda n: 400.0 * 1.3 ** (n % 5))
     with pytest.raises(InfraError, match="the host's cores ran at"):
         line.bisect(restless)

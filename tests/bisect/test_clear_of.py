@@ -119,8 +119,7 @@ class Logging(fakes.FakeExecutor):
 
 
 def logging(lab: Lab, culprit: str) -> Logging:
-    new = [lab.shas[name] for name, above in lab.above.items() if culprit in above]
-    return Logging(fakes.among(new), culprit=culprit, stops_early=True, run_dir=lab.path)
+    return lab.bench(Logging, culprit, stops_early=True, run_dir=lab.path)
 
 
 def counterparts(lab: Lab, engine: Logging) -> dict[str, str]:

@@ -44,7 +44,7 @@ def test_which_direction_the_change_is_in_is_seen_and_said(line: Lab) -> None:
     assert line.found(outcome) == "c7"
     assert "is the first bad commit" in outcome.message
     assert "first bad commit" in line.log
-    said = [event.text for event in line.events if isinstance(event, Note)]
+    said = line.notes
     changed = "a regression: read.iops of the worst job from 4,000 IOPS to 1,000 IOPS"
     assert f"{changed}; threshold 2,000 IOPS, the middle of the gap between the ends" in said
     purposes = [event.purpose for event in line.events if isinstance(event, Planned)]
@@ -67,8 +67,7 @@ def test_given_threshold_needs_both_ends_on_their_sides(line: Lab) -> None:
 def calibrating(lab: Lab, times: int, *, killed_at: int, **table: Mapping[str, object]) -> None:
     """The ends are to be measured so often, and the process dies at a trial on the way."""
     lab.settings = replace(lab.settings, bisect=replace(lab.settings.bisect, calibrate=times))
-    engine = lab.engine("c7", **table)
-    engine.kill_at = killed_at
+    engine = lab.engine("c7", **table, kill_at=killed_at)
     with pytest.raises(fakes.Killed):
         lab.bisect(engine)
 
@@ -96,7 +95,7 @@ BOTH_WAYS = pytest.mark.parametrize("by", [BY_GIT, DEFAULTS], ids=["git", "bayes
 def test_a_history_without_any_change_is_not_searched_for_one_pair_that_differs(line: Lab, by: Settings) -> None:
     """Of one kernel 197 and 207 were read, of which neither is better."""
     line.settings = by
-    engine = replace(line.engine("c7"), slow_iops=200.0, fast_iops=200.0)
+    engine = line.engine("c7", slow_iops=200.0, fast_iops=200.0)
     engine.factor = lambda n: (0.985, 1.035, 1.01, 0.99, 1.02, 0.98, 0.995, 1.005)[(n - 1) % 8]
     for _ in range(2):  # the next process comes to the same at once
         with pytest.raises(EndsAreTheSame, match=r"the same within 5%, 1\.0\d+ times \(95 %: 0\.9\d+ to 1\.0\d+\), by"):
@@ -112,7 +111,7 @@ def test_a_history_without_any_change_is_not_searched_for_one_pair_that_differs(
 @BOTH_WAYS
 def test_ends_that_noise_hides_are_given_up_before_all_pairs_are_read(line: Lab, by: Settings) -> None:
     line.settings = by
-    engine = replace(line.engine("c7"), slow_iops=200.0, fast_iops=200.0)
+    engine = line.engine("c7", slow_iops=200.0, fast_iops=200.0)
     engine.factor = lambda n: 1 + 0.2 * ((n * 7 + n // 3) % 5 - 2) / 2
     with pytest.raises(EndsAreTheSame, match=r"too noisy to tell on this host: .* pairs tell a change of 5%"):
         line.bisect(engine)
@@ -122,7 +121,7 @@ def test_ends_that_noise_hides_are_given_up_before_all_pairs_are_read(line: Lab,
 @BOTH_WAYS
 def test_ends_that_lie_close_are_read_until_they_are_told_apart(line: Lab, by: Settings) -> None:
     line.settings = by
-    engine = replace(line.engine("c7", busy={"c16": 1}), slow_iops=200.0, fast_iops=240.0)
+    engine = line.engine("c7", busy={"c16": 1}, slow_iops=200.0, fast_iops=240.0)
     engine.factor = lambda n: 1.0 + 0.001 * (n % 2)
     assert line.found(line.bisect(engine)) == "c7"
     ends = [line.shas["c0"], line.shas["c16"]]
@@ -134,10 +133,10 @@ def test_ends_that_lie_close_are_read_until_they_are_told_apart(line: Lab, by: S
 
 def test_an_end_that_cannot_be_read_again_gives_no_direction(line: Lab) -> None:
     line.settings = BY_GIT
-    engine = replace(line.engine("c7"), slow_iops=200.0, fast_iops=240.0, kill_at=3)
+    engine = line.engine("c7", slow_iops=200.0, fast_iops=240.0, kill_at=3)
     with pytest.raises(fakes.Killed):
         line.bisect(engine)
-    busy = replace(line.engine("c7", busy={"c0": 99}), slow_iops=200.0, fast_iops=240.0)
+    busy = line.engine("c7", busy={"c0": 99}, slow_iops=200.0, fast_iops=240.0)
     with pytest.raises(InfraError, match=r"end .* could not be measured again: no sound measurement in 4"):
         line.bisect(busy)
     assert line.found(line.bisect(replace(busy, busy={}))) == "c7"

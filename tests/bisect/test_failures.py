@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import RetryPolicy
+from bisector.config import RetryPolicy, Settings
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
-from bisector.core.events import Note, Planned
+from bisector.core.events import Planned
 from bisector.core.subject import Subject
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
-from bisector.core.verdict import State, Strategy, Verdict
+from bisector.core.verdict import State, Verdict
 from bisector.store.facts import InfraFault
 from tests import fakes
 from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
 from tests.git import histories
 
-BY = {Strategy.GIT: BY_GIT, Strategy.BAYES: DEFAULTS}
 INNER = [f"c{number}" for number in range(1, 16)]
 NO_ROOT = Fault(Stage.BOOT, FaultKind.PANIC, "VFS: Unable to mount root fs")
 NO_HEADER = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "fatal error: gelf.h: No such file or directory")
@@ -25,14 +24,9 @@ NO_SPACE = Fault(Stage.WORKLOAD, FaultKind.IO_ERROR, "fio: job partial: EIO")
 NOT_READ = AttemptFailed("the network went away", "", Stage.BOOT, "box")
 
 
-@pytest.fixture(params=list(BY))
-def line(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
-    return Lab(tmp_path, histories.linear(17), "c0", "c16", BY[request.param])
-
-
 @pytest.fixture
-def by_git(tmp_path: Path) -> Lab:
-    return Lab(tmp_path, histories.linear(17), "c0", "c16", BY_GIT)
+def by_bayes(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, histories.linear(17), "c0", "c16", DEFAULTS)
 
 
 def controls(lab: Lab) -> tuple[Control, ...]:
@@ -44,12 +38,13 @@ def faulty(lab: Lab) -> list[Trial]:
     return [trial for trial in lab.trials() if trial.fault is not None]
 
 
-def notes(lab: Lab) -> list[str]:
-    return [event.text for event in lab.events if isinstance(event, Note)]
-
-
-@pytest.mark.parametrize("fault", [NO_ROOT, NO_HEADER, NO_SPACE], ids=["image", "header", "disk"])
-def test_a_host_that_breaks_in_the_middle_costs_no_commit(line: Lab, fault: Fault) -> None:
+@pytest.mark.parametrize(
+    ("fault", "settings"),
+    [(NO_ROOT, BY_GIT), (NO_HEADER, DEFAULTS), (NO_SPACE, BY_GIT)],
+    ids=["image", "header", "disk"],
+)
+def test_a_host_that_breaks_in_the_middle_costs_no_commit(line: Lab, fault: Fault, settings: Settings) -> None:
+    line.settings = settings
     broken = line.engine("c3", faults=dict.fromkeys(INNER, fault), broken={fault.stage: fault})
     with pytest.raises(InfraError, match=r"the fixed end .* which was measured before, fails now: ") as caught:
         line.bisect(broken)
@@ -69,11 +64,13 @@ def test_a_host_that_breaks_in_the_middle_costs_no_commit(line: Lab, fault: Faul
     assert again
     assert all(text.endswith(f"again: {fault.kind}, doubted since a sound end failed, too") for text in again)
     assert not {trial.commit.sha for trial in faulty(line)}.isdisjoint(fixed.measured)
-    assert {line.names[sha] for sha in fixed.anew} <= (set(INNER) if fault is NO_HEADER else set())
-    assert bool(fixed.anew) is (fault is NO_HEADER)
+    anew = {line.names[one.commit.sha] for one in fixed.requests if one.anew}
+    assert anew <= (set(INNER) if fault is NO_HEADER else set())
+    assert bool(anew) is (fault is NO_HEADER)
 
 
-def test_faults_of_the_commits_themselves_stand_when_the_end_still_works(line: Lab) -> None:
+def test_faults_of_the_commits_themselves_stand_when_the_end_still_works(by_bayes: Lab) -> None:
+    line = by_bayes
     engine = line.engine("c8", faults=dict.fromkeys(INNER[3:12], NO_ROOT))
     outcome = line.bisect(engine)
     assert line.shas["c8"] in {commit.sha for commit in outcome.candidates}
@@ -83,7 +80,7 @@ def test_faults_of_the_commits_themselves_stand_when_the_end_still_works(line: L
     assert len(asked) == len(set(asked))
     assert all(control.answered for control in controls(line))
     assert not any(trial.doubted for trial in line.trials())
-    assert any(text.endswith("those are of the commits themselves") for text in notes(line))
+    assert any(text.endswith("those are of the commits themselves") for text in line.notes)
 
 
 def test_an_answer_that_rests_on_a_skip_waits_for_the_end(tmp_path: Path) -> None:
@@ -96,54 +93,29 @@ def test_an_answer_that_rests_on_a_skip_waits_for_the_end(tmp_path: Path) -> Non
     assert [control.answered for control in controls(short)] == [False, True]
 
 
-def test_one_slow_build_of_the_end_doubts_nothing(by_git: Lab) -> None:
+def test_one_slow_build_of_the_end_doubts_nothing(line: Lab) -> None:
     """A host that is busy for an hour makes a deadline expire; a compiler's error cannot be chance."""
     faults = dict.fromkeys(INNER[3:12], NO_HEADER)
-    engine = by_git.engine("c8", faults=faults, broken={"build": [fakes.BUILD_TIMEOUT, *[None] * 9]})
-    assert by_git.bisect(engine).state is State.NARROWED
-    assert engine.controls[:2] == [(by_git.shas["c16"], Stage.BUILD)] * 2
-    assert all(control.answered for control in controls(by_git))
-    assert not any(trial.doubted for trial in faulty(by_git))
+    engine = line.engine("c8", faults=faults, broken={"build": [fakes.BUILD_TIMEOUT, *[None] * 9]})
+    assert line.bisect(engine).state is State.NARROWED
+    assert engine.controls[:2] == [(line.shas["c16"], Stage.BUILD)] * 2
+    assert all(control.answered for control in controls(line))
+    assert not any(trial.doubted for trial in faulty(line))
 
 
-def test_an_end_that_is_not_built_in_time_twice_stops_the_run(by_git: Lab) -> None:
+def test_an_end_that_is_not_built_in_time_twice_stops_the_run(line: Lab) -> None:
     faults = dict.fromkeys(INNER[3:12], NO_HEADER)
-    engine = by_git.engine("c8", faults=faults, broken={"build": fakes.BUILD_TIMEOUT})
+    engine = line.engine("c8", faults=faults, broken={"build": fakes.BUILD_TIMEOUT})
     with pytest.raises(InfraError, match="fails now: "):
-        by_git.bisect(engine)
-    assert engine.controls == [(by_git.shas["c16"], Stage.BUILD)] * 2
-
-
-def test_an_answer_that_rests_on_no_skip_asks_nothing(by_git: Lab) -> None:
-    engine = by_git.engine("c3")
-    by_git.found(by_git.bisect(engine))
-    assert engine.controls == []
-
-
-@pytest.mark.parametrize("kill_at", [1, 2])
-def test_killed_at_a_control_it_is_asked_then_and_nothing_is_measured_twice(by_git: Lab, kill_at: int) -> None:
-    faults = dict.fromkeys(INNER[2:14], NO_ROOT)
-    engine = by_git.engine("c8", faults=faults)
-    engine.kill_at_control = kill_at
-    with pytest.raises(fakes.Killed):
-        by_git.bisect(engine)
-    before = tuple(replace(trial, control=None) for trial in by_git.trials())
-    engine.kill_at_control = None
-    outcome = by_git.bisect(engine)
-    assert tuple(replace(trial, control=None) for trial in by_git.trials()[: len(before)]) == before
-    whole = by_git.engine("c8", faults=faults)
-    (by_git.path / "whole").mkdir()
-    unbroken = Lab(by_git.path / "whole", by_git.nodes, "c0", "c16", BY_GIT)
-    assert unbroken.bisect(whole) == outcome
-    assert whole.measured == engine.measured
-    assert len(engine.controls) == len(whole.controls) + 1
-    assert [one.trials for one in controls(by_git)] == [one.trials for one in controls(unbroken)]
+        line.bisect(engine)
+    assert engine.controls == [(line.shas["c16"], Stage.BUILD)] * 2
 
 
 # Failures that look like infrastructure errors
 
 
-def test_a_commit_that_breaks_the_network_is_skipped(line: Lab) -> None:
+def test_a_commit_that_breaks_the_network_is_skipped(by_bayes: Lab) -> None:
+    line = by_bayes
     engine = line.engine("c3", infra={f"c{n}": 99 for n in range(6, 11)})
     assert line.found(line.bisect(engine)) == "c3"
     blamed = faulty(line)
@@ -166,18 +138,20 @@ def test_a_commit_that_breaks_the_network_is_skipped(line: Lab) -> None:
     assert once_more.purpose == f"once more, the fixed end {line.shas['c16'][:12]} still works"
 
 
-def test_trouble_that_passes_while_the_end_is_tried_is_no_commits(by_git: Lab) -> None:
-    engine = by_git.engine("c3", infra={"c8": 2})
-    assert by_git.found(by_git.bisect(engine)) == "c3"
-    assert faulty(by_git) == []
-    assert [control.trials for control in controls(by_git)] == [()]
+def test_trouble_that_passes_while_the_end_is_tried_is_no_commits(line: Lab) -> None:
+    engine = line.engine("c3", infra={"c8": 2})
+    assert line.found(line.bisect(engine)) == "c3"
+    assert faulty(line) == []
+    assert [control.trials for control in controls(line)] == [()]
+    with line._store() as store:
+        assert [fault.message for fault in store.facts(InfraFault)] == ["the network went away"] * 2
+    assert any("network went away" in text for text in line.notes)
 
 
 @pytest.mark.parametrize("stage", [Stage.CHECKOUT, None], ids=["checkout", "without facts"])
 def test_trouble_for_which_no_end_can_speak_stops_the_run_and_costs_no_commit(line: Lab, stage: Stage | None) -> None:
     """A partial clone fetches a commit's files when it is checked out; those of the ends are there already."""
-    engine = line.far_engine("c3", infra=dict.fromkeys(INNER, 12))
-    engine.infra_stage = stage
+    engine = line.far_engine("c3", infra=dict.fromkeys(INNER, 12), infra_stage=stage)
     with pytest.raises(AttemptFailed, match=r"^the network went away$") as caught:
         line.bisect(engine)
     first = caught.value.skippable
@@ -188,26 +162,24 @@ def test_trouble_for_which_no_end_can_speak_stops_the_run_and_costs_no_commit(li
     assert line.found(line.bisect(line.far_engine("c3"))) == "c3"
 
 
-@pytest.mark.parametrize("stage", [Stage.CHECKOUT, None], ids=["checkout", "without facts"])
-def test_such_trouble_is_waited_out(by_git: Lab, stage: Stage | None) -> None:
-    engine = by_git.engine("c3", infra={"c8": RetryPolicy().attempts - 1})
-    engine.infra_stage = stage
-    assert by_git.found(by_git.bisect(engine)) == "c3"
-    assert faulty(by_git) == []
+def test_such_trouble_is_waited_out(line: Lab) -> None:
+    engine = line.engine("c3", infra={"c8": RetryPolicy().attempts - 1}, infra_stage=None)
+    assert line.found(line.bisect(engine)) == "c3"
+    assert faulty(line) == []
 
 
 @pytest.mark.parametrize("end_now", [NOT_READ, NO_ROOT], ids=["alike", "otherwise"])
-def test_where_the_end_fails_too_it_is_ours(by_git: Lab, end_now: Fault | Exception) -> None:
+def test_where_the_end_fails_too_it_is_ours(line: Lab, end_now: Fault | Exception) -> None:
     broken: Mapping[str, object] = {"boot": end_now}
     with pytest.raises(AttemptFailed, match=r"the fixed end .* which was measured before, fails ") as caught:
-        by_git.bisect(by_git.engine("c3", infra=dict.fromkeys(INNER, 99), broken=broken))
+        line.bisect(line.engine("c3", infra=dict.fromkeys(INNER, 99), broken=broken))
     assert caught.value.message.endswith(
         "alike" if end_now is NOT_READ else "now, too: panic: VFS: Unable to mount root fs"
     )
-    assert by_git.names[caught.value.skippable] in INNER
+    assert line.names[caught.value.skippable] in INNER
     assert caught.value.hint
-    assert faulty(by_git) == []
-    assert by_git.found(by_git.bisect(by_git.engine("c3"))) == "c3"
+    assert faulty(line) == []
+    assert line.found(line.bisect(line.engine("c3"))) == "c3"
 
 
 def test_a_commit_that_makes_the_input_look_wrong_is_skipped(line: Lab) -> None:
@@ -219,34 +191,34 @@ def test_a_commit_that_makes_the_input_look_wrong_is_skipped(line: Lab) -> None:
     assert set(engine.controls) == {(line.shas["c16"], Stage.WORKLOAD)}
 
 
-def test_input_that_is_wrong_for_the_end_too_stops_with_its_message(by_git: Lab) -> None:
+def test_input_that_is_wrong_for_the_end_too_stops_with_its_message(line: Lab) -> None:
     refused = TrialRefused("the guest's root disk is full", "the image needs some free space")
     broken: Mapping[str, object] = {"workload": refused}
     with pytest.raises(TrialRefused, match=r"^the guest's root disk is full$") as caught:
-        by_git.bisect(by_git.engine("c3", refused=dict.fromkeys(INNER, 99), broken=broken))
+        line.bisect(line.engine("c3", refused=dict.fromkeys(INNER, 99), broken=broken))
     assert caught.value.hint == "the image needs some free space"
-    assert by_git.names[caught.value.skippable] in INNER
+    assert line.names[caught.value.skippable] in INNER
 
 
 @pytest.mark.parametrize("end", ["c0", "c16"])
 @pytest.mark.parametrize(("table", "kind"), [("infra", AttemptFailed), ("refused", TrialRefused)])
-def test_of_an_end_nothing_is_blamed_on_the_kernel(by_git: Lab, end: str, table: str, kind: type[Exception]) -> None:
-    engine = by_git.engine("c3", **{table: {end: 99}})
+def test_of_an_end_nothing_is_blamed_on_the_kernel(line: Lab, end: str, table: str, kind: type[Exception]) -> None:
+    engine = line.engine("c3", **{table: {end: 99}})
     with pytest.raises(kind):
-        by_git.bisect(engine)
+        line.bisect(engine)
     assert engine.controls == []
-    assert controls(by_git) == ()
+    assert controls(line) == ()
 
 
-def test_figures_of_another_commit_are_none_of_this_one(line: Lab) -> None:
+def test_figures_of_another_commit_are_none_of_this_one(by_bayes: Lab) -> None:
     """A result that was mixed up would put the new side where the old one is."""
+    line = by_bayes
 
     def of_the_new_end(trial: Trial) -> Trial:
         new = replace(trial.commit, sha=line.shas["c16"])
         return replace(fakes.trial(new, fakes.FAST_IOPS), cell=replace(trial.cell, subject=Subject(new)))
 
-    engine = line.engine("c7")
-    engine.mixed_up = {1: of_the_new_end, 4: of_the_new_end}
+    engine = line.engine("c7", mixed_up={1: of_the_new_end, 4: of_the_new_end})
     assert line.found(line.bisect(engine)) == "c7"
     with line._store() as store:
         assert ["answered with" in one.message for one in store.facts(InfraFault)] == [True, True]

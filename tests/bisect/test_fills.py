@@ -17,7 +17,7 @@ from bisector.storage.filling import FillMode, Settling
 from bisector.storage.lvmcache import LvmCache
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect.filler import ENDS_BOTH_WAYS, Filler, asked, filler, notes, settles_quickly
+from tests.bisect.filler import ENDS_BOTH_WAYS, Filler, asked, filler, settles_quickly
 from tests.bisect.lab import BY_GIT, DEFAULTS, FAR_IOPS, Lab
 from tests.bisect.test_clear_of import with_logs
 
@@ -32,8 +32,7 @@ def test_a_fill_that_changes_neither_end_is_used_and_the_answer_rests_on_whole_o
     line: Lab, settings: Settings, least: int
 ) -> None:
     line.settings = settings
-    engine = filler(line, "c7")
-    engine.fast_iops = FAR_IOPS
+    engine = filler(line, "c7", fast_iops=FAR_IOPS)
     outcome = line.bisect(engine)
     assert line.found(outcome) == "c7"
     found = asked(line, engine)
@@ -44,7 +43,7 @@ def test_a_fill_that_changes_neither_end_is_used_and_the_answer_rests_on_whole_o
     assert {"c6", "c7"} <= {name for name, fill in found[4:] if fill is Fill.WHOLE}
     # A run that may stop early has a short fill, and one that may not has a whole one.
     assert all((fill is Fill.WHOLE) is is_whole for _, fill, is_whole in engine.asked[4:])
-    assert "caches are filled until they are settled, which changes neither end" in notes(line)
+    assert "caches are filled until they are settled, which changes neither end" in line.notes
     # What is read of an end without the commit after its whole run is its side only.
     undone = [fill for name, fill in found if name == "changed"]
     assert undone[:1] == ([] if settings is BY_GIT else [Fill.WHOLE])
@@ -53,15 +52,14 @@ def test_a_fill_that_changes_neither_end_is_used_and_the_answer_rests_on_whole_o
 
 
 def test_one_that_changes_an_end_is_used_for_nothing_else(line: Lab) -> None:
-    engine = filler(line, "c7")
-    engine.after_short = {line.shas["c16"]: 1_100.0}
+    engine = filler(line, "c7", after_short={line.shas["c16"]: 1_100.0})
     assert line.found(line.bisect(engine)) == "c7"
     found = asked(line, engine)
     assert found[:4] == ENDS_BOTH_WAYS
     assert {fill for _, fill in found[4:]} == {Fill.WHOLE}
     assert [name for name, _ in found].count("c16") == 2
     why = "with it an end is on the other side of the threshold"
-    assert f"caches are filled by whole runs: {why}" in notes(line)
+    assert f"caches are filled by whole runs: {why}" in line.notes
     view = line.view()
     shown = {one.n: one for one in view.trials}
     assert [shown[n].verdict for n in (1, 2, 3, 4)] == [Verdict.OLD, Verdict.NEW, Verdict.WEAK, Verdict.WEAK]
@@ -69,19 +67,17 @@ def test_one_that_changes_an_end_is_used_for_nothing_else(line: Lab) -> None:
 
 
 def test_caches_that_do_not_settle_are_tried_once(line: Lab) -> None:
-    engine = filler(line, "c7")
-    engine.settles = False
+    engine = filler(line, "c7", settles=False)
     assert line.found(line.bisect(engine)) == "c7"
     found = asked(line, engine)
     assert found[:4] == ENDS_BOTH_WAYS
     assert {fill for _, fill in found[4:]} == {Fill.WHOLE}
     why = "the caches of both ends were not settled before the end of a whole run"
-    assert f"caches are filled by whole runs: {why}" in notes(line)
+    assert f"caches are filled by whole runs: {why}" in line.notes
 
 
 def test_a_disturbed_one_is_repeated_and_given_up_at_last(line: Lab) -> None:
-    engine = filler(line, "c7")
-    engine.busy_fills = {line.shas["c0"]: 2, line.shas["c16"]: 9}
+    engine = filler(line, "c7", busy_fills={line.shas["c0"]: 2, line.shas["c16"]: 9})
     assert line.found(line.bisect(engine)) == "c7"
     found = asked(line, engine)
     assert found[2:5] == [("c0", Fill.SHORT)] * 3
@@ -90,8 +86,7 @@ def test_a_disturbed_one_is_repeated_and_given_up_at_last(line: Lab) -> None:
 
 
 def test_killed_between_both_ways_it_goes_on_with_the_other_end(line: Lab) -> None:
-    engine = filler(line, "c7")
-    engine.kill_at = 4
+    engine = filler(line, "c7", kill_at=4)
     with pytest.raises(fakes.Killed):
         line.bisect(engine)
     engine.kill_at = None
@@ -115,15 +110,12 @@ def test_it_is_tried_whatever_it_takes_where_it_is_asked_for(line: Lab) -> None:
     assert asked(line, engine)[:4] == ENDS_BOTH_WAYS
 
 
-@pytest.mark.parametrize("given", ["whole fills", "full runs", "runs that are too short"])
-def test_it_is_not_tried_where_it_cannot_be(line: Lab, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", ["whole fills", "full runs"])
+def test_it_is_not_tried_where_it_is_not_wanted(line: Lab, given: str) -> None:
     if given == "whole fills":
-        line.settings = replace(DEFAULTS, storage=replace(DEFAULTS.storage, fill=FillMode.WHOLE))
+        line.settings = replace(BY_GIT, storage=replace(BY_GIT.storage, fill=FillMode.WHOLE))
     if given == "full runs":
-        line.settings = replace(DEFAULTS, workload=replace(DEFAULTS.workload, full_runs=True))
-    if given == "runs that are too short":
-        empty, full = LvmCache.phases
-        monkeypatch.setattr(LvmCache, "phases", (replace(empty, settling=Settling(60.0)), full))
+        line.settings = replace(BY_GIT, workload=replace(BY_GIT.workload, full_runs=True))
     engine = filler(line, "c7")
     assert line.found(line.bisect(engine)) == "c7"
     assert {fill for _, fill in asked(line, engine)} == {Fill.WHOLE}
@@ -134,9 +126,11 @@ def test_who_asks_for_it_is_told_why_it_cannot_be(line: Lab, fill: FillMode, mon
     empty, full = LvmCache.phases
     monkeypatch.setattr(LvmCache, "phases", (replace(empty, settling=Settling(60.0)), full))
     line.settings = replace(BY_GIT, storage=replace(BY_GIT.storage, fill=fill))
-    assert line.found(line.bisect(filler(line, "c7"))) == "c7"
+    engine = filler(line, "c7")
+    assert line.found(line.bisect(engine)) == "c7"
+    assert {fill for _, fill in asked(line, engine)} == {Fill.WHOLE}
     why = "a short fill is for runs of 2 min and more"
-    assert notes(line).count(f"caches are filled by whole runs: {why}") == (fill is FillMode.SHORT)
+    assert line.notes.count(f"caches are filled by whole runs: {why}") == (fill is FillMode.SHORT)
 
 
 @dataclass
@@ -167,10 +161,8 @@ class LoggingFiller(Filler):
         return stop if other is None else replace(stop, against=other.sha, apart=factor)
 
 
-def logging_filler(lab: Lab) -> LoggingFiller:
-    lab.settings = DEFAULTS
-    made = filler(lab, "c7")
-    return LoggingFiller(made.is_new, culprit="c7", stops_early=True, fast_iops=FAR_IOPS, run_dir=lab.path)
+def logging_filler(lab: Lab, **more: object) -> LoggingFiller:
+    return lab.bench(LoggingFiller, "c7", stops_early=True, fast_iops=FAR_IOPS, run_dir=lab.path, **more)
 
 
 def of_whole_runs(lab: Lab) -> list[int]:
@@ -196,26 +188,22 @@ def test_a_run_of_an_end_that_is_like_its_whole_one_ends_early(line: Lab) -> Non
 
 def test_a_factor_that_is_too_large_is_harm_all_the_same(line: Lab) -> None:
     """The rule lets none pass that is; the record is judged by itself."""
-    engine = logging_filler(line)
-    engine.moved = 1.3
+    engine = logging_filler(line, moved=1.3)
     assert line.found(line.bisect(engine)) == "c7"
     assert {fill for _, fill in asked(line, engine)[4:]} == {Fill.WHOLE}
     why = "with it an end measures 1.30 times as much or as little, limit 1.25"
-    assert f"caches are filled by whole runs: {why}" in notes(line)
+    assert f"caches are filled by whole runs: {why}" in line.notes
 
 
 def test_one_that_is_not_like_its_whole_run_goes_on_to_its_end(line: Lab) -> None:
-    engine = logging_filler(line)
-    engine.far = True
-    engine.after_short = {line.shas["c16"]: 1_100.0}
+    engine = logging_filler(line, far=True, after_short={line.shas["c16"]: 1_100.0})
     assert line.found(line.bisect(engine)) == "c7"
     assert [one.stopped_early for one in line.trials()[2:4]] == [None, None]
     assert {fill for _, fill in asked(line, engine)[4:]} == {Fill.WHOLE}
 
 
 def test_a_cache_that_does_not_settle_and_a_run_that_is_like_the_whole_one_are_no_short_fill(line: Lab) -> None:
-    engine = logging_filler(line)
-    engine.settles = False
+    engine = logging_filler(line, settles=False)
     assert line.found(line.bisect(engine)) == "c7"
     assert engine.held
     assert {fill for _, fill in asked(line, engine)[4:]} == {Fill.WHOLE}

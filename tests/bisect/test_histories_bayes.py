@@ -1,6 +1,7 @@
 """The loop under the posterior on histories that are no line: merges, branches, paths, commits that do not revert."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,24 +13,6 @@ from tests import fakes
 from tests.bisect.lab import DEFAULTS, kinds, lab_of, tried
 from tests.git import histories
 from tests.git.histories import Node
-
-
-def test_nobodys_checkout_or_references_are_touched(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, histories.linear(9), "c0", "c8")
-    repository = tmp_path / "linux"
-    histories.git(repository, "reset", "-q", "--hard", "main")
-    before = histories.git(repository, "for-each-ref"), histories.git(repository, "status", "--porcelain", "-b")
-    assert lab.found(lab.bisect(lab.engine("c5"))) == "c5"
-    assert (
-        histories.git(repository, "for-each-ref"),
-        histories.git(repository, "status", "--porcelain", "-b"),
-    ) == before
-
-
-@pytest.mark.parametrize("culprit", ["b2", "c2", "c4"])
-def test_merge_from_an_old_base(tmp_path: Path, culprit: str) -> None:
-    lab = lab_of(tmp_path, histories.old_base_merge(), "c0", "c5")
-    assert lab.found(lab.bisect(lab.engine(culprit))) == culprit
 
 
 def test_a_merge_cannot_be_taken_out_and_is_sure_when_its_neighbours_are_not_it(tmp_path: Path) -> None:
@@ -48,8 +31,7 @@ def test_a_merge_cannot_be_taken_out_and_is_sure_when_its_neighbours_are_not_it(
 def test_first_parents_merge_stands_for_what_it_brought(tmp_path: Path) -> None:
     chosen = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, first_parent=True))
     lab = lab_of(tmp_path, histories.old_base_merge(), "c0", "c5", settings=chosen)
-    engine = lab.engine("b2")
-    engine.culprit = "m"
+    engine = lab.engine("b2", culprit="m")
     assert lab.found(lab.bisect(engine)) == "m"
     assert not {"b1", "b2", "b3"} & set(tried(lab))
     assert set(kinds(lab)) == {(Kind.REVERTED, "m")}
@@ -78,13 +60,17 @@ def conflicting(*names: str) -> list[Node]:
     return nodes
 
 
-def test_what_does_not_revert_is_picked(tmp_path: Path) -> None:
+def test_what_does_not_revert_is_picked_and_nobodys_checkout_or_references_are_touched(tmp_path: Path) -> None:
     lab = lab_of(tmp_path, conflicting("c6", "c8"), "c0", "c11")
+    git = partial(histories.git, tmp_path / "linux")
+    git("reset", "-q", "--hard", "main")
+    before = git("for-each-ref"), git("status", "--porcelain", "-b")
     assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
     assert kinds(lab) == [(Kind.PICKED, "c6")]
     with lab._store() as store:
         ((kind, sha, end),) = [(one.kind, one.sha, one.end_sha) for one in store.facts(NotChanged)]
     assert (kind, lab.names[sha], lab.names[end]) == (Kind.REVERTED, "c6", "c11")
+    assert (git("for-each-ref"), git("status", "--porcelain", "-b")) == before
 
 
 def test_what_does_neither_is_likely_and_not_sure(tmp_path: Path) -> None:
@@ -103,16 +89,6 @@ def test_what_does_neither_is_sure_when_the_next_one_is_not_it(tmp_path: Path) -
     lab = lab_of(tmp_path, conflicting("c3", "c6", "c8"), "c0", "c11")
     assert lab.found(lab.bisect(lab.engine("c6"))) == "c6"
     assert kinds(lab) in ([(Kind.REVERTED, "c5")], [(Kind.REVERTED, "c7")])
-
-
-def test_paths_limit_what_is_tried(tmp_path: Path) -> None:
-    nodes = [
-        replace(node, files={f"drivers/md/{node.name}.c": node.name}) if node.name in ("c3", "c6", "c9") else node
-        for node in histories.linear(12)
-    ]
-    lab = lab_of(tmp_path, nodes, "c0", "c11", paths=("drivers/md",))
-    assert lab.found(lab.bisect(lab.far_engine("c6"))) == "c6"
-    assert set(tried(lab)[2:]) <= {"c3", "c6", "c9"}
 
 
 def test_a_change_outside_the_paths_is_said_to_be_there(tmp_path: Path) -> None:

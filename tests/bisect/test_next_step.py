@@ -143,14 +143,41 @@ def test_the_second_step_of_2017_is_found_with_what_is_measured(site: Site) -> N
         assert store.compilers() == (fakes.GCC,)
 
 
-def test_the_ends_are_the_nearest_that_are_measured(site: Site) -> None:
-    assert site.range(site.first_run()) == ("78c45607b909", "4d44ec5ab751")
+def without(*names: str) -> dict[str, float]:
+    return {name: iops for name, iops in READINGS.items() if name not in names}
+
+
+BELOW_AN_OLD_ONE = {"78c45607b909": 6_120.0, "4d44ec5ab751": 694.0, "701e03e4e180": 6_120.0}
+
+
+@pytest.mark.parametrize(
+    ("readings", "ends"),
+    [
+        pytest.param(READINGS, ("78c45607b909", "4d44ec5ab751"), id="the nearest that are measured"),
+        pytest.param(without("78c45607b909"), ("2ea659a9ef48", "4d44ec5ab751"), id="not an old commit aside"),
+        pytest.param(
+            {"c0": 730.0, "5518b69b7668": 20_077.0, **BELOW_AN_OLD_ONE},
+            ("4d44ec5ab751", "701e03e4e180"),
+            id="not a new commit below an old one",
+        ),
+        pytest.param(
+            {"c0": 730.0, "5518b69b7668": 20_077.0, "243bfd2c052d": 6_120.0},
+            ("c0", "243bfd2c052d"),
+            id="an end of the run where nothing is nearer",
+        ),
+    ],
+)
+def test_the_ends_are_those_around_the_other_step(
+    site: Site, readings: dict[str, float], ends: tuple[str, str]
+) -> None:
+    site.readings = readings
+    assert site.range(site.first_run()) == ends
 
 
 def test_an_end_that_was_only_stopped_early_is_measured_whole(site: Site) -> None:
     """Its verdict is that of a commit with the same kernel, whose only run was stopped: no threshold comes from it."""
     aside = ("4d44ec5ab751", "6cf4cc8f8b3b")
-    site.readings = {name: iops for name, iops in READINGS.items() if name not in aside} | {"701e03e4e180": 6_120.0}
+    site.readings = without(*aside) | {"701e03e4e180": 6_120.0}
     run = site.first_run()
     end, alike = (Commit(site.shas[name], site.shas[name], name, "2017-05-14T21:54:33-04:00") for name in aside)
     with Store.open(run.database) as store:
@@ -164,22 +191,6 @@ def test_an_end_that_was_only_stopped_early_is_measured_whole(site: Site) -> Non
     outcome, _, _ = site.go_on(run)
     assert [commit.subject for commit in outcome.candidates] == ["x2"]
     assert site.measured[0] == "4d44ec5ab751"
-
-
-def test_an_old_commit_aside_is_no_end(site: Site) -> None:
-    site.readings = {name: iops for name, iops in READINGS.items() if name != "78c45607b909"}
-    assert site.range(site.first_run()) == ("2ea659a9ef48", "4d44ec5ab751")
-
-
-def test_a_new_commit_below_an_old_one_is_no_end(site: Site) -> None:
-    site.readings = {
-        "c0": 730.0,
-        "5518b69b7668": 20_077.0,
-        "78c45607b909": 6_120.0,
-        "4d44ec5ab751": 694.0,
-        "701e03e4e180": 6_120.0,
-    }
-    assert site.range(site.first_run()) == ("4d44ec5ab751", "701e03e4e180")
 
 
 def test_trials_come_with_their_files_and_say_where_from(site: Site) -> None:
@@ -252,7 +263,7 @@ def test_what_is_taken_over_was_not_read_before_too(site: Site, monkeypatch: pyt
 
 
 def test_two_levels_have_no_next_step(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    site.readings = {name: iops for name, iops in READINGS.items() if iops != 6_120}
+    site.readings = without("4d44ec5ab751")
     run = site.first_run()
     with Store.open(run.database, readonly=True) as store:
         view = from_record.view(run, store)
@@ -292,9 +303,3 @@ def test_ends_that_were_calibrated_are_not_measured_again(site: Site) -> None:
         assert [commit.subject for commit in outcome.candidates] == ["x2"]
         assert "x1" not in site.measured[:1]
         assert site.measured.count("x3") == 0
-
-
-def test_an_only_reading_above_leaves_the_end_of_the_run(site: Site) -> None:
-    """Nothing measured is nearer to the other step than the ends."""
-    site.readings = {"c0": 730.0, "5518b69b7668": 20_077.0, "243bfd2c052d": 6_120.0}
-    assert site.range(site.first_run()) == ("c0", "243bfd2c052d")

@@ -5,26 +5,26 @@ from pathlib import Path
 
 import pytest
 
+from bisector.config import Settings
 from bisector.core.errors import InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Remade
-from bisector.core.verdict import State, Strategy
+from bisector.core.verdict import State
 from bisector.store.facts import KernelCheck
 from tests import fakes
 from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
 from tests.git import histories
 
-BY = {Strategy.GIT: BY_GIT, Strategy.BAYES: DEFAULTS}
 OTHER = "e" * 64
 
 
-@pytest.fixture(params=list(BY))
-def line(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
-    return Lab(tmp_path, histories.linear(9), "c0", "c8", BY[request.param])
+@pytest.fixture
+def line(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, histories.linear(9), "c0", "c8", BY_GIT)
 
 
 def bench(lab: Lab, **more: object) -> fakes.FakeExecutor:
-    return replace(lab.far_engine("c5"), **{"keyed": True, **more})  # type: ignore[arg-type] # the executor's own fields
+    return lab.far_engine("c5", **{"keyed": True, **more})
 
 
 def rests_on(lab: Lab) -> set[str]:
@@ -38,8 +38,10 @@ def checks(lab: Lab) -> tuple[KernelCheck, ...]:
         return store.facts(KernelCheck)
 
 
-def test_each_is_built_once_and_what_passed_is_on_record(line: Lab) -> None:
-    engine = bench(line, kill_at_once_more=2)
+@pytest.mark.parametrize("settings", [BY_GIT, DEFAULTS], ids=["git", "bayes"])
+def test_each_is_built_once_and_what_passed_is_on_record(line: Lab, settings: Settings) -> None:
+    line.settings = settings
+    engine = bench(line, kill_at_build=2)
     with pytest.raises(fakes.Killed):
         line.bisect(engine)
     resumed = bench(line)

@@ -11,6 +11,7 @@ from bisector.cli import main
 from bisector.config import options
 from bisector.core.errors import Finding, Grade, InfraError, UserError
 from bisector.core.events import Note
+from bisector.core.objective import MetricAbsent
 from bisector.core.subject import Kind
 from bisector.core.verdict import State, Strategy
 from bisector.doctor import checks
@@ -34,6 +35,15 @@ def test_an_end_that_lacks_an_option_of_the_stack_is_refused_before_anything(sit
     ):
         site.begin()
     assert not (site.home / "run").exists()
+
+
+def test_a_metric_that_fio_does_not_write_ends_the_run_and_resume_is_not_advised(site: Site) -> None:
+    site.settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, metric="read.clat.p99.5"))
+    with pytest.raises(MetricAbsent) as caught:
+        site.begin()
+    assert state(site) is State.FAILED
+    assert "resume" not in caught.value.hint
+    assert len(site.engine.measured) == 1
 
 
 def test_an_end_of_a_run_holds_nothing(site: Site) -> None:
@@ -86,9 +96,9 @@ def test_a_run_whose_weak_commit_a_person_skips_has_its_answer(narrowed: Site) -
     assert main(["resume", "--quiet", "--run-dir", str(narrowed.home / "run")]) == 3
 
 
-@pytest.mark.parametrize("subject", ["c5", "c3", 'Revert "c3"'])
+@pytest.mark.parametrize("subject", ["c5", 'Revert "c3"'])
 def test_history_that_is_gone_while_a_run_is_stopped(site: Site, monkeypatch: pytest.MonkeyPatch, subject: str) -> None:
-    """Stopped at an end, at the culprit, and at the end without it, which is in no branch anyway."""
+    """Stopped at an end, and at the end without the culprit, which is in no branch anyway."""
     interrupted_at(monkeypatch, site, subject)
     assert site.held() == ["new c5", "old c0"]
     site.lose_the_branches()

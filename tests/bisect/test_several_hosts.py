@@ -8,9 +8,8 @@ import pytest
 
 from bisector.analysis.verdicts import host_of
 from bisector.core.errors import AttemptFailed, EndsDoNotReproduce, InfraError
-from bisector.core.events import Note
 from bisector.core.trial import Stage, Trial
-from bisector.core.verdict import Direction, State
+from bisector.core.verdict import Direction
 from bisector.executor.base import Job, News
 from bisector.store.facts import Ended, Ending
 from tests import fakes
@@ -18,8 +17,9 @@ from tests.bisect.crew import Fleet
 from tests.bisect.lab import DEFAULTS, Lab, lab_of
 from tests.git import histories
 
-COUNT = 65
-CULPRIT = "c37"
+COUNT = 17
+CULPRIT = "c11"
+ENDS = {"c0", f"c{COUNT - 1}"}
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def line(tmp_path: Path) -> Lab:
 
 def bench(lab: Lab, slow: float = 1_000.0, fast: float = 8_000.0, **more: object) -> fakes.FakeExecutor:
     """One on which old and new kernels are so fast."""
-    return replace(lab.engine(CULPRIT), slow_iops=slow, fast_iops=fast, **more)  # type: ignore[arg-type] # its own fields
+    return lab.engine(CULPRIT, slow_iops=slow, fast_iops=fast, **more)
 
 
 def measured_on(lab: Lab) -> dict[str, list[str]]:
@@ -39,18 +39,23 @@ def measured_on(lab: Lab) -> dict[str, list[str]]:
     return found
 
 
-def notes(lab: Lab) -> list[str]:
-    return [event.text for event in lab.events if isinstance(event, Note)]
+def test_hosts_find_it_in_whatever_order_their_trials_end(line: Lab) -> None:
+    fleet = Fleet({name: bench(line) for name in ("one", "two", "three", "four")}, random.Random(1))
+    seen, submit = list[list[str]](), fleet.submit
 
+    def watched(job: Job, host: str = "") -> None:
+        submit(job, host)
+        seen.append([line.names.get(one.request.commit.sha, "changed") for one in fleet.open.values()])
 
-@pytest.mark.parametrize("seed", range(2))
-def test_three_hosts_find_it_in_whatever_order_their_trials_end(line: Lab, seed: int) -> None:
-    fleet = Fleet({name: bench(line) for name in ("one", "two", "three")}, random.Random(seed))
+    fleet.submit = watched  # type: ignore[method-assign] # watched
     assert line.found(line.bisect(fleet)) == CULPRIT
     found = measured_on(line)
     assert set(found) == set(fleet.benches)
-    assert all(set(shas[:2]) == {"c0", "c64"} for shas in found.values())
-    assert fleet.most == len(fleet.benches)
+    assert all(set(shas[:2]) == ENDS for shas in found.values())
+    assert (fleet.most, fleet.open) == (4, {})
+    for together in seen:  # no kernel but an end is under way twice
+        searched = [name for name in together if name not in (*ENDS, "changed")]
+        assert len(set(searched)) == len(searched)
     with line._store() as store:
         assert not store.in_flight()
         numbers = [n for n, _ in store.trials()]
@@ -65,23 +70,7 @@ def test_a_host_that_is_eight_times_as_fast_is_judged_by_its_own_ends(line: Lab)
     assert line.found(line.bisect(fleet)) == CULPRIT
     found = measured_on(line)
     assert all(len(shas) > 2 for shas in found.values()), found
-    assert not any("again" in text for text in notes(line))
-
-
-def test_a_kernel_is_never_under_way_on_two_hosts_but_an_end(line: Lab) -> None:
-    fleet = Fleet({name: bench(line) for name in ("one", "two", "three", "four")})
-    seen = list[list[str]]()
-    submit = fleet.submit
-
-    def watched(job: Job, host: str = "") -> None:
-        submit(job, host)
-        seen.append([line.names.get(one.request.commit.sha, "changed") for one in fleet.open.values()])
-
-    fleet.submit = watched  # type: ignore[method-assign] # watched
-    assert line.found(line.bisect(fleet)) == CULPRIT
-    for together in seen:
-        searched = [name for name in together if name not in ("c0", "c64", "changed")]
-        assert len(set(searched)) == len(searched)
+    assert not any("again" in text for text in line.notes)
 
 
 def test_a_host_whose_ends_are_alike_is_set_aside(line: Lab) -> None:
@@ -89,8 +78,8 @@ def test_a_host_whose_ends_are_alike_is_set_aside(line: Lab) -> None:
     alike.fast_iops = alike.slow_iops
     fleet = Fleet({"good": bench(line), "odd": alike})
     assert line.found(line.bisect(fleet)) == CULPRIT
-    assert any(text.startswith("odd is excluded from this run: ") for text in notes(line))
-    assert set(measured_on(line)["odd"]) == {"c0", "c64"}
+    assert any(text.startswith("odd is excluded from this run: ") for text in line.notes)
+    assert set(measured_on(line)["odd"]) == ENDS
 
 
 def test_where_the_ends_are_alike_on_all_hosts_there_is_nothing_to_bisect(line: Lab) -> None:
@@ -110,7 +99,7 @@ def test_a_host_whose_ends_differ_the_other_way_than_expected_is_set_aside(line:
     line.settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, expect=Direction.IMPROVEMENT))
     fleet = Fleet({"good": bench(line), "odd": bench(line, 8_000.0, 1_000.0)})
     assert line.found(line.bisect(fleet)) == CULPRIT
-    assert any(text.startswith("odd is excluded from this run: ") for text in notes(line))
+    assert any(text.startswith("odd is excluded from this run: ") for text in line.notes)
 
 
 def test_what_fails_on_one_host_is_made_by_another_and_the_host_is_set_aside(line: Lab) -> None:
@@ -120,7 +109,7 @@ def test_what_fails_on_one_host_is_made_by_another_and_the_host_is_set_aside(lin
 
     def fails(request: object) -> Trial:
         sha = request.commit.sha  # type: ignore[attr-defined] # a request of a trial
-        if line.names.get(sha) in ("c0", "c64"):
+        if line.names.get(sha) in ENDS:
             return measure(request)  # type: ignore[arg-type] # see above
         failed.append(sha)
         raise AttemptFailed("no space left on the device", "df", Stage.CHECKOUT, "broken")
@@ -128,7 +117,7 @@ def test_what_fails_on_one_host_is_made_by_another_and_the_host_is_set_aside(lin
     broken.measure = fails  # type: ignore[method-assign] # a bench that breaks
     fleet = Fleet({"good": bench(line), "broken": broken})
     assert line.found(line.bisect(fleet)) == CULPRIT
-    assert any(text.startswith("broken is excluded from this run: ") for text in notes(line))
+    assert any(text.startswith("broken is excluded from this run: ") for text in line.notes)
     assert len(failed) == 4
 
 
@@ -137,13 +126,6 @@ def test_the_last_host_is_not_set_aside(line: Lab) -> None:
     broken = {name: bench(line, infra=dict.fromkeys(line.shas.values(), 99)) for name in ("one", "two")}
     with pytest.raises(InfraError, match="the network went away"):
         line.bisect(Fleet(broken))
-
-
-def test_what_nobody_needs_any_more_is_broken_off(line: Lab) -> None:
-    fleet = Fleet({name: bench(line) for name in ("one", "two", "three", "four")})
-    outcome = line.bisect(fleet)
-    assert outcome.state is State.FOUND
-    assert not fleet.open
 
 
 @dataclass

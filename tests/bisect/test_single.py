@@ -1,19 +1,13 @@
 """`bisector test`: trials of single commits are facts in a store, of which scripts and people are told."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bisector.campaign.equipment import Equipment
 from bisector.cli import main
-from bisector.config import Settings
-from bisector.core.events import Listener
-from bisector.git.repository import Repository
 from bisector.store.facts import Submitted, Work
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -39,10 +33,6 @@ class Desk:
     def run(self) -> RunDirectory:
         return RunDirectory(self.place / "run")
 
-    @contextmanager
-    def equip(self, _settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(self.bench, fakes.FakeEquality(repository))
-
     def test(self, name: str, *words: str, run_dir: str = "run") -> int:
         self.output.readouterr()
         where = ("--repo", str(self.place / "linux"), "--run-dir", str(self.place / run_dir))
@@ -62,7 +52,7 @@ class Desk:
 @pytest.fixture
 def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Desk:
     made = Desk(tmp_path, histories.build(tmp_path / "linux", histories.linear(5)), capsys)
-    monkeypatch.setattr("bisector.commands.measuring.here", made.equip)
+    monkeypatch.setattr("bisector.commands.measuring.here", fakes.equipped(made.bench))
     monkeypatch.setattr("bisector.commands.measure.checks.check", lambda *_: None)
     return made
 
@@ -145,16 +135,6 @@ def test_what_a_killed_test_had_begun_is_lost_and_its_files_go(desk: Desk) -> No
     desk.bench.kill_at = None
     assert desk.test("c4") == 0
     assert not left.exists()
-    with Store.open(desk.run.database) as store:
-        assert ([n for n, _ in store.trials()], store.in_flight()) == ([1, 2], ())
-
-
-def test_what_was_under_way_of_which_nobody_hears_is_lost(desk: Desk) -> None:
-    assert desk.test("c1") == 0
-    with Store.open(desk.run.database) as store:
-        store.add(Submitted(Work.TRIAL, desk.shas["c2"], 2))
-        store.add(Submitted(Work.TRIAL, desk.shas["c2"], 3, "bench1"))
-    assert desk.test("c4") == 0
     with Store.open(desk.run.database) as store:
         assert ([n for n, _ in store.trials()], store.in_flight()) == ([1, 2], ())
 

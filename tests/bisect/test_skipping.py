@@ -6,20 +6,14 @@ import pytest
 
 from bisector.bisect import session
 from bisector.cli import main
+from bisector.config import Settings
 from bisector.core.errors import AttemptFailed, InfraError, UserError
-from bisector.core.verdict import State, Strategy
+from bisector.core.verdict import State
 from bisector.store.store import Store
 from tests import fakes
 from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
 from tests.git import histories
 from tests.recorded_run import RecordedRun, found
-
-BY = {Strategy.GIT: BY_GIT, Strategy.BAYES: DEFAULTS}
-
-
-@pytest.fixture(params=list(BY))
-def line(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
-    return Lab(tmp_path, histories.linear(17), "c0", "c16", BY[request.param])
 
 
 def give_up(lab: Lab, *names: str) -> None:
@@ -27,7 +21,9 @@ def give_up(lab: Lab, *names: str) -> None:
         store.add_skips(lab.shas[name] for name in names)
 
 
-def test_the_commit_that_stops_a_run_is_named_and_can_be_left_out(line: Lab) -> None:
+@pytest.mark.parametrize("settings", [BY_GIT, DEFAULTS], ids=["git", "bayes"])
+def test_the_commit_that_stops_a_run_is_named_and_can_be_left_out(line: Lab, settings: Settings) -> None:
+    line.settings = settings
     broken = {"boot": AttemptFailed("the network went away")}
     stuck = line.engine("c3", infra={f"c{n}": 99 for n in range(7, 10)}, broken=broken)
     with pytest.raises(AttemptFailed, match="network went away") as caught:
@@ -47,8 +43,7 @@ def test_an_end_that_stops_a_run_cannot_be_left_out(line: Lab, end: str) -> None
 
 
 def test_a_commit_that_was_begun_is_not_gone_on_with(line: Lab) -> None:
-    engine = line.engine("c3", busy={"c8": 99})
-    engine.kill_at = 4
+    engine = line.engine("c3", busy={"c8": 99}, kill_at=4)
     with pytest.raises(fakes.Killed):
         line.bisect(engine)
     begun = line.names[line.trials()[-1].commit.sha]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bisector.campaign.instructions import Done
 from bisector.core.verdict import State
 from tests import fakes
 from tests.bisect.lab import DEFAULTS, Lab, lab_of
@@ -25,10 +26,15 @@ def engine(at: Lab, effect: float, spread: float, culprit: str = "c7") -> fakes.
     return replace(made, slow_iops=1000.0, fast_iops=1000.0 * (1 + effect), factor=lambda n: factors[n])
 
 
-@pytest.mark.parametrize(("effect", "spread"), [(0.1, 0.03), (0.3, 0.05)])
-def test_a_small_change_is_found_and_its_effect_is_said(tmp_path: Path, effect: float, spread: float) -> None:
-    at = lab(tmp_path)
-    outcome = at.bisect(engine(at, effect, spread))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Done]:
+    """A search for a change of a tenth that nobody kills."""
+    at = lab(tmp_path_factory.mktemp("whole"))
+    return at, at.bisect(engine(at, 0.1, 0.03))
+
+
+def test_a_small_change_is_found_and_its_effect_is_said(whole: tuple[Lab, Done]) -> None:
+    (at, outcome), effect = whole, 0.1
     assert at.found(outcome) == "c7"
     belief = at.view(outcome).belief
     assert belief is not None
@@ -42,14 +48,15 @@ def test_a_small_change_is_found_and_its_effect_is_said(tmp_path: Path, effect: 
     assert abs(values[0] - values[1]) <= 2
 
 
-def test_a_process_that_is_killed_between_two_readings_of_a_pair_goes_on(tmp_path: Path) -> None:
-    whole, at = lab(tmp_path / "whole"), lab(tmp_path / "killed")
-    whole.bisect(engine(whole, 0.1, 0.03))
+def test_a_process_that_is_killed_between_two_readings_of_a_pair_goes_on(
+    tmp_path: Path, whole: tuple[Lab, Done]
+) -> None:
+    at, trials = lab(tmp_path), len(whole[0].trials())
     with pytest.raises(fakes.Killed):
-        at.bisect(replace(engine(at, 0.1, 0.03), kill_at=len(whole.trials()) - 1))
-    assert len(at.trials()) == len(whole.trials()) - 2
+        at.bisect(replace(engine(at, 0.1, 0.03), kill_at=trials - 1))
+    assert len(at.trials()) == trials - 2
     assert at.found(at.bisect(engine(at, 0.1, 0.03))) == "c7"
-    assert len(at.trials()) == len(whole.trials())
+    assert len(at.trials()) == trials
 
 
 def test_where_the_commit_before_is_the_old_end_that_is_read_in_turn(tmp_path: Path) -> None:
@@ -72,8 +79,7 @@ def test_what_its_own_readings_do_not_show_is_not_named(tmp_path: Path) -> None:
     assert "readings without it and with it differ by 1." in outcome.message
 
 
-@pytest.mark.parametrize("level", [1000.0, 1100.0])
-@pytest.mark.parametrize("noise", [0.004, 0.02])
+@pytest.mark.parametrize(("level", "noise"), [(1000.0, 0.004), (1100.0, 0.02)])
 def test_where_the_ends_differed_by_the_day_alone_nothing_in_the_range_did_it(
     tmp_path: Path, level: float, noise: float
 ) -> None:

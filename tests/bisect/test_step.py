@@ -8,7 +8,7 @@ import pytest
 
 from bisector.bisect.builds import checked
 from bisector.bisect.failures import once_all_has_ended
-from bisector.bisect.state import Aim, BisectState, GitState, Installed, Recorded, Scope, ShowGit
+from bisector.bisect.state import BisectState, GitState, Installed, Recorded, Scope, ShowGit
 from bisector.bisect.step import step
 from bisector.campaign.instructions import (
     Ask,
@@ -76,11 +76,11 @@ def submitted(known: BisectState) -> Submit:
 
 
 def finished(submit: Submit, result: Result, id_: int = 1) -> Attempt:
-    return Attempt(submit, id_, Finished(id_, HOST, result, "now"))
+    return Attempt(submit, Finished(id_, HOST, result, "now"))
 
 
 def failed(submit: Submit, error: BisectorError, id_: int = 1) -> Attempt:
-    return Attempt(submit, id_, Failed(id_, HOST, error, "now"))
+    return Attempt(submit, Failed(id_, HOST, error, "now"))
 
 
 def after(known: BisectState, attempts: Sequence[Attempt]) -> BisectState:
@@ -106,10 +106,6 @@ def with_git(
 
 def test_what_is_not_known_is_asked_for() -> None:
     assert step(facts(transient=Transient(idle=(HOST,)))) == Ask(Installed())
-
-
-def test_the_same_facts_have_the_same_answer() -> None:
-    assert step(facts(*ENDS)) == step(facts(*ENDS))
 
 
 @pytest.mark.parametrize(
@@ -157,12 +153,6 @@ def test_a_contradiction_stops_and_names_the_commit_to_do_without() -> None:
     assert caught.value.skippable == INNER.sha
 
 
-def test_the_ends_can_be_all_that_is_asked_for() -> None:
-    said = then(facts(*ENDS, scope=replace(SCOPE, aim=Aim.ENDS)))
-    assert isinstance(said, Done)
-    assert said.state is State.STOPPED
-
-
 def test_what_is_in_flight_is_broken_off_by_an_answer_and_waited_for_at_the_end_of_the_budget() -> None:
     """No other trial is begun then, and what is under way still tells something."""
     under_way = Submit(TrialRequest(3, cell(NEW), {}), "trial")
@@ -195,6 +185,6 @@ def test_what_is_told_of_a_kernel_that_was_built_once_more(
     kernel = replace(made.kernel, cached=cached)
     request = BuildRequest(OLD, fakes.GCC, measured=kernel)
     news = Finished(3, HOST, Remade(contents, by_ccache), "now")
-    record = checked(facts(replace(made, kernel=kernel)), Attempt(Submit(request, "once more"), 3, news), kernel, news)
+    record = checked(facts(replace(made, kernel=kernel)), Attempt(Submit(request, "once more"), news), kernel, news)
     found = [one.why_not for one in record.facts if isinstance(one, KernelCheck)]
     assert found == ([] if why_not is None else [why_not])

@@ -9,9 +9,8 @@ from bisector.core.trial import Fill, Timings, Trial
 from bisector.core.verdict import State
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect.filler import Filler, asked, notes, settles_quickly
-from tests.bisect.lab import DEFAULTS
-from tests.bisect.limited import Clock, Limited
+from tests.bisect.filler import Filler, asked, settles_quickly
+from tests.bisect.lab import DEFAULTS, Clock, Lab
 from tests.git import histories
 
 WHOLE_S, SHORT_S = 70.0, 25.0
@@ -48,17 +47,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def line(tmp_path: Path) -> Limited:
-    return Limited(tmp_path, histories.linear(33), *ENDS, settings=DEFAULTS)
+def line(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, histories.linear(33), *ENDS, settings=DEFAULTS)
 
 
-def host(lab: Limited, clock: Clock, times_apart: float) -> Host:
-    new = [lab.shas[name] for name, above in lab.above.items() if CULPRIT in above]
-    fast = times_apart * fakes.SLOW_IOPS
-    return Host(fakes.among(new), culprit=CULPRIT, stops_early=True, fast_iops=fast, clock=clock)
+def host(lab: Lab, clock: Clock, times_apart: float) -> Host:
+    return lab.bench(Host, CULPRIT, stops_early=True, fast_iops=times_apart * fakes.SLOW_IOPS, clock=clock)
 
 
-def test_ends_that_lie_close_are_read_again_and_then_both_ways_before_the_search(line: Limited, clock: Clock) -> None:
+def test_ends_that_lie_close_are_read_again_and_then_both_ways_before_the_search(line: Lab, clock: Clock) -> None:
     """No short fill is tried for runs that would all be whole; once the levels are known, most need not be."""
     engine = host(line, clock, times_apart=2.0)
     line.give(3_600.0)
@@ -77,7 +74,7 @@ def test_ends_that_lie_close_are_read_again_and_then_both_ways_before_the_search
     assert line.spent_s == sum(trial.timings.total_s for trial in line.trials())
 
 
-def test_while_levels_overlap_no_short_fill_is_tried(line: Limited, clock: Clock) -> None:
+def test_while_levels_overlap_no_short_fill_is_tried(line: Lab, clock: Clock) -> None:
     """Ends that are near for their spread stay so, however often they are read; each figure is of a whole run."""
     engine = host(line, clock, times_apart=1.3)  # by their first readings a little more than 2
     engine.wobble = (1.0, 1.6, 1.2, 0.8, 0.9)
@@ -90,7 +87,7 @@ def test_while_levels_overlap_no_short_fill_is_tried(line: Limited, clock: Clock
 
 @pytest.mark.parametrize(("whole_trials", "tried"), [(7, False), (8, True)])
 def test_where_little_time_is_left_it_is_not_spent_on_both_ways(
-    line: Limited, clock: Clock, whole_trials: int, tried: bool
+    line: Lab, clock: Clock, whole_trials: int, tried: bool
 ) -> None:
     """After both ends five trials are left, or six, of which two more of the ends are worth it."""
     engine = host(line, clock, times_apart=40.0)
@@ -101,17 +98,4 @@ def test_where_little_time_is_left_it_is_not_spent_on_both_ways(
     assert ((ENDS[0], Fill.SHORT) in asked(line, engine)) is tried
     line.give(3_600.0)
     assert line.found(line.bisect(engine)) == CULPRIT
-    assert any("caches are filled until they are settled" in note for note in notes(line)) is tried
-
-
-def test_more_is_tried_in_the_same_time(line: Limited, clock: Clock, tmp_path: Path) -> None:
-    """A budget counts what trials take: with short fills more of them fit in."""
-    (tmp_path / "whole").mkdir()
-    whole = Limited(tmp_path / "whole", histories.linear(33), *ENDS, settings=DEFAULTS)
-    engines = [host(lab, clock, times_apart=40.0) for lab in (line, whole)]
-    engines[1].settles = False
-    for lab, engine in zip((line, whole), engines, strict=True):
-        lab.give(10 * WHOLE_S)
-        lab.bisect(engine)
-        assert lab.spent_s <= 10 * WHOLE_S
-    assert len(engines[0].asked) > len(engines[1].asked)
+    assert any("caches are filled until they are settled" in note for note in line.notes) is tried

@@ -10,24 +10,22 @@ from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note
 from bisector.core.trial import Trial
 from bisector.trial.runner import TrialRequest
-from tests import examples, fakes
+from tests import examples
 from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
 from tests.examples import BUSY
 
 
 def test_a_metric_without_a_live_counter_has_whole_runs_and_says_so(line: Lab) -> None:
     line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, metric="read.clat.mean", threshold="1.6ms"))
-    engine = line.engine("c7")
-    engine.stops_early = True
+    engine = line.engine("c7", stops_early=True)
     with pytest.raises(EndsDoNotReproduce, match=r"measured 1\.50 ms, the new end 1\.50 ms \(read\.clat\.mean"):
         line.bisect(engine)
-    said = [event.text for event in line.events if isinstance(event, Note)]
+    said = line.notes
     assert said[0] == "no run is stopped early: read.clat.mean is known only when a run has ended"
 
 
 def test_ends_are_whole_and_the_answer_rests_on_whole_runs(line: Lab) -> None:
-    engine = line.engine("c7")
-    engine.stops_early = True
+    engine = line.engine("c7", stops_early=True)
     assert line.found(line.bisect(engine)) == "c7"
     whole = [line.names[sha] for sha, rule in engine.rules if rule is None]
     early = [line.names[sha] for sha, rule in engine.rules if rule is not None]
@@ -41,8 +39,7 @@ def test_ends_are_whole_and_the_answer_rests_on_whole_runs(line: Lab) -> None:
 
 def test_full_runs_are_never_ended(line: Lab) -> None:
     line.settings = replace(BY_GIT, workload=replace(DEFAULTS.workload, full_runs=True))
-    engine = line.engine("c7")
-    engine.stops_early = True
+    engine = line.engine("c7", stops_early=True)
     assert line.found(line.bisect(engine)) == "c7"
     assert {rule for _, rule in engine.rules} == {None}
     assert len(engine.measured) == len(set(engine.measured))
@@ -54,25 +51,14 @@ def test_a_whole_run_wins_over_one_that_was_stopped_and_the_search_goes_on(line:
     engine.stops_early, engine.misleading = True, frozenset({line.shas[misleading]})
     outcome = line.bisect(engine)
     assert line.found(outcome) == "c7"
-    notes = [event.text for event in line.events if isinstance(event, Note)]
+    notes = line.notes
     assert any(f"a whole run says that {line.shas[misleading][:12]} is " in note for note in notes)
     assert f"# first fixed commit: [{line.shas['c7']}]" in line.log
     assert line.shown(outcome) == ["c7"]
 
 
-def test_killed_before_the_whole_runs_it_makes_them_then(line: Lab) -> None:
-    engine = line.engine("c7")
-    engine.stops_early, engine.kill_at = True, 8
-    with pytest.raises(fakes.Killed):
-        line.bisect(engine)
-    engine.kill_at = None
-    assert line.found(line.bisect(engine)) == "c7"
-    assert [line.names[sha] for sha, rule in engine.rules if rule is None] == ["c0", "c16", "c7", "c6"]
-
-
 def test_whole_runs_that_stay_weak_are_not_made_for_ever(line: Lab) -> None:
-    engine = line.engine("c7")
-    engine.stops_early = True
+    engine = line.engine("c7", stops_early=True)
     busy = engine.measure
 
     def measure(request: TrialRequest) -> Trial:
@@ -87,8 +73,7 @@ def test_whole_runs_that_stay_weak_are_not_made_for_ever(line: Lab) -> None:
 
 
 def test_an_equal_kernel_measured_whole_answers_for_the_culprit(line: Lab) -> None:
-    engine = line.engine("c7", content={"c7": "same", "c8": "same"})
-    engine.stops_early = True
+    engine = line.engine("c7", content={"c7": "same", "c8": "same"}, stops_early=True)
     assert line.found(line.bisect(engine)) == "c7"
     assert [line.names[sha] for sha, rule in engine.rules if rule is None] == ["c0", "c16", "c8", "c6"]
 
@@ -96,8 +81,7 @@ def test_an_equal_kernel_measured_whole_answers_for_the_culprit(line: Lab) -> No
 def test_a_regression_is_held_against_the_same_rule(line: Lab) -> None:
     chosen = {"bisect.expect": "regression", "bisect.strategy": "git"}
     line.settings = options.load(chosen, directory=Path("/")).settings
-    engine = line.engine("c7")
-    engine.stops_early = True
+    engine = line.engine("c7", stops_early=True)
     engine.slow_iops, engine.fast_iops = engine.fast_iops, engine.slow_iops
     assert line.found(line.bisect(engine)) == "c7"
 

@@ -1,19 +1,19 @@
 """A repository, a run directory, and a bench that answers as planted: comparisons without any guest."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from bisector.campaign.equipment import Equipment
+from bisector.campaign.equipment import Equip
 from bisector.campaign.instructions import Done
+from bisector.cli import main
 from bisector.compare import session
 from bisector.compare.plan import CompareRequest, planned
 from bisector.config import Settings, options
 from bisector.core.errors import UserError
-from bisector.core.events import Event, Listener
+from bisector.core.events import Event
+from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks
 from bisector.store.comparison import Extent, Plan
@@ -41,9 +41,9 @@ class Desk:
     bench: planted.Bench = field(default_factory=planted.Bench)
     told: list[Event] = field(default_factory=list)
 
-    @contextmanager
-    def equip(self, _settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(self.bench, fakes.FakeEquality(repository))
+    @property
+    def equip(self) -> Equip:
+        return fakes.equipped(self.bench)
 
     def asked(self, *names: str, stacks: tuple[str, ...] = ("lvmcache", "hdd"), runs: int = 2, placebo: bool = False,
               patches: tuple[str, ...] = (), parameters: tuple[str, ...] = (),
@@ -68,6 +68,13 @@ class Desk:
         with Store.open(self.place / "run" / "record.sqlite", readonly=True) as store:
             assert store.plan is not None
             return Blocks.of(store.plan, store)
+
+    def state(self) -> tuple[State, str]:
+        """How the run stands by its record, and what is said of that."""
+        with Store.open(self.place / "run" / "record.sqlite", readonly=True) as store:
+            last = store.state()
+            assert last is not None
+            return last.state, last.message
 
     def held(self) -> set[str]:
         """The commits that references of runs keep from garbage collection."""
@@ -99,3 +106,15 @@ def changed(desk: Desk, path: str, text: str) -> str:
     histories.git(place, "add", path)
     histories.git(place, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", f"another {path}")
     return histories.git(place, "rev-parse", "HEAD")
+
+
+def compare(desk: Desk, *words: str, code: int = 0) -> None:
+    """The command as it is typed at the desk."""
+    assert main(["compare", *words, "--repo", str(desk.place / "linux")]) == code
+
+
+def shown(output: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command prints."""
+    output.readouterr()
+    assert main(list(words)) == 0
+    return output.readouterr().out

@@ -21,7 +21,7 @@ class Bench(fakes.FakeExecutor):
 
     Trials with the numbers ``busy_n`` are weak, those of ``panics_n`` panic; the first attempts at those of ``infra_n``
     fail, as many as they say; with ``leaves``, a run's directory, each of these leaves its own. ``faults`` are of every
-    trial of a commit. ``requests`` are all that were made.
+    trial of a commit.
     """
 
     is_new: Callable[[str], bool] = lambda _: False
@@ -30,7 +30,6 @@ class Bench(fakes.FakeExecutor):
     busy_n: frozenset[int] = frozenset()
     panics_n: frozenset[int] = frozenset()
     leaves: Path | None = None
-    requests: list[TrialRequest] = field(default_factory=list)
     refuse_build: Callable[[BuildRequest], None] = lambda _: None
 
     def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:

@@ -7,22 +7,22 @@ from typing import Any
 
 from bisector.campaign.instructions import Done, Notify, Record, Submit, Transient, Wait
 from bisector.compare.schedule import CompareState, step
-from bisector.config import options
+from bisector.config import Settings, options
 from bisector.core.subject import Cell, Compiler, Subject
 from bisector.core.trial import Trial
 from bisector.executor.base import BuildRequest
 from bisector.status.blocks import Blocks
-from bisector.store.comparison import Arm, Block, Extent, Place, Placed, Plan, PlannedSetup
+from bisector.store.comparison import Arm, Block, Extent, Place, Placed, Plan
 from bisector.store.facts import BuildTry, Compilers
 from tests import fakes
 from tests.compare import planted
 from tests.examples import commit
 
 
-def on(stack: str, fill_deadline: str = "41s") -> PlannedSetup:
+def on(stack: str, fill_deadline: str = "41s") -> Settings:
     """A setup; by default its cache may take one run to fill, so that a first block is thought as long as others."""
     flags = {"storage.stack": stack, "storage.fill_deadline": fill_deadline}
-    return PlannedSetup(options.load(flags, directory=Path("/")).settings)
+    return options.load(flags, directory=Path("/")).settings
 
 
 SETUPS = tuple(map(on, ("lvmcache", "hdd")))

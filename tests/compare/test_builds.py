@@ -25,12 +25,19 @@ def test_each_kernel_is_built_once_and_first(desk: Desk) -> None:
     assert all(request.compilers == (fakes.GCC,) for request in desk.bench.requests)
 
 
-def test_a_compiler_that_does_not_build_every_arm_is_passed_over(desk: Desk) -> None:
+NAMED = pytest.mark.parametrize("named", [{}, {"kernel__compiler": ["gcc", "gcc-11"]}], ids=["of the host", "named"])
+
+
+@NAMED
+def test_of_several_compilers_the_first_that_builds_every_arm_makes_all_kernels(
+    desk: Desk, named: dict[str, object]
+) -> None:
+    """Another one makes other code of the same source."""
     desk.bench.installed = (fakes.GCC, fakes.OLD_GCC)
     desk.bench.does_not_build = {("gcc", desk.shas["c3"]): fakes.BUILD_ERROR}
-    desk.begin("c0", "c3")
+    desk.begin("c0", "c3", stacks=("hdd",), **named)
     desk.go_on()
-    assert all(request.compilers == (fakes.OLD_GCC,) for request in desk.bench.requests)
+    assert {request.compilers for request in desk.bench.requests} == {(fakes.OLD_GCC,)}
 
 
 def test_an_arm_that_the_one_compiler_does_not_build_is_left_out(desk: Desk) -> None:
@@ -42,13 +49,14 @@ def test_an_arm_that_the_one_compiler_does_not_build_is_left_out(desk: Desk) -> 
     assert {request.commit.sha for request in desk.bench.requests} == {desk.shas["c0"], desk.shas["c3"]}
 
 
-def test_where_no_compiler_builds_all_arms_it_is_said(desk: Desk) -> None:
+@NAMED
+def test_where_no_compiler_builds_all_arms_it_is_said(desk: Desk, named: dict[str, object]) -> None:
     desk.bench.installed = (fakes.GCC, fakes.OLD_GCC)
-    desk.bench.does_not_build = {(one.command, desk.shas["c3"]): fakes.BUILD_ERROR for one in desk.bench.installed}
-    desk.begin("c0", "c3")
-    with pytest.raises(
-        UserError, match=r"no compiler of this host builds every kernel: gcc fails at .*; gcc-11 fails at"
-    ):
+    failing = ("gcc", "c3"), ("gcc-11", "c0")
+    desk.bench.does_not_build = {(command, desk.shas[name]): fakes.BUILD_ERROR for command, name in failing}
+    desk.begin("c0", "c3", **named)
+    which = "that is named" if named else "of this host"
+    with pytest.raises(UserError, match=f"no compiler {which} builds every kernel: gcc fails at .*; gcc-11 fails at"):
         desk.go_on()
 
 
@@ -90,26 +98,6 @@ def test_an_arm_that_builds_after_the_end_is_measured_as_often_as_the_others(des
     assert [len(blocks.pairs(0, arm)) for arm in (1, 2)] == [2, 4]
     assert (blocks.unbuilt, desk.held()) == ((), set())
     assert any(isinstance(event, Note) and "is tried again: does not build" in event.text for event in desk.told)
-
-
-def test_of_several_compilers_that_are_named_one_makes_all_kernels(desk: Desk) -> None:
-    """Another one makes other code of the same source."""
-    desk.bench.installed = (fakes.GCC, fakes.OLD_GCC)
-    desk.bench.does_not_build = {("gcc", desk.shas["c3"]): fakes.BUILD_ERROR}
-    desk.begin("c0", "c3", stacks=("hdd",), kernel__compiler=["gcc", "gcc-11"])
-    desk.go_on()
-    assert {request.compilers for request in desk.bench.requests} == {(fakes.OLD_GCC,)}
-
-
-def test_where_no_named_compiler_builds_all_arms_it_is_said(desk: Desk) -> None:
-    desk.bench.installed = (fakes.GCC, fakes.OLD_GCC)
-    desk.bench.does_not_build = {
-        ("gcc", desk.shas["c3"]): fakes.BUILD_ERROR,
-        ("gcc-11", desk.shas["c0"]): fakes.BUILD_ERROR,
-    }
-    desk.begin("c0", "c3", kernel__compiler=["gcc", "gcc-11"])
-    with pytest.raises(UserError, match=r"no compiler that is named builds every kernel: gcc fails at .*; gcc-11"):
-        desk.go_on()
 
 
 def test_trouble_of_a_build_that_stays_names_the_arm(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

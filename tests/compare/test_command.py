@@ -10,8 +10,7 @@ from bisector.cli import main
 from bisector.kernel.build import KernelBuilder
 from bisector.store.rundir import Index, RunDirectory, state_home
 from bisector.store.store import Store
-from tests.compare.desk import Desk, without_md
-from tests.compare.typed import compare, shown
+from tests.compare.desk import Desk, compare, shown, without_md
 from tests.docs.json_schema import valid
 
 pytestmark = pytest.mark.usefixtures("at_the_desk")
@@ -81,7 +80,7 @@ def test_what_is_asked_for_is_on_record(desk: Desk, capsys: pytest.CaptureFixtur
     extent = plan.extent
     assert (extent.seed, extent.runs, extent.until, extent.budget_s, extent.delta) == (99, 3, None, 5400.0, 0.025)
     assert [arm.name for arm in plan.arms] == ["main", "main (again)"]
-    assert [one.settings.workload.files.total_bytes for one in plan.setups] == [2 * (16 << 20)]
+    assert [one.workload.files.total_bytes for one in plan.setups] == [2 * (16 << 20)]
     (entry,) = Index().entries()
     assert (entry.old, entry.new) == ("main", "main")
     capsys.readouterr()
@@ -96,13 +95,7 @@ def test_the_same_is_what_is_the_same_for_a_search(desk: Desk, clock: str, share
     with Store.open(RunDirectory(desk.place / "run").database) as store:
         plan = store.plan
     assert plan is not None
-    assert plan.extent.delta == plan.setups[0].settings.bisect.least_effect == share
-
-
-def test_a_patch_is_compared_before_and_after(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    desk.bench.value = lambda _: 1_000.0
-    compare(desk, "main~2", "--patch", "main", "--stack", "hdd", "--runs", "1", "--quiet")
-    assert "main~2 + main" in capsys.readouterr().out
+    assert plan.extent.delta == plan.setups[0].bisect.least_effect == share
 
 
 def test_a_commit_is_compared_without_and_with_a_fragment(
@@ -146,8 +139,8 @@ def test_a_further_disk_is_one_of_any_of_the_stacks(desk: Desk, capsys: pytest.C
     compare(desk, *words, "--disk", "nvme=512MiB,iops=9000", "--run-dir", "run")
     with Store.open(RunDirectory(desk.place / "run").database) as store:
         assert store.plan is not None
-        assert [tuple(one.settings.storage.used_disks) for one in store.plan.setups] == [("hdd",), ("nvme", "hdd")]
-        assert store.plan.setups[1].settings.storage.used_disks["nvme"].iops_limit == 9000
+        assert [tuple(one.storage.used_disks) for one in store.plan.setups] == [("hdd",), ("nvme", "hdd")]
+        assert store.plan.setups[1].storage.used_disks["nvme"].iops_limit == 9000
     said = refused(desk, capsys, *words, "--disk", "nvme=512MiB", "--disk", "spare=1GiB")
     assert "--disk spare: the stack hdd or lvmcache(nvme,hdd)+ext4 has no disk of that name" in said
 
@@ -213,15 +206,6 @@ def test_what_a_run_that_compares_cannot_do_is_said(desk: Desk, capsys: pytest.C
 def test_bad_input(desk: Desk, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
     Path("other.patch").write_text("--- a/drivers/md/dm.c\n+++ b/drivers/md/dm.c\n@@ -1 +1 @@\n-another\n+line\n")
     assert said in refused(desk, capsys, *words)
-
-
-def test_help_shows_shares_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", "--help-all"])
-    assert ended.value.code == 0
-    said = capsys.readouterr().out
-    assert "--until 5% " in said
-    assert "%%" not in said
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def _unbroken(place: Path) -> Iterator[World]:
     asked = CompareRequest(place / "linux", (shas["c0"], shas["c2"]), setups, Extent(7, 2), placebo=True, fragments=own)
     with Repository.open(place / "linux") as repository:
         plan = planned(repository, asked)
-    row = RunHeader.of(plan.setups[0].settings, place / "linux")
+    row = RunHeader.of(plan.setups[0], place / "linux")
     executor = bench(shas)
     done, added = life(plan, row, place / "unbroken.sqlite", executor)
     with Mortal.open(place / "unbroken.sqlite") as store:
@@ -138,7 +138,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, s
     asked = CompareRequest(place / "linux", tuple(shas[f"c{n}"] for n in range(4)), (settings("hdd"),), Extent(7, 2))
     with Repository.open(place / "linux") as repository:
         plan = planned(repository, asked)
-    row = RunHeader.of(plan.setups[0].settings, place / "linux")
+    row = RunHeader.of(plan.setups[0], place / "linux")
     _, added = life(plan, row, place / "unbroken.sqlite", hopeless(shas))
     assert len(added) == GIVEN_UP_TIMES
     return plan, shas, row

@@ -13,8 +13,7 @@ from bisector.core.verdict import State
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.compare.desk import Desk
-from tests.compare.typed import compare, shown
+from tests.compare.desk import Desk, compare, shown
 from tests.docs.json_schema import valid
 
 pytestmark = pytest.mark.usefixtures("at_the_desk")

@@ -1,19 +1,11 @@
 """A comparison in counted time: several guests of one host measure at a time, also of one block."""
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
-import pytest
-
-from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Crew, Done
 from bisector.compare import session
-from bisector.config import Settings
-from bisector.core.events import Listener, OnHost, Planned
+from bisector.core.events import OnHost, Planned
 from bisector.core.verdict import State
-from bisector.git.repository import Repository
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
@@ -24,16 +16,11 @@ from tests.compare.desk import Desk
 RUNS = 3
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_each_trial_is_measured_once_whatever_ends_first(desk: Desk, seed: int) -> None:
+def test_each_trial_is_measured_once_whatever_ends_first(desk: Desk) -> None:
     desk.begin("c0", "c3", stacks=("lvmcache", "hdd"), runs=RUNS)
     values = planted.by_name(desk.shas, {"c0": 1_000.0, "c3": 1_300.0})
-    guests = Guests(planted.Bench(value=values), 2, random.Random(seed))
-
-    @contextmanager
-    def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(guests, fakes.FakeEquality(repository), Crew(guests=2))
-
+    guests = Guests(planted.Bench(value=values), 2, random.Random(1))
+    equip = fakes.equipped(guests, Crew(guests=2))
     run = RunDirectory.open(desk.place / "run")
     with run.lock(), Store.open(run.database) as store:
         assert session.go_on(run, store, desk.told.append, equip) == Done(

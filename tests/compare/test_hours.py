@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tests import fakes
-from tests.compare.desk import Desk, without_md
-from tests.compare.typed import compare, shown
+from tests.compare.desk import Desk, compare, shown, without_md
 
 pytestmark = pytest.mark.usefixtures("at_the_desk")
 

@@ -12,18 +12,6 @@ from tests.compare.desk import Desk, changed, without_md
 from tests.git import histories
 
 
-def test_one_commit_alone_cannot_be_compared(desk: Desk) -> None:
-    assert desk.refused("main") == "main alone cannot be compared"
-
-
-def test_an_unknown_subject_is_named(desk: Desk) -> None:
-    assert "unknown revision 'v9'" in desk.refused("main", "v9")
-
-
-def test_equal_arms_are_refused(desk: Desk) -> None:
-    assert desk.refused("main", "c3").endswith(f"are the same commit, {desk.shas['c3'][:12]}")
-
-
 def test_commits_of_equal_sources_are_refused(desk: Desk) -> None:
     same = histories.git(desk.place / "linux", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit-tree",
                          "main^{tree}", "-p", "main", "-m", "nothing")  # fmt: skip
@@ -59,11 +47,6 @@ def test_where_nothing_is_left_to_compare_nothing_is_begun(desk: Desk) -> None:
     assert " on lvmcache(ssd,hdd)+ext4 needs CONFIG_MD, CONFIG_BLK_DEV_DM" in said
 
 
-def test_a_setup_that_is_asked_for_twice_is_refused(desk: Desk) -> None:
-    said = desk.refused("c0", "c3", stacks=("hdd", "hdd+ext4"))
-    assert said == "fio(partial.fio) on hdd+ext4 is asked for twice"
-
-
 def test_fragments_of_all_stacks_make_one_kernel_and_those_of_a_person_win() -> None:
     rows = ("tiny", "vm", "storage-lvmcache", "mine"), ("tiny", "vm", "mine"), ("tiny", "vm", "storage-bcache", "mine")
     assert united(rows) == ("tiny", "vm", "storage-bcache", "storage-lvmcache", "mine")
@@ -72,7 +55,7 @@ def test_fragments_of_all_stacks_make_one_kernel_and_those_of_a_person_win() -> 
 
 def test_what_only_a_search_has_is_no_part_of_it(desk: Desk) -> None:
     plan = desk.plan("c0", "c3", bisect__threshold="2000", bisect__expect="regression")
-    assert {(one.settings.bisect.threshold, one.settings.bisect.expect) for one in plan.setups} == {(None, None)}
+    assert {(one.bisect.threshold, one.bisect.expect) for one in plan.setups} == {(None, None)}
 
 
 @pytest.mark.parametrize(

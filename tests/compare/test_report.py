@@ -4,7 +4,7 @@ import hashlib
 import json
 import shlex
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import pytest
@@ -66,45 +66,28 @@ def test_command_has_every_workload_by_what_was_typed(
     assert not {"--workload", "--metric"} & set(words)
 
 
-def test_command_has_the_patches(
+def test_command_has_what_is_on_top_of_a_commit_and_the_images(
     desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(desk.place)
     patch = "--- a/drivers/md/dm.c\n+++ b/drivers/md/dm.c\n@@ -1 +1 @@\n-c0\n+better\n"
     (desk.place / "fix.patch").write_text(patch)
-    desk.begin("main~2", patches=("fix.patch", "main"), parameters=("a b",), stacks=("hdd",), runs=1)
-    desk.go_on()
-    words = shlex.split(json.loads(shown(capsys, "report", "--format", "json"))["command"])
-    assert words[2:7] == [desk.shas["c1"][:12], "--patch", "./fix.patch", "--patch", desk.shas["c3"][:12]]
-    assert words[7:9] == ["--parameter", "a b"]
-    assert "main~2 + fix.patch" in shown(capsys, "report")
-
-
-def test_command_has_the_fragments(
-    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(desk.place)
     (desk.place / "hz.config").write_text("CONFIG_DM_CACHE_SMQ=y\n")
-    desk.begin("main", fragments=("./hz.config",), stacks=("hdd",), runs=1)
-    desk.go_on()
-    words = shlex.split(json.loads(shown(capsys, "report", "--format", "json"))["command"])
-    assert words[2:5] == [desk.shas["c3"][:12], "--config-fragment", "./hz.config"]
-    assert "--fragment" not in words
-    said = shown(capsys, "report")
-    assert "main + hz.config" in said
-    assert "same kernel" not in said
-
-
-def test_command_has_the_images(
-    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(desk.place)
     bzimage(desk.place / "vmlinuz", "6.1.0-13-amd64 (a@b) #1 SMP")
-    desk.begin("main", "image:vmlinuz", stacks=("hdd",), runs=1)
+    on_top = {"patches": ("fix.patch", "main"), "fragments": ("./hz.config",), "parameters": ("a b",)}
+    desk.begin("main~2", "image:vmlinuz", stacks=("hdd",), runs=1, **on_top)
     desk.go_on()
     printed = valid("compare", shown(capsys, "report", "--format", "json"))
-    assert shlex.split(printed["command"])[2:5] == [desk.shas["c3"][:12], "image:./vmlinuz", "--stack"]
+    c1, c3 = (desk.shas[name][:12] for name in ("c1", "c3"))
+    words = shlex.split(printed["command"])[2:]
+    assert words[:6] == [c1, "image:./vmlinuz", "--patch", "./fix.patch", "--patch", c3]
+    assert {("--config-fragment", "./hz.config"), ("--parameter", "a b")} <= set(pairwise(words))
+    assert "--fragment" not in words
     assert '("6.1.0-13-amd64 (a@b) #1 SMP")' in printed["arms"][1]["commit"]
+    said = shown(capsys, "report")
+    assert "main~2 + fix.patch" in said
+    assert "main~2 + hz.config" in said
+    assert "same kernel" not in said
 
 
 def test_json_is_of_its_schema(done: Desk, capsys: pytest.CaptureFixture[str]) -> None:

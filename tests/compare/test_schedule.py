@@ -1,20 +1,21 @@
 """What a comparison measures next follows from its record alone."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from bisector.campaign.instructions import Done
-from bisector.compare.schedule import tries_again
+from bisector.compare.schedule import drawn, tries_again
 from bisector.core.errors import UserError
 from bisector.core.subject import Cell
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import State
 from bisector.status.blocks import Blocks, BlockState, Earlier, result_of
 from bisector.status.progress import effects
-from bisector.store.comparison import Absent, Block, Extent, Place, Placed
+from bisector.store.comparison import Absent, Block, Extent, Place, Placed, Plan
 from bisector.store.facts import BuildTry
 from tests import fakes
 from tests.compare import planted
@@ -27,6 +28,7 @@ from tests.compare.played import (
     Build,
     Choose,
     Measure,
+    Outcome,
     cell,
     decided,
     known,
@@ -35,6 +37,21 @@ from tests.compare.played import (
     sound,
 )
 from tests.examples import ERA, STARTED_AT, UPGRADED
+
+
+def faulty(when: Callable[[Measure, int], bool], plan: Plan = PLAN, stage: Stage = Stage.BOOT) -> Outcome:
+    """Trials of which some panic at a stage; each arm has a value of its own."""
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        made = sound(plan, lambda arm: 1_000.0 + arm)(measure, n)
+        return replace(made, fault=replace(fakes.PANIC, stage=stage), runs=()) if when(measure, n) else made
+
+    return outcome
+
+
+def busy(when: Callable[[Measure, int], bool]) -> Outcome:
+    """Trials of which some are on a busy host."""
+    return lambda measure, n: planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0, busy=when(measure, n))
 
 
 def test_each_block_measures_every_arm_once_in_rounds() -> None:
@@ -56,6 +73,11 @@ def test_orders_and_seeds_follow_from_the_seed_and_differ_between_blocks() -> No
     assert max(orders.values()) <= 8
     other, _ = played(nothing(replace(plan, extent=Extent(8, 24))), sound(plan))
     assert [block.arms for block in other.blocks] != [block.arms for block in first.blocks]
+
+
+def test_both_orders_are_drawn_as_often() -> None:
+    orders = [drawn(seed, n, (0, 1))[0] for seed in range(500) for n in range(1, 7)]
+    assert 0.46 <= orders.count((0, 1)) / len(orders) <= 0.54
 
 
 def test_one_commit_under_two_names_is_built_once() -> None:
@@ -118,36 +140,26 @@ def test_a_setup_that_is_lost_on_the_way_is_not_said_to_have_all_its_blocks() ->
     """The first kernel panics on one stack, from its third block on."""
     plan = replace(PLAN, extent=Extent(7, 4))
 
-    def outcome(measure: Measure, n: int) -> Trial:
-        found = planted.trial(cell(plan, measure.block, measure.arm), 1_000.0)
-        panics = measure.arm == 0 and measure.block.setup == 0 and measure.block.round > 2
-        return replace(found, fault=replace(fakes.PANIC, stage=Stage.STORAGE), runs=()) if panics else found
+    def panics(measure: Measure, _: int) -> bool:
+        return measure.arm == 0 and measure.block.setup == 0 and measure.block.round > 2
 
-    _, done = played(nothing(plan), outcome)
+    _, done = played(nothing(plan), faulty(panics, plan, Stage.STORAGE))
     assert done == Done(State.MEASURED, "4 blocks on hdd+ext4; n/a: lvmcache(ssd,hdd)+ext4 (after 2 blocks)")
 
 
 def test_a_comparison_of_which_nothing_is_left_is_not_measured_and_says_why() -> None:
     plan = replace(PLAN, arms=ARMS[:2], absent=(Absent(1, 1, "needs CONFIG_MD"),))
-
-    def outcome(measure: Measure, n: int) -> Trial:
-        found = planted.trial(cell(plan, measure.block, measure.arm), 1_000.0)
-        return replace(found, fault=fakes.PANIC, runs=()) if measure.arm == 0 else found
-
     with pytest.raises(
         UserError, match=r"^nothing can be compared: v6\.1: panic: .* test; v6\.2 on .*: needs CONFIG_MD"
     ):
-        played(nothing(plan), outcome)
+        played(nothing(plan), faulty(lambda measure, _: measure.arm == 0, plan))
     failed = BuildTry(fakes.GCC, ARMS[0].commit.sha, "no gelf.h")
     with pytest.raises(UserError, match=r"v6\.1: does not build: no gelf\.h"):
         decided(known(replace(nothing(plan), build_tries=(failed, *BUILT[1:]))))
 
 
 def test_a_weak_trial_voids_its_block_and_another_one_takes_its_place() -> None:
-    def outcome(measure: Measure, n: int) -> Trial:
-        return planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0, busy=n == 2)
-
-    blocks, _ = played(nothing(), outcome)
+    blocks, _ = played(nothing(), busy(lambda _, n: n == 2))
     void, instead = blocks.blocks[:2]
     assert (blocks.state(void), blocks.count(BlockState.WEAK)) == (BlockState.WEAK, 1)
     assert blocks.why(void).startswith(f"{ARMS[void.arms[1]].name}: ")
@@ -199,13 +211,10 @@ def test_no_two_blocks_that_count_are_of_one_round() -> None:
 
 
 def test_a_panic_is_believed_when_it_is_seen_again() -> None:
-    def outcome(measure: Measure, n: int) -> Trial:
-        found = planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0)
-        panics = measure.arm == 1 and measure.block.setup == 0
-        fault = replace(fakes.PANIC, stage=Stage.STORAGE)
-        return replace(found, fault=fault, runs=()) if panics else found
+    def panics(measure: Measure, _: int) -> bool:
+        return measure.arm == 1 and measure.block.setup == 0
 
-    blocks, done = played(nothing(), outcome)
+    blocks, done = played(nothing(), faulty(panics, stage=Stage.STORAGE))
     assert done == Done(State.MEASURED, "2 blocks on each setup")
     assert [blocks.state(one) for one in blocks.of_setup(0)] == [BlockState.FAILED] * 2 + [BlockState.DONE] * 2
     assert (blocks.absent(0, 1), blocks.absent(1, 1)) == ("panic: Kernel panic - not syncing: test", "")
@@ -213,11 +222,7 @@ def test_a_panic_is_believed_when_it_is_seen_again() -> None:
 
 
 def test_a_kernel_that_does_not_boot_is_tried_on_no_other_stack() -> None:
-    def outcome(measure: Measure, n: int) -> Trial:
-        found = planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0)
-        return replace(found, fault=fakes.PANIC, runs=()) if measure.arm == 1 else found
-
-    blocks, _ = played(nothing(), outcome)
+    blocks, _ = played(nothing(), faulty(lambda measure, _: measure.arm == 1))
     assert sum(one.place.arm == 1 for one in blocks.placed) == 2
     assert blocks.absent(0, 1) == blocks.absent(1, 1) != ""
 
@@ -239,11 +244,7 @@ def test_what_works_on_one_host_and_never_on_another_is_no_kernels_doing(where: 
 
 
 def test_one_panic_says_nothing() -> None:
-    def outcome(measure: Measure, n: int) -> Trial:
-        found = planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0)
-        return replace(found, fault=fakes.PANIC, runs=()) if n in (2, 9) else found
-
-    blocks, _ = played(nothing(), outcome)
+    blocks, _ = played(nothing(), faulty(lambda _, n: n in (2, 9)))
     assert [blocks.absent(setup, arm) for setup in (0, 1) for arm in range(3)] == [""] * 6
     assert blocks.count(BlockState.FAILED) == 2
 
@@ -265,11 +266,7 @@ def test_a_boot_on_another_stack_is_between_two_panics() -> None:
 
 def test_faults_of_every_kernel_are_no_kernels_doing() -> None:
     """A host on which no guest boots leaves no cell n/a: the setups are given up, and can be gone on with."""
-
-    def outcome(measure: Measure, n: int) -> Trial:
-        return replace(planted.trial(cell(PLAN, measure.block, measure.arm), 1.0), fault=fakes.PANIC, runs=())
-
-    blocks, done = played(nothing(), outcome)
+    blocks, done = played(nothing(), faulty(lambda *_: True))
     assert [blocks.absent(setup, arm) for setup in (0, 1) for arm in range(3)] == [""] * 6
     assert len(done.given_up) == 2
     assert "no sound block in 10" in done.given_up[0]
@@ -277,11 +274,8 @@ def test_faults_of_every_kernel_are_no_kernels_doing() -> None:
 
 @pytest.mark.parametrize("forgiven", [0, 2])
 def test_a_setup_is_given_up_when_no_block_is_sound(forgiven: int) -> None:
-    def outcome(measure: Measure, n: int) -> Trial:
-        busy = measure.block.setup == 0
-        return planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0, busy=busy)
-
-    blocks, done = played(replace(nothing(), earlier=Earlier(blocks=forgiven)), outcome)
+    begun = replace(nothing(), earlier=Earlier(blocks=forgiven))
+    blocks, done = played(begun, busy(lambda measure, _: measure.block.setup == 0))
     (why,) = done.given_up
     assert why.startswith("fio(partial.fio) on lvmcache(ssd,hdd)+ext4: no sound block in 4: ")
     of_before = sum(block.n <= forgiven for block in blocks.of_setup(0))
@@ -309,12 +303,7 @@ def test_values_and_pairs_are_those_of_blocks_that_count() -> None:
 def test_an_arm_that_is_lost_keeps_its_values() -> None:
     """Its kernel panics from the fourth block on, and those before it count."""
     plan = replace(PLAN, setups=SETUPS[1:], extent=Extent(7, 5))
-
-    def outcome(measure: Measure, n: int) -> Trial:
-        found = planted.trial(cell(plan, measure.block, measure.arm), 1_000.0 + measure.arm)
-        return replace(found, fault=fakes.PANIC, runs=()) if measure.arm == 1 and measure.block.n > 3 else found
-
-    blocks, _ = played(nothing(plan), outcome)
+    blocks, _ = played(nothing(plan), faulty(lambda one, _: one.arm == 1 and one.block.n > 3, plan))
     (row,) = result_of(blocks).rows
     assert [len(side.figures) for side in row.sides] == [5, 3, 5]
     assert row.sides[1].absent == "after block 3: panic: Kernel panic - not syncing: test"

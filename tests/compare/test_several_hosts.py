@@ -2,24 +2,19 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 
 from bisector.analysis.comparison import LOOKS
-from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Crew, Done
 from bisector.compare import session
 from bisector.config import RetryPolicy, Settings
 from bisector.core.errors import AttemptFailed, InfraError, UserError
-from bisector.core.events import Listener, Note, OnHost, Planned
+from bisector.core.events import Note, OnHost, Planned
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Job, News
-from bisector.git.repository import Repository
 from bisector.status.blocks import BlockState, result_of
 from bisector.store.comparison import Extent
 from bisector.store.facts import InfraFault
@@ -87,11 +82,7 @@ class Room:
     builders: frozenset[str] = frozenset()
 
     def go_on(self, fleet: Fleet) -> Done:
-        @contextmanager
-        def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-            crew, kin = Crew(len(fleet.benches) - len(self.builders), self.builders), fakes.FakeEquality(repository)
-            yield Equipment(fleet, kin, crew)
-
+        equip = fakes.equipped(fleet, Crew(len(fleet.benches) - len(self.builders), self.builders))
         run = RunDirectory.open(self.desk.place / "run")
         with run.lock(), Store.open(run.database) as store:
             return session.go_on(run, store, self.desk.told.append, equip)
@@ -134,14 +125,15 @@ def three(room: Room) -> dict[str, fakes.FakeExecutor]:
     return {"one": bench(room.desk), "two": bench(room.desk, 4.0), "three": bench(room.desk, 0.5)}
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_blocks_go_on_at_the_same_time_each_on_a_host_whatever_ends_first(room: Room, seed: int) -> None:
-    fleet = Hosts(three(room), random.Random(seed))
+def test_blocks_go_on_at_the_same_time_each_on_a_host_whatever_ends_first(room: Room) -> None:
+    fleet = Hosts(three(room), random.Random(1))
     assert room.compare(fleet) == Done(State.MEASURED, f"{RUNS} blocks on each setup")
     room.check()
     assert fleet.most == 3
     assert len(room.desk.blocks().blocks) == 2 * RUNS  # none was begun that was not needed
     assert set.union(*room.hosts().values()) == {"one", "two", "three"}
+    planned = {one.host for one in room.desk.told if isinstance(one, OnHost) and isinstance(one.event, Planned)}
+    assert planned == {"one", "two", "three"}
 
 
 def test_figures_that_are_shown_are_those_of_one_host(room: Room) -> None:
@@ -174,7 +166,7 @@ def test_a_host_that_only_builds_measures_nothing(room: Room) -> None:
     assert not fleet.of("three", TrialRequest)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1])
 def test_of_a_block_whose_host_is_gone_another_one_takes_the_place(room: Room, seed: int) -> None:
     """The host leaves in the middle of a block, and comes back, or does not, at any time."""
     draw = random.Random(seed)
@@ -314,7 +306,7 @@ class Killed(Hosts):
         return super().next()
 
 
-@pytest.mark.parametrize("after", [2, 5, 9])
+@pytest.mark.parametrize("after", [2, 9])
 def test_what_a_killed_coordinator_had_under_way_is_measured_again(room: Room, after: int) -> None:
     first = Killed({name: bench(room.desk) for name in ("one", "two")}, dies_after=after)
     with pytest.raises(fakes.Killed):
@@ -344,12 +336,6 @@ def test_the_width_of_intervals_is_looked_at_after_whole_rounds(room: Room) -> N
     room.go_on(fleet)
     assert len(room.desk.blocks().counted(0)) == LOOKS[0]
     assert max(looked) == LOOKS[0]
-
-
-def test_people_are_told_on_which_host_each_trial_is(room: Room) -> None:
-    room.compare(Hosts(three(room)), runs=2)
-    planned = {one.host for one in room.desk.told if isinstance(one, OnHost) and isinstance(one.event, Planned)}
-    assert planned == {"one", "two", "three"}
 
 
 def test_an_image_that_no_other_host_has_is_refused_before_anything_is_made(room: Room) -> None:

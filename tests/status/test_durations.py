@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import options
+from bisector.config import Settings, options
 from bisector.core.subject import Cell, Subject
 from bisector.core.trial import Trial
 from bisector.status.blocks import Blocks
 from bisector.status.progress import BOOT_AND_LAYOUT_S, asked_most_s, asked_s, block_s
-from bisector.store.comparison import Arm, Block, Extent, Place, Placed, Plan, PlannedSetup
+from bisector.store.comparison import Arm, Block, Extent, Place, Placed, Plan
 from tests import fakes
 from tests.compare import planted
 from tests.examples import commit
@@ -21,8 +21,8 @@ CACHED = {"storage.stack": "lvmcache", "workload.runtime": "20s", "storage.fill_
 SEARCH = {"workload.kind": "gitgrep"}
 
 
-def setup(flags: Mapping[str, str]) -> PlannedSetup:
-    return PlannedSetup(options.load(flags, directory=Path("/")).settings)
+def setup(flags: Mapping[str, str]) -> Settings:
+    return options.load(flags, directory=Path("/")).settings
 
 
 def blocks_of(*flags: Mapping[str, str]) -> Blocks:

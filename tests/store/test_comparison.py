@@ -8,7 +8,7 @@ import pytest
 
 from bisector.config import Settings, options
 from bisector.core.subject import Cell, Kind, Setup, Subject
-from bisector.store.comparison import Absent, Arm, Block, Budget, Extent, Place, Placed, Plan, PlannedSetup
+from bisector.store.comparison import Absent, Arm, Block, Budget, Extent, Place, Placed, Plan
 from bisector.store.facts import Ended, Ending, InFlight, NumberedTrial, RunHeader, Submitted, Work
 from bisector.store.log import DATABASE
 from bisector.store.store import Store
@@ -29,14 +29,14 @@ ARMS = (
 )
 PLAN = Plan(
     ARMS,
-    (PlannedSetup(settings("lvmcache")), PlannedSetup(settings("hdd"))),
+    (settings("lvmcache"), settings("hdd")),
     Extent(7, 6, until=0.05, budget_s=3600.0, delta=0.1),
     (Absent(0, 1, "needs CONFIG_DM_CACHE"),),
 )
 
 
 def row() -> RunHeader:
-    return RunHeader.of(PLAN.setups[0].settings, Path("/src/linux"))
+    return RunHeader.of(PLAN.setups[0], Path("/src/linux"))
 
 
 def test_a_plan_comes_back(tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_the_inputs_of_a_plan_move_with_its_directory(tmp_path: Path) -> None:
     (inputs := tmp_path / "run" / "inputs").mkdir(parents=True)
     (job := inputs / "mine.fio").touch()
     (own := inputs / "hz.config").touch()
-    setups = [replace(one.settings, workload=one.settings.workload.with_inputs({"job": job})) for one in PLAN.setups]
-    plan = replace(PLAN, arms=(*ARMS[:-1], replace(ARMS[-1], file=own)), setups=tuple(map(PlannedSetup, setups)))
+    setups = [replace(one, workload=one.workload.with_inputs({"job": job})) for one in PLAN.setups]
+    plan = replace(PLAN, arms=(*ARMS[:-1], replace(ARMS[-1], file=own)), setups=tuple(setups))
     with Store.create(tmp_path / "run" / DATABASE, row(), plan=plan) as store:
         assert store.plan == plan
     with Store.open(inputs.parent.rename(tmp_path / "moved") / DATABASE, readonly=True) as store:
@@ -66,7 +66,7 @@ def test_the_inputs_of_a_plan_move_with_its_directory(tmp_path: Path) -> None:
     assert moved is not None
     there = tmp_path / "moved" / "inputs"
     assert moved.arms[-1].file == there / own.name
-    assert [one.settings.workload.inputs["job"] for one in moved.setups] == [there / job.name] * 2
+    assert [one.workload.inputs["job"] for one in moved.setups] == [there / job.name] * 2
 
 
 def test_a_fragment_of_an_arm_is_the_last_of_the_settings() -> None:

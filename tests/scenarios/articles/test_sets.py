@@ -10,7 +10,7 @@ from bisector.commands import compare
 from bisector.core.subject import Subject
 from bisector.status.blocks import Blocks
 from bisector.status.progress import asked_s, block_s
-from bisector.store.comparison import Arm, Extent, Plan, PlannedSetup
+from bisector.store.comparison import Arm, Extent, Plan
 from scenarios.articles import sets
 from scenarios.articles.planted import KERNELS
 from tests.examples import commit
@@ -29,7 +29,7 @@ def test_no_budget_keeps_a_stack_from_being_measured(name: str, tmp_path: Path) 
     arguments = cli.parsed([*run.words, "--run-dir", str(tmp_path)])
     kernels = [*arguments.subjects, *arguments.patch, *(["again"] if arguments.placebo else [])]
     arms = tuple(Arm(arm, Subject(commit(n))) for n, arm in enumerate(kernels))
-    setups = tuple(map(PlannedSetup, compare.settings_of(arguments)))
+    setups = tuple(compare.settings_of(arguments))
     blocks = Blocks(Plan(arms, setups, Extent(1, arguments.runs)))
     slower = 1.1 * run.expected_s / (len(arms) * arguments.runs * sum(map(asked_s, setups)))
     spent_s = 0.0
