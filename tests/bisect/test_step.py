@@ -1,6 +1,5 @@
 """What to do next, from facts that are made by hand: without a repository, a record or a host."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,19 +16,18 @@ from bisector.campaign.instructions import (
     Done,
     Instruction,
     Notify,
-    Pause,
     Record,
     Submit,
     Transient,
     Wait,
 )
 from bisector.config import options
-from bisector.core.errors import BisectorError, InfraError
+from bisector.core.errors import InfraError
 from bisector.core.events import TrialJudged
 from bisector.core.subject import Relevance, Remade
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Strategy, Terms, Verdict
-from bisector.executor.base import BuildRequest, Failed, Finished, Result
+from bisector.executor.base import BuildRequest, Finished
 from bisector.git.bisect import CommitToTry, Contradiction, FirstNewCommit
 from bisector.git.ranges import Range
 from bisector.store.facts import Ended, Ending, KernelCheck, NumberedTrial
@@ -57,43 +55,11 @@ def facts(*trials: Trial, transient: Transient = TRANSIENT, scope: Scope = SCOPE
     return BisectState(scope, on_record(*trials, scope=scope), transient)
 
 
-def told(known: BisectState) -> tuple[BisectState, Instruction]:
-    """The facts once everything was told that there is to tell, and the instruction that comes then."""
-    while isinstance(said := step(known), Notify | Pause):
-        keys = said.keys if isinstance(said, Notify) else (said.key,)
-        known = replace(known, transient=replace(known.transient, notified=known.transient.notified | {*keys}))
-    return known, said
-
-
 def then(known: BisectState) -> Instruction:
-    return told(known)[1]
-
-
-def submitted(known: BisectState) -> Submit:
-    said = then(known)
-    assert isinstance(said, Submit)
-    return said
-
-
-def finished(submit: Submit, result: Result, id_: int = 1) -> Attempt:
-    return Attempt(submit, Finished(id_, HOST, result, "now"))
-
-
-def failed(submit: Submit, error: BisectorError, id_: int = 1) -> Attempt:
-    return Attempt(submit, Failed(id_, HOST, error, "now"))
-
-
-def after(known: BisectState, attempts: Sequence[Attempt]) -> BisectState:
-    """The facts once the ends of these attempts, all of one matter, are on record."""
-    known, _ = told(known)
-    return replace(known, transient=replace(known.transient, tasks={attempts[0].submit.task: tuple(attempts)}))
-
-
-def arrived(known: BisectState, *before: Attempt, now: Attempt) -> Record:
-    known = after(known, before) if before else told(known)[0]
-    said = step(replace(known, transient=replace(known.transient, arrived=(now,))))
-    assert isinstance(said, Record)
-    assert said.settles == now
+    """The instruction that comes once everything was told that there is to tell."""
+    while isinstance(said := step(known), Notify):
+        told = known.transient.notified | {*said.keys}
+        known = replace(known, transient=replace(known.transient, notified=told))
     return said
 
 
@@ -117,30 +83,19 @@ def test_there_is_a_time_to_wait(in_flight: dict[int, Submit]) -> None:
     assert step(facts(transient=replace(TRANSIENT, idle=(), in_flight=in_flight))) == Wait()
 
 
-def test_the_ends_come_first_and_are_whole() -> None:
-    first, second = submitted(facts()), submitted(facts(ENDS[0]))
-    assert [first.request.commit, second.request.commit] == [OLD, NEW]
-    assert [isinstance(one.request, TrialRequest) and one.request.n for one in (first, second)] == [1, 2]
-    assert [one.may_stop_early for one in (first, second)] == [False, False]
-
-
 def test_a_trial_is_on_record_with_the_end_of_its_submission_and_told_then() -> None:
-    one = finished(submitted(facts()), ENDS[0], 5)
-    record = arrived(facts(), now=one)
+    submit = then(facts())
+    assert isinstance(submit, Submit)
+    attempt = Attempt(submit, Finished(5, HOST, ENDS[0], "now"))
+    record = step(replace(facts(), transient=replace(TRANSIENT, arrived=(attempt,))))
+    assert isinstance(record, Record)
     assert record.facts == (NumberedTrial(1, ENDS[0]), Ended(5, Ending.DONE))
-    assert record.over
+    assert (record.settles, record.over) == (attempt, True)
     tell = step(facts(ENDS[0]))
     assert isinstance(tell, Notify)
     (event,) = tell.events
     assert isinstance(event, TrialJudged)
     assert (event.n, event.verdict) == (1, Verdict.MEASURED)
-
-
-def test_the_first_end_is_told_again_when_there_is_a_line() -> None:
-    known, _ = told(facts(ENDS[0]))
-    tell = step(BisectState(SCOPE, on_record(*ENDS), known.transient))
-    assert isinstance(tell, Notify)
-    assert [(e.n, e.verdict) for e in tell.events if isinstance(e, TrialJudged)] == [(2, Verdict.NEW), (1, Verdict.OLD)]
 
 
 # Between the ends
