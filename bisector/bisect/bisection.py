@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from bisector.bisect.state import (
@@ -111,7 +112,6 @@ class Bisection:
     tell: Listener
     _shown: GitState | None = field(default=None, init=False)
     _chose_by: Readings | None = field(default=None, init=False)
-    _recorded: tuple[int, Recorded] | None = field(default=None, init=False)
 
     def run(self) -> Done:
         """Go on until there is what was asked for.
@@ -119,17 +119,12 @@ class Bisection:
         Raises :class:`bisector.core.errors.EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError`
         when an infrastructure error stays. Everything measured is in the store either way.
         """
-        return Loop(self.store, self.equipment, self.tell, self._step, self._answer, self._complete).run()
+        recorded = partial(Recorded.of, self.scope, self.store)
+        loop = Loop(self.store, self.equipment, self.tell, recorded, self._step, self._answer, self._complete)
+        return loop.run()
 
-    def _step(self, transient: Transient) -> Instruction:
-        return step(BisectState(self.scope, self._record, transient, self._shown, self._chose_by))
-
-    @property
-    def _record(self) -> Recorded:
-        moment = self.store.moment
-        if self._recorded is None or self._recorded[0] != moment:
-            self._recorded = moment, Recorded.of(self.scope, self.store)
-        return self._recorded[1]
+    def _step(self, recorded: Recorded, transient: Transient) -> Instruction:
+        return step(BisectState(self.scope, recorded, transient, self._shown, self._chose_by))
 
     def _answer(self, question: Question[object]) -> object:
         if isinstance(question, ShowGit):
@@ -140,14 +135,14 @@ class Bisection:
             return self._shown
         return self.equipment.executor.compilers() if isinstance(question, Installed) else self.git.answer(question)
 
-    def _complete(self, submit: Submit) -> Request:
+    def _complete(self, recorded: Recorded, submit: Submit) -> Request:
         """The request, with the rule by which its last run may end early, from the logs of earlier ones."""
         if submit.because is not None:
             self._chose_by = submit.because
         request, run_dir = submit.request, self.scope.run_dir
         if not isinstance(request, TrialRequest):
             return request
-        judging, rule = self._record.on(submit.host).judging, None
+        judging, rule = recorded.on(submit.host).judging, None
         if submit.may_stop_early:
             rule = stop_rule(judging, run_dir, request.fill)
         elif submit.alike:

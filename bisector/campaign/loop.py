@@ -8,6 +8,7 @@ the next process asks, or tries, again.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import (
@@ -42,6 +43,8 @@ from bisector.store.facts import Ended, Ending, Submitted, Work
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
+Known = TypeVar("Known")
+
 
 def no_answer(question: Question[object]) -> object:
     """For a step that asks nothing."""
@@ -49,20 +52,23 @@ def no_answer(question: Question[object]) -> object:
 
 
 @dataclass(slots=True)
-class Loop:
+class Loop(Generic[Known]):
     """A process's part of a run.
 
-    ``step`` decides what to do next, ``answer`` finds the answers to its questions, and ``complete`` adds to a request
-    what only files tell. What an earlier process had under way is lost, and recorded so when the loop is made.
+    ``recorded`` reads the record, once after each fact. ``step`` decides by it what to do next, ``answer`` finds the
+    answers to its questions, and ``complete`` adds to a request what only files tell. What an earlier process had under
+    way is lost, and recorded so when the loop is made.
     """
 
     store: Store
     equipment: Equipment
     tell: Listener
-    step: Callable[[Transient], Instruction]
+    recorded: Callable[[], Known]
+    step: Callable[[Known, Transient], Instruction]
     answer: Callable[[Question[object]], object] = no_answer
-    complete: Callable[[Submit], Request] = lambda submit: submit.request
+    complete: Callable[[Known, Submit], Request] = lambda _, submit: submit.request
     transient: Transient = field(default_factory=Transient)
+    _read: tuple[int, Known] | None = field(default=None, init=False)
     _since_s: dict[int, float] = field(default_factory=dict, init=False)
     _pauses: dict[str, Deadline] = field(default_factory=dict, init=False)
     _idle: frozenset[str] = field(default=frozenset(), init=False)
@@ -81,11 +87,11 @@ class Loop:
     def run(self) -> Done:
         """Go on until the step is done; raises what it raises. Everything measured is in the store either way."""
         while True:
-            match self.step(self._now()):
+            match self.step(self._known, self._now()):
                 case Submit() as submit:
                     self._submit(submit)
                 case Record() as record:
-                    self._record(record)
+                    self._add(record)
                 case Notify(events=events, keys=keys):
                     self._tell(events)
                     self._change(notified=self.transient.notified | {*keys})
@@ -104,6 +110,12 @@ class Loop:
                     self._wait()
                 case Done() as done:
                     return done
+
+    @property
+    def _known(self) -> Known:
+        if self._read is None or self._read[0] != self.store.moment:
+            self._read = self.store.moment, self.recorded()
+        return self._read[1]
 
     def _change(self, **changes: object) -> None:
         self.transient = replace(self.transient, **changes)  # type: ignore[arg-type] # fields of it, by name
@@ -126,7 +138,7 @@ class Loop:
         """Put it on record and give it to the executor: what cannot be given has failed, and its error is raised."""
         guest = "" if submit.host in self.equipment.crew.builders else self._free_guest()
         self._tell(submit.tell, guest or (submit.host if self._several else ""))
-        request = self.complete(submit)
+        request = self.complete(self._known, submit)
         id_ = self.store.add(_submitted(submit))
         try:
             self.equipment.executor.submit(Job(id_, request), submit.host)
@@ -182,7 +194,7 @@ class Loop:
         self._change(tasks=tasks, set_aside={**self.transient.set_aside, host: error})
         self.tell(Note(f"{host} is excluded from this run: {error}"))
 
-    def _record(self, record: Record) -> None:
+    def _add(self, record: Record) -> None:
         if record.facts:
             self.store.add(*record.facts)
         if (settled := record.settles) is not None:

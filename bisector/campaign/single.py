@@ -49,7 +49,6 @@ class SingleState:
     purpose: str
     trials: tuple[Numbered, ...]
     next_n: int
-    transient: Transient
     host: str = ""
     once: bool = False
 
@@ -59,13 +58,13 @@ class SingleState:
         return Judging(self.settings, self.trials)
 
 
-def step(known: SingleState) -> Instruction:
+def step(known: SingleState, now: Transient) -> Instruction:
     """Measure a commit as often as a search would: once, unless the evidence is weak.
 
     Raises what the last attempt failed with when none is left, and :class:`UserError` when a sound run has no value
     that can decide: no other run has one.
     """
-    now, commit, judging = known.transient, known.commit, known.judging
+    commit, judging = known.commit, known.judging
     for attempt in now.arrived:
         return settled(attempt)
     for n, trial, judgement in judging.judged_trials():
@@ -117,14 +116,14 @@ class SingleTrials:
     def settle(self, commit: Commit, purpose: str, host: str = "", *, once: bool = False) -> Settled:
         """Measure a commit; each trial is on record before anything is concluded from it. Raises as :func:`step`."""
 
-        def known(transient: Transient) -> SingleState:
+        def recorded() -> SingleState:
             new = ((n, trial) for n, trial in self.store.trials() if n not in self._before)
             own = tuple((n, one) for n, one in new if one.commit.sha == commit.sha and host in ("", one.host))
-            return SingleState(self.settings, commit, purpose, own, self.store.next_n, transient, host, once)
+            return SingleState(self.settings, commit, purpose, own, self.store.next_n, host, once)
 
         told = Transient(notified=frozenset(f"trial {n}" for n, _ in self.store.trials()))
-        Loop(self.store, self.equipment, self.tell, lambda now: step(known(now)), transient=told).run()
-        found = known(told)
+        Loop(self.store, self.equipment, self.tell, recorded, step, transient=told).run()
+        found = recorded()
         return Settled(found.trials, found.judging.settlement(commit.sha))
 
 

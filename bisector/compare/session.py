@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bisector.bisect import session as bisection
@@ -17,13 +17,13 @@ from bisector.core.events import Listener, Note
 from bisector.core.subject import Compiler
 from bisector.core.verdict import State
 from bisector.doctor import checks as preflight
-from bisector.executor.base import Request
+from bisector.executor.base import Executor, Request
 from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
 from bisector.git.worktrees import hold
 from bisector.host.files import discard, inside, remove_abandoned
 from bisector.kernel.toolchain import check_unchanged
-from bisector.status.blocks import Blocks, BlockState, Earlier, first_kernel
+from bisector.status.blocks import Blocks, BlockState, first_kernel
 from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.progress import left_s
 from bisector.store.comparison import Budget, Plan
@@ -121,7 +121,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> Done
             commits = {f"arm{n}": arm.commit.sha for n, arm in enumerate(plan.arms) if arm.subject.is_built}
             hold(repository, run.path, commits)
             with equip(plan.setups[0], run.path, repository, tell) as equipment:
-                done = Comparison(plan, store, equipment, tell).run()
+                done = carry_out(plan, store, equipment, tell)
             if done.given_up:
                 raise InfraError("; ".join(done.given_up), "bisector doctor")
         store.set_state(done.state, done.message)
@@ -138,90 +138,75 @@ def after_the_end(run: RunDirectory, store: Store, tell: Listener) -> None:
     let_go(run, place, tell)
 
 
-@dataclass(slots=True)
-class Comparison:
-    """A process's part of a comparison: its schedule on the loop, with the record beside it."""
+def carry_out(plan: Plan, store: Store, equipment: Equipment, tell: Listener) -> Done:
+    """A process's part of a comparison: go on until there is nothing left to measure.
 
-    plan: Plan
-    store: Store
-    equipment: Equipment
-    tell: Listener
-    _earlier: Earlier = field(default_factory=Earlier, init=False)
-    _installed: tuple[Compiler, ...] = field(default=(), init=False)
-    _recorded: tuple[int, CompareState] | None = field(default=None, init=False)
+    Raises :class:`InfraError` when the tool or the last host keeps failing, :class:`UserError` for what no arm can be
+    measured with, and for a compiler that has changed. Everything measured is in the store either way.
+    """
 
-    def run(self) -> Done:
-        """Go on until there is nothing left to measure.
+    def recorded() -> CompareState:
+        return CompareState(
+            Blocks.of(plan, store, before.so_far),
+            run_dir=store.path.parent,
+            next_n=store.next_n,
+            spent_s=store.spent_s(),
+            installed=installed,
+            given=next(reversed(store.facts(Budget)), None),
+            crew=equipment.crew,
+        )
 
-        Raises :class:`InfraError` when the tool or the last host keeps failing, :class:`UserError` for what no arm can
-        be measured with, and for a compiler that has changed. Everything measured is in the store either way.
-        """
-        known = Transient(notified=frozenset(f"trial {n}" for n, _ in self.store.trials()))
-        loop = Loop(self.store, self.equipment, self.tell, self._step, complete=self._complete, transient=known)
-        self._installed = self._usable_compilers()
-        before = Blocks.of(self.plan, self.store)
-        self._earlier = before.so_far
-        self._tell_what_is_tried_again(before)
-        return loop.run()
+    def decided(known: CompareState, transient: Transient) -> Instruction:
+        return step(replace(known, transient=transient))
 
-    def _step(self, transient: Transient) -> Instruction:
-        return step(replace(self._record, transient=transient))
-
-    @property
-    def _record(self) -> CompareState:
-        moment = self.store.moment
-        if self._recorded is None or self._recorded[0] != moment:
-            state = CompareState(
-                Blocks.of(self.plan, self.store, self._earlier),
-                run_dir=self.store.path.parent,
-                next_n=self.store.next_n,
-                spent_s=self.store.spent_s(),
-                installed=self._installed,
-                given=next(reversed(self.store.facts(Budget)), None),
-                crew=self.equipment.crew,
-            )
-            self._recorded = moment, state
-        return self._recorded[1]
-
-    def _complete(self, submit: Submit) -> Request:
+    def complete(known: CompareState, submit: Submit) -> Request:
         """The request of a trial, with the kernel that was measured of its arm before, and the .config that is kept."""
         request, place = submit.request, submit.place
         if not isinstance(request, TrialRequest) or place is None:
             return request
-        trial = first_kernel(self.plan, self._record.blocks.compared, place.arm)
+        trial = first_kernel(plan, known.blocks.compared, place.arm)
         if trial is None or trial.kernel is None:
             return request
         kernel = trial.kernel
         for config in (one.path for one in trial.artifacts if one.name == CONFIG_ARTIFACT):
             with suppress(OSError):
-                kernel = replace(kernel, config=inside(self.store.path.parent, config))
+                kernel = replace(kernel, config=inside(store.path.parent, config))
         return replace(request, kernel=kernel)
 
-    def _usable_compilers(self) -> tuple[Compiler, ...]:
-        """The compilers to choose from; once one is chosen, it is told when that one cannot build any more.
+    told = Transient(notified=frozenset(f"trial {n}" for n, _ in store.trials()))
+    loop = Loop(store, equipment, tell, recorded, decided, complete=complete, transient=told)
+    installed = _usable_compilers(store, equipment.executor, tell)
+    before = Blocks.of(plan, store)
+    _tell_what_is_tried_again(before, tell)
+    return loop.run()
 
-        What it has built is kept and measured; a kernel that is not stops the run, with the name of its arm. Raises
-        :class:`UserError` for a compiler that is asked for and not there.
-        """
-        recorded = self.store.compilers()
-        try:
-            found = self.equipment.executor.compilers()
-            check_unchanged(recorded, found)
-        except UserError as error:
-            if not recorded:
-                raise
-            self.tell(Note(f"{error.message}; the kernels that are kept are measured all the same"))
-            return recorded
-        return found
 
-    def _tell_what_is_tried_again(self, before: Blocks) -> None:
-        """Blocks that were interrupted, and what earlier processes gave up of an arm."""
-        for block in before.blocks:
-            if before.state(block) is BlockState.INTERRUPTED and before.left(block):
-                self.tell(Note(f"block {block.n} does not count and is begun anew: {before.why(block)}"))
-        now, setups = replace(before, earlier=before.so_far), range(len(self.plan.setups))
-        for arm, one in enumerate(self.plan.arms):
-            still = {now.absent(setup, arm) for setup in setups}
-            for why in dict.fromkeys(before.absent(setup, arm) for setup in setups):
-                if why and why not in still:
-                    self.tell(Note(f"{one.name} is tried again: {why}"))
+def _usable_compilers(store: Store, executor: Executor, tell: Listener) -> tuple[Compiler, ...]:
+    """The compilers to choose from; once one is chosen, it is told when that one cannot build any more.
+
+    What it has built is kept and measured; a kernel that is not stops the run, with the name of its arm. Raises
+    :class:`UserError` for a compiler that is asked for and not there.
+    """
+    recorded = store.compilers()
+    try:
+        found = executor.compilers()
+        check_unchanged(recorded, found)
+    except UserError as error:
+        if not recorded:
+            raise
+        tell(Note(f"{error.message}; the kernels that are kept are measured all the same"))
+        return recorded
+    return found
+
+
+def _tell_what_is_tried_again(before: Blocks, tell: Listener) -> None:
+    """Blocks that were interrupted, and what earlier processes gave up of an arm."""
+    for block in before.blocks:
+        if before.state(block) is BlockState.INTERRUPTED and before.left(block):
+            tell(Note(f"block {block.n} does not count and is begun anew: {before.why(block)}"))
+    now, setups = replace(before, earlier=before.so_far), range(len(before.plan.setups))
+    for arm, one in enumerate(before.plan.arms):
+        still = {now.absent(setup, arm) for setup in setups}
+        for why in dict.fromkeys(before.absent(setup, arm) for setup in setups):
+            if why and why not in still:
+                tell(Note(f"{one.name} is tried again: {why}"))

@@ -50,6 +50,12 @@ class Record:
         judging = Judging(self.settings, tuple(enumerate(trials, 1)), old.sha, new.sha)
         return stop_rule.stop_rule(judging, self.run_dir)
 
+    def guard(self, *trials: Trial, old: Commit = SLOW, new: Commit = FAST) -> float | None:
+        """From when on a slow run may end, of a rule that there is."""
+        rule = self.rule(*trials, old=old, new=new)
+        assert rule is not None
+        return rule.guard_s
+
 
 @pytest.fixture
 def record(tmp_path: Path) -> Record:
@@ -124,9 +130,7 @@ def test_a_fast_end_that_was_quick_once_does_not_speak_for_other_commits(record:
 
 def test_every_sound_run_of_the_fast_end_counts(record: Record, slow: Trial, fast: Trial) -> None:
     later = record.end(FAST, fakes.FAST_IOPS, (8, 20), n=2)
-    both = record.rule(slow, fast, later)
-    assert both is not None
-    assert both.guard_s == pytest.approx(1.5 * 20.5)
+    assert record.guard(slow, fast, later) == pytest.approx(1.5 * 20.5)
     weak = replace(later, runs=tuple(replace(run, contention=BUSY) for run in later.runs))
     assert record.rule(slow, fast, weak) == record.rule(slow, fast)
 
@@ -149,9 +153,7 @@ def test_a_run_that_was_to_be_clear_of_another_one_was_fast_sooner(record: Recor
     rule = record.rule(slow, fast, stopped)
     assert rule is not None
     assert rule.guard_s == pytest.approx(1.5 * 12.5)
-    without = record.rule(slow, fast, replace(stopped, artifacts=()))
-    assert without is not None
-    assert without.guard_s is None  # twice 30 s, as far as is known
+    assert record.guard(slow, fast, replace(stopped, artifacts=())) is None  # twice 30 s, as far as is known
 
 
 def test_the_guard_is_from_trials_with_the_same_fill(record: Record, slow: Trial, fast: Trial) -> None:
@@ -173,9 +175,7 @@ def test_the_guard_is_from_trials_with_the_same_fill(record: Record, slow: Trial
 def test_of_a_regression_the_old_end_is_the_fast_one(record: Record, slow: Trial, fast: Trial) -> None:
     record.settings = options.load({"bisect.expect": "regression"}, directory=Path("/")).settings
     assert record.settings.bisect.expected is Direction.REGRESSION
-    rule = record.rule(fast, slow, old=FAST, new=SLOW)
-    assert rule is not None
-    assert rule.guard_s == pytest.approx(2 * 12.5)
+    assert record.guard(fast, slow, old=FAST, new=SLOW) == pytest.approx(2 * 12.5)
 
 
 @pytest.mark.parametrize("lost", ["a job has no log", "no log", "it is gone", "it is damaged", "no IOPS log"])
@@ -187,9 +187,7 @@ def test_without_the_curve_of_every_job_no_run_is_called_slow(record: Record, sl
         (record.run_dir / fast.artifacts[0].path).unlink()
     if lost == "it is damaged":
         (record.run_dir / fast.artifacts[1].path).write_text("1, fast\n", encoding="utf-8")
-    rule = record.rule(slow, fast)
-    assert rule is not None
-    assert rule.guard_s is None
+    assert record.guard(slow, fast) is None
 
 
 def test_no_rule_without_a_threshold_or_where_whole_runs_are_asked_for(
@@ -243,15 +241,11 @@ def test_of_a_job_that_writes_the_curve_of_its_writes_counts(record: Record, slo
         ))
         for one in (slow, fast)
     ]  # fmt: skip
-    rule = record.rule(*written)
-    assert rule is not None
-    assert rule.guard_s is None  # the logs are of reads
+    assert record.guard(*written) is None  # the logs are of reads
     for artifact in fast.artifacts:
         path = record.run_dir / artifact.path
         path.write_text(path.read_text(encoding="utf-8").replace(", 0, 4096", ", 1, 4096"), encoding="utf-8")
-    rule = record.rule(*written)
-    assert rule is not None
-    assert rule.guard_s == pytest.approx(2 * 12.5)
+    assert record.guard(*written) == pytest.approx(2 * 12.5)
 
 
 def test_a_metric_that_is_known_only_at_the_end_stops_no_run(record: Record, slow: Trial, fast: Trial) -> None:

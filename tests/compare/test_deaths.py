@@ -10,7 +10,7 @@ import pytest
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Done
 from bisector.compare.plan import CompareRequest, planned
-from bisector.compare.session import Comparison
+from bisector.compare.session import carry_out
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, BlockState
@@ -67,7 +67,7 @@ def life(
         store.set_state(State.RUNNING)
         store.added, store.dies_at, store.before = [], dies_at, before
         equipment = Equipment(executor, None)  # type: ignore[arg-type] # no comparison asks for kin
-        return Comparison(plan, store, equipment, lambda event: None).run(), store.added
+        return carry_out(plan, store, equipment, lambda event: None), store.added
 
 
 @contextmanager

@@ -261,18 +261,6 @@ def test_a_kernel_that_panics_on_one_host_alone_is_measured_on_the_others(room: 
     assert blocks.count(BlockState.FAILED) == 2
 
 
-def test_a_kernel_that_panics_everywhere_is_measured_no_more(room: Room) -> None:
-    fleet = Hosts({name: bench(room.desk) for name in ("one", "two")})
-    for one in fleet.benches.values():
-        assert isinstance(one, planted.Bench)
-        one.faults = {room.desk.shas["c1"]: fakes.PANIC}
-        one.value = planted.by_name(room.desk.shas, {**VALUES, "c1": 1.0})
-    room.desk.begin("c0", "c1", "c3", runs=2)
-    assert room.go_on(fleet) == Done(State.MEASURED, "2 blocks on each setup")
-    blocks = room.desk.blocks()
-    assert blocks.absent(0, 1) == blocks.absent(1, 1) == fakes.PANIC.sentence
-
-
 class Early(Hosts):
     """A host has nothing to do as soon as it has measured, though nobody has heard of that yet."""
 
