@@ -166,23 +166,19 @@ class Report:
     @property
     def title(self) -> Annotated[str, "one line"]:
         """What this is about."""
+        view = self.bisection
         if not self.asked.old_rev:
             what = "Results of others" if self.imported else "Single commits"
             return f"{what}: {units.plural(len(self.rows), 'trial')}"
-        return f"Bisection of {self.asked.span}: {self._outcome}"
-
-    @property
-    def _outcome(self) -> str:
-        view = self.bisection
+        outcome = STANDING[view.state]
         if view.first_fixed is not None:
-            compared = self.before_after
-            by = f", {compared.change.with_article}" if compared is not None else ""
-            return f"{view.first_fixed.short} is the first {view.terms.new} commit{by}"
-        if view.is_no_change:
-            return f"nothing in the range changed {view.objective.label}"
-        if view.state is State.NARROWED:
-            return f"narrowed to {units.plural(len(view.candidates), 'commit')}"
-        return STANDING[view.state]
+            by = f", {compared.change.with_article}" if (compared := self.before_after) is not None else ""
+            outcome = f"{view.first_fixed.short} is the first {view.terms.new} commit{by}"
+        elif view.is_no_change:
+            outcome = f"nothing in the range changed {view.objective.label}"
+        elif view.state is State.NARROWED:
+            outcome = f"narrowed to {units.plural(len(view.candidates), 'commit')}"
+        return f"Bisection of {self.asked.span}: {outcome}"
 
     @property
     def imported(self) -> bool:
@@ -198,16 +194,19 @@ class Report:
         """The answer against what was before it, the ends of a narrowed range; None where figures are missing."""
         view = self.bisection
         if view.state is State.NARROWED:
-            old, new = self._side(view.old), self._side(view.new)
-            return BeforeAfter(old, new, Basis.ENDS, view.objective) if old is not None and new is not None else None
-        after = self._side(view.first_fixed) if view.first_fixed is not None else None
-        if after is None:
+            after, befores = self._side(view.new), [(Basis.ENDS, view.old)]
+        elif view.first_fixed is not None:
+            # The nearest is the last commit on the old side before it, in history order, that was measured.
+            place = next((index for index, row in enumerate(self.rows) if row.sha == view.first_fixed.sha), 0)
+            earlier = [row.shown for row in reversed(self.rows[:place]) if row.verdict is Verdict.OLD]
+            nearest = [one.trial.commit for one in earlier if one.trial.subject.is_commit]
+            after, befores = self._side(view.first_fixed), [(Basis.PARENT, parent) for parent in self.parents]
+            befores += [(Basis.NEAREST, commit) for commit in nearest]
+        else:
             return None
-        for parent in self.parents:
-            if (side := self._side(parent)) is not None:
-                return BeforeAfter(side, after, Basis.PARENT, view.objective)
-        nearest = self._nearest_before(after.commit)
-        return BeforeAfter(nearest, after, Basis.NEAREST, view.objective) if nearest is not None else None
+        sides = ((basis, self._side(commit)) for basis, commit in befores)
+        found = ((basis, before) for basis, before in sides if before is not None)
+        return next((BeforeAfter(before, after, basis, view.objective) for basis, before in found if after), None)
 
     def _side(self, commit: Commit) -> CommitSide | None:
         """The trials that count for a commit: its own, or those of the commit that has its kernel; whole runs alone."""
@@ -222,10 +221,3 @@ class Report:
             and row.shown.value is not None
         )
         return CommitSide(commit, trials) if trials else None
-
-    def _nearest_before(self, commit: Commit) -> CommitSide | None:
-        """The last commit on the old side before another one, in history order, that was measured."""
-        place = next((index for index, row in enumerate(self.rows) if row.sha == commit.sha), 0)
-        earlier = (row.shown for row in reversed(self.rows[:place]))
-        olds = (one.trial.commit for one in earlier if one.trial.subject.is_commit and one.verdict is Verdict.OLD)
-        return next(filter(None, map(self._side, olds)), None)

@@ -1,7 +1,7 @@
 """The values of runs and of the disks alone, by the metric that decides, as a person reads them."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -21,6 +21,7 @@ from bisector.storage.stack import lone_disk
 
 USUAL = Objective()
 EARLY = "*"
+_PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class RunFigures:
         marked = (EARLY if self.early else "") + worst
         if several == 1:
             return marked
-        return f"{marked} {'/' if several == 2 else '…'} {best}"  # noqa: PLR2004 - the number of the sentence above
+        return f"{marked} {'/' if several == _PAIR else '…'} {best}"
 
     @property
     def all_text(self) -> str:
@@ -54,36 +55,31 @@ def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:
 
 def run_titles(trials: Sequence[TrialView], objective: Objective = USUAL) -> tuple[str, ...]:
     """The headings of the runs' columns, in the order of :func:`run_names`: what figures are of, the order of jobs."""
-    return tuple(
-        _title(name, [run for view in trials for run in view.trial.runs if run.name == name], objective)
-        for name in run_names(trials)
-    )
-
-
-def _title(name: str, runs: Sequence[Run], objective: Objective) -> str:
-    shown = [_of(run, objective) for run in runs]
-    jobs = max(len(of.of_jobs(run)) for of, run in zip(shown, runs, strict=True)) if objective.over == WORST else 1
-    metrics = dict.fromkeys(of.metric for of in shown)
-    short = clean(f"{shown[0].heading if len(metrics) == 1 else '/'.join(metrics)} {name}")
+    titles = []
     worst, best = ("min", "max") if objective.better is Better.HIGHER else ("max", "min")
-    order = "" if jobs < 2 else f" {worst}/{best}" if jobs == 2 else f" {worst}…{best}"  # noqa: PLR2004 - as below it
-    return short + order if objective.over == WORST else clean(f"{short} {objective.over}")
+    for name in run_names(trials):
+        shown = [(_of(run, objective), run) for view in trials for run in view.trial.runs if run.name == name]
+        metrics = dict.fromkeys(of.metric for of, _ in shown)
+        title = f"{shown[0][0].heading if len(metrics) == 1 else '/'.join(metrics)} {name}"
+        jobs = max(len(of.of_jobs(run)) for of, run in shown)
+        if objective.over != WORST:
+            title = f"{title} {objective.over}"
+        elif jobs > 1:
+            title = f"{title} {worst}{'/' if jobs == _PAIR else '…'}{best}"
+        titles.append(clean(title))
+    return tuple(titles)
 
 
 def figures(run: Run, objective: Objective = USUAL) -> RunFigures | None:
-    """The values of the jobs of a run, or of what they amount to; None where it has none."""
-    objective = _of(run, objective)
-    found = objective.worst_first(value for value in _values(run, objective) if math.isfinite(value))
-    return RunFigures(tuple(found), run.stopped_early is not None, objective) if found else None
-
-
-def _values(run: Run, objective: Objective) -> Iterator[float]:
-    """Of each job where the worst one decides; else the one value that does, which the threshold is of, too."""
+    """The values of a run, of each job where the worst one decides, else of what they amount to; None without any."""
+    objective, found = _of(run, objective), list[float]()
     if objective.over == WORST:
-        yield from (value.value for value in objective.of_jobs(run))
-        return
-    with suppress(UserError, InfraError):  # a run without such a value has none to show
-        yield objective.value(run)
+        found = [value.value for value in objective.of_jobs(run)]
+    else:
+        with suppress(UserError, InfraError):  # a run without such a value has none to show
+            found = [objective.value(run)]
+    found = objective.worst_first(filter(math.isfinite, found))
+    return RunFigures(tuple(found), run.stopped_early is not None, objective) if found else None
 
 
 def _of(run: Run, objective: Objective) -> Objective:
@@ -162,7 +158,7 @@ def filling_note(trials: Sequence[TrialView]) -> str:
         )
     seconds = [sum(run.duration_s for run in one.trial.runs[:-1]) for one in trials if one.trial.filled_short]
     if seconds:
-        took = " to ".join(dict.fromkeys(units.duration(figure(seconds)) for figure in (min, max)))
+        took = " to ".join(dict.fromkeys(map(units.duration, (min(seconds), max(seconds)))))
         said.append(
             f"in {units.plural(len(seconds), 'trial')} the cache was filled until it was settled, which took {took}"
         )

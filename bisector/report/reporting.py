@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 
 from bisector.analysis.verdicts import host_of
@@ -87,23 +87,18 @@ def _of_history(
     asked: RunHeader, view: BisectionView, job: str
 ) -> tuple[dict[str, int], tuple[Commit, ...], TreeOrigin, ShownCommit | None]:
     """What only git knows: each commit's place, the answer's parents, where it all comes from, the answer itself."""
-    first = view.first_fixed
+    first, old, new = view.first_fixed, view.old.sha, view.new.sha
     if asked.repository is None:
         return {}, (), TreeOrigin(""), None
     with suppress(BisectorError), Repository.open(asked.repository) as repository:
         parents = repository.commits(repository.parents(first.sha)) if first is not None else ()
         where = TreeOrigin(*origin(repository, (first or view.new).sha, job))
-        return _places(repository, asked, view), parents, where, shown(repository, first) if first is not None else None
+        # How many commits from the old end each one of the range is, parents before children.
+        words = ("rev-list", "--topo-order", "--reverse", *(("--first-parent",) if asked.first_parent else ()))
+        shas = repository.ask(*words, new, "--not", old, "--", *asked.paths).lines
+        places = {sha: place for place, sha in enumerate(dict.fromkeys((old, *shas, new)))}
+        return places, parents, where, shown(repository, first) if first is not None else None
     return {}, (), TreeOrigin(asked.repository.name), None
-
-
-def _places(repository: Repository, asked: RunHeader, view: BisectionView) -> dict[str, int]:
-    """How many commits from the old end each one of the range is, parents before children."""
-    words = ("rev-list", "--topo-order", "--reverse", *(("--first-parent",) if asked.first_parent else ()))
-    old, new = view.old.sha, view.new.sha
-    lines = repository.ask(*words, new, "--not", old, "--", *asked.paths).lines
-    last = {new: len(lines) + 1} if new not in lines else {}
-    return {old: 0, **{sha: place for place, sha in enumerate(lines, 1)}, **last}
 
 
 def _order(row: PlacedTrial) -> tuple[bool, int, str, int]:
@@ -189,24 +184,21 @@ def hosts_of(run_dir: Path, trials: Iterable[Trial]) -> tuple[MeasuringHost, ...
 
 
 def _host_facts(run_dir: Path, trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
-    """What :meth:`bisector.vm.machine.VirtualMachine.facts` wrote down at the first start of a guest, and the eras."""
+    """What :meth:`bisector.vm.machine.VirtualMachine.facts` wrote down at the first start of a guest, and the eras.
+
+    An era is how often a host was another one during its trials, and what had changed.
+    """
     with suppress(ValueError, AttributeError):
         told = json.loads("\n".join(first_text(run_dir, trials, _HOST_FACTS)))
         yield from ((str(name), str(value)) for name, value in told.items())
-    yield from _eras(trials)
-
-
-def _eras(trials: Iterable[Trial]) -> Iterator[tuple[str, str]]:
-    """How often a host was another one during its trials, and what had changed."""
-    eras = [(key, next(each)) for key, each in groupby(trials, host_of)]
-    if any(first.era is not None for _, first in eras):
-        told = [
-            f"{first.era.digest if first.era is not None else units.UNKNOWN}, since {first.started_at}"
-            + (f": {difference(before.era, first.era)}" if before is not None else "")
-            for before, first in pairwise((None, *(first for _, first in eras)))
-            if first is not None
-        ]
-        yield "era", "; ".join(told)
+    firsts = [next(each) for _, each in groupby(trials, host_of)]
+    if any(first.era is not None for first in firsts):
+        said = []
+        for before, first in zip((None, *firsts), firsts, strict=False):
+            changed = f": {difference(before.era, first.era)}" if before is not None else ""
+            digest = first.era.digest if first.era is not None else units.UNKNOWN
+            said.append(f"{digest}, since {first.started_at}{changed}")
+        yield "era", "; ".join(said)
 
 
 def command(row: RunHeader, settings: Settings, budget: Budget | None = None) -> str:
@@ -223,8 +215,27 @@ def command(row: RunHeader, settings: Settings, budget: Budget | None = None) ->
 
 
 def flags(settings: Settings, without: tuple[str, ...] = ()) -> tuple[tuple[str, ...], ...]:
-    """For each setting that has not its default, the words that set it; none of keys that begin like ``without``."""
-    return tuple(_flags(_with_own_files(settings), without))
+    """For each setting that has not its default (of this profile, on this machine), the words that set it.
+
+    None of keys that begin like ``without``.
+    """
+    settings = _with_own_files(settings)
+    usual, written = {**options.usual(settings), "profile": PROFILES[0]}, options.written_values(settings)
+    known, found = by_key(written), list[tuple[str, ...]]()
+    choosing = [one for one in WORKLOADS.values() if written.get(one.chosen_by) != usual.get(one.chosen_by)]
+    chosen = (_KIND,) if choosing == [settings.workload.workload] else ()
+    left_out = (*_NO_MATTER, *without, *chosen, *unused(written, settings.storage.used_disks))
+    for key, value in written.items():
+        # A further disk is there because one of its settings is.
+        names_disk = key.endswith(".size") and bool(further([key]))
+        is_made = isinstance(value, str) and bundle.is_made(Path(value))
+        if (value == usual[key] and not names_disk) or key.startswith(left_out) or is_made:
+            continue
+        if key == FRAGMENTS:
+            found += fragment_words(settings.kernel.fragments, usual_fragments(settings))
+        else:
+            found += _words(known[key], value)
+    return tuple(found)
 
 
 def end_word(rev: str, sha: str) -> str:
@@ -235,15 +246,12 @@ def end_word(rev: str, sha: str) -> str:
 def _with_own_files(settings: Settings) -> Settings:
     """The run's copies of bisector's files by the names of those, the copies of a person's files by their own."""
     kernel, workload = settings.kernel, settings.workload
-    base = kernel.base_config
+    base, fragments = kernel.base_config, tuple(fragment_name(Path(name)) for name in kernel.fragments)
+    inputs = {field: _own(path, resources.job, path.name) or Path(path.name) for field, path in workload.inputs.items()}
     return replace(
         settings,
-        kernel=replace(
-            kernel,
-            base_config=Path(base.name) if base else None,
-            fragments=tuple(fragment_name(Path(name)) for name in kernel.fragments),
-        ),
-        workload=workload.with_inputs({field: _own_job(path) for field, path in workload.inputs.items()}),
+        kernel=replace(kernel, base_config=Path(base.name) if base else None, fragments=fragments),
+        workload=workload.with_inputs(inputs),
     )
 
 
@@ -253,10 +261,6 @@ def fragment_name(copy: Path) -> str:
     return f"./{stem}.config" if _own(copy, resources.fragment, stem) is None else stem
 
 
-def _own_job(copy: Path) -> Path:
-    return _own(copy, resources.job, copy.name) or Path(copy.name)
-
-
 def _own(copy: Path, find: Callable[[str], Path], name: str) -> Path | None:
     """The file of bisector's that a file is a copy of, or was if it is gone."""
     with suppress(UserError):
@@ -264,23 +268,6 @@ def _own(copy: Path, find: Callable[[str], Path], name: str) -> Path | None:
         if not copy.is_file() or own.read_bytes() == copy.read_bytes():
             return own
     return None
-
-
-def _flags(settings: Settings, without: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """For each setting that has not its default (of this profile, on this machine), the words that set it."""
-    usual, written = {**options.usual(settings), "profile": PROFILES[0]}, options.written_values(settings)
-    known, storage = by_key(written), settings.storage
-    choosing = [one for one in WORKLOADS.values() if written.get(one.chosen_by) != usual.get(one.chosen_by)]
-    chosen = (_KIND,) if choosing == [settings.workload.workload] else ()
-    left_out = (*_NO_MATTER, *without, *chosen, *unused(written, storage.used_disks))
-    for key, value in written.items():
-        # A further disk is there because one of its settings is.
-        names_disk = key.endswith(".size") and bool(further([key]))
-        if (value != usual[key] or names_disk) and not (key.startswith(left_out) or _is_made(value)):
-            if key == FRAGMENTS:
-                yield from fragment_words(settings.kernel.fragments, usual_fragments(settings))
-            else:
-                yield from _words(known[key], value)
 
 
 def usual_fragments(settings: Settings) -> tuple[str, ...]:
@@ -296,10 +283,6 @@ def fragment_words(names: Sequence[str], needed: Collection[str]) -> Iterator[tu
         yield ("--fragments-only",)
         further = list(names)
     yield from (("--fragment", name) for name in further)
-
-
-def _is_made(value: object) -> bool:
-    return isinstance(value, str) and bundle.is_made(Path(value))
 
 
 def _words(option: Option, value: object) -> Iterator[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from bisector.analysis.verdicts import host_of
 from bisector.core import units
-from bisector.core.trial import Stage, Trial
+from bisector.core.trial import Stage
 from bisector.core.verdict import Terms, Verdict
 from bisector.report.blocks import Block, Column, Listing, Paragraph, Role, Row, Table, verdict_role
 from bisector.report.figures import figures, run_names, run_titles
@@ -69,50 +69,37 @@ def _whys(trials: Sequence[TrialView], terms: Terms, *, brief: bool) -> Iterator
         yield "; ".join(filter(None, said))
 
 
-def fault_logs(view: BisectionView) -> Iterator[Block]:
-    """The log lines that matter of every kernel that could not be judged, a few each, of its last trial."""
-    last = {one.trial.commit.sha: one.n for one in view.trials}
-    for one in view.trials:
-        commit, fault = one.trial.commit, one.trial.fault
-        if fault is not None and fault.tail and last[commit.sha] == one.n:
-            role = verdict_role(one.verdict, view.direction)
-            yield Paragraph(f"trial {one.n}, {commit.short}: {fault.kind} ({fault.stage})", role)
-            # A compiler explains itself after the error, a console leads up to it.
-            explains = fault.stage in (Stage.CONFIG, Stage.BUILD)
-            yield Listing(fault.tail[:_TAIL_LINES] if explains else fault.tail[-_TAIL_LINES:])
-
-
-def time_table(trials: Sequence[TrialView]) -> Table | None:
-    """Where each trial's seconds went; "bisector" is what is neither make, guest boot, storage nor a run.
-
-    Of what others measured only the seconds of the workload are known.
-    """
-    here = [one for one in trials if one.trial.origin is None]
-    if not here:
-        return None
-    times = [_times_s(one.trial) for one in here]
-    rows = [
-        # A part that took no time at all was not reached.
-        Row((str(one.n), one.trial.commit.short, *(units.seconds(s) if s else units.UNKNOWN for s in took)))
-        for one, took in zip(here, times, strict=True)
-    ]
-    sums = (units.seconds(math.fsum(column)) for column in zip(*times, strict=True))
-    columns = (Column("n", figures=True), Column("seconds"), *(Column(title, figures=True) for title in _TIMES))
-    return Table(columns, (*rows, Row(("", "all", *sums), role=Role.STRONG)))
-
-
-def _times_s(trial: Trial) -> tuple[float, ...]:
-    took = trial.timings
-    return took.build_s, took.boot_s, took.storage_s, took.workload_s, took.ours_s, took.total_s
-
-
 def run_blocks(view: BisectionView, *, logs: bool = False, times: bool = False) -> Iterator[Block]:
     """The trials of a run; then what is asked for: logs of the skipped, where the time went."""
     if not view.trials:
         yield Paragraph("No trial has ended yet.", Role.DIM)
         return
     yield verdict_table(view, view.trials)
-    if logs:
-        yield from fault_logs(view)
-    if times and (table := time_table(view.trials)) is not None:
-        yield table
+    # The log lines that matter of every kernel that could not be judged, a few each, of its last trial.
+    last = {one.trial.commit.sha: one.n for one in view.trials} if logs else {}
+    for one in view.trials:
+        commit, fault = one.trial.commit, one.trial.fault
+        if fault is not None and fault.tail and last.get(commit.sha) == one.n:
+            role = verdict_role(one.verdict, view.direction)
+            yield Paragraph(f"trial {one.n}, {commit.short}: {fault.kind} ({fault.stage})", role)
+            # A compiler explains itself after the error, a console leads up to it.
+            explains = fault.stage in (Stage.CONFIG, Stage.BUILD)
+            yield Listing(fault.tail[:_TAIL_LINES] if explains else fault.tail[-_TAIL_LINES:])
+    # Of what others measured only the seconds of the workload are known.
+    here = [one for one in view.trials if one.trial.origin is None]
+    if times and here:
+        yield _time_table(here)
+
+
+def _time_table(trials: Sequence[TrialView]) -> Table:
+    """Where each trial's seconds went; "bisector" is what is neither make, guest boot, storage nor a run."""
+    timings = [one.trial.timings for one in trials]
+    parts = [(one.build_s, one.boot_s, one.storage_s, one.workload_s, one.ours_s, one.total_s) for one in timings]
+    rows = [
+        # A part that took no time at all was not reached.
+        Row((str(one.n), one.trial.commit.short, *(units.seconds(s) if s else units.UNKNOWN for s in took)))
+        for one, took in zip(trials, parts, strict=True)
+    ]
+    sums = (units.seconds(math.fsum(column)) for column in zip(*parts, strict=True))
+    columns = (Column("n", figures=True), Column("seconds"), *(Column(title, figures=True) for title in _TIMES))
+    return Table(columns, (*rows, Row(("", "all", *sums), role=Role.STRONG)))

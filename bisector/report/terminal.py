@@ -7,12 +7,11 @@ or recolours the screen. Prose is filled, and a word that is longer than a line,
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import IO, TextIO
 
 from rich import table as rich_table
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 from rich.theme import Theme
@@ -47,24 +46,9 @@ def console(stream: IO[str], width: int | None = None, *, colours: bool | None =
     )
 
 
-@cache
-def _measure() -> Console:
-    return console(io.StringIO(), _ENDLESS, colours=False)
-
-
 def styled(text: str, role: Role = Role.PLAIN) -> Text:
     """One printable line, whatever the text came from."""
     return Text(clean(text), style=str(role))
-
-
-def rendered(shown: RenderableType, width: int) -> list[Text]:
-    """Anything of rich's as lines."""
-    made = _measure()
-    lines = made.render_lines(shown, made.options.update(width=width), pad=False)
-    found = [Text.assemble(*((one.text, one.style or Style.null()) for one in line), end="") for line in lines]
-    for line in found:
-        line.rstrip()
-    return found
 
 
 def fill(text: str, width: int = PROSE_WIDTH, indent: str = "", role: Role = Role.PLAIN) -> list[Text]:
@@ -139,8 +123,13 @@ def _grid_lines(table: Table, *, without_first: bool) -> list[Text]:
             shown = zip(table.columns, ("" if place else row.cells[0], *row.cells[1:]), strict=True)
             cells = [styled(cell, row.role if column.verdict else Role.PLAIN) for column, cell in shown]
             grid.add_row(*cells[first:])
+    made = console(io.StringIO(), _ENDLESS, colours=False)
     indent = "  " * first
-    return [Text.assemble(indent, line) for line in rendered(grid, _ENDLESS)]
+    lines = []
+    for segments in made.render_lines(grid, pad=False):
+        lines.append(Text.assemble(indent, *((one.text, one.style or Style.null()) for one in segments), end=""))
+        lines[-1].rstrip()
+    return lines
 
 
 def _width(table: Table) -> int:

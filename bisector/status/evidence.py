@@ -5,10 +5,9 @@ them, and cannot be apart, so that no commit between them is the first new one.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
@@ -27,8 +26,7 @@ from bisector.search.posterior import prior
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, as_mask
 from bisector.search.step import Search
 
-# A trial and the side it is on.
-_Judged: TypeAlias = tuple[Trial, Verdict]
+_MIN_S = 60.0
 
 
 def costs_of(judging: Judging) -> Costs:
@@ -39,30 +37,27 @@ def costs_of(judging: Judging) -> Costs:
     whole = [trial for trial, _ in sound if trial.bears_answer]
     # An end's run after a short fill is neither: it goes on until it is like the whole one, and comes once.
     early = [one for one in sound if not one[0].bears_answer and one[0].commit.sha not in (judging.old, judging.new)]
+
+    def run_min(side: Verdict, otherwise: float) -> float:
+        """Of the runs to be expected of a side: most are stopped early, and if none of its own was, like others."""
+        of_side = [[trial for trial, one in trials if one is side] for trials in (early, sound)]
+        expected = of_side[0] or [trial for trial, _ in early] or of_side[1]
+        return _minutes([trial.timings.workload_s for trial in expected], otherwise)
+
     usual = replace(
         default,
         build_min=_minutes(builds, default.build_min),
         build_spare=max(builds) * len(builds) / math.fsum(builds) if builds else 1.0,
-        setup_min=_minutes([_beside_s(t.timings) for t, _ in sound], default.setup_min),
-        old_run_min=_minutes(_runs_s(early, sound, Verdict.OLD), default.old_run_min),
-        new_run_min=_minutes(_runs_s(early, sound, Verdict.NEW), default.new_run_min),
+        setup_min=_minutes([_beside_s(trial.timings) for trial, _ in sound], default.setup_min),
+        old_run_min=run_min(Verdict.OLD, default.old_run_min),
+        new_run_min=run_min(Verdict.NEW, default.new_run_min),
         whole_run_min=_minutes([trial.timings.workload_s for trial in whole], default.whole_run_min),
         skip_min=_minutes(faulty, _minutes(builds, default.skip_min)),
     )
-    counted = (*whole, *(trial for trial, _ in early))
-    longer = (_besides_build_min(trial) / usual.longest(0.0, whole=trial.bears_answer) for trial in counted)
+    took = ((one, (_beside_s(one.timings) + one.timings.workload_s) / _MIN_S)
+            for one in (*whole, *(trial for trial, _ in early)))  # fmt: skip
+    longer = (minutes / usual.longest(0.0, whole=trial.bears_answer) for trial, minutes in took)
     return replace(usual, spare=max((1.0, *longer)))
-
-
-def _runs_s(early: Sequence[_Judged], sound: Sequence[_Judged], side: Verdict) -> list[float]:
-    """Seconds of the runs to be expected of a side: most are stopped early, and if none of its own was, like others."""
-    of_side = [[trial for trial, one in trials if one is side] for trials in (early, sound)]
-    expected = of_side[0] or [trial for trial, _ in early] or of_side[1]
-    return [trial.timings.workload_s for trial in expected]
-
-
-def _besides_build_min(trial: Trial) -> float:
-    return (_beside_s(trial.timings) + trial.timings.workload_s) / _MIN_S
 
 
 def _beside_s(timings: Timings) -> float:
@@ -70,13 +65,11 @@ def _beside_s(timings: Timings) -> float:
 
 
 def _minutes(seconds: list[float], otherwise: float) -> float:
-    mean = math.fsum(seconds) / len(seconds) / _MIN_S if seconds else 0.0
-    return mean or otherwise
+    return math.fsum(seconds) / len(seconds) / _MIN_S or otherwise if seconds else otherwise
 
 
 # A commit between two with equal kernels: no evidence makes up for this, short of hashes that collide.
 IMPOSSIBLE_WEIGHT = 1e-9
-_MIN_S = 60.0
 _ENDS_ALWAYS_CUT = (Kernel.REVERTED, Kernel.PICKED)
 
 
@@ -127,33 +120,44 @@ class Case:
             rates = Rates.of_counted()
         else:
             rates = Rates.unknown(new_is_better=better, earlier=self.known.earlier)
-        nothing = (self.known.earlier or EarlierSearches()).nothing
-        return Search(Weighing(rates, self._scales, nothing), self._costs, left_min=self.known.left_s / _MIN_S)
+        nothing, numbers = (self.known.earlier or EarlierSearches()).nothing, self.search_range.numbers
+        costs = costs_of(self.judging)
+        # A kernel that is there takes no build.
+        made = (trial.commit.sha for _, trial in self.judging.trials if trial.kernel is not None)
+        builds_min = np.full(len(self.search_range.graph), costs.build_min)
+        builds_min[[numbers[sha] for sha in self.known.kept.union(made) if sha in numbers]] = 0.0
+        costs = replace(costs, builds_min=builds_min)
+        return Search(Weighing(rates, self._scales, nothing), costs, left_min=self.known.left_s / _MIN_S)
 
     @cached_property
     def facts(self) -> SearchFacts:
         """All readings, one set for each kernel; skips; ends that cannot be had."""
-        readings = tuple(self._readings())
+        numbers = self.search_range.numbers
+        skipped = [sha for sha, verdict in self.judging.verdicts() if verdict is Verdict.SKIP]
+        came_to_nothing = (
+            trial.subject
+            for _, trial in self.judging.trials
+            if self._gives_no_more(trial) and not self.judging.sound(trial.commit.sha)
+        )
         return SearchFacts(
-            readings,
-            tuple(sorted(self._skips())),
+            tuple(self._readings()),
+            tuple(sorted({numbers[sha] for sha in (*self.known.skips, *skipped) if sha in numbers})),
             tuple(sorted(self._failed())),
             tuple((twin, group[0]) for group in self._groups for twin in group[1:]),
             tuple(sorted(self._exhausted())),
-            len({(one.kind, one.changed_by) for one in self._came_to_nothing()}),
+            len({(one.kind, one.changed_by) for one in came_to_nothing}),
             tuple(key for one in self.known.in_flight if (key := self.number(one)) is not None),
         )
 
     @cached_property
     def impossible(self) -> Mask:
         """The commits between two that have equal kernels."""
-        graph = self.search_range.graph
-        found = np.zeros(len(graph), dtype=np.bool_)
+        graph, numbers = self.search_range.graph, self.search_range.numbers
+        nothing = np.zeros(len(graph), dtype=np.bool_)
+        found = nothing.copy()
         for shas in self._shas_by_kernel.values():
-            masks = [
-                graph.ancestors(self.search_range.numbers[sha]) for sha in shas if sha in self.search_range.numbers
-            ]
-            masks += [np.zeros(len(graph), dtype=np.bool_) for sha in shas if sha in self._before]
+            masks = [graph.ancestors(numbers[sha]) for sha in shas if sha in numbers]
+            masks += [nothing for sha in shas if sha in self._before]
             if masks:
                 found |= np.logical_or.reduce(masks) & ~np.logical_and.reduce(masks)
         return found
@@ -163,22 +167,6 @@ class Case:
         if number == OLD_END:
             return self.judging.old
         return self.search_range.shas[self._representatives.get(self.search_range.shas[number], number)]
-
-    # What it takes.
-
-    @property
-    def _costs(self) -> Costs:
-        """Minutes as they were measured here; a kernel that is there takes no build."""
-        usual = costs_of(self.judging)
-        builds_min = np.full(len(self.search_range.graph), usual.build_min)
-        builds_min[[self.search_range.numbers[sha] for sha in self._built if sha in self.search_range.numbers]] = 0.0
-        return replace(usual, builds_min=builds_min)
-
-    @property
-    def _built(self) -> frozenset[str]:
-        """The commits whose kernels need no build."""
-        made = (trial.commit.sha for _, trial in self.judging.trials if trial.kernel is not None)
-        return self.known.kept | frozenset(made)
 
     # Which commits are one.
 
@@ -258,11 +246,16 @@ class Case:
         end by such a line says nothing: without it there would be no search. A figure that is on neither end's level
         says nothing and is measured again; twice seen it is no accident, and its side counts.
         """
-        full = trial.bears_answer
+        full, judging = trial.bears_answer, self.judging.on(host_of(trial))
+        ends = (judging.old, judging.new)
         if not self._scales:
-            first = any(trial is one for one in self._first_of_ends(self.judging.on(host_of(trial))))
+            wholes = ([one for one, _ in judging.sound(sha) if one.is_whole] for sha in ends)
+            first = any(trial is ones[0] for ones in wholes if ones)
             return Reading(*kernel, Verdict.MEASURED if first else verdict, full=full)
-        if trial.is_whole and not is_on_an_ends_level(self.judging.on(host_of(trial)), trial):
+        scores = [found for sha in ends if (found := judging.scores.get(sha))]
+        homes = {level for level in judging.levels if any(found[0] in level for found in scores)}
+        # While the ends are not apart, any figure is on their levels.
+        if trial.is_whole and len(homes) == len(ends) and not any(judging.score(trial) in level for level in homes):
             return Reading(*kernel, Verdict.MEASURED if alone else verdict, full=full)
         return Reading(*kernel, verdict, self.judging.score(trial) if trial.is_whole else None, full)
 
@@ -280,18 +273,7 @@ class Case:
                 found[host] = HostScale((ends.old, ends.new), line, above, expected)
         return found
 
-    @staticmethod
-    def _first_of_ends(judging: Judging) -> tuple[Trial, ...]:
-        """The first sound whole trial of each end that has one."""
-        wholes = ([trial for trial, _ in judging.sound(sha) if trial.is_whole] for sha in (judging.old, judging.new))
-        return tuple(trials[0] for trials in wholes if trials)
-
     # What cannot be had.
-
-    def _skips(self) -> Iterator[int]:
-        numbers = self.search_range.numbers
-        skipped = [sha for sha, verdict in self.judging.verdicts() if verdict is Verdict.SKIP]
-        yield from {numbers[sha] for sha in (*self.known.skips, *skipped) if sha in numbers}
 
     def _exhausted(self) -> Iterator[int]:
         """Commits that were measured, and of which too many trials since then came to nothing."""
@@ -323,11 +305,6 @@ class Case:
         known = trial.kernel is not None and trial.kernel.content_sha256 in self._shas_by_kernel
         return known or isinstance(self.judging.since(trial.commit.sha), Untestable)
 
-    def _came_to_nothing(self) -> Iterator[Subject]:
-        for _, trial in self.judging.trials:
-            if self._gives_no_more(trial) and not self.judging.sound(trial.commit.sha):
-                yield trial.subject
-
     # What is known beforehand.
 
     @property
@@ -344,10 +321,3 @@ class Case:
         log_prior = prior(len(self.search_range.graph), self._relevant, suspects)
         impossible: Floats = np.where(self.impossible, math.log(IMPOSSIBLE_WEIGHT), 0.0)
         return log_prior + impossible
-
-
-def is_on_an_ends_level(judging: Judging, trial: Trial) -> bool:
-    """Whether a sound whole trial lies where one of the ends of its host does; any does while they are not apart."""
-    ends = [scores for sha in (judging.old, judging.new) if (scores := judging.scores.get(sha))]
-    homes = {level for level in judging.levels if any(scores[0] in level for scores in ends)}
-    return len(homes) != len(("old", "new")) or any(judging.score(trial) in level for level in homes)

@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from bisector.status.view import (
     TrialView,
 )
 from bisector.store.comparison import Budget
-from bisector.store.facts import InfraFault, RunHeader, StateChange
+from bisector.store.facts import InfraFault, RunHeader
 from bisector.store.rundir import GIT_LOG, RunDirectory, state_of
 from bisector.store.store import Store
 
@@ -62,21 +62,23 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
     first = candidates[0] if state is State.FOUND and candidates else None
     trials = [trial for _, trial in judging.trials]
-    log, taken = run.path / GIT_LOG, store.taken()
-    budget = _budget(store, last)
-    clock = None
+    log, taken, clock, budget = run.path / GIT_LOG, store.taken(), None, None
+    if given := store.facts(Budget):
+        spent_s, is_over = store.spent_s() - given[-1].spent_s, last is not None and last.out_of_time
+        budget = BudgetView(given[-1].budget_s, spent_s, is_over)
     if first and settings.bisect.confirm_by is ConfirmBy.HOST:
         clock = host_clock(run.path, asked.repository, judging, first)
     own_steps = tuple(map(judging.objective.value_of, judging.other_lines))
     if own_steps and state in _ENDED:
-        lines = " and ".join(map(judging.objective.text, own_steps))
-        message += f"; the readings lie on more than two levels, so there is another step, at {lines}"
+        steps = " and ".join(map(judging.objective.text, own_steps))
+        message += f"; the readings lie on more than two levels, so there is another step, at {steps}"
     ended_at = last.at if last is not None and state is not State.RUNNING else None
-    seen = judging if by is None else replace(judging, settings=replace(settings, bisect=settings.bisect.by(by)))
-    if by is not None:
-        _check_metric(seen)
-    objective, given = seen.objective, seen.settings.bisect.threshold is not None
-    origin = "as given" if given else "middle of the gap between the two sides' readings"
+    seen = judging if by is None else _seen_by(judging, by)
+    objective, origin = seen.objective, None
+    if seen.settings.bisect.threshold is not None:
+        origin = "as given"
+    elif seen.line is not None:
+        origin = "middle of the gap between the two sides' readings"
     made = BisectionView(
         state=state,
         message=message,
@@ -85,7 +87,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         direction=seen.direction,
         objective=objective,
         threshold=seen.threshold_value,
-        threshold_origin=origin if seen.line is not None or given else None,
+        threshold_origin=origin,
         old=_commit(asked, judging.old, judging),
         new=_commit(asked, judging.new, judging),
         first_fixed=first,
@@ -123,6 +125,25 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     return replace(made, resume_command=_how_to_go_on(run, made)) if is_search else made
 
 
+def _seen_by(judging: Judging, by: Objective) -> Judging:
+    """The same trials by another objective; raises :class:`MetricAbsent` where no run has a value by that."""
+    settings, trials = judging.settings, [trial for _, trial in judging.trials]
+    seen = replace(judging, settings=replace(settings, bisect=settings.bisect.by(by)))
+    runs = [judged_run(trial) for trial in trials if trial.runs and trial.fault is None]
+    if runs and all(seen.value(trial) is None for trial in trials):
+        with suppress(InfraError):  # runs that did nothing have a rate of zero, and say so themselves
+            seen.objective.deciding(runs[-1])  # raises, and names the metrics that there are
+    return seen
+
+
+def _host_thresholds(seen: Judging) -> Iterator[HostThreshold]:
+    for host, own in seen.hosts.items():
+        if (line := seen.line_on(host)) is not None and own.trials:
+            _, first = own.trials[0]
+            era = first.era.digest if first.era is not None else None
+            yield HostThreshold(first.host, seen.objective.value_of(line), era)
+
+
 def _outcome(
     run: RunDirectory, store: Store, judging: Judging
 ) -> tuple[State, str, tuple[Commit, ...], BeliefView | None, Mapping[str, float]]:
@@ -138,34 +159,16 @@ def _outcome(
     return state, message, _candidates(asked, judging, belief, state, message), belief, likely
 
 
-def _host_thresholds(seen: Judging) -> Iterator[HostThreshold]:
-    for host, own in seen.hosts.items():
-        if (line := seen.line_on(host)) is not None and own.trials:
-            _, first = own.trials[0]
-            era = first.era.digest if first.era is not None else None
-            yield HostThreshold(first.host, seen.objective.value_of(line), era)
-
-
-def _budget(store: Store, last: StateChange | None) -> BudgetView | None:
-    """The budget that counts; None without one."""
-    budget = next(reversed(store.facts(Budget)), None)
-    if budget is None:
-        return None
-    is_over = last is not None and last.out_of_time
-    return BudgetView(budget.budget_s, store.spent_s() - budget.spent_s, is_over)
-
-
 def _how_to_go_on(run: RunDirectory, view: BisectionView) -> str | None:
     """What to type to go on; of a search whose time is over with enough of it, by what its trials took."""
-    budget, belief = view.budget, view.belief
-    if view.host_clock is not None and view.host_clock.waits:
-        return resume_command(run.path)
-    if budget is not None and budget.is_over:
+    resume, budget, belief = resume_command(run.path), view.budget, view.belief
+    if budget is not None and budget.is_over and not (view.host_clock is not None and view.host_clock.waits):
         took = [one.trial.timings.total_s for one in view.trials if one.trial.timings.total_s]
         left_s = belief.trials_left * math.fsum(took) / len(took) if belief is not None and took else 0.0
         more = f"{math.ceil(_SPARE * left_s / _MIN_S)}min" if left_s else units.duration_text(budget.budget_s)
-        return f"{resume_command(run.path)} --budget {more}"
-    return resume_command(run.path) if view.state not in _ENDED else None
+        return f"{resume} --budget {more}"
+    waits = view.host_clock is not None and view.host_clock.waits
+    return resume if waits or view.state not in _ENDED else None
 
 
 def resume_command(run_dir: Path) -> str:
@@ -183,14 +186,21 @@ def next_step_command(run_dir: Path) -> str:
     return f"bisector next-step --run-dir {shlex.quote(str(run_dir))}"
 
 
-def believes(asked: RunHeader, judging: Judging) -> bool:
-    """Whether readings are weighed, and there is something to weigh: both ends are measured."""
+@contextmanager
+def _case(asked: RunHeader, judging: Judging, store: Store) -> Iterator[tuple[Repository, Case] | None]:
+    """All that is known of a bisection, as the search weighs it.
+
+    None where nothing is weighed: by git, before both ends are measured, and without a repository.
+    """
     measured = judging.sound(asked.old_sha) and judging.sound(asked.new_sha)
-    return judging.settings.bisect.strategy is Strategy.BAYES and bool(measured) and asked.repository is not None
+    if judging.settings.bisect.strategy is not Strategy.BAYES or not measured or asked.repository is None:
+        yield None
+        return
+    with Repository.open(asked.repository) as repository:
+        yield repository, _known_case(repository, asked, judging, store)
 
 
-def case(repository: Repository, asked: RunHeader, judging: Judging, store: Store) -> Case:
-    """All that is known of a bisection, as the search weighs it."""
+def _known_case(repository: Repository, asked: RunHeader, judging: Judging, store: Store) -> Case:
     search_range = SearchRange.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
     bases = repository.merge_bases(asked.new_sha, asked.old_sha)
     known = Known(asked.skips, store.mattering(), store.facts(NotChanged), bases, store.earlier())
@@ -198,25 +208,21 @@ def case(repository: Repository, asked: RunHeader, judging: Judging, store: Stor
 
 
 def case_of(store: Store) -> Case | None:
-    """The same of a record alone; None by git, before both ends are measured, and when the repository is gone."""
+    """All that is known of a bisection from its record alone; None where nothing is weighed (yet)."""
     asked = store.bisection()
     judging = Judging(store.settings, store.trials(), asked.old_sha, asked.new_sha)
-    if not believes(asked, judging) or asked.repository is None:
-        return None
-    with Repository.open(asked.repository) as repository:
-        return case(repository, asked, judging, store)
+    with _case(asked, judging, store) as found:
+        return found[1] if found is not None else None
 
 
 def _belief(asked: RunHeader, judging: Judging, store: Store) -> tuple[BeliefView | None, Mapping[str, float]]:
     """What all readings say, and for each commit how likely its kernel is on the new side.
 
-    Nothing by git, before both ends are measured, and when the repository is gone.
+    Nothing where nothing is weighed, and when the repository is gone.
     """
-    if not believes(asked, judging) or asked.repository is None:
-        return None, {}
-    try:
-        with Repository.open(asked.repository) as repository:
-            standing = Standing(case(repository, asked, judging, store))
+    with suppress(BisectorError), _case(asked, judging, store) as found:
+        if found is not None:
+            repository, standing = found[0], Standing(found[1])
             other, its_probability = standing.without_suspects
             shas, probabilities = zip(*standing.candidates, strict=True)
             belief = BeliefView(
@@ -233,8 +239,7 @@ def _belief(asked: RunHeader, judging: Judging, store: Store) -> tuple[BeliefVie
                 nothing=standing.belief.nothing,
             )
             return belief, standing.probability_new
-    except BisectorError:
-        return None, {}
+    return None, {}
 
 
 def _effect(repository: Repository, standing: Standing) -> EffectView | None:
@@ -261,62 +266,35 @@ def _candidates(
     asked: RunHeader, judging: Judging, belief: BeliefView | None, state: State, message: str
 ) -> tuple[Commit, ...]:
     """What the first new commit can still be; nothing when the repository is gone."""
-    if belief is None:
-        return _as_git_lists(asked, judging, narrowed=state is State.NARROWED)
-    likely = () if belief.no_change else tuple(one.commit for one in belief.likely)
-    if state is State.FOUND:
-        return likely[:1]
-    if message == outside_paths(asked.paths):
-        return _as_git_lists(replace(asked, paths=()), judging, narrowed=True)
-    return likely
-
-
-def _as_git_lists(asked: RunHeader, judging: Judging, *, narrowed: bool) -> tuple[Commit, ...]:
+    narrowed = state is State.NARROWED
+    if belief is not None:
+        likely = () if belief.no_change else tuple(one.commit for one in belief.likely)
+        if state is State.FOUND or message != outside_paths(asked.paths):
+            return likely[:1] if state is State.FOUND else likely
+        asked, narrowed = replace(asked, paths=()), True
     if asked.repository is None:
         return ()
+    # As git lists them.
     new, olds = asked.new_sha, [asked.old_sha]
     for sha, verdict in judging.verdicts():
-        if sha in (asked.old_sha, asked.new_sha):
-            continue
-        if verdict is Verdict.NEW:
+        if verdict is Verdict.NEW and sha not in (asked.old_sha, asked.new_sha):
             new = sha
-        elif verdict is Verdict.OLD:
+        elif verdict is Verdict.OLD and sha not in (asked.old_sha, asked.new_sha):
             olds.append(sha)
-    try:
-        with Repository.open(asked.repository) as repository:
-            parents = partial(repository.parents, first_only=asked.first_parent)
-            left = repository.commits(repository.ask("rev-list", *_range(repository, asked).limits(new, olds)).lines)
-            return judging.possible(left, parents) if narrowed else left
-    except BisectorError:
-        return ()
+    with suppress(BisectorError), Repository.open(asked.repository) as repository:
+        parents = partial(repository.parents, first_only=asked.first_parent)
+        left = repository.commits(repository.ask("rev-list", *_range(repository, asked).limits(new, olds)).lines)
+        return judging.possible(left, parents) if narrowed else left
+    return ()
 
 
 def _commit(asked: RunHeader, sha: str, judging: Judging) -> Commit:
     """An end of the range: from its trial, else from the repository, else its hash alone."""
-    for _, trial in judging.trials:
-        if trial.commit.sha == sha:
-            return trial.commit
-    if asked.repository is None or not sha:
-        return Commit(sha, "", "", "")
-    try:
-        with Repository.open(asked.repository) as repository:
-            return repository.commits((sha,))[0]
-    except UserError:
-        return Commit(sha, "", "", "")
-
-
-# By another metric than the one that decided
-
-
-def _check_metric(seen: Judging) -> None:
-    """Raise :class:`bisector.core.errors.UserError` where no run has a value, with the metrics that there are.
-
-    Runs that did nothing have a rate of zero, and say so themselves.
-    """
-    runs = [judged_run(trial) for _, trial in seen.trials if trial.runs and trial.fault is None]
-    if runs and all(seen.value(trial) is None for _, trial in seen.trials):
-        with suppress(InfraError):
-            seen.objective.deciding(runs[-1])
+    found = next((trial.commit for _, trial in judging.trials if trial.commit.sha == sha), None)
+    if found is None and asked.repository is not None and sha:
+        with suppress(UserError), Repository.open(asked.repository) as repository:
+            found = repository.commits((sha,))[0]
+    return found or Commit(sha, "", "", "")
 
 
 def seen_again(judging: Judging, seen: Judging) -> str:
@@ -329,9 +307,14 @@ def seen_again(judging: Judging, seen: Judging) -> str:
     except EndsDoNotReproduce as error:
         return f"the ends do not differ by {label}: {error.message}"
     if line is None:
-        return f"by {label} the ends cannot be told apart: {_unmeasured(seen)}"
-    own = {sha: verdict for sha, verdict in judging.verdicts() if verdict in _SIDES}
-    other = {sha: verdict for sha, verdict in seen.verdicts() if verdict in _SIDES}
+        why = "an end has no value"
+        unsound = [one for sha in (seen.old, seen.new) if not isinstance(one := seen.settlement(sha), SoundMeasurement)]
+        if unsound:
+            why = unsound[0].why
+        elif all(seen.scores.get(sha) for sha in (seen.old, seen.new)):
+            why = "their values lie close, and too few readings tell by how much those of one end differ"
+        return f"by {label} the ends cannot be told apart: {why}"
+    own, other = ({sha: verdict for sha, verdict in one.verdicts() if verdict in _SIDES} for one in (judging, seen))
     turned = [sha[:12] for sha, verdict in own.items() if other.get(sha, verdict) is not verdict]
     silent = sum(sha not in other for sha in own)
     told = len(own) - silent
@@ -339,19 +322,5 @@ def seen_again(judging: Judging, seen: Judging) -> str:
     if not turned:
         what = f"{'the one commit is' if told == 1 else f'all {told} commits are'} on the side that the verdicts say"
     unknown = f"; of {silent} it says nothing" if silent else ""
-    return f"by {label}, {line.direction} from {_value(seen, line.old)} to {_value(seen, line.new)}, {what}{unknown}"
-
-
-def _value(seen: Judging, score: float) -> str:
-    return seen.objective.text(seen.objective.value_of(score))
-
-
-def _unmeasured(seen: Judging) -> str:
-    """Why an end has no score."""
-    for sha in (seen.old, seen.new):
-        settled = seen.settlement(sha)
-        if not isinstance(settled, SoundMeasurement):
-            return settled.why
-    if all(seen.scores.get(sha) for sha in (seen.old, seen.new)):
-        return "their values lie close, and too few readings tell by how much those of one end differ"
-    return "an end has no value"
+    old, new = (seen.objective.text(seen.objective.value_of(score)) for score in (line.old, line.new))
+    return f"by {label}, {line.direction} from {old} to {new}, {what}{unknown}"
