@@ -150,6 +150,8 @@ FILES = (
     *(("found", form) for form in Format if form is not Format.HTML),
     ("narrowed", Format.TEXT),
     ("narrowed", Format.MAIL),
+    ("narrowed", Format.JSON),
+    ("believed", Format.JSON),
     ("regression", Format.MAIL),
     ("running", Format.TEXT),
     ("believed", Format.MAIL),

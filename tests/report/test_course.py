@@ -8,7 +8,7 @@ from bisector.core.events import BuildEnded, BuildStarted, LiveSample, Note, OnH
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.trial import Stage
-from bisector.report.course import CourseSoFar, expectation, live_lines, plan_text
+from bisector.report.course import CourseSoFar, expectation, live_lines
 from bisector.report.display import event_text
 from bisector.report.terminal import as_text
 from tests.report import examples
@@ -28,11 +28,6 @@ def course(*, steps_left: int = 2) -> CourseSoFar:
     going = going.after(LiveSample("empty", 7000.0, Unit.IOPS, 0.99), 160.0)
     going = going.after(StageStarted(commit, Stage.WORKLOAD, "run full"), 170.0)
     return going.after(LiveSample("full", 3980.4, Unit.IOPS, 0.625), 179.0)
-
-
-def test_a_plan_with_odds_says_how_sure_it_is() -> None:
-    plan = Planned(3, examples.COMMITS[3], "", 12, 5, 0.4321)
-    assert plan_text(plan) == "likeliest 43.2 %, 99 % in 12 commits, about 5 steps left"
 
 
 GOLDEN = """\
@@ -90,13 +85,6 @@ def test_a_host_that_builds_ahead_says_so_until_that_has_ended() -> None:
     told = event_text(OnHost("bench3", BuildStarted(commit, "ahead")))
     assert told == f"bench3: builds {commit.short} {commit.subject} (ahead)"
     assert event_text(OnHost("bench3", BuildEnded(commit))) == ""
-
-
-def test_what_happens_on_one_of_several_hosts_is_told_with_its_name() -> None:
-    commit = examples.COMMITS[3]
-    assert event_text(OnHost("bench1", StageStarted(commit, Stage.BOOT))) == "bench1:   boot"
-    assert event_text(OnHost("bench1", Note("no room"))) == "bench1: no room"
-    assert event_text(OnHost("bench1", LiveSample("full", 1.0, Unit.IOPS, 0.5))) == ""
 
 
 def test_golden() -> None:

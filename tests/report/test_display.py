@@ -17,7 +17,7 @@ import pytest
 from bisector.core.events import Event, Note
 from bisector.host import process
 from bisector.report.display import Display, LiveProgress, PlainLines, Quiet, display_for, report_lines
-from bisector.report.streams import LastingStream, hangup_ignored
+from bisector.report.streams import hangup_ignored
 from bisector.report.terminal import as_text, on_stream
 from tests.report import examples
 
@@ -78,15 +78,6 @@ def test_every_face_takes_all_events_and_ends_with_the_answer(make: Maker) -> No
     tell(make(stream))
     assert "the first fixed commit is one of 2 commits" in stream.getvalue()
     assert "git -C /src/linux show --stat 2a5b3c7d9e1f 3a5b3c7d9e1f" in stream.getvalue()
-
-
-def test_every_face_can_conclude_after_its_end(make: Maker) -> None:
-    stream = Terminal()
-    display = make(stream)
-    with display:
-        pass
-    display.conclude(examples.found())
-    assert "is the first fixed commit" in stream.getvalue()
 
 
 def test_no_face_swallows_an_error_of_the_bisection(make: Maker) -> None:
@@ -173,14 +164,6 @@ def test_exit_status_survives_a_broken_pipe(tmp_path: Path) -> None:
     assert (finished.exit_status, finished.stderr) == (3, "")
 
 
-def test_lasting_stream_keeps_to_text_io() -> None:
-    stream = LastingStream(Terminal())
-    assert stream.write("abc") == 3
-    assert stream.writable()
-    assert stream.isatty()
-    assert not LastingStream(io.StringIO()).isatty()
-
-
 def test_choice_of_face(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(display_for(Terminal()), LiveProgress)
     assert isinstance(display_for(Terminal(), quiet=True), Quiet)
@@ -210,14 +193,6 @@ def test_plain_lines() -> None:
     assert stream.getvalue().startswith(PLAIN)
     last = stream.getvalue().splitlines()[-1]
     assert "trial 3: 2a5b3c7d9e1f skip (13 s): does not build" in last
-
-
-def test_quiet_says_nothing_before_the_end() -> None:
-    stream = io.StringIO()
-    with Quiet(stream) as display:
-        for event in examples.recorded():
-            display(event)
-        assert stream.getvalue() == ""
 
 
 def test_colours_change_no_column() -> None:
@@ -258,13 +233,9 @@ def drain(master: int, received: list[bytes]) -> None:
             received.append(data)
 
 
-def test_live_leaves_the_cursor_visible() -> None:
+def test_live_picture_is_gone_before_the_report_and_the_cursor_is_back() -> None:
     shown = shown_live(*examples.recorded(), conclude=True)
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
-
-
-def test_live_picture_is_gone_before_the_report() -> None:
-    shown = shown_live(*examples.recorded(), conclude=True)
     assert "\x1b[2K" not in shown[shown.index("broken end") :], "no line is erased once the report stands"
 
 

@@ -123,13 +123,6 @@ def test_several_machines_share_the_rows_that_they_have_alike() -> None:
     assert shown(side_by_side(same)).count("all 32: ") == 5
 
 
-def test_a_command_is_never_broken_into_lines() -> None:
-    command = "apt install " + " ".join(f"package-{number}" for number in range(30))
-    lines = shown(finding_blocks([Finding("x", Grade.MISSING, "long " * 60, command)]), 60).splitlines()
-    assert sum(command in line for line in lines) == 2
-    assert all(len(line) <= 60 for line in lines if command not in line)
-
-
 def test_each_state_has_its_role() -> None:
     rows = finding_blocks((GIT, IMAGE, ELF))[0]
     assert isinstance(rows, FactList)

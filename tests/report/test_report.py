@@ -14,11 +14,11 @@ from bisector.core.verdict import Direction, State, Verdict
 from bisector.mail import compose
 from bisector.report import before_after
 from bisector.report.before_after import Basis, ComparedMetric, change, metric_line
-from bisector.report.blocks import Column, Fact, FactList, Listing, Row, Table
+from bisector.report.blocks import Fact, FactList, Listing, Table
 from bisector.report.document import span
 from bisector.report.sections import page, sections, terms_sentence
 from bisector.report.templates import markdown
-from bisector.report.terminal import as_text, block_lines, plain
+from bisector.report.terminal import plain
 from bisector.status.view import TrialView
 from tests.docs.json_schema import valid
 from tests.examples import cell
@@ -132,14 +132,6 @@ def test_layout_of_a_metric(metric: ComparedMetric, line: str) -> None:
     assert metric_line(metric) == line
 
 
-def test_each_job_has_its_figure_and_the_slowest_is_first() -> None:
-    shown = examples.judged(1, examples.COMMITS[0], Verdict.OLD, (9.0, 1.0, 5.0), (2.0, 3.0, 4.0))
-    made = documents.document(examples.view(shown))
-    text = plain(page(made))
-    assert "IOPS empty min…max  IOPS full min…max" in text
-    assert "         1 / 5 / 9          2 / 3 / 4" in text
-
-
 def test_parent_that_was_not_measured_is_not_claimed() -> None:
     made = replace(documents.found(), parents=(examples.COMMITS[1],))
     compared = made.before_after
@@ -246,16 +238,6 @@ def test_no_subject_becomes_markup() -> None:
 def test_listing_cannot_end_its_own_fence() -> None:
     made = replace(documents.found(), bisect_log="```\n# injected\n````")
     assert "`````\n```\n# injected\n````\n`````" in markdown(page(made))
-
-
-def test_tables_and_listings_are_never_wrapped() -> None:
-    wide = "x" * 300
-    rows = (Row((wide, "1")), Row(("y", "22"), "why " * 60))
-    lines = as_text(block_lines(Table((Column("a"), Column("b", figures=True)), rows))).splitlines()
-    assert lines[1] == f"{wide}   1"
-    assert lines[2] == f"y{' ' * 299}  22"
-    assert all(len(line) <= 72 for line in lines[3:])
-    assert as_text(block_lines(Listing((wide,)))) == f"    {wide}\n"
 
 
 def test_ends_without_a_commit_are_no_part_of_history_and_no_side() -> None:

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from bisector.commands.report import RENDERERS, Format
-from bisector.core.guest_time import BY_THE_HOST, GuestTime
 from bisector.core.subject import Commit, Relevance
 from bisector.core.verdict import State, Verdict
 from bisector.report.table import run_blocks
-from bisector.status.view import ConfigChanges, OptionChange, TrialView
+from bisector.status.view import TrialView
 from tests import examples as records
 from tests.report import documents, examples
 
@@ -34,30 +33,6 @@ def test_one_compiler_is_in_the_footer_and_several_are_beside_each_kernel_too() 
     assert table.index("built by gcc 12.2.0") < table.index("\n2  ") < table.index("built by gcc 11.3")
 
 
-def test_footer_names_every_option_that_differs_from_the_parent() -> None:
-    options = tuple(OptionChange(f"CONFIG_OPTION_{n}", "n", "y") for n in range(30))
-    view = replace(examples.found(), config_changes=(examples.CHANGES, ConfigChanges(examples.COMMITS[1], options)))
-    footer = " ".join(examples.footer_text(view, 80).split())
-    parents = [examples.COMMITS[n].short for n in (2, 1)]
-    assert f"differs from that of the parent {parents[0]} in 2 options: CONFIG_DM_CACHE_SMQ: n -> y;" in footer
-    assert f"parent {parents[1]} in 30 options:" in footer
-    assert all(f"CONFIG_OPTION_{n}: n -> y" in footer for n in range(30))
-    equal = replace(view, config_changes=(ConfigChanges(examples.COMMITS[1], ()),))
-    assert "configuration" not in examples.footer_text(equal, 80)
-
-
-def test_footer_says_how_sure_it_is() -> None:
-    text = " ".join(examples.footer_text(examples.believed(), 100).split())
-    assert "search 3a5b3c7d9e1f 99.4 %, 99 % in 1 commit; 1 contradiction (0.6 expected);" in text
-    assert "NEW with it reverted is broken again (1 of 1); without suspecting drivers/md: 98.1 %" in text
-    assert "answer 3a5b3c7d9e1f is the first fixed commit, 99.4 %" in text
-
-
-def test_two_changes_are_said_to_be_no_single_one() -> None:
-    text = " ".join(examples.answer_text(examples.two_changes(), 100).split())
-    assert "not one change; if there were one, the first fixed commit would be one of 2 commits: 60.0 % 3a5b" in text
-
-
 def test_footer_says_how_many_commits_can_matter() -> None:
     whole = replace(examples.view(examples.BROKEN, examples.FIXED), relevance=Relevance(14_565, 1_012))
     assert "14,565 commits, 1,012 can matter to this kernel" in examples.footer_text(whole, 80)
@@ -78,14 +53,6 @@ def test_what_can_go_on_says_how(state: State) -> None:
     assert answer.startswith(state.value)
     assert "interrupted by the person" in answer
     assert answer.endswith("next          bisector resume --run-dir /var/runs/r1\n")
-
-
-def test_the_footer_says_what_counted_time_does_not_show() -> None:
-    counted = replace(examples.found(), clock=GuestTime(kind="instructions", instruction_ns=8))
-    text = " ".join(examples.footer_text(counted, 80).split())
-    assert "clock the guests' clock counts instructions, 8 ns each," in text
-    assert "branch prediction or contention of CPUs is not seen" in text
-    assert "clock" not in examples.footer_text(replace(counted, clock=BY_THE_HOST), 80)
 
 
 def test_an_answer_by_both_clocks_says_how_the_second_is_gone_on_with() -> None:

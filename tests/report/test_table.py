@@ -132,21 +132,6 @@ def test_golden(view: BisectionView, width: int, more: bool, golden: str) -> Non
     assert as_text(report_lines(view, width, logs=more, times=more)) == golden
 
 
-def test_regression_is_told_in_its_own_terms() -> None:
-    whole = as_text(report_lines(examples.regression(), 80))
-    assert "1  0a5b3c7d9e1f  2026-01-10  fast " in whole
-    assert "3a5b3c7d9e1f is the first slow commit" in whole
-    assert "broken" not in whole
-    assert "fixed" not in whole
-
-
-def test_a_command_is_never_shortened() -> None:
-    view = replace(examples.found(), repository="/home/somebody with spaces/" + "deep/" * 30)
-    command = examples.answer_text(view).splitlines()[-1]
-    assert command.endswith("' show 3a5b3c7d9e1f")
-    assert "'/home/somebody with spaces/deep/" in command
-
-
 def test_weak_and_settled_reasons() -> None:
     shown = "\n".join(table(examples.BROKEN, examples.WEAK))
     assert "weak" in shown
@@ -166,11 +151,6 @@ def test_figures_by_number_of_jobs() -> None:
         trial = records.trial(examples.COMMITS[0], records.run("full", *means))
         shown.append(table(TrialView(1, trial, Verdict.OLD, ""))[1])
     assert [line.split("broken")[1].split("Linux")[0].strip() for line in shown] == ["5", "3 / 5", "3 … 5"]
-    assert [RunFigures(values).range_text for values in ((5.0,), (3.0, 5.0), (3.0, 4.0, 5.0))] == [
-        "5",
-        "3 / 5",
-        "3 … 5",
-    ]
 
 
 def test_a_column_of_writes_says_so() -> None:
@@ -202,19 +182,6 @@ def test_a_column_of_latencies_has_their_unit_and_the_worst_first() -> None:
     assert words(Objective("write.bw")) == ("mean write.bw", "slowest", "fastest")
     (total,) = baseline_text([records.trial(records.commit(1), run)], latency).split("; ")
     assert total.startswith("16.2 ms / 850 µs on ")
-
-
-def test_what_was_stopped_early_is_marked_and_said() -> None:
-    full = records.run("full", 3818.0, 4006.0, stopped_early=records.EARLY)
-    view = TrialView(1, records.trial(examples.COMMITS[0], records.run("empty", 7.0), full), Verdict.NEW, "")
-    title, line = table(view)
-    assert " *3,818 / 4,006  " in line
-    assert "  7  " in line
-    assert line.index("4,006") + 5 == title.index("IOPS full min/max") + len("IOPS full min/max")
-    whole = examples.found()
-    stopped = replace(whole, trials=(*whole.trials, view))
-    assert "stopped early" not in examples.footer_text(whole, 120)
-    assert "* stopped early, when its verdict was clear" in examples.footer_text(stopped, 120)
 
 
 def test_a_further_round_of_a_run_has_no_column_of_its_own() -> None:
