@@ -24,7 +24,6 @@ from bisector.core.figures import Contention
 from bisector.core.units import duration_text
 
 _MACHINE_ID = Path("/etc/machine-id")
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _GLANCE_S = 1.0  # for the row of a person who waits
@@ -44,35 +43,32 @@ Turn = Callable[[], AbstractContextManager[None]]
 class HostFacts:
     """Who this host is, for the record; figures of two hosts are never compared."""
 
-    name: str
     cpu_model: str
     cores: int
     memory_bytes: int
     boot_id: str
 
 
-def host_facts(proc: Path = _PROC) -> HostFacts:
+def host_facts() -> HostFacts:
     """What identifies this host and bounds its figures."""
-    pages = os.sysconf("SC_PHYS_PAGES")
     return HostFacts(
-        name=socket.gethostname(),
-        cpu_model=_cpu_model(proc),
+        cpu_model=_cpu_model(),
         cores=len(os.sched_getaffinity(0)),
-        memory_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
-        boot_id=(proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        boot_id=boot_id(),
     )
 
 
-def available_memory_bytes(proc: Path = _PROC) -> int:
+def available_memory_bytes() -> int:
     """What a new program can have without swapping (proc_meminfo(5), MemAvailable)."""
-    lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
+    lines = (_PROC / "meminfo").read_text(encoding="ascii").splitlines()
     (kib,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
     return int(kib) << 10
 
 
 def boot_id() -> str:
     """The boot of this host (random(4)); another one after each."""
-    return _BOOT_ID.read_text(encoding="ascii").strip()
+    return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def machine_id() -> str:
@@ -82,13 +78,13 @@ def machine_id() -> str:
     return platform.node()
 
 
-def host_id(proc: Path = _PROC) -> str:
+def host_id() -> str:
     """Host name and CPU model, for the record of a trial."""
-    return f"{socket.gethostname()} ({_cpu_model(proc)})"
+    return f"{socket.gethostname()} ({_cpu_model()})"
 
 
-def _cpu_model(proc: Path) -> str:
-    for line in (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+def _cpu_model() -> str:
+    for line in (_PROC / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("model name"):
             return " ".join(line.partition(":")[2].split())
     return platform.machine()
@@ -189,12 +185,9 @@ def contention(limits: ContentionSettings) -> Finding:
     """What else this host does in one second of looking."""
     meter = ContentionMeter(lambda: 0.0)
     time.sleep(_GLANCE_S)
-    seen = meter.stop()
-    what = (
-        f"{seen.other_busy_cores:.1f} cores busy, {seen.steal_share:.0%} of CPU time stolen, "
-        f"{seen.psi_some_share:.0%} of the time somebody waited for a CPU"
-    )
-    if seen.other_busy_cores <= limits.max_other_cores and seen.steal_share <= limits.max_steal_share:
+    load = Load(meter.stop(), ())
+    what = f"{load}, {load.contention.psi_some_share:.0%} of the time somebody waited for a CPU"
+    if not load.is_above(limits):
         return Finding("host load", Grade.OK, what)
     least = f"a run beside more than {limits.max_other_cores:g} cores, or {limits.max_steal_share:.0%} stolen, is weak"
     return Finding("host load", Grade.WARN, f"{what}; {least}", "ps -eo pcpu,pid,user,args --sort=-pcpu | head")
@@ -240,50 +233,39 @@ def quiet_turn(
         with turn():
             yield
         return
-    host = _Host(limits, tell, look or look_around)
+    looked_s, told, patience = 0.0, False, duration_text(limits.patience_s)
+
+    def is_quiet(seconds: float) -> bool:
+        """Whether the host is quiet now, and stays so for some seconds."""
+        nonlocal looked_s, told
+        quiet = Deadline("quiet", seconds)
+        while True:
+            begin_s = awake_s()
+            load = (look or look_around)()
+            looked_s += awake_s() - begin_s
+            if load.is_above(limits):
+                break
+            if quiet.expired:
+                return True
+        if looked_s >= limits.patience_s:
+            raise InfraError(
+                f"the host was busy for {patience}: {load}, limit {limits.max_other_cores:.2f}",
+                "ps -eo pcpu,pid,user,args --sort=-pcpu | head; contention.patience says how long to wait",
+            )
+        if not told:
+            tell(f"waiting for a quiet host, at most {patience}: {load}")
+            told = True
+        return False
+
     needed_s = 0.0
     while True:
         with turn():
-            if host.is_quiet(needed_s):
+            if is_quiet(needed_s):
                 yield
                 return
         needed_s = _QUIET_S
-        while not (others_turn() or host.is_quiet(0.0)):
+        while not (others_turn() or is_quiet(0.0)):
             pass  # each look takes its time
-
-
-@dataclass(slots=True)
-class _Host:
-    """Looked at until it is quiet; ``looked_s`` is how long that has taken."""
-
-    limits: ContentionSettings
-    tell: Callable[[str], None]
-    look: Look
-    looked_s: float = 0.0
-    told: bool = False
-
-    def is_quiet(self, seconds: float) -> bool:
-        """Whether it is now, and stays so for some seconds; raises :class:`InfraError` for a busy one in the end."""
-        quiet = Deadline("quiet", seconds)
-        while not (load := self._load()).is_above(self.limits):
-            if quiet.expired:
-                return True
-        patience = duration_text(self.limits.patience_s)
-        if self.looked_s >= self.limits.patience_s:
-            raise InfraError(
-                f"the host was busy for {patience}: {load}, limit {self.limits.max_other_cores:.2f}",
-                "ps -eo pcpu,pid,user,args --sort=-pcpu | head; contention.patience says how long to wait",
-            )
-        if not self.told:
-            self.tell(f"waiting for a quiet host, at most {patience}: {load}")
-            self.told = True
-        return False
-
-    def _load(self) -> Load:
-        begin_s = awake_s()
-        load = self.look()
-        self.looked_s += awake_s() - begin_s
-        return load
 
 
 def look_around(seconds: float = _LOOK_S, proc: Path = _PROC) -> Load:

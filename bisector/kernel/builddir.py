@@ -28,12 +28,12 @@ from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import build_user, process, sandbox
 from bisector.host.files import files_below, remove_whole
+from bisector.host.load import boot_id
 from bisector.host.packages import not_installed
 from bisector.kernel import sources, toolchain
 
 BUILD_LOG = "build.log"
 _BUILDING, _FINISHED = "building", "finished"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # random(4)
 # Two readings of two clocks differ by this when nothing was set; dates of files are as coarse (a tick of 100 Hz).
 _SAME_CLOCK_NS = 10_000_000
 _READING_NS = 1_000_000
@@ -117,7 +117,7 @@ class Moment:
     @classmethod
     def now(cls) -> Self:
         """As it is now; raises ``OSError``."""
-        boot = _BOOT_ID.read_text(encoding="ascii").strip()
+        boot = boot_id()
         for _ in range(_MOST_READINGS):
             before_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
             wall_ns = time.time_ns()

@@ -18,7 +18,7 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -100,7 +100,16 @@ def install_modules(make: Make) -> Path:
         if link.is_symlink():
             link.unlink()
     if not (root / _LIST).is_file():
-        raise _no_list(make, depmod)
+        # The host is to blame where depmod makes none of an empty directory either.
+        tried = make.places.build / _TRIED
+        remove_whole(tried)
+        directory = tried / "lib/modules" / _TRIED_RELEASE
+        make.try_program("mkdir", "-p", directory)  # by whoever make runs as
+        make.try_program(depmod, "-b", tried, _TRIED_RELEASE)
+        if (directory / _LIST).is_file():
+            reason = f"make modules_install leaves no {_LIST}, which depmod makes on this host"
+            raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason)
+        raise InfraError(f"{depmod} makes no {_LIST}", f"the end of the build log says why: {make.places.log}")
     _check_size("make modules_install has installed modules", sum(_sizes(tree)), _MOST_MODULES_BYTES)
     return tree
 
@@ -120,7 +129,11 @@ def modules_parts(tree: Path, release: str) -> dict[str, str]:
 def pack_modules(tree: Path, image: Path) -> Path:
     """Make the file system of an installed tree, as large as it has to be; raises :class:`InfraError`."""
     image.unlink(missing_ok=True)
-    blocks, inodes = _needs(tree)
+    # Blocks and inodes, a few too many; in all what libvirt gives a guest as memory: whole units of 2 MiB.
+    sizes = list(_sizes(tree))
+    inodes = len(sizes) + 64
+    needed = sum(-(-size // _BLOCK_BYTES) for size in sizes) + inodes * _INODE_BYTES // _BLOCK_BYTES
+    blocks = -(-(needed + needed // 32 + _SPARE_BLOCKS) // _UNIT_BLOCKS) * _UNIT_BLOCKS
     argv = (_program("mke2fs"), "-q", "-t", "ext4", "-O", _FEATURES, "-b", _BLOCK_BYTES, "-I", _INODE_BYTES,
             "-N", inodes, "-m", 0, "-L", _LABEL, "-E", "root_owner=0:0,lazy_itable_init=0",
             "-d", tree, image, blocks)  # fmt: skip
@@ -141,38 +154,21 @@ def found(places: BuildPlaces, obtained: kconfig.Options, installed: Path | None
     release = sources.whole(build / _RELEASE, _MOST_BYTES[_RELEASE]).decode("ascii", errors="replace").strip()
     if not _PLAIN_RELEASE.fullmatch(release):
         raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, f"the tree calls its release {release[:_QUOTED]!r}")
+    modules = modules_parts(installed, release) if installed is not None else {}
     return Product(
         obtained=obtained,
         release=release,
         build_id=build_id_of(build / _VMLINUX),
-        content_sha256=_content(places, installed, release),
+        # A changed module is a changed kernel, whoever loads it.
+        content_sha256=combined(image_parts(build, places.source, release) | modules),
         modules=pack_modules(installed, places.state / cache.MODULES) if installed is not None else None,
         read=sources.collected(build, places.source, obtained, deciding),
     )
 
 
-def _content(places: BuildPlaces, installed: Path | None, release: str) -> str:
-    """What is loaded, at boot and later: a changed module is a changed kernel, whoever loads it."""
-    loaded_later = modules_parts(installed, release) if installed is not None else {}
-    return combined({**image_parts(places.build, places.source, release), **loaded_later})
-
-
 def _check_size(what: str, size_bytes: int, most_bytes: int) -> None:
     if size_bytes > most_bytes:
         raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, f"{what} of {size_bytes} bytes, which no kernel has")
-
-
-def _no_list(make: Make, depmod: str) -> KernelFault | InfraError:
-    """Who is to blame that there is no modules.dep: the host where depmod makes none of an empty directory either."""
-    tried = make.places.build / _TRIED
-    remove_whole(tried)
-    directory = tried / "lib/modules" / _TRIED_RELEASE
-    make.try_program("mkdir", "-p", directory)  # by whoever make runs as
-    make.try_program(depmod, "-b", tried, _TRIED_RELEASE)
-    if (directory / _LIST).is_file():
-        reason = f"make modules_install leaves no {_LIST}, which depmod makes on this host"
-        return KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason)
-    return InfraError(f"{depmod} makes no {_LIST}", f"the end of the build log says why: {make.places.log}")
 
 
 def _only_directory(tree: Path) -> Path:
@@ -181,14 +177,6 @@ def _only_directory(tree: Path) -> Path:
         reason = f"make modules_install made {len(roots)} directories in lib/modules instead of one"
         raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, reason, tuple(path.name for path in roots[:5]))
     return roots[0]
-
-
-def _needs(tree: Path) -> tuple[int, int]:
-    """Blocks and inodes, a few too many; in all what libvirt gives a guest as memory: whole units of 2 MiB."""
-    sizes = list(_sizes(tree))
-    inodes = len(sizes) + 64
-    blocks = sum(-(-size // _BLOCK_BYTES) for size in sizes) + inodes * _INODE_BYTES // _BLOCK_BYTES
-    return -(-(blocks + blocks // 32 + _SPARE_BLOCKS) // _UNIT_BLOCKS) * _UNIT_BLOCKS, inodes
 
 
 def _sizes(tree: Path) -> Iterator[int]:
@@ -288,19 +276,14 @@ def _made_of(command_file: Path, build: Path, source: Path) -> str:
     """
     recipe = sources.recipe(command_file)
     command = toolchain.without_ccache(recipe.command)
-    digest = hashlib.sha256(_without(command, source, build).encode(errors="surrogateescape"))
+    told = command.replace(str(source), "").replace(str(build), "")
+    digest = hashlib.sha256(told.encode(errors="surrogateescape"))
     words = [word for word in command.split() if word.startswith("/")]
     paths = {Path(os.path.normpath(build / file)) for file in (*recipe.files, *words)}
     for path in sorted(path for path in paths if path.is_relative_to(source)):
         if (found := sources.content(source, path)) is not None:
             digest.update(f"\n{path.relative_to(source)}\n".encode() + found)
     return digest.hexdigest()
-
-
-def _without(command: str, *places: Path) -> str:
-    for place in places:
-        command = command.replace(str(place), "")
-    return command
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,33 +349,25 @@ def _telling(file: _File) -> Iterator[_ElfSection]:
 
 
 def _without_version(content: bytes, section: _ElfSection, release: bytes) -> bytes:
+    """Data without the text of the release, and with the notes of ELF images in it blanked.
+
+    A chance sequence that only begins like an image stays. The time is linear in the length, whatever a tree puts
+    there: so many beginnings and sections are looked at, and no byte is blanked twice.
+    """
     if section.flags & _EXECUTABLE or not section.flags & _ALLOCATED:
         return content
-    blank = b"\xfe" * len(release)  # no text has it
-    return _without_inner_notes(content.replace(release, blank) if release else content)
-
-
-def _without_inner_notes(content: bytes) -> bytes:
-    """Data with the notes of ELF images in it blanked; a chance sequence that only begins like one stays.
-
-    The time is linear in the length, whatever a tree puts there: so many beginnings and sections are looked at, and
-    no byte is blanked twice.
-    """
+    if release:
+        content = content.replace(release, b"\xfe" * len(release))  # no text has it
+    notes = []
+    for beginning in itertools.islice(re.finditer(re.escape(_MAGIC), content), _MOST_BEGINNINGS):
+        if (inner := _parse(content, beginning.start(), _MOST_SECTIONS)) is not None:
+            notes += [(one.offset, one.offset + one.size) for one in inner.sections if one.kind == _NOTE]
     blanked, done = bytearray(content), 0
-    for start, end in sorted(_inner_notes(content)):
+    for start, end in sorted(notes):
         if end > (start := max(start, done)):
             blanked[start:end] = bytes(end - start)
             done = end
     return bytes(blanked)
-
-
-def _inner_notes(content: bytes) -> Iterator[tuple[int, int]]:
-    """From where to where the notes of inner images are."""
-    for beginning in itertools.islice(re.finditer(re.escape(_MAGIC), content), _MOST_BEGINNINGS):
-        inner = _parse(content, beginning.start(), _MOST_SECTIONS)
-        for section in inner.sections if inner is not None else ():
-            if section.kind == _NOTE:
-                yield section.offset, section.offset + section.size
 
 
 def _read(path: Path) -> _File:
@@ -436,13 +411,6 @@ def _parse(data: bytes | mmap.mmap, start: int = 0, most_sections: int = 0xFFFF)
     return _File(data, kind == _RELOCATABLE, entry, tuple(map(section, rows)))
 
 
-_TOLD: tuple[tuple[str, Callable[[Kernel], str]], ...] = (
-    ("its compiler and linker", lambda kernel: kernel.toolchain),
-    ("its quirks", lambda kernel: ", ".join(kernel.quirks) or "none"),
-    ("its release", lambda kernel: kernel.release),
-)
-
-
 def as_measured(measured: Kernel | None, built: Kernel) -> Kernel:
     """The kernel that was built; :class:`UserError` where it is another one than was measured, and what has changed.
 
@@ -457,8 +425,13 @@ def as_measured(measured: Kernel | None, built: Kernel) -> Kernel:
 
 
 def _changes(measured: Kernel, built: Kernel) -> Iterator[str]:
-    told = [(what, of(measured), of(built)) for what, of in _TOLD]
-    told += _options(measured, built)
+    told = [
+        ("its compiler and linker", measured.toolchain, built.toolchain),
+        ("its quirks", *(", ".join(kernel.quirks) or "none" for kernel in (measured, built))),
+        ("its release", measured.release, built.release),
+    ]
+    with suppress(OSError):
+        told += kconfig.differences(*(kconfig.read_effective(one.config) for one in (measured, built)))
     found = [f"{what} changed from {old} to {new}" for what, old, new in told if old != new]
     yield from found[:_MOST_NAMED]
     if found[_MOST_NAMED:]:
@@ -467,12 +440,6 @@ def _changes(measured: Kernel, built: Kernel) -> Iterator[str]:
         yield "this bisector builds kernels, or tells them apart, in another way"
     elif not found:
         yield "though of the same sources, configuration, compiler and quirks, so another tool of the build has changed"
-
-
-def _options(measured: Kernel, built: Kernel) -> list[tuple[str, str, str]]:
-    with suppress(OSError):
-        return list(kconfig.differences(*(kconfig.read_effective(one.config) for one in (measured, built))))
-    return []
 
 
 # A kernel that somebody else built (Documentation/arch/x86/boot.rst, "The Real-Mode Kernel Header").
@@ -495,7 +462,22 @@ def commit_of(file: Path) -> Commit:
         digest = sha256_of(file)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}", f"ls -l {file}") from error
-    return Commit(digest, digest, _header_version(file, head), "")
+    if (
+        len(head) < _XLOADFLAGS + 2
+        or head[_BOOT_FLAG : _BOOT_FLAG + 2] != b"\x55\xaa"
+        or head[_BOOT_MAGIC:_PROTOCOL] != b"HdrS"
+    ):
+        raise UserError(f"{file} is not a bzImage: it has no boot header", _GIVEN_HINT)
+    protocol, version_at, flags = (
+        struct.unpack_from("<H", head, at)[0] for at in (_PROTOCOL, _VERSION_FIELD, _XLOADFLAGS)
+    )
+    if protocol >= _HAS_XLOADFLAGS and not flags & _KERNEL_64:
+        raise UserError(f"{file} is a kernel for 32 bits, and the guest's programs have 64", _GIVEN_HINT)
+    text = head[_SECTOR_BYTES + version_at :].partition(b"\0")[0] if version_at else b""
+    version = clean(text[:256].decode(errors="replace")).strip()  # its first word is what `uname -r` prints
+    if not version:
+        raise UserError(f"{file} does not say which version it is", _GIVEN_HINT)
+    return Commit(digest, digest, version, "")
 
 
 def kernel_of(file: Path, commit: Commit) -> Kernel:
@@ -519,23 +501,3 @@ def kernel_of(file: Path, commit: Commit) -> Kernel:
         cached=True,
         build_s=0.0,
     )
-
-
-def _header_version(file: Path, head: bytes) -> str:
-    """The version string of the header, of which the first word is what `uname -r` prints."""
-    if (
-        len(head) < _XLOADFLAGS + 2
-        or head[_BOOT_FLAG : _BOOT_FLAG + 2] != b"\x55\xaa"
-        or head[_BOOT_MAGIC:_PROTOCOL] != b"HdrS"
-    ):
-        raise UserError(f"{file} is not a bzImage: it has no boot header", _GIVEN_HINT)
-    protocol, version_at, flags = (
-        struct.unpack_from("<H", head, at)[0] for at in (_PROTOCOL, _VERSION_FIELD, _XLOADFLAGS)
-    )
-    if protocol >= _HAS_XLOADFLAGS and not flags & _KERNEL_64:
-        raise UserError(f"{file} is a kernel for 32 bits, and the guest's programs have 64", _GIVEN_HINT)
-    text = head[_SECTOR_BYTES + version_at :].partition(b"\0")[0] if version_at else b""
-    version = clean(text[:256].decode(errors="replace")).strip()
-    if not version:
-        raise UserError(f"{file} does not say which version it is", _GIVEN_HINT)
-    return version

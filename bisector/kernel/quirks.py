@@ -111,10 +111,19 @@ def apply_edits(edits: Iterable[Edit], source: Path, state: Path) -> None:
     otherwise each commit would compile anew all that includes it. Raises ``OSError``, and
     :class:`InfraError` when a text is not there as it was a moment ago.
     """
-    before, now = _read_stamps(state / _STAMPS), _Stamps()
+    before, now, contents = _Stamps(), _Stamps(), dict[str, bytes]()
+    with suppress(FileNotFoundError, ValueError, TypeError):
+        stamps = json.loads((state / _STAMPS).read_bytes()).items()
+        before = {file: (str(sha256), int(mtime_ns)) for file, (sha256, mtime_ns) in stamps}
     # What is not edited this time may be compiled in its own form, so that its old time means nothing.
     write_whole(state / _STAMPS, b"{}")
-    for file, content in _edited(edits, source).items():
+    for edit in edits:
+        text = contents.get(edit.file) or sources.content(source, edit.file) or b""
+        old = edit.old.encode()
+        if text.count(old) != 1:
+            raise InfraError(f"{source / edit.file} was changed by somebody else: {edit.old!r} is not there once")
+        contents[edit.file] = text.replace(old, edit.new.encode())
+    for file, content in contents.items():
         sha256 = hashlib.sha256(content).hexdigest()
         known, mtime_ns = before.get(file, ("", 0))
         path = inside(source, file)
@@ -123,23 +132,6 @@ def apply_edits(edits: Iterable[Edit], source: Path, state: Path) -> None:
             os.utime(path, ns=(mtime_ns, mtime_ns))
         now[file] = (sha256, path.stat().st_mtime_ns)
     write_whole(state / _STAMPS, json.dumps(now).encode())
-
-
-def _edited(edits: Iterable[Edit], source: Path) -> dict[str, bytes]:
-    contents: dict[str, bytes] = {}
-    for edit in edits:
-        text = contents.get(edit.file) or sources.content(source, edit.file) or b""
-        old = edit.old.encode()
-        if text.count(old) != 1:
-            raise InfraError(f"{source / edit.file} was changed by somebody else: {edit.old!r} is not there once")
-        contents[edit.file] = text.replace(old, edit.new.encode())
-    return contents
-
-
-def _read_stamps(path: Path) -> _Stamps:
-    with suppress(FileNotFoundError, ValueError, TypeError):
-        return {file: (str(sha256), int(time)) for file, (sha256, time) in json.loads(path.read_bytes()).items()}
-    return {}
 
 
 # The known troubles of building old trees with new tools. A row names the mainline commit that ended the trouble; a

@@ -86,6 +86,9 @@ def guest_image(machine: MachineSettings, run_marker: Path | None, on_note: Call
 class VirtualMachine:
     """One guest from its definition to its end; ``guest`` is there once :meth:`boot` has returned."""
 
+    _domain: Domain | None = None
+    _guest: GuestLink | None = None
+
     def __init__(
         self,
         hypervisor: Hypervisor,
@@ -103,8 +106,6 @@ class VirtualMachine:
         self._log_in = bench.log_in
         self._clock = AttentiveClock(bench.clock)
         self._stack = ExitStack()
-        self._domain: Domain | None = None
-        self._guest: GuestLink | None = None
 
     @property
     def guest(self) -> GuestLink:

@@ -1,4 +1,5 @@
 import gzip
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -102,16 +103,13 @@ def test_unmet_tells_missing_weaker_and_unwanted() -> None:
         pytest.param("CONFIG_X86_X32_ABI=y\nCONFIG_ARM_SMMU=y\n", None, id="x86 that compiles drivers of others"),
     ],
 )
-def test_architecture(text: str, architecture: str | None) -> None:
+def test_architecture(text: str, architecture: str | None, tmp_path: Path) -> None:
     assert kconfig.foreign_architecture(text) == architecture
-
-
-def test_base_of_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
-    base = tmp_path / "config"
-    base.write_text(DEBIAN.replace("x86", "arm64") + "CONFIG_ARM64=y\n")
-    with pytest.raises(UserError, match="is for arm64") as caught:
-        kconfig.read_base(base)
-    assert str(base) in caught.value.message
+    (tmp_path / "config").write_text(text)
+    with (
+        pytest.raises(UserError, match=f"config: this .config is for {architecture}") if architecture else nullcontext()
+    ):
+        kconfig.read_base(tmp_path / "config")
 
 
 def test_base_may_be_gzipped(tmp_path: Path) -> None:
@@ -160,26 +158,13 @@ def test_what_guest_and_stack_stand_on_is_missed_whatever_a_tree_knows() -> None
     needed = [one for path, one in fragments.items() if path.stem.startswith(("vm", "storage-"))]
     asked = {option for fragment in needed for option in fragment.options}
     assert {"CONFIG_DM_CACHE_SMQ", "CONFIG_BCACHE", "CONFIG_VIRTIO_BLK", "CONFIG_EXT4_FS"} <= asked
-    assert asked & kconfig.optional(fragments.values()) == {
-        "CONFIG_BLK_MQ_VIRTIO",
-        "CONFIG_BLOCK_LEGACY_AUTOLOAD",
-        "CONFIG_CRYPTO_AES_NI_INTEL",
-        "CONFIG_CRYPTO_CAMELLIA_AESNI_AVX2_X86_64",
-        "CONFIG_CRYPTO_CHACHA20_X86_64",
-        "CONFIG_CRYPTO_ESSIV",
-        "CONFIG_CRYPTO_NHPOLY1305_AVX2",
-        "CONFIG_CRYPTO_SERPENT_AVX2_X86_64",
-        "CONFIG_CRYPTO_TWOFISH_AVX_X86_64",
-        "CONFIG_DM_CACHE_CLEANER",
-        "CONFIG_DM_CACHE_MQ",
-        "CONFIG_IO_URING",
-        "CONFIG_PSI",
-        "CONFIG_RAID6_PQ_BENCHMARK",
-        "CONFIG_RANDOM_TRUST_CPU",
-        "CONFIG_RSEQ",
-        "CONFIG_SOFTLOCKUP_DETECTOR",
-        "CONFIG_VIRTIO_MENU",
-    }
+    # Each of these has a fallback, or is older or newer than some trees.
+    may_lack = """
+        BLK_MQ_VIRTIO BLOCK_LEGACY_AUTOLOAD CRYPTO_AES_NI_INTEL CRYPTO_CAMELLIA_AESNI_AVX2_X86_64 CRYPTO_CHACHA20_X86_64
+        CRYPTO_ESSIV CRYPTO_NHPOLY1305_AVX2 CRYPTO_SERPENT_AVX2_X86_64 CRYPTO_TWOFISH_AVX_X86_64 DM_CACHE_CLEANER
+        DM_CACHE_MQ IO_URING PSI RAID6_PQ_BENCHMARK RANDOM_TRUST_CPU RSEQ SOFTLOCKUP_DETECTOR VIRTIO_MENU
+    """
+    assert asked & kconfig.optional(fragments.values()) == {f"CONFIG_{name}" for name in may_lack.split()}
     assert "CONFIG_BASE_FULL" in kconfig.optional(fragments.values())
 
 

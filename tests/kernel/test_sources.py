@@ -22,20 +22,12 @@ def source(tmp_path: Path) -> Path:
     return made
 
 
+STRANGE = "../outside /etc/passwd /dev/zero /proc/self/environ below link none below/file/x pipe"
+
+
 @pytest.mark.parametrize(
     "target",
-    [
-        "../outside",
-        "/etc/passwd",
-        "/dev/zero",
-        "/proc/self/environ",
-        "below",
-        "link",
-        "none",
-        "below/file/x",
-        "pipe",
-        "x" * 300,
-    ],
+    [*STRANGE.split(), "x" * 300],
 )
 def test_what_is_no_file_of_the_tree_is_not_there(source: Path, target: str) -> None:
     os.mkfifo(source / "pipe")
@@ -61,95 +53,39 @@ def test_options_are_those_of_the_trees_own_files(source: Path) -> None:
 
 
 RECORDED = Path(__file__).parent / "recorded/linux-6.1"
-READ = Sources(
-    frozenset(
-        (
-            "init/main.c",
-            "arch/x86/kernel/head_64.S",
-            "arch/arm/crypto/Kconfig",
-            "drivers/md/dm.c",
-            "drivers/md/dm-core.h",
-            "include/linux/fs.h",
-            "lib/../lib/crc32.c",
-            "tools/objtool/check.c",
-            "include/linux/gone.h",
-            "./include/generated/autoksyms.h",
-            "./arch/x86/entry/vdso/vdso-image-64.c",
-            "/usr/lib/gcc/x86_64-linux-gnu/12/include/stdarg.h",
-        )
-    )
-)
+FILES = """
+    init/main.c arch/x86/kernel/head_64.S arch/arm/crypto/Kconfig drivers/md/dm.c drivers/md/dm-core.h
+    include/linux/fs.h lib/../lib/crc32.c tools/objtool/check.c include/linux/gone.h ./include/generated/autoksyms.h
+    ./arch/x86/entry/vdso/vdso-image-64.c /usr/lib/gcc/x86_64-linux-gnu/12/include/stdarg.h
+"""
+READ = Sources(frozenset(FILES.split()))
+READ_OR_MAYBE = """
+    init/main.c include/linux/fs.h tools/objtool/check.c include/linux/gone.h Makefile drivers/net/Kconfig.debug
+    Documentation/Kconfig arch/arm/crypto/Kconfig include/uapi/Kbuild scripts/basic/anything.h arch/x86/tools/relocs.c
+    tools/include/linux/list.h arch/x86/kernel/vmlinux.lds.S include/asm-generic/vmlinux.lds.h kernel/time/timeconst.bc
+    kernel/gen_kheaders.sh certs/extract-cert.c usr/gen_init_cpio.c crypto/rsapubkey.asn1 localversion-rt .gitattributes
+    kernel/configs/tiny.config rust/Makefile sound/pci/caf\ufffd.c
+"""
+NO_PART = """
+    Documentation/admin-guide/device-mapper/cache.rst Documentation/devicetree/bindings/arm/cpus.yaml MAINTAINERS
+    CREDITS .mailmap .gitignore tools/objtool/.gitignore LICENSES/preferred/GPL-2.0 arch/arm/boot/dts/am33xx.dtsi
+    arch/arm/Kconfig arch/arm64/Makefile arch/arm64/kernel/vmlinux.lds.S tools/perf/builtin-stat.c
+    tools/testing/selftests/Makefile
+"""
+OF_NO_COMPILER = """
+    drivers/net/wireless/ath/ath9k/main.c include/linux/usb.h arch/x86/kernel/cpu/amd.c drivers/md/dm-raid.c
+"""
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "init/main.c",
-        "include/linux/fs.h",
-        "tools/objtool/check.c",
-        "include/linux/gone.h",
-        "Makefile",
-        "drivers/net/Kconfig.debug",
-        "Documentation/Kconfig",
-        "arch/arm/crypto/Kconfig",
-        "include/uapi/Kbuild",
-        "scripts/basic/anything.h",
-        "arch/x86/tools/relocs.c",
-        "tools/include/linux/list.h",
-        "arch/x86/kernel/vmlinux.lds.S",
-        "include/asm-generic/vmlinux.lds.h",
-        "kernel/time/timeconst.bc",
-        "kernel/gen_kheaders.sh",
-        "certs/extract-cert.c",
-        "usr/gen_init_cpio.c",
-        "crypto/rsapubkey.asn1",
-        "localversion-rt",
-        ".gitattributes",
-        "kernel/configs/tiny.config",
-        "rust/Makefile",
-        "sound/pci/caf\ufffd.c",
-    ],
+    ("paths", "counts", "counts_if_new"),
+    [(READ_OR_MAYBE, True, True), (NO_PART, False, False), (OF_NO_COMPILER, False, None)],
+    ids=["read, or may be without saying so", "takes no part, not even when it is new", "no compiler read it"],
 )
-def test_what_a_build_read_or_may_read_without_saying_so_counts(path: str) -> None:
-    assert READ.counts(Change(path))
-    assert READ.counts(Change(path, added=True))
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "Documentation/admin-guide/device-mapper/cache.rst",
-        "Documentation/devicetree/bindings/arm/cpus.yaml",
-        "MAINTAINERS",
-        "CREDITS",
-        ".mailmap",
-        ".gitignore",
-        "tools/objtool/.gitignore",
-        "LICENSES/preferred/GPL-2.0",
-        "arch/arm/boot/dts/am33xx.dtsi",
-        "arch/arm/Kconfig",
-        "arch/arm64/Makefile",
-        "arch/arm64/kernel/vmlinux.lds.S",
-        "tools/perf/builtin-stat.c",
-        "tools/testing/selftests/Makefile",
-    ],
-)
-def test_what_takes_no_part_does_not_count_even_when_it_is_new(path: str) -> None:
-    assert not READ.counts(Change(path))
-    assert not READ.counts(Change(path, added=True))
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "drivers/net/wireless/ath/ath9k/main.c",
-        "include/linux/usb.h",
-        "arch/x86/kernel/cpu/amd.c",
-        "drivers/md/dm-raid.c",
-    ],
-)
-def test_a_source_that_no_compiler_read_does_not_count(path: str) -> None:
-    assert not READ.counts(Change(path))
+def test_which_changes_count(paths: str, counts: bool, counts_if_new: bool | None) -> None:
+    for path in paths.split():
+        assert READ.counts(Change(path)) is counts, path
+        assert counts_if_new in (READ.counts(Change(path, added=True)), None), path
 
 
 @pytest.mark.parametrize(

@@ -131,13 +131,11 @@ def test_a_disk_on_nvme_is_told_to_qemu_itself() -> None:
 
 
 def test_network_goes_in_by_one_port_and_never_out() -> None:
-    arguments = [argument.get("value") for argument in tree().iter(f"{QEMU}arg")]
-    assert arguments == [
-        "-netdev",
-        "user,id=ssh,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:2222-:22",
-        "-device",
-        "virtio-net-pci,netdev=ssh,bus=pci.0,addr=0x10,romfile=",
-    ]
+    arguments = [str(argument.get("value")) for argument in tree().iter(f"{QEMU}arg")]
+    assert " ".join(arguments) == (
+        "-netdev user,id=ssh,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:2222-:22"
+        " -device virtio-net-pci,netdev=ssh,bus=pci.0,addr=0x10,romfile="
+    )
 
 
 def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_path: Path) -> None:
@@ -150,29 +148,17 @@ def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_pat
     domain = tree(spec)
     assert domain.find("vcpu[@cpuset='5']") is not None
     assert tree(SPEC).find("vcpu[@cpuset]") is None
-    arguments = [argument.get("value") for argument in domain.iter(f"{QEMU}arg")]
-    assert arguments == ["-icount", "shift=3,sleep=off,rr=record,rrfile=/dev/null", *arguments[2:]]
-    assert arguments[2:4] == ["-rtc", "base=2024-01-01,clock=vm"]
-    assert arguments[4] == "-uuid"
-    assert arguments[6:10] == [
-        "-chardev",
-        f"file,id=bell0,path={tmp_path}/a,,b",
-        "-device",
-        "isa-debugcon,iobase=0x5e8,chardev=bell0",
-    ]
+    said = " ".join(str(argument.get("value")) for argument in domain.iter(f"{QEMU}arg"))
+    assert said.startswith("-icount shift=3,sleep=off,rr=record,rrfile=/dev/null -rtc base=2024-01-01,clock=vm -uuid ")
+    for part in (
+        f"-chardev file,id=bell0,path={tmp_path}/a,,b -device isa-debugcon,iobase=0x5e8,",
+        f"-machine nvdimm=on -object memory-backend-file,id=memnvdimm0,mem-path={root},share=off,size={64 << 20}",
+        f"memory-backend-file,id=memnvdimm1,mem-path={box},share=on,size={32 << 20}",
+    ):
+        assert part in said
     assert {kind for kind in ("disk", "rng", "interface") if domain.find(f"devices/{kind}") is not None} == set()
-    assert [feature.get("name") for feature in domain.iterfind("cpu/feature[@policy='disable']")] == [
-        "rdrand",
-        "rdseed",
-    ]
-    assert arguments[14:19] == [
-        "-machine",
-        "nvdimm=on",
-        "-object",
-        f"memory-backend-file,id=memnvdimm0,mem-path={root},share=off,size={64 << 20}",
-        "-device",
-    ]
-    assert f"memory-backend-file,id=memnvdimm1,mem-path={box},share=on,size={32 << 20}" in arguments
+    off = [feature.get("name") for feature in domain.iterfind("cpu/feature[@policy='disable']")]
+    assert off == ["rdrand", "rdseed"]
     with_modules = tree(replace(spec, modules=root))
     assert f"id=memnvdimm2,mem-path={root},share=off" in ET.tostring(with_modules, encoding="unicode")
     assert with_modules.find("maxMemory[@slots='3']") is not None

@@ -17,6 +17,7 @@ from paramiko.pipe import PosixPipe
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.core.errors import InfraError
 from bisector.host.files import sha256_of
+from bisector.vm import base
 from bisector.vm.base import (
     Bounds,
     GuestCopyFailed,
@@ -197,10 +198,11 @@ def test_a_copy_on_a_full_disk_is_the_hosts_trouble(
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_large_file_goes_in_whole(guest: Guest, tmp_path: Path) -> None:
-    """It is larger than a window, and than a piece."""
+def test_a_large_file_goes_in_whole(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first piece is larger than a window, which has 2 MiB."""
+    monkeypatch.setattr(base, "_PIECE_BYTES", 3 << 20)
     large = tmp_path / "large"
-    large.write_bytes(os.urandom(1 << 20) * 33)
+    large.write_bytes(os.urandom(4 << 20))
     guest.send(large, "large")
     assert guest.run("sha256sum < large").stdout.split()[0] == sha256_of(large)
 
