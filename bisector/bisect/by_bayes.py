@@ -210,7 +210,7 @@ def _changed(
     if isinstance(made, CannotBeHad):
         note = Note(f"there is no {name}: {made.reason}")
         return Record((NotChanged(kind, commit.sha, end.sha, made.reason),), tell=(note,))
-    subject = Subject(made.commit, kind, commit.sha)
+    subject = Subject(made, kind, commit.sha)
     others = (end.sha,) if clear_of_end else ()
     return measure(facts, subject, name, _outlook(standing), whole=whole, clear_of=others)
 

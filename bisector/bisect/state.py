@@ -20,7 +20,7 @@ from bisector.executor.base import BuildRequest
 from bisector.git.bisect import Contradiction
 from bisector.git.bisect import Step as Proposal
 from bisector.git.ranges import Range, SearchRange
-from bisector.git.trees import CannotBeHad, ChangedCommit
+from bisector.git.trees import CannotBeHad
 from bisector.search.noise import EarlierSearches
 from bisector.search.readings import SearchFacts as Readings
 from bisector.status.conclusion import Standing
@@ -76,7 +76,7 @@ class KeptKernels(Question[frozenset[str]]):
 
 
 @dataclass(frozen=True)
-class ChangedEnd(Question[ChangedCommit | CannotBeHad]):
+class ChangedEnd(Question[Commit | CannotBeHad]):
     """An end without a commit, or with it."""
 
     kind: Kind

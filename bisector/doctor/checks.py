@@ -18,7 +18,7 @@ from bisector.core import resources
 from bisector.core.errors import BisectorError, Finding, Grade, UserError, refusal
 from bisector.core.units import size
 from bisector.executor.local import end_leftovers, kept_kernels, kernel_builder
-from bisector.git import probes as history
+from bisector.git.command import mail_finding, version_finding
 from bisector.host import files, load
 from bisector.host.disks import BlockDevice
 from bisector.host.files import disk_room_bytes, nearest, remove_abandoned, scratch
@@ -163,7 +163,7 @@ def _disks(asked: CheckContext) -> Iterator[Finding]:
 # fmt: off
 PROBES: tuple[Probe, ...] = (
     Probe("leftovers", NeededFor.NOTHING, _leftovers),
-    Probe("git", NeededFor.RUN, lambda asked: history.git(asked.scratch)),
+    Probe("git", NeededFor.RUN, lambda asked: version_finding()),
     Probe("compiler", NeededFor.BUILD, lambda asked: toolchain.compiler_rows(asked.settings.kernel.compilers)),
     Probe("kernel config", NeededFor.BUILD, _configuration),
     Probe("build tools", NeededFor.BUILD, _programs),
@@ -192,7 +192,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("workload", NeededFor.RUN, _job, of_setup=True),
     Probe("host load", NeededFor.NOTHING, lambda asked: load.contention(asked.settings.contention)),
     Probe("mail", NeededFor.NOTHING, lambda asked: server_finding(asked.settings.mail)),
-    Probe("git send-email", NeededFor.NOTHING, lambda asked: history.mail(Path.home())),
+    Probe("git send-email", NeededFor.NOTHING, lambda asked: mail_finding(Path.home())),
 )
 # fmt: on
 

@@ -174,7 +174,7 @@ class Bisect:
             return FirstNewCommit(commits(left)[0])
         if not self._proposed:
             # git around 2.31 did not go on after a skip when the terms were not its own.
-            raise InfraError(f"git {self._repository.git.version} proposes no commit that is still to be tried")
+            raise InfraError(f"git {self._repository.git.version_text} proposes no commit that is still to be tried")
         steps = expected_steps(left, self._new) + len(bases)
         return CommitToTry(commits([self._proposed])[0], len(left), steps, self._proposed in bases)
 
@@ -254,7 +254,8 @@ class Bisect:
             return
         self._worktree = Worktree.add(self._repository, self._run_dir, WorktreePurpose.BISECT, self._range.old.sha)
         if not self._is_replayed():
-            raise InfraError(f"git {self._repository.git.version} does not hold what it was told of the bisection")
+            version = self._repository.git.version_text
+            raise InfraError(f"git {version} does not hold what it was told of the bisection")
 
     @property
     def _home(self) -> Worktree:

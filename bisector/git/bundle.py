@@ -16,6 +16,7 @@ from bisector.config import Settings
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.units import size
+from bisector.git.mirror import borrow
 from bisector.git.repository import Repository
 from bisector.host.files import our_files
 from bisector.workload.base import Clone
@@ -98,9 +99,7 @@ def _tree(repository: Repository, clone: Clone) -> str:
 def _make(repository: Repository, tree: str, place: Path) -> Path:
     git, made = repository.git, place / "repository"
     git("init", "--quiet", "--bare", "--template=", os.fspath(made), at=place)
-    borrowed = made / "objects" / "info" / "alternates"
-    borrowed.parent.mkdir(exist_ok=True)
-    borrowed.write_text(f"{repository.common_dir / 'objects'}\n", encoding="utf-8")
+    borrow(made, repository.common_dir / "objects")
     text = f"{_COMMIT.format(tree)}the files of one tree\n"
     commit = git("hash-object", "-t", "commit", "-w", "--stdin", at=made, stdin=text).stdout.strip()
     git("update-ref", _REFERENCE, commit, at=made)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bisector.core.deadline import DeadlineExpired
-from bisector.core.errors import InfraError
-from bisector.host.packages import not_installed
+from bisector.core.errors import Finding, Grade, InfraError
+from bisector.host.packages import install, not_installed
 from bisector.host.process import RUN_MARKER, CommandTimeout, mark, to_its_end
 
 # GitPython looks for git when it is imported, and ImportError is no sentence for a person: git is looked for later.
@@ -25,6 +25,9 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 import git
 
 DEADLINE_S = 600.0
+# git 2.31 ended the search at a skip under terms of a person's choice: 4cd66e7d6b42 ("bisect--helper: use BISECT_TERMS
+# in 'bisect skip' command").
+_LEAST_VERSION = (2, 32)
 
 # What a person's configuration must not do to these commands (git-config(1)).
 _CONFIGURATION = (
@@ -193,13 +196,17 @@ class GitRunner:
         self._git.clear_cache()
 
     @property
-    def version(self) -> str:
+    def version(self) -> tuple[int, ...]:
         """The version of the git program."""
-        return ".".join(str(part) for part in self._git.version_info)
+        return tuple(self._git.version_info)
+
+    @property
+    def version_text(self) -> str:
+        """The same for a person."""
+        return ".".join(map(str, self.version))
 
 
 def _as_latin_1(error: UnicodeError) -> tuple[str, int]:
-    """The bytes that are no UTF-8, each as the character of its number."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return error.object[error.start : error.end].decode("latin-1"), error.end
@@ -208,11 +215,24 @@ def _as_latin_1(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_LATIN_1, _as_latin_1)
 
 
-def enclosing_repository(path: Path) -> tuple[Path, Path] | None:
-    """The git directory and the checkout that ``path`` is in, found without git's consent; None without one.
+def version_finding() -> Finding:
+    """Whether this git bisects under terms of a person's choice; raises :class:`UserError` where there is no git."""
+    git = GitRunner()
+    if git.version < _LEAST_VERSION:
+        what = f"git {git.version_text} cannot bisect with terms of its user's choice, as 2.32 can"
+        return Finding("git", Grade.MISSING, what, install("git"))
+    return Finding("git", Grade.OK, git.version_text)
 
-    Git itself does not say where a repository is whose owner it does not trust.
-    """
+
+def mail_finding(directory: Path) -> Finding:
+    """Whether ``git send-email`` is set up; the server alone is told, never a password."""
+    server = GitRunner()("config", "--get", "sendemail.smtpserver", at=directory, ok=None).stdout.strip()
+    state = f"git's sendemail.smtpServer is {server or 'not set'}"
+    return Finding("git send-email", Grade.INFO, state)
+
+
+def enclosing_repository(path: Path) -> tuple[Path, Path] | None:
+    """The git directory and the checkout that ``path`` is in, whoever owns it; None without one."""
     try:
         with git.Repo(path, search_parent_directories=True) as found:
             return Path(found.git_dir), Path(found.working_tree_dir or found.git_dir)
@@ -221,9 +241,9 @@ def enclosing_repository(path: Path) -> tuple[Path, Path] | None:
 
 
 def _shield(index: Path | None) -> tuple[str, ...]:
-    """Before every git: what keeps from it the variables that it has no use for, and those of a git around us.
+    """What keeps from git the variables that it has no use for: GitPython hands over all of the environment.
 
-    By their names: GitPython hands over all of the environment, and values would be seen in the list of processes.
+    They are unset by name, since values would be seen in the list of processes.
     """
     unset = tuple(
         f"--unset={name}"

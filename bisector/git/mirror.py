@@ -1,19 +1,12 @@
 """The repository of a host that works for others: the commits that were pushed to it, each without its history.
 
-What a trial does on a host needs a commit, its tree and the files of that: they are checked out and built, and trees
-are compared where they are there (:mod:`bisector.git.source_tree`, :mod:`bisector.git.trees`). Nobody asks for an
-ancestor: the release of a kernel is pinned, so kbuild does not ask git for it either. So each commit is pushed out of a
-repository in which it has no parents, and is kept as `git clone --depth 1` keeps it, as one of the shallow boundary
-(gitrepository-layout(5), "shallow"), with its own hash. All that leads to the commit would be 2 to 5 GB for a kernel's
-history, where one commit of Linux 6.1 is 0.3 GB, once, and the next one what differs from it: 2 kB between two commits
-that are eight apart.
+A trial needs a commit, its tree and the files of that, and no ancestor. So each commit is pushed out of a repository in
+which it has no parents, and is kept as `git clone --depth 1` keeps it, with its own hash (gitrepository-layout(5),
+"shallow"): one commit of Linux 6.1 is 0.3 GB, once, and the next one 2 kB, instead of 2 to 5 GB of history. Objects of
+a clone that the host has may be borrowed (there, "objects/info/alternates"); that clone is never written.
 
-Objects of a clone that the host has may be borrowed (gitrepository-layout(5), "objects/info/alternates"): that clone is
-read and never written, and where it is gone its objects are sent anew.
-
-What is here can be had again from the coordinator, so a repository that is damaged is made anew. Nothing that is killed
-leaves it useless: it appears by rename(2), and so do packs and references in it, as git makes them. What a killed git
-leaves, its temporary files and locks, is removed by the next one, which is the only one: the caller sees to that.
+What is here can be had again from the coordinator, so a damaged repository is made anew. What a killed git leaves is
+removed by the next one, which is the only one: the caller sees to that.
 """
 
 import hashlib
@@ -148,7 +141,7 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a mirror is as git names it, the ssh(1) that leads there, what receives there, and its run's references."""
+    """Where a mirror is as git names it, the ssh(1) that leads there, what receives there, its run's references."""
 
     url: str
     ssh: str

@@ -33,7 +33,7 @@ def with_commit(repository: Repository, base: Commit, commit: Commit) -> Subject
             f"{commit.short} cannot be put on top of {base.short}: {made.reason}",
             f"make it fit, and give it as a file: git checkout {base.short}; git cherry-pick {commit.short}",
         )
-    return Subject(made.commit, Kind.PATCHED, commit.sha)
+    return Subject(made, Kind.PATCHED, commit.sha)
 
 
 def with_file(repository: Repository, base: Commit, file: Path) -> Subject:

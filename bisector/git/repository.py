@@ -8,7 +8,6 @@ import difflib
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from posixpath import join, normpath
 from typing import Self
@@ -25,12 +24,6 @@ _WHERE = "--repo DIRECTORY names a checkout of the kernel"
 _KERNEL_TREE = ("Kbuild", "Kconfig", "Makefile", "arch/x86", "init/Kconfig")
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    commit: Commit
-    parents: tuple[str, ...]
-
-
 class Repository:
     """A git repository that a range is taken from; a context manager.
 
@@ -45,7 +38,8 @@ class Repository:
         self.common_dir = common_dir
         self.shallow = shallow
         self.prefix = prefix
-        self._commits: dict[str, _Known] = {}  # those that were asked for; what a hash names does not change
+        # Those that were asked for, with their parents; what a hash names does not change.
+        self._commits: dict[str, tuple[Commit, tuple[str, ...]]] = {}
 
     @classmethod
     def open(cls, path: Path, run_marker: Path | None = None) -> Self:
@@ -130,7 +124,7 @@ class Repository:
 
     def commits(self, shas: Iterable[str]) -> tuple[Commit, ...]:
         """The commits of full hashes, in their order."""
-        return tuple(one.commit for one in self._ask_for(shas))
+        return tuple(commit for commit, _ in self._ask_for(shas))
 
     def expand(self, expression: str) -> tuple[str, ...]:
         """The hashes that ``REV`` or a range such as ``A..B`` stands for, as ``git bisect skip`` takes them."""
@@ -149,8 +143,8 @@ class Repository:
 
     def parents(self, sha: str, *, first_only: bool = False) -> tuple[str, ...]:
         """The hashes of a commit's parents, whatever a path limit would leave out."""
-        (known,) = self._ask_for([sha])
-        return known.parents[:1] if first_only else known.parents
+        ((_, parents),) = self._ask_for([sha])
+        return parents[:1] if first_only else parents
 
     def merge_bases(self, one: str, *others: str) -> tuple[str, ...]:
         """The best common ancestors of ``one`` and a merge of ``others`` (git-merge-base(1)); maybe none."""
@@ -197,7 +191,7 @@ class Repository:
             *(f"the graft of {line[:12]} in {grafts}" for line in lines if line and not line.startswith("#")),
         )
 
-    def _ask_for(self, shas: Iterable[str]) -> tuple[_Known, ...]:
+    def _ask_for(self, shas: Iterable[str]) -> tuple[tuple[Commit, tuple[str, ...]], ...]:
         wanted = tuple(shas)
         if unknown := [sha for sha in wanted if sha not in self._commits]:
             stdin = "".join(f"{sha}\n" for sha in unknown)
@@ -205,19 +199,16 @@ class Repository:
             lines = self.ask(*words, _COMMIT_FORMAT, stdin=stdin).stdout.split("\n")
             for line in filter(None, lines):
                 sha, parents, tree, committed_at, subject = line.split("\0")
-                self._commits[sha] = _Known(Commit(sha, tree, subject, committed_at), tuple(parents.split()))
+                self._commits[sha] = (Commit(sha, tree, subject, committed_at), tuple(parents.split()))
         return tuple(self._commits[sha] for sha in wanted)
 
     def _unknown(self, rev: str) -> UserError:
         if ".." in rev and not rev.startswith(":/"):
             return UserError(f"{rev!r} is a range, and one commit is asked for here", "give one of its ends")
-        if (
-            re.fullmatch(r"[0-9a-f]{4,}", rev)
-            and len(found := self.ask("rev-parse", f"--disambiguate={rev}").lines) > 1
-        ):
-            kinds = self.ask(
-                "cat-file", "--batch-check=%(objecttype)", stdin="".join(f"{one}\n" for one in found)
-            ).lines
+        is_hash = re.fullmatch(r"[0-9a-f]{4,}", rev)
+        if is_hash and len(found := self.ask("rev-parse", f"--disambiguate={rev}").lines) > 1:
+            stdin = "".join(f"{one}\n" for one in found)
+            kinds = self.ask("cat-file", "--batch-check=%(objecttype)", stdin=stdin).lines
             candidates = ", ".join(f"{one[:16]} ({kind})" for one, kind in zip(found, kinds, strict=True))
             return UserError(f"short object ID {rev} is ambiguous; the candidates are {candidates}", "give more digits")
         if "/" in rev and (self.top / self.prefix / rev).exists():

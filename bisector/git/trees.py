@@ -1,10 +1,8 @@
 """Trees compared and merged by git without a checkout: what differs, and an end without a commit or with it.
 
-Differences are told as paths, without looking for renames, which read whole files. The new end without a commit, and
-the old end with it, are what git's revert and cherry-pick would make of them. Both are three-way merges (git-revert(1),
-git-cherry-pick(1)), and git makes those of commits alone, without a checkout or an index (git-merge-tree(1), since
-2.38). What comes of it is a commit that no branch and no reference has; git forgets it in time, and it can be made
-again, with the same hash.
+Differences are told as paths, without looking for renames, which read whole files. An end without a commit, or with
+it, is the three-way merge that git-revert(1) or git-cherry-pick(1) would make (git-merge-tree(1), since 2.38): a commit
+that no reference has, and that can be made again with the same hash.
 """
 
 import math
@@ -15,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
-from bisector.core.errors import InfraError
 from bisector.core.subject import Change, Commit, Kind
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
@@ -118,13 +115,6 @@ _LAST_S = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedCommit:
-    """An end without a commit, or with it, as a commit of its own."""
-
-    commit: Commit
-
-
-@dataclass(frozen=True, slots=True)
 class CannotBeHad:
     """Why there is no such thing: a conflict, a merge, nothing to change."""
 
@@ -133,8 +123,8 @@ class CannotBeHad:
 
 def changed_end(
     repository: Repository, kind: Kind, commit: Commit, end: Commit, *, first_parent: bool = False
-) -> ChangedCommit | CannotBeHad:
-    """``end`` with ``commit`` taken out (REVERTED) or added (PICKED).
+) -> Commit | CannotBeHad:
+    """``end`` with ``commit`` taken out (REVERTED) or added (PICKED), as a commit of its own.
 
     With ``first_parent`` a merge stands for all that it brought. Raises :class:`InfraError` when git fails
     otherwise than by a conflict.
@@ -153,13 +143,12 @@ def changed_end(
         what = "has nothing of it any more" if kind is Kind.REVERTED else "has all of it already"
         return CannotBeHad(f"{end.short} {what}")
     verb, how = ("Revert", "without") if kind is Kind.REVERTED else ("Pick", "with")
-    return ChangedCommit(made_on(repository, end, tree, f'{verb} "{commit.subject}"', f"{how} {commit.sha}"))
+    return made_on(repository, end, tree, f'{verb} "{commit.subject}"', f"{how} {commit.sha}")
 
 
 def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str | CannotBeHad:
-    version = repository.git.version
-    if tuple(int(part) for part in version.split(".")[:2]) < _NEEDED_GIT:
-        return CannotBeHad(f"git {version} merges in a checkout only; 2.38 can do without")
+    if repository.git.version < _NEEDED_GIT:
+        return CannotBeHad(f"git {repository.git.version_text} merges in a checkout only; 2.38 can do without")
     # git 2.39 takes commits alone and finds the base itself: two commits that have it as their only one.
     sides = (_written(repository, tree, (base,), _EPOCH_S, "side") for tree in (ours, theirs))
     words = ("merge-tree", "--write-tree", "--name-only", "--no-messages", *sides)
@@ -191,8 +180,4 @@ def _written(repository: Repository, tree: str, parents: Sequence[str], at_s: in
     who = f"{_IDENTITY} {at_s} +0000"
     head = (f"tree {tree}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}")
     text = "\n".join((*head, "", message, ""))
-    answer = repository.ask("hash-object", "-t", "commit", "-w", "--stdin", stdin=text)
-    sha = answer.stdout.strip()
-    if not sha:
-        raise InfraError("git hash-object has not written a commit")
-    return sha
+    return repository.ask("hash-object", "-t", "commit", "-w", "--stdin", stdin=text).stdout.strip()

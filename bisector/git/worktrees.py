@@ -1,13 +1,11 @@
 """What a run has in the person's repository: worktrees, and references that hold the ends of its range.
 
-There are two linked worktrees (git-worktree(1)), one for git's bisect state and one for the sources. The person's
-checkout, index, HEAD and branches are never touched. Every command names its git directory and its work tree: were it
-left to git to find them, a worktree that has vanished would turn ``git clean`` loose on the checkout around it.
+There are two linked worktrees (git-worktree(1)), one for git's bisect state and one for the sources. Every command
+names its git directory and its work tree: were it left to git to find them, a worktree that has vanished would turn
+``git clean`` loose on the checkout around it.
 
-The references keep the commits of a run while it is stopped (git-gc(1)). A branch that is rebased or deleted, and a
-``git gc`` after it, would take an end of the range away, and everything measured could come to no answer. All other
-commits of the range are ancestors of its ends. An end without a commit needs no reference: the worktree that it is
-checked out in holds it, and it can be made again with the same hash.
+The references keep both ends, and so all commits of the range, while a run is stopped: a branch that is rebased, and a
+``git gc`` after it, would take an end away, and everything measured could come to no answer.
 """
 
 import hashlib

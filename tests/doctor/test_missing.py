@@ -16,8 +16,7 @@ from tests.doctor.machine import (
     bwrap_without_rights,
     cache_below_a_file,
     disk_gone,
-    git_that_cannot,
-    git_that_gives_up_after_a_skip,
+    git_of_2021,
     job_without_section,
     no_gcc_header,
     no_libvirt,
@@ -35,8 +34,7 @@ from tests.loopdevice import command
 # Probe, row, what is taken away, the remedy.
 MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
     ("git", "git", without("git"), install("git")),
-    ("git", "git", git_that_cannot("*bisect\\ skip*|*bisect\\ replay*"), install("git")),
-    ("git", "git", git_that_gives_up_after_a_skip, install("git")),
+    ("git", "git", git_of_2021, install("git")),
     ("compiler", "compiler", lambda machine: machine.setting("kernel.compiler", "gcc-0"), install("gcc-0")),
     ("kernel config", "kernel config", other_architecture, ""),
     ("sandbox", "sandbox", without("bwrap"), install("bubblewrap")),

@@ -1,4 +1,6 @@
 import pickle
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,7 @@ from bisector.git.bisect import (
     OutsidePaths,
     check_terms,
 )
-from bisector.git.command import GitAnswer
 from bisector.git.ranges import Range
-from bisector.git.worktrees import Worktree
-from bisector.host.files import is_scratch
 from tests.git.checks import assert_git_agrees, footprint
 from tests.git.conftest import Make
 from tests.git.histories import Node, criss_cross, git, linear, old_base_merge, stable_tags
@@ -39,6 +38,35 @@ def test_line(begin: Begin) -> None:
     assert search.bisect.candidates() == (search.shas["c7"],)
 
 
+@pytest.mark.parametrize(
+    ("history", "ends", "how", "told"),
+    [
+        (old_base_merge, ("c1", "c5"), {}, ("b2", "b2", "")),
+        (old_base_merge, ("c1", "c5"), {"first_parent": True}, ("b2", "m", "b1 b2 b3")),
+        (stable_tags, ("s2", "n2"), {}, ("c4", "c4", "")),
+        (stable_tags, ("s2", "n2"), {"skips": ("c2",)}, ("c5", "c5", "c2")),
+        (criss_cross, ("p", "q"), {}, ("y", "y", "")),
+        (partial(linear, 9), ("c2", "c8"), {"skips": ("c0", "c2", "c4", "c5", "c8")}, ("c7", "c7", "c4 c5")),
+    ],
+)
+def test_history_that_is_not_a_line(
+    begin: Begin,
+    history: Callable[[], tuple[Node, ...]],
+    ends: tuple[str, str],
+    how: dict[str, Any],
+    told: tuple[str, str, str],
+) -> None:
+    """A merge base is tried first, and so is each of two; what is skipped or beside the first parents is not tried."""
+    nodes, (culprit, found, not_tried) = history(), told
+    search = begin(nodes, *ends, **how)
+    bases = {stable_tags: {"c2"}, criss_cross: {"a", "b"}}.get(history, set()) - set(how.get("skips", ()))
+    step = search.to(culprit, nodes)
+    assert isinstance(step, FirstNewCommit)
+    assert step.commit.subject == found
+    assert set(search.tried[: len(bases)]) == bases
+    assert not set(not_tried.split()) & set(search.tried)
+
+
 def test_log_is_gits_own_and_can_be_replayed(begin: Begin, tmp_path: Path) -> None:
     nodes = linear(9)
     search = begin(nodes, "c0", "c8", terms=Terms("slow", "fast"))
@@ -51,22 +79,6 @@ def test_log_is_gits_own_and_can_be_replayed(begin: Begin, tmp_path: Path) -> No
     git(tmp_path, "clone", "-q", str(search.repository.top), "again")
     said = git(tmp_path / "again", "bisect", "replay", str(tmp_path / "log"))
     assert f"{search.shas['c7']} is the first fast commit" in said
-
-
-def test_what_git_is_told_goes_with_its_process(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file is where the next process looks for what this one left, if this one is killed."""
-    seen = []
-
-    def ask(self: Worktree, *words: str, **how: Any) -> GitAnswer:
-        if words[:2] == ("bisect", "replay"):
-            seen.append(words[2])
-            assert is_scratch(Path(words[2]).parent)
-        return unpatched(self, *words, **how)
-
-    unpatched = Worktree.git
-    monkeypatch.setattr(Worktree, "git", ask)
-    begin(linear(4), "c0", "c3")
-    assert [Path(name).exists() for name in seen] == [False]
 
 
 def test_the_users_own_bisection_goes_on(begin: Begin, make: Make) -> None:
@@ -97,22 +109,6 @@ def test_nothing_is_left_in_the_repository(make: Make, tmp_path: Path) -> None:
     assert not (tmp_path / "run/worktrees").exists()
 
 
-def test_merge_from_an_old_base(begin: Begin) -> None:
-    nodes = old_base_merge()
-    step = begin(nodes, "c1", "c5").to("b2", nodes)
-    assert isinstance(step, FirstNewCommit)
-    assert step.commit.subject == "b2"
-
-
-def test_first_parent(begin: Begin) -> None:
-    nodes = old_base_merge()
-    search = begin(nodes, "c1", "c5", first_parent=True)
-    step = search.to("b2", nodes)
-    assert isinstance(step, FirstNewCommit)
-    assert step.commit.subject == "m"
-    assert not set(search.tried) & {"b1", "b2", "b3"}
-
-
 def test_path_limit_that_leaves_the_culprit_out(begin: Begin) -> None:
     nodes = linear(9)
     step = begin(nodes, "c0", "c8", "files/c/3", "files/c/6").to("c7", nodes)
@@ -138,18 +134,6 @@ def test_only_skipped_left(begin: Begin) -> None:
     assert {commit.subject for commit in step.candidates} == {"c4", "c5", "c6"}
     assert {commit.subject for commit in step.skipped} == {"c4", "c5"}
     assert "only skipped commits left" in search.bisect.log()
-
-
-def test_known_bad_commits_are_skipped_from_the_start(begin: Begin) -> None:
-    nodes = linear(9)
-    search = begin(nodes, "c2", "c8", skips=("c0", "c2", "c4", "c5", "c8"))
-    log = search.bisect.log()
-    assert [f"git bisect skip {search.shas[name]}" in log for name in ("c0", "c2", "c4", "c5", "c8")] == [
-        *(False, False, True, True, False)
-    ]
-    step = search.to("c7", nodes)
-    assert isinstance(step, FirstNewCommit)
-    assert not {"c4", "c5"} & set(search.tried)
 
 
 def test_git_is_not_told_what_it_cannot_hold(begin: Begin) -> None:
@@ -228,40 +212,6 @@ def test_state_that_somebody_changed_is_built_again(begin: Begin, tmp_path: Path
     assert search.bisect.log().splitlines()[-1].startswith("# first fixed commit")
 
 
-def test_hooks_and_settings_of_the_user_do_no_harm(begin: Begin, tmp_path: Path) -> None:
-    nodes = linear(6)
-    search = begin(nodes, "c0", "c5")
-    for key, value in (
-        ("log.showSignature", "true"),
-        ("color.ui", "always"),
-        ("bisect.junk", "1"),
-        ("core.pager", "x"),
-    ):
-        git(search.repository.top, "config", key, value)
-    assert isinstance(search.to("c2", nodes), FirstNewCommit)
-
-
-def test_log_of_a_tried_merge_base_can_be_replayed(begin: Begin, tmp_path: Path) -> None:
-    nodes = stable_tags()
-    search = begin(nodes, "s2", "n2")
-    search.to("c4", nodes)
-    (tmp_path / "log").write_text(search.bisect.log())
-    git(search.repository.top, "worktree", "add", "-q", "--detach", str(tmp_path / "again"))
-    said = git(tmp_path / "again", "bisect", "replay", str(tmp_path / "log"))
-    assert f"{search.shas['c4']} is the first fixed commit" in said
-
-
-def test_merge_base_is_tried_first(begin: Begin) -> None:
-    nodes = stable_tags()
-    search = begin(nodes, "s2", "n2")
-    first = search.bisect.next()
-    assert isinstance(first, CommitToTry)
-    assert (first.commit.subject, first.is_merge_base) == ("c2", True)
-    step = search.to("c4", nodes)
-    assert isinstance(step, FirstNewCommit)
-    assert step.commit.subject == "c4"
-
-
 def test_merge_base_that_is_new(begin: Begin) -> None:
     search = begin(stable_tags(), "s2", "n2")
     step = search.run(lambda _: NEW)
@@ -270,23 +220,6 @@ def test_merge_base_that_is_new(begin: Begin) -> None:
     assert search.bisect.tell(search.shas["c4"], OLD) is False
     search.bisect.start(told=[(search.shas["c2"], NEW)])
     assert search.bisect.next() == step
-
-
-def test_skipped_merge_base(begin: Begin) -> None:
-    nodes = stable_tags()
-    search = begin(nodes, "s2", "n2", skips=("c2",))
-    step = search.to("c5", nodes)
-    assert isinstance(step, FirstNewCommit)
-    assert "c2" not in search.tried
-
-
-def test_two_merge_bases(begin: Begin) -> None:
-    nodes = criss_cross()
-    search = begin(nodes, "p", "q")
-    step = search.to("y", nodes)
-    assert isinstance(step, FirstNewCommit)
-    assert step.commit.subject == "y"
-    assert {"a", "b"} <= set(search.tried)
 
 
 def test_second_merge_base_that_is_new(begin: Begin) -> None:
@@ -302,11 +235,6 @@ def test_second_merge_base_that_is_new(begin: Begin) -> None:
         step = search.bisect.next()
         assert isinstance(step, MergeBaseIsNew)
         assert step.merge_base.subject == other
-
-
-@pytest.mark.parametrize("terms", [Terms(), Terms("good", "bad"), Terms("old", "new"), Terms("slow-er", "schneller_ö")])
-def test_words_that_git_takes(terms: Terms) -> None:
-    check_terms(terms)
 
 
 @pytest.mark.parametrize(

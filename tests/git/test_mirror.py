@@ -12,12 +12,12 @@ import pytest
 
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
-from bisector.core.subject import Kind
+from bisector.core.subject import Commit, Kind
 from bisector.git import mirror as mirrors
 from bisector.git.mirror import Address, Mirror, objects_of
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
-from bisector.git.trees import ChangedCommit, changed_end
+from bisector.git.trees import changed_end
 from bisector.host import process
 from tests.git.conftest import Make
 from tests.git.histories import KERNEL_TREE, Node, build, git
@@ -91,46 +91,29 @@ def test_a_commit_is_sent_without_its_history_and_checked_out_by_its_hash(
     git(mirror.path, "fsck", "--strict", "--no-progress")
 
 
-def test_only_what_differs_is_sent(make: Make, mirror: Mirror, send: Send) -> None:
-    repository, names = make(NODES)
-    first, second = send(repository, names["c0"]), send(repository, names["c2"])
-    assert first > 50_000
-    assert second < 1_500
-    assert sorted(mirror.known(RUN)) == sorted((names["c0"], names["c2"]))
-    assert not mirror.has(names["c1"])
-    git(mirror.path, "fsck", "--strict", "--no-progress")
-
-
-def test_what_another_run_was_sent_is_sent_no_more(make: Make, mirror: Mirror, send: Send) -> None:
-    repository, names = make(NODES)
-    send(repository, names["c1"])
-    mirror.keep("another", names["c1"])
-    assert pushed(mirror, repository, names["c2"], "another") < 1_500
-    assert mirror.has(names["c2"])
-
-
-def test_an_older_commit_is_sent_against_a_newer_one(make: Make, mirror: Mirror, send: Send, tmp_path: Path) -> None:
-    """git itself would take it for granted that whoever has a commit has its ancestors."""
-    repository, names = make(NODES)
-    send(repository, names["c3"])
-    assert send(repository, names["c0"]) < 1_500
-    assert checked_out(mirror, names["c0"], tmp_path / "run")["big.c"] == f"{BIG}\n"
+def test_only_what_differs_is_sent(make: Make, mirror: Mirror, send: Send, tmp_path: Path) -> None:
+    """Also of an older commit: git itself would take it that whoever has a commit has its ancestors."""
+    _, names = make(NODES)
+    git(tmp_path, "clone", "-q", "--depth", "4", f"file://{tmp_path}/linux", "shallow")
+    with Repository.open(tmp_path / "shallow") as repository:
+        sizes = [send(repository, names[name]) for name in ("c1", "c3", "c0")]
+        assert sizes[0] > 50_000
+        assert max(sizes[1:]) < 1_500
+        assert sorted(mirror.known(RUN)) == sorted(names[name] for name in ("c0", "c1", "c3"))
+        assert not mirror.has(names["c2"])
+        git(mirror.path, "fsck", "--strict", "--no-progress")
+        assert checked_out(mirror, names["c0"], tmp_path / "run")["big.c"] == f"{BIG}\n"
+        mirror.keep("another", names["c1"])
+        assert pushed(mirror, repository, names["c2"], "another") < 1_500
 
 
 def test_a_made_commit_is_sent_as_any_other(make: Make, mirror: Mirror, send: Send, tmp_path: Path) -> None:
     repository, names = make(NODES)
     one, end = (repository.resolve(names[name]) for name in ("c2", "c3"))
     made = changed_end(repository, Kind.REVERTED, one, end)
-    assert isinstance(made, ChangedCommit)
-    send(repository, made.commit.sha)
-    assert "two.c" not in checked_out(mirror, made.commit.sha, tmp_path / "run")
-
-
-def test_a_commit_of_a_shallow_clone_is_sent(make: Make, mirror: Mirror, send: Send, tmp_path: Path) -> None:
-    _, names = make(NODES)
-    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{tmp_path}/linux", "shallow")
-    with Repository.open(tmp_path / "shallow") as repository:
-        send(repository, names["c3"])
+    assert isinstance(made, Commit)
+    send(repository, made.sha)
+    assert "two.c" not in checked_out(mirror, made.sha, tmp_path / "run")
 
 
 def test_what_a_clone_of_the_host_has_is_not_sent(make: Make, tmp_path: Path) -> None:
@@ -190,8 +173,7 @@ def test_a_commit_that_lacks_anything_is_not_whole(make: Make, mirror: Mirror, s
     assert not mirror.has(names["c1"])
 
 
-@pytest.mark.parametrize("file", ["HEAD", "config"])
-@pytest.mark.parametrize("content", [None, "", "\0\0\0\0"])
+@pytest.mark.parametrize(("file", "content"), [("HEAD", None), ("config", ""), ("HEAD", "\0\0\0\0")])
 def test_a_damaged_repository_is_made_anew(
     make: Make, mirror: Mirror, send: Send, file: str, content: str | None
 ) -> None:

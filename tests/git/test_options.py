@@ -52,18 +52,8 @@ def test_options_are_read_from_the_tree_of_any_commit(make: Make, name: str, mis
     git(repository.top, "config", "grep.patternType", "fixed")
     assert undefined(repository, names[name], ALL) == missing
     assert undefined(repository, names[name], ()) == frozenset()
-
-
-def test_a_tree_without_any_of_them(make: Make) -> None:
-    repository, names = make((Node("bare", files=dict.fromkeys(KERNEL_TREE, "\n")),))
-    assert undefined(repository, names["bare"], ALL) == set(ALL)
-
-
-def test_of_a_clone_without_files_nothing_is_known(make: Make) -> None:
-    """Git would fetch each of its Kconfig files alone."""
-    repository, names = make(TREES)
-    git(repository.top, "config", "remote.origin.promisor", "true")
-    assert undefined(repository, names["without"], ALL) == frozenset()
+    git(repository.top, "config", "remote.origin.promisor", "true")  # git would fetch each of its Kconfig files alone
+    assert undefined(repository, names[name], ALL) == frozenset()
 
 
 def values(stack: str) -> Values:
@@ -96,18 +86,6 @@ def test_a_commit_without_an_option_is_refused_by_name(make: Make) -> None:
         "lvmcache does not work without"
     )
     assert "git log --reverse -S'config DM_CACHE_SMQ'" in (caught.value.hint or "")
-
-
-@pytest.mark.parametrize(("stack", "option"), [("bcache", "CONFIG_BCACHE"), ("lvmwritecache", "CONFIG_DM_WRITECACHE")])
-def test_a_cache_that_a_kernel_does_not_have_is_known_before_the_build(make: Make, stack: str, option: str) -> None:
-    """A comparison calls such a cell "n/a"."""
-    there = "config BLK_DEV_LOOP\n" + "config BCACHE\nconfig DM_WRITECACHE\n".replace(f"config {option[7:]}\n", "")
-    files = {**KERNEL_TREE, "drivers/Kconfig": there, "drivers/md/Kconfig": MD}
-    more = {"drivers/md/bcache/Kconfig": f"config {option[7:]}\n\ttristate\n"}
-    repository, names = make((Node("without", files=files), Node("with", ("without",), files=more)))
-    old, new = repository.commits([names["without"], names["with"]])
-    assert lacking(repository, old, needed(stack)) == {option: stack}
-    assert lacking(repository, new, needed(stack)) == {}
 
 
 def test_every_layer_names_fragments_that_are_there() -> None:

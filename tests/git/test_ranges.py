@@ -1,6 +1,7 @@
 """Ranges of commits, and their graphs out of repositories and files."""
 
 import gzip
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,15 +35,22 @@ def refused(repository: Repository, wanted: Range) -> UserError:
     return caught.value
 
 
-def test_merge_from_an_old_base(make: Make) -> None:
-    repository, names = make(old_base_merge())
-    assert check_range(repository, between(repository, names["c1"], "main")) == 8
-    assert check_range(repository, between(repository, names["c1"], "main", first_parent=True)) == 5
-
-
-def test_ends_that_are_not_one_line_of_descent(make: Make) -> None:
-    repository, _ = make(stable_tags())
-    assert check_range(repository, between(repository, "v1.0.2", "v1.1.2")) == 5
+@pytest.mark.parametrize(
+    ("history", "ends", "first_parent", "count"),
+    [
+        (old_base_merge, ("c1", "c5"), False, 8),
+        (old_base_merge, ("c1", "c5"), True, 5),
+        (stable_tags, ("s2", "n2"), False, 5),  # the ends are not on one line of descent
+    ],
+)
+def test_how_many_commits_may_be_the_first_new_one(
+    make: Make, history: Callable[[], tuple[Node, ...]], ends: tuple[str, str], first_parent: bool, count: int
+) -> None:
+    repository, names = make(history())
+    wanted = between(repository, *(names[end] for end in ends), first_parent=first_parent)
+    assert check_range(repository, wanted) == count
+    assert len(graph_of_range(repository, wanted)[1]) == count
+    assert to_skip(repository, wanted, names["c2"]) == (names["c2"],)  # also as a merge base
 
 
 @pytest.mark.parametrize("grafts", [False, True])
@@ -93,33 +101,19 @@ def test_path_limit(make: Make) -> None:
         assert "does not accept the path limit" in error.message
 
 
-@pytest.fixture
-def clone(make: Make, tmp_path: Path) -> tuple[dict[str, str], Path]:
-    """The history of two stable tags, and where a shallow clone of it will be."""
-    repository, names = make(stable_tags())
-    git(repository.top, "branch", "stable", "v1.0.2")
-    return names, tmp_path / "shallow"
-
-
-def shallow(tmp_path: Path, path: Path, depth: int) -> None:
-    git(tmp_path, "clone", "-q", "--no-single-branch", f"--depth={depth}", f"file://{tmp_path / 'linux'}", str(path))
-
-
-def test_shallow_clone_that_lacks_a_side_branch(make: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("old", "lacks"), [("c3", True), ("c4", False)])
+def test_shallow_clone(make: Make, tmp_path: Path, old: str, lacks: bool) -> None:
+    """The line of first parents reaches c3; the branch that m merges ends at b3, whose parents are missing."""
     _, names = make(old_base_merge())
-    # The line of first parents reaches c3; the branch that m merges ends at b3, whose parents are missing.
-    shallow(tmp_path, tmp_path / "shallow", 4)
+    git(tmp_path, "clone", "-q", "--depth=4", f"file://{tmp_path / 'linux'}", "shallow")
     with Repository.open(tmp_path / "shallow") as repository:
-        error = refused(repository, between(repository, names["c3"], "main"))
+        wanted = between(repository, names[old], "main")
+        if not lacks:
+            assert check_range(repository, wanted) == 1
+            return
+        error = refused(repository, wanted)
     assert "lacks history" in error.message
     assert "--unshallow" in error.hint
-
-
-def test_shallow_clone_that_has_the_range(clone: tuple[dict[str, str], Path], tmp_path: Path) -> None:
-    names, path = clone
-    shallow(tmp_path, path, 3)
-    with Repository.open(path) as repository:
-        assert check_range(repository, between(repository, names["c5"], "main")) == 2
 
 
 @pytest.mark.parametrize(("count", "trials"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 2), (6, 3), (8, 3), (28_000, 15)])
@@ -144,12 +138,6 @@ def test_what_can_be_skipped_is_between_the_ends(make: Make) -> None:
             to_skip(repository, wanted, names[end])
     with pytest.raises(UserError, match="unknown revision 'v9'"):
         to_skip(repository, wanted, "v9")
-
-
-def test_a_merge_base_can_be_skipped(make: Make) -> None:
-    repository, names = make(stable_tags())
-    wanted = between(repository, names["s2"], names["n2"])
-    assert to_skip(repository, wanted, names["c2"]) == (names["c2"],)
 
 
 def test_a_graph_file_plain_or_compressed(tmp_path: Path) -> None:
@@ -188,13 +176,6 @@ def test_the_graph_of_a_merge_of_an_old_branch(tmp_path: Path) -> None:
     assert names[-1] == shas["c5"]
     assert brute_ancestors(graph, number["b3"]) == {number[name] for name in ("b1", "b2", "b3")}
     assert len(brute_ancestors(graph, number["m"])) == 7
-
-
-def test_the_graph_with_an_old_end_beside_the_range(tmp_path: Path) -> None:
-    shas = build(tmp_path / "linux", stable_tags())
-    with Repository.open(tmp_path / "linux") as repository:
-        graph, names = graph_of_range(repository, Range(repository.resolve(shas["s2"]), repository.resolve(shas["n2"])))
-    assert [names[n] for n in range(len(graph))] == [shas[name] for name in ("c3", "c4", "c5", "n1", "n2")]
 
 
 def test_the_graph_with_a_new_end_that_touches_no_path(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from bisector.git.trees import changed_end
 from bisector.host.process import RUN_MARKER, run
 from bisector.mail.addresses import propose
 from tests.git.conftest import Make
-from tests.git.histories import KERNEL_TREE, Node, build, git, linear, root
+from tests.git.histories import KERNEL_TREE, Node, build, git, linear
 from tests.nobody import as_nobody
 
 
@@ -37,19 +37,14 @@ def test_no_directory_and_no_repository(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inside", [".", "drivers/md", ".git"])
-def test_opened_from_anywhere_in_it(make: Make, inside: str) -> None:
+def test_opened_from_anywhere_in_it(make: Make, tmp_path: Path, inside: str) -> None:
     repository, names = make(linear(2), checkout=True)
     with Repository.open(repository.top / inside) as again:
         assert again.common_dir == repository.common_dir == repository.top / ".git"
         assert again.resolve("HEAD").sha == names["c1"]
-
-
-def test_linked_worktree_of_the_user(make: Make, tmp_path: Path) -> None:
-    repository, names = make(linear(2))
     git(repository.top, "worktree", "add", "-q", "--detach", str(tmp_path / "other"), names["c0"])
-    with Repository.open(tmp_path / "other") as other:
-        assert other.common_dir == repository.common_dir
-        assert other.top == tmp_path / "other"
+    with Repository.open(tmp_path / "other") as other:  # a linked worktree of the user's
+        assert (other.common_dir, other.top) == (repository.common_dir, tmp_path / "other")
         assert other.resolve("HEAD").sha == names["c0"]
 
 
@@ -109,12 +104,6 @@ def refused_to_nobody(where: Path) -> str:
     return finished.stdout
 
 
-def test_variables_of_a_git_hook_lead_nowhere(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository, names = make(linear(2))
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-    assert repository.resolve("main").sha == names["c1"]
-
-
 def test_git_gets_what_it_needs_of_the_environment_and_no_login(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +111,8 @@ def test_git_gets_what_it_needs_of_the_environment_and_no_login(
     for name in ("SOME_TOKEN", "GIT_TOKEN", "GIT_PASSWORD", "SSH_PASSWORD"):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("GIT_SSH_COMMAND", "ssh -4")
-    monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere")
+    for name in ("GIT_INDEX_FILE", "GIT_DIR"):  # as in a git hook
+        monkeypatch.setenv(name, "/nowhere")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
     monkeypatch.setenv("https_proxy", "http://proxy")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
@@ -132,7 +122,7 @@ def test_git_gets_what_it_needs_of_the_environment_and_no_login(
         lines = repository.ask("-c", "alias.environment=!env", "environment").lines
     given = dict(line.partition("=")[::2] for line in lines)
     assert {name for name, value in given.items() if value == "secret"} == set()
-    assert "GIT_INDEX_FILE" not in given
+    assert not {"GIT_INDEX_FILE", "GIT_DIR"} & set(given)
     wanted = {"SSH_AUTH_SOCK": "/run/agent", "GIT_SSH_COMMAND": "ssh -4", "https_proxy": "http://proxy"}
     wanted |= {"LC_ALL": "C", RUN_MARKER: str(tmp_path)}
     assert {name: given.get(name) for name in wanted} == wanted
@@ -179,12 +169,6 @@ def test_what_a_repositorys_settings_name_is_not_run(make: Make, tmp_path: Path)
     assert not ran.exists(), ran.read_text()
 
 
-def test_directory_that_vanished_is_no_other(make: Make) -> None:
-    repository, _ = make(linear(2))
-    with pytest.raises(InfraError, match="git status failed"):
-        repository.git("status", at=repository.top / "gone")
-
-
 def test_command_that_does_not_end(make: Make) -> None:
     repository, _ = make(linear(2))
     with pytest.raises(InfraError, match=r"the end of git -c not seen within 0\.2 s"):
@@ -213,26 +197,6 @@ def test_interrupted_command_leaves_no_process(make: Make, tmp_path: Path) -> No
     signal.signal(signal.SIGALRM, before)
     Deadline("the end of sleep", 5).poll(lambda: None if running(tmp_path) else True)
     assert caught.traceback  # until here it has kept GitPython from ending the process by itself
-
-
-def test_resolve(make: Make) -> None:
-    nodes = (*linear(3), Node("subject with — dash", ("c2",), tags=("v1.0",)))
-    repository, names = make(nodes)
-    commit = repository.resolve("v1.0")
-    assert (commit.sha, commit.subject) == (names["subject with — dash"], "subject with — dash")
-    # UTC is "Z" since git 2.45, "+00:00" before
-    assert datetime.fromisoformat(commit.committed_at) == datetime(2017, 7, 14, 2, 44, tzinfo=UTC)
-    assert len(commit.tree) == 40
-    assert repository.resolve("main~1").sha == names["c2"]
-    assert repository.resolve(names["c1"][:12]).sha == names["c1"]
-    assert [one.sha for one in repository.commits([names["c2"], names["c0"]])] == [names["c2"], names["c0"]]
-    assert repository.commits([]) == ()
-
-
-def test_encoding_that_the_user_likes(make: Make) -> None:
-    repository, _ = make((root("für"),))
-    git(repository.top, "config", "i18n.logOutputEncoding", "ISO-8859-1")
-    assert repository.resolve("main").subject == "für"
 
 
 @pytest.mark.parametrize("header", [b"", b"encoding ISO-8859-1\n"])
@@ -266,6 +230,11 @@ def test_ways_to_name_a_commit(make: Make) -> None:
         "heads/both": names["c2"], "v6.1-0-g" + head[:12]: head,
     }.items():  # fmt: skip
         assert repository.resolve(rev).sha == found, rev
+    commit = repository.resolve("v6.1")
+    # UTC is "Z" since git 2.45, "+00:00" before
+    assert datetime.fromisoformat(commit.committed_at) == datetime(2017, 7, 14, 2, 44, tzinfo=UTC)
+    assert [one.sha for one in repository.commits([names["c2"], names["c0"]])] == [names["c2"], names["c0"]]
+    assert repository.commits([]) == ()
 
 
 def test_words_that_name_no_commit(make: Make) -> None:

@@ -8,7 +8,7 @@ import pytest
 from bisector.core.subject import Change, Commit, Kind
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
-from bisector.git.trees import CannotBeHad, ChangedCommit, Trees, changed_end
+from bisector.git.trees import CannotBeHad, Trees, changed_end
 from tests.git.checks import footprint
 from tests.git.conftest import Make
 from tests.git.histories import Node, chain, git, linear, old_base_merge, root
@@ -23,6 +23,7 @@ def test_changes_are_told_with_their_kind(make: Make) -> None:
     assert set(changes or ()) == {Change(name, added=name != "drivers/md/dm.c") for name in files}
     back = Trees(repository).changes(names["c1"], names["c0"])
     assert set(back or ()) == {Change(name) for name in files}
+    assert Trees(repository).changes(names["c0"], NOWHERE) is None
 
 
 def test_a_renamed_file_is_gone_and_new(make: Make) -> None:
@@ -32,11 +33,6 @@ def test_a_renamed_file_is_gone_and_new(make: Make) -> None:
     git(repository.top, "commit", "-qm", "moved")
     changes = Trees(repository).changes(names["c0"], "main")
     assert set(changes or ()) == {Change("drivers/md/dm.c"), Change("drivers/md/dm-core.c", added=True)}
-
-
-def test_a_tree_that_is_not_there_is_no_equal_tree(make: Make) -> None:
-    repository, names = make(linear(1))
-    assert Trees(repository).changes(names["c0"], NOWHERE) is None
 
 
 def test_trees_are_compared_at_some_paths(make: Make) -> None:
@@ -53,13 +49,6 @@ def test_trees_are_compared_at_some_paths(make: Make) -> None:
     assert Trees(repository).alike_at(names["c0"], (), ("Makefile",)) == ()
 
 
-def test_parents_are_told_in_their_order(make: Make) -> None:
-    repository, names = make(old_base_merge())
-    assert repository.parents(names["m"]) == (names["c3"], names["b3"])
-    assert repository.parents(names["m"], first_only=True) == (names["c3"],)
-    assert repository.parents(names["c0"]) == ()
-
-
 def test_a_clone_without_trees_does_not_fetch_them(make: Make) -> None:
     repository, names = make(linear(3))
     assert Trees(repository).at_hand
@@ -73,9 +62,13 @@ def test_a_clone_without_trees_does_not_fetch_them(make: Make) -> None:
     assert trees.along(Range(old, new)) is None
 
 
-def test_several_gits_tell_what_one_does(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository, shas = make(old_base_merge())
-    wanted = Range(repository.resolve(shas["c0"]), repository.resolve(shas["c5"]))
+@pytest.mark.parametrize("first_parent", [False, True])
+def test_a_range_is_walked_by_several_gits_as_by_one(
+    make: Make, monkeypatch: pytest.MonkeyPatch, first_parent: bool
+) -> None:
+    nodes = (*linear(3), *chain("b", 2, "c0"), Node("m", ("c2", "b2"), files={"b": "b2\n", "merge/only": "\n"}))
+    repository, names = make(nodes)
+    wanted = Range(repository.resolve(names["c1"]), repository.resolve(names["m"]), first_parent)
     walks = []
     for least_share in (1000, 1):
         monkeypatch.setattr("bisector.git.trees._LEAST_SHARE", least_share)
@@ -84,39 +77,12 @@ def test_several_gits_tell_what_one_does(make: Make, monkeypatch: pytest.MonkeyP
         assert walk is not None
         walks.append((walk[0], list(walk[1])))
     assert walks[0] == walks[1]
-    assert len({sha for sha, _ in walks[0][1]}) == 9
-
-
-def changes_along(make: Make, nodes: tuple[Node, ...], old: str, new: str, **limits: object) -> dict[str, set[str]]:
-    repository, names = make(nodes)
-    ends = repository.commits((names[old], names[new]))
-    walk = Trees(repository).along(Range(*ends, **limits))  # type: ignore[arg-type] # a path or a flag each
-    assert walk is not None
-    count, changes = walk
-    by_name: dict[str, set[str]] = {name: set() for name, sha in names.items()}
-    known = {sha: name for name, sha in names.items()}
-    for sha, change in changes:
-        by_name[known[sha]].add(change.path)
-    assert count == sum(bool(paths) for paths in by_name.values())
-    return {name: paths for name, paths in by_name.items() if paths}
-
-
-def test_a_range_is_walked_with_its_branches(make: Make) -> None:
-    nodes = (*linear(3), *chain("b", 2, "c0"), Node("m", ("c2", "b2"), files={"b": "b2\n", "merge/only": "\n"}))
-    along = changes_along(make, nodes, "c1", "m")
-    assert set(along) == {"c2", "b1", "b2", "m"}
-    assert along["m"] == {"b", "merge/only"}  # against c2, not against b2
-
-
-def test_first_parents_and_paths_limit_the_range(make: Make) -> None:
-    assert set(changes_along(make, old_base_merge(), "c0", "c5", first_parent=True)) == {
-        "c1",
-        "c2",
-        "c3",
-        "m",
-        "c4",
-        "c5",
+    assert {sha for sha, _ in walks[0][1]} == {
+        names[name] for name in ("c2", "m", *(() if first_parent else ("b1", "b2")))
     }
+    assert {"b", "merge/only"} == {
+        change.path for sha, change in walks[0][1] if sha == names["m"]
+    }  # against c2, not b2
 
 
 FILE = "drivers/md/dm.c"
@@ -142,16 +108,16 @@ def test_only_the_commits_own_change_goes_or_comes(make: Make, kind: Kind) -> No
     old, commit, new = repository.commits([names["c2"], names["c3"], names["c7"]])
     end = new if kind is Kind.REVERTED else old
     made = changed_end(repository, kind, commit, end)
-    assert isinstance(made, ChangedCommit)
+    assert isinstance(made, Commit)
     assert (
-        text_of(repository, made.commit)
+        text_of(repository, made)
         == {Kind.REVERTED: (TOP + MIDDLE + "END\n").strip(), Kind.PICKED: ("TOP\n" + MIDDLE + END).strip()}[kind]
     )
-    assert repository.parents(made.commit.sha) == (end.sha,)
-    assert made.commit.subject == f'{"Revert" if kind is Kind.REVERTED else "Pick"} "c3"'
+    assert repository.parents(made.sha) == (end.sha,)
+    assert made.subject == f'{"Revert" if kind is Kind.REVERTED else "Pick"} "c3"'
     assert changed_end(repository, kind, commit, end) == made  # the same hash, whenever it is made
     assert footprint(repository) == was
-    assert git(repository.top, "for-each-ref", "--contains", made.commit.sha) == ""
+    assert git(repository.top, "for-each-ref", "--contains", made.sha) == ""
 
 
 def test_a_conflict_is_named_by_its_file(make: Make) -> None:
@@ -191,8 +157,8 @@ def test_an_end_of_a_date_that_is_no_iso_8601(make: Make, date: str) -> None:
     odd = repository.ask(*words, stdin=f"{text}\n").stdout.strip()
     commit, end = repository.commits([names["c3"], odd])
     made = changed_end(repository, Kind.REVERTED, commit, end)
-    assert isinstance(made, ChangedCommit)
-    assert text_of(repository, made.commit) == "one"
+    assert isinstance(made, Commit)
+    assert text_of(repository, made) == "one"
 
 
 def test_a_merge_is_undone_only_where_first_parents_count(make: Make) -> None:
@@ -201,15 +167,15 @@ def test_a_merge_is_undone_only_where_first_parents_count(make: Make) -> None:
     assert changed_end(repository, Kind.REVERTED, merge, new) == CannotBeHad("it is a merge")
     assert changed_end(repository, Kind.REVERTED, root, new) == CannotBeHad("it has no parent")
     whole = changed_end(repository, Kind.REVERTED, merge, new, first_parent=True)
-    assert isinstance(whole, ChangedCommit)
-    files = git(repository.top, "ls-tree", "-r", "--name-only", whole.commit.sha)
+    assert isinstance(whole, Commit)
+    files = git(repository.top, "ls-tree", "-r", "--name-only", whole.sha)
     assert not [line for line in files.splitlines() if line.startswith("files/b/")]
 
 
 def test_git_that_needs_a_checkout_for_it_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     repository, names = make(linear(4))
     commit, new = repository.commits([names["c1"], names["c3"]])
-    monkeypatch.setattr(type(repository.git), "version", "2.30.2")
+    monkeypatch.setattr(type(repository.git), "version", (2, 30, 2))
     made = changed_end(repository, Kind.REVERTED, commit, new)
     assert isinstance(made, CannotBeHad)
     assert "git 2.30.2" in made.reason

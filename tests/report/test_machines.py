@@ -66,7 +66,7 @@ def test_who_is_there_what_it_does_and_its_versions_side_by_side() -> None:
     assert not STATUS.complete
 
 
-GIT = Finding("git", Grade.OK, "2.39.5; tried: bisects and skips with terms of our choice")
+GIT = Finding("git", Grade.OK, "2.39.5")
 FLEX = Finding("flex", Grade.MISSING, "flex: not installed", "apt install flex")
 ELF = Finding("libelf headers", Grade.MISSING, "gelf.h: not installed", "apt install libelf-dev")
 IMAGE = Finding("guest image", Grade.WARN, "not built yet: the first start builds it", "bisector image build")
@@ -77,8 +77,7 @@ FOUND = {
     "gone": (Finding("ssh", Grade.MISSING, "cannot be reached: No route to host", "ssh gone"),),
 }
 ONE = """\
-git             ok       2.39.5; tried: bisects and skips with
-                         terms of our choice
+git             ok       2.39.5
 guest image     warn     not built yet: the first start builds it
                          bisector image build
 libelf headers  missing  gelf.h: not installed
@@ -94,8 +93,7 @@ SIDE_BY_SIDE = """\
 ssh          ok       b1, b2: answers
              missing  gone: cannot be reached: No route to host
                       ssh gone
-git          ok       b1, b2: 2.39.5; tried: bisects and skips
-                      with terms of our choice
+git          ok       b1, b2: 2.39.5
 flex         missing  b1: flex: not installed
                       apt install flex
              ok       b2: 2.6
