@@ -83,8 +83,8 @@ OWNERS = {
         "bisector.mail.addresses",
         "bisector.mail.compose",
         "bisector.mail.outbox",
-        "bisector.nightly.context",
         "bisector.mail.smtp",
+        "bisector.nightly.job_run",
     },
 }
 

@@ -37,7 +37,7 @@ from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import effects_of, effects_text, noise_of, spread_of
 from bisector.status import from_record
 from bisector.store.comparison import Budget
-from bisector.store.facts import Compilers, Fact, RunHeader, StateChange
+from bisector.store.facts import Compilers, Fact, RunHeader, Skip, StateChange
 from bisector.store.log import now
 from bisector.store.run_files import adopt, keep_inputs
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name, state_of
@@ -225,7 +225,7 @@ def skip(store: Store, expressions: Iterable[str]) -> None:
         raise RuntimeError("a bisection without a repository")
     with Repository.open(asked.repository) as repository:
         wanted = _range(repository, asked)
-        store.add_skips([sha for one in expressions for sha in to_skip(repository, wanted, one)])
+        store.add(*(Skip(sha) for one in expressions for sha in to_skip(repository, wanted, one)))
 
 
 def _range(repository: Repository, asked: RunHeader) -> Range:

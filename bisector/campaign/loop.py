@@ -78,8 +78,8 @@ class Loop(Generic[Known]):
     def __post_init__(self) -> None:
         lost = self.store.in_flight()
         for one in lost:
-            what = f"trial {one.submitted.n}" if one.submitted.n is not None else f"the {one.submitted.work}"
-            sha = one.submitted.sha[:12]
+            what = f"trial {one.fact.n}" if one.fact.n is not None else f"the {one.fact.work}"
+            sha = one.fact.sha[:12]
             self.tell(Note(f"{what}, of {sha}, was under way when this run was stopped, and is lost"))
         if lost:
             self.store.add(*(Ended(one.id, Ending.LOST) for one in lost))

@@ -13,8 +13,8 @@ from bisector.core.errors import BisectorError, UserError
 from bisector.fleet.hosts import load
 from bisector.host import systemd
 from bisector.nightly import night, plan, timer
-from bisector.nightly.context import Mailer, NightContext
 from bisector.nightly.documents import History, OneNight
+from bisector.nightly.job_run import Mailer, NightContext
 from bisector.nightly.plan import NightPlan
 from bisector.nightly.timer import Timer, check_for_root
 from bisector.nightly.trend import trend_blocks, trends

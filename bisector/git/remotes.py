@@ -32,19 +32,10 @@ _KNOWN = {
     "stable/linux": "stable",
     "stable/linux-stable": "stable",
 }
-_PREFERRED = tuple(_KNOWN.values())
 _PATH = re.compile(r"(?:^|[/:])([^/:]+)/([^/:]+?)(?:\.git)?/*$")
 _WITH_SCHEME = re.compile(
     r"(?P<scheme>(?:[\w.+-]+::)*[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """A tag's name and its commit."""
-
-    name: str
-    commit: Commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,23 +94,22 @@ class Branch:
             raise UserError(f"{self.shown} has no branch {self.branch}", f"git -C {top} ls-remote --heads {self.shown}")
         raise InfraError(f"the remote {self.shown} does not answer", f"git -C {top} ls-remote {self.shown}")
 
-    def newest_tag(self, pattern: str, tip: Commit) -> Tag:
+    def newest_tag(self, pattern: str, tip: Commit) -> tuple[str, Commit]:
         """The tag made last of those below ``tip`` that match; raises :class:`UserError` when there is none."""
         prefix = f"{self._references}/tags/"
         words = ("for-each-ref", "--sort=-creatordate", f"--merged={tip.sha}", "--format=%(refname)", prefix)
         for name in self.repository.ask(*words).lines:
             commit = self.repository.resolve(name)
             if fnmatchcase(name.removeprefix(prefix), pattern) and commit.sha != tip.sha:
-                return Tag(name.removeprefix(prefix), commit)
+                return name.removeprefix(prefix), commit
         raise UserError(
             f"no tag that matches {pattern} is below the tip {tip.short} of {self.branch}",
             'tags = "PATTERN" says which ones count; range = "last-good" needs none',
         )
 
-    def keep(self, commits: dict[str, str]) -> None:
-        """Hold commits (by a word each) that a rebased branch would leave to git's garbage collection."""
-        for word, sha in commits.items():
-            self.repository.ask("update-ref", f"{self._references}/{word}", sha)
+    def keep_reference(self, sha: str) -> None:
+        """Hold the commit that tips are compared with: a rebased branch would leave it to git's garbage collection."""
+        self.repository.ask("update-ref", f"{self._references}/reference", sha)
 
 
 def origin(repository: Repository, sha: str, job: str = "") -> tuple[str, str, str]:
@@ -129,8 +119,7 @@ def origin(repository: Repository, sha: str, job: str = "") -> tuple[str, str, s
     fetched is named whatever else has the commit.
     """
     if job and (source := _source(repository, f"{_NAMESPACE}/{job}")) is not None:
-        remote, url, branch = source
-        return tree_name(url, remote), branch, without_secrets(url)
+        return source
     configured = repository.ask("config", "--get-regexp", r"^remote\..*\.url$", ok=(0, 1)).lines
     pairs = (line.partition(" ")[::2] for line in configured)
     urls = {key.removeprefix("remote.").removesuffix(".url"): without_secrets(url) for key, url in pairs}
@@ -140,11 +129,10 @@ def origin(repository: Repository, sha: str, job: str = "") -> tuple[str, str, s
     words = ("for-each-ref", "--format=%(refname)", f"--contains={sha}", f"{_NAMESPACE}/*/tip")
     for ref in repository.ask(*words).lines:
         if (source := _source(repository, ref.removesuffix("/tip"))) is not None:
-            remote, url, branch = source
-            branches.append((tree_name(url, remote), branch, without_secrets(url)))
+            branches.append(source)
     if not branches:
         return repository.top.name.removesuffix(".git"), "", ""
-    return min(branches, key=lambda one: (_rank(one[0], _PREFERRED), _rank(one[1], _MAIN_BRANCHES)))
+    return min(branches, key=lambda one: (one[0] not in _KNOWN.values(), one[1] not in _MAIN_BRANCHES))
 
 
 def tree_name(url: str, remote: str) -> str:
@@ -174,12 +162,9 @@ def without_secrets(remote: str) -> str:
 
 
 def _source(repository: Repository, references: str) -> tuple[str, str, str] | None:
-    """Remote, address and branch of what was fetched below these references; None where nobody wrote it down."""
+    """Tree, branch and address of what was fetched below these references; None where nobody wrote it down."""
     answer = repository.ask("cat-file", "blob", f"{references}/{_SOURCE}", ok=None)
-    remote, _, rest = answer.stdout.partition("\n")
-    url, _, branch = rest.partition("\n")
-    return (remote, url, branch) if answer.status == 0 and branch else None
-
-
-def _rank(name: str, first: tuple[str, ...]) -> int:
-    return first.index(name) if name in first else len(first)
+    match answer.stdout.split("\n", 2):
+        case [remote, url, branch] if answer.status == 0 and branch:
+            return tree_name(url, remote), branch, without_secrets(url)
+    return None

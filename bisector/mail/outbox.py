@@ -36,7 +36,6 @@ from bisector.store.store import Store
 DRAFT = "report.eml"
 _REGRESSIONS = "regressions@lists.linux.dev"
 _BETWEEN_ATTEMPTS_S = (15.0, 30.0, 60.0)
-_TELLING = (State.FOUND, State.NARROWED)
 _ID_DOMAIN_MOST = 36  # a header of one Message-ID has to fit into a line of 78, or it is folded to pieces
 
 
@@ -83,28 +82,14 @@ class Mail:
         return bool(self.events) and self.events[-1].outcome in (DeliveryOutcome.SENDING, DeliveryOutcome.UNKNOWN)
 
 
-class Mails:
-    """The letters of one record."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def all(self) -> tuple[Mail, ...]:
-        """Every letter, oldest first."""
-        self._log.refresh()
-        events = [entry.fact for entry in self._log.of(MailEvent)]
-        return tuple(
-            replace(one.fact, number=one.id, events=tuple(event for event in events if event.mail == one.id))
-            for one in self._log.of(Mail)
-        )
-
-    def add(self, mail: Mail) -> int:
-        """Record a letter that was made; its number."""
-        return self._log.add(mail)
-
-    def note(self, number: int, outcome: DeliveryOutcome, recipients: tuple[str, ...], detail: str = "") -> None:
-        """Record what is tried with a letter, before it is, or what became of that."""
-        self._log.add(MailEvent(number, now(), outcome, recipients, detail))
+def mails(log: Log) -> tuple[Mail, ...]:
+    """Every letter on record, oldest first, with what became of it."""
+    log.refresh()
+    events = [entry.fact for entry in log.of(MailEvent)]
+    return tuple(
+        replace(one.fact, number=one.id, events=tuple(event for event in events if event.mail == one.id))
+        for one in log.of(Mail)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +156,16 @@ class Post:
                 what = "the comparison is not over, or no block of it counts"
                 raise UserError(f"there is nothing to tell yet: {what}", "bisector status")
             return
-        if made.bisection.state is State.MEASURED:
-            what = f"{self.run.path} holds the trials of single commits, and no answer to tell"
-            raise UserError(what, "bisector report")
-        if made.bisection.state is State.IMPORTED:
-            what = f"{self.run.path} was imported, and has no answer to tell: {made.bisection.message}"
-            raise UserError(what, "bisector report")
-        if made.bisection.state not in _TELLING:
-            raise UserError(f"there is nothing to tell yet: the bisection is {made.bisection.state}", "bisector status")
+        match made.bisection.state:
+            case State.FOUND | State.NARROWED:
+                return
+            case State.MEASURED:
+                what = "holds the trials of single commits, and no answer to tell"
+            case State.IMPORTED:
+                what = f"was imported, and has no answer to tell: {made.bisection.message}"
+            case state:
+                raise UserError(f"there is nothing to tell yet: the bisection is {state}", "bisector status")
+        raise UserError(f"{self.run.path} {what}", "bisector report")
 
     def is_drafted(self) -> bool:
         """Whether the letter in the run directory makes the claim of the report, by its Message-ID."""
@@ -197,9 +184,8 @@ class Post:
         good; :class:`InfraError` where the server cannot be reached, or its answer was lost.
         """
         if not self.mail.host:
-            raise UserError(
-                "there is no mail server to send with", "set mail.host in bisector.toml, or --set mail.host=…"
-            )
+            hint = "set mail.host in bisector.toml, or --set mail.host=…"
+            raise UserError("there is no mail server to send with", hint)
         if not (self.delivery.to or self.delivery.cc):
             raise UserError("nobody to send to", "--to ADDRESS, or --proposed for those that bisector mail proposes")
         recipients = tuple(address.addr_spec for address in parse((*self.delivery.to, *self.delivery.copies)))
@@ -207,10 +193,8 @@ class Post:
         mail = self._recorded(made)
         if not self.delivery.again:
             if mail.uncertain:
-                at = mail.events[-1].at
-                raise UserError(
-                    f"this report may have been sent {at}: the attempt has no end on record", _uncertain_hint(mail)
-                )
+                what = f"this report may have been sent {mail.events[-1].at}: the attempt has no end on record"
+                raise UserError(what, _uncertain_hint(mail))
             if mail.sent:
                 event = next(event for event in mail.events if event.outcome is DeliveryOutcome.SENT)
                 raise UserError(
@@ -223,20 +207,23 @@ class Post:
         """The intention is recorded before each attempt: a kill leaves an open one behind, never none."""
         assert made.envelope is not None  # noqa: S101 - draft() gives it one
         sender = parse([made.envelope.sender])[0].addr_spec
-        message, mails = compose.message(made), Mails(self.store.log)
+        message = compose.message(made)
+
+        def record(outcome: DeliveryOutcome, detail: str = "") -> None:
+            self.store.log.add(MailEvent(mail.number, now(), outcome, recipients, detail))
 
         def attempt() -> str:
-            mails.note(mail.number, DeliveryOutcome.SENDING, recipients)
+            record(DeliveryOutcome.SENDING)
             try:
                 said = smtp.send(self.mail, login, message, sender, recipients)
             except (smtp.NotNow, smtp.Refused) as error:
-                mails.note(mail.number, DeliveryOutcome.REFUSED, recipients, str(error))
+                record(DeliveryOutcome.REFUSED, str(error))
                 raise
             except smtp.Uncertain as error:
-                mails.note(mail.number, DeliveryOutcome.UNKNOWN, recipients, str(error))
+                record(DeliveryOutcome.UNKNOWN, str(error))
                 error.hint = _uncertain_hint(mail)
                 raise
-            mails.note(mail.number, DeliveryOutcome.SENT, recipients, said)
+            record(DeliveryOutcome.SENT, said)
             return said
 
         return retried(attempt, smtp.NotNow, _BETWEEN_ATTEMPTS_S)
@@ -251,28 +238,24 @@ class Post:
                     why = f"{path} has been changed: its SHA-256 is not the recorded one"
                 except OSError as error:
                     why = f"cannot read {path}: {error.strerror}"
-                raise InfraError(
-                    f"no letter is written, because a file of trial {n} of {trial.commit.short} does not bear it out: "
-                    f"{why}",
-                    "measure again: bisector start with another --run-dir",
-                )
+                what = f"a file of trial {n} of {trial.commit.short} does not bear it out: {why}"
+                hint = "measure again: bisector start with another --run-dir"
+                raise InfraError(f"no letter is written, because {what}", hint)
 
     def _recorded(self, made: Told) -> Mail:
         envelope, claim = made.envelope, compose.claim_of(made)
         assert envelope is not None  # noqa: S101 - report() gives it one
-        mails = Mails(self.store.log)
-        known = [mail for mail in mails.all() if mail.message_id == envelope.message_id]
-        if known:
+        if known := [mail for mail in mails(self.store.log) if mail.message_id == envelope.message_id]:
             return known[-1]
         mail = Mail(now(), envelope.message_id, claim, compose.subject(made), envelope.references)
-        return replace(mail, number=mails.add(mail))
+        return replace(mail, number=self.store.log.add(mail))
 
     def _envelope(self, made: Told) -> Envelope:
         """A new letter in the thread of those sent before it, or again the one sent last, if it said the same."""
         # Anywhere will do where the record has no repository: the sender is mostly configured for all of them.
         sender = sender_of(self.mail, self.store.bisection().repository or Path())
         claim = compose.claim_of(made)
-        letters = Mails(self.store.log).all()
+        letters = mails(self.store.log)
         sent = tuple(mail for mail in letters if mail.sent or mail.uncertain)
         repeated = sent[-1] if sent and sent[-1].claim == claim else None
         earlier = sent[:-1] if repeated else sent
@@ -306,7 +289,7 @@ class Post:
         if other is None:
             return ()
         with Store.open(other.database, readonly=True) as store:
-            sent = tuple(mail for mail in Mails(store.log).all() if mail.sent)
+            sent = tuple(mail for mail in mails(store.log) if mail.sent)
         if not sent:
             raise UserError(f"no report of {other.path} was sent, so nothing can follow it", "leave out --follows")
         return sent

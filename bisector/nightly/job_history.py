@@ -197,8 +197,6 @@ def _after(history: JobHistory, event: NightEvent) -> JobHistory:
             night = replace(night, letters=(*night.letters, letter))
         case JobDone():
             night = replace(night, done=True)
-        case _:
-            pass
     return replace(history, nights=(*history.nights[:-1], night))
 
 

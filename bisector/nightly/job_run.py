@@ -3,22 +3,24 @@
 Each step ends with a fact in the history, and each begins by asking the history what is left to do.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import getpass
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.utils import formatdate, make_msgid
 from functools import partial
 from pathlib import Path
 
 from bisector.analysis.judgement import SoundMeasurement, judged_run
 from bisector.analysis.verdicts import Judging, changes_of_hosts, in_era
 from bisector.bisect import session
-from bisector.campaign.equipment import Equipment
-from bisector.campaign.single import Settled, Single, SingleTrials
+from bisector.campaign.equipment import Equip, Equipment
+from bisector.campaign.single import Single, SingleTrials
 from bisector.compare.by_host import confirm
-from bisector.config import Settings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, InfraError, Interrupted, UserError
-from bisector.core.events import Note
+from bisector.core.events import Listener, Note
 from bisector.core.subject import Commit
 from bisector.core.verdict import State
 from bisector.doctor import checks
@@ -28,12 +30,14 @@ from bisector.git.ranges import Range, check_range
 from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.host import process
-from bisector.host.files import discard, our_files
+from bisector.host.files import discard, our_files, write_whole
 from bisector.host.load import host_id
-from bisector.nightly.context import NightContext
+from bisector.mail import compose, outbox, smtp
+from bisector.mail.addresses import parse
 from bisector.nightly.job_history import TELLING, JobHistory, TipChange, TipResult, replay
-from bisector.nightly.plan import NightJob, TipRule
+from bisector.nightly.plan import NightJob, Send, TipRule
 from bisector.nightly.trouble import StepFailed, caught, fingerprint, until
+from bisector.report.document import Envelope
 from bisector.status import from_record
 from bisector.store.facts import InfraFault
 from bisector.store.nights import (
@@ -45,6 +49,7 @@ from bisector.store.nights import (
     JobTrouble,
     LetterTold,
     Measurement,
+    NightRecord,
     Tip,
     TipRole,
 )
@@ -55,6 +60,56 @@ from bisector.store.store import Store
 _DIGITS = 12  # of the digest of the conditions, as the name of a directory
 AWAY_S = 300.0  # as long as a worker's own patience: one that is started anew is back by then
 _PATIENCE = 3  # nights in which a bisection may fail by our side before it is given up
+
+
+class Mailer:
+    """Writes drafts, or sends to a job's recipients; each method returns what became of it, for a person.
+
+    ``directory`` keeps the notices. Raises :class:`BisectorError` where nobody could be told.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def report(self, job: NightJob, run: RunDirectory, store: Store) -> str:
+        """The letter that ``bisector mail`` would write, or send, once."""
+        mail = job.measuring.mail
+        if job.report is Send.DRAFT:
+            return f"draft {outbox.Post(run, store, mail).draft()[0]}"
+        if any(one.sent for one in outbox.mails(store.log)):
+            return "sent before this night was killed, or by hand"
+        said = outbox.Post(run, store, mail, outbox.Delivery(to=job.to)).send(smtp.find_login(mail.login_file))
+        return f"sent to {', '.join(job.to)}: {said}"
+
+    def notice(self, job: NightJob, subject: str, text: str) -> str:
+        """A few lines; the newest ones of a job take the place of those before."""
+        mail = job.measuring.mail
+        sender = mail.sender or f"{getpass.getuser()}@{socket.gethostname()}"
+        envelope = Envelope(sender, make_msgid(domain=socket.gethostname()), formatdate(localtime=True), job.notify, ())
+        made = compose.notice(envelope, subject, f"{text}\n")
+        path = self.directory / f"{job.name}-notice.eml"
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            write_whole(path, made.as_bytes())
+        except OSError as error:
+            raise InfraError(f"cannot write {path}: {error.strerror}", f"ls -ld {self.directory}") from error
+        if not job.notify:
+            return f"draft {path}"
+        addresses = [address.addr_spec for address in parse(job.notify)]
+        said = smtp.send(mail, smtp.find_login(mail.login_file), made, parse([sender])[0].addr_spec, addresses)
+        return f"sent to {', '.join(job.notify)}: {said}"
+
+
+@dataclass(frozen=True, slots=True)
+class NightContext:
+    """What a night works with; ``home`` keeps the files of its jobs, ``hosts`` are those that measure, if others do."""
+
+    record: NightRecord
+    mailer: Mailer
+    tell: Listener
+    home: Path
+    equip: Equip
+    hosts: Hosts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +160,7 @@ class JobRun:
         self._say(f"fetching {job.branch} from {branch.shown}")
         with until(self.deadline):
             if history.reference is not None:
-                branch.keep({"reference": history.reference.sha})
+                branch.keep_reference(history.reference.sha)
             tip = branch.fetch(tags=job.rule is TipRule.NEWEST_TAG)
         repository.check_kernel_tree(tip)
         facts = (tip.sha, tip.subject, tip.committed_at, job.rule.value, job.wanted.value)
@@ -113,61 +168,54 @@ class JobRun:
         return tip, branch
 
     def _measure(self, repository: Repository, branch: Branch, tip: Commit) -> None:
-        """The tip, and before it the tag that it is compared with, if that is a new one."""
-        targets = [(tip, TipRole.TIP, self.job.branch)]
-        if self.job.rule is TipRule.NEWEST_TAG:
-            tag = branch.newest_tag(self.job.tags, tip)
-            if not self._history().knows_tag(tag.commit.sha, self.job.conditions):
-                targets.insert(0, (tag.commit, TipRole.TAG, tag.name))
-        with self._step("measure"), until(self.deadline):
-            history, now = self._history(), self.job.conditions
-            hosts = (one.host for one in (history.last, history.tag) if one is not None and one.conditions == now)
-            self._measure_all(repository, targets, next(hosts, ""))
+        """The tip, and before it the tag that it is compared with, if that is a new one; of a fleet on the last host.
 
-    def _measure_all(
-        self, repository: Repository, targets: Iterable[tuple[Commit, TipRole, str]], last_host: str
-    ) -> None:
-        """One measurement after the other, each recorded when its trials are; of a fleet on the last host, if any."""
-        measuring, context = bundled(self.job.measuring, repository), self.context
-        if context.hosts is None:
-            checks.check(measuring, self._directory, self._warn)
-        # A store for each way in which the job has been measured: what is in it can be compared.
-        run = RunDirectory(self._directory / self.job.conditions[:_DIGITS])
-        with our_files(self._directory):
+        Each is recorded when its trials are. A store for each way in which the job has been measured: what is in it can
+        be compared.
+        """
+        job, context, history = self.job, self.context, self._history()
+        targets = [(tip, TipRole.TIP, job.branch)]
+        if job.rule is TipRule.NEWEST_TAG:
+            name, tag = branch.newest_tag(job.tags, tip)
+            if not history.knows_tag(tag.sha, job.conditions):
+                targets.insert(0, (tag, TipRole.TAG, name))
+        measured = (one for one in (history.last, history.tag) if one is not None and one.conditions == job.conditions)
+        last_host = next((one.host for one in measured), "")
+        with self._step("measure"), until(self.deadline), our_files(self._directory):
+            settings = bundled(job.measuring, repository)
+            if context.hosts is None:
+                checks.check(settings, self._directory, self._warn)
+            run = RunDirectory(self._directory / job.conditions[:_DIGITS])
             run.path.mkdir(exist_ok=True)
-        settings = keep_inputs(measuring, run.path)
-        with run.lock(), Single.open(run, repository, settings) as single:
-            store = single.store
-            with context.equip(settings, run.path, repository, context.tell) as equipment:
-                trials = SingleTrials(store, settings, equipment, context.tell)
-                host, faults = "", len(store.facts(InfraFault))
-                if context.hosts is not None:
-                    host = host_for(equipment, context.hosts, last_host, self._say)
-                for commit, role, rev in targets:
-                    try:
-                        settled = trials.settle(commit, f"{self.job.name}: {role} {rev}", host)
-                    finally:
-                        for fault in store.facts(InfraFault)[faults:]:
-                            self._add(fault)
-                        faults = len(store.facts(InfraFault))
-                    # Where the host was another one at the last trial of before, this one is compared with nothing.
-                    (first, _), *_ = settled.trials
-                    for one in changes_of_hosts(store.trials()):
-                        if one.since == first:
-                            what = f"{one.host} changed since trial {one.before}: {one.what}"
-                            self._say(f"{what}; a new history begins there")
-                    self._add(self._measurement(run, (commit, role, rev), settled, settings))
-            discard(run.path / "build")
+            settings = keep_inputs(settings, run.path)
+            with run.lock(), Single.open(run, repository, settings) as single:
+                with context.equip(settings, run.path, repository, context.tell) as equipment:
+                    trials = SingleTrials(single.store, settings, equipment, context.tell)
+                    host = "" if context.hosts is None else host_for(equipment, context.hosts, last_host, self._say)
+                    for target in targets:
+                        self._settle(run, trials, target, host)
+                discard(run.path / "build")
 
-    def _measurement(
-        self, run: RunDirectory, target: tuple[Commit, TipRole, str], settled: Settled, settings: Settings
-    ) -> Measurement:
+    def _settle(self, run: RunDirectory, trials: SingleTrials, target: tuple[Commit, TipRole, str], host: str) -> None:
+        """Measure a target and record what came of it, and each fault that was met."""
         commit, role, rev = target
+        store, settings = trials.store, trials.settings
+        before = len(store.facts(InfraFault))
+        try:
+            settled = trials.settle(commit, f"{self.job.name}: {role} {rev}", host)
+        finally:
+            for fault in store.facts(InfraFault)[before:]:
+                self._add(fault)
+        # Where the host was another one at the last trial of before, this one is compared with nothing.
+        for one in changes_of_hosts(store.trials()):
+            if one.since == settled.trials[0][0]:
+                what = f"{one.host} changed since trial {one.before}: {one.what}"
+                self._say(f"{what}; a new history begins there")
         n, trial = settled.trials[-1]
-        sound = settled.settlement.trial if isinstance(settled.settlement, SoundMeasurement) else None
-        why = "" if isinstance(settled.settlement, SoundMeasurement) else settled.settlement.why
+        found = settled.settlement
+        sound, why = (found.trial, "") if isinstance(found, SoundMeasurement) else (None, found.why)
         era, objective = (sound or trial).era, settings.bisect.objective
-        return Measurement(
+        measured = Measurement(
             role=role,
             rev=rev,
             sha=commit.sha,
@@ -185,6 +233,7 @@ class JobRun:
             n=next((n for n, trial in settled.trials if trial is sound), None),
             era=era.digest if era is not None else "",
         )
+        self._add(measured)
 
     def _begin(self, change: TipChange) -> BisectionBegun:
         """A bisection of the difference, recorded before anything of it exists."""
@@ -225,10 +274,8 @@ class JobRun:
                 yield run, store
             return
         job = self.job
-        asked = session.BisectRequest(
-            job.repository, begun.old_sha, begun.new_sha, job.settings[begun.direction], job.paths
-        )
-        hosts = self.context.hosts
+        settings, hosts = job.settings[begun.direction], self.context.hosts
+        asked = session.BisectRequest(job.repository, begun.old_sha, begun.new_sha, settings, job.paths)
         with session.begun(asked, begun.run_dir, self._warn, measures_here=hosts is None) as (run, store):
             run.remember_job(self.job.name)
             run.remember_hosts(None if hosts is None else hosts.path)
@@ -275,40 +322,35 @@ class JobRun:
             raise StepFailed(name, error) from error
 
     def _trouble(self, failed: StepFailed) -> None:
+        """Record and tell it; a bisection that fails every night is given up, or it kept the job from all else.
+
+        A job with an open bisection does nothing else before, so it is this that failed, whatever the step.
+        """
         error = failed.error
         self._add(JobTrouble(failed.step, error.message, error.hint))
         self._say(f"failed: {error.message}")
-        if (left := self._history().open) is not None:
-            self._lose_patience(left, error)
+        history = self._history()
+        if (left := history.open) is not None:
+            first = next((one.night for one in history.nights if one.begun == left), self.night)
+            if sum(one.trouble is not None and one.night >= first for one in history.nights) >= _PATIENCE:
+                message = f"given up after {_PATIENCE} nights: {error.message}"
+                value = history.last.value if history.last else None
+                self._add(BisectionConcluded(left.run_dir, State.FAILED, message, "", left.new_sha, value))
+                resume, reset = from_record.resume_command(left.run_dir), from_record.reset_command(left.run_dir)
+                hint = (
+                    f"{resume} goes on with it all the same; until it is ended by {reset} its files stay, and its"
+                    f" references in {self.job.repository}"
+                )
+                about = fingerprint(str(left.run_dir), message)
+                self._notify(StepFailed("bisection", BisectorError(message, hint)), about)
         about = fingerprint(failed.step, error.message)
         if about not in self._history().told:
             self._notify(failed, about)
 
-    def _lose_patience(self, left: BisectionBegun, error: BisectorError) -> None:
-        """A bisection that fails every night must not keep the job from everything else for ever.
-
-        A job with an open bisection does nothing else before, so it is this that failed, whatever the step.
-        """
-        nights = self._history().nights
-        first = next((one.night for one in nights if one.begun == left), self.night)
-        if sum(one.trouble is not None and one.night >= first for one in nights) >= _PATIENCE:
-            last = self._history().last
-            message = f"given up after {_PATIENCE} nights: {error.message}"
-            value = last.value if last else None
-            self._add(BisectionConcluded(left.run_dir, State.FAILED, message, "", left.new_sha, value))
-            resume, reset = from_record.resume_command(left.run_dir), from_record.reset_command(left.run_dir)
-            hint = (
-                f"{resume} goes on with it all the same; until it is ended by {reset} its files stay, and its"
-                f" references in {self.job.repository}"
-            )
-            self._notify(StepFailed("bisection", BisectorError(message, hint)), fingerprint(str(left.run_dir), message))
-
     def _notify(self, failed: StepFailed, about: str) -> None:
-        error = failed.error
         subject = f"bisector nightly: {self.job.name}: {failed.step} failed"
-        text = "\n\n".join(
-            filter(None, (error.message, error.hint, "This is said once, as long as it stays the same."))
-        )
+        said = (failed.error.message, failed.error.hint, "This is said once, as long as it stays the same.")
+        text = "\n\n".join(filter(None, said))
         outcome = caught(partial(self.context.mailer.notice, self.job, subject, text), self._files)
         if isinstance(outcome, StepFailed):
             self._say(f"nobody could be told: {outcome.error}")
@@ -320,7 +362,6 @@ class JobRun:
 
     @property
     def _files(self) -> Path:
-        """Where the job's files are, once there are any."""
         return self.context.home / "jobs" / self.job.name
 
     @property
@@ -362,9 +403,8 @@ def host_for(equipment: Equipment, listed: Hosts, last: str, say: Callable[[str]
             return last
         if idle and not is_host:
             if last:
-                say(
-                    f"the last tip was measured on {last}, which is not a host any more: {idle[0]} begins a new history"
-                )
+                what = f"the last tip was measured on {last}, which is not a host any more"
+                say(f"{what}: {idle[0]} begins a new history")
             return idle[0]
         executor.wait(deadline.remaining_s)
     if not is_host:

@@ -15,9 +15,8 @@ from bisector.core.json_keys import SCHEMA
 from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.host.locks import Held, held
-from bisector.nightly.context import Mailer, NightContext
 from bisector.nightly.job_history import JobHistory, replay
-from bisector.nightly.job_run import JobRun
+from bisector.nightly.job_run import JobRun, Mailer, NightContext
 from bisector.nightly.plan import NightJob, NightPlan
 from bisector.nightly.trouble import NightOver, StepFailed, caught, fingerprint
 from bisector.store.nights import JobBegun, Night, NightEnding, NightEvent

@@ -17,8 +17,6 @@ from bisector.host.files import our_files
 
 T = TypeVar("T")
 
-_TRACEBACK = "traceback.txt"
-_JOB, _BUG = "job", "bug"  # steps, where nothing more is known
 _LONGEST = 300  # characters of an exception's own words, which may quote a whole file
 # Python drops an exception that is raised in a destructor; so the alarm is given again, after any orderly end.
 _AGAIN_S = 600.0
@@ -31,37 +29,17 @@ class NightOver(Exception):
     """The hours of this night are over; what was measured is kept, and the next night goes on."""
 
 
-class _Alarm(KeyboardInterrupt):
-    """Seen by everything below as Ctrl-C."""
-
-
 @contextmanager
 def until(deadline: Deadline) -> Iterator[None]:
     """Interrupt the block at the deadline and raise :class:`NightOver`; in the main thread only (signal(7))."""
-    fired = False
+    if deadline.expired:
+        raise NightOver
+    fired, over, thread = False, threading.Event(), threading.get_ident()
 
     def ring(_signum: int, _frame: FrameType | None) -> None:
         nonlocal fired
         fired = True
-        raise _Alarm
-
-    if deadline.expired:
-        raise NightOver
-    before = signal.signal(signal.SIGALRM, ring)
-    try:
-        with _bell(deadline):
-            yield
-    except (Interrupted, KeyboardInterrupt) as error:
-        if fired:
-            raise NightOver from error
-        raise
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
-@contextmanager
-def _bell(deadline: Deadline) -> Iterator[None]:
-    over, thread = threading.Event(), threading.get_ident()
+        raise KeyboardInterrupt  # seen by everything below as Ctrl-C
 
     def watch() -> None:
         while not over.wait(min(deadline.remaining_s, _LOOK_S)):
@@ -69,17 +47,25 @@ def _bell(deadline: Deadline) -> Iterator[None]:
                 signal.pthread_kill(thread, signal.SIGALRM)
                 over.wait(_AGAIN_S)
 
+    before = signal.signal(signal.SIGALRM, ring)
     watcher = threading.Thread(target=watch, name="end of the night", daemon=True)
     try:
-        watcher.start()
-        yield
-    finally:
-        # The alarm may be given right here, once; a watcher that went on would give it again, when nobody handles it.
         try:
-            over.set()
+            watcher.start()
+            yield
         finally:
-            over.set()
-            watcher.join()
+            # The alarm may be given right here, once; a watcher that went on would give it when nobody handles it.
+            try:
+                over.set()
+            finally:
+                over.set()
+                watcher.join()
+    except (Interrupted, KeyboardInterrupt) as error:
+        if fired:
+            raise NightOver from error
+        raise
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 class StepFailed(Exception):
@@ -105,15 +91,15 @@ def caught(work: Callable[[], T], directory: Path) -> T | StepFailed:
     except StepFailed as failed:
         return failed
     except BisectorError as error:
-        return StepFailed(_JOB, error)
+        return StepFailed("job", error)
     except Exception as error:  # noqa: BLE001 - the next job's night is not to be lost to a bug that this one met
         words = " ".join("".join(traceback.format_exception_only(error)).split())[:_LONGEST]
-        hint, path = "its traceback could not be written", directory / _TRACEBACK
+        hint, path = "its traceback could not be written", directory / "traceback.txt"
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(traceback.format_exception(error)), encoding="utf-8", errors="backslashreplace")
             hint = f"its traceback: {path}"
-        return StepFailed(_BUG, BisectorError(f"this is a bug in bisector: {words}", hint))
+        return StepFailed("bug", BisectorError(f"this is a bug in bisector: {words}", hint))
 
 
 def fingerprint(step: str, message: str) -> str:

@@ -89,7 +89,7 @@ class Blocks:
     def of(cls, plan: Plan, store: Store, earlier: Earlier | None = None) -> "Blocks":
         """As they are on record, for the process that comes after the ``earlier`` ones; for a reader without."""
         facts = (store.blocks(), store.placed(), store.compilers(), store.facts(BuildTry))
-        under_way = frozenset(one.submitted.block for one in store.in_flight() if one.submitted.block is not None)
+        under_way = frozenset(one.fact.block for one in store.in_flight() if one.fact.block is not None)
         return cls(plan, *facts, earlier or Earlier(), store.processes(), store.process(), under_way)
 
     @property

@@ -52,17 +52,9 @@ class RunHeader:
         skips: tuple[str, ...] = (),
     ) -> Self:
         """What is asked now; each end as typed, and its hash."""
-        return cls(
-            repository,
-            *old,
-            *new,
-            paths=paths,
-            first_parent=first_parent,
-            skips=skips,
-            settings=options.to_json(settings),
-            tool_version=version("bisector"),
-            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        asked = (*old, *new, paths, first_parent, skips)
+        return cls(repository, *asked, options.to_json(settings), version("bisector"), at)
 
     @property
     def has_ends(self) -> bool:
@@ -130,14 +122,6 @@ class Submitted:
     host: str = ""
     block: int | None = None
     arm: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """A submission, by its number, that has not ended."""
-
-    id: int
-    submitted: Submitted
 
 
 @dataclass(frozen=True, slots=True)

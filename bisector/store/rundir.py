@@ -1,6 +1,5 @@
 """The directory of a run: its database, the files of its trials, the lock of its process; and which runs there are."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -13,10 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
 from bisector.core.verdict import State
 from bisector.host.files import is_scratch, our_files, write_whole
-from bisector.host.locks import Held, Holder, held, holder_of
+from bisector.host.locks import Held, Holder, held, holder_of, locked
 from bisector.store.log import DATABASE, UNFINISHED
 from bisector.store.run_files import INPUTS, TRIALS
 
@@ -32,6 +32,7 @@ GIT_LOG = "bisect.log"
 # What a start that was killed before its first fact leaves; "libvirt" is the embedded driver's link.
 _OF_A_START = UNFINISHED | {LOCK, INPUTS, TRIALS, "libvirt"}
 _NAME_LENGTH = 120  # NAME_MAX is 255 bytes (limits.h); it is also the tail of longer paths
+_LOCK_S = 60.0  # another process adds a run in milliseconds
 
 
 def state_home() -> Path:
@@ -101,8 +102,7 @@ class RunDirectory:
         except OSError as error:
             raise UserError(f"cannot make run directory {directory}: {error.strerror}", _ELSEWHERE) from error
         if DATABASE in contents:
-            holder = cls(directory).holder()
-            if holder:
+            if holder := cls(directory).holder():
                 raise UserError(f"run directory {directory} is in use by {holder}", _ELSEWHERE)
             resume = f"go on with it: bisector resume --run-dir {directory}"
             raise UserError(f"run directory {directory} holds a bisection already", resume)
@@ -166,17 +166,15 @@ class RunDirectory:
 
         The kernel gives the lock back whatever way the process ends (flock(2)).
         """
-        try:
-            lock = ExitStack()
-            lock.enter_context(held(self.path / LOCK))
-        except OSError as error:
-            hint = f"ls -ld {self.path}"
-            raise UserError(f"run directory {self.path} is not writable: {error.strerror}", hint) from error
-        except Held as error:
-            raise UserError(
-                f"run directory {self.path} is in use by {error.holder}", "bisector status shows it"
-            ) from error
-        with lock:
+        with ExitStack() as lock:
+            try:
+                lock.enter_context(held(self.path / LOCK))
+            except OSError as error:
+                what = f"run directory {self.path} is not writable: {error.strerror}"
+                raise UserError(what, f"ls -ld {self.path}") from error
+            except Held as error:
+                what = f"run directory {self.path} is in use by {error.holder}"
+                raise UserError(what, "bisector status shows it") from error
             yield
 
     def holder(self) -> Holder | None:
@@ -188,8 +186,7 @@ def state_of(run: RunDirectory, store: "Store") -> tuple[State, str]:
     """The state and its message; one that says it runs, in nobody's hands, has been stopped."""
     last = store.state()
     if last is None or last.state is State.RUNNING:
-        holder = run.holder()
-        if holder:
+        if run.holder():
             return State.RUNNING, last.message if last else ""
         return State.STOPPED, f"process {last.pid} ended without a word" if last else "ended before its first trial"
     return last.state, last.message
@@ -222,12 +219,14 @@ class Index:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Two bisections may start at one moment; readers need no lock, the file is replaced.
-            with self.path.with_suffix(".lock").open("a", encoding="utf-8") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+            lock, wait = self.path.with_suffix(".lock"), Deadline("the list of runs", _LOCK_S)
+            with locked(lock, wait=wait, flags=os.O_RDWR | os.O_CREAT):
                 number = 1 + max((one.number for one in self._all()), default=0)
                 others = [one for one in self.entries() if one.run_dir != entry.run_dir]
                 runs = [asdict(one) for one in (*others, replace(entry, number=number))]
                 write_whole(self.path, json.dumps(runs, indent=1).encode())
+        except DeadlineExpired as error:
+            raise InfraError(f"{self.path} is kept locked by another process", f"fuser -v {lock}") from error
         except OSError as error:
             raise InfraError(f"cannot write {self.path}: {error.strerror}", f"ls -ld {self.path.parent}") from error
 

@@ -24,14 +24,13 @@ from bisector.store.facts import (
     Compilers,
     Ended,
     Fact,
-    InFlight,
     NumberedTrial,
     RunHeader,
     Skip,
     StateChange,
     Submitted,
 )
-from bisector.store.log import Log, NoRoom, now
+from bisector.store.log import Log, LogEntry, NoRoom, now
 from bisector.store.run_files import found_input, recorded_input, with_inputs
 
 T = TypeVar("T")
@@ -125,10 +124,6 @@ class Store:
             self.add(*numbered)
         return tuple(one.n for one in numbered)
 
-    def add_skips(self, shas: Iterable[str]) -> None:
-        """Record that a person wants these commits, by their hashes, not to be measured (any more)."""
-        self.add(*map(Skip, shas))
-
     def set_state(self, state: State, message: str = "", *, out_of_time: bool = False) -> None:
         """Record that this process brought the run into ``state``, now; whether its budget allowed no more."""
         self.add(StateChange(now(), state, message, os.getpid(), out_of_time))
@@ -157,11 +152,6 @@ class Store:
     def settings(self) -> Settings:
         """What the run was begun with, which does not change; its input files are those that are kept."""
         return options.from_json(self.bisection().settings)
-
-    @cached_property
-    def setup(self) -> Setup:
-        """What is searched: the setup of the settings."""
-        return options.setup_from_json(self.facts(RunHeader)[0].settings)
 
     @property
     def by_others(self) -> bool:
@@ -194,7 +184,7 @@ class Store:
             asked = {n: control for control in self.controls() for n in control.trials}
             recorded = sorted((entry.fact for entry in self.log.of(NumberedTrial)), key=attrgetter("n"))
             known = [(one.n, replace(one.trial, control=asked.get(one.n))) for one in recorded]
-            searched = (self.setup, Setup())
+            searched = (self.settings.setup, Setup())
             self._trials = tuple(one for one in known if one[1].setup in searched)
             self._baselines = tuple(one for one in known if one[1].setup not in searched)
             self._trials_of = counts
@@ -222,14 +212,14 @@ class Store:
     @property
     def next_n(self) -> int:
         """The number that the next trial will get: no trial has it, and none that is in flight."""
-        held = (one.submitted.n or 0 for one in self.in_flight())
+        held = (one.fact.n or 0 for one in self.in_flight())
         return 1 + max((*held, *(entry.fact.n for entry in self.log.of(NumberedTrial))), default=0)
 
-    def in_flight(self) -> tuple[InFlight, ...]:
+    def in_flight(self) -> tuple[LogEntry[Submitted], ...]:
         """What was submitted and has not ended, oldest first; of a process that is gone nothing will come of it."""
         self.log.refresh()
         ended = {entry.fact.submission for entry in self.log.of(Ended)}
-        return tuple(InFlight(entry.id, entry.fact) for entry in self.log.of(Submitted) if entry.id not in ended)
+        return tuple(entry for entry in self.log.of(Submitted) if entry.id not in ended)
 
     def hosts(self) -> frozenset[str]:
         """The names of the hosts that anything was submitted to; one is empty where the executor was to choose."""
@@ -240,8 +230,7 @@ class Store:
         self.log.refresh()
         entered = [0, *(entry.id for entry in self.log.of(StateChange))]
 
-        def process(id_: int) -> int:
-            """A process is known by the state that it entered last."""
+        def process(id_: int) -> int:  # it is known by the state that it entered last
             return entered[bisect_left(entered, id_) - 1]
 
         ended = {entry.fact.submission: entry.id for entry in self.log.of(Ended)}

@@ -134,7 +134,7 @@ def test_what_is_interrupted_stays_under_way(log: Log) -> None:
     with pytest.raises(KeyboardInterrupt):
         log.trial(executor)
     assert not cancelled
-    assert [one.submitted.n for one in log.store.in_flight()] == [1]
+    assert [one.fact.n for one in log.store.in_flight()] == [1]
 
 
 def test_a_job_that_cannot_be_sent_is_not_under_way(log: Log) -> None:

@@ -131,7 +131,7 @@ def test_what_a_killed_test_had_begun_is_lost_and_its_files_go(desk: Desk) -> No
         desk.test("c4")
     left.mkdir(parents=True)
     with Store.open(desk.run.database) as store:
-        assert [one.submitted for one in store.in_flight()] == [Submitted(Work.TRIAL, desk.shas["c4"], 2, fakes.HOST)]
+        assert [one.fact for one in store.in_flight()] == [Submitted(Work.TRIAL, desk.shas["c4"], 2, fakes.HOST)]
     desk.bench.kill_at = None
     assert desk.test("c4") == 0
     assert not left.exists()

@@ -9,6 +9,7 @@ from bisector.cli import main
 from bisector.config import Settings
 from bisector.core.errors import AttemptFailed, InfraError, UserError
 from bisector.core.verdict import State
+from bisector.store.facts import Skip
 from bisector.store.store import Store
 from tests import fakes
 from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
@@ -18,7 +19,7 @@ from tests.recorded_run import RecordedRun, found
 
 def give_up(lab: Lab, *names: str) -> None:
     with lab._store() as store:
-        store.add_skips(lab.shas[name] for name in names)
+        store.add(*(Skip(lab.shas[name]) for name in names))
 
 
 @pytest.mark.parametrize("settings", [BY_GIT, DEFAULTS], ids=["git", "bayes"])

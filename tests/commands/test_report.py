@@ -14,7 +14,7 @@ from bisector.cli import main, parsed
 from bisector.core.figures import StopReason
 from bisector.core.verdict import State, Verdict
 from bisector.mail import smtp
-from bisector.mail.outbox import Mails
+from bisector.mail.outbox import mails
 from bisector.status import from_record
 from bisector.store.store import Store
 from tests.docs.json_schema import valid
@@ -89,7 +89,7 @@ def test_each_format_of_each_state(record: RecordedRun, capsys: pytest.CaptureFi
         assert run(record, "report", "--format", form) == 0
         assert record.shas["c2"][:12] in capsys.readouterr().out
     with Store.open(record.run.database) as store:
-        assert Mails(store.log).all() == ()
+        assert mails(store.log) == ()
 
 
 def test_facts_that_only_files_and_git_know(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,9 +183,7 @@ def test_ctrl_c_leaves_what_was_measured(desk: Desk, monkeypatch: pytest.MonkeyP
     assert desk.state() == (State.STOPPED, "interrupted")
     with Store.open(run.database) as store:
         (left,) = store.in_flight()
-        assert left.submitted == Submitted(
-            Work.TRIAL, left.submitted.sha, 2, fakes.HOST, block=1, arm=left.submitted.arm
-        )
+        assert left.fact == Submitted(Work.TRIAL, left.fact.sha, 2, fakes.HOST, block=1, arm=left.fact.arm)
     desk.go_on()
     assert any(
         isinstance(event, Note) and "trial 2, of " in event.text and "is lost" in event.text for event in desk.told

@@ -195,7 +195,7 @@ def test_readme_comes_to_its_first_trial(part: str, home: Path, monkeypatch: pyt
         _main(words)
     with Store.open(RunDirectory(Path(Index().entries()[-1].run_dir)).database, readonly=True) as store:
         (begun,) = store.in_flight()
-        assert begun.submitted.work is Work.TRIAL
+        assert begun.fact.work is Work.TRIAL
 
 
 @contextmanager

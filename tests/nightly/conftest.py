@@ -20,8 +20,8 @@ from bisector.fleet.hosts import Host, HostRole, Hosts
 from bisector.git import remotes
 from bisector.git.repository import Repository
 from bisector.nightly import night, plan
-from bisector.nightly.context import Mailer, NightContext
 from bisector.nightly.job_history import JobHistory, replay
+from bisector.nightly.job_run import Mailer, NightContext
 from bisector.nightly.plan import NightJob
 from bisector.store.log import DATABASE
 from bisector.store.nights import JobBegun, JobFact, NightEnding, NightEvent, NightRecord, nights_home

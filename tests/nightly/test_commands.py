@@ -9,7 +9,7 @@ import pytest
 from bisector.cli import main
 from bisector.host import systemd
 from bisector.store.log import DATABASE
-from bisector.store.nights import BisectionConcluded, nights_home
+from bisector.store.nights import nights_home
 from tests import fakes
 from tests.docs.json_schema import valid
 from tests.nightly.conftest import World
@@ -40,12 +40,6 @@ class Console:
 
     def json(self, *words: str) -> Any:
         return valid("history", self(*words))
-
-
-def test_a_night_tells_what_it_does(console: Console) -> None:
-    said = console.nightly()
-    assert "cache: fetching main from origin" in said
-    assert "measured at 4,000 / 8,000 IOPS" in said
 
 
 def test_nights_of_an_older_bisector_are_told_of(console: Console, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,6 +96,7 @@ def test_night_that_cannot_begin_is_told_once(console: Console) -> None:
 
 def test_check(console: Console) -> None:
     assert "1 job, 8 h" in console.nightly("--check")
+    assert "nightly needs --config FILE" in console("nightly", code=2)
     console.world.top = "bugdet_hours = 3"
     assert "nightly.toml: there is no key bugdet_hours here" in console.nightly("--check", code=2)
 
@@ -110,23 +105,13 @@ def test_dry_run_records_nothing(console: Console) -> None:
     tip = console.world.shas["c2"][:12]
     assert f"cache: fetch main of origin, which is at {tip}, and measure it" in console.nightly("--dry-run")
     assert not nights_home().exists()
-    console.nightly()
+    said = console.nightly()
+    assert "cache: fetching main from origin" in said
+    assert "measured at 4,000 / 8,000 IOPS" in said
     assert "as the last time" in console.nightly("--dry-run")
     console.world.extra = {"cache": 'remote = "nowhere"'}
     (job,) = valid("nightly --dry-run", console.nightly("--dry-run", "--json", code=1))["jobs"]
     assert "nowhere does not answer" in job["problem"]
-
-
-def test_dry_run_names_the_bisection_that_is_open(console: Console) -> None:
-    world = console.world
-    console.nightly()
-    world.slow_from["cache"] = "c6"
-    world.push("cache", "c9")
-    with pytest.raises(fakes.Killed):
-        world.night(("cache", BisectionConcluded))
-    said = console.nightly("--dry-run")
-    assert "cache: go on with the bisection in " in said
-    assert "cache: bisect " not in said
 
 
 def test_history(console: Console) -> None:
@@ -160,10 +145,6 @@ def test_history_as_a_picture(console: Console, tmp_path: Path) -> None:
     assert console.world.path.name in (tmp_path / "nights.SVG").read_text()
     assert "a picture ends in .png or .svg" in console("history", "--plot", "nights.pdf", code=2)
     assert "cannot write" in console("history", "--plot", str(picture / "a.png"), code=2)
-
-
-def test_no_config(console: Console) -> None:
-    assert "nightly needs --config FILE" in console("nightly", code=2)
 
 
 def test_timer_without_systemd_is_a_line_for_cron(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:

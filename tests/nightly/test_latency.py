@@ -5,21 +5,17 @@ from datetime import datetime
 
 import pytest
 
-from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
-from bisector.nightly.job_history import classify
-from bisector.nightly.night import dry_run
 from bisector.nightly.plan import conditions, load
 from bisector.nightly.trend import trend_blocks, trends
 from bisector.nightly.trend_plot import NightsPlot
 from bisector.report.terminal import as_text, lines_of
 from bisector.store.log import DATABASE
-from bisector.store.nights import Measurement, Night, NightRecord, nights_home
+from bisector.store.nights import Night, NightRecord, nights_home
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.nightly.conftest import World
-from tests.nightly.test_trend import night
 from tests.report.drawn import panels
 
 METRIC = "read.clat.mean"
@@ -83,33 +79,6 @@ def test_a_metric_that_fio_does_not_write_is_told_after_one_trial(world: World) 
     assert trouble is not None
     assert (trouble.step, trouble.message) == ("measure", "the full run has no read.clat.p99.5")
     assert "read.clat.p99" in trouble.hint
-
-
-def test_what_a_night_would_do_names_the_unit(world: World) -> None:
-    world.night()
-    world.push("cache", "c5")
-    (planned,) = dry_run(load(world.config()), (), world.events()).jobs
-    assert planned.steps[1] == f"compare it with {world.shas['c2'][:12]} at 2.00 ms"
-
-
-def measured(value: float, threshold: float | None = None, metric: str = METRIC) -> Measurement:
-    found = night(1, value)[2].fact
-    assert isinstance(found, Measurement)
-    return replace(found, threshold=threshold, objective=Objective(metric))
-
-
-@pytest.mark.parametrize(
-    ("now", "threshold", "word"),
-    [(3e6, None, "same"), (4e6, None, "slower"), (1e6, None, "faster"), (3e6, 2.5e6, "slower"), (1.5e6, 2.5e6, "same")],
-)
-def test_more_latency_is_slower(world: World, now: float, threshold: float | None, word: str) -> None:
-    world.night()
-    reference = world.history().reference
-    assert reference is not None
-    assert (reference.value, reference.text) == (2e6, "2.00 ms")
-    got = replace(measured(now, threshold), conditions=reference.conditions, host=reference.host)
-    assert str(classify(got, reference, 2.0)) == word
-    assert str(classify(replace(got, objective=Objective()), reference, 2.0)) == "first"
 
 
 def test_another_metric_begins_anew(world: World) -> None:

@@ -46,6 +46,13 @@ def test_nothing_new_costs_one_fetch_and_one_trial(world: World, monkeypatch: py
     assert asked.count("fetch") == 1
     assert "ls-remote" not in asked
     assert world.classes() == ["first", "same"]
+    assert world.night() is NightEnding.DONE  # the same tip costs no trial
+    assert world.measured() == ["c2", "c5"]
+    # A person's own `git bisect start` removes all references that begin with refs/bisect.
+    histories.git(world.path / "cache", "update-ref", "refs/heads/main", world.shas["c5"])
+    histories.git(world.path / "cache", "bisect", "start")
+    keep = histories.git(world.path / "cache", "rev-parse", "refs/by-bisector/nightly/cache/reference")
+    assert keep == world.shas["c2"]
 
 
 def test_tips_are_trials_in_a_store_of_their_job(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,13 +85,6 @@ def test_a_night_that_is_killed_before_it_knows_of_its_trial(world: World) -> No
     with Store.open(measured.run_dir / "record.sqlite", readonly=True) as store:
         assert ([n for n, _ in store.trials()], measured.n, measured.trials) == ([1, 2], 2, 1)
         assert measured.value == fakes.FAST_IOPS
-
-
-def test_same_tip_costs_no_trial(world: World) -> None:
-    for _ in range(2):
-        assert world.night() is NightEnding.DONE
-    assert world.measured() == ["c2"]
-    assert world.history().nights[-1].done
 
 
 def test_change_is_bisected_and_told(world: World) -> None:
@@ -240,18 +240,6 @@ def test_nothing_of_the_persons_clone_is_touched(world: World) -> None:
     assert histories.git(clone, "status", "--porcelain") == ""
     assert not (clone / ".git" / "FETCH_HEAD").exists()
     assert histories.git(clone, "rev-parse", "refs/by-bisector/nightly/cache/tip") == world.shas["c5"]
-
-
-def test_reference_outlives_a_rebase_and_garbage_collection(world: World) -> None:
-    world.push("cache", "c5")
-    world.night()
-    world.push("cache", "c6")
-    world.night()
-    # A person's own `git bisect start` removes all references that begin with refs/bisect.
-    histories.git(world.path / "cache", "update-ref", "refs/heads/main", world.shas["c6"])
-    histories.git(world.path / "cache", "bisect", "start")
-    keep = histories.git(world.path / "cache", "rev-parse", "refs/by-bisector/nightly/cache/reference")
-    assert keep == world.shas["c5"]
 
 
 def test_a_night_measures_an_answer_of_counted_time_by_the_hosts_clock_too(

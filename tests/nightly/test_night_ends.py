@@ -124,11 +124,6 @@ def test_a_night_counts_the_hours_of_a_suspension(world: World, monkeypatch: pyt
     assert world.night() is NightEnding.OUT_OF_TIME
 
 
-def test_ctrl_c_is_not_the_end_of_the_night() -> None:
-    with pytest.raises(KeyboardInterrupt), until(Deadline("the end", 60)):
-        raise KeyboardInterrupt
-
-
 def test_trial_that_is_longer_than_the_time_left_is_not_begun(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.night()
     last = world.history().last

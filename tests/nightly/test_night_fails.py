@@ -146,9 +146,8 @@ def test_whatever_one_job_meets_stops_no_other(
         assert not written.exists()
 
 
-@pytest.mark.parametrize("fails", [breaks, no_room])
 def test_bisection_that_takes_all_hours_and_fails_takes_no_other_jobs_night(
-    make_world: Make, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., Trial]
+    make_world: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_world(("cache", "other"))
     world.night()
@@ -159,7 +158,7 @@ def test_bisection_that_takes_all_hours_and_fails_takes_no_other_jobs_night(
     def fails_at_the_end(*_: object) -> None:
         nonlocal hours_gone
         hours_gone = True
-        fails()
+        breaks()
 
     monkeypatch.setattr("bisector.bisect.session.go_on", fails_at_the_end)
     monkeypatch.setattr(Deadline, "elapsed_s", property(lambda self: self.seconds if hours_gone else 0.0))
@@ -192,8 +191,8 @@ def test_a_letter_that_nobody_can_write_ends_no_night(make_world: Make, monkeypa
 
 def test_report_that_fails_is_tried_the_next_night(world: World) -> None:
     world.night()
-    world.slow_from["cache"] = "c6"
-    world.push("cache", "c9")
+    world.slow_from["cache"] = "c3"
+    world.push("cache", "c3")
     world.letters.mute = True
     world.night()
     assert not world.history().nights[-1].done

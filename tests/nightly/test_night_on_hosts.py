@@ -29,19 +29,13 @@ def test_the_tips_of_a_job_are_measured_on_the_host_that_measured_the_first(worl
     assert world.classes() == ["first", "same", "same"]
 
 
-def test_a_host_that_only_builds_measures_no_tip(world: World) -> None:
-    fleet = world.on_hosts("measures", builders=["builds"])
-    fleet.benches = {name: fleet.benches[name] for name in ("builds", "measures")}
-    world.night()
-    assert hosts_of_tips(world) == ["measures"]
-
-
 @pytest.mark.parametrize("listed", [True, False])
 def test_a_host_that_is_away_is_waited_for_and_then_told_of(
     world: World, monkeypatch: pytest.MonkeyPatch, listed: bool
 ) -> None:
     """No other host measures the tip instead: its figure would be compared with nothing."""
-    fleet = world.on_hosts("one", "two")
+    fleet = world.on_hosts("one", "two", builders=["builds"])
+    fleet.benches = {name: fleet.benches[name] for name in ("builds", "one", "two")}
     if not listed:
         world.hosts = Hosts(world.path / "hosts.toml", (), cluster="tls://desk:8786")
     world.night()
@@ -74,18 +68,6 @@ def test_a_host_that_is_no_host_any_more_ends_the_history(world: World) -> None:
     )
 
 
-def test_a_job_that_was_measured_here_begins_a_new_history_on_a_fleet_and_back(world: World) -> None:
-    world.night()
-    world.on_hosts("one")
-    world.push("cache", "c3")
-    world.night()
-    world.hosts = None
-    world.push("cache", "c4")
-    world.night()
-    assert hosts_of_tips(world) == [fakes.HOST, "one", fakes.HOST]
-    assert world.classes() == ["first"] * 3
-
-
 def test_other_settings_begin_a_new_history_on_any_host(world: World) -> None:
     fleet = world.on_hosts("one", "two")
     world.night()
@@ -109,14 +91,14 @@ def test_a_fleet_without_a_host_is_told_of(world: World, monkeypatch: pytest.Mon
 def test_a_change_is_bisected_on_all_hosts_and_resume_knows_them(world: World) -> None:
     world.settings = ""
     fleet = world.on_hosts("one", "two")
-    world.slow_from = {"cache": "c7"}
+    world.slow_from = {"cache": "c4"}
     for one in fleet.benches.values():
-        one.culprit = "c7"
+        one.culprit = "c4"
     world.night()
-    world.push("cache", "c11")
+    world.push("cache", "c5")
     assert world.night() is NightEnding.DONE
     (concluded,) = (one for night in world.history().nights for one in night.concluded)
-    assert world.name_of(concluded.first_sha) == "c7"
+    assert world.name_of(concluded.first_sha) == "c4"
     run = RunDirectory(concluded.run_dir)
     assert run.hosts == world.path / "hosts.toml"
     with Store.open(run.database, readonly=True) as store:

@@ -8,8 +8,8 @@ import pytest
 
 from bisector.config import Settings, options
 from bisector.core.subject import Cell, Kind, Setup, Subject
-from bisector.store.comparison import Absent, Arm, Block, Budget, Extent, Place, Placed, Plan
-from bisector.store.facts import Ended, Ending, InFlight, NumberedTrial, RunHeader, Submitted, Work
+from bisector.store.comparison import Absent, Arm, Block, Extent, Place, Placed, Plan
+from bisector.store.facts import Ended, Ending, NumberedTrial, RunHeader, Submitted, Work
 from bisector.store.log import DATABASE
 from bisector.store.store import Store
 from tests.examples import commit, run, trial
@@ -76,11 +76,6 @@ def test_a_fragment_of_an_arm_is_the_last_of_the_settings() -> None:
     assert PLAN.with_fragment == (4,)
 
 
-def test_the_budget_of_the_beginning() -> None:
-    assert PLAN.extent.budget == Budget(3600.0)
-    assert replace(PLAN.extent, budget_s=None).budget is None
-
-
 def test_blocks_and_the_trials_in_them_come_back(tmp_path: Path) -> None:
     blocks = Block(1, 1, 1, 99, (2, 0)), Block(2, 0, 1, 2**31, (0, 2, 1))
     on_hdd = Setup("hdd+ext4", "fio(partial.fio)")
@@ -90,7 +85,7 @@ def test_blocks_and_the_trials_in_them_come_back(tmp_path: Path) -> None:
         store.add(*blocks)
         submitted = Submitted(Work.TRIAL, commit(1).sha, 1, block=1, arm=2)
         id_ = store.add(submitted)
-        assert store.in_flight() == (InFlight(id_, submitted),)
+        assert [(one.id, one.fact) for one in store.in_flight()] == [(id_, submitted)]
         store.add(NumberedTrial(1, first, place=Place(1, 2)), Ended(id_, Ending.DONE))
         store.add(NumberedTrial(2, second, place=Place(2, 0)))
         assert store.blocks() == blocks

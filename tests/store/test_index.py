@@ -22,30 +22,15 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     return Index()
 
 
-def test_nothing_yet(index: Index) -> None:
-    assert index.entries() == ()
-    assert index.latest() is None
-
-
-def test_the_latest(index: Index, tmp_path: Path) -> None:
-    for name in ("1", "2"):
-        index.add(run_of(tmp_path, name, tmp_path))
+def test_the_latest_run_that_is_still_there(index: Index, tmp_path: Path) -> None:
+    assert (index.entries(), index.latest()) == ((), None)
+    first, second = (run_of(tmp_path, name, tmp_path) for name in ("1", "2"))
+    for entry in (first, first, second):
+        index.add(entry)
     assert index.path == tmp_path / "state" / "bisector" / "index.json"
-    assert index.latest() == tmp_path / "2"
-
-
-def test_vanished_runs_are_dropped(index: Index, tmp_path: Path) -> None:
-    index.add(run_of(tmp_path, "1", tmp_path))
-    index.add(run_of(tmp_path, "2", tmp_path))
+    assert (index.entries(), index.latest()) == ((first, second), tmp_path / "2")
     (tmp_path / "2" / DATABASE).unlink()
     assert index.latest() == tmp_path / "1"
-
-
-def test_the_same_directory_again(index: Index, tmp_path: Path) -> None:
-    entry = run_of(tmp_path, "1", tmp_path)
-    index.add(entry)
-    index.add(entry)
-    assert index.entries() == (entry,)
 
 
 @pytest.mark.parametrize("content", ["[{", '[{"run_dir": "/x"}]', "[1]", '"x"', "\x00"])
