@@ -27,7 +27,7 @@ from bisector.commands.arguments import (
     write_json,
 )
 from bisector.commands.measuring import FAIL_ON, EndActions, Notice, conclude_comparison, equip_of
-from bisector.commands.output import note, note_time, warn, write
+from bisector.commands.output import note, note_time, warn, write_rows
 from bisector.compare import session
 from bisector.compare.forecast import forecast, forecast_rows
 from bisector.compare.plan import CompareRequest, is_image, planned, warnings
@@ -67,7 +67,6 @@ Each block measures every kernel once, in a random order, each in a fresh guest 
 A series is what b4 or `git format-patch --stdout` writes.
 exit codes: 0 measured; 5 an outcome that --fail-on names; others as in `bisector --help`
 """
-_SHARE = re.compile(r"([0-9.]+) *% *")
 _BLOCKS = 6  # the least of which the exact test can reach 5 %
 _LEAST_EFFECT = "bisect.least_effect"  # what is the same for a search is so for a comparison
 _NOT_ASKED = (OF_A_SEARCH | OF_TWO_SIDES) - {_LEAST_EFFECT}
@@ -78,7 +77,7 @@ _Chosen: TypeAlias = Mapping[str, Given]
 
 
 def _share(text: str) -> float:
-    found = _SHARE.fullmatch(text)
+    found = re.fullmatch(r"([0-9.]+) *% *", text)
     return float(found[1]) / 100 if found else 0.0
 
 
@@ -99,18 +98,13 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--budget", type=duration, metavar="DURATION", help=what)
     what = "measure the first one a second time, as if it were another"
     verb.add_argument("--placebo", action="store_true", help=what)
-    what = (
-        "compare the first one with itself and a patch on top; a diff, a series in one file, or a commit;"
-        " repeatable, each on top of the first one alone"
-    )
-    verb.add_argument("--patch", **repeatable("FILE|COMMIT", what))
-    what = (
-        "compare the first one with itself, built with these options on top of its configuration; repeatable,"
-        " each alone; what every kernel is to have is --fragment"
-    )
-    verb.add_argument("--config-fragment", **repeatable("FILE", what))
-    what = "compare the first one with itself and a kernel parameter; repeatable, each alone"
-    verb.add_argument("--parameter", **repeatable("TEXT", what))
+    for flag, metavar, what in (
+        ("--patch", "FILE|COMMIT", "a patch on top; a diff, a series in one file, or a commit; repeatable, each alone"),
+        ("--config-fragment", "FILE", "these options on top of its configuration; repeatable, each alone; what every"
+         " kernel is to have is --fragment"),
+        ("--parameter", "TEXT", "a kernel parameter; repeatable, each alone"),
+    ):  # fmt: skip
+        verb.add_argument(flag, **repeatable(metavar, f"compare the first one with itself and {what}"))
     what = "what orders and workloads are drawn from (default: random)"
     verb.add_argument("--seed", type=seed, metavar="N", help=what)
     verb.add_argument("--fail-on", **FAIL_ON)
@@ -208,5 +202,5 @@ def _tell_hours(asked: CompareRequest, *, as_json: bool) -> int:
     if as_json:
         write_json(expected)
     else:
-        write("".join(f"{name:10}{text}\n" for name, text in forecast_rows(expected)))
+        write_rows(forecast_rows(expected))
     return 0

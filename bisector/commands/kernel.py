@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 from bisector.commands.arguments import Verbs, add_group, add_run_dir, add_settings, add_verb, effective, write_json
-from bisector.commands.output import note, write, write_document
+from bisector.commands.output import note, save, write_document, write_rows
 from bisector.core import resources
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.json_document import ABSENT, Absent, JsonObject
@@ -48,7 +48,6 @@ exit codes: 0 built, or found in the cache; 3 the commit does not build; others 
 _DOES_NOT_BUILD = 3
 # What a configuration depends on: the stack has fragments, too.
 _CONFIGURING = ("kernel.base_config", "kernel.fragments", "kernel.compiler", "kernel.sandbox", "storage.stack")
-_LABEL_WIDTH = 14
 
 
 class KernelFiles(JsonObject, frozen=True, kw_only=True):
@@ -82,7 +81,7 @@ def add(verbs: Verbs) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Workshop:
+class _Site:
     """What a build works with; ``logs`` holds those of the last one."""
 
     commit: Commit
@@ -90,46 +89,9 @@ class _Workshop:
     source: SourceTree
     run_dir: Path
 
-    @classmethod
-    @contextmanager
-    def open(cls, arguments: argparse.Namespace) -> Iterator[Self]:
-        """The place that ``bisector test`` works in, locked; sources and build are gone afterwards."""
-        settings = effective(arguments, arguments.commit).settings
-        with Repository.open(arguments.repo) as repository:
-            commit = repository.resolve(arguments.commit)
-            repository.check_kernel_tree(commit)
-        run = RunDirectory(Path.cwd() / (arguments.run_dir or single_commit_directory(repository.common_dir)))
-        run.path.mkdir(parents=True, exist_ok=True)
-        if run.database.exists():
-            raise UserError(f"{run.path} holds trials, and this kernel is of none of them", "choose another --run-dir")
-        with run.lock():
-            checks.check_build(settings, run.path)
-            process.reap(run.path)
-            with (
-                locks.measuring(run.path, note, locks.TurnPurpose.BUILD),
-                locks.using_caches(resources.cache_home()),
-                Repository.open(repository.top, run_marker=run.path) as marked,
-                SourceTree(marked, run.path) as source,
-            ):
-                end_leftovers(run.path, note)
-                yield cls(commit, kernel_builder(settings.kernel), source, run.path)
-            discard(run.path / "build")
-
     @property
     def logs(self) -> Path:
         return self.run_dir / "kernel"
-
-    def kernel(self) -> Kernel:
-        """Kept, of this commit or of one with the same sources, or built now; a known failure is not tried again."""
-        tree = self.commit.tree
-        kept = self.builder.find(tree) or self.builder.find_alike(tree, self.source.trees)
-        if kept is not None:
-            return kept
-        self.logs.mkdir(parents=True, exist_ok=True)
-        self.builder.recall_failure(tree, self.logs)
-        places = self.places()
-        note(f"building; the log is {self.logs / 'build.log'}")
-        return self.builder.build(tree, places)
 
     def places(self) -> BuildPlaces:
         """The sources checked out, no logs yet."""
@@ -138,21 +100,45 @@ class _Workshop:
         return BuildPlaces(self.source.checkout(self.commit), self.run_dir / "build", self.logs, self.run_dir)
 
 
+@contextmanager
+def _site(arguments: argparse.Namespace) -> Iterator[_Site]:
+    """The place that ``bisector test`` works in, locked; sources and build are gone afterwards."""
+    settings = effective(arguments, arguments.commit).settings
+    with Repository.open(arguments.repo) as repository:
+        commit = repository.resolve(arguments.commit)
+        repository.check_kernel_tree(commit)
+    run = RunDirectory(Path.cwd() / (arguments.run_dir or single_commit_directory(repository.common_dir)))
+    run.path.mkdir(parents=True, exist_ok=True)
+    if run.database.exists():
+        raise UserError(f"{run.path} holds trials, and this kernel is of none of them", "choose another --run-dir")
+    with run.lock():
+        checks.check_build(settings, run.path)
+        process.reap(run.path)
+        with (
+            locks.measuring(run.path, note, locks.TurnPurpose.BUILD),
+            locks.using_caches(resources.cache_home()),
+            Repository.open(repository.top, run_marker=run.path) as marked,
+            SourceTree(marked, run.path) as source,
+        ):
+            end_leftovers(run.path, note)
+            yield _Site(commit, kernel_builder(settings.kernel), source, run.path)
+        discard(run.path / "build")
+
+
 def config(arguments: argparse.Namespace) -> int:
     """Write the .config that a build of this commit would have."""
-    with _Workshop.open(arguments) as shop:
-        places = shop.places()
+    with _site(arguments) as site:
+        places = site.places()
         try:
-            unmet = shop.builder.configure(places)
+            unmet = site.builder.configure(places)
         except KernelFault as fault:
-            return _complain(shop, fault)
+            return _complain(site, fault)
         known = kconfig.symbols(places.source) if unmet else frozenset()
-        text = (shop.logs / "kernel.config").read_text(encoding="utf-8", errors="replace")
+        text = (site.logs / "kernel.config").read_text(encoding="utf-8", errors="replace")
     if arguments.output is None:
         write_document(text)
     else:
-        with _writing(arguments.output):
-            arguments.output.write_text(text, encoding="utf-8")
+        save(arguments.output, text.encode())
         note(f"written to {arguments.output}")
     obtained = kconfig.parse(text)
     for option in unmet:
@@ -163,39 +149,46 @@ def config(arguments: argparse.Namespace) -> int:
 
 
 def build(arguments: argparse.Namespace) -> int:
-    """Build, or find it kept; say what it is and what it was made with."""
-    if arguments.output:
-        with _writing(arguments.output):  # not after an hour
-            arguments.output.mkdir(parents=True, exist_ok=True)
-    with _Workshop.open(arguments) as shop:
-        try:
-            kernel = shop.kernel()
-        except KernelFault as fault:
-            return _complain(shop, fault)
-        files = {"image": kernel.image, "config": kernel.config}
-        if kernel.modules is not None:
-            files["modules"] = kernel.modules
-        if arguments.output:
+    """Build, or find it kept; say what it is and what it was made with. A known failure is not tried again."""
+    output: Path | None = arguments.output
+    if output is not None:
+        with _writing(output):  # not after an hour
+            output.mkdir(parents=True, exist_ok=True)
+    with _site(arguments) as site:
+        tree = site.commit.tree
+        kernel = site.builder.find(tree) or site.builder.find_alike(tree, site.source.trees)
+        if kernel is None:
+            try:
+                site.logs.mkdir(parents=True, exist_ok=True)
+                site.builder.recall_failure(tree, site.logs)
+                places = site.places()
+                note(f"building; the log is {site.logs / 'build.log'}")
+                kernel = site.builder.build(tree, places)
+            except KernelFault as fault:
+                return _complain(site, fault)
+        files = {"image": kernel.image, "config": kernel.config, "modules": kernel.modules}
+        there = {name: path for name, path in files.items() if path is not None}
+        if output is not None:
             names = {"config": ".config"}  # as people know it
-            with _writing(arguments.output):
-                files = {
-                    name: Path(shutil.copyfile(path, arguments.output / names.get(name, path.name)))
-                    for name, path in files.items()
+            with _writing(output):
+                there = {
+                    name: Path(shutil.copyfile(path, output / names.get(name, path.name)))
+                    for name, path in there.items()
                 }
     if arguments.json:
-        shown = KernelFiles(**{name: str(path) for name, path in files.items()})
-        write_json(KernelBuild(commit=shop.commit, kernel=kernel, files=shown))
+        shown = KernelFiles(**{name: str(path) for name, path in there.items()})
+        write_json(KernelBuild(commit=site.commit, kernel=kernel, files=shown))
         return 0
-    lines = [
-        ("commit", _named(shop.commit)),
-        ("release", kernel.release),
-        *((name, str(path)) for name, path in files.items()),
-        ("compiler", kernel.toolchain),
-        ("quirks", ", ".join(kernel.quirks) or "none"),
-        ("not obtained", ", ".join(kernel.unmet) or "nothing"),
-        ("built in", "kept from before" if kernel.cached else f"{kernel.build_s:.1f} s"),
-    ]
-    write("".join(f"{label:<{_LABEL_WIDTH}}{text}\n" for label, text in lines))
+    rows = {
+        "commit": _named(site.commit),
+        "release": kernel.release,
+        **{name: str(path) for name, path in there.items()},
+        "compiler": kernel.toolchain,
+        "quirks": ", ".join(kernel.quirks) or "none",
+        "not obtained": ", ".join(kernel.unmet) or "nothing",
+        "built in": "kept from before" if kernel.cached else f"{kernel.build_s:.1f} s",
+    }
+    write_rows(rows.items(), 14)
     return 0
 
 
@@ -207,11 +200,11 @@ def _writing(path: Path) -> Iterator[None]:
         raise UserError(f"cannot write {error.filename or path}: {error.strerror}", "name another place: -o") from error
 
 
-def _complain(shop: _Workshop, fault: KernelFault) -> int:
-    note(f"{_named(shop.commit)} does not build: {fault.reason}")
+def _complain(site: _Site, fault: KernelFault) -> int:
+    note(f"{_named(site.commit)} does not build: {fault.reason}")
     for line in fault.tail[1:]:
         note(f"  {clean(line)}")
-    note(f"  the log is {shop.logs / 'build.log'}")
+    note(f"  the log is {site.logs / 'build.log'}")
     return _DOES_NOT_BUILD
 
 

@@ -36,7 +36,7 @@ from bisector.commands.measuring import (
     forecast_of,
     is_over,
 )
-from bisector.commands.output import note, note_time, warn, write
+from bisector.commands.output import note, note_time, warn, write, write_rows
 from bisector.compare import session as comparing
 from bisector.compare.by_host import confirm
 from bisector.config.option_table import rows
@@ -171,9 +171,8 @@ def resume(arguments: argparse.Namespace) -> int:
             raise UserError(f"{run.path} has its answer; nothing more is measured", "bisector start OLD NEW --skip REV")
         over = last is not None and last.out_of_time and arguments.budget is None
         if over and arguments.skip:
-            raise UserError(
-                f"the budget of {run.path} is over", "with more time: bisector resume --budget 3h --skip REV"
-            )
+            hint = "with more time: bisector resume --budget 3h --skip REV"
+            raise UserError(f"the budget of {run.path} is over", hint)
         if ended or over:
             return _show_end(run, store, arguments.hosts, quiet=arguments.quiet, is_over=over)
         if arguments.skip:
@@ -213,7 +212,7 @@ def baselines(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(view)
     else:
-        write("".join(f"{name:10}{text}\n" for name, text in baseline_facts(view.baselines, view.objective)))
+        write_rows(baseline_facts(view.baselines, view.objective))
     return 0
 
 

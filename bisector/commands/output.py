@@ -1,7 +1,7 @@
 """What commands write.
 
-A reader that goes away (``bisector table | head``) changes nothing but the output: the command goes on, and its exit
-code stays what it would have been. A disk that takes no more of it is an error, since the output is cut off.
+A reader that goes away (``bisector table | head``) changes neither what a command does nor its exit code. A disk that
+takes no more of the output is an error, since the output is cut off.
 """
 
 import shutil
@@ -34,6 +34,11 @@ def write_document(text: str) -> None:
 def write(text: str) -> None:
     """Lines for people."""
     _write(sys.stdout, _lines(text))
+
+
+def write_rows(rows: Iterable[tuple[str, str]], width: int = 10) -> None:
+    """A label and a text on each line."""
+    write("".join(f"{label:{width}}{text}\n" for label, text in rows))
 
 
 def show_blocks(blocks: Iterable[Block]) -> None:
@@ -77,10 +82,7 @@ def save(path: Path, content: bytes) -> None:
 
 
 def _write(stream: IO[str], text: str) -> None:
-    """Text on a stream at once, if somebody still reads it; raises :class:`InfraError` for what cannot be written.
-
-    Standard error is where that would be told: when it cannot be written, nobody can be told.
-    """
+    """Text on a stream at once, if somebody still reads it; raises :class:`InfraError` where it cannot be written."""
     try:
         stream.write(text)
         stream.flush()
@@ -88,12 +90,11 @@ def _write(stream: IO[str], text: str) -> None:
         silence(stream)
     except OSError as error:
         silence(stream)
-        if stream is not sys.stderr:
-            raise InfraError(
-                f"standard output cannot be written: {error.strerror}", "name a place with room for the output"
-            ) from error
+        if stream is not sys.stderr:  # where that would be told
+            what = f"standard output cannot be written: {error.strerror}"
+            raise InfraError(what, "name a place with room for the output") from error
 
 
 def _lines(text: str) -> str:
-    """Every line as it may be shown: subjects, guests' and servers' words are in many of them."""
+    """Every line as it may be shown: subjects, and words of guests and servers, are in many of them."""
     return "\n".join(map(clean, text.split("\n")))

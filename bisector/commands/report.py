@@ -2,10 +2,9 @@
 
 import argparse
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
 
 from bisector.commands.arguments import (
     OF_A_SEARCH,
@@ -20,7 +19,7 @@ from bisector.commands.arguments import (
     repeatable,
     run_directory,
 )
-from bisector.commands.output import note, save, write, write_document
+from bisector.commands.output import note, save, write, write_document, write_rows
 from bisector.config import Settings, options
 from bisector.core import json_document
 from bisector.core.errors import BisectorError, UserError
@@ -109,6 +108,7 @@ RENDERERS: Mapping[Format, Callable[[Report], str]] = {
     Format.JSON: json_document.text,
     Format.HTML: lambda report: html(page(report)),
 }
+Plots = dict[str, Plot]  # by the names of their files
 
 
 def add(verbs: Verbs) -> None:
@@ -155,13 +155,6 @@ def report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-class Drawn(NamedTuple):
-    """A plot under the name of its file."""
-
-    name: str
-    plot: Plot
-
-
 def plot(arguments: argparse.Namespace) -> int:
     """Draw into a directory, or one plot into a file, and say where the files are."""
     run = run_directory(arguments)
@@ -176,17 +169,17 @@ def plot(arguments: argparse.Namespace) -> int:
         else:
             drawn = _of_bisection(arguments, run, store)
     if single and len(drawn) > 1:
-        hint = f"one of them: --kind {drawn[0].name.partition('-')[0]}; or name a directory"
+        hint = f"one of them: --kind {next(iter(drawn)).partition('-')[0]}; or name a directory"
         raise UserError(f"{output} is one file, and there are {len(drawn)} plots", hint)
     picture = Picture(ending) if single else wanted or Picture.PNG
-    for one in drawn:
-        path = output if single else output / f"{one.name}.{picture}"
-        save(path, draw(one.plot, picture))
+    for name, one in drawn.items():
+        path = output if single else output / f"{name}.{picture}"
+        save(path, draw(one, picture))
         write(f"{path}\n")
     return 0
 
 
-def _of_bisection(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> list[Drawn]:
+def _of_bisection(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> Plots:
     """The plots of a bisection that were asked for; raises :class:`UserError` where there is nothing to draw."""
     foreign = next((kind for kind in arguments.kind if kind not in tuple(PlotKind)), None)
     if foreign is not None:
@@ -203,10 +196,10 @@ def _of_bisection(arguments: argparse.Namespace, run: RunDirectory, store: Store
         raise UserError("; ".join(_NOTHING[kind] for kind in missing), "bisector status")
     for kind in missing:
         note(f"bisector: {_NOTHING[kind]}")
-    return [Drawn(kind, drawn) for kind, (drawn, _) in made.items() if drawn is not None]
+    return {kind: drawn for kind, (drawn, _) in made.items() if drawn is not None}
 
 
-def _of_comparison(arguments: argparse.Namespace, run: RunDirectory, store: Store, blocks: Blocks) -> list[Drawn]:
+def _of_comparison(arguments: argparse.Namespace, run: RunDirectory, store: Store, blocks: Blocks) -> Plots:
     """The plots of a comparison that were asked for; raises :class:`UserError` where there is nothing to draw."""
     if arguments.over is not None:
         raise UserError("a comparison has each metric over jobs as it decides", "leave out --over")
@@ -218,21 +211,20 @@ def _of_comparison(arguments: argparse.Namespace, run: RunDirectory, store: Stor
             found = (row.objective.metric for row in (*report.result.rows, *report.result.exploratory))
             listed = ", ".join(dict.fromkeys(map(short, found))) or "none yet"
             raise UserError(f"no run of this comparison has {metric}", f"its metrics are: {listed}")
-    kinds = arguments.kind
-    drawn = [one for one in _drawn(run, blocks, report, metric) if not kinds or one.name.partition("-")[0] in kinds]
+    kinds, made = arguments.kind, _drawn(run, blocks, report, metric)
+    drawn = {name: one for name, one in made.items() if not kinds or name.partition("-")[0] in kinds}
     if not drawn:
         raise UserError("there is nothing of that to plot", "bisector status")
     return drawn
 
 
-def _drawn(run: RunDirectory, blocks: Blocks, report: ComparisonReport, metric: str | None = None) -> Iterator[Drawn]:
+def _drawn(run: RunDirectory, blocks: Blocks, report: ComparisonReport, metric: str | None = None) -> Plots:
     """Every plot of a comparison that there is something for; a log that could not be read is noted.
 
     Of a ``metric`` its changes and its runs, whether it decides or not; curves are of what fio logs, whatever decides:
     every kernel over time, in the last block of each setup that counts.
     """
-    for name, made in plots_of(report.result, metric).items():
-        yield Drawn(name, made)
+    plots: Plots = dict(plots_of(report.result, metric))
     several = len(blocks.plan.setups) > 1
     for n, label in enumerate(names(blocks.plan) if metric is None else ()):
         if not (counted := blocks.counted(n)):
@@ -243,7 +235,8 @@ def _drawn(run: RunDirectory, blocks: Blocks, report: ComparisonReport, metric: 
         for complaint in complaints:
             note(f"bisector: not drawn: {complaint}")
         if drawn is not None:
-            yield Drawn(f"{CURVES}-{n + 1}" if several else CURVES, drawn)
+            plots[f"{CURVES}-{n + 1}" if several else CURVES] = drawn
+    return plots
 
 
 def mail(arguments: argparse.Namespace) -> int:
@@ -251,16 +244,16 @@ def mail(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         recorded = store.settings
-        settings = options.overlaid(recorded, "mail.", given_settings(arguments), arguments.config, kept=("mail.from",))
-        proposal = _proposal(store, outbox.Post(run, store, settings.mail).report())
+        settings = options.mail_of_today(recorded, given_settings(arguments), arguments.config)
+        proposal = _proposal(store, outbox.Post(run, store, settings).report())
         to, cc = (tuple(map(str, parse(texts))) for texts in (arguments.to, arguments.cc))
         if arguments.proposed:
             to, cc = (*to, *proposal.to), (*cc, *proposal.cc)
         follows = RunDirectory.open(known_run(arguments.follows)) if arguments.follows else None
         delivery = outbox.Delivery(to, cc, arguments.regzbot, arguments.again, follows)
-        post = outbox.Post(run, store, settings.mail, delivery)
+        post = outbox.Post(run, store, settings, delivery)
         if arguments.send:
-            said = post.send(smtp.find_login(settings.mail.login_file))
+            said = post.send(smtp.find_login(settings.login_file))
             write(f"sent to {', '.join((*post.delivery.to, *post.delivery.copies))}: {said}\n")
             return 0
         path, drafted = post.draft()
@@ -270,37 +263,27 @@ def mail(arguments: argparse.Namespace) -> int:
 
 
 def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -> str:
-    if (plan := store.plan) is not None:
-        if by is not None:
-            raise UserError(
-                "a comparison has each metric in its report",
-                "leave out --metric and --over; bisector plot --metric draws it",
-            )
-        return _text_of_comparison(run, store, Blocks.of(plan, store), form)
-    if form is Format.HTML:  # a page has more of the run than the document
-        return illustrations.page(reporting.report(run, store, by), run.path)
-    if form is not Format.MAIL:
-        return RENDERERS[form](reporting.report(run, store, by))
-    if by is not None:
-        raise UserError("a letter tells of the metric that decided", "leave out --metric and --over")
-    return compose.render(_letter(run, store))
-
-
-def _text_of_comparison(run: RunDirectory, store: Store, blocks: Blocks, form: Format) -> str:
+    plan = store.plan
+    if by is not None and plan is not None:
+        hint = "leave out --metric and --over; bisector plot --metric draws it"
+        raise UserError("a comparison has each metric in its report", hint)
     if form is Format.MAIL:
-        return compose.render(_letter(run, store))
+        if by is not None:
+            raise UserError("a letter tells of the metric that decided", "leave out --metric and --over")
+        return compose.render(outbox.Post(run, store, store.settings.mail).report())
+    if plan is None:
+        if form is Format.HTML:  # a page has more of the run than the document
+            return illustrations.page(reporting.report(run, store, by), run.path)
+        return RENDERERS[form](reporting.report(run, store, by))
+    blocks = Blocks.of(plan, store)
     made = comparison.report(run, store, blocks)
     if form is Format.JSON:
         return json_document.text(made)
     paged = comparison.page(made)
     if form is Format.HTML:
-        plots = (one.plot for one in _drawn(run, blocks, made))
+        plots = _drawn(run, blocks, made).values()
         return html(paged, [ShownPicture(following(one), _ALT.format(one.title)) for one in plots])
     return markdown(paged) if form is Format.MARKDOWN else plain(paged)
-
-
-def _letter(run: RunDirectory, store: Store) -> compose.Told:
-    return outbox.Post(run, store, store.settings.mail).report()
 
 
 def _proposal(store: Store, told: compose.Told) -> Proposal:
@@ -339,4 +322,4 @@ def _show(path: Path, drafted: compose.Told, proposal: Proposal, command: str) -
     rows += [("note", remark) for remark in proposal.notes]
     rows += [("next", "bisector mail --send --to LIST, or with --proposed to those above")]
     rows += [("", f"git send-email --to=LIST {shlex.quote(str(path))}")]
-    write("".join(f"{name:10}{text}\n" for name, text in rows))
+    write_rows(rows)

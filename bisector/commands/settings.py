@@ -22,7 +22,6 @@ examples:
 Settings for all your runs: $XDG_CONFIG_HOME/bisector/{CONFIG_FILE}.
 """
 _LEAST_VALUE = 16
-_LABEL = 10
 
 
 def add(verbs: Verbs) -> None:
@@ -87,15 +86,13 @@ def explained(
     for number, row in enumerate(rows):
         option = known[row.key]
         flags = " or ".join(filter(None, (f"{option.flag} {option.metavar}".strip(), option.short)))
-        facts = (
+        yield from [""] if number else []
+        yield row.key
+        for label, text in (
             ("value", f"{row.value or '[]'} ({row.origin})"),
             ("default", options.shown(defaults[row.key]) if row.key in defaults else "the same"),
             ("flag", flags or f"--set {row.key}=VALUE"),
             ("meaning", row.help),
             ("values", option.expected),
-        )
-        yield from [""] if number else []
-        yield row.key
-        for label, text in facts:
-            indent = f"  {label:{_LABEL}}"
-            yield from textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=" " * len(indent))
+        ):
+            yield from textwrap.wrap(text, width, initial_indent=f"  {label:10}", subsequent_indent=" " * 12)

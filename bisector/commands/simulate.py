@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
 from bisector.commands.arguments import Verbs, add_verb, count, duration, one_of, seed, typed, write_json
-from bisector.commands.output import write
+from bisector.commands.output import write_rows
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.json_document import JsonObject
@@ -128,10 +128,22 @@ def simulate(arguments: argparse.Namespace) -> int:
         raise UserError("git bisect tries one commit at a time", "--strategy bayes with --hosts, or one host")
     graph = _graph(arguments)
     conditions = _conditions(arguments, len(graph))
-    summary = _summary(arguments, graph, conditions)
-    speed_up = None
+    # The rates that the search takes for known, as beliefs that can still be corrected; else it learns them.
+    flip, sticky = (
+        None if one is None else min(max(one, 1e-6), 1 - 1e-6)
+        for one in (arguments.assume_flip, arguments.assume_sticky)
+    )
+    noise = Noise() if flip is None else Noise(flip, flip)
+    noise = noise if sticky is None else replace(noise, sticky=sticky)
+    assumed = None if flip is None and sticky is None else Rates.known(noise)
+
+    def summary_of(conditions: Conditions) -> Summary:
+        search, how = search_for(conditions, assumed), {"seed": arguments.seed, "trials": arguments.trials}
+        return Summary.of(tuple(simulation.simulate(graph, arguments.strategy, conditions, search, **how)))
+
+    summary, speed_up = summary_of(conditions), None
     if conditions.hosts > 1:
-        alone = _summary(arguments, graph, replace(conditions, hosts=1, kept_levels=False))
+        alone = summary_of(replace(conditions, hosts=1, kept_levels=False))
         speed_up = alone.wall_hours_mean / summary.wall_hours_mean
     # Which run is stopped once it is clear, and how caches are filled.
     early: Early | None = _SECOND if conditions.early_stop else None
@@ -142,25 +154,8 @@ def simulate(arguments: argparse.Namespace) -> int:
         made = Simulation(**asked, commits=len(graph), early_stop=early, fill=fill, speed_up=speed_up, summary=summary)
         write_json(made)
     else:
-        shown = _rows(arguments, len(graph), summary, _RUNS[early, fill], speed_up)
-        write("".join(f"{name:13}{text}\n" for name, text in shown))
+        write_rows(_rows(arguments, len(graph), summary, _RUNS[early, fill], speed_up), 13)
     return 0
-
-
-def _summary(arguments: argparse.Namespace, graph: RangeGraph, conditions: Conditions) -> Summary:
-    search = search_for(conditions, _assumed(arguments))
-    strategy, seed_, trials = arguments.strategy, arguments.seed, arguments.trials
-    return Summary.of(tuple(simulation.simulate(graph, strategy, conditions, search, seed=seed_, trials=trials)))
-
-
-def _assumed(arguments: argparse.Namespace) -> Rates | None:
-    """The rates that the search takes for known, as beliefs that can still be corrected; None when it learns them."""
-    if arguments.assume_flip is None and arguments.assume_sticky is None:
-        return None
-    given = (arguments.assume_flip, arguments.assume_sticky)
-    flip, sticky = (None if one is None else min(max(one, 1e-6), 1 - 1e-6) for one in given)
-    noise = Noise() if flip is None else Noise(flip, flip)
-    return Rates.known(noise if sticky is None else replace(noise, sticky=sticky))
 
 
 def _rows(
@@ -204,22 +199,12 @@ def _graph(arguments: argparse.Namespace) -> RangeGraph:
 def _conditions(arguments: argparse.Namespace, commits: int) -> Conditions:
     budget_min = math.inf if arguments.budget is None else arguments.budget / _MIN_S
     fills = {FillMode.SHORT: Durations(), FillMode.WHOLE: WHOLE_FILLS}
+    names = ("sticky", "skip", "relevant", "suspects", "undo", "pick", "drift", "second_step", "effect", "spread")
     return Conditions(
+        **{name: getattr(arguments, name) for name in (*names, "hosts", "kept_levels")},
         old_as_new=arguments.flip if arguments.flip_broken is None else arguments.flip_broken,
         new_as_old=arguments.flip if arguments.flip_fixed is None else arguments.flip_fixed,
-        sticky=arguments.sticky,
-        skip=arguments.skip,
-        relevant=arguments.relevant,
-        suspects=arguments.suspects,
-        undo=arguments.undo,
-        pick=arguments.pick,
-        drift=arguments.drift,
-        second_step=arguments.second_step,
-        effect=arguments.effect,
-        spread=arguments.spread,
         early_stop=bool(arguments.early_stop) or (arguments.strategy is Strategy.BAYES and not arguments.full_runs),
         budget_min=budget_min,
-        hosts=arguments.hosts,
-        kept_levels=arguments.kept_levels,
         durations=fills.get(arguments.fill) or usual_durations(commits * arguments.relevant, budget_min),
     )

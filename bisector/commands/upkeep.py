@@ -1,15 +1,13 @@
 """``image``, ``cache`` and ``reset``: what is made before runs, kept for later ones, and removed after one."""
 
 import argparse
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 from bisector.commands.arguments import Verbs, add_verb, run_directory, write_json
 from bisector.commands.output import note, write
-from bisector.config import options
 from bisector.core import resources, units
 from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
@@ -20,14 +18,13 @@ from bisector.git.repository import Repository
 from bisector.git.worktrees import release, remove_leftovers
 from bisector.host import locks, process
 from bisector.host.files import our_files, remove_whole
-from bisector.kernel.cache import KeptEntry
 from bisector.status.host_clock import CONFIRMED
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.vm.definition import domain_prefix
 from bisector.vm.disks import leftovers
 from bisector.vm.driver import open_hypervisor
-from bisector.vm.image import KeptImage, build_image, kept_images, remove_images
+from bisector.vm.image import build_image, kept_images, remove_images
 
 _IMAGE_EXAMPLES = """\
 examples:
@@ -45,7 +42,6 @@ examples:
 Hosts of a fleet clean up by themselves what a run has left there.
 """
 _SHORT = 12
-_SIZE_WIDTH = 9
 
 
 class CacheEntry(JsonObject, frozen=True, kw_only=True):
@@ -115,63 +111,62 @@ def image(arguments: argparse.Namespace) -> int:
 def cache(arguments: argparse.Namespace) -> int:
     """Show what is kept, or clear it first."""
     home = resources.cache_home()
-    kernels, images = kept_kernels(), home / "images"
-    before = _bytes(kernels.contents()) + _bytes(kept_images(images))
-    spared = False
+    before, spared = _caches(home), False
     if arguments.action == "clear":
         with locks.clearing_caches(home) as nobody_else:
-            kernels.clear(spare_used=not nobody_else)
+            kept_kernels().clear(spare_used=not nobody_else)
             if nobody_else:
-                remove_images(images)
+                remove_images(home / "images")
         spared = not nobody_else
-    left, left_images = kernels.contents(), kept_images(images)
+    left = _caches(home)
     if arguments.json:
-        write_json(_document(kernels.root, left, images, left_images))
+        write_json(left)
     elif arguments.action == "clear":
-        write(f"{units.size(before - _bytes(left) - _bytes(left_images))} removed\n")
+        sizes = (caches.kernels.size_bytes + caches.images.size_bytes for caches in (before, left))
+        write(f"{units.size(next(sizes) - next(sizes))} removed\n")
         if spared:
             write("a run is in progress: guest images, and kernels used in the last two hours, were kept\n")
     else:
-        write("".join(f"{line}\n" for line in _lines(kernels.root, left, images, left_images)))
+        write("".join(f"{line}\n" for line in _lines(left)))
     return 0
 
 
-def _bytes(entries: Sequence[KeptEntry] | Sequence[KeptImage]) -> int:
-    return sum(entry.size_bytes for entry in entries)
+def _caches(home: Path) -> Caches:
+    """What is kept now."""
 
+    def time(seconds: float) -> str:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
-def _lines(root: Path, kernels: Sequence[KeptEntry], images_root: Path, images: Sequence[KeptImage]) -> Iterator[str]:
-    def line(entry: KeptEntry | KeptImage, what: str) -> str:
-        used = datetime.fromtimestamp(entry.last_used).astimezone()
-        return f"  {used:%Y-%m-%d %H:%M}  {units.size(entry.size_bytes):>{_SIZE_WIDTH}}  {what}"
-
-    failures = sum(not entry.release for entry in kernels)
-    counts = units.plural(len(kernels) - failures, "kernel")
-    counts += f", {units.plural(failures, 'source')} known not to build" if failures else ""
-    yield f"{root}: {counts}, {units.size(_bytes(kernels))} of at most {units.size(KEPT_KERNELS_BYTES)}"
-    for entry in kernels:
-        _, _, tree = entry.key.partition(Kernel.KEY_SEPARATOR)
-        yield line(entry, (entry.release or "does not build") + (f"  tree {tree[:_SHORT]}" if tree else ""))
-    yield f"{images_root}: {units.plural(len(images), 'guest image')}, {units.size(_bytes(images))}"
-    yield from (line(image, image.key[:_SHORT]) for image in images)
-
-
-def _document(root: Path, entries: Sequence[KeptEntry], images_root: Path, images: Sequence[KeptImage]) -> Caches:
-    kernels = [
-        KernelEntry(key=one.key, size_bytes=one.size_bytes, last_used=_time(one), release=one.release or None)
-        for one in entries
-    ]
-    guests = [CacheEntry(key=one.key, size_bytes=one.size_bytes, last_used=_time(one)) for one in images]
+    kept, images = kept_kernels(), home / "images"
+    kernels = tuple(
+        KernelEntry(key=one.key, size_bytes=one.size_bytes, last_used=time(one.last_used), release=one.release or None)
+        for one in kept.contents()
+    )
+    guests = tuple(
+        CacheEntry(key=one.key, size_bytes=one.size_bytes, last_used=time(one.last_used)) for one in kept_images(images)
+    )
+    sizes = (sum(entry.size_bytes for entry in some) for some in (kernels, guests))
     return Caches(
-        kernels=CachedKernels(
-            path=root, limit_bytes=KEPT_KERNELS_BYTES, size_bytes=_bytes(entries), entries=tuple(kernels)
-        ),
-        images=CachedImages(path=images_root, size_bytes=_bytes(images), entries=tuple(guests)),
+        kernels=CachedKernels(path=kept.root, limit_bytes=KEPT_KERNELS_BYTES, size_bytes=next(sizes), entries=kernels),
+        images=CachedImages(path=images, size_bytes=next(sizes), entries=guests),
     )
 
 
-def _time(entry: KeptEntry | KeptImage) -> str:
-    return datetime.fromtimestamp(entry.last_used, UTC).isoformat(timespec="seconds")
+def _lines(caches: Caches) -> Iterator[str]:
+    def line(entry: CacheEntry, what: str) -> str:
+        used = datetime.fromisoformat(entry.last_used).astimezone()
+        return f"  {used:%Y-%m-%d %H:%M}  {units.size(entry.size_bytes):>9}  {what}"
+
+    kernels, images = caches.kernels, caches.images
+    failures = sum(not entry.release for entry in kernels.entries)
+    counts = units.plural(len(kernels.entries) - failures, "kernel")
+    counts += f", {units.plural(failures, 'source')} known not to build" if failures else ""
+    yield f"{kernels.path}: {counts}, {units.size(kernels.size_bytes)} of at most {units.size(kernels.limit_bytes)}"
+    for entry in kernels.entries:
+        _, _, tree = entry.key.partition(Kernel.KEY_SEPARATOR)
+        yield line(entry, (entry.release or "does not build") + (f"  tree {tree[:_SHORT]}" if tree else ""))
+    yield f"{images.path}: {units.plural(len(images.entries), 'guest image')}, {units.size(images.size_bytes)}"
+    yield from (line(image, image.key[:_SHORT]) for image in images.entries)
 
 
 def reset(arguments: argparse.Namespace) -> int:
@@ -191,16 +186,13 @@ def reset(arguments: argparse.Namespace) -> int:
 
 def _reset(run: RunDirectory) -> None:
     process.reap(run.path)
-    with closing(Store.open(run.database)) as store:
-        asked = store.bisection()
-        state = store.state()
+    with Store.open(run.database) as store:
+        repository, settings, state = store.bisection().repository, store.settings, store.state()
         by_others = store.by_others
         if (store.is_search or store.plan is not None) and (state is None or state.state is State.RUNNING):
             store.set_state(State.STOPPED, "reset")
-    if asked.repository is not None and not by_others:  # an import has nothing outside its record
+    if repository is not None and not by_others:  # an import has nothing outside its record
         # The guests, worktrees, disks and the build of a run.
-        repository = asked.repository
-        settings = options.from_json(asked.settings)
         with open_hypervisor(settings.machine.connect, run.path) as hypervisor:
             hypervisor.reap(domain_prefix(run.path))
         if repository.is_dir():

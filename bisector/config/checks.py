@@ -37,19 +37,15 @@ _MOST_FILL_ROUNDS = 100  # SNIA's specification, which the rule is taken from, e
 
 def first_problem(settings: Settings) -> Problem | None:
     """The first combination that cannot work, if there is one."""
+    if (found := unknown_disk(settings.storage.stack, settings.storage.disks)) is not None:
+        name, advice = found
+        return Problem(("storage.stack",), f"there is no layer or disk {name}", advice)
     return next((problem for check in _CHECKS for problem in check(settings)), None)
 
 
 def first_size_problem(settings: Settings) -> Problem | None:
     """The first thing that does not fit on the disks."""
     return next(_files_fit(settings), None)
-
-
-def _disks_are_known(settings: Settings) -> Iterator[Problem]:
-    storage = settings.storage
-    if (found := unknown_disk(storage.stack, storage.disks)) is not None:
-        name, advice = found
-        yield Problem(("storage.stack",), f"there is no layer or disk {name}", advice)
 
 
 def _metric_can_be(settings: Settings) -> Iterator[Problem]:
@@ -110,28 +106,15 @@ def _clock_goes_with_the_rest(settings: Settings) -> Iterator[Problem]:
     if machine.instruction_ns & (machine.instruction_ns - 1) or machine.instruction_ns > _MOST_INSTRUCTION_NS:
         sentence = f"QEMU counts a power of two of ns for each instruction, at most {_MOST_INSTRUCTION_NS}"
         yield Problem(("machine.instruction_ns",), sentence)
-    for wrong, key, sentence, hint in (
-        (
-            machine.accelerator is Accelerator.KVM,
-            "accelerator",
-            "under KVM nobody counts the instructions",
-            f"--accelerator tcg, or {by_host}",
-        ),
-        (
-            machine.vcpus != 1,
-            "vcpus",
-            f"instructions are counted of one CPU, not of {machine.vcpus}",
-            f"--set machine.vcpus=1, or {by_host}",
-        ),
-        (
-            machine.image is not None,
-            "image",
-            "a guest whose instructions are counted has no network, and needs the image that bisector builds",
-            "leave out one of the two",
-        ),
-    ):
-        if wrong:
-            yield Problem(("machine.clock", f"machine.{key}"), sentence, hint)
+    if machine.accelerator is Accelerator.KVM:
+        sentence, hint = "under KVM nobody counts the instructions", f"--accelerator tcg, or {by_host}"
+        yield Problem(("machine.clock", "machine.accelerator"), sentence, hint)
+    if machine.vcpus != 1:
+        sentence = f"instructions are counted of one CPU, not of {machine.vcpus}"
+        yield Problem(("machine.clock", "machine.vcpus"), sentence, f"--set machine.vcpus=1, or {by_host}")
+    if machine.image is not None:
+        sentence = "a guest whose instructions are counted has no network, and needs the image that bisector builds"
+        yield Problem(("machine.clock", "machine.image"), sentence, "leave out one of the two")
     for name, disk in settings.storage.used_disks.items():
         if not disk.guest.bus.in_guest or disk.path is not None:
             key = f"storage.{name}.{'bus' if disk.path is None else 'path'}"
@@ -194,9 +177,8 @@ def _disks_can_be(settings: Settings) -> Iterator[Problem]:
         elif path is not None and not path.exists():
             yield Problem((path_key,), "there is no such directory or block device")
         elif path is not None and not (path.is_dir() or path.is_block_device()):
-            yield Problem(
-                (path_key,), "it is a file, which would be overwritten", "name the directory to make a file in"
-            )
+            sentence = "it is a file, which would be overwritten"
+            yield Problem((path_key,), sentence, "name the directory to make a file in")
         elif path is not None and path.is_block_device():
             other = nodes.setdefault(path.stat().st_rdev, path_key)
             if other != path_key:
@@ -230,13 +212,10 @@ def _no_room(settings: Settings) -> Iterator[Problem]:
     kept = len(stack.phases)  # the files of a run that prepares another one stay
     device = stack.extent(disks, storage.layers)
     if not _has_room(device, stack, files.total_bytes * kept):
-        over = f", {kept} times over" if kept > 1 else ""
-        yield Problem(
-            (*files.keys, *device.keys),
-            f"{files.sentence}{over}; {'a file system on ' if stack.file_system.has_files else ''}"
-            f"{size_text(device.size_bytes or 0)} has no room for that",
-            files.advice,
-        )
+        over, where = f", {kept} times over" if kept > 1 else "", size_text(device.size_bytes or 0)
+        where = f"a file system on {where}" if stack.file_system.has_files else where
+        sentence = f"{files.sentence}{over}; {where} has no room for that"
+        yield Problem((*files.keys, *device.keys), sentence, files.advice)
     if not settings.bisect.baselines:
         return
     if not stack.baselines:
@@ -279,12 +258,10 @@ def _memory_suffices(settings: Settings) -> Iterator[Problem]:
     if kept and settings.machine.memory_bytes < needed:
         keys = tuple(dict.fromkeys(key for one in kept for key in one.keys))
         what = " and ".join(dict.fromkeys(one.what for one in kept))
-        yield Problem(
-            ("machine.memory", *keys),
-            f"{what} in the guest's memory takes {size_text(kept_bytes)} of it, and the guest itself needs "
-            f"{size_text(_GUEST_BYTES)}",
-            f"--set machine.memory={needed // _MIB}MiB, or make {what} smaller",
-        )
+        own = f"the guest itself needs {size_text(_GUEST_BYTES)}"
+        sentence = f"{what} in the guest's memory takes {size_text(kept_bytes)} of it, and {own}"
+        hint = f"--set machine.memory={needed // _MIB}MiB, or make {what} smaller"
+        yield Problem(("machine.memory", *keys), sentence, hint)
 
 
 def _runs_have_time(settings: Settings) -> Iterator[Problem]:
@@ -317,9 +294,8 @@ def mail_is_private(settings: Settings) -> Iterator[Problem]:
         yield Problem(("mail.security", "mail.host"), sentence, "mail.security = starttls or tls")
 
 
-# The first one lets the others look up the stack's disks.
 _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
-    *(_disks_are_known, _metric_can_be, _own_image_has_keys, _clock_goes_with_the_rest, _files_exist, _disks_can_be),
+    *(_metric_can_be, _own_image_has_keys, _clock_goes_with_the_rest, _files_exist, _disks_can_be),
     *(_files_fit, _workload_can_run, _memory_suffices, _runs_have_time, mail_is_private),
 )
 

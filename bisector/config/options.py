@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -44,7 +43,6 @@ from bisector.core.errors import UserError
 from bisector.core.metric import is_of_split, is_short, of_steady_part
 from bisector.core.objective import WORST, Objective
 from bisector.core.setting import AUTO, Option, Problem, Unfit, options_of
-from bisector.core.subject import Setup
 from bisector.storage.disks import DISKS, FURTHER, Bus, GuestDisk
 from bisector.storage.layer import Since
 from bisector.storage.layers import LAYERS
@@ -125,7 +123,7 @@ def build(values: Values, stacks: Collection[Stack] = ()) -> Settings:
         storage=_section(StorageSettings, values, disks=disks, layers=layers, fill_deadline_s=fill_deadline_s),
         workload=_section(WorkloadSettings, values, own=own),
         contention=_section(ContentionSettings, values, max_other_cores=other_cores),
-        mail=_section(MailSettings, values, port=values["mail.port"] or values["mail.security"].usual_port),
+        mail=_mail(values),
         notify=_section(NotifySettings, values),
     )
 
@@ -134,6 +132,10 @@ def _section(settings: type[T], values: Values, rows: Iterable[Option] | None = 
     """The settings of a room, layer or workload: the values of its rows, but for those that followed from others."""
     given = {row.field: values[row.key] for row in (options_of(settings) if rows is None else rows)}
     return settings(**{**given, **followed})
+
+
+def _mail(values: Values) -> MailSettings:
+    return _section(MailSettings, values, port=values["mail.port"] or values["mail.security"].usual_port)
 
 
 def _disk(name: str, values: Values, *, counted: bool) -> DiskSettings:
@@ -397,28 +399,19 @@ def _refuse(effective: Effective, problem: Problem | None) -> None:
     raise UserError(f"{named}: {problem.sentence}", problem.hint)
 
 
-def overlaid(
-    recorded: Settings, prefix: str, flags: Flags | None = None, config: Path | None = None, kept: Collection[str] = ()
-) -> Settings:
-    """Recorded settings, with those under ``prefix`` as flags and the file of today have them, or by default.
+def mail_of_today(recorded: Settings, flags: Flags, config: Path | None) -> MailSettings:
+    """The mail settings of today's flags and file; the sender may be the recorded one.
 
-    Of today's only those are looked at: what else the file says may be of another machine. Where today says nothing of
-    the keys ``kept``, the record's values count. Raises :class:`UserError`.
+    Of today's only those are looked at: what else the file says may be of another machine. Raises :class:`UserError`.
     """
     directory = Path.cwd()
-    today = {**_from_files(config, directory), **_from_flags(flags or {}, directory)}
-    given = {key: Given(value, "recorded settings") for key, value in written_values(recorded).items()}
-    known, origin = rows_for(recorded), f"profile {recorded.profile}"
-    given |= {
-        option.key: Given(option.in_profile(recorded.profile), origin)
-        for option in known
-        if option.key.startswith(prefix) and option.key not in kept
-    }
-    given |= {key: one for key, one in today.items() if key.startswith(prefix)}
-    settings = build({option.key: _parse(option, given[option.key]) for option in known})
-    origins = {key: one.origin for key, one in given.items()}
+    today = {**_from_files(config, directory), **_from_flags(flags, directory)}
+    usual = {row.key: Given(row.in_profile(recorded.profile), "") for row in options_of(MailSettings)}
+    given = {**usual, "mail.from": Given(written_values(recorded)["mail.from"], "recorded settings"), **today}
+    mail = _mail({row.key: _parse(row, given[row.key]) for row in options_of(MailSettings)})
+    settings, origins = replace(recorded, mail=mail), {key: given[key].origin for key in usual}
     _refuse(Effective(settings, origins), next(checks.mail_is_private(settings), None))
-    return settings
+    return mail
 
 
 def rows_for(settings: Settings) -> tuple[Option, ...]:
@@ -505,15 +498,9 @@ def to_json(settings: Settings) -> str:
     return json.dumps(written_values(settings), indent=1)
 
 
-@lru_cache
 def from_json(text: str) -> Settings:
     """Recorded settings, not checked again; a setting that is newer than the record has the value of its profile."""
-    written: dict[str, object] = json.loads(text)
+    written: dict[str, object] = {"profile": PROFILES[0], **json.loads(text)}
     known = by_key(written).items()
     raws = {key: written.get(key, option.in_profile(str(written["profile"]))) for key, option in known}
     return build({key: _parse(option, Given(raws[key], "recorded settings")) for key, option in known})
-
-
-def setup_from_json(text: str) -> Setup:
-    """The setup of recorded settings, whatever else of them is known."""
-    return from_json(json.dumps({"profile": PROFILES[0], **json.loads(text)})).setup

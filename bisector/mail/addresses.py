@@ -101,12 +101,14 @@ class Proposal:
 def propose(repository: Repository, sha: str) -> Proposal:
     """The author, then maintainers, lists, reviewers and whoever signed; each address once."""
     author, message = repository.ask("log", "-1", "--no-walk", "--format=%an <%ae>%x00%B", sha).stdout.split("\0", 1)
-    scripted: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    scripted, why_not = [], ""
     try:
-        scripted = tuple(_scripted(repository, sha))
-    except _NotAsked as error:
-        notes = (str(error),)
+        scripted = _scripted(repository, sha)
+    except process.CommandMissing as error:
+        why_not = f"{error.program} is not installed"
+    except (BisectorError, process.CommandFailed, process.CommandTimeout) as error:
+        why_not = str(error)
+    notes = (f"no maintainers proposed: {why_not}",) if why_not else ()
     to = tuple(dict.fromkeys(usable([author])))
     seen = {_bare(one) for one in to}
     cc: dict[str, str] = {}
@@ -117,41 +119,28 @@ def propose(repository: Repository, sha: str) -> Proposal:
     return Proposal(to, tuple(cc.values()), notes)
 
 
-class _NotAsked(Exception):
-    """The script said nothing, and why."""
-
-
 def _bare(address: str) -> str:
     return address.rpartition("<")[2].rstrip(">").lower()
 
 
-def _scripted(repository: Repository, sha: str) -> Iterable[str]:
+def _scripted(repository: Repository, sha: str) -> list[str]:
     with scratch("maintainers") as made:
         top = made.resolve() / "tree"
         top.mkdir()
-        try:
-            # The directories of the tree, empty, and the few files; a checkout would be a gigabyte.
-            for directory in repository.ask("ls-tree", "-r", "-d", "--name-only", "-z", sha).stdout.split("\0"):
-                if directory and not Path(directory).is_absolute() and ".." not in Path(directory).parts:
-                    (top / directory).mkdir(parents=True, exist_ok=True)
-            for name in _FILES:
-                blob = repository.ask("cat-file", "blob", f"{sha}:{name}", ok=(0, 128))
-                if blob.status == 0:
-                    (top / name).write_text(blob.stdout, encoding="utf-8")
-            patch = repository.ask("format-patch", "-1", "--stdout", "--no-signature", sha).stdout
-        except BisectorError as error:
-            raise _NotAsked(f"no maintainers proposed: {error}") from error
+        # The directories of the tree, empty, and the few files; a checkout would be a gigabyte.
+        for directory in repository.ask("ls-tree", "-r", "-d", "--name-only", "-z", sha).stdout.split("\0"):
+            if directory and not Path(directory).is_absolute() and ".." not in Path(directory).parts:
+                (top / directory).mkdir(parents=True, exist_ok=True)
+        for name in _FILES:
+            blob = repository.ask("cat-file", "blob", f"{sha}:{name}", ok=(0, 128))
+            if blob.status == 0:
+                (top / name).write_text(blob.stdout, encoding="utf-8")
         if not (top / SCRIPT).is_file():
-            raise _NotAsked(f"no maintainers proposed: the tree of {sha[:12]} has no {SCRIPT}")
+            raise UserError(f"the tree of {sha[:12]} has no {SCRIPT}")
+        patch = repository.ask("format-patch", "-1", "--stdout", "--no-signature", sha).stdout
         (top / "the.patch").write_text(patch, encoding="utf-8", errors="replace")
+        build_user.give(top)
+        top.chmod(0o755)  # bwrap enters it as root without its rights; nobody else gets as far
+        within = (*sandbox.Sandbox(readable=(top,)).words, *_BOUNDED)
         words = ("perl", SCRIPT, "--nogit", "--nogit-fallback", "--norolestats", "the.patch")
-        try:
-            build_user.give(top)
-            top.chmod(0o755)  # bwrap enters it as root without its rights; nobody else gets as far
-            within = (*sandbox.Sandbox(readable=(top,)).words, *_BOUNDED)
-            said = process.run(words, deadline_s=_DEADLINE_S, cwd=top, within=within)
-        except process.CommandMissing as error:
-            raise _NotAsked(f"no maintainers proposed: {error.program} is not installed") from error
-        except (process.CommandFailed, process.CommandTimeout) as error:
-            raise _NotAsked(f"no maintainers proposed: {error}") from error
-        return said.stdout.splitlines()
+        return process.run(words, deadline_s=_DEADLINE_S, cwd=top, within=within).stdout.splitlines()

@@ -65,28 +65,24 @@ class _Policy(EmailPolicy):
     """
 
     def fold(self, name: str, value: str) -> str:
-        """As the base class says."""
-        return _begun(super().fold(name, value), self.linesep)
+        """As the base class says; a header whose first line is the name alone is broken at the blanks it has."""
+        folded: str = super().fold(name, value)
+        end = self.linesep
+        title, _, rest = folded.partition(f":{end} ")
+        if not rest or ":" in title:
+            return folded
+        line, *words = f"{title}: {rest.removesuffix(end).replace(f'{end} ', ' ')}".split(" ")
+        lines = []
+        for word in words:
+            if word and line != f"{title}:" and len(line) + 1 + len(word) > _LINE:
+                lines.append(line)
+                line = ""
+            line = f"{line} {word}"
+        return "".join(f"{one}{end}" for one in (*lines, line))
 
     def fold_binary(self, name: str, value: str) -> bytes:
-        """As the base class says."""
-        folded = super().fold_binary(name, value).decode("ascii", "surrogateescape")
-        return _begun(folded, self.linesep).encode("ascii", "surrogateescape")
-
-
-def _begun(folded: str, linesep: str) -> str:
-    """A folded header anew, if its first line is the name alone: broken at the blanks it has."""
-    name, _, rest = folded.partition(f":{linesep} ")
-    if not rest or ":" in name:
-        return folded
-    line, *words = f"{name}: {rest.removesuffix(linesep).replace(f'{linesep} ', ' ')}".split(" ")
-    lines = []
-    for word in words:
-        if word and line != f"{name}:" and len(line) + 1 + len(word) > _LINE:
-            lines.append(line)
-            line = ""
-        line = f"{line} {word}"
-    return "".join(f"{one}{linesep}" for one in (*lines, line))
+        """As the base class says; what is folded is ASCII (RFC 2047)."""
+        return self.fold(name, value).encode("ascii", "surrogateescape")
 
 
 # Lines end as this system's files do; the way to a mail server makes them the network's.
@@ -224,16 +220,13 @@ def _signature(version: str) -> tuple[str, str]:
 
 
 def _as_lines(lines: Iterable[str]) -> str:
-    """Lines as a letter may have them: clean, and none too long for a mail server."""
-    return "".join(f"{_bounded(clean(line))}\n" for line in lines)
-
-
-def _bounded(line: str) -> str:
-    """A line of a log may be of any length; of what is too long the beginning is kept."""
-    written = line.encode()
-    if len(written) <= _LONGEST_LINE_BYTES:
-        return line
-    return written[: _LONGEST_LINE_BYTES - 3].decode(errors="ignore") + "…"
+    """Lines as a letter may have them: clean, and of one that is too long for a mail server the beginning."""
+    text = ""
+    for line in map(clean, lines):
+        written = line.encode()
+        cut = len(written) > _LONGEST_LINE_BYTES
+        text += f"{written[: _LONGEST_LINE_BYTES - 3].decode(errors='ignore')}…\n" if cut else f"{line}\n"
+    return text
 
 
 def fill(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import Accelerator, ConfirmBy, GuestClock, options
+from bisector.config import Accelerator, ConfirmBy, options
 from bisector.core.errors import UserError
 from bisector.storage.disks import Brd, Bus, NullBlk
 from tests.config.given import MIB, from_argv
@@ -69,15 +69,6 @@ def test_where_guests_are_emulated_instructions_are_counted_unless_what_is_given
     auto = {"machine.clock": "auto"}
     older = options.load(auto, trees_have=lambda since: False, could_count=lambda machine, storage: True)
     assert older.settings.storage.disks["hdd"].guest.bus is Bus.BRD
-
-
-def test_the_hosts_clock_is_the_usual_one_and_changes_nothing() -> None:
-    settings = from_argv().settings
-    assert (settings.machine.clock, settings.machine.vcpus) == (GuestClock.HOST, 2)
-    assert settings.storage.attached_disks == settings.storage.used_disks
-    assert (settings.storage.parameters, settings.further_features) == ((), ())
-    hdd = settings.storage.disks["hdd"]
-    assert (hdd.guest.bus, hdd.latency_s, settings.storage.in_memory) == (Bus.VIRTIO, 0.0, {})
 
 
 def test_a_disk_in_the_guests_memory_does_without_counted_time() -> None:

@@ -53,11 +53,6 @@ def test_what_a_person_gives_goes_first(job: Path) -> None:
     assert (origin(over), origin(over, "bisect.over")) == (("read.bw", "job mine.fio"), ("mean", "--over"))
 
 
-def test_the_article_has_its_threshold_for_its_own_metric_alone(job: Path) -> None:
-    assert load(profile="article").settings.bisect.threshold == "20000"
-    assert load(profile="article", workload__job=str(job)).settings.bisect.threshold is None
-
-
 def test_comment_that_names_no_metric_is_refused_unless_one_is_given(job: Path) -> None:
     job.write_text(f"# deciding metric: read.bandwidth\n{GOOD}", encoding="utf-8")
     with pytest.raises(UserError, match=r"workload\.job: .*mine\.fio: there is no metric 'read\.bandwidth'") as caught:
@@ -82,14 +77,6 @@ def test_the_steady_part_of_what_decides(flags: dict[str, str]) -> None:
     assert origin(effective) == ("read.iops.steady", "--metric" if flags else "--part")
     assert options.from_json(options.to_json(effective.settings)) == effective.settings
     assert options.changed(effective.settings) == {"bisect.part": "auto"}
-
-
-def test_the_steady_part_of_what_a_job_names(tmp_path: Path) -> None:
-    path = tmp_path / "mine.fio"
-    path.write_text(f"# deciding metric: read.iops, over sum\n{GOOD}", encoding="utf-8")
-    assert load(workload__job=str(path), bisect__part="steady").settings.bisect.objective == Objective(
-        "read.iops.steady", "sum"
-    )
 
 
 LOGGED = "[a]\nrw=randread\ndirectory=${DIRECTORY}\nsize=${FILE_SIZE}\ntime_based\nruntime=${RUNTIME}\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.config import DiskSettings, options
-from bisector.config.option_table import from_words, further, rows
+from bisector.config.option_table import from_words, rows
 from bisector.core.errors import UserError
 from bisector.storage.disks import Bus, GuestDisk
 from tests.config.given import GIB, MIB, from_argv
@@ -37,19 +37,13 @@ def test_the_words_of_a_disk() -> None:
         ("cache_size=1GiB", "there is a setting storage.cache_size"),
         ("hdd2=1GiB,size=2GiB", "storage.hdd2.size is given twice"),
         ("hdd2=1GiB,2GiB", "a disk has no setting 2GiB"),
-        ("hdd2=1GiB,iop=5", "a disk has no setting iop"),
+        ("hdd2=1GiB,iop=5", "a disk has no setting iop\n  did you mean iops? "),
     ],
 )
 def test_words_that_are_no_disk(words: str, why: str) -> None:
     with pytest.raises(UserError) as caught:
         from_argv("--disk", words)
-    assert why in caught.value.message
-
-
-def test_a_refused_word_has_the_nearest_one() -> None:
-    with pytest.raises(UserError) as caught:
-        from_words("hdd2=1GiB,bandwith=5")
-    assert (caught.value.hint or "").startswith("did you mean bandwidth? ")
+    assert why in f"{caught.value.message}\n  {caught.value.hint}"
 
 
 def test_a_disk_of_the_command_line_is_used_by_the_stack(directory: Path) -> None:
@@ -111,11 +105,6 @@ def test_a_disk_of_the_command_line_that_no_stack_uses() -> None:
 def test_a_disk_of_no_size(size: str) -> None:
     with pytest.raises(UserError, match=r"--disk: storage\.hdd2\.size = .*expected a size such as .* 1MiB or more"):
         from_argv("--disk", f"hdd2={size}", "--stack", "hdd2")
-
-
-def test_a_disk_that_is_too_small_for_the_files() -> None:
-    with pytest.raises(UserError, match=r"storage\.hdd2\.size = 16MiB \(--disk\): .*16MiB has no room"):
-        from_argv("--disk", "hdd2=16MiB", "--stack", "hdd2")
 
 
 def test_a_latency_is_of_whole_milliseconds() -> None:
@@ -192,8 +181,3 @@ def test_no_disk_is_called_like_a_setting() -> None:
     for word in set(words) - {"ssd", "hdd"}:
         with pytest.raises(UserError, match=f"{word} cannot be the name of a disk"):
             from_words(f"{word}=1GiB")
-
-
-def test_the_settings_of_a_layer_are_no_disk() -> None:
-    assert further(["storage.cache_size", "storage.stack", "workload.a.size", "storage.hdd.size"]) == ()
-    assert further(["storage.b.size", "storage.a.path", "storage.b.path"]) == ("b", "a")

@@ -7,55 +7,7 @@ import pytest
 from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
-from bisector.workload.fio.fio import FIO
-from bisector.workload.fio.run import FioSettings
 from tests.config.given import from_argv, load_toml
-
-
-def jobs_of(job: Path) -> int:
-    """How many files, of one byte each, a run writes."""
-    return FIO.files(FioSettings(job, 1, 1)).total_bytes
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("[a]\n", 1),
-        ("[global]\nnumjobs = 3\n[a]\ndirect=1\n[b]\nnumjobs=4\ntime_based\n", 7),
-        ("; numjobs=9\n[a]\n# numjobs=8\n[a]\n", 2),
-        ("[a]\nnumjobs=4 ; four readers\n", 4),
-        ("[global]\nnumjobs=2\n[a]\n[global extra]\nnumjobs=3 # from here on\n[b]\n", 5),
-    ],
-)
-def test_job_count(text: str, count: int, directory: Path) -> None:
-    job = directory / "my.fio"
-    job.write_text(text, encoding="utf-8")
-    assert jobs_of(job) == count
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"numjobs=2\n", "has no job section"),
-        (b"numjobs=some\n[a]\n", 'line 2 "numjobs=some": [a] numjobs: expected a whole number'),
-        (b"numjobs\n[a]\n", 'line 2 "numjobs": [a] numjobs: expected a whole number'),
-        (b"numjobs=2*3\n[a]\n", 'line 2 "numjobs=2*3": [a] numjobs: expected a whole number'),
-        (b"numjobs=0\n[a]\n", 'line 2 "numjobs=0": [a] numjobs: expected a whole number from 1 to 9999'),
-        (b"\xff", "my.fio cannot be read"),
-    ],
-)
-def test_bad_job_file(content: bytes, message: str) -> None:
-    Path("my.fio").write_bytes(b"[global]\n" + content + b"directory=${DIRECTORY}\n")
-    with pytest.raises(UserError, match=r"workload\.job = .*my\.fio \(--job\): ") as caught:
-        from_argv("--job", "my.fio")
-    assert message in str(caught.value)
-
-
-def test_our_own_files_are_there() -> None:
-    assert resources.fragment("vm").is_file()
-    assert resources.job("partial.fio").is_file()
-    assert resources.vm_images().is_dir()
-    assert jobs_of(resources.job("partial.fio")) == 2
 
 
 def test_incomplete_installation(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:

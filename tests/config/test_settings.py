@@ -33,6 +33,11 @@ def test_quick_is_the_default() -> None:
     assert found.machine.trial_deadline_s == 2 * 40 + 300 + 900
     assert from_argv("--stack", "ssd").settings.machine.trial_deadline_s == 40 + 900
     assert set(effective.origins.values()) == {"profile quick", "the stack"}
+    assert from_argv() == effective
+    article = from_argv("--profile", "article").settings
+    assert (article.storage.disks["hdd"].size_bytes, article.storage.disks["hdd"].iops_limit) == (50 * GIB, 0)
+    assert cache_sizes(article) == (4 * GIB, 50 * MIB)
+    assert article.bisect.threshold_value == 20_000
 
 
 @pytest.mark.parametrize(
@@ -61,15 +66,6 @@ def test_a_large_host_may_have_other_work(cores: int, limit: float, monkeypatch:
     assert options.load().settings.contention.max_other_cores == limit
     chosen = options.load(flags={"contention.max_other_cores": "0.25"}).settings
     assert chosen.contention.max_other_cores == 0.25
-
-
-def test_article() -> None:
-    found = from_argv("--profile", "article").settings
-    assert (found.storage.disks["ssd"].size_bytes, found.storage.disks["hdd"].size_bytes) == (5 * GIB, 50 * GIB)
-    assert cache_sizes(found) == (4 * GIB, 50 * MIB)
-    assert found.storage.disks["hdd"].iops_limit == 0
-    assert (found.workload.values.file_bytes, found.workload.runtime_s) == (2 * GIB, 900)
-    assert found.bisect.threshold_value == 20_000
 
 
 def test_flags_over_file_over_profile() -> None:
@@ -123,10 +119,6 @@ def test_every_flag() -> None:
     assert (found.machine.memory_bytes, found.machine.append) == (2 * GIB, "quiet loglevel=3")
     assert (found.storage.disks["ssd"].path, found.storage.disks["hdd"].path) == (str(here), "/dev")
     assert (found.workload.inputs["job"], found.workload.runtime_s) == (here / "my.fio", 60)
-
-
-def test_no_flags_change_nothing() -> None:
-    assert from_argv() == options.load()
 
 
 def test_regression_is_short_for_an_expectation() -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bisector.config import file, options
-from bisector.core.units import duration_s, duration_text, size_bytes, size_text
+from bisector.core.units import duration_s, size_bytes
 from tests.config.given import GIB, MIB, from_argv
 from tests.workload.test_job_file import GOOD
 
@@ -68,19 +68,6 @@ leaves = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=
 @example('a "quoted" \\ one\n\x7f\x00')
 def test_every_literal_is_toml(value: object) -> None:
     assert tomllib.loads(f"x = {file.literal(value)}")["x"] == value
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 1 << 62))
-def test_sizes_round_trip(size: int) -> None:
-    assert size_bytes(str(size_text(size))) == size
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.floats(0.001, 1e9) | st.integers(0, 10**9).map(float))
-def test_durations_round_trip(seconds: float) -> None:
-    shown = duration_text(seconds)
-    assert (duration_s(shown) if isinstance(shown, str) else shown) == seconds
 
 
 @pytest.mark.parametrize(

@@ -191,12 +191,6 @@ def test_what_was_settled_at_the_first_import_stays(desk: Desk) -> None:
     assert "was imported with no repository" in desk.refuses(FAST[1], "--repo", desk.path / "linux")
 
 
-def test_a_directory_of_something_else(desk: Desk) -> None:
-    desk.run.mkdir()
-    (desk.run / "letters.txt").write_text("Dear diary\n", encoding="utf-8")
-    assert "is not empty, and it is not a run directory" in desk.refuses(SLOW[1])
-
-
 def test_a_bisection_of_ours_is_left_alone(desk: Desk) -> None:
     run = RunDirectory.create(desk.run, "x")
     with Store.create(run.database, examples.bisection()) as store:
@@ -267,12 +261,3 @@ def test_files_that_would_be_read_for_ever(desk: Desk, flags: list[str], file: s
     os.mkfifo(desk.path / "FIFO")
     index(desk, row("a", SLOW[1]))
     assert f"{file} is not a regular file" in desk.refuses(*flags, file)
-
-
-@pytest.mark.rare
-def test_tables_that_are_too_large(desk: Desk) -> None:
-    header, path = "commit,file\n", desk.path / "index.csv"
-    path.write_text(header + "a,x.txt\n" * (5 << 20))
-    assert "index.csv has more than 32 MiB" in desk.refuses("--index", path)
-    path.write_text(header + "".join(f"a{n},x{n}.txt\n" for n in range(20_000)))
-    assert "index.csv:2: there is no file" in desk.refuses("--index", path)

@@ -11,7 +11,6 @@ from bisector.cli import main
 from bisector.core.verdict import State, Verdict
 from bisector.storage.disks import DISKS
 from bisector.storage.stack import lone_disk
-from bisector.workload.fio.text import read
 from tests.analysis.recorded import RECORDED
 from tests.docs.json_schema import valid
 from tests.git import histories
@@ -214,12 +213,6 @@ def test_reads_and_writes_as_one_figure_are_shown_and_can_decide(desk: Desk, nam
     assert "mixed IOPS fio" in desk.table()
     assert main(["table", "--metric", "mixed.iops", "--run-dir", str(desk.run)]) == 0
     assert "job randrw: 5,000 IOPS (mixed.iops)" in desk.output.readouterr().out
-
-
-def test_the_tail_of_syncs_decides(desk: Desk) -> None:
-    desk.imports(OTHERS / "etcd.txt", "--metric", "sync.lat.p99", "--commit", "a")
-    assert "job mytest: 3.29 ms (sync.lat.p99)" in desk.table()
-    assert [run.jobs for run in desk.view.trials[0].trial.runs] == [read((OTHERS / "etcd.txt").read_bytes()).jobs]
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "json", "mail"])

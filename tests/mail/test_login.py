@@ -17,11 +17,8 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-def test_file(file: Path) -> None:
+def test_environment_comes_before_the_file(file: Path) -> None:
     assert find_login(file, {}) == SmtpLogin("me@example.org", "a=b c")
-
-
-def test_environment_comes_first(file: Path) -> None:
     assert find_login(file, {USERNAME: "you", PASSWORD: "word"}) == SmtpLogin("you", "word")
 
 

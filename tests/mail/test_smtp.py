@@ -98,22 +98,6 @@ def test_refused_recipient_stops_it_for_all(plain: MailSettings, post: Post, ans
     assert post.letters == []
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind"), [("451 4.3.0 try later", smtp.NotNow), ("554 5.7.1 looks like spam", smtp.Refused)]
-)
-def test_refused_letter(plain: MailSettings, post: Post, answer: str, kind: type) -> None:
-    post.to_letter = [answer]
-    with pytest.raises(kind, match=answer):
-        send(plain)
-
-
-@pytest.mark.parametrize("where", ["data", "answer"])
-def test_cut_in_the_middle_of_a_letter_is_uncertain(plain: MailSettings, post: Post, where: str) -> None:
-    post.cut_at = where
-    with pytest.raises(smtp.Uncertain, match="before it said whether"):
-        send(plain)
-
-
 def test_server_of_seven_bits_gets_seven_bits(plain: MailSettings, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("smtplib.SMTP.has_extn", lambda self, name: name != "8bitmime")
     for config in ("", "# é\nCONFIG_X=y\n"):
