@@ -3,7 +3,8 @@
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -36,7 +37,6 @@ _ONLY_RUN = "fio"
 _MOST_BYTES = 32 << 20
 _LONGEST = {"file": 4096}
 _LONGEST_VALUE = 200
-_MOST_DIGITS = 15
 _OF_A_TRIAL = ("commit", "commit_date", "kernel", "verdict")
 
 
@@ -79,15 +79,7 @@ class ImportEntry:
         return self.commit or self.kernel or next(file for file in reversed(self.files) if not is_log(file.path)).run
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A line of a table; ``where`` is ``FILE:LINE``."""
-
-    where: str
-    values: Mapping[str, str]
-
-    def __getitem__(self, column: str) -> str:
-        return self.values.get(column, "")
+_Row = dict[str, str]  # the values of a line by their columns, and where it is, FILE:LINE
 
 
 class UnknownWord(UserError):
@@ -97,11 +89,7 @@ class UnknownWord(UserError):
 def entries(
     index: Path, terms: Terms, *, verdicts: Path | None = None, only: str | None = None
 ) -> tuple[ImportEntry, ...]:
-    """The trials of an index in the order of their numbers, or of its lines.
-
-    ``verdicts`` is a table with a verdict for each trial, by number, commit or kernel; ``only`` takes one set.
-    Raises :class:`UserError` with file and line.
-    """
+    """The trials of an index, by their numbers or lines; ``only`` takes one set. Raises :class:`UserError`."""
     rows = [row for row in _rows(index, required="file") if only in (None, row["set"])]
     if not rows:
         raise UserError(f"{index}: no row is of the set {only!r}" if only is not None else f"{index}: no rows")
@@ -118,11 +106,7 @@ def entries(
 def entry(
     files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: str, verdict_: Verdict | None
 ) -> ImportEntry:
-    """One trial, of files named one by one; raises :class:`UserError`.
-
-    An IOPS log is of the run of the output before it. Without names, several runs are called like their files, and so
-    is one of which neither commit nor kernel is told.
-    """
+    """One trial of files named one by one, each log after its output; raises :class:`UserError`."""
     if not files:
         raise UserError("nothing to import", "name the files of a trial, or --index CSV")
     outputs = [path for path in files if not is_log(path)]
@@ -152,37 +136,32 @@ def _rows(path: Path, *, required: str) -> Iterator[_Row]:
     try:
         for values in reader:
             where = f"{path}:{reader.line_num}"
-            if not names:
-                names = [value.strip() for value in values]
-                _check_header(names, where, required)
-            elif values:
+            if names and values:
                 yield _row(values, names, where, required)
+            elif not names:
+                names, known = [value.strip() for value in values], f"columns are {', '.join(COLUMNS)}"
+                if unknown := [name for name in names if name not in COLUMNS]:
+                    raise UserError(f"{where}: unknown column {unknown[0]!r}", known)
+                if twice := [name for name in names if names.count(name) > 1]:
+                    raise UserError(f"{where}: the column {twice[0]!r} is there twice")
+                if required not in names:
+                    raise UserError(f"{where}: there is no column {required!r}", known)
     except csv.Error as error:
         raise UserError(f"{path}:{reader.line_num}: not a line of a CSV table: {error}") from error
-
-
-def _check_header(names: Sequence[str], where: str, required: str) -> None:
-    if unknown := [name for name in names if name not in COLUMNS]:
-        raise UserError(f"{where}: unknown column {unknown[0]!r}", f"columns are {', '.join(COLUMNS)}")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"{where}: the column {twice[0]!r} is there twice")
-    if required not in names:
-        raise UserError(f"{where}: there is no column {required!r}", f"columns are {', '.join(COLUMNS)}")
 
 
 def _row(values: list[str], header: list[str], where: str, required: str) -> _Row:
     if len(values) != len(header):
         raise UserError(f"{where}: {len(values)} values for {len(header)} columns")
-    row = _Row(where, {name: value.strip() for name, value in zip(header, values, strict=True)})
+    row = {name: value.strip() for name, value in zip(header, values, strict=True)}
     if not row[required]:
         raise UserError(f"{where}: {required} is empty")
-    for name, value in row.values.items():
+    for name, value in row.items():
         if len(value) > (longest := _LONGEST.get(name, _LONGEST_VALUE)):
             raise UserError(f"{where}: {name} has {len(value):,} characters, and may have {longest:,}")
-    for name in ("order", "job"):
-        if row[name] and not (row[name].isascii() and row[name].isdecimal() and len(row[name]) <= _MOST_DIGITS):
-            raise UserError(f"{where}: {name} {row[name]!r} is not a number")
-    return row
+        if name in ("order", "job") and value and not re.fullmatch(r"[0-9]{1,15}", value):
+            raise UserError(f"{where}: {name} {value!r} is not a number")
+    return {**dict.fromkeys(COLUMNS, ""), **row, "where": where}
 
 
 def _key(row: _Row) -> tuple[str, ...]:
@@ -195,17 +174,17 @@ def _entry(rows: Sequence[_Row], directory: Path, terms: Terms) -> ImportEntry:
     for row in rows:
         for name in _OF_A_TRIAL:
             if row[name] != first[name]:
-                raise UserError(f"{row.where}: {name} is {row[name]!r}, and {first[name]!r} in {first.where}")
+                raise UserError(f"{row['where']}: {name} is {row[name]!r}, and {first[name]!r} in {first['where']}")
     files = tuple(_files(rows, directory))
     outputs = {file.run for file in files if not is_log(file.path)}
     unnamed = len(outputs) == 1 and outputs.isdisjoint(DISKS) and not any(row["run"] for row in rows)
     called = first["kernel"] or (outputs.pop() if len(outputs) == 1 and not first["commit"] else "")
     return ImportEntry(
-        where=first.where,
+        where=first["where"],
         commit=first["commit"],
         commit_date=_date(first),
         kernel=called,
-        verdict=verdict(first["verdict"], terms, first.where),
+        verdict=verdict(first["verdict"], terms, first["where"]),
         files=tuple(
             replace(file, run=_ONLY_RUN) if unnamed or file.run == called not in DISKS else file for file in files
         ),
@@ -221,7 +200,7 @@ def _files(rows: Sequence[_Row], directory: Path) -> Iterator[File]:
     for name, of_one in by_file.items():
         runs = {row["run"] for row in of_one}
         if len(runs) > 1:
-            raise UserError(f"{of_one[0].where}: {name} is of several runs: {', '.join(sorted(runs))}")
+            raise UserError(f"{of_one[0]['where']}: {name} is of several runs: {', '.join(sorted(runs))}")
         numbered = sorted(of_one, key=lambda row: int(row["job"] or 0))
         expected = []
         for row in (one for one in numbered if one["iops"] or one["runtime_ms"] or one["direction"]):
@@ -229,17 +208,14 @@ def _files(rows: Sequence[_Row], directory: Path) -> Iterator[File]:
                 iops = float(row["iops"]) if row["iops"] else None
                 runtime_ms = int(row["runtime_ms"]) if row["runtime_ms"] else None
             except ValueError as error:
-                raise UserError(f"{row.where}: iops or runtime_ms is not a number: {error}") from error
-            expected.append(ExpectedFigure(row.where, row["direction"], iops, runtime_ms))
-        path = _below(directory, name, of_one[0].where)
-        yield File(path, of_one[0]["run"] or path.stem, of_one[0].where, tuple(expected))
+                raise UserError(f"{row['where']}: iops or runtime_ms is not a number: {error}") from error
+            expected.append(ExpectedFigure(row["where"], row["direction"], iops, runtime_ms))
+        path = _below(directory, name, of_one[0]["where"])
+        yield File(path, of_one[0]["run"] or path.stem, of_one[0]["where"], tuple(expected))
 
 
 def _below(directory: Path, name: str, where: str) -> Path:
-    """The file of an index, which may come from anywhere: it names what lies beside it, and nothing else of the host.
-
-    Links are followed first.
-    """
+    """The file of an index, which may come from anywhere: links followed, it lies below the index's directory."""
     path = directory / name
     try:
         there = Path(os.path.realpath(path))
@@ -261,7 +237,7 @@ def _date(row: _Row) -> str:
     for read in (datetime.fromisoformat, lambda text: datetime.strptime(text, "%Y-%m-%d %H:%M:%S %z")):
         with suppress(ValueError):
             return read(text).isoformat()
-    raise UserError(f"{row.where}: commit_date {text!r} is not a date", "for example 2017-05-14 21:54:33 -0400")
+    raise UserError(f"{row['where']}: commit_date {text!r} is not a date", "for example 2017-05-14 21:54:33 -0400")
 
 
 def verdict(word: str, terms: Terms, where: str) -> Verdict | None:
@@ -280,27 +256,25 @@ def _with_verdicts(found: Iterable[ImportEntry], path: Path, terms: Terms) -> li
     told: dict[tuple[str, ...], _Row] = {}
     for row in _rows(path, required="verdict"):
         if not any(row[name] for name in ("order", "commit", "kernel")):
-            raise UserError(f"{row.where}: neither order nor commit nor kernel says which trial the verdict is of")
+            raise UserError(f"{row['where']}: neither order nor commit nor kernel says which trial the verdict is of")
         other = told.setdefault(_key(row)[1:], row)
         if other["verdict"] != row["verdict"]:
-            raise UserError(f"{row.where}: the verdict {row['verdict']!r} contradicts that of {other.where}")
+            raise UserError(f"{row['where']}: the verdict {row['verdict']!r} contradicts that of {other['where']}")
     used = set()
     result = []
     for entry in found:
         keys = (("order", entry.order), ("commit", entry.commit), ("kernel", entry.kernel))
-        own = next((told[key] for key in keys if key in told), None)
-        if own is None:
+        if (own := next((told[key] for key in keys if key in told), None)) is not None:
+            used.add(own["where"])
+            for name, known in keys[1:]:
+                if own[name] and known and own[name] != known:
+                    raise UserError(f"{own['where']}: {name} is {own[name]!r}, and {known!r} in {entry.where}")
+            said = verdict(own["verdict"], terms, own["where"])
+            if entry.verdict not in (None, said):
+                raise UserError(f"{own['where']}: the verdict contradicts that of {entry.where}")
+            result.append(replace(entry, verdict=said))
+        else:
             result.append(entry)
-            continue
-        used.add(own.where)
-        for name, known in (("commit", entry.commit), ("kernel", entry.kernel)):
-            if own[name] and known and own[name] != known:
-                raise UserError(f"{own.where}: {name} is {own[name]!r}, and {known!r} in {entry.where}")
-        said = verdict(own["verdict"], terms, own.where)
-        if entry.verdict not in (None, said):
-            raise UserError(f"{own.where}: the verdict contradicts that of {entry.where}")
-        result.append(replace(entry, verdict=said))
-    for row in told.values():
-        if row.where not in used:
-            raise UserError(f"{row.where}: the index has no such trial")
+    if unused := [row["where"] for row in told.values() if row["where"] not in used]:
+        raise UserError(f"{unused[0]}: the index has no such trial")
     return result

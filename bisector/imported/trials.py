@@ -50,10 +50,7 @@ class ImportedTrial:
 
 
 def find(entries: Sequence[ImportEntry], repository: Repository | None) -> tuple[ImportedTrial, ...]:
-    """Read every file and make the trials; commits are those of ``repository``, else as they are called.
-
-    Raises :class:`UserError` with the file and line of what cannot be used.
-    """
+    """Read every file and make the trials; commits are those of ``repository``, if any. Raises :class:`UserError`."""
     # Kernels whose commits are not told are told apart by their names, so that no two of them are one.
     nameless = iter(told_apart([entry.label for entry in entries if not entry.commit]))
     commits = [_commit(entry, entry.commit or next(nameless), repository) for entry in entries]
@@ -222,10 +219,7 @@ def check_verdicts(trials: Iterable[tuple[str, Trial]]) -> None:
 
 
 def unknown(found: Iterable[ImportedTrial], known: Mapping[str, str]) -> tuple[ImportedTrial, ...]:
-    """Those trials whose files are not on record yet; ``known`` has the SHA-256 of files and what they are of.
-
-    Raises :class:`UserError` for one that is there in part.
-    """
+    """The trials whose files (SHA-256 in ``known``) are not on record; :class:`UserError` for one there in part."""
     new = []
     for one in found:
         there = [read for read in one.files.values() if read.sha256 in known]

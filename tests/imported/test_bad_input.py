@@ -202,12 +202,6 @@ def test_a_bisection_of_ours_is_left_alone(desk: Desk) -> None:
         assert len(store.trials()) == 1
 
 
-def test_an_import_beside_an_import(desk: Desk) -> None:
-    desk.imports(SLOW[1])
-    with RunDirectory(desk.run).lock():
-        assert "is in use by process" in desk.refuses(FAST[1])
-
-
 def test_a_job_that_stood_still_is_no_measurement(desk: Desk) -> None:
     text = (FIO / "partial-3.33.json").read_text(encoding="utf-8")
     still = desk.path / "still.json"
