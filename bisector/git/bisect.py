@@ -131,13 +131,12 @@ class Bisect:
             self._worktree.remove()
 
     def start(self, skips: Iterable[str] = (), told: Iterable[Told] = ()) -> tuple[Told, ...]:
-        """Start, or start again: skip those of the hashes that are in the range, then tell all verdicts in order.
-
-        What was of use is returned. Raises :class:`Contradiction`, as :meth:`tell` does.
-        """
+        """Start anew: skip the hashes in the range, tell verdicts in order; those of use. Raises as :meth:`tell`."""
         self._forget()
-        for sha in self._to_skip(skips):
-            self._note(sha, Verdict.SKIP)
+        if wanted := tuple(dict.fromkeys(skips)):  # one walk over the range instead of questions about each
+            inside = {*self.in_range(), *self._untried_bases()} - {self._new}
+            for sha in (sha for sha in wanted if sha in inside):
+                self._note(sha, Verdict.SKIP)
         for sha, verdict in told:
             if self._is_useful(sha, verdict):
                 self._note(sha, verdict)
@@ -145,10 +144,7 @@ class Bisect:
         return tuple(self._told)
 
     def tell(self, sha: str, verdict: Verdict) -> bool:
-        """Tell git a settled verdict; whether it was of use (git can hold none about commits aside).
-
-        Raises :class:`Contradiction` before git's state is touched.
-        """
+        """Tell git a verdict; whether git can hold it. Raises :class:`Contradiction` before its state is touched."""
         if not verdict.settled:
             raise ValueError(f"{verdict} is not for git")
         useful = sha == self._proposed or self._is_useful(sha, verdict)
@@ -187,10 +183,7 @@ class Bisect:
         return self._repository.ask("rev-list", *self._range.limits(self._new, self._olds)).lines
 
     def log(self) -> str:
-        """What ``git bisect log`` prints: it can be replayed, and ends with the answer when there is one.
-
-        Empty when somebody ended the bisection by hand.
-        """
+        """What ``git bisect log`` prints, which can be replayed; empty when somebody ended it by hand."""
         # The command copies this file; up to git 2.39 by a shell script, which takes longer than a step of the search.
         log = self._home.admin / "BISECT_LOG"
         return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
@@ -221,14 +214,6 @@ class Bisect:
     def _untried_bases(self) -> tuple[str, ...]:
         return tuple(sha for sha in self.bases if sha not in self._olds and sha not in self._skips)
 
-    def _to_skip(self, shas: Iterable[str]) -> tuple[str, ...]:
-        """Those that can be skipped, by one walk over the range instead of questions about each."""
-        wanted = tuple(dict.fromkeys(shas))
-        if not wanted:
-            return ()
-        inside = {*self.in_range(), *self._untried_bases()} - {self._new}
-        return tuple(sha for sha in wanted if sha in inside)
-
     def _is_useful(self, sha: str, verdict: Verdict) -> bool:
         if self._over:
             return False
@@ -246,10 +231,7 @@ class Bisect:
     # What git is told, and what it makes of it.
 
     def _build(self) -> None:
-        """Git's state of everything noted, in the worktree that there is, or else in a fresh one.
-
-        Raises :class:`InfraError` when git does not hold it then.
-        """
+        """Git's state of everything noted, in the worktree that there is, or else in a fresh one."""
         if self._worktree is not None and self._is_replayed():
             return
         self._worktree = Worktree.add(self._repository, self._run_dir, WorktreePurpose.BISECT, self._range.old.sha)

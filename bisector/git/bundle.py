@@ -31,11 +31,7 @@ _KEY = "workload.gitgrep"
 
 
 def bundled(settings: Settings, repository: Repository) -> Settings:
-    """The settings with the clone that the workload is to have, made now if need be.
-
-    ``repository`` is the one under test. Raises :class:`UserError` where there is no such tree, or where it is larger
-    than the settings have it.
-    """
+    """The settings with the workload's clone, made if need be; :class:`UserError` for no such tree, or a larger one."""
     workload = settings.workload
     clone = workload.workload.clone(workload.values)
     if clone is None:

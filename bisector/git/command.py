@@ -124,10 +124,7 @@ class GitAnswer:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The lines of standard output, as git ends them: a name may have in it what else ``str.splitlines`` splits at.
-
-        git-check-ref-format(1) forbids ASCII control characters, and neither U+0085 nor U+2028.
-        """
+        """Standard output as git ends lines: names may have U+0085 and U+2028 (git-check-ref-format(1))."""
         return tuple(self.stdout.removesuffix("\n").split("\n")) if self.stdout else ()
 
     @property

@@ -41,10 +41,7 @@ _RECEIVE = (
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """The repository at ``path``, which borrows the objects of the repository that ``borrowed`` is in, if any.
-
-    Raises :class:`bisector.core.errors.InfraError` for what git refuses, and ``OSError``.
-    """
+    """The repository at ``path``, which may borrow objects; raises :class:`InfraError` and ``OSError``."""
 
     path: Path
     borrowed: Path | None = None
@@ -111,10 +108,7 @@ class Mirror:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     def release_unused(self, seconds: float) -> None:
-        """Let go of runs that nothing was pushed for in that time, and forget what no run keeps, once it is much.
-
-        Nothing else may read meanwhile (git-gc(1)).
-        """
+        """Let go of runs not used in that time, and collect what is much; nothing else may read (git-gc(1))."""
         used = {path.name: path.stat().st_mtime for path in (self.path / _USED).glob("*")}
         oldest = time.time() - seconds
         self._delete(name for name in self._references(_SENT) if used.get(name.split("/")[-2], 0.0) < oldest)
@@ -150,11 +144,7 @@ class Address:
 
 
 def push(repository: Repository, sender: Path, sha: str, known: Iterable[str], to: Address) -> None:
-    """Send a commit to a mirror that has the ``known`` ones of its run whole, out of a repository made at ``sender``.
-
-    In that repository each of these commits has no parents, so that neither end's history is walked or sent. Raises
-    :class:`bisector.core.errors.InfraError` where git cannot.
-    """
+    """Send a commit without its history to a mirror that has the ``known`` ones; raises :class:`InfraError`."""
     git = GitRunner()
     if not sender.exists():
         git("init", "--quiet", "--bare", "--template=", os.fspath(sender), at=sender.parent)
@@ -189,10 +179,7 @@ def borrow(repository: Path, objects: Path | None) -> None:
 
 
 def objects_of(path: Path) -> Path:
-    """The directory of objects of the repository that a path is in; whoever owns it, since it is only read.
-
-    Raises :class:`UserError` where there is none.
-    """
+    """The objects of the repository that a path is in, whoever owns it; raises :class:`UserError` without one."""
     found = enclosing_repository(path) if path.is_dir() else None
     if found is not None:
         where = (f"--git-dir={found[0]}",)

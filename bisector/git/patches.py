@@ -37,11 +37,7 @@ def with_commit(repository: Repository, base: Commit, commit: Commit) -> Subject
 
 
 def with_file(repository: Repository, base: Commit, file: Path) -> Subject:
-    """``base`` with all patches of a file on top, one after another.
-
-    Raises :class:`UserError` for a file that cannot be read, has no patch, or does not apply: with what git says of the
-    place.
-    """
+    """``base`` with all patches of a file on top; raises :class:`UserError` with what git says of the place."""
     if file.exists() and not file.is_file():  # it is read again to be kept with the run
         raise UserError(f"{file} is not a regular file", "write the patch to a file")
     try:

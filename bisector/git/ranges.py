@@ -18,10 +18,7 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The commits that may be the first new one, given an old and a new end.
-
-    ``first_parent`` and ``paths`` (relative to the top of the tree) mean what they mean to ``git bisect start``.
-    """
+    """The commits that may be the first new one; ``first_parent`` and ``paths`` as for ``git bisect start``."""
 
     old: Commit
     new: Commit
@@ -73,10 +70,7 @@ def check_range(repository: Repository, wanted: Range) -> int:
 
 
 def to_skip(repository: Repository, wanted: Range, expression: str) -> tuple[str, ...]:
-    """The hashes of what a person wants to be skipped: of a revision, or of the commits of ``A..B`` in the range.
-
-    Raises :class:`UserError` for an end of the range, and for what has no commit between the ends.
-    """
+    """The hashes of a revision, or of ``A..B``, that can be skipped; raises :class:`UserError` where there are none."""
     between = repository.ask("rev-list", wanted.new.sha, f"^{wanted.old.sha}").lines
     inside = {*between, *repository.merge_bases(wanted.new.sha, wanted.old.sha)} - {wanted.old.sha, wanted.new.sha}
     named = repository.expand(expression)
@@ -181,10 +175,7 @@ def remarks(repository: Repository, wanted: Range, suspects: Iterable[str]) -> I
 
 
 def read_graph(path: Path) -> RangeGraph:
-    """The graph in a file, plain or gzip: a line per commit, oldest first, with its number and its parents' numbers.
-
-    The last line is the new end. Raises :class:`UserError` for a file that is no such thing.
-    """
+    """The graph in a file, plain or gzip: a line per commit, oldest first: its number, then its parents' numbers."""
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if raw.startswith(_GZIP) else raw).decode("ascii")

@@ -57,11 +57,7 @@ class Branch:
         return f"{_NAMESPACE}/{self.name}"
 
     def fetch(self, *, tags: bool = False) -> Commit:
-        """The tip of the branch, and with ``tags`` all tags, here now.
-
-        Raises :class:`UserError` when there is no such branch, :class:`InfraError` when the remote does not
-        answer, after several attempts.
-        """
+        """The tip, with ``tags`` all tags; :class:`UserError` for no such branch, :class:`InfraError` for no answer."""
         # Remove the locks that a killed fetch left on the references of this branch.
         for lock in (self.repository.common_dir / self._references).rglob("*.lock"):
             lock.unlink(missing_ok=True)
@@ -113,11 +109,7 @@ class Branch:
 
 
 def origin(repository: Repository, sha: str, job: str = "") -> tuple[str, str, str]:
-    """Tree, branch and address of what has a commit: of a remote where one does, else the directory's name.
-
-    What nights fetched is in no remote-tracking branch; they write down where it is from. What a ``job`` of theirs
-    fetched is named whatever else has the commit.
-    """
+    """Tree, branch and address of what has a commit: by a night's ``job``, by remotes, else the directory's name."""
     if job and (source := _source(repository, f"{_NAMESPACE}/{job}")) is not None:
         return source
     configured = repository.ask("config", "--get-regexp", r"^remote\..*\.url$", ok=(0, 1)).lines

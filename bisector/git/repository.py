@@ -43,11 +43,7 @@ class Repository:
 
     @classmethod
     def open(cls, path: Path, run_marker: Path | None = None) -> Self:
-        """The repository ``path`` is in.
-
-        Raises :class:`UserError` when there is none, when git does not trust its owner, and when
-        no worktree can be added to it.
-        """
+        """The repository ``path`` is in; raises :class:`UserError` for none, an untrusted one, and a read-only one."""
         try:
             is_there = path.is_dir()
             if "\n" in os.fspath(path.resolve()):

@@ -102,10 +102,7 @@ class SourceTree:
         return answer
 
     def _may_be_damaged(self, worktree: Worktree) -> bool:
-        """Whether a new worktree may do what this one failed to do.
-
-        In a partial clone it is mostly the network that fails, which a new worktree needs even more.
-        """
+        """Whether a new worktree may do what this one failed to do; of a partial clone it is mostly the network."""
         if self._is_full():
             return False
         if not self._repository.partial:
@@ -137,10 +134,7 @@ class SourceTree:
 
 
 def check_attributes(repository: Repository) -> None:
-    """Raise :class:`UserError` where the repository has attributes of its own that change what is checked out.
-
-    No setting turns ``info/attributes`` off, and it wins over the attributes of a tree.
-    """
+    """Raise :class:`UserError` where ``info/attributes``, which no setting turns off, changes what is checked out."""
     path = repository.common_dir / "info" / "attributes"
     try:
         text = path.read_bytes().decode("utf-8", "replace")

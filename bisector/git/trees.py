@@ -25,10 +25,7 @@ _LONGEST_STATUS = 4  # a letter and a score; what is longer in its place is a co
 
 @dataclass(frozen=True)
 class Trees:
-    """The trees of a repository, by their ids or by commits'.
-
-    What is asked of them is worth knowing and never needed, so a clone that lacks trees says that it does not know.
-    """
+    """The trees of a repository, by their ids or by commits'; a clone that lacks trees says that it does not know."""
 
     repository: Repository
 
@@ -124,11 +121,7 @@ class CannotBeHad:
 def changed_end(
     repository: Repository, kind: Kind, commit: Commit, end: Commit, *, first_parent: bool = False
 ) -> Commit | CannotBeHad:
-    """``end`` with ``commit`` taken out (REVERTED) or added (PICKED), as a commit of its own.
-
-    With ``first_parent`` a merge stands for all that it brought. Raises :class:`InfraError` when git fails
-    otherwise than by a conflict.
-    """
+    """``end`` without ``commit`` (REVERTED) or with it (PICKED); by ``first_parent`` a merge is all it brought."""
     parents = repository.parents(commit.sha)
     if not parents:
         return CannotBeHad("it has no parent")

@@ -103,10 +103,7 @@ class Worktree:
 
 
 def remove_leftovers(repository: Repository, run_dir: Path, *purposes: WorktreePurpose) -> tuple[Path, ...]:
-    """Remove this run's worktrees (all, or of the purposes given); the paths that were removed.
-
-    Not ``git worktree prune``: that would also forget a worktree of the user's on a disk that is not mounted.
-    """
+    """Remove this run's worktrees; not by ``git worktree prune``, which forgets those on disks not mounted."""
     removed = []
     for purpose in purposes or tuple(WorktreePurpose):
         path, staging = purpose.path(run_dir), _staging(run_dir, purpose)
@@ -129,10 +126,7 @@ def remove_leftovers(repository: Repository, run_dir: Path, *purposes: WorktreeP
 
 
 def hold(repository: Repository, run_dir: Path, shas: Mapping[str, str]) -> None:
-    """Keep commits, by short names, from garbage collection until :func:`release`; the run's lock is the caller's.
-
-    Raises :class:`bisector.core.errors.InfraError` where git cannot write references.
-    """
+    """Keep commits, by short names, from garbage collection until :func:`release`; raises :class:`InfraError`."""
     _change(repository, run_dir, [f"update {_references(run_dir)}/{name} {sha}" for name, sha in shas.items()])
 
 
@@ -172,10 +166,7 @@ def _registered(repository: Repository) -> Iterator[Path]:
 
 
 def _home(admin: Path) -> Path | None:
-    """The directory of a registered worktree; None where that is not, or no longer, written down.
-
-    ``git worktree add`` may not have come that far, and a power cut may have left the file full of zeros.
-    """
+    """The directory of a registered worktree; None where a kill or a power cut left that not written down."""
     try:
         text = os.fsdecode((admin / "gitdir").read_bytes()).strip()
     except OSError:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bisector.config import Settings, options
-from bisector.core.errors import InfraError, UserError
+from bisector.core.errors import UserError
 from bisector.git.bundle import bundled, is_made
 from bisector.git.repository import Repository
 from tests.git.conftest import Make
@@ -102,14 +102,6 @@ def test_clones_that_cannot_be_made(make: Make, own: dict[str, Any], message: st
     with pytest.raises(UserError, match=message) as caught:
         bundled(settings(**own), repository)
     assert caught.value.exit_code == 2
-
-
-def test_disk_without_room_is_no_bug(make: Make, cache: Path) -> None:
-    repository, _ = make(NODES)
-    cache.parent.mkdir(parents=True)
-    cache.write_text("in the way")
-    with pytest.raises(InfraError, match="clones"):
-        bundled(settings(), repository)
 
 
 def test_partial_clone_that_lacks_files(make: Make, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from bisector.git.patches import with_commit, with_file
 from bisector.git.repository import Repository
 from tests.git.checks import footprint
 from tests.git.conftest import Make
-from tests.git.histories import KERNEL_TREE, Node, git, old_base_merge
+from tests.git.histories import KERNEL_TREE, Node, git
 
 FILE = "drivers/md/dm.c"
 LINES = [f"line {number}\n" for number in range(30)]
@@ -57,13 +57,6 @@ def test_commit_that_does_not_fit_is_refused_with_its_file(make: Make) -> None:
     base, commit = repository.commits([names["other"], names["c1"]])
     with pytest.raises(UserError, match=f"conflict in {FILE}"):
         with_commit(repository, base, commit)
-
-
-def test_merge_is_refused(make: Make) -> None:
-    repository, names = make(old_base_merge())
-    base, merge = repository.commits([names["c3"], names["m"]])
-    with pytest.raises(UserError, match="it is a merge"):
-        with_commit(repository, base, merge)
 
 
 @pytest.mark.parametrize("cover", [(), ("--cover-letter",)])

@@ -1,4 +1,3 @@
-import hashlib
 import os
 import shutil
 import signal
@@ -264,23 +263,6 @@ def test_words_that_name_no_commit(make: Make) -> None:
         with pytest.raises(UserError) as caught:
             repository.resolve(rev)
         assert (caught.value.message, hint in (caught.value.hint or "")) == (message, True)
-
-
-def test_a_short_hash_of_two_objects(make: Make) -> None:
-    repository, _ = make(linear(1))
-    by_start: dict[str, str] = {}
-    for number in range(4000):
-        content = f"blob {len(str(number))}\0{number}".encode()
-        sha = hashlib.sha1(content, usedforsecurity=False).hexdigest()
-        if (start := sha[:4]) in by_start:
-            break
-        by_start[start] = str(number)
-    for text in (by_start[start], str(number)):
-        repository.ask("hash-object", "-w", "--stdin", stdin=text)
-    with pytest.raises(
-        UserError, match=rf"^short object ID {start} is ambiguous; the candidates are {start}.*blob\), "
-    ):
-        repository.resolve(start)
 
 
 def test_a_directory_with_a_line_break_in_its_name(tmp_path: Path) -> None:

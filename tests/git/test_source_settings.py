@@ -99,17 +99,6 @@ def test_a_setting_that_no_option_undoes_is_refused(make: Make, tmp_path: Path, 
     assert not ran.exists()
 
 
-def test_a_filter_that_only_worktrees_have_is_not_run(make: Make, tmp_path: Path) -> None:
-    repository, _ = make(
-        (*linear(2), Node("c2", ("c1",), files={".gitattributes": "* filter=up\n", "x.c": "int x;\n"}))
-    )
-    (tmp_path / "settings").write_text(f'[filter "up"]\n\tsmudge = {_UPPER}\n')
-    git(repository.top, "config", "includeIf.gitdir:**/worktrees/**.path", str(tmp_path / "settings"))
-    with SourceTree(repository, tmp_path / "run") as tree:
-        path = tree.checkout(repository.resolve("main"))
-        assert tree_on_disk(path) == tree_of(repository, "main")
-
-
 @pytest.mark.parametrize("kind", ["blob", "tree", "commit"])
 def test_what_a_person_put_in_the_place_of_an_object_is_not_built(make: Make, tmp_path: Path, kind: str) -> None:
     repository, names = make((*linear(3), Node("c3", ("c2",), files={"Makefile": "other\n"})))

@@ -14,7 +14,7 @@ from bisector.git.worktrees import Worktree, WorktreePurpose
 from bisector.host import build_user
 from tests.git.checks import footprint, tree_of, tree_on_disk
 from tests.git.conftest import Make
-from tests.git.histories import Node, git, linear, root
+from tests.git.histories import Node, git, linear
 
 
 def files(path: Path) -> set[str]:
@@ -47,16 +47,6 @@ def test_only_what_changed_is_touched(make: Make, tmp_path: Path) -> None:
         assert not files(path) & {"files/c/3", "files/c/4", "files/c/stray.o"}
     assert footprint(repository) == before
     assert not (tmp_path / "run/worktrees").exists()
-
-
-def test_many_files_are_written_by_several_workers(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From 100 files on (git-config(1), "checkout.thresholdForParallelism")."""
-    many = {f"many/{number}": f"{number}\n" for number in range(150)}
-    repository, _ = make((root("c0"), Node("c1", ("c0",), files=many)))
-    monkeypatch.setenv("GIT_TRACE2_EVENT", str(tmp_path / "trace"))
-    with SourceTree(repository, tmp_path / "run") as tree:
-        assert tree_on_disk(tree.checkout(repository.resolve("main"))) == tree_of(repository, "main")
-    assert ("checkout--worker" in (tmp_path / "trace").read_text()) is (os.cpu_count() != 1)
 
 
 def test_kept_for_the_resumed_run_and_its_lock_removed(make: Make, tmp_path: Path) -> None:
@@ -138,14 +128,6 @@ def test_an_object_that_is_gone_is_an_error_after_one_new_worktree(
     with pytest.raises(InfraError, match=f"could not check out {names['c3'][:12]}"):
         SourceTree(repository, tmp_path / "run").checkout(repository.resolve(names["c3"]))
     assert added == [names["c3"]]
-
-
-def test_submodule_is_left_alone(make: Make, tmp_path: Path) -> None:
-    modules = '[submodule "sub"]\n\tpath = sub\n\turl = /nowhere\n'
-    repository, _ = make((*linear(2), Node("c2", ("c1",), files={".gitmodules": modules})))
-    git(repository.top, "config", "submodule.recurse", "true")
-    with SourceTree(repository, tmp_path / "run") as tree:
-        assert (tree.checkout(repository.resolve("main")) / ".gitmodules").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's umask is its own affair")
