@@ -16,10 +16,7 @@ from bisector.store.run_files import found_input, recorded_input, with_inputs
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """What is compared, under the name that a person typed; two arms may have one subject.
-
-    ``file`` is the configuration fragment of a subject that has one of its own, or the image that is measured.
-    """
+    """What is compared, under the name that a person typed; ``file`` is its configuration fragment, or the image."""
 
     name: str
     subject: Subject
@@ -47,10 +44,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long a run goes on: no block, and no trial of a search, is begun that would end after ``budget_s`` seconds.
-
-    They count from ``spent_s`` on, the seconds of work on record when it was given.
-    """
+    """No block or trial begins that would end after ``budget_s`` seconds of work beyond the ``spent_s`` on record."""
 
     budget_s: float
     spent_s: float = 0.0
@@ -131,10 +125,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Arms to be measured on a setup, by their places in the plan, in the order of measuring.
-
-    Blocks are numbered from 1 as they begin; ``round`` counts the blocks of the setup that come to something, from 1.
-    """
+    """Arms on a setup in the order of measuring; ``round`` counts those of the setup that come to something."""
 
     n: int
     setup: int

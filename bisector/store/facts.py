@@ -22,10 +22,7 @@ from bisector.store.comparison import Block, Budget, Place, PlannedComparison
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What a run was begun for: the range as typed and resolved, and the settings as JSON.
-
-    Where nothing is searched the ends are empty, and there may be no repository.
-    """
+    """What a run was begun for: the range as typed and resolved, if there is one, and the settings as JSON."""
 
     repository: Path | None
     old_rev: str
@@ -64,10 +61,7 @@ class RunHeader:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A state that the run entered, when, and the process that wrote so.
-
-    With ``out_of_time`` it would go on, and its budget allowed no more.
-    """
+    """A state that the run entered, and the process that wrote so; ``out_of_time`` if its budget allowed no more."""
 
     at: str
     state: State
@@ -97,10 +91,7 @@ class Work(StrEnum):
 
 
 class Ending(StrEnum):
-    """What became of a submission.
-
-    LOST when its process was killed, CANCELLED when nobody needed it any more.
-    """
+    """What became of a submission. LOST when its process was killed, CANCELLED when nobody needed it any more."""
 
     DONE = "done"
     FAILED = "failed"
@@ -110,11 +101,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """Work on a commit that an executor is about to be given; ``n`` is the number of the trial that it makes, if any.
-
-    ``host`` is where it is to be done, empty where the executor may choose. In a comparison ``block`` and ``arm`` say
-    where a trial belongs (:class:`bisector.store.comparison.Place`).
-    """
+    """Work about to be given to an executor: its ``host``, trial ``n`` and place in a comparison, if any."""
 
     work: Work
     sha: str
@@ -150,10 +137,7 @@ class NumberedTrial:
 
 @dataclass(frozen=True, slots=True)
 class BuildTry:
-    """Whether a compiler builds a commit: ``reason`` says why not, and is empty when it does.
-
-    ``fragment`` is that of :class:`bisector.core.subject.Subject`.
-    """
+    """Whether a compiler builds a commit, with a subject's ``fragment`` if any; ``reason`` is empty when it does."""
 
     compiler: Compiler
     sha: str
@@ -163,10 +147,7 @@ class BuildTry:
 
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
-    """A kernel that was measured was built once more, apart from all others: what is loaded has the same digest.
-
-    ``why_not`` says why that cannot be told, and is empty where it can.
-    """
+    """A measured kernel, built once more, has the same digest; ``why_not`` says why that cannot be told, else empty."""
 
     sha: str
     content_sha256: str

@@ -115,10 +115,7 @@ class Log:
 
     @classmethod
     def create(cls, path: Path, facts: Iterable[object] = ()) -> Self:
-        """A new record with these facts, open; it appears under its name when they are all in it.
-
-        Raises :class:`UserError` when there is one already, :class:`InfraError` when it cannot be written.
-        """
+        """A new record with these facts, there when they are in it; raises :class:`UserError`, :class:`InfraError`."""
         if path.exists():
             raise UserError(f"{path} holds a bisection already", f"bisector resume --run-dir {path.parent}")
         new = path.with_name(path.name + _NEW)
@@ -138,11 +135,7 @@ class Log:
 
     @classmethod
     def open(cls, path: Path, readonly: bool = False) -> Self:
-        """Open a record, for reading only beside a process that writes.
-
-        Raises :class:`UserError` when it is not ours or of another version, :class:`InfraError`
-        when it is damaged or locked.
-        """
+        """Open a record; :class:`UserError` for another version, :class:`InfraError` for a damaged or locked one."""
         if not path.is_file():
             raise UserError(f"{path.parent} is not a run directory: it has no {path.name}", _NAMED_BY)
         uri = path.absolute().as_uri()
@@ -185,10 +178,7 @@ class Log:
         return self.last
 
     def of(self, kind: type[T]) -> Sequence[LogEntry[T]]:
-        """Every fact of a kind, oldest first, as of the last :meth:`refresh`: several kinds are of one moment.
-
-        Raises :class:`InfraError` for a body that says something else.
-        """
+        """Every fact of a kind, oldest first, as of the last :meth:`refresh`; raises :class:`InfraError` for damage."""
         entries = self._entries[kind.__name__]
         if unread := self._unread.pop(kind.__name__, ()):
             # Of what facts have, msgspec knows everything but paths.

@@ -162,10 +162,7 @@ _KINDS: tuple[type, ...] = (NightBegun, *get_args(JobFact))
 
 @dataclass(frozen=True, slots=True)
 class NightEvent:
-    """A fact of a job in a night, by its number in the log, and the time (ISO 8601).
-
-    ``trial`` is the one that counts of a :class:`Measurement`, as long as its record is there.
-    """
+    """A fact of a job in a night; ``trial`` is the one that counts of a :class:`Measurement`, if it is there."""
 
     id: int
     night: int

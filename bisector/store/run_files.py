@@ -37,10 +37,7 @@ _DIRECTORY_NAME = re.compile(r"(?P<n>\d{4,})-[\w.+-]{1,12}")
 
 
 def keep_inputs(settings: Settings, run_dir: Path) -> Settings:
-    """Copy the workload's files, base .config and fragments into the run directory; the settings that name the copies.
-
-    Raises :class:`InfraError` when they cannot be written.
-    """
+    """Copy inputs into the run directory; the settings that name the copies. Raises :class:`InfraError`."""
     kernel, workload = settings.kernel, settings.workload
     with _copying(run_dir) as directory:
         base = kernel.base_config and _copy(kernel.base_config, directory / "base.config")
@@ -57,10 +54,7 @@ def keep_inputs(settings: Settings, run_dir: Path) -> Settings:
 
 
 def keep_files(files: Iterable[Path | None], run_dir: Path) -> tuple[Path | None, ...]:
-    """Copy files that arms are made of beside the other inputs; where each copy is, None where there is no file.
-
-    Raises :class:`InfraError` when they cannot be written.
-    """
+    """Copy files of arms beside the other inputs; where each copy is, if any. Raises :class:`InfraError`."""
     with _copying(run_dir) as directory:
         return tuple(file and _copy(file, directory / file.name) for file in files)
 
@@ -75,10 +69,7 @@ def _copying(run_dir: Path) -> Iterator[Path]:
 
 
 def recorded_input(name: str, run_dir: Path) -> str:
-    """How the record names an input that is kept in the run directory: from there, so that it is found when that moves.
-
-    Any other text is as it is.
-    """
+    """How the record names an input: from the run directory, so that it is found when that moves."""
     return name.removeprefix(f"{run_dir}/") if name.startswith(f"{run_dir}/{INPUTS}/") else name
 
 
@@ -99,10 +90,7 @@ def with_inputs(settings: str, named: Callable[[str, Path], str], run_dir: Path)
 
 
 def kernel_inputs(kernel: KernelSettings) -> tuple[object, ...]:
-    """What kernels are made from, whatever the files are called: two runs with equal ones build equal kernels.
-
-    A file that is gone has no contents.
-    """
+    """What kernels are made from, whatever the files are called; a file that is gone has no contents."""
     named = (kernel.base_config, *map(_fragment, kernel.fragments))
     return (kernel.compilers, *(path.read_bytes() if path and path.is_file() else None for path in named))
 
@@ -115,10 +103,7 @@ def fingerprint(settings: Settings) -> str:
 
 
 def compared(settings: Settings) -> Mapping[str, object]:
-    """The settings that have to be equal for trials to be alike.
-
-    Not those of mail and notices, nor the paths of input files, nor further disks that the stack does not use.
-    """
+    """What has to be equal for trials to be alike: not mail, notices, paths of inputs, nor disks not in use."""
     files = {*_KERNEL_FILES, *(row.key for row in settings.workload.rows_of_inputs.values())}
     written = options.written_values(settings)
     left_out = ("mail.", "notify.", *unused(written, settings.storage.used_disks))
@@ -131,10 +116,7 @@ def _fragment(name: str) -> Path:
 
 
 def _copy(source: Path, target: Path) -> Path:
-    """Of files with one name and different contents the later ones have a directory of their own.
-
-    A program stays one; whoever keeps a file that nobody may write copies it again all the same.
-    """
+    """Of files with one name and other contents the later ones have a directory; a program stays one."""
     if target.exists() and not filecmp.cmp(source, target, shallow=False):
         target = target.parent / sha256_of(source)[:_DIGITS] / target.name
         target.parent.mkdir(exist_ok=True)
@@ -190,10 +172,7 @@ def artifacts_of_run(artifacts: Iterable[Artifact], run: str) -> tuple[Artifact,
 
 
 def collect(directory: Path, run_dir: Path) -> tuple[Artifact, ...]:
-    """Every regular file in a trial's directory, by path; they are on the disk when this returns.
-
-    Raises :class:`InfraError` when one cannot be read.
-    """
+    """Every regular file of a trial, on the disk when this returns; raises :class:`InfraError`."""
     files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
     artifacts = []
     try:
@@ -210,10 +189,7 @@ def collect(directory: Path, run_dir: Path) -> tuple[Artifact, ...]:
 
 
 def adopt(source: Path, trial: Trial, run_dir: Path, n: int) -> Trial:
-    """A trial of the run in ``source`` as number ``n`` of another one, with its files.
-
-    Raises :class:`InfraError` when a file is gone or cannot be copied.
-    """
+    """A trial of the run in ``source`` as number ``n`` of another one, with its files; raises :class:`InfraError`."""
     if not trial.artifacts:
         return trial
     directory = trial_directory(run_dir, n, trial.commit)
@@ -236,10 +212,7 @@ def adopt(source: Path, trial: Trial, run_dir: Path, n: int) -> Trial:
 
 
 def remove_unfinished(run_dir: Path, recorded: Iterable[Artifact]) -> int:
-    """Remove the directories of trials that no recorded artifact lies in; how many there were.
-
-    They are what a killed process left; call it with the run directory locked.
-    """
+    """Remove what a killed process left of trials, with the run directory locked; how many there were."""
     kept = {Path(artifact.path).parts[:2] for artifact in recorded}
     directories = sorted(_trials(run_dir).glob("*"))
     leftovers = [path for path in directories if trial_number(path) is not None and (TRIALS, path.name) not in kept]

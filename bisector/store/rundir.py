@@ -54,10 +54,7 @@ def single_commit_home() -> Path:
 
 
 def single_commit_directory(repository: Path, fingerprint: str = "") -> Path:
-    """The one for a repository, by its directory, and all that a trial depends on.
-
-    A process that was killed in it is cleaned up after by the next one.
-    """
+    """That of a repository and all that a trial depends on; the next process in it cleans up after a killed one."""
     digest = hashlib.sha256(os.fsencode(repository) + fingerprint.encode()).hexdigest()[:12]
     return single_commit_home() / digest
 
@@ -84,11 +81,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path | None, name: str) -> Self:
-        """Make the directory for a new bisection: ``path``, or ``name`` under the state directory.
-
-        A directory without a database that holds only what a killed start leaves is taken. Raises
-        :class:`UserError`.
-        """
+        """Make ``path``, or ``name`` in the state directory; a killed start's is taken. Or :class:`UserError`."""
         if path:
             directory = Path.cwd() / path
         else:  # two starts in one second get two names; the lock decides in the rare case of a race
@@ -162,10 +155,7 @@ class RunDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one process that works here; raises :class:`UserError` when another one does.
-
-        The kernel gives the lock back whatever way the process ends (flock(2)).
-        """
+        """Be the one process that works here (flock(2)); raises :class:`UserError` when another one does."""
         with ExitStack() as lock:
             try:
                 lock.enter_context(held(self.path / LOCK))
@@ -231,10 +221,7 @@ class Index:
             raise InfraError(f"cannot write {self.path}: {error.strerror}", f"ls -ld {self.path.parent}") from error
 
     def entries(self) -> tuple[IndexEntry, ...]:
-        """The runs whose directories still hold a database, in order of their start.
-
-        Raises :class:`InfraError` when the file is damaged.
-        """
+        """The runs that still hold a database, in order of their start; raises :class:`InfraError` for damage."""
         return tuple(one for one in self._all() if (Path(one.run_dir) / DATABASE).is_file())
 
     def named(self, word: str) -> Path | None:

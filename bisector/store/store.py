@@ -79,11 +79,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, readonly: bool = False) -> Self:
-        """Open a record, for reading only beside a process that writes.
-
-        Raises :class:`UserError` when it is not ours or of another version, :class:`InfraError`
-        when it is damaged or locked.
-        """
+        """Open a record, for reading only beside a process that writes; raises as :meth:`Log.open`."""
         return cls(Log.open(path, readonly))
 
     def close(self) -> None:
@@ -97,10 +93,7 @@ class Store:
         self.close()
 
     def add(self, *facts: Fact) -> int:
-        """Record facts, all of them or none: there is no other way to add one. The number of the first one.
-
-        Nothing is submitted without the room to record what comes of it: raises :class:`InfraError`.
-        """
+        """Record facts, all or none; the first one's number. Raises :class:`InfraError` for no room for results."""
         room = self.path.parent / ROOM
         if any(isinstance(fact, Submitted) for fact in facts) and not room.exists():
             try:
@@ -139,10 +132,7 @@ class Store:
         return tuple(entry.fact for entry in self.log.of(kind))
 
     def bisection(self) -> RunHeader:
-        """What the run was begun for.
-
-        The skips are those of the start, then those that were added.
-        """
+        """What the run was begun for. The skips are those of the start, then those that were added."""
         (asked,) = self.facts(RunHeader)
         added = (entry.fact.sha for entry in self.log.of(Skip))
         settings = with_inputs(asked.settings, found_input, self.path.parent)
@@ -167,10 +157,7 @@ class Store:
     # Trials
 
     def trials(self) -> tuple[Numbered, ...]:
-        """Every trial on the setup that is searched with its number, equal to what was added, as of one moment.
-
-        The same tuple until that changes.
-        """
+        """Every trial on the setup that is searched, with its number; the same tuple until that changes."""
         return self._derived()[0]
 
     def baselines(self) -> tuple[Numbered, ...]:

@@ -5,7 +5,7 @@ CLOCK_BOOTTIME), suspensions included. Wall clocks tell it where the host was bo
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -40,9 +40,15 @@ def of_work_s(log: Log) -> float:
 
     Seconds in which a host had several jobs count once. Work for which the executor chose the host is everybody's.
     """
-    seconds = {host: _of_any_s(of_host) for host, of_host in _work_by_host(log, frozenset(Work)).items()}
-    of_all = seconds.pop("", 0.0)
-    return of_all + max(seconds.values(), default=0.0)
+    seconds: dict[str, float] = {}
+    for host, spans in _work_by_host(log, frozenset(Work)).items():
+        total_s, last = 0.0, None
+        for begin, end in spans:
+            before_s = 0.0 if last is None else max(0.0, _between_s(begin, last))  # until the latest end so far
+            total_s += max(0.0, _spent_s(begin, end) - before_s)
+            last = end if last is None or _between_s(last, end) > 0 else last
+        seconds[host] = total_s
+    return seconds.pop("", 0.0) + max(seconds.values(), default=0.0)
 
 
 def of_builds_s(log: Log) -> float:
@@ -60,16 +66,6 @@ def _work_by_host(log: Log, kinds: Collection[Work]) -> dict[str, list[_Span]]:
         if one.fact.work in kinds and one.id in ended:
             found.setdefault(one.fact.host, []).append((one, ended[one.id]))
     return found
-
-
-def _of_any_s(spans: Sequence[_Span]) -> float:
-    """Seconds of all spans, in the order in which they began; those in which there are several once."""
-    total_s, last = 0.0, None
-    for begin, end in spans:
-        before_s = 0.0 if last is None else max(0.0, _between_s(begin, last))  # until the latest end so far
-        total_s += max(0.0, _spent_s(begin, end) - before_s)
-        last = end if last is None or _between_s(last, end) > 0 else last
-    return total_s
 
 
 def _spent_s(begin: _Entry, end: _Entry) -> float:

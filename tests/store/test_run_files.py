@@ -25,12 +25,6 @@ def test_directory_of_a_trial_is_new_and_empty(tmp_path: Path) -> None:
     assert list(trial_directory(tmp_path, 3, COMMIT).iterdir()) == []
 
 
-def test_directory_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "trials").write_text("in the way")
-    with pytest.raises(InfraError, match="0003-6cf4cc8f8b3b: Not a directory"):
-        trial_directory(tmp_path, 3, COMMIT)
-
-
 def test_every_file_is_collected_with_its_sum(tmp_path: Path) -> None:
     directory = trial_directory(tmp_path, 1, COMMIT)
     (directory / "full").mkdir()
