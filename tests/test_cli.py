@@ -4,11 +4,9 @@ import argparse
 import itertools
 import os
 import re
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from bisector.cli import main
 from bisector.commands import catalogue, measure, measuring, settings
 from bisector.config import options
 from bisector.core import errors, resources
-from bisector.store import log
 from bisector.store.rundir import state_home
 from tests.git import histories
 from tests.git.histories import Node
@@ -66,11 +63,6 @@ def world(
     return World(tmp_path / "linux", shas, capsys)
 
 
-def test_not_a_git_repository(world: World, tmp_path: Path) -> None:
-    world.repo = tmp_path / "work"
-    assert "is not a git repository" in world.start_refused("v1", "v2")
-
-
 def test_not_a_kernel_tree(world: World, tmp_path: Path) -> None:
     world.repo = tmp_path / "other"
     histories.build(world.repo, [Node("a"), Node("b", ("a",))])
@@ -105,31 +97,6 @@ def test_what_cannot_be_searched(world: World, words: str, said: tuple[str, ...]
     assert all(one in refusal for one in said), refusal
 
 
-def test_shallow_clone_that_lacks_the_range(world: World, tmp_path: Path) -> None:
-    clone = tmp_path / "shallow"
-    histories.git(tmp_path, "clone", "-q", "--depth=2", "--no-tags", f"file://{world.repo}", str(clone))
-    histories.git(clone, "fetch", "-q", "--depth=1", "origin", world.shas["c0"])
-    world.repo = clone
-    assert "shallow clone" in world.start_refused(world.shas["c0"], "HEAD")
-
-
-@pytest.mark.parametrize(
-    ("toml", "words"),
-    [
-        ("[bisect\n", ("bisector.toml", "line 1")),
-        ("[storage]\ncash_size = '64MiB'\n", ("bisector.toml", "storage.cash_size", "storage.cache_size")),
-        ("[workload]\nruntime = 'soon'\n", ("bisector.toml", "workload.runtime", "soon")),
-        ("[storage]\ncache_size = '2GiB'\n", ("storage.cache_size", "storage.ssd.size")),
-        ("[workload]\nfile_size = '2GiB'\n", ("workload.file_size", "storage.hdd.size")),
-        ("[bisect]\nterms = 'same:same'\n", ("bisect.terms",)),
-    ],
-)
-def test_settings_that_cannot_be(world: World, toml: str, words: tuple[str, ...]) -> None:
-    Path("bisector.toml").write_text(toml)
-    said = world.start_refused("v1", "v2")
-    assert all(word in said for word in words), said
-
-
 def test_no_room_on_the_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bisector.doctor.checks.disk_room_bytes", lambda path: 1 << 30)
     said = world.start_refused("v1", "v2")
@@ -158,15 +125,6 @@ def test_start_in_a_directory_of_something_else(world: World, tmp_path: Path) ->
     (plain / "precious").write_text("x")
     assert "not a run directory" in world.start_refused("v1", "v2", "--run-dir", plain)
     assert (plain / "precious").read_text() == "x"
-
-
-def test_run_directory_of_a_newer_schema(world: World, tmp_path: Path) -> None:
-    newer = tmp_path / "newer"
-    newer.mkdir()
-    with closing(sqlite3.connect(newer / "record.sqlite")) as connection:
-        connection.execute(f"PRAGMA application_id = {log.APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {log.VERSION + 1}")
-    assert "a newer bisector" in world.refuses("status", "--run-dir", newer)
 
 
 def test_settings_are_listed_with_their_origin(world: World) -> None:
@@ -207,13 +165,6 @@ def test_one_setting_is_explained(world: World) -> None:
     assert "flag      --hdd PATH\n" in said
     assert "storage.ssd" not in said
     assert "did you mean storage.cache_size?" in world.refuses("settings", "storage.cash_size")
-
-
-def test_written_settings_are_read_again(world: World) -> None:
-    assert main(["settings", "--profile", "article", "--toml"]) == 0
-    Path("bisector.toml").write_text(world.output.readouterr().out)
-    assert main(["settings", "--toml"]) == 0
-    assert world.output.readouterr().out == Path("bisector.toml").read_text()
 
 
 def test_help_has_every_command_once(world: World) -> None:
@@ -521,14 +472,6 @@ def test_an_interruption_while_modules_are_loaded(
     monkeypatch.setattr(sys, "meta_path", [_Interrupting(), *sys.meta_path])
     assert entry_point() == 130
     assert capsys.readouterr().err == "bisector: interrupted\n"
-
-
-def test_errors_on_a_full_disk_keep_their_exit_code(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bisector", "status", "--run-dir", str(tmp_path / "none")]
-    environment = {**os.environ, "PYTHONPATH": str(resources.ROOT)}
-    with Path("/dev/full").open("w", encoding="utf-8") as full:
-        ended = subprocess.run(command, env=environment, stderr=full, check=False, timeout=60)
-    assert ended.returncode == 2
 
 
 def test_no_qemu(world: World, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from bisector.commands.arguments import (
     typed,
     write_json,
 )
-from bisector.commands.measuring import FAIL_ON, EndActions, Notice, conclude_comparison, equip_of
+from bisector.commands.measuring import FAIL_ON, Notice, conclude_comparison, equip_of
 from bisector.commands.output import note, note_time, warn, write_rows
 from bisector.compare import session
 from bisector.compare.forecast import forecast, forecast_rows
@@ -163,8 +163,7 @@ def compare(arguments: argparse.Namespace) -> int:
         note_time(asked.settings[0].machine.time)
         for text in warnings(plan):
             note(f"bisector: {text}")
-        ends = EndActions(notice, tuple(arguments.fail_on), quiet=arguments.quiet, as_json=arguments.json)
-        return conclude_comparison(run, store, plan, equip, ends)
+        return conclude_comparison(run, store, equip, notice, arguments, as_json=arguments.json)
 
 
 def settings_of(arguments: argparse.Namespace) -> tuple[Settings, ...]:

@@ -1,7 +1,4 @@
-"""The commands that measure: ``start``, ``resume`` and ``next-step`` bisect a range, ``test`` measures one commit.
-
-``baselines`` measures each disk of a run alone.
-"""
+"""``start``, ``resume`` and ``next-step`` bisect a range, ``test`` measures a commit, ``baselines`` disks alone."""
 
 import argparse
 import shlex
@@ -29,7 +26,6 @@ from bisector.commands.arguments import (
 )
 from bisector.commands.measuring import (
     FAIL_ON,
-    EndActions,
     Notice,
     conclude_comparison,
     equip_of,
@@ -160,8 +156,7 @@ def resume(arguments: argparse.Namespace) -> int:
             if hosts is None and not is_over(store, plan):
                 checks.warn_again(plan.setups[0], run.path, warn)
             run.remember_hosts(arguments.hosts)
-            ends = EndActions(notice, tuple(arguments.fail_on), quiet=arguments.quiet)
-            return conclude_comparison(run, store, plan, equip, ends)
+            return conclude_comparison(run, store, equip, notice, arguments, as_json=False)
         session.searched(run, store)
         if arguments.fail_on:
             raise UserError(f"{run.path} holds no comparison, of which --fail-on is", "leave it out")
@@ -259,10 +254,7 @@ def _conclude(run: RunDirectory, store: Store, notice: Notice, *, quiet: bool, e
 
 
 def _show_end(run: RunDirectory, store: Store, hosts: Path | None, *, quiet: bool, is_over: bool) -> int:
-    """Show how a run ended; of one whose time is over all stays for the process that goes on.
-
-    An answer that is not measured by the other clock yet is, first.
-    """
+    """Show how a run ended, measured by the other clock, too; if its time is over, letters wait for who goes on."""
     view = from_record.view(run, store)
     with display_for(sys.stdout, quiet=quiet) as display:
         if view.host_clock is not None and view.host_clock.is_due:

@@ -1,8 +1,6 @@
-"""What commands that measure have in common: on which hosts, who is told of the end, what is said beforehand.
+"""What commands that measure have in common: hosts, who is told of the end, what is said beforehand."""
 
-A comparison is gone on with to its end, and shown, by ``compare`` and by ``resume``.
-"""
-
+import argparse
 import os
 import sys
 from collections.abc import Mapping
@@ -94,39 +92,32 @@ class Notice:
             note(f"bisector: warning: --notify: {failed}")
 
 
-@dataclass(frozen=True, slots=True)
-class EndActions:
-    """What is done at the end of a comparison: who is told, and by which outcomes it fails."""
-
-    notice: Notice
-    fail_on: tuple[Outcome, ...] = ()
-    quiet: bool = False
-    as_json: bool = False
-
-
 def is_over(store: Store, plan: Plan) -> bool:
     """Whether nothing of a comparison is left to measure, nor to build: what did not build is tried again."""
     last = store.state()
     return last is not None and last.state is State.MEASURED and not Blocks.of(plan, store).unbuilt
 
 
-def conclude_comparison(run: RunDirectory, store: Store, plan: Plan, equip: Equip, ends: EndActions) -> int:
-    """Go on with a locked run that compares to its end, and show it; the exit code.
+def conclude_comparison(
+    run: RunDirectory, store: Store, equip: Equip, notice: Notice, arguments: argparse.Namespace, *, as_json: bool
+) -> int:
+    """Go on with a locked run that compares to its end, and show it; the exit code, which ``--fail-on`` may set.
 
     One that is over is only shown. Of one that ends with an error what was measured is shown, and the error raised.
     """
+    plan, _ = session.plan_of(store)
     try:
-        with display_for(sys.stderr if ends.as_json else sys.stdout, quiet=ends.quiet) as display:
+        with display_for(sys.stderr if as_json else sys.stdout, quiet=arguments.quiet) as display:
             if is_over(store, plan):
                 session.after_the_end(run, store, display)
             else:
-                ends.notice.run_dir = run.path
+                notice.run_dir = run.path
                 session.go_on(run, store, display, equip)
     except (InfraError, UserError):
         with suppress(BisectorError):  # what ended the run is told, and no trouble with the record besides
-            show_measured(run, store, plan, as_json=ends.as_json)
+            show_measured(run, store, plan, as_json=as_json)
         raise
-    show_comparison(run, store, plan, as_json=ends.as_json)
+    show_comparison(run, store, plan, as_json=as_json)
     # What is said of each kernel on each setup; unclear where they could not be compared. A placebo is not a kernel.
     rows = result_of(Blocks.of(plan, store)).rows
     changes = [(row.label, change) for row in rows for change in row.changes if not change.placebo]
@@ -134,9 +125,9 @@ def conclude_comparison(run: RunDirectory, store: Store, plan: Plan, equip: Equi
         (change.arm, setup, Outcome.UNCLEAR if change.decision is None else change.decision.outcome)
         for setup, change in changes
     ]
-    ends.notice.answer = "; ".join(f"{arm} is {outcome} on {setup}" for arm, setup, outcome in outcomes)
-    ends.notice.exit_code = FAILED if any(outcome in ends.fail_on for _, _, outcome in outcomes) else 0
-    return ends.notice.exit_code
+    notice.answer = "; ".join(f"{arm} is {outcome} on {setup}" for arm, setup, outcome in outcomes)
+    notice.exit_code = FAILED if any(outcome in arguments.fail_on for _, _, outcome in outcomes) else 0
+    return notice.exit_code
 
 
 def forecast_of(asked: BisectRequest, searches: int = SEARCHES, seed: int = 1, hosts: int = 1) -> Forecast:

@@ -80,7 +80,15 @@ def nightly(arguments: argparse.Namespace) -> int:
     if arguments.install_timer:
         return _install_timer(Timer(wanted, arguments.at, arguments.system, arguments.hosts))
     if arguments.dry_run:
-        return _dry_run(wanted, json=arguments.json)
+        events, nights = _read()
+        found = night.dry_run(wanted, nights, events)
+        if arguments.json:
+            write_json(found)
+        else:
+            for one in found.jobs:
+                lines = one.steps if one.problem is None else (f"cannot be done: {one.problem}",)
+                write("".join(f"{one.name}: {line}\n" for line in lines))
+        return _A_JOB_FAILED if any(one.problem for one in found.jobs) else 0
     command = arguments.notify or wanted.jobs[0].measuring.notify.command
     with Notice(command) as notice:
         return _night(wanted, arguments.hosts, notice, json=arguments.json, quiet=arguments.quiet)
@@ -107,18 +115,6 @@ def _night(wanted: NightPlan, hosts: Path | None, notice: Notice, *, json: bool,
     notice.answer = "; ".join(f"{job}: {fact.message}" for job, fact in troubles) or "no job failed"
     notice.exit_code = _A_JOB_FAILED if troubles else 0
     return notice.exit_code
-
-
-def _dry_run(wanted: NightPlan, *, json: bool) -> int:
-    events, nights = _read()
-    found = night.dry_run(wanted, nights, events)
-    if json:
-        write_json(found)
-    else:
-        for one in found.jobs:
-            lines = one.steps if one.problem is None else (f"cannot be done: {one.problem}",)
-            write("".join(f"{one.name}: {line}\n" for line in lines))
-    return _A_JOB_FAILED if any(one.problem for one in found.jobs) else 0
 
 
 def _home() -> Path:

@@ -24,10 +24,7 @@ _REQUIRED = "the following arguments are required: "
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of a command; of one in :data:`FIRST_FLAGS` ``--help`` is a screen, and ``--help-all`` has the rest.
-
-    What is wrong on the command line is a :class:`UserError`.
-    """
+    """A parser whose ``--help`` fits a screen (:data:`FIRST_FLAGS`), and whose errors are :class:`UserError`."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

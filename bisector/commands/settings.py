@@ -48,19 +48,16 @@ def settings(arguments: argparse.Namespace) -> int:
     if not rows:
         write("no setting differs from its default\n")
         return 0
-    if arguments.keys:
-        lines = explained(_chosen(rows, arguments.keys), found, defaults, width)
+    if keys := arguments.keys:
+        chosen = [row for row in rows if any(f"{row.key}.".startswith(f"{key}.") for key in keys)]
+        for key in keys:
+            if not any(f"{row.key}.".startswith(f"{key}.") for row in chosen):
+                options.refuse_key(key, "bisector settings")
+        lines = explained(chosen, found, defaults, width)
     else:
         lines = listed(rows, width if sys.stdout.isatty() else None)
     write("".join(f"{line}\n" for line in lines))
     return 0
-
-
-def _chosen(rows: Sequence[SettingRow], keys: Sequence[str]) -> list[SettingRow]:
-    for key in keys:
-        if not any(row.key == key or row.key.startswith(f"{key}.") for row in rows):
-            options.refuse_key(key, "bisector settings")
-    return [row for row in rows if any(row.key == key or row.key.startswith(f"{key}.") for key in keys)]
 
 
 def listed(rows: Sequence[SettingRow], width: int | None) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""``status``, ``table``, ``log`` and ``runs`` show how runs stand, also while they run.
-
-They are asked again and again beside a measurement, so they do not load what letters and pages need.
-"""
+"""``status``, ``table``, ``log`` and ``runs``; asked beside measurements, they do not load what letters need."""
 
 import argparse
 from contextlib import suppress

@@ -67,10 +67,7 @@ class ConfirmBy(StrEnum):
 
 
 class RunPart(StrEnum):
-    """Which part of a run the metric is of, where it exists of both.
-
-    AUTO is as a metric that is given says, and the steady part by default where a cache is filled.
-    """
+    """Which part of a run the metric is of; AUTO as a given metric says, else steady where a cache is filled."""
 
     AUTO = "auto"
     WHOLE = "whole"
@@ -234,10 +231,7 @@ class KernelSettings:
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class MachineSettings:
-    """The guest and the hypervisor.
-
-    So many ``guests`` measure at the same time; with None as many as the host has CPUs and memory for.
-    """
+    """The guest and the hypervisor; ``guests`` measure at a time, with None as many as the host has room for."""
 
     connect: Annotated[Line, Meta(description="a libvirt URI such as qemu:///system"), Option(
         "machine.connect", EMBEDDED, "libvirt URI; qemu:///embed runs its driver inside bisector, without a daemon",
@@ -430,7 +424,7 @@ class WorkloadSettings:
 
     @property
     def files(self) -> Files:
-        """What one run writes; raises :class:`bisector.core.errors.UserError` where its input cannot be read."""
+        """What one run writes; raises :class:`UserError` where its input cannot be read."""
         return self.workload.files(self.values)
 
     @property

@@ -68,10 +68,7 @@ _WORDS = tuple(row.key for settings in (DiskSettings, GuestDisk) for row in opti
 
 
 def further(keys: Iterable[str]) -> tuple[str, ...]:
-    """The disks that keys of settings are of, each once, without those that are always there.
-
-    A key of a disk that cannot be is left out, and is unknown then; :func:`objection` has the reason.
-    """
+    """The disks that keys are of, without those always there, and those that cannot be (:func:`objection`)."""
     names = dict.fromkeys(filter(None, map(_disk_of, keys)))
     return tuple(name for name in names if name not in DISKS and _objection_to(name) is None)
 
@@ -94,10 +91,7 @@ def objection(key: str) -> str | None:
 
 
 def refuse_unused(keys: Iterable[str], stacks: Sequence[Stack]) -> None:
-    """Raise :class:`UserError` for a disk of the command line that no stack has, or the place of one.
-
-    Those of a file are for the stacks of other days, too.
-    """
+    """Raise :class:`UserError` for a disk of the command line that no stack has; a file's are for other days, too."""
     used = {name for stack in stacks for name in stack.disks}
     keys = tuple(keys)
     placed = (name for name in DISKS if f"{_TABLE}.{name}.path" in keys)

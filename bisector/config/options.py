@@ -64,10 +64,7 @@ _LEAST_EFFECT, _LEAST_EFFECT_COUNTED = 0.05, 0.0005
 
 
 def build(values: Values, stacks: Collection[Stack] = ()) -> Settings:
-    """All settings. What a run writes follows from the stack, and from the others that the same is measured on.
-
-    Raises :class:`bisector.core.errors.UserError` where a job file names what is no metric.
-    """
+    """All settings; what a run writes fits all of ``stacks``. Raises :class:`UserError` for a job's unknown metric."""
     stack: Stack = values["storage.stack"]
     workload = WORKLOADS[values["workload.kind"]]
     counted = values["machine.clock"] is GuestClock.INSTRUCTIONS
@@ -195,10 +192,7 @@ _GONE = {
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A raw value and where it was written; ``base`` is where its relative paths start.
-
-    ``typed`` is a word of the command line, which has no types yet.
-    """
+    """A raw value, ``typed`` on the command line or not, where it was written, and where relative paths start."""
 
     raw: object
     origin: str
@@ -265,10 +259,7 @@ def load(
 
 
 def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Effective:
-    """What is given (by key) over a profile, checked; raises :class:`UserError`.
-
-    On all of ``stacks`` the same is to be measured.
-    """
+    """What is given (by key) over a profile, the same for all of ``stacks``; raises :class:`UserError`."""
     given, known = dict(given), by_key(given)
     for key, one in given.items():
         if key not in known:
@@ -300,10 +291,7 @@ def _followed(settings: Settings, values: Values, part: str) -> Iterator[tuple[s
 
 
 def _choose_workload(given: dict[str, Given]) -> None:
-    """Whoever gives a command means the workload of that name; a job in a file means less than a command that is typed.
-
-    Raises :class:`UserError` where both are typed.
-    """
+    """Whoever gives a command means its workload; what is typed goes first. Raises :class:`UserError` for two."""
     chosen = {one.name: given[one.chosen_by] for one in WORKLOADS.values() if one.chosen_by in given}
     typed = {name: one for name, one in chosen.items() if one.typed} or chosen
     if "workload.kind" in given or not chosen:
@@ -400,10 +388,7 @@ def _refuse(effective: Effective, problem: Problem | None) -> None:
 
 
 def mail_of_today(recorded: Settings, flags: Flags, config: Path | None) -> MailSettings:
-    """The mail settings of today's flags and file; the sender may be the recorded one.
-
-    Of today's only those are looked at: what else the file says may be of another machine. Raises :class:`UserError`.
-    """
+    """Mail settings of today's flags and file; of the record the sender alone. Raises :class:`UserError`."""
     directory = Path.cwd()
     today = {**_from_files(config, directory), **_from_flags(flags, directory)}
     usual = {row.key: Given(row.in_profile(recorded.profile), "") for row in options_of(MailSettings)}
@@ -440,10 +425,7 @@ def written_values(settings: Settings) -> dict[str, object]:
 
 
 def usual(settings: Settings) -> dict[str, object]:
-    """The default of each setting, as TOML would hold it.
-
-    A default that follows from other settings follows from the values that ``settings`` has.
-    """
+    """The default of each setting, as TOML would hold it; what follows from others follows from ``settings``."""
     known = {row.key: (row, value) for row, value in _values(settings)}
     defaults = {key: _parse(row, Given(row.in_profile(settings.profile), "")) for key, (row, _) in known.items()}
     kinds = (*LAYERS.values(), *(one.settings for one in WORKLOADS.values()))

@@ -141,10 +141,7 @@ def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
 
 
 def claim_of(report: Told) -> str:
-    """What a letter says happened, as a word and the commits: two letters with one claim say the same.
-
-    Of a comparison it is how many values it has, and what became of the kernels.
-    """
+    """What a letter says happened, as a word and the commits: two letters with one claim say the same."""
     if isinstance(report, ComparisonReport):
         values = sum(len(row.in_run_order) for row in report.result.rows)
         return f"{_COMPARED} {values} {report.title}"

@@ -135,11 +135,7 @@ class Post:
         return replace(made, envelope=self._envelope(made))
 
     def draft(self) -> tuple[Path, Told]:
-        """Write the letter into the run directory and its Message-ID into the record, once per claim.
-
-        Raises :class:`UserError` for a run that has nothing to tell, :class:`InfraError` for a record
-        that its files do not bear out.
-        """
+        """Write the letter and record it, once per claim; raises :class:`UserError` for nothing to tell."""
         made = self.report()
         self._check_tells(made)
         self._check_artifacts()
@@ -307,10 +303,7 @@ class Post:
 
 
 def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:
-    """Leave a letter without recipients beside an answer; a failure is told, and changes nothing.
-
-    A draft with the same claim stays: a person may have edited it.
-    """
+    """Leave a letter beside an answer, once per claim: a person may have edited it. A failure is told."""
     post = Post(run, store, store.settings.mail)
     try:
         if post.is_drafted():

@@ -85,10 +85,7 @@ def server_finding(mail: MailSettings) -> Finding:
 def send(
     server: MailSettings, login: SmtpLogin | None, letter: EmailMessage, sender: str, recipients: Sequence[str]
 ) -> str:
-    """Hand a letter over for all recipients or none; the server's answer. Raises as the module says.
-
-    ``sender`` and ``recipients`` are bare addresses.
-    """
+    """Hand a letter over for all bare addresses or none; the server's answer. Raises as the module says."""
     with _connected(server, login) as client:
         with _translated(server):
             eight_bit = client.has_extn("8bitmime")
@@ -103,7 +100,7 @@ def send(
         try:
             code, answer = client.data(letter.as_bytes(policy=letter.policy.clone(linesep=_CRLF)))
         except smtplib.SMTPDataError as error:  # refused before a byte of it was sent
-            _check(error.smtp_code, _bytes(error.smtp_error), "the letter")
+            _check(error.smtp_code, error.smtp_error, "the letter")
             raise
         except (smtplib.SMTPServerDisconnected, OSError) as error:
             raise Uncertain(f"{server.host} ended the connection before it said whether it took the letter") from error
@@ -150,12 +147,11 @@ def _translated(server: MailSettings) -> Iterator[None]:
         raise Refused(f"no encrypted connection to {where}: {error.reason or error}", hint) from error
     except smtplib.SMTPAuthenticationError as error:
         if error.smtp_code < _PERMANENT:
-            raise NotNow(f"{where} takes no login now: {_text(_bytes(error.smtp_error))}") from error
-        raise Refused(
-            f"{where} does not take the login ({error.smtp_code})", "mail.login_file, or the environment's"
-        ) from (error)
+            raise NotNow(f"{where} takes no login now: {_text(error.smtp_error)}") from error
+        what = f"{where} does not take the login ({error.smtp_code})"
+        raise Refused(what, "mail.login_file, or the environment's") from error
     except smtplib.SMTPResponseException as error:
-        _check(error.smtp_code, _bytes(error.smtp_error), f"the connection to {where}")
+        _check(error.smtp_code, error.smtp_error, f"the connection to {where}")
         raise
     except smtplib.SMTPNotSupportedError as error:
         raise Refused(f"{where}: {error}", "a login needs mail.security = starttls or tls") from error
@@ -163,7 +159,7 @@ def _translated(server: MailSettings) -> Iterator[None]:
         raise NotNow(f"no mail server answers at {where}: {error}", "mail.host and mail.port name it") from error
 
 
-def _check(code: int, answer: bytes, what: str) -> None:
+def _check(code: int, answer: bytes | str, what: str) -> None:
     """Pass a positive answer; raise what another one means."""
     if code in (_OK, _WILL_FORWARD):
         return
@@ -173,9 +169,5 @@ def _check(code: int, answer: bytes, what: str) -> None:
     raise Refused(said, "the letter was sent to none of its recipients")
 
 
-def _text(answer: bytes) -> str:
-    return " ".join(answer.decode("utf-8", "replace").split())
-
-
-def _bytes(answer: bytes | str) -> bytes:
-    return answer if isinstance(answer, bytes) else answer.encode()
+def _text(answer: bytes | str) -> str:
+    return " ".join((answer if isinstance(answer, str) else answer.decode("utf-8", "replace")).split())

@@ -133,11 +133,7 @@ class JobHistory:
         return _settles(self.last, sha, conditions)
 
     def knows_tag(self, sha: str, conditions: str) -> bool:
-        """Whether this tag was measured last, and there is nothing to gain from doing it again.
-
-        There is once tips are measured on another host, or on it in another era: there they can be compared with
-        nothing else.
-        """
+        """Whether this tag was measured last, where tips are measured now: on that host, in that era."""
         tag, tip = self.tag, self.last
         if tag is None or not _settles(tag, sha, conditions):
             return False
@@ -232,10 +228,7 @@ def usual_factor(least: float, scores: Sequence[float]) -> float:
 
 
 def classify(measured: Measurement, reference: Reference | None, usual: float) -> TipResult:
-    """A value beside its reference: the other side of the threshold, or without one beyond the ``usual`` factor.
-
-    Values got otherwise, of another metric or on another host, are not comparable.
-    """
+    """A value beside its reference: over the threshold, or beyond ``usual``; FIRST where it was got otherwise."""
     if measured.value is None:
         return TipResult.UNTESTABLE
     got = None if reference is None else (reference.conditions, reference.host, reference.objective, reference.era)

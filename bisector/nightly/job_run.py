@@ -122,10 +122,7 @@ class JobRun:
     deadline: Deadline
 
     def take(self) -> None:
-        """Do all that is to be done; what fails is recorded, and told once.
-
-        Raises :class:`InfraError` only where the history itself cannot be written.
-        """
+        """Do all that is to be done; what fails is recorded and told once. :class:`InfraError` for the history."""
         self._add(JobBegun(self.job.name))
         if isinstance(failed := caught(self._work, self._files), StepFailed):
             self._trouble(failed)

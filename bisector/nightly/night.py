@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -26,14 +25,6 @@ _TOLD = "no-night"
 _JOURNAL = "If a timer began it: journalctl -u bisector-nightly; of a user's timer, --user-unit instead of -u."
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedJob:
-    """A job in the order of a night, and how it stands."""
-
-    job: NightJob
-    history: JobHistory
-
-
 @contextmanager
 def only_one(home: Path) -> Iterator[None]:
     """Be the one night of this user; raises :class:`InfraError` that names the other."""
@@ -42,15 +33,16 @@ def only_one(home: Path) -> Iterator[None]:
         with held(home / LOCK):
             yield
     except Held as error:
-        raise InfraError(
-            f"another night is under way: {error.holder}", "nights never overlap; bisector history shows what it does"
-        ) from error
+        hint = "nights never overlap; bisector history shows what it does"
+        raise InfraError(f"another night is under way: {error.holder}", hint) from error
     except OSError as error:
         raise InfraError(f"cannot write {error.filename}: {error.strerror}", f"ls -ld {home}") from error
 
 
-def order(plan: NightPlan, nights: Iterable[Night], events: Sequence[NightEvent]) -> tuple[QueuedJob, ...]:
-    """Whose bisection is not finished comes first, then who has waited longest: no job starves.
+def order(
+    plan: NightPlan, nights: Iterable[Night], events: Sequence[NightEvent]
+) -> Iterator[tuple[NightJob, JobHistory]]:
+    """Each job and how it stands: whose bisection is not finished comes first, then who has waited longest.
 
     A bisection waits like any job where its last turn failed, since it may take all hours before it fails again, and
     where its last night was killed: it may be what takes the process, or the host, down.
@@ -63,15 +55,12 @@ def order(plan: NightPlan, nights: Iterable[Night], events: Sequence[NightEvent]
         for name, one in histories.items()
         if one.open is not None and one.nights[-1].trouble is None and one.nights[-1].night not in killed
     }
-    jobs = sorted(plan.jobs, key=lambda job: (job.name not in first, begun.get(job.name, 0)))
-    return tuple(QueuedJob(job, histories[job.name]) for job in jobs)
+    for job in sorted(plan.jobs, key=lambda job: (job.name not in first, begun.get(job.name, 0))):
+        yield job, histories[job.name]
 
 
 def run(plan: NightPlan, context: NightContext) -> tuple[int, NightEnding]:
-    """The night's number and how it ended; the lock is the caller's.
-
-    A :class:`KeyboardInterrupt` is recorded and raised as :class:`Interrupted`.
-    """
+    """The night's number and how it ended; the lock is the caller's. Raises :class:`Interrupted`."""
     (context.home / _TOLD).unlink(missing_ok=True)  # the next trouble that keeps a night from beginning is a new one
     _tell_of_a_killed_night(plan, context)
     n = context.record.begin(plan.path, plan.budget_s)
@@ -79,15 +68,15 @@ def run(plan: NightPlan, context: NightContext) -> tuple[int, NightEnding]:
     deadline = Deadline.through_suspension("the end of the night", plan.budget_s)
     ending = NightEnding.DONE
     try:
-        for place in order(plan, context.record.nights(), context.record.events()):
+        for job, history in order(plan, context.record.nights(), context.record.events()):
             # What is left may be shorter than the job's last trial, which would be lost; a whole night never is.
-            last_s = place.history.last.total_s if place.history.last is not None else 0.0
+            last_s = history.last.total_s if history.last is not None else 0.0
             late = deadline.elapsed_s > 0.5 * deadline.seconds and last_s > deadline.remaining_s
             if deadline.expired or late:
                 ending = NightEnding.OUT_OF_TIME
-                context.tell(Note(f"{place.job.name}: not in the time that is left; it has its turn the next night"))
+                context.tell(Note(f"{job.name}: not in the time that is left; it has its turn the next night"))
                 continue
-            JobRun(n, place.job, context, deadline).take()
+            JobRun(n, job, context, deadline).take()
     except NightOver:
         ending = NightEnding.OUT_OF_TIME
         context.tell(Note(f"the {plan.budget_hours:g} h of this night are over; the next one goes on from here"))
@@ -110,10 +99,7 @@ def _tell_of_a_killed_night(plan: NightPlan, context: NightContext) -> None:
 
 
 def tell_of_no_night(plan: NightPlan, mailer: Mailer, home: Path, error: BisectorError) -> str:
-    """A night that could not even begin (its history is damaged, the disk is full) is told once while that lasts.
-
-    What became of it, for a person; empty when it was told before.
-    """
+    """A night that could not begin is told once while that lasts; what became of it, empty if told before."""
     about, told = fingerprint("night", error.message), home / _TOLD
     if told.exists() and told.read_text(encoding="utf-8") == about:
         return ""
@@ -144,16 +130,15 @@ class DryRun(JsonObject, frozen=True, kw_only=True):
 def dry_run(plan: NightPlan, nights: Iterable[Night], events: Sequence[NightEvent]) -> DryRun:
     """What a night would do; each remote is asked, nothing is fetched or recorded."""
     jobs = []
-    for place in order(plan, nights, events):
+    for job, history in order(plan, nights, events):
         try:
-            jobs.append(PlannedJob(name=place.job.name, steps=tuple(_steps(place))))
+            jobs.append(PlannedJob(name=job.name, steps=tuple(_steps(job, history))))
         except BisectorError as error:
-            jobs.append(PlannedJob(name=place.job.name, problem=error.message))
+            jobs.append(PlannedJob(name=job.name, problem=error.message))
     return DryRun(budget_s=plan.budget_s, jobs=tuple(jobs))
 
 
-def _steps(place: QueuedJob) -> Iterator[str]:
-    job, history = place.job, place.history
+def _steps(job: NightJob, history: JobHistory) -> Iterator[str]:
     if history.open is not None:
         yield f"go on with the bisection in {history.open.run_dir}"
     with Repository.open(job.repository) as repository:

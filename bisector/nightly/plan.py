@@ -197,10 +197,8 @@ def _job(
     workload = job.measuring.workload
     clone = workload.workload.clone(workload.values)
     if clone is not None and clone.revision == "HEAD":
-        raise UserError(
-            f"{where}: every night has to search the same files, and HEAD moves",
-            'in [job.settings]: workload.gitgrep.commit = "v6.1", say',
-        )
+        hint = 'in [job.settings]: workload.gitgrep.commit = "v6.1", say'
+        raise UserError(f"{where}: every night has to search the same files, and HEAD moves", hint)
     if job.report is Send.SEND and not job.to:
         raise UserError(f'{where}: report = "send": to whom?', 'to = ["LIST@HOST"], or report = "draft"')
     for key, addresses in (("to", job.to), ("notify", job.notify)):
@@ -209,10 +207,8 @@ def _job(
         except UserError as error:
             raise UserError(f"{where}: {key}: {error.message}", error.hint) from error
     if (job.report is Send.SEND or job.notify) and not job.measuring.mail.host:
-        raise UserError(
-            f"{where}: there is no mail server to send with",
-            'in [settings]: mail.host = "…", as in bisector.toml',
-        )
+        hint = 'in [settings]: mail.host = "…", as in bisector.toml'
+        raise UserError(f"{where}: there is no mail server to send with", hint)
     return job
 
 

@@ -72,7 +72,10 @@ def nothing_left(world: World) -> None:
     assert len(git(world.repo, "worktree", "list").splitlines()) == 1
 
 
-def test_config_is_written_to_standard_output_alone(world: World) -> None:
+def test_config_is_written_to_standard_output_alone_or_to_a_file(world: World) -> None:
+    code, out, _ = world.run("config", "good", "-o", "effective")
+    assert (code, out) == (0, "")
+    assert kconfig.parse(Path("effective").read_text())["CONFIG_MD"] == "y"
     code, out, err = world.run("config", "good")
     assert code == 0
     assert kconfig.parse(out)["CONFIG_DM_CACHE_SMQ"] == "y"
@@ -81,12 +84,6 @@ def test_config_is_written_to_standard_output_alone(world: World) -> None:
     assert "not obtained: CONFIG_64BIT=n (it is y: " in err
     assert "CONFIG_DM_CACHE_SMQ" not in err
     nothing_left(world)
-
-
-def test_config_into_a_file(world: World) -> None:
-    code, out, _ = world.run("config", "good", "-o", "effective")
-    assert (code, out) == (0, "")
-    assert kconfig.parse(Path("effective").read_text())["CONFIG_MD"] == "y"
 
 
 def test_build_is_kept_for_the_next_one_and_for_runs(world: World) -> None:
@@ -171,9 +168,3 @@ def test_a_place_that_cannot_be_written_is_told_before_the_build(world: World) -
     assert code == 2
     assert "cannot write file" in err
     assert "building" not in err
-
-
-def test_what_is_no_commit(world: World) -> None:
-    code, _, err = world.run("config", "v9.9")
-    assert code == 2
-    assert "unknown revision 'v9.9'" in err

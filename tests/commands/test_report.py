@@ -66,22 +66,6 @@ def test_a_report_says_that_there_was_no_sandbox(
     assert said == [False, True]
 
 
-def test_two_runs_of_one_disk_mean_what_they_meant(
-    record: RecordedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A disk without a cache has one run; until it had, its second one counted, and records have both."""
-    (tmp_path / "old").mkdir()
-    old = found(tmp_path / "old", {"storage.stack": "hdd"})
-    said = []
-    for one in (record, old):
-        assert run(one, "report") == 0
-        said.append(capsys.readouterr().out)
-    assert said[1].splitlines()[:12] == said[0].splitlines()[:12]
-    assert "read.iops of the worst job in the full run was" in said[1]
-    assert "IOPS empty min/max  IOPS full min/max" in said[1]
-    assert "IOPS ssd" not in said[1]
-
-
 @pytest.mark.parametrize("state", [State.FOUND, State.STOPPED, State.FAILED, State.NARROWED])
 def test_each_format_of_each_state(record: RecordedRun, capsys: pytest.CaptureFixture[str], state: State) -> None:
     record.end(state)
@@ -225,11 +209,6 @@ def test_password_in_settings_is_refused(record: RecordedRun, capsys: pytest.Cap
 def test_unencrypted_is_for_this_host_alone(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(record, capsys, "mail", "--set", "mail.host=mail.example.org", "--set", "mail.security=none")
     assert "mail.security = none (--set)" in said
-
-
-def test_address_that_is_none(record: RecordedRun, capsys: pytest.CaptureFixture[str]) -> None:
-    for to in ("nobody", "a@example.org,b", "a@b\nBcc: c@d.org"):
-        assert "is not a mail address" in refused(record, capsys, "mail", "--to", to)
 
 
 def test_a_table_by_another_metric_says_how_the_verdicts_compare(

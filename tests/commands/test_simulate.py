@@ -52,18 +52,6 @@ def test_a_real_range_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "100.0% right" in shown
 
 
-@pytest.mark.rare
-def test_what_the_search_believes_can_be_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "line").write_text("0\n" + "".join(f"{n} {n - 1}\n" for n in range(1, 400)), encoding="ascii")
-    claims = []
-    for words in ((), ("--assume-flip", "0.001", "--assume-sticky", "0.0001")):
-        main(["simulate", "--graph", str(tmp_path / "line"), "--flip", "0.15", "--trials", "30", "--json", *words])
-        document = valid("simulate", capsys.readouterr().out)
-        claims.append(document["claimed_mean"] - document["success_rate"])
-    assert abs(claims[0]) < 0.06
-    assert claims[1] > 0.2 or document["not_one_change_rate"] > 0.2
-
-
 def minutes(line: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[float, object]:
     main(["simulate", "--graph", str(line), "--trials", "20", "--json", *words])
     document = valid("simulate", capsys.readouterr().out)
@@ -114,18 +102,6 @@ def test_hosts_share_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert both["wall_hours_mean"] - one["wall_hours_mean"] > 33 / 60  # an end, and fewer ends by short fills
     assert main(words) == 0
     assert "3, each measures both ends: " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("effect", ["4", "1.5"])
-@pytest.mark.rare
-def test_hosts_that_are_not_alike_share_a_search_of_figures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], effect: str
-) -> None:
-    words = ["simulate", "--graph", str(line(tmp_path / "line", 300)), "--trials", "6", "--hosts", "3"]
-    assert main([*words, "--effect", effect, "--spread", "0.03", "--json"]) == 0
-    found = valid("simulate", capsys.readouterr().out)
-    assert found["success_rate"] == 1.0
-    assert found["claimed_mean"] > 0.98
 
 
 def test_git_tries_one_commit_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:

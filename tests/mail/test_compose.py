@@ -19,10 +19,7 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.mail import compose
 from bisector.mail.addresses import parse, usable
-from bisector.report.blocks import FactList, Paragraph
 from bisector.report.document import Envelope, Report
-from bisector.report.sections import sections
-from bisector.report.terminal import block_lines
 from bisector.status.view import TrialView
 from tests.examples import cell
 from tests.report import comparison_examples, documents, examples
@@ -118,23 +115,6 @@ def test_long_threads_keep_their_message_ids_whole() -> None:
     message = email.message_from_string(text, policy=policy.default)
     assert message["References"].split() == list(ids)
     assert message["In-Reply-To"].strip() == ids[-1]
-
-
-@pytest.mark.parametrize("name", documents.DOCUMENTS)
-def test_prose_is_filled_and_tables_are_whole(name: str) -> None:
-    made = documents.DOCUMENTS[name]()
-    assert made.envelope is not None
-    written = compose.body(made, made.envelope).splitlines()
-    for section in sections(made):
-        for block in section.blocks:
-            lines = [line.plain.rstrip() for line in block_lines(block)]
-            if isinstance(block, Paragraph | FactList):
-                assert all(len(line) <= 72 for line in lines)
-            if section.name not in ("answer", "comparison"):
-                assert lines == written[written.index(lines[0]) :][: len(lines)]
-    quoted = {line for line in written if line.startswith(("| ", "commit: ", "http", "  ")) or line[:1].isspace()}
-    table = {line for line in written if re.match(r"(place| +\d)", line)}
-    assert not [line for line in written if len(line) > 72 and line not in quoted | table]
 
 
 def test_line_that_no_server_takes_is_cut() -> None:

@@ -123,17 +123,6 @@ def test_a_draft_that_was_edited_stays_until_the_answer_is_another_one(record: R
         assert "Regards, Anna" not in draft.read_text(encoding="utf-8")
 
 
-def test_a_draft_in_the_thread_of_the_answer_is_another_one(record: RecordedRun, server: servers.Server) -> None:
-    """It names the letter that it corrects, which is the one to be written once its answer is back."""
-    send(record, server)
-    correct(record)
-    with opened(record.run) as post:
-        post.draft()
-        assert post.is_drafted()
-        record.end(State.FOUND)
-        assert not post.is_drafted()
-
-
 def test_disk_that_takes_no_draft_is_said(record: RecordedRun) -> None:
     (record.run.path / DRAFT).mkdir()
     with opened(record.run) as post, pytest.raises(InfraError, match=f"{DRAFT}.*: Is a directory"):
