@@ -327,24 +327,23 @@ def _change(first: ComparedSide, other: ComparedSide, measured: MeasuredSetup) -
 
 def _decided(rows: Sequence[ComparedRow], delta: float) -> tuple[ComparedRow, ...]:
     """Rows with their decisions: of the kernels as one family, of the placebo each by itself."""
-    places = [(i, j) for i, row in enumerate(rows) for j, change in enumerate(row.changes) if change.effect is not None]
-    family = [place for place in places if not rows[place[0]].changes[place[1]].placebo]
-    decisions = dict(zip(family, decide([_oriented(rows, place) for place in family], delta), strict=True))
-    decisions |= {place: decide([_oriented(rows, place)], delta)[0] for place in places if place not in decisions}
+    family = [
+        (change.effect, row.objective.better)
+        for row in rows
+        for change in row.changes
+        if change.effect is not None and not change.placebo
+    ]
+    of_family = iter(decide(family, delta))
+
+    def decided(change: ComparedChange, better: Better) -> ComparedChange:
+        if change.effect is None:
+            return change
+        found = decide([(change.effect, better)], delta)[0] if change.placebo else next(of_family)
+        return replace(change, decision=found, adjusted_p=found.adjusted_p)
+
     return tuple(
-        replace(row, changes=tuple(
-            replace(change, decision=found, adjusted_p=found.adjusted_p) if (found := decisions.get((i, j))) else change
-            for j, change in enumerate(row.changes)
-        ))
-        for i, row in enumerate(rows)
-    )  # fmt: skip
-
-
-def _oriented(rows: Sequence[ComparedRow], place: tuple[int, int]) -> tuple[Effect, Better]:
-    row = rows[place[0]]
-    one = row.changes[place[1]].effect
-    assert one is not None  # noqa: S101 - places are of effects
-    return one, row.objective.better
+        replace(row, changes=tuple(decided(change, row.objective.better) for change in row.changes)) for row in rows
+    )
 
 
 def _exploratory(arms: Sequence[ComparedArm], measured: MeasuredSetup) -> Iterator[ComparedRow]:
@@ -361,37 +360,36 @@ def _exploratory(arms: Sequence[ComparedArm], measured: MeasuredSetup) -> Iterat
 
 def _screened(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
     """Rows with the p-values of Benjamini and Hochberg, over all of them; those of a placebo are none."""
-    tested = [
-        change
-        for row in rows
-        for change in row.changes
-        if change.effect is not None and change.effect.blocks > 1 and not change.placebo
-    ]
-    adjusted = iter(benjamini_hochberg([change.effect.p for change in tested if change.effect is not None]))
-    by_place = {id(change): p for change, p in zip(tested, adjusted, strict=True)}
+
+    def tested(change: ComparedChange) -> Effect | None:
+        return None if change.placebo or change.effect is None or change.effect.blocks <= 1 else change.effect
+
+    effects = (tested(change) for row in rows for change in row.changes)
+    adjusted = iter(benjamini_hochberg([one.p for one in effects if one is not None]))
     return tuple(
-        replace(row, changes=tuple(replace(one, adjusted_p=by_place.get(id(one), math.nan)) for one in row.changes))
+        replace(row, changes=tuple(
+            replace(one, adjusted_p=math.nan if tested(one) is None else next(adjusted)) for one in row.changes
+        ))
         for row in rows
-    )
+    )  # fmt: skip
 
 
 def _means(arms: Sequence[ComparedArm], rows: Sequence[ComparedRow]) -> Iterator[ComparedMean]:
     """Over the rows that are matched: every arm has ratios on them. One row has no mean."""
+
+    def ratios(row: ComparedRow, place: int) -> dict[int, float]:
+        """What the geometric mean is of: d of each round, turned so that larger is better."""
+        before, after = ({one.round: row.objective.score(one.value) for one in side.figures}
+                         for side in (row.sides[0], row.sides[place + 1]))  # fmt: skip
+        return {one: after[one] - before[one] for one in before if one in after}
+
     matched = [
         row for row in rows if all(one.effect is not None and one.effect.scale is Scale.RATIO for one in row.changes)
     ]
     alpha = min((one.effect.alpha for row in matched for one in row.changes if one.effect is not None), default=ALPHA)
-    for place, arm in enumerate(arms[1:]):
-        found = geometric_mean(map(_ratios, matched, [place] * len(matched)), alpha) if len(matched) > 1 else None
-        if found is not None:
+    for place, arm in enumerate(arms[1:] if len(matched) > 1 else ()):
+        if (found := geometric_mean((ratios(row, place) for row in matched), alpha)) is not None:
             yield ComparedMean(arm.name, found, len(matched), arm.placebo)
-
-
-def _ratios(row: ComparedRow, place: int) -> dict[int, float]:
-    """What the geometric mean is of: d of each round, turned so that larger is better."""
-    before, after = ({one.round: row.objective.score(one.value) for one in side.figures}
-                     for side in (row.sides[0], row.sides[place + 1]))  # fmt: skip
-    return {one: after[one] - before[one] for one in before if one in after}
 
 
 @dataclass(frozen=True, slots=True)

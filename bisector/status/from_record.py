@@ -197,14 +197,10 @@ def _case(asked: RunHeader, judging: Judging, store: Store) -> Iterator[tuple[Re
         yield None
         return
     with Repository.open(asked.repository) as repository:
-        yield repository, _known_case(repository, asked, judging, store)
-
-
-def _known_case(repository: Repository, asked: RunHeader, judging: Judging, store: Store) -> Case:
-    search_range = SearchRange.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
-    bases = repository.merge_bases(asked.new_sha, asked.old_sha)
-    known = Known(asked.skips, store.mattering(), store.facts(NotChanged), bases, store.earlier())
-    return Case(search_range, judging, known)
+        search_range = SearchRange.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
+        bases = repository.merge_bases(asked.new_sha, asked.old_sha)
+        known = Known(asked.skips, store.mattering(), store.facts(NotChanged), bases, store.earlier())
+        yield repository, Case(search_range, judging, known)
 
 
 def case_of(store: Store) -> Case | None:
