@@ -1,5 +1,6 @@
 """What layers of device-mapper have in common: how dmsetup's answers are read, and caches that LVM makes."""
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, steps
 from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Site
 
+_MIB = 1 << 20
 SECTOR_BYTES = 512
 _EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
 _STATUS_DEADLINE_S = 60.0
@@ -160,10 +162,12 @@ class LvmCacheLayer(Layer):
                 f"{self.takes} {size_text(needed)} on {fast.what}, which has {size_text(fast.size_bytes)}",
             )
         if files.total_bytes < (wanted := self.filled_by()):
+            size = size_text(math.ceil(wanted * files.share / _MIB) * _MIB)
+            larger = files.advice or (f"{files.setting}{size}" if files.setting else "")
             yield Problem(
                 (*files.keys, self.size_keys[0]),
                 f"{files.sentence}, which never fills {self.filled}; the run that tells is the one with a full cache",
-                files.to_fill(wanted),
+                ", or ".join(filter(None, (larger, "a stack without a cache: --stack hdd"))),
             )
 
     def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:

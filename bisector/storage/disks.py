@@ -59,27 +59,22 @@ class Bus(StrEnum):
     @property
     def drivers(self) -> tuple[str, ...]:
         """Paths of its drivers in the kernel's tree, beside those of block devices."""
-        scsi, null_blk = "drivers/scsi", "drivers/block/null_blk"
-        found = {
-            Bus.SCSI: (scsi,),
-            Bus.SATA: ("drivers/ata", scsi),
-            Bus.NVME: ("drivers/nvme",),
-            Bus.NULL_BLK: (null_blk, f"{null_blk}.c"),
-            Bus.BRD: ("drivers/block/brd.c", "drivers/md/dm-delay.c", "block/blk-throttle.c"),
-        }
-        return found.get(self, ())
+        return _BUSES.get(self, ((), ""))[0]
 
     @property
     def link(self) -> str:
         """What udev's link to a disk begins with, before its serial number (60-persistent-storage.rules)."""
-        names = {
-            Bus.SCSI: "scsi-0QEMU_QEMU_HARDDISK_",
-            Bus.SATA: "ata-QEMU_HARDDISK_",
-            Bus.NVME: "nvme-QEMU_NVMe_Ctrl_",
-        }
-        return names.get(self, f"{self}-")
+        return _BUSES.get(self, ((), ""))[1] or f"{self}-"
 
 
+# The drivers of each bus, and how udev's link begins where that is not its name.
+_BUSES = {
+    Bus.SCSI: (("drivers/scsi",), "scsi-0QEMU_QEMU_HARDDISK_"),
+    Bus.SATA: (("drivers/ata", "drivers/scsi"), "ata-QEMU_HARDDISK_"),
+    Bus.NVME: (("drivers/nvme",), "nvme-QEMU_NVMe_Ctrl_"),
+    Bus.NULL_BLK: (("drivers/block/null_blk", "drivers/block/null_blk.c"), ""),
+    Bus.BRD: (("drivers/block/brd.c", "drivers/md/dm-delay.c", "block/blk-throttle.c"), ""),
+}
 # It takes the name of the scheduler that queues without blk-mq had in its place (block/mq-deadline.c, "alias").
 _ALIASES = {"deadline": "mq-deadline"}
 _QUEUE_FILES = ("scheduler", "wbt_lat_usec", "nr_requests", "read_ahead_kb")

@@ -4,7 +4,6 @@ A layer is one file of this room that has an object of a class derived from :cla
 :mod:`bisector.storage.layers`. One of another package is given to :func:`bisector.storage.layers.register`.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,9 @@ from bisector.core.figures import Run
 from bisector.core.metric import Metric
 from bisector.core.setting import Option, Problem, options_of
 from bisector.core.shell import Shell, Step
-from bisector.core.units import size_text
 from bisector.storage.filling import Settling
 
 MOUNTPOINT = "/mnt"
-_MIB = 1 << 20
 OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
 
 # Looks at the answers to a layer's checks, given ``major:minor`` of devices by path.
@@ -80,12 +77,6 @@ class Files:
     advice: str = ""
     setting: str = ""
     share: float = 1.0
-
-    def to_fill(self, cache_bytes: int) -> str:
-        """What to do about a cache that they do not fill."""
-        size = size_text(math.ceil(cache_bytes * self.share / _MIB) * _MIB)
-        larger = self.advice or (f"{self.setting}{size}" if self.setting else "")
-        return ", or ".join(filter(None, (larger, "a stack without a cache: --stack hdd")))
 
 
 @dataclass(frozen=True, slots=True)

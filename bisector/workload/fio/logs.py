@@ -154,13 +154,6 @@ def settling(iops: Floats) -> int:
     return int(np.argmax(error <= bearable))
 
 
-def holds_still(iops: Floats) -> bool:
-    """Whether the halves of the rest of a run are alike."""
-    half = iops.size // 2
-    first, last = float(iops[:half].mean()), float(iops[-half:].mean())
-    return abs(first - last) <= _MOST_APART * (first + last) / 2
-
-
 def _split(jobs: Sequence[JobFigures], logged: Sequence[Series], piece_ms: float) -> Iterator[JobFigures]:
     """Each job from the moment on at which the last one was steady; without such a moment it settled to its end.
 
@@ -171,7 +164,9 @@ def _split(jobs: Sequence[JobFigures], logged: Sequence[Series], piece_ms: float
     pieces = [resample(series, piece_ms, whole_ms) for series in logged]
     if whole_ms >= _LEAST_PIECES * piece_ms:
         cut = max(map(settling, pieces))
-        if all(holds_still(iops[cut:]) for iops in pieces):
+        rests = [iops[cut:] for iops in pieces]
+        halves = [(float(iops[: iops.size // 2].mean()), float(iops[-(iops.size // 2) :].mean())) for iops in rests]
+        if all(abs(first - last) <= _MOST_APART * (first + last) / 2 for first, last in halves):
             after_s = (cut + 1) * piece_ms / 1000
             for job, series, end_ms in zip(jobs, logged, ends_ms, strict=True):
                 yield replace(job, steady_iops=_mean(series, cut * piece_ms, end_ms), settled_after_s=after_s)
