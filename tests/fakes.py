@@ -40,7 +40,7 @@ from tests.examples import BUSY, QUIET
 # Runs that this bench makes up leave no logs to be split by, so that they count as wholes, in other processes that have
 # such a bench, too. Modules load settings when they are imported.
 ARE_SPLIT = Fio.are_split
-Fio.are_split = lambda self, own: False  # type: ignore[method-assign]
+Fio.are_split = lambda self: False  # type: ignore[method-assign]
 
 HOST = "host (cpu)"
 SLOW_IOPS, FAST_IOPS = 1_000.0, 4_000.0

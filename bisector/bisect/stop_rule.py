@@ -91,7 +91,7 @@ def rule_clear_of(judging: Judging, run_dir: Path, shas: Iterable[str]) -> StopR
     runs.
     """
     rule, workload = stop_rule(judging, run_dir), judging.settings.workload
-    if rule is None or not workload.workload.repeats_itself(workload.values):
+    if rule is None or not workload.workload.repeats_itself():
         return None
     curves = Curves(judging.objective, run_dir, rule.runtime_s)
     found = tuple(filter(None, (_counterpart(judging, curves, sha) for sha in shas)))

@@ -234,4 +234,4 @@ def warnings(plan: Plan) -> Iterator[str]:
         said = f"{plan.arms[one.arm].name} {one.reason}"
         yield f"{labels[one.setup]}: {said}" + ("" if one.arm else ": nothing is measured there")
     for workload in {one.workload.text: one.workload for one in plan.setups}.values():
-        yield from (f"{workload.text}: {sentence}" for sentence in workload.workload.unseeded(workload.values))
+        yield from (f"{workload.text}: {sentence}" for sentence in workload.workload.unseeded())

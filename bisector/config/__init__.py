@@ -36,8 +36,8 @@ from bisector.storage.filling import FillMode
 from bisector.storage.layer import Feature, Files, Since
 from bisector.storage.stack import STACK, Stack
 from bisector.workload.base import Workload
-from bisector.workload.fio.fio import FIO
-from bisector.workload.workloads import NAME, WORKLOADS
+from bisector.workload.fio.fio import Fio
+from bisector.workload.workloads import NAME
 
 PROFILES = ("quick", "article")
 EMBEDDED = "qemu:///embed"
@@ -395,57 +395,52 @@ class WorkloadSettings:
     """What runs on the stack, by its name, and each workload's own settings."""
 
     kind: Annotated[str, NAME, Option(
-        "workload.kind", FIO.name, "workload that runs on the stack", flag="--workload", metavar="NAME")]
-    own: Mapping[str, Any]
+        "workload.kind", Fio.name, "workload that runs on the stack", flag="--workload", metavar="NAME")]
+    own: Mapping[str, Workload]
     full_runs: Annotated[bool, Option(
         "workload.full_runs", False, "never stop a run early", flag="--full-runs", const="true")]
     # fmt: on
 
     @property
-    def workload(self) -> Workload[Any]:
-        """The workload under test."""
-        return WORKLOADS[self.kind]
-
-    @property
-    def values(self) -> Any:
-        """Its own settings."""
+    def workload(self) -> Workload:
+        """The workload under test, with its settings."""
         return self.own[self.kind]
 
     @property
     def text(self) -> str:
         """Its name, and what tells it from others of its kind, in the form ``fio(partial.fio)``."""
-        label = self.workload.label(self.values)
+        label = self.workload.label()
         return f"{self.kind}({label})" if label else self.kind
 
     @property
     def runtime_s(self) -> float:
         """How long one run is asked to last; 0 where nobody knows beforehand."""
-        return self.workload.runtime_s(self.values)
+        return self.workload.length_s()
 
     @property
     def files(self) -> Files:
         """What one run writes; raises :class:`UserError` where its input cannot be read."""
-        return self.workload.files(self.values)
+        return self.workload.files()
 
     @property
     def features(self) -> tuple[tuple[str, Feature], ...]:
         """What it asks of a kernel beside options, each with what asks for it in a sentence."""
-        return tuple((f"workload {self.text}", one) for one in self.workload.features(self.values))
+        return tuple((f"workload {self.text}", one) for one in self.workload.features())
 
     @property
     def inputs(self) -> Mapping[str, Path]:
         """The files that a person gives it, by the fields of the rows that name them; see the workload's."""
-        return self.workload.inputs(self.values)
+        return self.workload.inputs()
 
     @property
     def rows_of_inputs(self) -> Mapping[str, Option]:
         """The rows that name them, by field."""
         named = {name.partition(".")[0] for name in self.inputs}
-        return {row.field: row for row in options_of(self.workload.settings) if row.field in named}
+        return {row.field: row for row in options_of(type(self.workload)) if row.field in named}
 
     def with_inputs(self, files: Mapping[str, Path]) -> "WorkloadSettings":
         """The same with other files."""
-        return replace(self, own={**self.own, self.kind: self.workload.with_files(self.values, files)})
+        return replace(self, own={**self.own, self.kind: self.workload.with_files(files)})
 
 
 # fmt: off

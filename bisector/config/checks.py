@@ -125,7 +125,7 @@ def _clock_goes_with_the_rest(settings: Settings) -> Iterator[Problem]:
 def _files_exist(settings: Settings) -> Iterator[Problem]:
     """Paths that this user cannot even look at, or that are too long, are not a bug of whoever looks at them later."""
     kernel, machine, workload = settings.kernel, settings.machine, settings.workload
-    keys = {row.field: row.key for row in options_of(workload.workload.settings)}
+    keys = {row.field: row.key for row in options_of(type(workload.workload))}
     files = [
         *((keys[name.partition(".")[0]], path) for name, path in workload.inputs.items()),
         ("kernel.base_config", kernel.base_config),
@@ -193,10 +193,10 @@ def _disks_can_be(settings: Settings) -> Iterator[Problem]:
 def _files_fit(settings: Settings) -> Iterator[Problem]:
     """The layers fit on each other, the files of all runs on the file system."""
     workload = settings.workload.workload
-    if problems := list(workload.problems(settings.workload.values)):
+    if problems := list(workload.problems()):
         yield from problems
         return
-    lengths = list(workload.problems_of_length(settings.workload.values, settings.bisect.objective))
+    lengths = list(workload.problems_of_length(settings.bisect.objective))
     sizes = list(_no_room(settings))
     if lengths and sizes:  # beside what to do about the first one stand the others
         first, *others = (*lengths, *sizes)
@@ -245,9 +245,9 @@ def extents(storage: StorageSettings) -> dict[str, Capacity]:
 
 def _workload_can_run(settings: Settings) -> Iterator[Problem]:
     """Files need a file system; what works on a device is for a stack without one; the image has the programs."""
-    stack, workload, own = settings.storage.stack, settings.workload.workload, settings.workload.values
+    stack, workload = settings.storage.stack, settings.workload.workload
     device_runs = 0 if stack.file_system.has_files else len(stack.phases)
-    yield from workload.problems_on_stack(own, device_runs, built_image=settings.machine.image is None)
+    yield from workload.problems_on_stack(device_runs, built_image=settings.machine.image is None)
 
 
 def _memory_suffices(settings: Settings) -> Iterator[Problem]:

@@ -154,7 +154,7 @@ def rows(further: Iterable[str] = ()) -> tuple[Option, ...]:
     above = (Settings, BisectSettings, KernelSettings, MachineSettings, StorageSettings)
     below = (
         *LAYERS.values(),
-        *(WorkloadSettings, *(workload.settings for workload in WORKLOADS.values())),
+        *(WorkloadSettings, *WORKLOADS.values()),
         *(ContentionSettings, MailSettings, NotifySettings),
     )
     return tuple(chain.from_iterable((*map(options_of, above), *of_disks, *map(options_of, below))))

@@ -47,6 +47,7 @@ from bisector.storage.disks import DISKS, FURTHER, Bus, GuestDisk
 from bisector.storage.layer import Since
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack
+from bisector.workload.base import Workload
 from bisector.workload.workloads import WORKLOADS
 
 # The value of each setting, by its key; None, or what else a word such as "auto" stands for, where one follows.
@@ -66,16 +67,16 @@ _LEAST_EFFECT, _LEAST_EFFECT_COUNTED = 0.05, 0.0005
 def build(values: Values, stacks: Collection[Stack] = ()) -> Settings:
     """All settings; what a run writes fits all of ``stacks``. Raises :class:`UserError` for a job's unknown metric."""
     stack: Stack = values["storage.stack"]
-    workload = WORKLOADS[values["workload.kind"]]
+    kind = values["workload.kind"]
     counted = values["machine.clock"] is GuestClock.INSTRUCTIONS
     layers: dict[str, Any] = {layer.name: _section(layer, values) for layer in LAYERS.values()}
-    own: dict[str, Any] = {one.name: _section(one.settings, values) for one in WORKLOADS.values()}
+    own: dict[str, Any] = {one.name: _section(one, values) for one in WORKLOADS.values()}
     fill_bytes = max(one.filled_by(layers) for one in (stack, *stacks))
-    own[workload.name] = mine = workload.sized(own[workload.name], values["profile"], fill_bytes)
+    own[kind] = mine = own[kind].sized(values["profile"], fill_bytes)
     disks = {name: _disk(name, values, counted=counted) for name in (*DISKS, *further(values))}
     used = [disks[name].guest if name in disks else GuestDisk() for name in stack.disks]
     objective = objective_of(values, mine, stacks)
-    runtime_s = workload.runtime_s(mine)
+    runtime_s = mine.length_s()
     fill_deadline_s = values["storage.fill_deadline"]
     if fill_deadline_s is None:  # long enough for the rounds that are asked for and some more, however long a run is
         fill_deadline_s = max(_LEAST_FILL_S, (values["storage.fill_rounds"] + _FURTHER_ROUNDS) * runtime_s)
@@ -146,20 +147,19 @@ def _disk(name: str, values: Values, *, counted: bool) -> DiskSettings:
     return _section(DiskSettings, values, of_host, latency_s=latency_s, guest=guest)
 
 
-def objective_of(values: Values, own: Any, stacks: Iterable[Stack] = ()) -> Objective:
-    """What decides: as it is given, else as the workload has it by its ``own`` settings.
+def objective_of(values: Values, workload: Workload, stacks: Iterable[Stack] = ()) -> Objective:
+    """What decides: as it is given, else as the workload has it.
 
     Of the part of a run that counts, if the metric exists of that; of one part on all stacks that the same is measured
     on. On a cache that was filled a run begins at the pace of the slow disk, whatever the kernel makes of it later.
     """
-    workload = WORKLOADS[values["workload.kind"]]
     metric, over, part = values["bisect.metric"], values["bisect.over"], values["bisect.part"]
     if metric is None:
-        found = workload.deciding(own).objective
+        found = workload.deciding().objective
         found = replace(found, over=over or found.over)
     else:
-        found = Objective(workload.full_name(own, metric) if is_short(metric) else metric, over or WORST)
-    if part is RunPart.AUTO and metric is None and workload.are_split(own):
+        found = Objective(workload.full_name(metric) if is_short(metric) else metric, over or WORST)
+    if part is RunPart.AUTO and metric is None and workload.are_split():
         filled = any(phase.fills for stack in (values["storage.stack"], *stacks) for phase in stack.phases)
         part = RunPart.STEADY if filled else RunPart.WHOLE
     steady = of_steady_part(found.metric) if part is RunPart.STEADY else None
@@ -279,12 +279,12 @@ def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Ef
 
 def _followed(settings: Settings, values: Values, part: str) -> Iterator[tuple[str, str]]:
     """The origins of values that follow from others; ``part`` is that of the part of a run."""
-    workload, own = settings.workload.workload, settings.workload.values
-    for row in options_of(workload.settings):
-        if values[row.key] == row.none != getattr(own, row.field):
+    workload = settings.workload.workload
+    for row in options_of(type(workload)):
+        if values[row.key] == row.none != getattr(workload, row.field):
             yield row.key, _STACK
     if values["bisect.metric"] is None:
-        if named_by := workload.deciding(own).named_by:
+        if named_by := workload.deciding().named_by:
             yield from ((key, named_by) for key in ("bisect.metric", "bisect.over") if values[key] is None)
         if is_of_split(settings.bisect.metric):
             yield "bisect.metric", _STACK if values["bisect.part"] is RunPart.AUTO else part
@@ -428,14 +428,14 @@ def usual(settings: Settings) -> dict[str, object]:
     """The default of each setting, as TOML would hold it; what follows from others follows from ``settings``."""
     known = {row.key: (row, value) for row, value in _values(settings)}
     defaults = {key: _parse(row, Given(row.in_profile(settings.profile), "")) for key, (row, _) in known.items()}
-    kinds = (*LAYERS.values(), *(one.settings for one in WORKLOADS.values()))
+    kinds = (*LAYERS.values(), *WORKLOADS.values())
     further = [row.key for kind in kinds for row in options_of(kind)]
     names = (*_LEADING, *(key for key in further if key in known and defaults[key] != known[key][0].none))
     leading = {key: known[key][1] for key in names}
     own = {key: known[key][0].write(defaults[key]) for key in leading}
     try:
         unnamed = {**leading, "bisect.metric": None, "bisect.over": None}
-        by_workload = objective_of(unnamed, settings.workload.values)
+        by_workload = objective_of(unnamed, settings.workload.workload)
     except UserError:  # of a job file that names no metric: one was given, and nobody asked the file
         by_workload = Objective()
     objective = {"bisect.metric": by_workload.metric, "bisect.over": by_workload.over}

@@ -134,8 +134,8 @@ def _job(asked: CheckContext) -> Iterator[Finding]:
 def check_workload(settings: Settings) -> Iterator[Finding]:
     """What of the workload may not be meant so; raises :class:`UserError` for what cannot be measured."""
     workload = settings.workload
-    workload.workload.check(workload.values, settings.bisect.objective, run_here)
-    for what, remedy in workload.workload.doubts(workload.values):
+    workload.workload.check(settings.bisect.objective, run_here)
+    for what, remedy in workload.workload.doubts():
         yield Finding(f"{workload.kind} job", Grade.WARN, what, remedy)
 
 

@@ -33,7 +33,7 @@ _KEY = "workload.gitgrep"
 def bundled(settings: Settings, repository: Repository) -> Settings:
     """The settings with the workload's clone, made if need be; :class:`UserError` for no such tree, or a larger one."""
     workload = settings.workload
-    clone = workload.workload.clone(workload.values)
+    clone = workload.workload.clone()
     if clone is None:
         return settings
     source = nullcontext(repository) if clone.repository is None else Repository.open(clone.repository)

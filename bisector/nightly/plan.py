@@ -195,7 +195,7 @@ def _job(
     job = NightJob(**values, settings=settings, conditions=conditions(next(iter(settings.values()))))
     # Figures of nights are of the same files: what is searched through may not move with the branch.
     workload = job.measuring.workload
-    clone = workload.workload.clone(workload.values)
+    clone = workload.workload.clone()
     if clone is not None and clone.revision == "HEAD":
         hint = 'in [job.settings]: workload.gitgrep.commit = "v6.1", say'
         raise UserError(f"{where}: every night has to search the same files, and HEAD moves", hint)

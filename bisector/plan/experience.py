@@ -180,6 +180,6 @@ def _measured_with(settings: Settings) -> tuple[object, ...]:
         (machine.accelerator, machine.time, machine.vcpus, machine.memory_bytes, machine.image, machine.append),
         (storage.stack, storage.used_disks, storage.used_layers),
         workload.kind,
-        replace(workload.values, **dict.fromkeys(workload.rows_of_inputs)),
+        replace(workload.workload, **dict.fromkeys(workload.rows_of_inputs)),
         tuple(path.read_bytes() if path.is_file() else b"" for path in workload.inputs.values()),
     )

@@ -166,7 +166,7 @@ def inputs_of(asked: ForecastRequest, known: Experience, matter: int, left_s: fl
 
     def paired_saved_s(of_run_min: float) -> float:
         """What is saved of the last run where it ends by another one, after so much of 15 min."""
-        if not asked.stops_early or not workload.workload.repeats_itself(workload.values):
+        if not asked.stops_early or not workload.workload.repeats_itself():
             return 0.0
         return runs_s.value * (1 - of_run_min / RUN_MIN) / runs
 

@@ -253,11 +253,11 @@ def _command(plan: Plan, given: Budget | None = None) -> str:
 def _workload_words(settings: Settings) -> tuple[str, str]:
     """By the flag that chooses it, of a file with the name alone; without such a flag by its name."""
     workload = settings.workload
-    row = chooser(workload.workload)
+    row = chooser(type(workload.workload))
     if row is None or not row.flag:
         return "--workload", workload.kind
     file = workload.inputs.get(row.field)
-    return row.flag, file.name if file is not None else str(row.write(getattr(workload.values, row.field)))
+    return row.flag, file.name if file is not None else str(row.write(getattr(workload.workload, row.field)))
 
 
 def _percent(share: float) -> str:

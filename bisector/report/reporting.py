@@ -63,7 +63,7 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
     workload, testcase = JobFile("", "", ()), "fio"
     if measured_here:
         workload = workload_of(settings, run.path)
-        program = settings.workload.workload.testcase(settings.workload.values, workload.text)
+        program = settings.workload.workload.testcase(workload.text)
         testcase = f"{program} on {settings.storage.stack}"
     return Report(
         bisection=view,
@@ -110,8 +110,8 @@ def _order(row: PlacedTrial) -> tuple[bool, int, str, int]:
 def workload_of(settings: Settings, run_dir: Path) -> JobFile:
     """With the text of the job file that is kept in the run directory, or is the tool's own."""
     workload = settings.workload
-    variables = workload.workload.variables(workload.values)
-    if (recipe := workload.workload.recipe(workload.values)) is not None:
+    variables = workload.workload.variables()
+    if (recipe := workload.workload.recipe()) is not None:
         return JobFile(workload.kind, recipe, variables)
     job = next(iter(workload.inputs.values()), None)
     if job is None:
@@ -223,7 +223,7 @@ def flags(settings: Settings, without: tuple[str, ...] = ()) -> tuple[tuple[str,
     usual, written = {**options.usual(settings), "profile": PROFILES[0]}, options.written_values(settings)
     known, found = by_key(written), list[tuple[str, ...]]()
     choosing = [one for one in WORKLOADS.values() if written.get(one.chosen_by) != usual.get(one.chosen_by)]
-    chosen = (_KIND,) if choosing == [settings.workload.workload] else ()
+    chosen = (_KIND,) if choosing == [type(settings.workload.workload)] else ()
     left_out = (*_NO_MATTER, *without, *chosen, *unused(written, settings.storage.used_disks))
     for key, value in written.items():
         # A further disk is there because one of its settings is.

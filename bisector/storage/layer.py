@@ -1,6 +1,6 @@
 """A layer of a storage stack: what it lies on, what makes and checks it, what it counts, and which runs tell of it.
 
-A layer is one file of this room that has an object of a class derived from :class:`Layer`, and one line in
+A layer is one file of this room with a class derived from :class:`Layer`, and one line in
 :mod:`bisector.storage.layers`. One of another package is given to :func:`bisector.storage.layers.register`.
 """
 

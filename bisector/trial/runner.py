@@ -355,7 +355,7 @@ class _Course:
             goes_on=number > 1,
             instruction_ns=self._settings.machine.counted_ns,
         )
-        return workload.workload.run(workload.values, site)
+        return workload.workload.run(site)
 
     def _enter(self, stage: Stage, detail: str = "") -> None:
         self.stage = stage

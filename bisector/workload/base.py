@@ -1,7 +1,7 @@
 """A workload: what runs on a mounted stack, once in each of its phases, and what its runs measure.
 
-A workload is one file of this room (fio's is a folder) with an object of a class derived from :class:`Workload`, and
-one line in :mod:`bisector.workload.workloads`, or is given to :func:`bisector.workload.workloads.register`.
+A workload is one file of this room (fio's is a folder) with a class derived from :class:`Workload`, and one line in
+:mod:`bisector.workload.workloads`. One of another package is given to :func:`bisector.workload.workloads.register`.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Protocol, Self, TypeAlias
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, KernelFault, UserError
@@ -155,7 +155,6 @@ class Clocks:
 # exit status :data:`bisector.core.shell.TIMED_OUT` of one that takes too long.
 Locally: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], CommandResult | None]
 OnSample: TypeAlias = Callable[[LiveSample], None]
-S = TypeVar("S")  # the settings of one workload
 
 MOST_SEED = 2**31 - 1  # what an int of C holds: every program that takes a seed takes this one
 
@@ -323,123 +322,117 @@ class Clone:
 
 
 @dataclass(frozen=True, slots=True)
-class NoSettings:
-    """The settings of a workload that has none."""
+class Workload(ABC):
+    """One workload: a frozen dataclass, whose fields are its settings. Derived classes say what differs.
 
-
-class Workload(ABC, Generic[S]):
-    """One kind of workload. Derived classes say what differs; a workload has no state.
-
-    ``settings`` is the dataclass of its own settings: their keys are below ``workload.``. Whoever gives the setting
-    ``chosen_by`` need not name the workload. ``metrics`` are those that only this workload has, ``shared`` the names of
-    others that its runs have; it gives their values with :meth:`Watched.run`. What a stack's phases are is the stack's
-    to say: a workload runs once in each.
+    The keys of settings are below ``workload.``. Whoever gives the setting ``chosen_by`` need not name the workload.
+    ``metrics`` are those that only this workload has, ``shared`` the names of others that its runs have; it gives their
+    values with :meth:`Watched.run`. What a stack's phases are is the stack's to say: a workload runs once in each.
     """
 
     name: ClassVar[str]
-    settings: ClassVar[type] = NoSettings
     metrics: ClassVar[tuple[Metric, ...]] = ()
     shared: ClassVar[tuple[str, ...]] = ()
     chosen_by: ClassVar[str] = ""
 
     @abstractmethod
-    def run(self, own: S, site: RunSite) -> Run:
+    def run(self, site: RunSite) -> Run:
         """Run once with cold page caches, in a directory of its own on the stack.
 
         Raises :class:`KernelFault` for what the kernel under test does, :class:`UserError` for
         input that no commit can be measured with, :class:`bisector.core.errors.InfraError` for the rest.
         """
 
-    def runtime_s(self, own: S) -> float:
+    def length_s(self) -> float:
         """How long one run is asked to last; 0 where nobody knows beforehand."""
         return 0.0
 
-    def label(self, own: S) -> str:
+    def label(self) -> str:
         """What tells it from the same workload with other input: the names of its files."""
-        return ",".join(path.name for path in self.inputs(own).values())
+        return ",".join(path.name for path in self.inputs().values())
 
-    def testcase(self, own: S, text: str) -> str:
+    def testcase(self, text: str) -> str:
         """What it does, in a few words, for whoever reads figures of it; ``text`` is that of its input file."""
-        return f"{self.name} {self.label(own)}".rstrip()
+        return f"{self.name} {self.label()}".rstrip()
 
-    def recipe(self, own: S) -> str | None:
+    def recipe(self) -> str | None:
         """What is run, for a letter that lets others run it again; None where that is the text of its input file."""
         return None
 
-    def names(self, own: S) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """The metrics that its runs have but for those of jobs that read, write or trim."""
         return (*(one.name for one in self.metrics), *self.shared)
 
-    def full_name(self, own: S, name: str) -> str:
+    def full_name(self, name: str) -> str:
         """The name of a metric of its own that people type without its unit and its better side.
 
         Raises :class:`UserError` where it has none of that name.
         """
         raise UserError(f"the workload {self.name} has no figure {name}", "--figure NAME=UNIT,higher describes one")
 
-    def deciding(self, own: S) -> Deciding:
+    def deciding(self) -> Deciding:
         """What decides where nobody says it; raises :class:`UserError` where its input names an unknown metric."""
         return Deciding()
 
-    def are_split(self, own: S) -> bool:
+    def are_split(self) -> bool:
         """Whether its runs are split into their settling and their steady part."""
         return False
 
-    def unseeded(self, own: S) -> tuple[str, ...]:
+    def unseeded(self) -> tuple[str, ...]:
         """What of it does not follow :attr:`RunSite.seed`, in sentences; raises :class:`UserError` as :meth:`files`."""
         return ()
 
-    def repeats_itself(self, own: S) -> bool:
+    def repeats_itself(self) -> bool:
         """Whether runs without a seed draw the same random numbers; raises :class:`UserError` as :meth:`files`."""
         return False
 
-    def sized(self, own: S, profile: str, fill_bytes: int) -> S:
+    def sized(self, profile: str, fill_bytes: int) -> Self:
         """Its settings with the amount of data that follows from the profile, and from what fills the stack's caches.
 
         Raises :class:`UserError` as :meth:`files`.
         """
-        return own
+        return self
 
-    def features(self, own: S) -> Iterator[Feature]:
+    def features(self) -> Iterator[Feature]:
         """What not every kernel can that has the fragments' options; raises :class:`UserError` as :meth:`files`."""
         yield from ()
 
-    def files(self, own: S) -> Files:
+    def files(self) -> Files:
         """What one run writes; raises :class:`UserError` where its input cannot be read."""
         return Files(0, "no files")
 
-    def inputs(self, own: S) -> Mapping[str, Path]:
+    def inputs(self) -> Mapping[str, Path]:
         """The files that a person gives it, by the fields of the rows that name them.
 
         Of a row that names several each one's name has a dot and a number behind the field.
         """
         return {}
 
-    def with_files(self, own: S, files: Mapping[str, Path]) -> S:
+    def with_files(self, files: Mapping[str, Path]) -> Self:
         """Its settings with other files, by the names of :meth:`inputs`."""
-        return replace(own, **files)  # type: ignore[type-var]  # settings are a dataclass, which no bound can say
+        return replace(self, **files)
 
-    def clone(self, own: S) -> Clone | None:
+    def clone(self) -> Clone | None:
         """What of a repository is to be brought along, made before the first trial; None where nothing is."""
         return None
 
-    def variables(self, own: S) -> tuple[tuple[str, str], ...]:
+    def variables(self) -> tuple[tuple[str, str], ...]:
         """What its input is filled in with, for the letter that lets others run it again."""
         return ()
 
-    def doubts(self, own: S) -> Iterator[tuple[str, str]]:
+    def doubts(self) -> Iterator[tuple[str, str]]:
         """What of its settings may not be meant so: a sentence, and what to type instead."""
         yield from ()
 
-    def problems(self, own: S) -> Iterator[Problem]:
+    def problems(self) -> Iterator[Problem]:
         """Settings that cannot work, as far as that shows without any program."""
         yield from ()
 
-    def problems_of_length(self, own: S, objective: Objective) -> Iterator[Problem]:
-        """Why a run does not last as long as :meth:`runtime_s` says."""
+    def problems_of_length(self, objective: Objective) -> Iterator[Problem]:
+        """Why a run does not last as long as :meth:`length_s` says."""
         yield from ()
 
-    def problems_on_stack(self, own: S, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
+    def problems_on_stack(self, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
         """Why it cannot run there: on files or, with ``device_runs``, so many times on a block device without them.
 
         In the ``built_image`` it has the programs that are known; those of a person's own image nobody knows
@@ -449,18 +442,18 @@ class Workload(ABC, Generic[S]):
             sentence = f"the workload {self.name} works with files, and the stack has no file system"
             yield Problem(("storage.stack", "workload.kind"), sentence, "--stack …+ext4")
 
-    def check(self, own: S, objective: Objective, locally: Locally) -> None:
+    def check(self, objective: Objective, locally: Locally) -> None:
         """Find what is wrong with its input before anything expensive, and that no run of it has what decides.
 
         Raises :class:`UserError`. A workload whose jobs read, write or trim says for itself which of it they do.
         """
-        self.check_named(own, objective)
+        self.check_named(objective)
         if objective.over not in OVER:
             raise UserError(f"{self.name} has no job {objective.over!r}", "leave out --over")
 
-    def check_named(self, own: S, objective: Objective) -> None:
+    def check_named(self, objective: Objective) -> None:
         """Raise :class:`UserError` for a metric that neither this workload nor a layer of a stack has."""
-        names = self.names(own)
+        names = self.names()
         of_layers = {metric.name for layer in LAYERS.values() for metric in layer.metrics}
         if objective.metric not in {*names, *of_layers} and not objective.metric.startswith(OF_CACHES):
             listed = ", ".join(map(short, names)) or "those of the stack's layers alone"

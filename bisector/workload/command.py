@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Annotated, TypeAlias
+from typing import Annotated, Self, TypeAlias
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, UserError
@@ -199,12 +199,16 @@ _OF_GUESTS = ("/bin/", "/sbin/", "/usr/")  # programs that a guest may have itse
 _ASIDE = "/var/tmp/bisector-run"  # noqa: S108 -- the guest's own, where a stack without a file system has no directory
 
 
-# Read as a table, so laid out as one.
-# fmt: off
 @dataclass(frozen=True, slots=True)
-class CommandSettings:
-    """The command, what it needs, and the figures that it prints."""
+class Command(Workload):
+    """A command of a person's own, with the files that it needs."""
 
+    name = "command"
+    chosen_by = "workload.command.line"
+    shared = repetitions.SHARED
+
+    # The settings, laid out as a table.
+    # fmt: off
     line: Annotated[str, Meta(description="a command line for sh"), Option(
         "workload.command.line", "",
         "command that is measured, in a directory of the stack; chooses the workload command",
@@ -231,62 +235,53 @@ class CommandSettings:
         "how much a run writes to the stack, bytes: to check that it fits, and fills a cache")]
     # fmt: on
 
-
-class Command(Workload[CommandSettings]):
-    """A command of a person's own, with the files that it needs."""
-
-    name = "command"
-    settings = CommandSettings
-    chosen_by = "workload.command.line"
-    shared = repetitions.SHARED
-
-    def label(self, own: CommandSettings) -> str:
+    def label(self) -> str:
         """The command itself."""
-        return own.line
+        return self.line
 
-    def recipe(self, own: CommandSettings) -> str:
+    def recipe(self) -> str:
         """The command, and what comes before it."""
-        setup = f"{own.setup}   # once, not measured\n" if own.setup else ""
-        return f"{setup}{own.line}   # {own.runs} times, page cache {own.state}\n"
+        setup = f"{self.setup}   # once, not measured\n" if self.setup else ""
+        return f"{setup}{self.line}   # {self.runs} times, page cache {self.state}\n"
 
-    def deciding(self, own: CommandSettings) -> Deciding:
+    def deciding(self) -> Deciding:
         """The first figure that it prints; without one how long it takes."""
-        if own.figures:
-            return Deciding(Objective(own.figures[0].metric), "first --figure")
+        if self.figures:
+            return Deciding(Objective(self.figures[0].metric), "first --figure")
         return Deciding(Objective("elapsed"), "workload command")
 
-    def names(self, own: CommandSettings) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """What it takes, and what it prints."""
-        return (*super().names(own), *(one.metric for one in own.figures))
+        return (*Workload.names(self), *(one.metric for one in self.figures))
 
-    def full_name(self, own: CommandSettings, name: str) -> str:
+    def full_name(self, name: str) -> str:
         """With unit and better side as the figure of the settings has them."""
-        named = (one.metric for one in own.figures if short(one.metric) == name)
-        return next(named, None) or super().full_name(own, name)
+        named = (one.metric for one in self.figures if short(one.metric) == name)
+        return next(named, None) or Workload.full_name(self, name)
 
-    def files(self, own: CommandSettings) -> Files:
+    def files(self) -> Files:
         """As much as a person says."""
-        size = own.size_bytes
+        size = self.size_bytes
         sentence = f"workload.command.size is {size_text(size)}"
         return Files(size, sentence, 0, ("workload.command.size",), setting="--set workload.command.size=")
 
-    def inputs(self, own: CommandSettings) -> Mapping[str, Path]:
+    def inputs(self) -> Mapping[str, Path]:
         """Each file that is carried in."""
-        return {f"carry.{n}": path for n, path in enumerate(own.carry)}
+        return {f"carry.{n}": path for n, path in enumerate(self.carry)}
 
-    def with_files(self, own: CommandSettings, files: Mapping[str, Path]) -> CommandSettings:
+    def with_files(self, files: Mapping[str, Path]) -> Self:
         """The same order, other places."""
-        return replace(own, carry=tuple(files[name] for name in self.inputs(own)))
+        return replace(self, carry=tuple(files[name] for name in self.inputs()))
 
-    def unseeded(self, own: CommandSettings) -> tuple[str, ...]:
+    def unseeded(self) -> tuple[str, ...]:
         """Whether it reads the variable nobody knows from here."""
-        if "SEED" in own.line + own.setup:
+        if "SEED" in self.line + self.setup:
             return ()
         return ("the command does not name $SEED, so it may draw other numbers in every run",)
 
-    def doubts(self, own: CommandSettings) -> Iterator[tuple[str, str]]:
+    def doubts(self) -> Iterator[tuple[str, str]]:
         """A program that is a file here, and that the guest has not, or not under this name."""
-        word = own.line.split()[0]
+        word = self.line.split()[0]
         try:
             is_here = not word.startswith(_OF_GUESTS) and Path(word).is_file()
         except (OSError, ValueError):  # a word that cannot be a path
@@ -294,24 +289,24 @@ class Command(Workload[CommandSettings]):
         if not is_here:
             return
         name = Path(word).name
-        if name not in (path.name for path in own.carry):
+        if name not in (path.name for path in self.carry):
             yield f"the guest has no {word}, unless it is carried in, or made by --setup", f"--carry {word}"
         if "/" in word:
             yield f"the guest finds what is carried in as {name}, and not as {word}", f"--command '{name} …'"
 
-    def problems(self, own: CommandSettings) -> Iterator[Problem]:
+    def problems(self) -> Iterator[Problem]:
         """No command, files that cannot be told apart in the guest."""
-        if not own.line.strip():
+        if not self.line.strip():
             yield Problem(("workload.command.line",), "the workload command runs no command", "--command COMMAND")
-        if len(own.line) > _LONGEST:
+        if len(self.line) > _LONGEST:
             yield Problem(("workload.command.line",), "it is too long", "--carry a script, and run that")
-        names = [path.name for path in own.carry]
+        names = [path.name for path in self.carry]
         if twice := next((name for name in names if names.count(name) > 1), None):
             yield Problem(("workload.command.carry",), f"two files are called {twice}", "give one another name")
 
-    def problems_on_stack(self, own: CommandSettings, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
-        """On a device it has to say where it reads and writes, and for several runs each in a place of its own."""
-        text, keys = own.line + own.setup, ("workload.command.line", "storage.stack")
+    def problems_on_stack(self, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
+        """On a device it has to say where it reads and writes, and for several runs each in a place of its self."""
+        text, keys = self.line + self.setup, ("workload.command.line", "storage.stack")
         if device_runs and "DEVICE" not in text:
             sentence = "the stack has no file system, and the command does not name $DEVICE, which is the block device"
             yield Problem(keys, sentence, "--stack …+ext4, or a command that works on $DEVICE")
@@ -319,29 +314,26 @@ class Command(Workload[CommandSettings]):
             sentence = f"it does not name $OFFSET, where each of the stack's {device_runs} runs has its own place"
             yield Problem(keys, sentence, "it has workload.command.size bytes from there on")
 
-    def run(self, own: CommandSettings, site: RunSite) -> Run:
+    def run(self, site: RunSite) -> Run:
         """Carry the files in, set up, repeat; see :mod:`bisector.workload.repetitions` for what is raised."""
         deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
         directory = f"{_ASIDE if site.stack.device else site.stack.mountpoint}/{site.name}"
         repetitions.prepare(site, deadline)
-        if own.carry:
-            repetitions.carry(site, {path.name: path for path in own.carry}, deadline)
+        if self.carry:
+            repetitions.carry(site, {path.name: path for path in self.carry}, deadline)
         run_steps(site.shell, (Step(f"mkdir -p {directory}", kernel_fault_in_run),), deadline.remaining_s)
         seed = {} if site.seed is None else {"SEED": f"{site.seed}"}
         device = {"DEVICE": site.stack.device, "OFFSET": f"{site.offset_bytes}"} if site.stack.device else {}
         variables = {"DIRECTORY": directory, "CARRIED": repetitions.CARRIED, "RUN": site.name, **device, **seed}
-        if own.setup:
+        if self.setup:
             kept = repetitions.GuestState.KEPT
-            setup = "the setup of the command", own.setup, directory, 1, kept, variables
+            setup = "the setup of the command", self.setup, directory, 1, kept, variables
             repetitions.repeat(site, repetitions.Repeated(*setup, prepares=True), deadline)
-        measured = repetitions.Repeated("the command", own.line, directory, own.runs, own.state, variables)
+        measured = repetitions.Repeated("the command", self.line, directory, self.runs, self.state, variables)
         ran, done = repetitions.repeat(site, measured, deadline)
         matches = matched_apart(site.locally, site.logs)
 
         def read(one: repetitions.Repetition) -> dict[str, float]:
-            return {figure.metric: figure.value(one.output, matches) for figure in own.figures}
+            return {figure.metric: figure.value(one.output, matches) for figure in self.figures}
 
         return ran.run(values=repetitions.figures(ran, done, read, "the command"))
-
-
-COMMAND = Command()

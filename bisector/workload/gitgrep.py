@@ -30,12 +30,16 @@ _SUM = re.compile(r"\d{1,10} (?P<bytes>\d{1,19})\n", re.ASCII)  # cksum(1): of w
 _QUOTED = 60
 
 
-# Read as a table, so laid out as one.
-# fmt: off
 @dataclass(frozen=True, slots=True)
-class GitGrepSettings:
-    """What is looked for, and the clone that is searched."""
+class GitGrep(Workload):
+    """A search through the files of a clone."""
 
+    name = "gitgrep"
+    chosen_by = "workload.gitgrep.pattern"
+    shared = repetitions.SHARED
+
+    # The settings, laid out as a table.
+    # fmt: off
     pattern: Annotated[Line, Meta(description="a basic regular expression"), Option(
         "workload.gitgrep.pattern", "EXPORT_SYMBOL_GPL", "pattern that git grep looks for",
         flag="--grep", metavar="PATTERN")]
@@ -54,63 +58,54 @@ class GitGrepSettings:
         absent=("", "one is made"))]
     # fmt: on
 
-
-class GitGrep(Workload[GitGrepSettings]):
-    """A search through the files of a clone."""
-
-    name = "gitgrep"
-    settings = GitGrepSettings
-    chosen_by = "workload.gitgrep.pattern"
-    shared = repetitions.SHARED
-
-    def label(self, own: GitGrepSettings) -> str:
+    def label(self) -> str:
         """The pattern, and where it is looked for, as git writes a tree."""
-        return f"{own.pattern} in {own.commit}:{own.path}"
+        return f"{self.pattern} in {self.commit}:{self.path}"
 
-    def recipe(self, own: GitGrepSettings) -> str:
+    def recipe(self) -> str:
         """What a person would type."""
-        tree = f"{own.commit}:{own.path}"
-        grep = f"git grep -e {shlex.quote(own.pattern)}"
-        return f"# {own.runs} times, in a clone of {tree}\nsync; echo 3 >/proc/sys/vm/drop_caches\ntime {grep}\n"
+        tree = f"{self.commit}:{self.path}"
+        grep = f"git grep -e {shlex.quote(self.pattern)}"
+        return f"# {self.runs} times, in a clone of {tree}\nsync; echo 3 >/proc/sys/vm/drop_caches\ntime {grep}\n"
 
-    def deciding(self, own: GitGrepSettings) -> Deciding:
+    def deciding(self) -> Deciding:
         """How long it takes."""
         return Deciding(Objective("elapsed"), "workload gitgrep")
 
-    def files(self, own: GitGrepSettings) -> Files:
+    def files(self) -> Files:
         """As much as the clone may have; many small files."""
-        size = own.size_bytes
+        size = self.size_bytes
         return Files(size, f"a clone may have {size_text(size)}", 0, ("workload.gitgrep.size",))
 
-    def inputs(self, own: GitGrepSettings) -> Mapping[str, Path]:
+    def inputs(self) -> Mapping[str, Path]:
         """The clone, once it is made."""
-        return {} if own.bundle is None else {"bundle": own.bundle}
+        return {} if self.bundle is None else {"bundle": self.bundle}
 
-    def clone(self, own: GitGrepSettings) -> Clone | None:
+    def clone(self) -> Clone | None:
         """What is to be made before the first trial; None where it is there."""
-        if own.bundle is not None:
+        if self.bundle is not None:
             return None
-        return Clone("bundle", own.repository, own.commit, own.path.strip("/"), own.size_bytes)
+        return Clone("bundle", self.repository, self.commit, self.path.strip("/"), self.size_bytes)
 
-    def check(self, own: GitGrepSettings, objective: Objective, locally: Locally) -> None:
+    def check(self, objective: Objective, locally: Locally) -> None:
         """A clone that a person names is one: git is asked, where it is there."""
-        super().check(own, objective, locally)
-        if own.bundle is None:
+        Workload.check(self, objective, locally)
+        if self.bundle is None:
             return
-        listed = locally(("git", "bundle", "list-heads", os.fspath(own.bundle)), {})
+        listed = locally(("git", "bundle", "list-heads", os.fspath(self.bundle)), {})
         if listed is None:
             return
         if listed.exit_status != 0:
             said = listed.stderr.strip().partition("\n")[0]
-            what = f"workload.gitgrep.bundle: {own.bundle} is not a git bundle: {said}"
+            what = f"workload.gitgrep.bundle: {self.bundle} is not a git bundle: {said}"
             raise UserError(what, "git bundle create FILE HEAD makes one")
         if not any(line.split()[1:] == ["HEAD"] for line in listed.stdout.splitlines()):
-            what = f"workload.gitgrep.bundle: {own.bundle} has no HEAD, so a clone of it has no files"
+            what = f"workload.gitgrep.bundle: {self.bundle} has no HEAD, so a clone of it has no files"
             raise UserError(what, "git bundle create FILE HEAD makes one that has")
 
-    def run(self, own: GitGrepSettings, site: RunSite) -> Run:
+    def run(self, site: RunSite) -> Run:
         """Unpack the clone onto the stack, then search; see :mod:`bisector.workload.repetitions` for what is raised."""
-        if own.bundle is None:
+        if self.bundle is None:
             raise UserError("no clone was made for gitgrep", "name one with workload.gitgrep.bundle")
         deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
         directory, bundle = f"{site.stack.mountpoint}/{site.name}", f"{repetitions.CARRIED}/{_BUNDLE}"
@@ -122,7 +117,7 @@ class GitGrep(Workload[GitGrepSettings]):
             return UserError("the clone does not fit on the stack", hint)
 
         repetitions.prepare(site, deadline, "git")
-        repetitions.carry(site, {_BUNDLE: own.bundle}, deadline)
+        repetitions.carry(site, {_BUNDLE: self.bundle}, deadline)
         steps = (
             Step(f"mkdir -p {directory}", kernel_fault_in_run),
             Step(f"git clone -q {bundle} {directory}/clone", no_clone),
@@ -130,10 +125,10 @@ class GitGrep(Workload[GitGrepSettings]):
         )
         run_steps(site.shell, steps, deadline.remaining_s)
         # No pager and no configuration of a person's. git ends with 1 where no line matches.
-        grep = f"git --no-pager grep -e {shlex.quote(own.pattern)}"
+        grep = f"git --no-pager grep -e {shlex.quote(self.pattern)}"
         status = f"{repetitions.OUTPUTS}/grep"
         command = f'{{ {grep}; echo $? >{status}; }} | cksum; read -r s <{status}; [ "$s" -le 1 ]'
-        searched = repetitions.Repeated("git grep", command, f"{directory}/clone", own.runs)
+        searched = repetitions.Repeated("git grep", command, f"{directory}/clone", self.runs)
         ran, done = repetitions.repeat(site, searched, deadline)
 
         def check(one: Repetition) -> dict[str, float]:
@@ -141,12 +136,9 @@ class GitGrep(Workload[GitGrepSettings]):
             if (found := _SUM.fullmatch(one.output)) is None:
                 raise Unusable(f"cksum printed {one.output[:_QUOTED]!r}")
             if not int(found["bytes"]):
-                raise Unusable(f"it found no line with {own.pattern!r}", "workload.gitgrep.pattern = another one")
+                raise Unusable(f"it found no line with {self.pattern!r}", "workload.gitgrep.pattern = another one")
             if one.output != (first := done[0].output):
                 raise Unusable(f"it found other lines: {one.output.strip()} and not {first.strip()} (cksum)")
             return {}
 
         return ran.run(values=repetitions.figures(ran, done, check, "git grep"))
-
-
-GITGREP = GitGrep()

@@ -3,29 +3,28 @@
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from bisector.core import metric
 from bisector.core.errors import UserError
 from bisector.core.setting import Form, Option, options_of
 from bisector.workload.base import Workload
-from bisector.workload.command import COMMAND
-from bisector.workload.fio.fio import FIO
-from bisector.workload.gitgrep import GITGREP
+from bisector.workload.command import Command
+from bisector.workload.fio.fio import Fio
+from bisector.workload.gitgrep import GitGrep
 
-_workloads: dict[str, Workload[Any]] = {}
-WORKLOADS: Mapping[str, Workload[Any]] = MappingProxyType(_workloads)
+_workloads: dict[str, type[Workload]] = {}
+WORKLOADS: Mapping[str, type[Workload]] = MappingProxyType(_workloads)
 
 
-def register(workload: Workload[Any]) -> None:
+def register(workload: type[Workload]) -> None:
     """Make a workload known; for one of another package, before the settings are read.
 
     Raises :class:`ValueError` for a name, a setting or a metric that is another's.
     """
     if workload.name in _workloads:
         raise ValueError(f"there is a workload called {workload.name} already")
-    keys = {option.key for known in _workloads.values() for option in options_of(known.settings)}
-    if twice := sorted(keys & {option.key for option in options_of(workload.settings)}):
+    keys = {option.key for known in _workloads.values() for option in options_of(known)}
+    if twice := sorted(keys & {option.key for option in options_of(workload)}):
         raise ValueError(f"{workload.name}: another workload has the setting {twice[0]}")
     for own in workload.metrics:
         metric.register(own)
@@ -38,13 +37,13 @@ def forget(name: str) -> None:
         metric.forget(own.name)
 
 
-def chooser(workload: Workload[Any]) -> Option | None:
+def chooser(workload: type[Workload]) -> Option | None:
     """The row of the setting that chooses a workload; None of one that has to be named."""
-    return next((row for row in options_of(workload.settings) if row.key == workload.chosen_by), None)
+    return next((row for row in options_of(workload) if row.key == workload.chosen_by), None)
 
 
 # A workload of this room is known by its line here.
-for _workload in (FIO, COMMAND, GITGREP):
+for _workload in (Fio, Command, GitGrep):
     register(_workload)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
@@ -31,7 +31,8 @@ def asked(*words: str) -> tuple[Settings, ...]:
 
 def test_files_are_as_large_on_each_stack() -> None:
     found = asked("--stack", "hdd", "--stack", "lvmcache", "--job", "rand-read-iops")
-    assert [one.workload.values.file_bytes for one in found] == [64 << 20, 64 << 20]
+    fio: list[Any] = [one.workload.workload for one in found]
+    assert [one.file_bytes for one in fio] == [64 << 20, 64 << 20]
 
 
 def workload_texts(*words: str) -> list[str]:
@@ -86,9 +87,10 @@ def test_what_commands_have_besides_is_common_to_all(directory: Path) -> None:
     (directory / "x.tar").write_text("")
     words = ("--carry", "x.tar", "--figure", "tps=1/s,higher", "--setup", "mkdir d", "--command", "a", "--command", "b")
     for one in asked("--stack", "hdd", *words):
-        assert [path.name for path in one.workload.values.carry] == ["x.tar"]
-        assert [figure.metric for figure in one.workload.values.figures] == ["custom:tps:1/s:higher"]
-        assert one.workload.values.setup == "mkdir d"
+        own: Any = one.workload.workload
+        assert [path.name for path in own.carry] == ["x.tar"]
+        assert [figure.metric for figure in own.figures] == ["custom:tps:1/s:higher"]
+        assert own.setup == "mkdir d"
         assert one.bisect.metric == "custom:tps:1/s:higher"
 
 
@@ -99,31 +101,25 @@ def test_the_file_of_settings_says_what_is_measured_where_no_word_does(directory
 
 
 @dataclass(frozen=True, slots=True)
-class SleepSettings:
-    """How long."""
-
-    time: Annotated[
-        str, Option("workload.sleep.time", "1", "100 % of the time", flag="--sleep", metavar="S"), Meta(description="t")
-    ]
-
-
-class Sleep(Workload[SleepSettings]):
+class Sleep(Workload):
     """A workload of another package that a flag of its own chooses."""
 
     name = "sleep"
     chosen_by = "workload.sleep.time"
-    settings = SleepSettings
+    time: Annotated[
+        str, Option("workload.sleep.time", "1", "100 % of the time", flag="--sleep", metavar="S"), Meta(description="t")
+    ]
 
-    def label(self, own: SleepSettings) -> str:
-        return own.time
+    def label(self) -> str:
+        return self.time
 
-    def run(self, own: SleepSettings, site: RunSite) -> Run:
+    def run(self, site: RunSite) -> Run:
         raise AssertionError("these tests measure nothing")
 
 
 @pytest.fixture
 def sleep() -> Iterator[None]:
-    workloads.register(Sleep())
+    workloads.register(Sleep)
     yield
     workloads.forget("sleep")
 

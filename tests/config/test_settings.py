@@ -6,15 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import Accelerator, options
+from bisector.config import Accelerator, Settings, options
 from bisector.config.option_table import by_key, rows
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.setting import Option, options_of
 from bisector.core.verdict import Direction, Terms
 from bisector.storage.stack import stack_of
+from bisector.workload.fio.fio import Fio
 from tests.config.given import GIB, MIB, cache_sizes, from_argv, load_toml
 from tests.workload.test_job_file import GOOD
+
+
+def file_bytes(found: Settings) -> int:
+    assert isinstance(found.workload.workload, Fio)
+    return found.workload.workload.file_bytes
 
 
 def test_quick_is_the_default() -> None:
@@ -24,7 +30,7 @@ def test_quick_is_the_default() -> None:
     assert (found.storage.disks["ssd"].size_bytes, found.storage.disks["ssd"].iops_limit) == (512 * MIB, 0)
     assert (found.storage.disks["hdd"].size_bytes, found.storage.disks["hdd"].iops_limit) == (GIB, 1000)
     assert cache_sizes(found) == (64 * MIB, 8 * MIB)
-    assert (found.workload.values.file_bytes, found.workload.runtime_s) == (32 * MIB, 40)
+    assert (file_bytes(found), found.workload.runtime_s) == (32 * MIB, 40)
     assert found.workload.inputs["job"] == resources.jobs() / "partial.fio"
     assert (found.bisect.metric, found.bisect.over) == ("read.iops", "worst")
     assert (found.bisect.threshold, found.bisect.expect, found.bisect.terms) == (None, None, None)
@@ -54,7 +60,7 @@ def test_quick_is_the_default() -> None:
 )
 def test_the_files_of_a_job_fill_the_cache_unless_their_size_is_given(words: tuple[str, ...], size: int) -> None:
     found = from_argv(*words).settings
-    assert found.workload.values.file_bytes == size
+    assert file_bytes(found) == size
     assert options.from_json(options.to_json(found)) == found
     if "--file-size" not in words:
         assert options.usual(found)["workload.file_size"] == options.written_values(found)["workload.file_size"]

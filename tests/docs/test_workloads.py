@@ -11,8 +11,7 @@ from bisector.config import options
 from bisector.core import resources
 from bisector.host.process import run_here
 from bisector.workload.command import read_figure
-from bisector.workload.fio.fio import FIO
-from bisector.workload.fio.run import FioSettings
+from bisector.workload.fio.fio import Fio
 from bisector.workload.workloads import WORKLOADS
 from tests.docs.generate import DOCS
 from tests.docs.test_commands import blocks, words_of
@@ -31,7 +30,7 @@ def test_settings_of_the_examples_work(command: str, tmp_path: Path, monkeypatch
     for name in re.findall(r"--carry \./(\S+)", command):
         Path(name).touch()
     settings = options.load(given_settings(cli.parsed(words_of(command)))).settings
-    settings.workload.workload.check(settings.workload.values, settings.bisect.objective, run_here)
+    settings.workload.workload.check(settings.bisect.objective, run_here)
 
 
 def test_job_files_of_the_page(tmp_path: Path) -> None:
@@ -39,13 +38,13 @@ def test_job_files_of_the_page(tmp_path: Path) -> None:
     assert found
     for text in found:
         (job := tmp_path / "mine.fio").write_text(text, encoding="utf-8")
-        own = FioSettings(job, 1 << 20, 1)
-        FIO.check(own, FIO.deciding(own).objective, run_here)
+        own = Fio(job, 1 << 20, 1)
+        own.check(own.deciding().objective, run_here)
 
 
 def test_table_of_jobs_has_those_that_there_are_and_what_decides() -> None:
     rows = dict(re.findall(r"^\| `([a-z-]+)`(?: \(default\))? \|[^|]*\| `([a-z.]+)` \|$", TEXT, re.MULTILINE))
-    jobs = {path.stem: FIO.deciding(FioSettings(path, 1, 1)).objective.metric for path in resources.jobs().iterdir()}
+    jobs = {path.stem: Fio(path, 1, 1).deciding().objective.metric for path in resources.jobs().iterdir()}
     assert rows == jobs
 
 

@@ -11,5 +11,5 @@ from tests.executor.bench import Workload
 def workload(monkeypatch: pytest.MonkeyPatch) -> Workload:
     made = Workload()
     monkeypatch.setattr(layout, "lay_out", made.lay_out)
-    monkeypatch.setattr(Fio, "run", lambda _, own, site: made.run(own, site))
+    monkeypatch.setattr(Fio, "run", lambda own, site: made.run(own, site))  # noqa: PLW0108 - as a method it gets the workload
     return made

@@ -55,7 +55,7 @@ def test_a_trial_runs_on_a_layer_of_another_package(tmp_path: Path, monkeypatch:
         settings = settings_of("mirror(ssd,hdd)+ext4")
         shell = FakeShell({"stat -L": Answer("fe:10\nfe:20\n"), "stat -f": Answer("235000 4096\n")})
         workload = Workload()
-        monkeypatch.setattr(Fio, "run", lambda _, own, site: workload.run(own, site))
+        monkeypatch.setattr(Fio, "run", lambda own, site: workload.run(own, site))  # noqa: PLW0108 - as a method it gets the workload
         seen: list[tuple[str, ...]] = []
         trial = fakes.measured(
             local(tmp_path, settings, attached=seen, guest=shell),

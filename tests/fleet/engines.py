@@ -132,7 +132,7 @@ def by_contract(spec: Spec, place: Path, repository: Path, tell: Listener) -> It
     workload = Workload()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "lay_out", workload.lay_out)
-        patch.setattr(Fio, "run", lambda _, own, site: workload.run(own, site))
+        patch.setattr(Fio, "run", lambda own, site: workload.run(own, site))  # noqa: PLW0108 - as a method it gets the workload
         executor = local(place, settings, pickle.loads((place.parent / "bad").read_bytes()))
         tell(StageStarted(request.commit, Stage.CHECKOUT))
         executor.submit(Job(spec.key.id, request))

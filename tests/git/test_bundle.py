@@ -31,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def settings(**own: Any) -> Settings:
     found = options.load({"workload.kind": "gitgrep"}, directory=Path("/")).settings
     workload = found.workload
-    values = replace(workload.values, **{"commit": "v1", **own})
+    values = replace(workload.workload, **{"commit": "v1", **own})
     return replace(found, workload=replace(workload, own={**workload.own, "gitgrep": values}))
 
 

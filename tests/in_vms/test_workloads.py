@@ -58,7 +58,7 @@ class Mounted:
             run_here,
             seed=seed,
         )
-        run = settings.workload.workload.run(settings.workload.values, site)
+        run = settings.workload.workload.run(site)
         assert settings.bisect.objective.value(run) > 0
         return run
 
@@ -163,7 +163,8 @@ def test_a_search_in_a_clone(mounted: Mounted, demo: History) -> None:
     first, second = ((mounted.logs / f"output.{n}.txt").read_text() for n in (1, 2))
     assert first == second
     assert int(first.split()[1]) > 1000
-    other = {**settings.workload.own, "gitgrep": replace(settings.workload.values, pattern="no such line is there")}
+    searched: Any = settings.workload.workload
+    other = {**settings.workload.own, "gitgrep": replace(searched, pattern="no such line is there")}
     with pytest.raises(UserError, match="it found no line with"):
         mounted.run(replace(settings, workload=replace(settings.workload, own=other)))
 

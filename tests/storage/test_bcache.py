@@ -242,7 +242,7 @@ def test_what_cannot_work_is_refused_beforehand(given: dict[str, str], why: str)
 def test_a_bisection_on_it_by_a_latency_is_accepted() -> None:
     given = {"storage.stack": "bcache", "bisect.metric": "write.clat.p99", "workload.file_size": "64MiB"}
     found = options.load({**given, "workload.job": "rand-write-latency"}, directory=Path("/")).settings
-    found.workload.workload.check(found.workload.values, found.bisect.objective, lambda argv, environment: None)
+    found.workload.workload.check(found.bisect.objective, lambda argv, environment: None)
     assert found.kernel.fragments == ("tiny", "vm", "storage-bcache")
     assert "include/linux/min_heap.h" in found.bisect.suspects
     assert [phase.name for phase in found.storage.stack.phases] == ["empty", "full"]

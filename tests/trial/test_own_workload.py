@@ -28,31 +28,25 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class UntarSettings:
-    """The archive, and what it unpacks to."""
-
-    archive: Annotated[Path, Option("workload.untar.archive", "/", "archive to unpack")]
-    size_bytes: Annotated[Size, Meta(ge=1), Option("workload.untar.size", "64MiB", "what it unpacks to, bytes")]
-
-
-class Untar(Workload[UntarSettings]):
+class Untar(Workload):
     """How long it takes to unpack an archive onto the stack."""
 
     name = "untar"
-    settings = UntarSettings
     metrics = (Metric("untar.elapsed", Unit.SECONDS, Better.LOWER, "time until all of it is on disk"),)
+    archive: Annotated[Path, Option("workload.untar.archive", "/", "archive to unpack")]
+    size_bytes: Annotated[Size, Meta(ge=1), Option("workload.untar.size", "64MiB", "what it unpacks to, bytes")]
 
-    def inputs(self, own: UntarSettings) -> dict[str, Path]:
-        return {"archive": own.archive}
+    def inputs(self) -> dict[str, Path]:
+        return {"archive": self.archive}
 
-    def files(self, own: UntarSettings) -> Files:
-        return Files(own.size_bytes, "what the archive has", own.size_bytes, ("workload.untar.size",))
+    def files(self) -> Files:
+        return Files(self.size_bytes, "what the archive has", self.size_bytes, ("workload.untar.size",))
 
-    def problems(self, own: UntarSettings) -> Iterator[Problem]:
-        if own.archive.suffix != ".tar":
+    def problems(self) -> Iterator[Problem]:
+        if self.archive.suffix != ".tar":
             yield Problem(("workload.untar.archive",), "it is no archive of tar")
 
-    def run(self, own: UntarSettings, site: RunSite) -> Run:
+    def run(self, site: RunSite) -> Run:
         printed: list[str] = []
         deadline = Deadline("the end of tar", site.deadline_s)
         unpack = f"mkdir {site.stack.mountpoint}/{site.name} && tar -xf - && sync"
@@ -63,10 +57,10 @@ class Untar(Workload[UntarSettings]):
 
 
 @pytest.fixture
-def untar() -> Iterator[Untar]:
-    workloads.register(workload := Untar())
-    yield workload
-    workloads.forget(workload.name)
+def untar() -> Iterator[type[Untar]]:
+    workloads.register(Untar)
+    yield Untar
+    workloads.forget("untar")
 
 
 @pytest.fixture
@@ -124,7 +118,7 @@ def test_figures_of_nights_are_comparable_as_long_as_its_input_is_the_same(archi
 @pytest.mark.usefixtures("untar")
 def test_its_settings_are_read_checked_recorded_and_shown(archive: Path) -> None:
     settings = loaded(archive).settings
-    assert settings.workload.values == UntarSettings(archive, 64 * MIB)
+    assert settings.workload.workload == Untar(archive, 64 * MIB)
     assert (settings.workload.runtime_s, settings.machine.trial_deadline_s) == (0.0, 1200.0)
     assert options.from_json(options.to_json(settings)) == settings
     assert {row.key: row.value for row in options.describe(loaded(archive))}["workload.untar.size"] == "64MiB"
@@ -136,15 +130,15 @@ def test_its_settings_are_read_checked_recorded_and_shown(archive: Path) -> None
         options.load({"workload.kind": "tar"}, directory=Path("/"))
 
 
-def test_a_metric_that_it_has_not_is_refused_before_the_search(untar: Untar, archive: Path) -> None:
-    own = loaded(archive).settings.workload.values
-    untar.check(own, Objective("untar.elapsed"), run_here)
+def test_a_metric_that_it_has_not_is_refused_before_the_search(untar: type[Untar], archive: Path) -> None:
+    own = loaded(archive).settings.workload.workload
+    own.check(Objective("untar.elapsed"), run_here)
     with pytest.raises(UserError, match=r"no run of untar has read\.iops") as caught:
-        untar.check(own, Objective(), run_here)
+        own.check(Objective(), run_here)
     assert caught.value.hint == "its metrics are: untar.elapsed"
 
 
-def test_a_name_and_a_setting_are_of_one_workload_alone(untar: Untar) -> None:
+def test_a_name_and_a_setting_are_of_one_workload_alone(untar: type[Untar]) -> None:
     with pytest.raises(ValueError, match="a workload called untar already"):
         workloads.register(untar)
 
@@ -152,5 +146,5 @@ def test_a_name_and_a_setting_are_of_one_workload_alone(untar: Untar) -> None:
         name = "other"
 
     with pytest.raises(ValueError, match=r"another workload has the setting workload\.untar\.archive"):
-        workloads.register(Other())
+        workloads.register(Other)
     assert [*workloads.WORKLOADS][-1] == "untar"

@@ -26,7 +26,6 @@ from bisector.storage.layer import Layer, Made, Phase, Site
 from bisector.trial.runner import TrialRequest
 from bisector.workload.base import RunSite
 from bisector.workload.fio.fio import Fio
-from bisector.workload.fio.run import FioSettings
 from tests import examples
 from tests.guest_answers import FIO_FILES, FIO_RUNS, STORAGE
 from tests.guestshell import Answer
@@ -175,9 +174,9 @@ def test_a_request_can_have_settings_of_its_own(place: Place) -> None:
 def test_every_run_of_a_trial_has_the_seed_of_its_request(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds, usual = [], Fio.run
 
-    def run(workload: Fio, own: FioSettings, site: RunSite) -> Run:
+    def run(workload: Fio, site: RunSite) -> Run:
         seeds.append(site.seed)
-        return usual(workload, own, site)
+        return usual(workload, site)
 
     monkeypatch.setattr(Fio, "run", run)
     place.measure(replace(REQUEST, seed=99))

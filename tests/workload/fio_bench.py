@@ -10,13 +10,13 @@ from bisector.host.process import run_here
 from bisector.storage.layer import Counters, Made
 from bisector.storage.layout import MountedStack
 from bisector.workload.base import RunSite
-from bisector.workload.fio.run import FioSettings, run_once
+from bisector.workload.fio.fio import Fio
 from tests.guest_answers import listed
 from tests.guestshell import Answer, FakeShell
 
 PROJECT = Path(__file__).parent.parent.parent
 DATA = Path(__file__).parent.parent / "data" / "fio"
-SETTINGS = FioSettings(PROJECT / "fio" / "partial.fio", 32 << 20, 40)
+SETTINGS = Fio(PROJECT / "fio" / "partial.fio", 32 << 20, 40)
 QUIET = Contention(0.1, 0.0, 0.0)
 CACHE = CacheStatus("smq", "writeback", 1024, 1024, 0, 1, 2, 3, 4, 5, 6)
 FAILED = Answer(listed("fio.json", "job.fio"), "\n@uptime 10.00\nfio: went wrong\n\n@uptime 10.20\n", 1)
@@ -39,7 +39,7 @@ STACK = MountedStack("/mnt", (), room="storage.hdd.size", made=(Made("/mnt", (),
 @dataclass
 class Bench:
     logs: Path
-    settings: FioSettings = SETTINGS
+    settings: Fio = SETTINGS
     meter: Meter = field(default_factory=Meter)
     samples: list[LiveSample] = field(default_factory=list)
     stack: MountedStack = STACK
@@ -70,10 +70,10 @@ class Bench:
             seed=seed,
             goes_on=goes_on,
         )
-        return run_once(self.settings, site)
+        return self.settings.run(site)
 
 
-def own_job(tmp_path: Path, text: str) -> FioSettings:
+def own_job(tmp_path: Path, text: str) -> Fio:
     """A person's own job file."""
     job = tmp_path / "own.fio"
     job.write_text(OWN + text, encoding="utf-8")

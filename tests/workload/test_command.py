@@ -17,7 +17,7 @@ from bisector.doctor.checks import check_workload
 from bisector.host.process import run_here
 from bisector.nightly.plan import conditions
 from bisector.store.run_files import fingerprint, keep_inputs
-from bisector.workload.command import COMMAND, FIGURES, CommandSettings
+from bisector.workload.command import FIGURES, Command
 from bisector.workload.repetitions import GuestState
 from tests.workload.test_repetitions import MNT, STACK, Place, place
 
@@ -30,14 +30,15 @@ def load(*, given: Mapping[str, Any] = {}, **flags: str) -> options.Effective:
     return options.load({f"workload.command.{key}": one for key, one in flags.items()} | dict(given), directory=HERE)
 
 
-def settings_of(**more: Any) -> CommandSettings:
-    usual: CommandSettings = load(line="true", size="128MiB", given={"storage.stack": "hdd"}).settings.workload.values
+def settings_of(**more: Any) -> Command:
+    usual = load(line="true", size="128MiB", given={"storage.stack": "hdd"}).settings.workload.workload
+    assert isinstance(usual, Command)
     return replace(usual, **{"state": GuestState.KEPT, "runs": 2, **more})
 
 
 def run(place: Place, **more: Any) -> Run:
     place.shell.moved = {MNT + "/": f"{place.path}/mnt/", **place.shell.moved}
-    return COMMAND.run(settings_of(**more), place.site)
+    return settings_of(**more).run(place.site)
 
 
 def figures(*texts: str) -> Any:
@@ -96,7 +97,7 @@ def test_a_command_chooses_its_workload_and_is_judged_by_its_time() -> None:
     origins = {row.key: row.origin for row in options.describe(effective)}
     assert (origins["bisect.metric"], origins["workload.kind"]) == ("workload command", "--command")
     assert options.from_json(options.to_json(settings)) == settings
-    COMMAND.check(settings.workload.values, settings.bisect.objective, run_here)
+    settings.workload.workload.check(settings.bisect.objective, run_here)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_the_first_figure_decides_unless_another_metric_is_given() -> None:
     assert other.bisect.metric == "custom:p99:ns:lower"
     assert options.from_json(options.to_json(other)) == other
     for metric in ("user", "system", "cache.hit_ratio", "custom:tps:1/s:higher"):
-        COMMAND.check(settings.workload.values, Objective(metric), run_here)
+        settings.workload.workload.check(Objective(metric), run_here)
 
 
 @pytest.mark.parametrize(
@@ -160,10 +161,10 @@ def test_settings_that_cannot_work(given: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize("metric", ["read.iops", "cpu.user", "custom:other:s:lower"])
 def test_metric_that_it_lacks(metric: str) -> None:
     with pytest.raises(UserError, match="no run of command has") as caught:
-        COMMAND.check(settings_of(figures=figures("tps=1/s,higher")), Objective(metric), run_here)
+        settings_of(figures=figures("tps=1/s,higher")).check(Objective(metric), run_here)
     assert caught.value.hint == "its metrics are: elapsed, user, system, cpu, prepared, custom:tps"
     with pytest.raises(UserError, match="command has no job 'one'"):
-        COMMAND.check(settings_of(), Objective("elapsed", "one"), run_here)
+        settings_of().check(Objective("elapsed", "one"), run_here)
 
 
 def test_carried_files_are_kept_with_the_run_as_they_are(tmp_path: Path) -> None:
@@ -180,7 +181,8 @@ def test_carried_files_are_kept_with_the_run_as_they_are(tmp_path: Path) -> None
     (run_dir := tmp_path / "run").mkdir()
     kept = keep_inputs(before, run_dir)
     assert keep_inputs(before, run_dir) == kept
-    copies = kept.workload.values.carry
+    assert isinstance(kept.workload.workload, Command)
+    copies = kept.workload.workload.carry
     assert [path.read_text() for path in copies] == ["tool", "base.config"]
     assert kept.kernel.base_config is not None
     assert kept.kernel.base_config.read_text() == "CONFIG_X=y\n"
@@ -210,8 +212,8 @@ def test_a_large_file_that_is_carried_is_never_in_memory_as_a_whole(tmp_path: Pa
 
 
 def test_what_does_not_follow_the_seed_is_told() -> None:
-    assert COMMAND.unseeded(settings_of(line="bench --seed $SEED")) == ()
-    assert "does not name $SEED" in COMMAND.unseeded(settings_of(line="bench"))[0]
+    assert settings_of(line="bench --seed $SEED").unseeded() == ()
+    assert "does not name $SEED" in settings_of(line="bench").unseeded()[0]
 
 
 def test_on_a_device_it_finds_that_and_its_own_place(place: Place) -> None:

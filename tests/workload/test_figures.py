@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
 from bisector.host.process import run_here
-from bisector.workload.command import COMMAND, FIGURES, CommandSettings, matched_apart, read_figure
+from bisector.workload.command import FIGURES, Command, matched_apart, read_figure
 from bisector.workload.repetitions import GuestState, Unusable
 
 
@@ -130,10 +130,10 @@ def test_no_output_is_a_bug(output: str) -> None:
 def test_setting_of_several_figures() -> None:
     found = FIGURES.read(["a=s,lower", "b=1/s,higher"], None)
     assert FIGURES.write(found) == ["a=s,lower", "b=1/s,higher"]
-    own = CommandSettings("true", (), "", found, 1, GuestState.KEPT, 0)
-    assert COMMAND.full_name(own, "custom:b") == "custom:b:1/s:higher"
+    own = Command("true", (), "", found, 1, GuestState.KEPT, 0)
+    assert own.full_name("custom:b") == "custom:b:1/s:higher"
     with pytest.raises(UserError, match="has no figure custom:c"):
-        COMMAND.full_name(own, "custom:c")
+        own.full_name("custom:c")
     with pytest.raises(UserError, match="two figures are called a"):
         FIGURES.read(["a=s,lower", "a=1/s,higher"], None)
 

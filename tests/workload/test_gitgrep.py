@@ -11,7 +11,6 @@ from bisector.core.errors import KernelFault, UserError
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
 from bisector.host.process import run_here
-from bisector.workload.gitgrep import GITGREP
 from tests.git.histories import Node, build, git, root
 from tests.workload.test_repetitions import MNT, Place, place
 
@@ -30,8 +29,8 @@ def bundle(tmp_path: Path) -> Path:
 
 def run(place: Place, **own: Any) -> Run:
     place.shell.moved = {MNT + "/": f"{place.path}/mnt/", **place.shell.moved}
-    usual = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.values
-    return GITGREP.run(replace(usual, **{"runs": 2, **own}), place.site)
+    usual = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.workload
+    return replace(usual, **{"runs": 2, **own}).run(place.site)
 
 
 def test_it_searches_a_clone_on_the_stack(place: Place, bundle: Path) -> None:
@@ -69,20 +68,20 @@ def test_what_goes_wrong(
 
 
 def test_no_clone_is_told(place: Place) -> None:
-    values = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.values
+    values: Any = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.workload
     with pytest.raises(UserError, match="no clone was made"):
-        GITGREP.run(values, place.site)
+        values.run(place.site)
 
 
 def test_bundle_that_is_none_is_refused_before(bundle: Path, tmp_path: Path) -> None:
-    values = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.values
-    GITGREP.check(replace(values, bundle=bundle), Objective("elapsed"), run_here)
+    values: Any = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.workload
+    replace(values, bundle=bundle).check(Objective("elapsed"), run_here)
     (tmp_path / "text").write_text("x\n")
     with pytest.raises(UserError, match="text is not a git bundle"):
-        GITGREP.check(replace(values, bundle=tmp_path / "text"), Objective("elapsed"), run_here)
+        replace(values, bundle=tmp_path / "text").check(Objective("elapsed"), run_here)
     git(tmp_path / "linux", "bundle", "create", "-q", str(tmp_path / "headless"), "main")
     with pytest.raises(UserError, match="headless has no HEAD"):
-        GITGREP.check(replace(values, bundle=tmp_path / "headless"), Objective("elapsed"), run_here)
+        replace(values, bundle=tmp_path / "headless").check(Objective("elapsed"), run_here)
 
 
 def test_settings() -> None:
@@ -94,9 +93,9 @@ def test_settings() -> None:
     assert settings.bisect.objective == Objective("elapsed")
     assert settings.bisect.objective.label == "elapsed"
     assert options.from_json(options.to_json(settings)) == settings
-    GITGREP.check(settings.workload.values, settings.bisect.objective, run_here)
+    settings.workload.workload.check(settings.bisect.objective, run_here)
     with pytest.raises(UserError, match=r"no run of gitgrep has read\.iops"):
-        GITGREP.check(settings.workload.values, Objective(), run_here)
+        settings.workload.workload.check(Objective(), run_here)
     with pytest.raises(UserError, match="a whole number from 1 to 1,000"):
         options.load({"workload.kind": "gitgrep", "workload.gitgrep.runs": "1001"}, directory=HERE)
     with pytest.raises(UserError, match=r"workload\.gitgrep\.size = 32MiB .*never fills the cache"):

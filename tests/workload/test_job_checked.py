@@ -8,13 +8,12 @@ import pytest
 from bisector.core.errors import UserError
 from bisector.core.objective import Objective
 from bisector.host.process import run_here
-from bisector.workload.fio.fio import FIO
-from bisector.workload.fio.run import FioSettings
+from bisector.workload.fio.fio import Fio
 from tests.workload.fio_bench import SETTINGS, own_job
 
 
-def check_job(settings: FioSettings, objective: Objective) -> None:
-    FIO.check(settings, objective, run_here)
+def check_job(settings: Fio, objective: Objective) -> None:
+    settings.check(objective, run_here)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from bisector.core.errors import UserError
 from bisector.host import process
 from bisector.host.process import run_here
 from bisector.workload.fio import job_file
-from bisector.workload.fio.fio import FIO
-from bisector.workload.fio.run import FioSettings
+from bisector.workload.fio.fio import Fio
 from tests.workload.test_job_file import GOOD, TIMED
 
 MIB = 1 << 20
@@ -28,8 +27,8 @@ RECORDED = {**CLOUD, "randrw": ("randrw", "4k", "32", "read.slat.mean")}
 SHIPPED = {"partial": ("randread", "4k", "8", "read.iops"), **RECORDED}
 
 
-def own(job: Path) -> FioSettings:
-    return FioSettings(job, MIB, 1)
+def own(job: Path) -> Fio:
+    return Fio(job, MIB, 1)
 
 
 def test_the_table_has_each() -> None:
@@ -41,11 +40,11 @@ def test_fio_takes_it_and_it_has_what_it_is_measured_by(name: str) -> None:
     job = resources.job(name)
     (section,) = job_file.jobs(job.read_text(encoding="utf-8"))
     options = section.options
-    objective = FIO.deciding(own(job)).objective
+    objective = own(job).deciding().objective
     assert (options["rw"], options["bs"], options["iodepth"], objective.metric) == SHIPPED[name]
     assert (options["ioengine"], options["direct"], objective.over) == ("libaio", "1", "worst")
-    FIO.check(own(job), objective, run_here)
-    assert FIO.unseeded(own(job)) == ()
+    own(job).check(objective, run_here)
+    assert own(job).unseeded() == ()
 
 
 def test_a_shipped_one_is_known_by_its_name_alone() -> None:
@@ -81,5 +80,5 @@ def test_seed_decides_which_blocks_are_read(tmp_path: Path) -> None:
 def test_job_with_a_seed_of_its_own_is_told(tmp_path: Path) -> None:
     job = tmp_path / "own.fio"
     job.write_text(GOOD.replace("write_iops_log=x\n", "randseed=5\n"))
-    (said,) = FIO.unseeded(own(job))
+    (said,) = own(job).unseeded()
     assert said.startswith("job one does not follow the seed")

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from bisector.core.errors import UserError
 from bisector.core.figures import Run
@@ -19,137 +20,130 @@ _MIB = 1 << 20
 _USUAL_BYTES = {"quick": 32 << 20, "article": 2 << 30}
 
 
-class Fio(Workload[FioSettings]):
+@dataclass(frozen=True, slots=True)
+class Fio(FioSettings, Workload):
     """Jobs of fio(1), as a job file describes them."""
 
     name = "fio"
-    settings = FioSettings
     chosen_by = "workload.job"
     shared = (
-        "elapsed",
-        SETTLED_AFTER,
-        f"{SYNCS}.mean",
-        f"{SYNCS}.max",
-        "cpu.user",
-        "cpu.system",
-        "cpu.context_switches",
-        "cpu.major_faults",
-        *PER_IO,
+        *("elapsed", SETTLED_AFTER, f"{SYNCS}.mean", f"{SYNCS}.max", "cpu.user", "cpu.system"),
+        *("cpu.context_switches", "cpu.major_faults", *PER_IO),
     )
 
-    def run(self, own: FioSettings, site: RunSite) -> Run:
+    def run(self, site: RunSite) -> Run:
         """See :func:`bisector.workload.fio.run.run_once`."""
-        return run_once(own, site)
+        return run_once(self, site)
 
-    def runtime_s(self, own: FioSettings) -> float:
+    def length_s(self) -> float:
         """As the job file is told."""
-        return float(own.runtime_s)
+        return float(self.runtime_s)
 
-    def deciding(self, own: FioSettings) -> Deciding:
+    def deciding(self) -> Deciding:
         """What a comment of the job file names; without one, and without a file, the usual metric."""
         try:
-            text = job_file.read(own.job)
+            text = job_file.read(self.job)
         except UserError:
             return Deciding()  # whoever reads the file next tells
         try:
             named = job_file.deciding(text)
         except UserError as error:
-            raise UserError(f"workload.job: {own.job}: {error}", error.hint) from error
-        return Deciding() if named is None else Deciding(named, f"job {own.job.name}")
+            raise UserError(f"workload.job: {self.job}: {error}", error.hint) from error
+        return Deciding() if named is None else Deciding(named, f"job {self.job.name}")
 
-    def are_split(self, own: FioSettings) -> bool:
+    def are_split(self) -> bool:
         """By the logs that its jobs leave; not where the file cannot be read, of which whoever reads it next tells."""
         try:
-            return job_file.logs_means(job_file.read(own.job))
+            return job_file.logs_means(job_file.read(self.job))
         except UserError:
             return False
 
-    def sized(self, own: FioSettings, profile: str, fill_bytes: int) -> FioSettings:
+    def sized(self, profile: str, fill_bytes: int) -> Self:
         """Files that fill a cache together; of a job file that cannot be read, the usual ones."""
-        if own.file_bytes:
-            return own
+        if self.file_bytes:
+            return self
         size = _USUAL_BYTES[profile]
         try:
-            made = self.files(replace(own, file_bytes=size))
+            made = replace(self, file_bytes=size).files()
         except UserError:  # whoever reads the file next tells
-            return replace(own, file_bytes=size)
+            return replace(self, file_bytes=size)
         if made.setting and made.total_bytes < fill_bytes:
             size = math.ceil(fill_bytes * made.share / _MIB) * _MIB
-        return replace(own, file_bytes=size)
+        return replace(self, file_bytes=size)
 
-    def unseeded(self, own: FioSettings) -> tuple[str, ...]:
+    def unseeded(self) -> tuple[str, ...]:
         """Jobs that say themselves where their random numbers come from; raises :class:`UserError`."""
         return tuple(
             f"job {name} does not follow the seed of a run: it has a randseed, randrepeat or allrandrepeat of its own"
-            for name in job_file.own_seeds(job_file.read(own.job))
+            for name in job_file.own_seeds(job_file.read(self.job))
         )
 
-    def repeats_itself(self, own: FioSettings) -> bool:
+    def repeats_itself(self) -> bool:
         """Unless a job says otherwise and names no seed: randrepeat is on by default (fio(1)).
 
         Raises :class:`UserError`.
         """
-        return all(job.is_on("randrepeat", default=True) or "randseed" in job.options for job in _jobs(own))
+        return all(job.is_on("randrepeat", default=True) or "randseed" in job.options for job in _jobs(self))
 
-    def files(self, own: FioSettings) -> Files:
+    def files(self) -> Files:
         """Those that the jobs lay out; raises :class:`UserError` for a job file that cannot be read, or has no job."""
-        found = _jobs(own)
+        found = _jobs(self)
         if not found:
-            raise UserError(f"the fio job file {own.job} has no job: no [section] beside [global]")
-        return checks.files_of(found, dict(self.variables(own)))
+            raise UserError(f"the fio job file {self.job} has no job: no [section] beside [global]")
+        return checks.files_of(found, dict(self.variables()))
 
-    def inputs(self, own: FioSettings) -> Mapping[str, Path]:
+    def inputs(self) -> Mapping[str, Path]:
         """The job file."""
-        return {"job": own.job}
+        return {"job": self.job}
 
-    def testcase(self, own: FioSettings, text: str) -> str:
+    def testcase(self, text: str) -> str:
         """What its jobs do, each kind once."""
         kinds_of_io = dict.fromkeys(job.options.get("rw", "read") for job in job_file.jobs(text))
-        return f"{self.name} {','.join(kinds_of_io) or self.label(own)}"
+        return f"{self.name} {','.join(kinds_of_io) or self.label()}"
 
-    def variables(self, own: FioSettings) -> tuple[tuple[str, str], ...]:
+    def variables(self) -> tuple[tuple[str, str], ...]:
         """What the job file is told but for the directory."""
-        return (("FILE_SIZE", str(own.file_bytes)), ("RUNTIME", str(own.runtime_s)))
+        return (("FILE_SIZE", str(self.file_bytes)), ("RUNTIME", str(self.runtime_s)))
 
-    def features(self, own: FioSettings) -> Iterator[Feature]:
+    def features(self) -> Iterator[Feature]:
         """The system calls of an engine that kernels have not always had."""
-        line = next((job.lines["ioengine"] for job in _jobs(own) if job.options.get("ioengine") == "io_uring"), None)
+        line = next((job.lines["ioengine"] for job in _jobs(self) if job.options.get("ioengine") == "io_uring"), None)
         if line is not None:
             since = Since("v5.1", "include/uapi/linux/io_uring.h", "io_uring_params")
             yield Feature(f"io_uring ({line})", since, ("the ioengine of workload.job, such as to libaio",))
 
-    def problems(self, own: FioSettings) -> Iterator[Problem]:
+    def problems(self) -> Iterator[Problem]:
         """A job file that cannot be read, or starts no job, or whose jobs cannot be on any stack."""
         try:
-            found = checks.told(checks.objections(job_file.read(own.job)))
+            found = checks.told(checks.objections(job_file.read(self.job)))
             if found is None:
-                _ = [job.processes for job in _jobs(own)]
+                _ = [job.processes for job in _jobs(self)]
         except UserError as error:
             found = str(error), ""
         if found is not None:
             yield Problem(("workload.job",), *found)
 
-    def problems_of_length(self, own: FioSettings, objective: Objective) -> Iterator[Problem]:
+    def problems_of_length(self, objective: Objective) -> Iterator[Problem]:
         """Jobs that do not last as long as a run is said to."""
-        text, variables = job_file.read(own.job), dict(self.variables(own))
+        text, variables = job_file.read(self.job), dict(self.variables())
         yield from _problems(("workload.job",), checks.lasting(text, objective, variables))
 
-    def problems_on_stack(self, own: FioSettings, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
+    def problems_on_stack(self, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
         """A job file that is not for the stack, or has what the fio of Debian 12 does not have."""
-        text = job_file.read(own.job)
+        text = job_file.read(self.job)
         found = checks.unfit_for_device(text, device_runs) if device_runs else checks.unfit_for_files(text)
         yield from _problems(("workload.job", "storage.stack"), found)
         if built_image:
-            yield from _problems(("workload.job",), checks.untaken(text, dict(self.variables(own))))
+            yield from _problems(("workload.job",), checks.untaken(text, dict(self.variables())))
 
-    def check(self, own: FioSettings, objective: Objective, locally: Locally) -> None:
+    def check(self, objective: Objective, locally: Locally) -> None:
         """What makes fio's figures say something else than they are read for.
 
         Raises :class:`UserError`, too, where the file alone shows that its jobs cannot have the value that decides.
         """
         if not objective.io_direction and not objective.metric.startswith(SYNCS):
-            self.check_named(own, objective)
-        text, where = job_file.read(own.job), f"workload.job: {own.job}"
+            self.check_named(objective)
+        text, where = job_file.read(self.job), f"workload.job: {self.job}"
         unfit = checks.told(checks.objections(text)) or job_file.lacks(text, objective)
         if unfit is None and is_of_split(objective.metric) and not job_file.logs_means(text):
             why = f"no run has {objective.metric}: not each job leaves a log of the means of its IOPS"
@@ -177,6 +171,3 @@ def _problems(keys: tuple[str, ...], found: Iterable[checks.Objection]) -> Itera
 
 def _jobs(own: FioSettings) -> tuple[job_file.FioJob, ...]:
     return job_file.jobs(job_file.read(own.job))
-
-
-FIO = Fio()
