@@ -24,7 +24,7 @@ from bisector.bisect.state import (
 from bisector.bisect.step import step
 from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
 from bisector.campaign.equipment import Equipment, KernelEquality
-from bisector.campaign.instructions import Done, Instruction, Question, Submit, Transient
+from bisector.campaign.instructions import Crew, Done, Instruction, Question, Submit, Transient
 from bisector.campaign.loop import Loop
 from bisector.config import Settings
 from bisector.core.events import Listener
@@ -152,7 +152,9 @@ class Bisection:
         return replace(request, stop=rule)
 
 
-def scope_of(git: GitSide, store: Store, settings: Settings, skips: tuple[str, ...], aim: Aim = Aim.ANSWER) -> Scope:
+def scope_of(
+    git: GitSide, store: Store, settings: Settings, skips: tuple[str, ...], crew: Crew, *, aim: Aim = Aim.ANSWER
+) -> Scope:
     """What a process that begins now is to do; ``skips`` are the hashes that a person knows to be untestable."""
     trials = store.trials()
     weighs = aim is Aim.ANSWER and settings.bisect.strategy is Strategy.BAYES
@@ -165,4 +167,5 @@ def scope_of(git: GitSide, store: Store, settings: Settings, skips: tuple[str, .
         search_range=SearchRange.of(git.repository, git.wanted, settings.bisect.suspects) if weighs else None,
         forgiven=trials[-1][0] if trials else 0,
         aim=aim,
+        crew=crew,
     )

@@ -244,7 +244,7 @@ def _process(
         Bisect(repository, run_dir, wanted, settings.bisect.terms or Terms.usual(None)) as bisect,
     ):
         git = GitSide(repository, wanted, bisect, equipment.kernels)
-        scope = replace(scope_of(git, store, settings, asked.skips, aim), crew=equipment.crew)
+        scope = scope_of(git, store, settings, asked.skips, equipment.crew, aim=aim)
         yield Bisection(scope, store, git, equipment, tell)
 
 
@@ -377,8 +377,7 @@ def _ends(repository: Repository, asked: RunHeader, judging: Judging) -> tuple[s
     judged = {sha: judgement.verdict for sha in shas if (judgement := judging.judge(sha)) is not None}
     olds = [sha for sha, verdict in judged.items() if verdict is Verdict.OLD]
     news = [sha for sha, verdict in judged.items() if verdict is Verdict.NEW]
-    old_end, new_end = repository.commits((asked.old_sha, asked.new_sha))
-    whole = Range(old_end, new_end, asked.first_parent, asked.paths)
+    whole = _range(repository, asked)
 
     def between(new: str, *before: str) -> int:
         return len(repository.ask("rev-list", *whole.limits(new, before)).lines)

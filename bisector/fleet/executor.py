@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,7 +33,7 @@ from bisector.fleet import job as on_host
 from bisector.fleet import ssh, versions
 from bisector.fleet.archive import DamagedArchive
 from bisector.fleet.hosts import Hosts
-from bisector.fleet.job import RESOURCE, TOPIC, Found, Introduction, JobNeeds, Returned, Work
+from bisector.fleet.job import RESOURCE, TOPIC, Found, Introduction, Returned, Work
 from bisector.fleet.spec import JobKey, Spec
 from bisector.git import mirror
 from bisector.git.repository import Repository
@@ -284,19 +285,11 @@ class FleetExecutor:
     def _done(self, job: Job, name: str, address: str) -> "News | _Refused | InfraError":
         host = next((one for one in self.hosts.hosts if one.name == name), None)
         spec = Spec.of(self.run, job, self.settings, host.disks if host is not None else {})
-        compilers, sha = spec.request.compilers, spec.request.commit.sha
-        first = next(iter(spec.kernels), "")
-        wanted = JobNeeds(
-            self.run,
-            job.id,
-            sha,
-            mirror.ancestors(self.repository, sha),
-            tuple(one.command for one in compilers),
-            first,
-            # A cluster that is there already has the person's files where they are here, or cannot build.
-            str(self.repository.top) if host is None else host.repository,
-        )
-        found: Found = self._task(name, address, on_host.find, wanted)
+        compilers, sha, first = spec.request.compilers, spec.request.commit.sha, next(iter(spec.kernels), "")
+        # A cluster that is there already has the person's files where they are here, or cannot build.
+        borrowed = str(self.repository.top) if host is None else host.repository
+        find = partial(self._task, name, address, on_host.find, replace(spec, inputs=()))
+        found: Found = find(mirror.ancestors(self.repository, sha), borrowed)
         for ours, theirs in zip(compilers, found.compilers, strict=True):
             if ours.identity != theirs.identity:  # it would build other code under the same commit's name
                 why = f"its compiler {ours.command} is {theirs.identity}, and that of this run is {ours.identity}"
@@ -310,8 +303,7 @@ class FleetExecutor:
             try:
                 self._push(name, sha, found)
             except InfraError:  # what the host has of earlier commits may be damaged
-                anew = replace(wanted, ancestors=(), anew=True)
-                self._push(name, sha, self._task(name, address, on_host.find, anew))
+                self._push(name, sha, find((), borrowed, anew=True))
         spec = replace(spec, kept=kept, kernel=kernel)
         returned: Returned = self._task(name, address, on_host.run_job, spec, self.work)
         return self._kept(returned, name)
@@ -348,11 +340,11 @@ class FleetExecutor:
             return error
         return news
 
-    def _task(self, name: str, address: str, function: Callable[..., Any], *words: object) -> Any:
+    def _task(self, name: str, address: str, function: Callable[..., Any], *words: object, **named: object) -> Any:
         """The value of a task on one worker, and on no other; raises what it raises, and :class:`InfraError`."""
         try:
             future = self.client.submit(
-                function, *words, workers=[address], resources={RESOURCE: 1}, retries=0, pure=False
+                function, *words, workers=[address], resources={RESOURCE: 1}, retries=0, pure=False, **named
             )
             try:
                 return future.result()

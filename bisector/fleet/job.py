@@ -66,26 +66,8 @@ class Introduction:
 
 
 @dataclass(frozen=True, slots=True)
-class JobNeeds:
-    """What a job needs on its host: a commit, one of some compilers, and maybe the kernel of a key.
-
-    ``ancestors`` are commits that the host may have, and ``borrowed`` is a clone there whose objects it may use. What
-    was pushed for the run counts no more if it is to be pushed ``anew``.
-    """
-
-    run: str
-    id: int
-    sha: str
-    ancestors: tuple[str, ...]
-    compilers: tuple[str, ...]
-    kernel: str
-    borrowed: str | None
-    anew: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
-    """What of it is there: the commit with all its files, the commits of the run, the digest of the kept kernel."""
+    """What a job needs and has: its compilers, the digest of a kept kernel, its commit, and the commits of the run."""
 
     compilers: tuple[Compiler, ...]
     kernel: str
@@ -113,33 +95,33 @@ def introduce(dask_worker: Worker) -> Introduction:
     )
 
 
-def find(wanted: JobNeeds) -> Found:
-    """What of the needs of a job is on this host; in its turn, since a bench that walks trees measures something else.
+def find(spec: Spec, ancestors: tuple[str, ...], borrowed: str | None, *, anew: bool = False) -> Found:
+    """What a job needs that is on this host; in its turn, since a bench that walks trees measures something else.
 
-    Raises :class:`bisector.core.errors.UserError` for a compiler that does not work, and :class:`InfraError`.
+    ``ancestors`` are commits that the host may have, and ``borrowed`` is a clone there whose objects it may use. What
+    was pushed for the run counts no more if it is to be pushed ``anew``. Raises
+    :class:`bisector.core.errors.UserError` for a compiler that does not work, and :class:`InfraError`.
     """
-    home = jobs_home()
-    borrowed = Path(wanted.borrowed) if wanted.borrowed is not None else None
-    worker, key = get_worker(), JobKey(wanted.run, wanted.id)
+    home, worker, run, sha = jobs_home(), get_worker(), spec.key.run, spec.request.commit.sha
 
     def tell(text: str) -> None:
-        worker.log_event(TOPIC, _message(key, Note(text)))
+        worker.log_event(TOPIC, _message(spec.key, Note(text)))
 
     with our_files(home), locks.measuring(home, tell, TurnPurpose.BUILD):
-        mirror = Mirror(home / SOURCES, borrowed)
+        mirror = Mirror(home / SOURCES, Path(borrowed) if borrowed is not None else None)
         mirror.prepare()
-        mirror.use(wanted.run)
-        if wanted.anew:
-            mirror.release(wanted.run)
+        mirror.use(run)
+        if anew:
+            mirror.release(run)
         mirror.release_unused(_UNUSED_S)
-        whole = next(filter(mirror.has, (wanted.sha, *wanted.ancestors)), None)
+        whole = next(filter(mirror.has, (sha, *ancestors)), None)
         if whole is not None:
-            mirror.keep(wanted.run, whole)
+            mirror.keep(run, whole)
         return Found(
-            tuple(map(toolchain.named, wanted.compilers)),
-            kept_kernels().content(wanted.kernel) if wanted.kernel else "",
-            whole == wanted.sha,
-            mirror.known(wanted.run),
+            tuple(toolchain.named(one.command) for one in spec.request.compilers),
+            kept_kernels().content(spec.kernels[0]) if spec.kernels else "",
+            whole == sha,
+            mirror.known(run),
             str(mirror.path),
         )
 

@@ -98,7 +98,7 @@ class Lab:
                 kept = frozenset(self.shas[name] for name in self.kept)
                 equality = fakes.FakeEquality(repository, twins, self.known, kept)
                 git = GitSide(repository, wanted, bisect, equality)
-                scope = replace(scope_of(git, store, self.settings, skips), crew=self.crew)
+                scope = scope_of(git, store, self.settings, skips, self.crew)
                 equipment = Equipment(engine, equality, crew=self.crew)
                 outcome = Bisection(scope, store, git, equipment, self.events.append).run()
                 told = self.path / GIT_LOG

@@ -16,7 +16,7 @@ import pytest
 from bisector.bisect.bisection import Bisection, GitSide, scope_of
 from bisector.bisect.state import GitState, Scope, ShowGit
 from bisector.campaign.equipment import Equipment
-from bisector.campaign.instructions import Done, Question
+from bisector.campaign.instructions import Crew, Done, Question
 from bisector.config import Settings, options
 from bisector.core.subject import Mattering, NotChanged
 from bisector.core.trial import Control
@@ -152,7 +152,7 @@ def world_of(story: Story, path: Path) -> Iterator[World]:
             Store.create(path / "unbroken" / "record.sqlite", row) as store,
         ):
             side = GitSide(repository, wanted, bisect, fakes.FakeEquality(repository, known=mattering))
-            world = World(story, scope_of(side, store, settings, ()), Remembered(side), shas, row)
+            world = World(story, scope_of(side, store, settings, (), Crew()), Remembered(side), shas, row)
             executor = world.executor()
             done, added = world.life(path / "unbroken", executor)
             world.unbroken = Unbroken(done, Counter(executor.measured), added)
