@@ -209,15 +209,6 @@ def test_a_bisection_is_left_alone(desk: Desk, tmp_path: Path) -> None:
         assert len(store.trials()) == 5
 
 
-def test_what_is_no_run_directory_is_left_alone(desk: Desk) -> None:
-    (desk.place / "file").write_text("mine")
-    assert f"{desk.place / 'file'} is not a directory" in desk.refused("c1", run_dir="file")
-    (desk.place / "mine").mkdir()
-    (desk.place / "mine" / "thesis.tex").write_text("mine")
-    assert "is not empty, and it is not a run directory" in desk.refused("c1", run_dir="mine")
-    assert [path.name for path in (desk.place / "mine").iterdir()] == ["thesis.tex"]
-
-
 def test_commits_of_another_repository_are_refused(desk: Desk, tmp_path: Path) -> None:
     assert desk.test("c1") == 0
     histories.build(tmp_path / "copy", histories.linear(5))

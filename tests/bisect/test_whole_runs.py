@@ -1,11 +1,9 @@
 """Runs that may be stopped early, and the whole ones that the ends and the answer rest on."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from bisector.config import options
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.events import Note
 from bisector.core.trial import Trial
@@ -76,14 +74,6 @@ def test_an_equal_kernel_measured_whole_answers_for_the_culprit(line: Lab) -> No
     engine = line.engine("c7", content={"c7": "same", "c8": "same"}, stops_early=True)
     assert line.found(line.bisect(engine)) == "c7"
     assert [line.names[sha] for sha, rule in engine.rules if rule is None] == ["c0", "c16", "c8", "c6"]
-
-
-def test_a_regression_is_held_against_the_same_rule(line: Lab) -> None:
-    chosen = {"bisect.expect": "regression", "bisect.strategy": "git"}
-    line.settings = options.load(chosen, directory=Path("/")).settings
-    engine = line.engine("c7", stops_early=True)
-    engine.slow_iops, engine.fast_iops = engine.fast_iops, engine.slow_iops
-    assert line.found(line.bisect(engine)) == "c7"
 
 
 def test_a_percentile_of_few_ios_is_told_once(line: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

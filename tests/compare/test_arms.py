@@ -50,7 +50,7 @@ def test_one_commit_is_compared_before_and_after_a_patch(desk: Desk) -> None:
     assert after.commit.sha != before.commit.sha
     assert {before.commit.sha, after.commit.sha} <= held  # garbage collection would take what no branch has
     assert desk.held() == set()
-    built = [one.commit.sha for one in desk.bench.requests if isinstance(one, TrialRequest)]
+    built = [one.commit.sha for one in desk.bench.requests]
     assert sorted(built) == sorted([before.commit.sha, after.commit.sha] * 2)
     assert (desk.place / "run" / "inputs" / "fix.patch").read_text().endswith("+better\n")
 
@@ -96,7 +96,7 @@ def test_one_kernel_is_compared_without_and_with_a_parameter(desk: Desk) -> None
     assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     blocks = desk.blocks()
     assert [arm.name for arm in blocks.plan.arms] == ["main", "main + mitigations=off", "main + a=1 b"]
-    trials = [one for one in desk.bench.requests if isinstance(one, TrialRequest)]
+    trials = desk.bench.requests
     appended = [one.settings.machine.append for one in trials if one.settings is not None]
     assert sorted(appended) == sorted(["quiet", "quiet mitigations=off", "quiet a=1 b"] * 2)
     for request, append in zip(trials, appended, strict=True):
@@ -138,7 +138,7 @@ def test_one_commit_is_compared_without_and_with_a_fragment(desk: Desk) -> None:
     assert (before.name, before.subject.fragment, before.file) == ("main", "", None)
     assert (after.name, after.subject.fragment, after.file) == ("main + more.config", digest, copy)
     assert after.subject == replace(before.subject, fragment=digest)
-    trials = [one for one in desk.bench.requests if isinstance(one, TrialRequest)]
+    trials = desk.bench.requests
     for request in trials:
         assert request.settings is not None
         *_, last = request.settings.kernel.fragments
@@ -238,7 +238,7 @@ def test_an_image_is_measured_and_not_built(desk: Desk) -> None:
     assert (arm.name, arm.file, arm.subject.kind) == ("vmlinuz-6.1.0-13-amd64", copy, Kind.IMAGE)
     assert arm.commit.sha == hashlib.sha256(content).hexdigest()
     assert desk.bench.tried == [("gcc", desk.shas["c3"])]
-    trials = [one for one in desk.bench.requests if isinstance(one, TrialRequest)]
+    trials = desk.bench.requests
     assert {(one.cell.subject.kind, one.image) for one in trials} == {(Kind.COMMIT, None), (Kind.IMAGE, copy)}
     assert [one.trial.cell for one in blocks.placed] == [one.cell for one in trials]  # as it is on record
 
