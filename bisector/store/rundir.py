@@ -29,8 +29,8 @@ LOCK = "lock"
 HOSTS = "hosts"  # where the list of hosts is by which a run measures; without it, it measures here
 _JOB = "job"  # of nights, the one that a run is of
 GIT_LOG = "bisect.log"
-# What a start that was killed before its first fact leaves; "libvirt" is the embedded driver's link.
-_OF_A_START = UNFINISHED | {LOCK, INPUTS, TRIALS, "libvirt"}
+# What a start that was killed before its first fact leaves.
+_OF_A_START = UNFINISHED | {LOCK, INPUTS, TRIALS}
 _NAME_LENGTH = 120  # NAME_MAX is 255 bytes (limits.h); it is also the tail of longer paths
 _LOCK_S = 60.0  # another process adds a run in milliseconds
 

@@ -25,7 +25,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.host.packages import install
 from bisector.vm.console import ConsoleFile
 from bisector.vm.definition import DomainSpec, domain_xml
-from bisector.vm.embedded import embedded_directory, end_guest, guest_pids, guest_user, make_private
+from bisector.vm.embedded import embedded_directory, end_guest, guest_user, guests, make_private
 
 T = TypeVar("T")
 _LOCAL_SCHEMES = ("qemu", "qemu+unix")
@@ -150,9 +150,9 @@ class LibvirtDomain:
 class LibvirtHypervisor:
     """A connection to libvirt; closing it leaves no guest of this run running."""
 
-    def __init__(self, connection: Any, embedded_root: Path | None) -> None:
+    def __init__(self, connection: Any, directory: Path | None) -> None:
         self._connection = connection
-        self._embedded_root = embedded_root
+        self.directory = directory
         # By the names of domains. libvirt's events may come later than the state that they explain.
         self.endings: dict[str, DomainEnd] = {}
         self.io_errors: dict[str, str] = {}
@@ -179,7 +179,7 @@ class LibvirtHypervisor:
     @property
     def embedded(self) -> bool:
         """Whether libvirt's driver runs in this process."""
-        return self._embedded_root is not None
+        return self.directory is not None
 
     @property
     def run_as(self) -> tuple[int, int] | None:
@@ -237,8 +237,8 @@ class LibvirtHypervisor:
 
         Raises :class:`InfraError` with QEMU's own words when it does not start.
         """
-        if self._embedded_root is not None:
-            make_private(self._embedded_root)  # it may have been cleaned up since the last guest
+        if self.directory is not None:
+            make_private(self.directory)  # it may have been cleaned up since the last guest
         spec.console.write_bytes(b"")
         spec.console.chmod(0o644)
         for disk in spec.disks:
@@ -269,29 +269,26 @@ class LibvirtHypervisor:
     def reap(self, prefix: str) -> tuple[str, ...]:
         """End every domain whose name starts with ``prefix``, whoever started it; their names.
 
-        The embedded driver reconnects to what runs under its directory; the pid files are for a guest that it has lost.
         Raises :class:`InfraError` when one cannot be ended.
         """
-        leftover = dict(guest_pids(self._embedded_root, prefix)) if self._embedded_root else {}
         names = {handle.name() for handle in self._active(prefix)}
+        if self.embedded:
+            # By their processes. Another process may have left one in a directory of its own. And of a guest whose
+            # orchestrator was killed while QEMU started libvirt waits for the monitor, and refuses for half a minute.
+            names |= {name for name, pid in list(guests(prefix)) if end_guest(pid, name)}
 
         def all_ended() -> bool | None:
             handles = self._active(prefix)
             for handle in handles:
-                try:
+                with suppress(libvirt.libvirtError):  # it may be ending
                     handle.destroy()
-                except libvirt.libvirtError:
-                    # It may be ending. Or libvirt waits for the monitor of a guest whose orchestrator was killed while
-                    # QEMU started, and refuses for half a minute; it stops waiting when QEMU is gone.
-                    if handle.name() in leftover:
-                        end_guest(leftover[handle.name()], handle.name())
             return None if handles else True
 
         try:
             Deadline(f"end of the guests {prefix}*", _REAP_DEADLINE_S).poll(all_ended, 0.2)
         except DeadlineExpired as error:
             raise InfraError(str(error), f"end them by hand: pkill -9 -f guest={prefix}") from error
-        return tuple(sorted(names.union(name for name, pid in leftover.items() if end_guest(pid, name))))
+        return tuple(sorted(names))
 
     def close(self) -> None:
         """End the guests that are left and the connection; idempotent."""
@@ -307,7 +304,7 @@ class LibvirtHypervisor:
             connection.domainEventDeregisterAny(self._callback)
             if self._monitor is not None:
                 libvirt_qemu.qemuMonitorEventDeregister(connection, self._monitor)
-        if self._embedded_root is None:
+        if self.directory is None:
             with suppress(libvirt.libvirtError):
                 connection.close()
 
@@ -325,7 +322,7 @@ class LibvirtHypervisor:
         return [handle for handle in handles if handle.name().startswith(prefix)]
 
     def _log(self, name: str) -> Path:
-        return (self._embedded_root / "log" if self._embedded_root else Path("/var/log/libvirt")) / f"qemu/{name}.log"
+        return (self.directory / "log" if self.directory else Path("/var/log/libvirt")) / f"qemu/{name}.log"
 
     def last_words(self, name: str) -> str:
         """The end of QEMU's log of a guest, for a hint; nothing where it cannot be read, as root's of a daemon."""
@@ -353,7 +350,7 @@ class LibvirtHypervisor:
 def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> LibvirtHypervisor:
     """Connect to ``uri``: ``qemu:///embed`` for the embedded driver, else a libvirt daemon of this host.
 
-    The embedded driver's directory is found again through ``root``, that of the run. ``cache`` keeps what it learns
+    The embedded driver's directory is named after ``root``, that of the run. ``cache`` keeps what it learns
     about QEMU between runs. Raises :class:`UserError` when there is nothing at the other end.
     """
     _start_library()

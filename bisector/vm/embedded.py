@@ -1,7 +1,7 @@
 """The directory of libvirt's embedded QEMU driver: where it is, what the driver is told, what runs in it.
 
-A run directory may come from elsewhere, and its link with it: the link is followed only to a directory that is placed
-and named as this module does it, and only what has the marker in it is ever removed.
+A process has one, named after the run that it opens the driver for first. Guests of any run are found by their names,
+in the directories of all processes of this user. Only what has the marker in it is ever removed.
 """
 
 import atexit
@@ -38,11 +38,11 @@ _opened: list[Path] = []
 
 
 def embedded_directory(root: Path, cache: Path | None) -> Path:
-    """The directory of this process's embedded driver, private and configured; that which ``root`` had if possible.
+    """The directory of this process's embedded driver, private and configured; the first one is that of ``root``.
 
-    ``cache`` keeps what the driver learns about QEMU. Raises as :func:`embedded_root` and :func:`make_private` do.
+    ``cache`` keeps what the driver learns about QEMU. Raises as :func:`make_private` does.
     """
-    directory = embedded_root(root, *_opened)
+    directory = _opened[0] if _opened else directory_of(root)
     make_private(directory)  # it may have been cleaned up meanwhile
     if _opened:
         return directory
@@ -72,47 +72,15 @@ def embedded_directory(root: Path, cache: Path | None) -> Path:
     return directory
 
 
-def embedded_root(root: Path, opened: Path | None = None) -> Path:
-    """A short private directory for the embedded driver, remembered as the link ``root/libvirt``.
-
-    The link is followed first: a killed run may have left guests there. Once this process has ``opened`` one, there can
-    be no other. Raises :class:`UserError` when something else is in the place of the link or directory.
-    """
-    link, linked = root / "libvirt", None
-    with suppress(OSError):  # it is not there, or no link
-        target = link.readlink()
-        linked = target if _is_drivers(target) else None
-    if linked is not None:
-        left = any(guest_pids(linked, ""))
-        if linked == opened or (opened is None and (left or _is_marked(linked))):
-            return linked
-        if left:
-            raise InfraError(f"guests of {root} are left over, and this process works in {opened}", "start it anew")
-    made = opened
-    if made is None:
-        digest = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:10]
-        made = PARENT / f"bisector-{os.getuid()}-{digest}"
-        make_private(made)
-    root.mkdir(parents=True, exist_ok=True)
-    try:
-        link.unlink(missing_ok=True)
-    except OSError as error:  # a directory
-        raise UserError(
-            f"{link} is not a link of bisector's: {error.strerror}", f"move it away: ls -l {link}"
-        ) from error
-    link.symlink_to(made)
-    return made
+def directory_of(root: Path) -> Path:
+    """Where the driver of a process is whose first run is in ``root``; a killed one may have left guests there."""
+    return PARENT / f"bisector-{os.getuid()}-{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:10]}"
 
 
-def directories() -> Iterator[Path]:
-    """The directories of all runs of this user."""
-    return filter(_is_drivers, sorted(PARENT.glob(f"bisector-{os.getuid()}-*")))
-
-
-def _is_drivers(directory: Path) -> bool:
-    """Whether it is private, and named and placed as :func:`embedded_root` does it."""
-    named = re.fullmatch(rf"bisector-{os.getuid()}-[0-9a-f]{{10}}", directory.name)
-    return named is not None and directory.parent == PARENT and _is_private(directory)
+def _directories() -> Iterator[Path]:
+    """The directories of all processes of this user: private, and named as :func:`directory_of` does it."""
+    name = re.compile(rf"bisector-{os.getuid()}-[0-9a-f]{{10}}")
+    return (path for path in sorted(PARENT.glob("bisector-*")) if name.fullmatch(path.name) and _is_private(path))
 
 
 def _is_marked(directory: Path) -> bool:
@@ -135,6 +103,8 @@ def make_private(directory: Path) -> None:
     try:
         with suppress(FileExistsError):
             directory.mkdir(mode=0o700)
+            if directory in _opened:  # the one that was held is gone, and others end the guests of this one
+                atexit.register(hold(directory))
         if not _is_private(directory):
             raise UserError(
                 f"{directory} exists and is not a private directory of yours", f"remove it: rm -rf {directory}"
@@ -166,12 +136,12 @@ def hold(directory: Path) -> Callable[[], None]:
 def remove_if_idle(directory: Path) -> None:
     """Remove the driver's directory when no guest runs in it and nobody holds it.
 
-    What is left is found by the next process. Two runs may have one directory: a copied run directory has the link.
+    What is left is found by the next process.
     """
-    if not (_is_drivers(directory) and _is_marked(directory)):
+    if directory not in _directories() or not _is_marked(directory):
         return
     with suppress(OSError), locked(directory, fcntl.LOCK_EX):
-        if not any(guest_pids(directory, "")):
+        if not any(_guest_pids(directory, "")):
             shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -206,11 +176,11 @@ def end_guest(pid: int, name: str) -> bool:
 
 def guests(prefix: str) -> Iterator[tuple[str, int]]:
     """Name and process of each running guest of this user's runs whose name starts with ``prefix``."""
-    for directory in directories():
-        yield from guest_pids(directory, prefix)
+    for directory in _directories():
+        yield from _guest_pids(directory, prefix)
 
 
-def guest_pids(root: Path, prefix: str) -> Iterator[tuple[str, int]]:
+def _guest_pids(root: Path, prefix: str) -> Iterator[tuple[str, int]]:
     """Name and process of each running guest of this directory whose name starts with ``prefix``."""
     for file in (root / "run/qemu").glob(f"{prefix}*.pid"):
         with suppress(OSError, ValueError):  # libvirt removes it when the guest ends
@@ -225,8 +195,8 @@ def end_abandoned(spared: tuple[str, ...] = ()) -> tuple[str, ...]:
     Whoever uses a directory holds it, see :func:`hold`. Raises :class:`InfraError` for a guest that does not end.
     """
     ended = []
-    for directory in filter(_is_marked, directories()):
-        found = {name: pid for name, pid in guest_pids(directory, "") if not name.startswith(spared)}
+    for directory in filter(_is_marked, _directories()):
+        found = {name: pid for name, pid in _guest_pids(directory, "") if not name.startswith(spared)}
         if found:
             with suppress(BlockingIOError), locked(directory, fcntl.LOCK_EX):
                 ended += [name for name, pid in found.items() if end_guest(pid, name)]

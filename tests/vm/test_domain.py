@@ -29,7 +29,7 @@ from bisector.storage.disks import Bus
 from bisector.vm import driver as domains
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
 from bisector.vm.driver import LibvirtDomain, LibvirtHypervisor, open_hypervisor
-from bisector.vm.embedded import guest_user
+from bisector.vm.embedded import directory_of, guest_user
 from tests.libvirtd import libvirtd
 from tests.loopdevice import command
 from tests.vm.contract import DomainContract
@@ -145,7 +145,8 @@ def test_qemu_is_not_root_once_it_has_opened_its_files(embedded: LibvirtHypervis
 
 @pytest.mark.vm
 def test_a_guest_starts_after_its_drivers_directory_was_cleaned_up(embedded: LibvirtHypervisor, place: Path) -> None:
-    directory = (place / "libvirt").readlink()
+    directory = embedded.directory
+    assert directory is not None
     with embedded.start(spec_of(place, End.SLEEP, "first")) as domain:
         wait_for_words(domain)
     shutil.rmtree(directory)
@@ -323,7 +324,7 @@ def test_a_killed_orchestrator_leaves_nothing_for_good(
         assert orchestrator.stdout is not None
         assert orchestrator.stdout.readline() == "up\n"
         orchestrator.kill()
-    directory = (place / "libvirt").readlink() if kind == "embed" else None
+    directory = directory_of(place) if kind == "embed" else None
     if directory is not None:
         assert len(_qemus()) == 1
     reaper = subprocess.run(
