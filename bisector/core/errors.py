@@ -6,6 +6,7 @@ positionally. A finding tells beforehand what would be an error later (:mod:`bis
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from bisector.core.printable import clean
 from bisector.core.trial import Fault, FaultKind, Stage, Trial
@@ -120,12 +121,12 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row: ``what`` is so, and ``remedy`` is the one command (or the hint) that fixes it."""
+    """What was found out about a machine; ``remedy`` is the one command (or the hint) that fixes it."""
 
-    name: str
-    state: Grade
-    what: str
-    remedy: str = ""
+    name: Annotated[str, "what was looked at; names stay"]
+    state: Annotated[Grade, "`missing` stops `bisector start`, `warn` makes its evidence worse"]
+    what: Annotated[str, "what was found; sentences may change"]
+    remedy: Annotated[str | None, "command that fixes it, or a hint"] = None
 
     @property
     def warning(self) -> str:
@@ -135,4 +136,4 @@ class Finding:
 
 def refusal(name: str, error: BisectorError) -> Finding:
     """The finding that an adapter's refusal is."""
-    return Finding(name, Grade.MISSING, error.message, error.hint)
+    return Finding(name, Grade.MISSING, error.message, error.hint or None)

@@ -8,36 +8,17 @@ from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
 
 
-class ShownFinding(JsonObject, frozen=True, kw_only=True):
-    """What was found out about a machine."""
-
-    name: Annotated[str, "what was looked at; names stay"]
-    state: Annotated[Grade, "`missing` stops `bisector start`, `warn` makes its evidence worse"]
-    what: Annotated[str, "what was found; sentences may change"]
-    remedy: Annotated[str | None, "command that fixes it, or a hint"]
-
-    @classmethod
-    def of(cls, finding: Finding) -> Self:
-        """The row of a finding."""
-        return cls(name=finding.name, state=finding.state, what=finding.what, remedy=finding.remedy or None)
-
-    @property
-    def finding(self) -> Finding:
-        """The finding of a row."""
-        return Finding(self.name, self.state, self.what, self.remedy or "")
-
-
 class Examination(JsonObject, frozen=True, kw_only=True):
     """What ``bisector doctor --json`` prints."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1
     ready: Annotated[bool, "whether `bisector start` can begin (exit code 0)"]
-    findings: Annotated[tuple[ShownFinding, ...], "in the order in which they are shown"]
+    findings: Annotated[tuple[Finding, ...], "in the order in which they are shown"]
 
     @classmethod
     def of(cls, findings: Sequence[Finding]) -> Self:
         """The same as the lines for people."""
-        return cls(ready=ready(findings), findings=tuple(map(ShownFinding.of, findings)))
+        return cls(ready=ready(findings), findings=tuple(findings))
 
 
 def ready(findings: Sequence[Finding]) -> bool:

@@ -136,7 +136,7 @@ def check_workload(settings: Settings) -> Iterator[Finding]:
     workload = settings.workload
     workload.workload.check(settings.bisect.objective, run_here)
     for what, remedy in workload.workload.doubts():
-        yield Finding(f"{workload.kind} job", Grade.WARN, what, remedy)
+        yield Finding(f"{workload.kind} job", Grade.WARN, what, remedy or None)
 
 
 def _disks(asked: CheckContext) -> Iterator[Finding]:
@@ -248,7 +248,7 @@ def examine(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> I
             try:
                 yield from _findings(probe, asked)
             except BisectorError as error:
-                yield Finding(probe.name, probe.worst, error.message, error.hint)
+                yield Finding(probe.name, probe.worst, error.message, error.hint or None)
             except Exception as error:  # noqa: BLE001 - a row of the table, and the other rows, whatever it is
                 what = f"this check failed, which is a bug in bisector: {type(error).__name__}: {error}"
                 yield Finding(probe.name, probe.worst, what)

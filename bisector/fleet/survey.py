@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from bisector.config import file as configfile
 from bisector.core import examination, json_document
 from bisector.core.errors import BisectorError, Finding, Grade
-from bisector.core.examination import Examination, ShownFinding
+from bisector.core.examination import Examination
 from bisector.core.json_document import JsonObject
 from bisector.core.json_keys import SCHEMA
 from bisector.core.printable import clean
@@ -25,7 +25,7 @@ class HostExamination(JsonObject, frozen=True, kw_only=True):
 
     name: Annotated[str, "name of the host"]
     ready: Annotated[bool, "whether `bisector start` could begin there"]
-    findings: Annotated[tuple[ShownFinding, ...], "`ssh`, `clock`, `versions`, then its doctor's"]
+    findings: Annotated[tuple[Finding, ...], "`ssh`, `clock`, `versions`, then its doctor's"]
 
 
 class HostsExamination(JsonObject, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ def survey(listed: Hosts, settings: Mapping[str, object]) -> dict[str, tuple[Fin
 def document(surveyed: Mapping[str, Sequence[Finding]]) -> HostsExamination:
     """All of it, for scripts."""
     hosts = tuple(
-        HostExamination(name=name, ready=examination.ready(found), findings=tuple(map(ShownFinding.of, found)))
+        HostExamination(name=name, ready=examination.ready(found), findings=tuple(found))
         for name, found in surveyed.items()
     )
     return HostsExamination(ready=all(one.ready for one in hosts), hosts=hosts)
@@ -68,7 +68,7 @@ def _findings(host: Host, settings: Mapping[str, object]) -> Iterator[Finding]:
     try:
         found = described(host)
     except BisectorError as error:
-        yield Finding(SSH, Grade.MISSING, error.message, error.hint)
+        yield Finding(SSH, Grade.MISSING, error.message, error.hint or None)
         return
     yield Finding(SSH, Grade.OK, "answers")
     yield clock(found.clock_s, began, began + time.monotonic() - began_s)
@@ -79,9 +79,9 @@ def _findings(host: Host, settings: Mapping[str, object]) -> Iterator[Finding]:
     try:
         examined = _examined(host, settings)
     except BisectorError as error:
-        yield Finding("doctor", Grade.MISSING, error.message, error.hint)
+        yield Finding("doctor", Grade.MISSING, error.message, error.hint or None)
         return
-    yield from (row.finding for row in examined.findings)
+    yield from examined.findings
 
 
 def _examined(host: Host, settings: Mapping[str, object]) -> Examination:
@@ -98,4 +98,5 @@ def _examined(host: Host, settings: Mapping[str, object]) -> Examination:
 
 
 def _clean(row: Finding) -> Finding:
-    return Finding(clean(row.name), row.state, clean(row.what), "\n".join(map(clean, row.remedy.split("\n"))))
+    remedy = None if row.remedy is None else "\n".join(map(clean, row.remedy.split("\n")))
+    return Finding(clean(row.name), row.state, clean(row.what), remedy)

@@ -280,7 +280,9 @@ class KernelBuilder:
         """Raise :class:`InfraError` for what such a build needs and this host has no more."""
         for row in (*toolchain.program_rows(self._wanted), *toolchain.header_rows(self._wanted)):
             if row.state is Grade.MISSING:
-                raise InfraError(f"the kernel build failed, and this host lacks what it needs: {row.what}", row.remedy)
+                raise InfraError(
+                    f"the kernel build failed, and this host lacks what it needs: {row.what}", row.remedy or ""
+                )
 
     def _made(self, tree: str, make: Make, trees: TreeChanges | None) -> Product:
         """What :meth:`_made_once` answers; a failure that may be the host's is seen twice before it is raised.

@@ -77,7 +77,7 @@ def server_finding(mail: MailSettings) -> Finding:
     try:
         found = find_login(mail.login_file)
     except UserError as error:
-        return Finding("mail", Grade.WARN, error.message, error.hint)
+        return Finding("mail", Grade.WARN, error.message, error.hint or None)
     who = f"login as {found.username}" if found else "without a login"
     return Finding("mail", Grade.OK, f"{mail.host}:{mail.port}, {mail.security}, {who}; sends nothing by itself")
 

@@ -55,7 +55,7 @@ def side_by_side(found: Mapping[str, Sequence[Finding]]) -> tuple[Block, ...]:
 
 def _fact(name: str, width: int, finding: Finding, text: str) -> Fact:
     label = f"{name:<{width}}  {finding.state}"
-    return Fact(label, (text,), command=finding.remedy, label_role=_ROLES[finding.state])
+    return Fact(label, (text,), command=finding.remedy or "", label_role=_ROLES[finding.state])
 
 
 def _warnings(findings: Sequence[Finding]) -> str:

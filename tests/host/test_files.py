@@ -101,7 +101,11 @@ def test_the_file_system_of_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unfit_file_system_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(files, "file_system", lambda _: kind)
     row = files.directory("run directory", tmp_path / "still" / "to be made")
-    assert (row.state, f" on {kind}, which is " in row.what, "--run-dir" in row.remedy) == (Grade.WARN, True, True)
+    assert (row.state, f" on {kind}, which is " in row.what, "--run-dir" in (row.remedy or "")) == (
+        Grade.WARN,
+        True,
+        True,
+    )
     assert not list(tmp_path.iterdir())
 
 

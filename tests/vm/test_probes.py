@@ -68,7 +68,7 @@ def cpuinfo(tmp_path: Path, flags: str) -> Path:
 )
 def test_without_the_device_the_module_is_named(tmp_path: Path, flags: str, state: Grade, remedy: str) -> None:
     row = probes.kvm(tmp_path / "none", cpuinfo(tmp_path, flags))
-    assert (row.state, row.remedy.rpartition(" ")[2]) == (state, remedy)
+    assert (row.state, (row.remedy or "").rpartition(" ")[2]) == (state, remedy)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_device_that_this_user_may_not_use(
     monkeypatch.setattr(probes, "_group", str)
     monkeypatch.setattr(Path, "stat", lambda *_, **__: status)
     row = probes.kvm(device)
-    assert (row.state, remedy in row.remedy) == (Grade.WARN, True)
+    assert (row.state, remedy in (row.remedy or "")) == (Grade.WARN, True)
     assert f"group {gid}, mode {mode:04o}" in row.what
 
 
