@@ -18,12 +18,23 @@ TIMED_OUT = 124  # the exit status of timeout(1) for a command that it ended
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """A command that ended by itself, in a guest or on this host."""
+    """A command that ended by itself, in a guest or on this host; of a step without the other steps' output."""
 
     command: str
     exit_status: int
     stdout: str
     stderr: str
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        """The last lines of what it said, errors before output."""
+        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
+        return tuple(line for line in lines if line)[-_TAIL_LINES:]
+
+    @property
+    def reason(self) -> str:
+        """``lvconvert: exit 5: last line``."""
+        return ": ".join((self.command.split()[0], f"exit {self.exit_status}", *self.tail[-1:]))
 
 
 class Shell(Protocol):
@@ -50,28 +61,7 @@ class Shell(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FailedStep:
-    """A step that ended with a non-zero status; what it said, without the other steps' output."""
-
-    command: str
-    exit_status: int
-    stdout: str
-    stderr: str
-
-    @property
-    def tail(self) -> tuple[str, ...]:
-        """The last lines of what it said, errors before output."""
-        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
-        return tuple(line for line in lines if line)[-_TAIL_LINES:]
-
-    @property
-    def reason(self) -> str:
-        """``lvconvert: exit 5: last line``."""
-        return ": ".join((self.command.split()[0], f"exit {self.exit_status}", *self.tail[-1:]))
-
-
-Blame: TypeAlias = Callable[[FailedStep], BisectorError]
+Blame: TypeAlias = Callable[[CommandResult], BisectorError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +86,8 @@ def run_steps(shell: Shell, steps: Sequence[Step], deadline_s: float) -> tuple[s
     stdout, stderr = _split(finished.stdout, len(steps)), _split(finished.stderr, len(steps))
     if finished.exit_status != 0 or len(stdout) < len(steps):
         last = max(len(stdout) - 1, 0)
-        raise steps[last].blame(
-            FailedStep(steps[last].command, finished.exit_status, "".join(stdout[-1:]), "".join(stderr[-1:]))
-        )
+        said = ("".join(stdout[-1:]), "".join(stderr[-1:]))
+        raise steps[last].blame(CommandResult(steps[last].command, finished.exit_status, *said))
     return stdout
 
 

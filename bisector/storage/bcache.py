@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.metric import Better, Metric, Unit
 from bisector.core.setting import AUTO, Meta, Option, Problem, Size
-from bisector.core.shell import FailedStep, Shell, Step, run_steps
+from bisector.core.shell import CommandResult, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, steps
@@ -298,7 +298,7 @@ class Bcache(Layer):
         device = f"/dev/bisector-bcache{site.suffix}"
         cache, sysfs, fill_end = (f"{device}-{name}" for name in ("cache", "sysfs", "fill-end"))
 
-        def no_partition(failed: FailedStep) -> UserError:
+        def no_partition(failed: CommandResult) -> UserError:
             return UserError(
                 f"the cache device of bcache takes no partition: {failed.reason}",
                 f'set storage.bcache.cache_size = "{AUTO}", for a cache on the whole device',

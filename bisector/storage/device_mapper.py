@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
 from bisector.core.setting import Problem
-from bisector.core.shell import FailedStep, Shell, Step, run_steps
+from bisector.core.shell import CommandResult, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, steps
@@ -205,7 +205,7 @@ class LvmCacheLayer(Layer):
         counters = Counters(partial(self._read, device), self.counted)
         return Made(f"/dev/{group}/origin", made, checks, verify, (*fast.leaves, *slow.leaves), counters)
 
-    def volume_fault(self, failed: FailedStep) -> BisectorError:
+    def volume_fault(self, failed: CommandResult) -> BisectorError:
         """No room is a matter of sizes (lvcreate reports it); everything else is the kernel's."""
         if not any("insufficient" in line.lower() for line in failed.tail):
             return kernel_fault(failed)

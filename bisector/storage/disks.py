@@ -8,7 +8,7 @@ from typing import Annotated
 
 from bisector.core.errors import BisectorError, KernelFault, UserError
 from bisector.core.setting import AUTO, Meta, NonNegative, Option
-from bisector.core.shell import FailedStep, Step
+from bisector.core.shell import CommandResult, Step
 from bisector.core.trial import DiskQueue, FaultKind, Stage
 
 _QUOTED = 200
@@ -272,7 +272,7 @@ def fault(reason: str, *tail: str) -> KernelFault:
     return KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, reason, tail)
 
 
-def kernel_fault(failed: FailedStep) -> BisectorError:
+def kernel_fault(failed: CommandResult) -> BisectorError:
     """Tools and disks are the same for every commit: a command that fails is this kernel's fault."""
     return fault(failed.reason, *failed.tail)
 
@@ -282,7 +282,7 @@ def steps(*commands: str) -> tuple[Step, ...]:
     return tuple(Step(command, kernel_fault) for command in commands)
 
 
-def kernel_fault_in_run(failed: FailedStep) -> BisectorError:
+def kernel_fault_in_run(failed: CommandResult) -> BisectorError:
     """The same of a command beside a run of the workload."""
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
 
@@ -295,7 +295,7 @@ def not_an_answer(what: str, output: str) -> KernelFault:
 def tools_step(tools: Sequence[str]) -> Step:
     """All tools are installed in the guest; else :class:`UserError` with the missing ones."""
 
-    def missing(failed: FailedStep) -> UserError:
+    def missing(failed: CommandResult) -> UserError:
         hint = "install them in the image that machine.image names, or leave it unset for the built image"
         return UserError(f"the guest image lacks: {failed.stdout.strip()}", hint)
 
@@ -327,7 +327,7 @@ def queue_steps(disk: str, guest: GuestDisk) -> Iterator[Step]:
     """
     for name, value in guest.asked.items():
 
-        def not_taken(failed: FailedStep, name: str = name, value: str | int = value) -> UserError:
+        def not_taken(failed: CommandResult, name: str = name, value: str | int = value) -> UserError:
             has = f"has {failed.stdout.strip()[:_QUOTED]}" if failed.stdout.strip() else "has no such file"
             return _not_so(disk, name, value, f"the kernel {has}")
 

@@ -23,7 +23,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.setting import Form, Meta, Option, Problem
-from bisector.core.shell import FailedStep, Step
+from bisector.core.shell import CommandResult, Step
 from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, not_an_answer, steps
 from bisector.storage.layer import MOUNTPOINT, Capacity, Feature, Files, Layer, Made, Since, Site
@@ -308,7 +308,7 @@ class FileSystem(Layer):
         checks = ["cat /proc/self/mountinfo", self.format_command.format(device=device.path)]
         return Made(MOUNTPOINT, made, steps(*checks, *filter(None, [self.shown_command])), verify)
 
-    def _mkfs_fault(self, failed: FailedStep) -> BisectorError:
+    def _mkfs_fault(self, failed: CommandResult) -> BisectorError:
         """Options are a person's; that the disk cannot be written is the kernel's doing, EINVAL among it."""
         said = [line.lower() for line in failed.tail if not line.strip().endswith(os.strerror(errno.EINVAL))]
         if any(word in line for line in said for word in _NOT_TAKEN):

@@ -23,7 +23,7 @@ from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRe
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import EarlyStop, Run, round_name, run_words
 from bisector.core.objective import Objective
-from bisector.core.shell import FailedStep, Shell, Step, run_steps
+from bisector.core.shell import CommandResult, Shell, Step, run_steps
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, Remade, Subject
 from bisector.core.trial import DiskQueue, Era, Fault, FaultKind, Fill, Stage, Timings, Trial
 from bisector.git.source_tree import SourceTree
@@ -438,7 +438,7 @@ def _ours_told_apart(course: _Course) -> Iterator[None]:
 def uptime_s(shell: Shell) -> float:
     """Seconds since the guest was booted, by its own clock (proc_uptime(5)); raises :class:`KernelFault`."""
 
-    def fault(failed: FailedStep) -> KernelFault:
+    def fault(failed: CommandResult) -> KernelFault:
         return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
 
     (told,) = run_steps(shell, (Step("cut -d ' ' -f 1 /proc/uptime", fault),), _QUESTION_S)

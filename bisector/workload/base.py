@@ -20,7 +20,7 @@ from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
 from bisector.core.metric import Metric, short
 from bisector.core.objective import OVER, Objective
 from bisector.core.setting import Problem
-from bisector.core.shell import CommandResult, FailedStep, Shell
+from bisector.core.shell import CommandResult, Shell
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage.disks import kernel_fault_in_run
 from bisector.storage.layer import OF_CACHES, Feature, Files
@@ -64,12 +64,12 @@ def guest_full() -> UserError:
     return UserError("the guest's root disk is full", "the image that machine.image names needs some free space")
 
 
-def guest_disk(failed: FailedStep) -> BisectorError:
+def guest_disk(failed: CommandResult) -> BisectorError:
     """Whose fault it is when a step fails that needs room on the guest's own disk."""
     return guest_full() if "No space left" in failed.stderr else kernel_fault_in_run(failed)
 
 
-def lacks(program: str, _failed: FailedStep) -> UserError:
+def lacks(program: str, _failed: CommandResult) -> UserError:
     """The guest has no such program: whose fault it is when a step fails that looks for it."""
     hint = f"install {program} in the image that machine.image names, or leave it unset for the built image"
     return UserError(f"the guest image lacks {program}", hint)

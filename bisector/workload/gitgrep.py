@@ -17,7 +17,7 @@ from bisector.core.errors import BisectorError, UserError
 from bisector.core.figures import Run, run_words
 from bisector.core.objective import Objective
 from bisector.core.setting import Line, Meta, Option, Size
-from bisector.core.shell import FailedStep, Step, run_steps
+from bisector.core.shell import CommandResult, Step, run_steps
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault_in_run
 from bisector.storage.layer import Files
@@ -110,7 +110,7 @@ class GitGrep(Workload):
         deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
         directory, bundle = f"{site.stack.mountpoint}/{site.name}", f"{repetitions.CARRIED}/{_BUNDLE}"
 
-        def no_clone(failed: FailedStep) -> BisectorError:
+        def no_clone(failed: CommandResult) -> BisectorError:
             if "No space left" not in failed.stderr:
                 return kernel_fault_in_run(failed)
             hint = f"make the disk larger ({site.stack.room}), or the clone smaller"

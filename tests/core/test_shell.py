@@ -1,39 +1,27 @@
 """Batches of commands, run by a real shell."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from bisector.core.errors import BisectorError, InfraError, UserError
-from bisector.core.shell import CommandResult, FailedStep, Step, run_steps
+from bisector.core.shell import CommandResult, Step, run_steps
 from bisector.host import process
+from tests.localshell import LocalShell
 
 
-class LocalShell:
+class AnsweringShell(LocalShell):
+    """Gives an answer to whoever reads its standard input."""
+
     def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
         done = process.run(["/bin/sh", "-c", command], deadline_s=deadline_s, stdin="an answer\n", check=False)
         return CommandResult(command, done.exit_status, done.stdout, done.stderr)
 
-    def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
-        raise NotImplementedError
 
-    def put(self, text: str, remote: str) -> None:
-        raise NotImplementedError
-
-    def send(self, local: Path, remote: str) -> None:
-        raise NotImplementedError
-
-    def get(self, remote: str, local: Path) -> None:
-        raise NotImplementedError
-
-
-def blame(failed: FailedStep) -> BisectorError:
+def blame(failed: CommandResult) -> BisectorError:
     return InfraError(failed.reason, "|".join(failed.tail))
 
 
 def run(*commands: str) -> tuple[str, ...]:
-    return run_steps(LocalShell(), [Step(command, blame) for command in commands], 10)
+    return run_steps(AnsweringShell({}), [Step(command, blame) for command in commands], 10)
 
 
 def test_outputs_are_kept_apart() -> None:
@@ -60,7 +48,7 @@ def test_output_is_the_reason_when_nothing_is_on_standard_error() -> None:
 def test_each_step_has_its_own_blame() -> None:
     steps = [Step("true", blame), Step("exit 3", lambda failed: UserError(failed.reason))]
     with pytest.raises(UserError, match="exit 3"):
-        run_steps(LocalShell(), steps, 10)
+        run_steps(AnsweringShell({}), steps, 10)
 
 
 def test_a_step_that_ends_the_shell_with_success_is_still_a_failure() -> None:

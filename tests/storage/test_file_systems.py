@@ -9,7 +9,7 @@ import pytest
 
 from bisector.config import options
 from bisector.core.errors import BisectorError, Finding, Grade, InfraError, KernelFault, UserError
-from bisector.core.shell import FailedStep
+from bisector.core.shell import CommandResult
 from bisector.doctor.checks import PROBES, CheckContext
 from bisector.storage.file_system import (
     FileSystem,
@@ -468,7 +468,7 @@ def test_what_mkfs_refuses_is_refused_before() -> None:
 
 def blamed(name: str, said: str) -> BisectorError:
     mkfs, _ = made(name).steps
-    return mkfs.blame(FailedStep(mkfs.command, 1, "", said))
+    return mkfs.blame(CommandResult(mkfs.command, 1, "", said))
 
 
 def test_options_that_mkfs_does_not_take_are_the_persons() -> None:
