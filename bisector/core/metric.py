@@ -185,13 +185,15 @@ class Value:
     value: float
 
 
-def _rates(direction: str) -> Iterator[Metric]:
+def _of_direction(direction: str) -> Iterator[Metric]:
     yield Metric(f"{direction}.iops", Unit.IOPS, Better.HIGHER, "I/Os of a second over the job's run time", live=True)
     yield Metric(f"{direction}.bw", Unit.BYTES_S, Better.HIGHER, "bytes of a second over the job's run time", live=True)
     yield Metric(f"{direction}.ios", Unit.COUNT, Better.HIGHER, "I/Os that the job did")
     what = "I/Os of a second over the steady part of the run"
     yield Metric(f"{direction}.iops.steady", Unit.IOPS, Better.HIGHER, what, live=True)
     yield Metric(f"{direction}.iops.stddev", Unit.IOPS, Better.LOWER, "standard deviation of fio's samples of the IOPS")
+    for kind, what in _KINDS.items():
+        yield from _distribution(f"{direction}.{kind}", what)
 
 
 _KINDS = {
@@ -200,11 +202,6 @@ _KINDS = {
     LatencyKind.TOTAL: "from the making of an I/O to its completion",
 }
 _OF_ALL = {"min": "shortest", "mean": "mean", "max": "longest", "stddev": "standard deviation of the"}
-
-
-def _latencies(direction: str) -> Iterator[Metric]:
-    for kind, what in _KINDS.items():
-        yield from _distribution(f"{direction}.{kind}", what)
 
 
 def _distribution(start: str, what: str) -> Iterator[Metric]:
@@ -279,7 +276,7 @@ def forget(name: str) -> None:
 
 @cache
 def _known() -> Mapping[str, Metric]:
-    of_directions = (one for name in DIRECTIONS for one in (*_rates(name), *_latencies(name)))
+    of_directions = (one for name in DIRECTIONS for one in _of_direction(name))
     return {one.name: one for one in (*of_directions, *_WHOLE, *_registered.values())}
 
 
@@ -370,7 +367,7 @@ def of_steady_part(name: str) -> str | None:
 
 def names_of(direction: str) -> tuple[str, ...]:
     """The metrics of a direction; the percentiles of its latencies, which are a job's own, are not among them."""
-    return tuple(one.name for one in (*_rates(direction), *_latencies(direction)))
+    return tuple(one.name for one in _of_direction(direction))
 
 
 @cache
@@ -391,4 +388,4 @@ def table() -> tuple[Metric, ...]:
         Metric(f"{start}.pN", Unit.NANOSECONDS, Better.LOWER, f"Nth percentile of the time {what}")
         for start, what in starts.items()
     )
-    return (*_rates(directions), *_latencies(directions), *percentiles, *_WHOLE, *_registered.values())
+    return (*_of_direction(directions), *percentiles, *_WHOLE, *_registered.values())

@@ -7,11 +7,10 @@ always better, and equal differences of scores are equal factors of values, what
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Annotated
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import JobFigures, Latency, LatencyKind, Run, run_words
+from bisector.core.figures import JobFigures, LatencyKind, Run, run_words
 from bisector.core.json_keys import Key
 from bisector.core.metric import (
     DIRECTIONS,
@@ -288,7 +287,14 @@ _RATES: Mapping[str, Callable[[JobFigures], float | None]] = {
 
 def values(run: Run) -> tuple[Value, ...]:
     """Every value of every metric of a run: those of each job, and with an empty job those of the run as a whole."""
-    of_whole_jobs = {(value.name, value.job): value for job in run.jobs for value in _of_whole_job(job)}
+    of_whole_jobs = {}  # they are recorded with each of its directions
+    for job in run.jobs:
+        cpu: dict[str, float] = {}
+        if job.cpu is not None:
+            cpu = {"cpu.user": job.cpu.user_percent, "cpu.system": job.cpu.system_percent}
+            cpu |= {"cpu.context_switches": job.cpu.context_switches, "cpu.major_faults": job.cpu.major_faults}
+        named = {"elapsed": job.runtime_ms / 1000, **_latencies(job, syncs=True), **cpu}
+        of_whole_jobs.update({(value.name, value.job): value for value in _named(job, named)})
     of_directions = (value for job in run.jobs for value in _of_direction(job))
     of_layers = {name: Value(name, "", value) for name, value in run.counters}
     # Of all jobs whose IOPS were logged, in all directions; nothing where one of them never was steady
@@ -315,35 +321,20 @@ def _of_direction(job: JobFigures) -> Iterator[Value]:
     rates = {f"{job.direction}.{name}": rate(job) for name, rate in _RATES.items()}
     # What imports and old records have without the whole distribution.
     alone = {f"{job.direction}.clat.mean": job.clat_mean_ns, f"{job.direction}.clat.p99": job.clat_p99_ns}
-    latencies = (_latencies(job.direction, one) for one in job.latencies if one.kind is not LatencyKind.SYNC)
-    yield from _named(job, {**rates, **alone, **dict(chain.from_iterable(latencies))})
-
-
-def _of_whole_job(job: JobFigures) -> Iterator[Value]:
-    """What is of a job as a whole, and recorded with each of its directions."""
-    syncs = (_latencies(job.direction, one) for one in job.latencies if one.kind is LatencyKind.SYNC)
-    cpu = (
-        {}
-        if job.cpu is None
-        else {
-            "cpu.user": job.cpu.user_percent,
-            "cpu.system": job.cpu.system_percent,
-            "cpu.context_switches": job.cpu.context_switches,
-            "cpu.major_faults": job.cpu.major_faults,
-        }
-    )
-    yield from _named(job, {"elapsed": job.runtime_ms / 1000, **dict(chain.from_iterable(syncs)), **cpu})
+    yield from _named(job, {**rates, **alone, **_latencies(job, syncs=False)})
 
 
 def _named(job: JobFigures, named: Mapping[str, float | None]) -> Iterator[Value]:
     yield from (Value(name, job.name, float(value)) for name, value in named.items() if value is not None)
 
 
-def _latencies(direction: str, one: Latency) -> Iterator[tuple[str, float]]:
-    start = SYNCS if one.kind is LatencyKind.SYNC else f"{direction}.{one.kind}"
-    yield f"{start}.min", one.min_ns
-    yield f"{start}.mean", one.mean_ns
-    yield f"{start}.max", one.max_ns
-    yield f"{start}.stddev", one.stddev_ns
-    for percent, value_ns in one.percentiles_ns:
-        yield percentile_name(direction, one.kind, percent), value_ns
+def _latencies(job: JobFigures, *, syncs: bool) -> dict[str, float]:
+    """Of the job's syncs, or of its I/Os in its direction."""
+    found = dict[str, float]()
+    for one in job.latencies:
+        if syncs is (one.kind is LatencyKind.SYNC):
+            start = SYNCS if syncs else f"{job.direction}.{one.kind}"
+            of_all = {"min": one.min_ns, "mean": one.mean_ns, "max": one.max_ns, "stddev": one.stddev_ns}
+            found |= {f"{start}.{name}": value_ns for name, value_ns in of_all.items()}
+            found |= {percentile_name(job.direction, one.kind, at): value_ns for at, value_ns in one.percentiles_ns}
+    return found
