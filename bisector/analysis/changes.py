@@ -44,7 +44,14 @@ def changes(figures: Floats) -> tuple[LevelChange, ...]:
         if p <= ALPHA:
             break
         places.remove(worst)
-    placed = {_best_split(series, start, end): found[place] for place, start, end in _windows(series, places)}
+    placed = {}
+    for place, start, end in _windows(series, places):
+        # Where one change divides the stretch best; the search has looked for the two ends of a level at once
+        ranks = _ranks(series[start:end])
+        lengths = np.arange(LEAST, len(ranks) - LEAST + 1)
+        sums = np.cumsum(ranks - ranks.mean())[lengths - 1]
+        best = lengths[np.argmax(np.abs(sums) / np.sqrt(lengths * (len(ranks) - lengths)))]
+        placed[start + int(best)] = found[place]
     pairs = _neighbours(series, list(placed))
     return tuple(
         LevelChange(place, float(np.median(before)), float(np.median(after)), p)
@@ -60,14 +67,6 @@ def _windows(series: Floats, places: list[int]) -> Iterator[tuple[int, int, int]
 
 def _neighbours(series: Floats, places: list[int]) -> list[tuple[Floats, Floats]]:
     return [(series[start:place], series[place:end]) for place, start, end in _windows(series, places)]
-
-
-def _best_split(series: Floats, start: int, end: int) -> int:
-    """Where one change divides a stretch best; the first search has looked for the two ends of a level at once."""
-    ranks = _ranks(series[start:end])
-    lengths = np.arange(LEAST, len(ranks) - LEAST + 1)
-    sums = np.cumsum(ranks - ranks.mean())[lengths - 1]
-    return start + int(lengths[np.argmax(np.abs(sums) / np.sqrt(lengths * (len(ranks) - lengths)))])
 
 
 def _search(series: Floats, offset: int, random: np.random.Generator) -> dict[int, float]:

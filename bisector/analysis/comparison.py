@@ -230,7 +230,9 @@ def _effect(d: Floats, scale: Scale, base: float, alpha: float) -> Effect:
     if spread != 0:
         is_known = not math.isnan(spread) and mean != 0
         p = _of_alpha(p_value(mean / (spread / math.sqrt(count)), count - 1) if is_known else 1.0, alpha)
-    return Effect(scale, count, mean, spread, walsh_median(d), p, exact, base, alpha)
+    one, other = np.triu_indices(d.size)
+    walsh = float(np.median((d[one] + d[other]) / 2))  # of the means of all pairs of numbers, each with itself included
+    return Effect(scale, count, mean, spread, walsh, p, exact, base, alpha)
 
 
 def moments(d: Floats) -> tuple[Floats, Floats]:
@@ -256,17 +258,10 @@ def exact_p(d: Floats) -> float:
     return float(np.count_nonzero(np.abs(sums) >= seen) / sums.size)
 
 
-@cache
+@cache  # a comparison has hundreds of figures, and to draw takes longer than to count
 def _drawn_signs(blocks: int) -> Floats:
-    """The same for every figure: a comparison has hundreds of them, and to draw takes longer than to count."""
     tosses = np.random.default_rng(_SEED).integers(0, 2, size=(_DRAWS, blocks))
     return np.asarray(2 * tosses - 1, dtype=np.float64)
-
-
-def walsh_median(d: Floats) -> float:
-    """The median of the means of all pairs of numbers, each with itself included (Hodges and Lehmann)."""
-    one, other = np.triu_indices(d.size)
-    return float(np.median((d[one] + d[other]) / 2))
 
 
 # From effects to what is said
@@ -319,21 +314,19 @@ def blocks_to_tell(one: Effect, delta: float = DELTA, family: int = 1) -> int | 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     """Adjusted so that all that are at most 5 % are true together, 95 times of 100 (Holm 1979)."""
-    p, order = np.asarray(p_values, dtype=np.float64), np.argsort(p_values, kind="stable")
-    stepped = np.maximum.accumulate(p[order] * (p.size - np.arange(p.size))) if p.size else p
-    return _in_place(stepped, order)
+    p = np.sort(np.asarray(p_values, dtype=np.float64))
+    return _adjusted(p_values, np.maximum.accumulate(p * (p.size - np.arange(p.size))))
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> tuple[float, ...]:
     """Adjusted so that of those that are at most 5 %, 5 % are expected to be false (Benjamini and Hochberg 1995)."""
-    p, order = np.asarray(p_values, dtype=np.float64), np.argsort(p_values, kind="stable")
-    stepped = np.minimum.accumulate((p[order] * p.size / np.arange(1, p.size + 1))[::-1])[::-1] if p.size else p
-    return _in_place(stepped, order)
+    p = np.sort(np.asarray(p_values, dtype=np.float64))
+    return _adjusted(p_values, np.minimum.accumulate((p * p.size / np.arange(1, p.size + 1))[::-1])[::-1])
 
 
-def _in_place(stepped: Floats, order: npt.NDArray[np.intp]) -> tuple[float, ...]:
+def _adjusted(p_values: Sequence[float], stepped: Floats) -> tuple[float, ...]:
     adjusted = np.empty_like(stepped)
-    adjusted[order] = np.minimum(stepped, 1.0)
+    adjusted[np.argsort(p_values, kind="stable")] = np.minimum(stepped, 1.0)
     return tuple(adjusted.tolist())
 
 

@@ -27,8 +27,6 @@ Course: TypeAlias = tuple[Floats, Floats]
 
 _PIECES, _BATCHES_OF_A_PIECE = 10, 3
 _LEAST_FACTOR = 1.25
-
-
 # From which share of a run on it is looked at, after each batch; how many looks that are; and their two-sided error.
 # Two one-sided tests of a twentieth are an interval of a tenth.
 _APART_FROM, _APART_LOOKS, _APART_ERROR = 1 / 2, 45, 1e-3
@@ -84,7 +82,10 @@ class Counterpart:
         known_s = min((float(times[-1]) for times, _ in mine), default=0.0)
         if at_s < first_s or grid[0] < -length_s / 2 or not courses or at_s > known_s + length_s / 2:
             return None
-        values, others = (_worst(grid, each) for each in (courses, mine))
+        # The rate of the job that did least in each piece
+        values, others = (
+            np.min([np.diff(_done(grid, one)) for one in each], axis=0) / np.diff(grid) for each in (courses, mine)
+        )
         most = max(float(values.max()), float(others.max()))
         if most <= 0:
             return None
@@ -104,12 +105,6 @@ def _done(grid: Floats, course: Course) -> Floats:
     """What had been done by each moment of a grid."""
     times, done = (np.concatenate(([0.0], one)) for one in course)
     return np.interp(grid, times, done)
-
-
-def _worst(grid: Floats, courses: Sequence[Course]) -> Floats:
-    """The rate of the job that did least in each piece between the moments of a grid."""
-    worst: Floats = np.min([np.diff(_done(grid, course)) for course in courses], axis=0) / np.diff(grid)
-    return worst
 
 
 _BATCHES_OF_A_RUN = 90
@@ -179,27 +174,27 @@ class StopRule:
             return None
         done = None if is_of_split(self.objective.metric) else self._all_done(courses, at_s)
         stop = done or self._above(courses, at_s) or self._not_above(deciding, at_s)
-        return self._held(stop, courses) if stop is not None and (self.counterparts or self.alike) else stop
+        return self._held(stop, courses) if stop is not None else None
 
     def _held(self, stop: EarlyStop, courses: Sequence[Course]) -> EarlyStop | None:
         """The same where the run is clear of its counterpart, or like that of the same kernel, too."""
         is_above = stop.reason is StopReason.ABOVE
         if self.counterparts:
             other = next((one for one in self.counterparts if one.is_better is not is_above), None)
-            apart = None if other is None else other.apart(courses, stop.at_s, self.runtime_s)
-            if other is None or apart is None or is_above is not (apart > 1):
+            factor = None if other is None else other.apart(courses, stop.at_s, self.runtime_s)
+            if other is None or factor is None or is_above is not (factor > 1):
                 return None
-            factor = f"{apart if is_above else 1 / apart:.1f} times {'above' if is_above else 'below'}"
-            why = f"{stop.why}; and it was at least {factor} the run of {other.sha[:12]}"
-            return replace(stop, why=why, against=other.sha, apart=apart)
-        if self.alike is None:
+            times = f"{factor if is_above else 1 / factor:.1f} times {'above' if is_above else 'below'}"
+            told = f"it was at least {times} the run of {other.sha[:12]}"
+        elif self.alike is not None:
+            other = self.alike.run
+            factor = other.alike(courses, stop.at_s, self.runtime_s, self.alike.most)
+            if factor is None or is_above is not other.is_better:
+                return None
+            told = f"it was {factor:.2f} times this kernel's whole run"
+        else:
             return stop
-        same, most = self.alike.run, self.alike.most
-        alike = same.alike(courses, stop.at_s, self.runtime_s, most)
-        if alike is None or is_above is not same.is_better:
-            return None
-        why = f"{stop.why}; and it was {alike:.2f} times this kernel's whole run"
-        return replace(stop, why=why, against=same.sha, apart=alike)
+        return replace(stop, why=f"{stop.why}; and {told}", against=other.sha, apart=factor)
 
     def stopped(self, reason: StopReason, at_s: float, bound: float, why: str) -> EarlyStop:
         """What is recorded of a run that this rule ended."""
@@ -291,16 +286,14 @@ def reached_s(rates: Floats, runtime_s: float, threshold: float) -> float | None
     if rates.size < _BATCHES:
         return None
     means = np.convolve(rates, np.full(_BATCHES, 1.0 / _BATCHES), mode="valid")
-    below = np.flatnonzero(means <= threshold)
-    first = int(below[-1]) + 1 if below.size else 0
+    first = int(np.flatnonzero(means <= threshold).max(initial=-1)) + 1
     return (first + _BATCHES) * batch_s(runtime_s) if first < means.size else None
 
 
 def became_fast_s(jobs: Sequence[Floats], runtime_s: float, threshold: float) -> float | None:
     """From which second on each job of a whole run was above the threshold to its end; None if one was not."""
-    times = [reached_s(job, runtime_s, threshold) for job in jobs]
-    known = [one for one in times if one is not None]
-    return max(known) if known and len(known) == len(times) else None
+    known = [at_s for job in jobs if (at_s := reached_s(job, runtime_s, threshold)) is not None]
+    return max(known) if known and len(known) == len(jobs) else None
 
 
 def deciding_rates(objective: Objective, jobs: Mapping[str, Floats]) -> tuple[Floats, ...]:

@@ -6,7 +6,7 @@ be good failed right after it. What a host breaks it breaks for the ends of the 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from bisector.analysis.early_stop import holds
@@ -117,10 +117,7 @@ class SoundMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Untestable:
-    """The commit is skipped; ``why`` is the sentence for the table.
-
-    ``weak``: no fault of its own, but that no measurement of it was sound.
-    """
+    """The commit is skipped; ``weak``: no fault of its own, but that no measurement of it was sound."""
 
     why: str
     weak: bool = False
@@ -213,8 +210,8 @@ def after_a_row(
     broken by any trial that came further.
     """
     by_stage: defaultdict[Stage, list[Numbered]] = defaultdict(list)
-    for one in _open(trials, ends, skipped):
-        by_stage[_stage(one)].append(one)
+    for stage, one in _open(trials, ends, skipped):
+        by_stage[stage].append(one)
     for stage, found in by_stage.items():
         if len({trial.commit.sha for _, trial in found}) >= like_faults:
             return Due(stage, tuple(n for n, _ in found))
@@ -227,36 +224,28 @@ def before_an_answer(trials: Sequence[Numbered], ends: Collection[str], skipped:
     One that comes through the last stage of those of a running kernel speaks for all of them.
     """
     found = tuple(_open(trials, ends, skipped))
-    ran = [one for one in found if _stage(one) is not Stage.BUILD]
-    if not (faults := ran or found):
+    if not (faults := [one for one in found if one[0] is not Stage.BUILD] or found):
         return None
-    return Due(max(map(_stage, faults), key=_ORDER.index), tuple(n for n, _ in faults))
+    return Due(max((stage for stage, _ in faults), key=_ORDER.index), tuple(n for _, (n, _) in faults))
 
 
 def _open(
     trials: Sequence[Numbered], ends: Collection[str], skipped: Callable[[str], bool]
-) -> Iterator[tuple[int, Trial]]:
+) -> Iterator[tuple[Stage, Numbered]]:
     """The faults of skipped commits that no control was asked about, and that no later trial speaks for.
 
-    One that is known from an earlier build is of the source beyond doubt, and nothing was tried.
+    With the stage through which a sound end has to come for each. One that is known from an earlier build is of the
+    source beyond doubt, and nothing was tried.
     """
     for index, (n, trial) in enumerate(trials):
         fault = trial.fault
         if fault is None or fault.cached or trial.control is not None or trial.commit.sha in ends:
             continue
-        later = (other for _, other in trials[index + 1 :])
-        if not _came_further(later, fault.stage) and skipped(trial.commit.sha):
-            yield n, trial
-
-
-def _came_further(trials: Iterable[Trial], stage: Stage) -> bool:
-    if reach(stage) is Stage.BUILD:
-        return any(trial.kernel is not None and not trial.kernel.cached for trial in trials)
-    booted = (trial.fault.stage if trial.fault else Stage.DONE for trial in trials if trial.same_kernel_as is None)
-    return any(_ORDER.index(came) > _ORDER.index(stage) for came in booted)
-
-
-def _stage(one: Numbered) -> Stage:
-    """Through which stage a sound end has to come for the fault of a trial."""
-    trial = one[1]
-    return reach(trial.fault.stage if trial.fault is not None else trial.stage)
+        later, stage = [other for _, other in trials[index + 1 :]], reach(fault.stage)
+        if stage is Stage.BUILD:
+            came_further = any(one.kernel is not None and not one.kernel.cached for one in later)
+        else:
+            came = [one.fault.stage if one.fault else Stage.DONE for one in later if one.same_kernel_as is None]
+            came_further = any(_ORDER.index(one) > _ORDER.index(stage) for one in came)
+        if not came_further and skipped(trial.commit.sha):
+            yield stage, (n, trial)

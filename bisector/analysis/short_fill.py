@@ -86,34 +86,24 @@ class FillRule:
 
     def met_by(self, looks: Sequence[Look]) -> EarlyStop | None:
         """Whether a run may end at the last look, by all of them; None: go on."""
-        if not looks or not self._is_whole_periods_early(looks):
+        if not looks:
             return None
-        window = self._window(looks)
-        least = min((look.filled or 0.0 for look in window), default=0.0)
-        if least < FULL_PERCENT or not _steady(window):
-            return None
-        at_s = looks[-1].at_s
-        why = f"the cache was full for {self.window_s:.0f} s, and its figures held still"
-        return EarlyStop(StopReason.SETTLED, at_s, least, FULL_PERCENT, why, FILLED)
-
-    def _is_whole_periods_early(self, looks: Sequence[Look]) -> bool:
-        """Whether the last look is the first from the end of a period on, counted back from the end of the run."""
+        # The last look has to be the first from the end of a period on, counted back from the end of the run
         at_s = looks[-1].at_s
         periods = math.ceil((self.runtime_s - at_s - _EARLY * self.every_s) / self.settling.period_s)
         end_s = self.runtime_s - periods * self.settling.period_s
         is_first = all(look.at_s < end_s - _EARLY * self.every_s for look in looks[-2:-1])
-        return periods >= 1 and is_first and at_s - end_s < _LATE * self.every_s
-
-    def _window(self, looks: Sequence[Look]) -> Sequence[Look]:
-        """The looks of the window, from the last one before it on; none while there was not so much time yet.
-
-        And none where the cache was not looked at for too long.
-        """
-        since_s = looks[-1].at_s - self.window_s
-        before = [n for n, look in enumerate(looks) if look.at_s <= since_s]
-        found = looks[before[-1] :] if before else ()
-        apart_s = (later.at_s - earlier.at_s for earlier, later in pairwise(found))
-        return () if max(apart_s, default=0.0) > _TOO_LATE * self.every_s else found
+        # The window has the looks from the last one before it on
+        before = [n for n, look in enumerate(looks) if look.at_s <= at_s - self.window_s]
+        if periods < 1 or not is_first or at_s - end_s >= _LATE * self.every_s or not before:
+            return None
+        window = looks[before[-1] :]
+        longest_s = max((later.at_s - earlier.at_s for earlier, later in pairwise(window)), default=0.0)
+        least = min(look.filled or 0.0 for look in window)
+        if longest_s > _TOO_LATE * self.every_s or least < FULL_PERCENT or not _steady(window):
+            return None
+        why = f"the cache was full for {self.window_s:.0f} s, and its figures held still"
+        return EarlyStop(StopReason.SETTLED, at_s, least, FULL_PERCENT, why, FILLED)
 
 
 def rule_for(settings: Settings) -> FillRule | None:
@@ -161,7 +151,13 @@ def is_tried(settings: Settings, commits: float | None, trial_s: float, left_s: 
 def _steady(window: Sequence[Look]) -> bool:
     first, *rest = window
     for figures in ([(look.at_s, look.filled) for look in rest], [(look.at_s, look.hit_ratio) for look in rest]):
-        means = _means(first.at_s, figures)
+        # The mean in each fifth of the time, as far as there is one
+        length_s = (figures[-1][0] - first.at_s) / _FIFTHS if figures else 0.0
+        fifths: defaultdict[int, list[float]] = defaultdict(list)
+        for at_s, value in figures:
+            if value is not None and length_s > 0:
+                fifths[min(_FIFTHS - 1, int((at_s - first.at_s) / length_s))].append(value)
+        means = [fmean(values) for values in fifths.values()]
         if means and max(means) - min(means) > STEADY_POINTS:
             return False
     middle_s = (first.at_s + window[-1].at_s) / 2
@@ -169,16 +165,6 @@ def _steady(window: Sequence[Look]) -> bool:
     pairs = ((first, middle), (middle, window[-1]))
     rates = [(b.done - a.done) / (b.at_s - a.at_s) if b.at_s > a.at_s else 0.0 for a, b in pairs]
     return max(rates) - min(rates) <= _STEADY_SHARE * fmean(rates)
-
-
-def _means(since_s: float, figures: Sequence[tuple[float, float | None]]) -> list[float]:
-    """The mean of a figure in each fifth of the time, as far as there is one."""
-    length_s = (figures[-1][0] - since_s) / _FIFTHS if figures else 0.0
-    found: defaultdict[int, list[float]] = defaultdict(list)
-    for at_s, value in figures:
-        if value is not None and length_s > 0:
-            found[min(_FIFTHS - 1, int((at_s - since_s) / length_s))].append(value)
-    return [fmean(values) for values in found.values()]
 
 
 _MOST_FACTOR = 1.25

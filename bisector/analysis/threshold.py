@@ -7,7 +7,7 @@ means.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -53,24 +53,36 @@ class ReadingLevel:
 
     def middle_of_gap(self, other: "ReadingLevel") -> float:
         """The middle between the two scores between which there is nothing."""
-        worse, better = sorted((self, other), key=lambda level: level.worst)
-        return (worse.best + better.worst) / 2
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Reading:
-    score: float
-    kernel: str
+        return (min(self.best, other.best) + max(self.worst, other.worst)) / 2
 
 
 def levels(scores: Scores) -> tuple[ReadingLevel, ...]:
-    """The levels of the readings of each kernel, the worst first; of whole runs only."""
-    clusters = _clusters(sorted(_Reading(score, kernel) for kernel, all_of in scores.items() for score in all_of))
+    """The levels of the readings of each kernel, the worst first; of whole runs only.
+
+    Readings are split where nothing is, then joined where the gap is not wide against the spread within, pooled over
+    all. A level has a kernel that has readings on no other one.
+    """
+    clusters: list[list[tuple[float, str]]] = []
+    for reading in sorted((score, kernel) for kernel, all_of in scores.items() for score in all_of):
+        if clusters and reading[0] - clusters[-1][-1][0] < math.log(LEAST_FACTOR):
+            clusters[-1].append(reading)
+        else:
+            clusters.append([reading])
+    while len(clusters) > 1:
+        gaps = [better[0][0] - worse[-1][0] for worse, better in pairwise(clusters)]
+        least = min(range(len(gaps)), key=gaps.__getitem__)
+        means = [math.fsum(score for score, _ in cluster) / len(cluster) for cluster in clusters]
+        apart = zip(clusters, means, strict=True)
+        squares = sum(math.fsum((score - mean) ** 2 for score, _ in cluster) for cluster, mean in apart)
+        freedom = sum(map(len, clusters)) - len(clusters)
+        if gaps[least] >= LEAST_DEVIATIONS * math.sqrt(squares / max(1, freedom)):
+            break
+        clusters[least : least + 2] = [clusters[least] + clusters[least + 1]]
     found = []
     for cluster in clusters:
-        elsewhere = {one.kernel for other in clusters if other is not cluster for one in other}
-        if any(one.kernel not in elsewhere for one in cluster):
-            found.append(ReadingLevel(cluster[0].score, cluster[-1].score, len(cluster)))
+        elsewhere = {kernel for other in clusters if other is not cluster for _, kernel in other}
+        if any(kernel not in elsewhere for _, kernel in cluster):
+            found.append(ReadingLevel(cluster[0][0], cluster[-1][0], len(cluster)))
     return tuple(found)
 
 
@@ -111,33 +123,6 @@ def other_gaps(line: float, old: float, new: float, found: Sequence[ReadingLevel
     return tuple(middle for _, middle in sorted(gaps, reverse=True))
 
 
-def _clusters(readings: Sequence[_Reading]) -> list[list[_Reading]]:
-    """Readings split where nothing is, then joined where the gap is not wide against the spread within."""
-    clusters: list[list[_Reading]] = []
-    for reading in readings:
-        if clusters and reading.score - clusters[-1][-1].score < math.log(LEAST_FACTOR):
-            clusters[-1].append(reading)
-        else:
-            clusters.append([reading])
-    while len(clusters) > 1:
-        gaps = [better[0].score - worse[-1].score for worse, better in pairwise(clusters)]
-        least = min(range(len(gaps)), key=gaps.__getitem__)
-        if gaps[least] >= LEAST_DEVIATIONS * _spread_within(clusters):
-            break
-        clusters[least : least + 2] = [clusters[least] + clusters[least + 1]]
-    return clusters
-
-
-def _spread_within(clusters: Sequence[Sequence[_Reading]]) -> float:
-    """The standard deviation within clusters, pooled; 0 when each has one reading."""
-    squares = 0.0
-    for cluster in clusters:
-        mean = math.fsum(one.score for one in cluster) / len(cluster)
-        squares += math.fsum((one.score - mean) ** 2 for one in cluster)
-    freedom = sum(map(len, clusters)) - len(clusters)
-    return math.sqrt(squares / freedom) if freedom else 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class MeasuredEnds:
     """The scores of the two ends, what was expected of them (None: either direction), and the words for them.
@@ -158,12 +143,6 @@ class MeasuredEnds:
         old, new = (self.objective.text(self.objective.value_of(score)) for score in (self.old, self.new))
         of = "" if self.difference is None else f", means of {self.difference.pairs} readings of each"
         return f"the {self.terms.old} end measured {old}, the {self.terms.new} end {new} ({self.objective.label}{of})"
-
-    @property
-    def gain(self) -> float:
-        """By what factor the ends differ as expected; below 1 it is the other direction."""
-        expected = self.expected or Direction.between(self.old, self.new)
-        return math.exp((self.new - self.old) * expected.sign)
 
     @property
     def swapped_hint(self) -> str:
@@ -254,8 +233,9 @@ def from_scores(ends: MeasuredEnds, scores: Scores) -> Threshold:
     if ends.old == ends.new:
         hint = "choose a --metric that the two ends differ in, or give a --threshold"
         raise EndsDoNotReproduce(f"{ends.measured}: there is no difference to bisect", hint)
-    if ends.gain < 1:
-        times = f"{1 / ends.gain:.2f} times, in the other direction than expected"
+    expected = ends.expected or Direction.between(ends.old, ends.new)
+    if (worse := (ends.old - ends.new) * expected.sign) > 0:
+        times = f"{math.exp(worse):.2f} times, in the other direction than expected"
         raise EndsDoNotReproduce(f"{ends.measured}: {times}", ends.swapped_hint)
     return Threshold(line_between(ends.old, ends.new, scores), ends.old, ends.new, False, ends.difference)
 
@@ -286,20 +266,7 @@ def differing(runs: Sequence[tuple[bool, Run]], asked: Objective) -> str | None:
 
     ``runs`` are those of both ends in the order of measuring, True for the new one.
     """
-    found = list(_differences(runs, asked))
-    adjusted = holm([p_value(one.mean / one.error, one.freedom) for _, one in found])
-    sure = [(p, place) for place, p in enumerate(adjusted) if p <= _BEYOND_DOUBT]
-    if not sure:
-        return None
-    objective, seen = found[min(sure)[1]]
-    return (
-        f"by {objective.label} they differ: {factor_text(seen, objective)}, the surest of {len(found)} metrics:"
-        f" --metric {objective.metric}"
-    )
-
-
-def _differences(runs: Sequence[tuple[bool, Run]], asked: Objective) -> Iterator[tuple[Objective, PairedDifference]]:
-    """Of each metric that all runs have a value of; without any spread nothing is known of the noise."""
+    found: list[tuple[Objective, PairedDifference]] = []
     for name in available(runs[0][1]):
         objective = replace(asked, metric=name)
         if not objective.is_of_jobs:
@@ -309,5 +276,14 @@ def _differences(runs: Sequence[tuple[bool, Run]], asked: Objective) -> Iterator
         with suppress(UserError, InfraError):  # nothing of it is better, or there is no value, or none above zero
             objective.check()
             seen = difference([(is_new, objective.score(objective.value(run))) for is_new, run in runs])
-            if seen is not None and seen.error:
-                yield objective, seen
+            if seen is not None and seen.error:  # without any spread nothing is known of the noise
+                found.append((objective, seen))
+    adjusted = holm([p_value(one.mean / one.error, one.freedom) for _, one in found])
+    sure = [(p, place) for place, p in enumerate(adjusted) if p <= _BEYOND_DOUBT]
+    if not sure:
+        return None
+    objective, seen = found[min(sure)[1]]
+    return (
+        f"by {objective.label} they differ: {factor_text(seen, objective)}, the surest of {len(found)} metrics:"
+        f" --metric {objective.metric}"
+    )

@@ -174,14 +174,11 @@ class Judging:
         """How fast the cores of the host were when it measured the ends; None for several hosts together."""
         if len(self.hosts) > 1:
             return None
-        by_itself, limit = Soundness(self.settings), self.settings.contention.max_speed_change
-        found = (
-            AtSpeed(n, trial.commit.sha in (self.old, self.new), mib_s)
-            for n, trial in self.trials
-            if trial.fault is None
-            and (mib_s := speed_of(trial, limit)) is not None
-            and not by_itself.disturbances(trial)
-        )
+        found, alone, limit = [], Soundness(self.settings), self.settings.contention.max_speed_change
+        for n, trial in self.trials:
+            mib_s = speed_of(trial, limit) if trial.fault is None else None
+            if mib_s is not None and not alone.disturbances(trial):
+                found.append(AtSpeed(n, trial.commit.sha in (self.old, self.new), mib_s))
         return host_speed(found, limit)
 
     @cached_property
@@ -340,7 +337,7 @@ class Judging:
         """The line between the two sides, on the host that has one first; None until both ends are told apart.
 
         What others measured is taken as it is: nobody can read it again. Raises :class:`EndsDoNotReproduce` when the
-        ends do not differ, or are not as expected.
+        ends do not differ, or are not as expected; with another metric by which they differ, if there is one.
         """
         if self.reference is not self:
             return self.reference.threshold()
@@ -353,27 +350,20 @@ class Judging:
         words = options.terms or Terms.usual(self.expected)
         ends = MeasuredEnds(self.score(old.trial), self.score(new.trial), self.objective, self.expected, words)
         if old.trial.origin is None:
-            if (apart := self._told_apart(ends)) is None:
+            readings = [(is_new, self.score(trial)) for is_new, trial in self.ends_in_turn]
+            try:
+                apart = told_apart(ends, readings, PairsRule(options.least_effect, options.most_pairs))
+            except EndsAreTheSame as error:
+                runs = [(is_new, judged_run(trial)) for is_new, trial in self.ends_in_turn]
+                if (other := differing(runs, self.objective)) is None:
+                    raise
+                raise EndsAreTheSame(error.message, other) from error
+            if apart is None:
                 return None
             ends = apart
         if (line := options.threshold_value) is not None:
             return given(self.objective.score(line), ends)
         return from_scores(ends, self.scores)
-
-    def _told_apart(self, ends: MeasuredEnds) -> MeasuredEnds | None:
-        """As :func:`told_apart`; where the ends are the same, it says by which other metric they are not."""
-        readings = self.ends_in_turn
-        try:
-            return told_apart(
-                ends,
-                [(is_new, self.score(trial)) for is_new, trial in readings],
-                (PairsRule(self.settings.bisect.least_effect, self.settings.bisect.most_pairs)),
-            )
-        except EndsAreTheSame as error:
-            runs = [(is_new, judged_run(trial)) for is_new, trial in readings]
-            if (other := differing(runs, self.objective)) is None:
-                raise
-            raise EndsAreTheSame(error.message, other) from error
 
     @cached_property
     def ends_in_turn(self) -> tuple[tuple[bool, Trial], ...]:
@@ -453,15 +443,13 @@ class Judging:
 
     def possible(self, candidates: Iterable[Commit], parents_of: Callable[[str], Iterable[str]]) -> tuple[Commit, ...]:
         """Those of the candidates that can have made the change: not the ones that have a parent's kernel."""
-        contents = {
-            trial.commit.sha: trial.kernel.content_sha256 for _, trial in self.trials if trial.kernel is not None
-        }
-        return tuple(
-            commit
-            for commit in candidates
-            if commit.sha not in contents
-            or all(contents.get(parent) != contents[commit.sha] for parent in parents_of(commit.sha))
-        )
+        made = ((trial.commit.sha, trial.kernel) for _, trial in self.trials)
+        contents = {sha: kernel.content_sha256 for sha, kernel in made if kernel is not None}
+
+        def differs(sha: str) -> bool:
+            return sha not in contents or all(contents.get(parent) != contents[sha] for parent in parents_of(sha))
+
+        return tuple(commit for commit in candidates if differs(commit.sha))
 
     def measured_kernels(self, *, whole: bool = False) -> dict[str, str]:
         """Content of each kernel of which what is known holds for any equal one, and the commit it is of.
@@ -469,15 +457,16 @@ class Judging:
         That is one that has figures that count, or a fault of its own that was believed; a host that was too busy each
         time says nothing of the kernel. If ``whole``, only by trials that an answer may rest on, unless none is needed.
         """
+        ran = {trial.commit.sha for _, trial in self.trials if trial.fault is None}
+        early = {trial.commit.sha for _, trial in self.trials if trial.runs and not trial.bears_answer}
+        lacking = {sha for sha in early if whole and self.to_measure_whole(sha) is not None}
         found = {}
         for _, trial in self.trials:
             sha, is_sure = trial.commit.sha, trial.fault is None and bool(trial.runs) and self.is_sound(trial)
-            if trial.fault is not None and all(other.fault for _, other in self.trials if other.commit.sha == sha):
+            if trial.fault is not None and sha not in ran:
                 is_sure = isinstance(self.settlement(sha), Untestable)
             if trial.kernel is not None and trial.subject.is_commit and is_sure:
                 found[trial.kernel.content_sha256] = sha
-        early = {trial.commit.sha for _, trial in self.trials if trial.runs and not trial.bears_answer}
-        lacking = {sha for sha in early if whole and self.to_measure_whole(sha) is not None}
         return {content: sha for content, sha in found.items() if sha not in lacking}
 
     def judge(self, sha: str) -> Judgement | None:
@@ -493,24 +482,23 @@ class Judging:
     def judged_trials(self) -> Iterator[tuple[int, Trial, Judgement]]:
         """Every trial with what it says by itself."""
         for n, trial in self.trials:
-            yield n, trial, self._judge_trial(trial)
-
-    def _judge_trial(self, trial: Trial) -> Judgement:
-        if trial.same_kernel_as is not None:
-            other = self.judge(trial.same_kernel_as)
-            verdict = other.verdict if other is not None else Verdict.WEAK
-            return Judgement(verdict, trial.sameness)
-        evidence = self._evidence(trial)
-        if trial.doubted and trial.fault is not None:
-            return Judgement(Verdict.WEAK, f"doubted, a sound end failed, too: {trial.fault.sentence}")
-        if evidence.trial.fault is not None:
-            return Judgement(Verdict.SKIP, evidence.trial.fault.sentence)
-        if self._is_excluded(trial) and self.short_fill.missing and len(evidence.weaknesses) == 1:
-            found = self.objective.deciding_text(judged_run(trial))
-            return Judgement(Verdict.MEASURED, f"{found}, after a short fill, which is yet to be compared")
-        if evidence.weaknesses:
-            return Judgement(Verdict.WEAK, "; ".join(evidence.weaknesses))
-        return self._judge_sound(trial)
+            fault, evidence = trial.fault, self._evidence(trial)
+            if trial.same_kernel_as is not None:
+                other = self.judge(trial.same_kernel_as)
+                judgement = Judgement(other.verdict if other is not None else Verdict.WEAK, trial.sameness)
+            elif trial.doubted and fault is not None:
+                judgement = Judgement(Verdict.WEAK, f"doubted, a sound end failed, too: {fault.sentence}")
+            elif fault is not None:
+                judgement = Judgement(Verdict.SKIP, fault.sentence)
+            elif self._is_excluded(trial) and self.short_fill.missing and len(evidence.weaknesses) == 1:
+                found = self.objective.deciding_text(judged_run(trial))
+                why = f"{found}, after a short fill, which is yet to be compared"
+                judgement = Judgement(Verdict.MEASURED, why)
+            elif evidence.weaknesses:
+                judgement = Judgement(Verdict.WEAK, "; ".join(evidence.weaknesses))
+            else:
+                judgement = self._judge_sound(trial)
+            yield n, trial, judgement
 
     def _judge_sound(self, trial: Trial) -> Judgement:
         if why := self._soundness.unscored(trial):

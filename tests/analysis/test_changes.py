@@ -20,8 +20,8 @@ def level(*levels: tuple[float, int], seed: int = 1, spread: float = 0.03) -> np
 
 @pytest.mark.parametrize("noise", NOISE)
 def test_constant_noise_rarely_looks_like_a_change(noise: str) -> None:
-    """Twice the stated rate and a little for chance: of 60 histories at ALPHA, 0.6 are expected."""
-    histories = 60
+    """Twice the stated rate and a little for chance: of 30 histories at ALPHA, 0.3 are expected."""
+    histories = 30
     alarms = 0
     for seed in range(histories):
         random = np.random.default_rng(seed)

@@ -5,13 +5,12 @@ from math import exp, log
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bisector.analysis.judgement import score
 from bisector.analysis.threshold import levels, line_between, other_gaps
 from bisector.core.objective import Objective
-from bisector.core.verdict import Direction, Verdict
 from tests.analysis.test_recorded_bisect import VERDICTS, measured
 
 IOPS = Objective()
@@ -64,6 +63,7 @@ def test_a_gap_has_to_be_wide_against_the_spread() -> None:
     assert len(levels(far)) == 2
 
 
+@settings(max_examples=40)
 @given(st.floats(100, 1e5), st.floats(2, 100), st.lists(st.floats(50, 1e6), max_size=12))
 def test_the_line_is_between_the_ends_and_the_scale_does_not_matter(
     least: float, factor: float, others: list[float]
@@ -92,14 +92,6 @@ def test_two_noisy_levels_are_seldom_three(spread: float, heavy: bool, most: int
 
 def test_the_levels_of_2017() -> None:
     assert found(RECORDED) == ((689, 738, 4), (6120, 6120, 1), (20_077, 22_791, 11))
-
-
-def test_all_sixteen_kernels_are_called_as_the_person_did() -> None:
-    at = line_of(RECORDED)
-    assert exp(at) == pytest.approx(11_085, abs=1)
-    for _, kernel, verdict in VERDICTS:
-        side = Direction.IMPROVEMENT.verdict(RECORDED[kernel][0] > at)
-        assert side is (Verdict.NEW if verdict == "fixed" else Verdict.OLD), kernel
 
 
 def test_the_second_step_of_2017() -> None:

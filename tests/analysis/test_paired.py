@@ -132,7 +132,7 @@ def test_a_fast_kernel_is_not_called_slow_while_its_whole_run_was_slow_too() -> 
     assert (stop.reason, stop.at_s) == (StopReason.ABOVE, 36.0)
 
 
-RUNS = 40
+RUNS = 20
 
 
 @pytest.fixture
@@ -176,20 +176,12 @@ def share(found: list[float | None]) -> float:
 
 
 def test_two_runs_of_one_kernel_are_not_clear_of_each_other(world: World) -> None:
-    """With 5 % from run to run none of 120; with 10 % about 1 of 100, and then the line is still between."""
+    """With 5 % from run to run none of 60; with 10 % about 1 of 100, and then the line is still between."""
     for level in (22_000.0, 1_000.0):
         flat = [np.full(world.at.size, level)] * 2
         both = [from_run_to_run(world, world.runs(*flat), 0.05) for _ in range(2)]
         assert share(clear(world, *both)) == 0
     assert share(clear(world, *(world.runs(*[concave(world.at)] * 2) for _ in range(2)))) == 0
-
-
-@pytest.mark.parametrize(("factor", "most"), [(1.3, 0.15), (1.5, 0.0), (4.0, 0.0)])
-def test_kernels_that_differ_are_hardly_called_alike(world: World, factor: float, most: float) -> None:
-    fast, slow = (
-        from_run_to_run(world, world.runs(*[np.full(world.at.size, one)] * 2), 0.05) for one in (1, 1 / factor)
-    )
-    assert share(alike(world, 22_000 * slow, 22_000 * fast, most=1.25)) <= most
 
 
 def stops(
@@ -211,9 +203,3 @@ def test_a_kernel_that_collapses_after_good_minutes_is_not_called_fast(world: Wo
     slow = world.runs(*[np.full(world.at.size, 1_000.0)] * 2)
     found = stops(world, runs, slow, others_better=False, guard=None)
     assert [one for one in found if one is not None and one.reason is StopReason.ABOVE] == []
-
-
-def test_a_late_jump_is_never_called_slow_even_where_the_guard_is_too_early(world: World) -> None:
-    """Held against another run of a kernel that jumps, as early as half of the run."""
-    found = stops(world, world.late_jump(), world.late_jump(), others_better=True, guard=0.2 * world.length_s)
-    assert [one for one in found if one is not None and one.reason is StopReason.NOT_ABOVE] == []

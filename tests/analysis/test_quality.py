@@ -72,11 +72,6 @@ def test_a_job_that_stood_still_is_no_measurement_of_what_it_took_either() -> No
     assert weaknesses(stalled, LIMITS, direction="write") == ()
 
 
-def test_no_cache_need_not_be_full() -> None:
-    assert weaknesses(trial(EMPTY, replace(GOOD, cache_before=None)), LIMITS) == ()
-    assert weaknesses(trial(EMPTY), LIMITS) == ()
-
-
 def test_which_state_a_run_begins_in_is_the_stacks_own() -> None:
     half = trial(EMPTY, replace(GOOD, cache_before=replace(FULL, used_blocks=512)))
     assert len(weaknesses(half, LIMITS)) == 1
@@ -126,10 +121,6 @@ AS_MEASURED = (
     replace(GOOD, duration_s=41.32, clock_drift_s=0.0003, jobs=(job(2523, runtime_ms=40_002), job(2541))),
 )
 WORKLOAD_S = 85.04
-
-
-def test_a_trial_as_it_was_measured_is_strong() -> None:
-    assert weaknesses(timed(*AS_MEASURED), LIMITS) == ()
 
 
 def timed(*runs: Run, workload_s: float = WORKLOAD_S) -> Trial:

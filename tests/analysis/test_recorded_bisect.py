@@ -39,17 +39,6 @@ def test_every_verdict_is_the_persons(order: int, kernel: str, verdict: str) -> 
     assert Terms().word(judgement.verdict) == verdict, judgement.why
 
 
-def test_the_texts_say_what_the_index_says() -> None:
-    for order, kernel, _ in VERDICTS:
-        for one in measured(order, kernel).runs:
-            expected = [
-                (float(row["iops"]), int(row["runtime_ms"]))
-                for row in rows("index.csv")
-                if (row["set"], row["order"], row["run"]) == (SET.name, str(order), one.name)
-            ]
-            assert [(job.iops_mean, job.runtime_ms) for job in one.jobs] == expected
-
-
 def test_the_threshold_of_the_ends_is_told_apart_from_the_persons_by_one_kernel() -> None:
     """Between the ends lies a parent of the fix at 6,120 IOPS, neither as slow nor as fast as they.
 
