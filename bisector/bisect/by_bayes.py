@@ -19,7 +19,7 @@ from bisector.core.units import plural, share
 from bisector.core.verdict import State, Verdict
 from bisector.git.bisect import MergeBaseIsNew
 from bisector.git.trees import CannotBeHad
-from bisector.search.alternatives import NOTHING_CHANGED
+from bisector.search.effect import NOTHING_CHANGED
 from bisector.search.likelihood import Key
 from bisector.search.step import (
     ChangedEndToRead,

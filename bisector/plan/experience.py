@@ -1,7 +1,7 @@
 """What earlier runs on this host took and read, as far as they were of the same experiment."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from bisector.core.figures import StopReason
 from bisector.core.subject import Kernel
 from bisector.core.trial import Trial
 from bisector.core.verdict import State, Verdict
-from bisector.search.alternatives import NOTHING_CHANGED
+from bisector.search.effect import NOTHING_CHANGED
 from bisector.search.noise import EarlierSearches
 from bisector.store.run_files import kernel_inputs
 from bisector.store.rundir import RunDirectory
@@ -105,10 +105,13 @@ def _of_run(ours: Settings, host: str, store: Store) -> Iterator[Experience]:
         for home in dict.fromkeys(host_of(trial) for _, trial in here):
             of_home = tuple((n, trial) for n, trial in trials if host_of(trial) == home)
             own = tuple((n, trial) for n, trial in of_home if n not in taken)
-            yield _builds([trial for _, trial in own])
+            built = [(one.commit.sha, one.kernel, one.same_sources) for _, one in own if one.kernel is not None]
+            yield Experience(
+                builds_s=tuple(kernel.build_s for _, kernel, same in built if not kernel.cached and not same),
+                kernels={sha: kernel for sha, kernel, _ in built},
+            )
             if is_alike:
-                phases = tuple(phase.name for phase in theirs.storage.stack.phases)
-                yield _times([trial for _, trial in own], phases)
+                yield _times([trial for _, trial in own], tuple(phase.name for phase in theirs.storage.stack.phases))
                 seen = replace(theirs, bisect=theirs.bisect.by(ours.bisect.objective))
                 judging = Judging(seen, of_home, asked.old_sha, asked.new_sha)
                 scores = replace(judging, trials=own).scores
@@ -120,32 +123,22 @@ def _of_run(ours: Settings, host: str, store: Store) -> Iterator[Experience]:
             yield Experience(earlier=EarlierSearches(searches=int(ended), without_change=int(nothing)))
 
 
-def _builds(trials: Sequence[Trial]) -> Experience:
-    built = [(one.commit.sha, one.kernel, one.same_sources) for one in trials if one.kernel is not None]
-    return Experience(
-        builds_s=tuple(kernel.build_s for _, kernel, same in built if not kernel.cached and not same),
-        kernels={sha: kernel for sha, kernel, _ in built},
-    )
-
-
 def _times(trials: Sequence[Trial], phases: tuple[str, ...]) -> Experience:
     ran = [
         one for one in trials if one.fault is None and tuple(run.name for run in one.runs if not run.repeats) == phases
     ]
-
-    def early_s(reason: StopReason, *, short: bool) -> tuple[float, ...]:
-        """One that was stopped because it was clear of another one, too, is neither whole nor as most are."""
-        pairs = ((one, one.stopped_early) for one in ran if one.filled_short is short)
-        stopped = (one for one, stop in pairs if stop is not None and stop.reason is reason and not stop.against)
-        return tuple(one.timings.workload_s for one in stopped)
-
+    early: defaultdict[tuple[StopReason, bool], list[float]] = defaultdict(list)
+    for one in ran:
+        # One that was stopped because it was clear of another one, too, is neither whole nor as most are
+        if (stop := one.stopped_early) is not None and not stop.against:
+            early[stop.reason, one.filled_short].append(one.timings.workload_s)
     return Experience(
         setups_s=tuple(one.timings.boot_s + one.timings.storage_s for one in ran),
         workloads_s=tuple(one.timings.workload_s for one in ran if one.is_whole),
-        above_s=early_s(StopReason.ABOVE, short=False),
-        below_s=early_s(StopReason.NOT_ABOVE, short=False),
-        short_above_s=early_s(StopReason.ABOVE, short=True),
-        short_below_s=early_s(StopReason.NOT_ABOVE, short=True),
+        above_s=tuple(early[StopReason.ABOVE, False]),
+        below_s=tuple(early[StopReason.NOT_ABOVE, False]),
+        short_above_s=tuple(early[StopReason.ABOVE, True]),
+        short_below_s=tuple(early[StopReason.NOT_ABOVE, True]),
         fills_s=tuple(sum(run.duration_s for run in one.runs[:-1]) for one in ran if one.filled_short),
     )
 

@@ -5,7 +5,7 @@ did; and what changes of some sizes take at the noise that is on record.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Annotated, Literal
@@ -25,8 +25,16 @@ from bisector.plan.experience import Experience
 from bisector.report.blocks import Fact, FactList, Role
 from bisector.search.difference import PairsRule, pairs_to_tell
 from bisector.search.graph import RangeGraph
-from bisector.search.levels import OF_COUNTED, OF_HOSTS
-from bisector.search.noise import EarlierSearches, Noise, Rates, error_rate, expected_runs, least_factor
+from bisector.search.noise import (
+    OF_COUNTED,
+    OF_HOSTS,
+    EarlierSearches,
+    Noise,
+    Rates,
+    error_rate,
+    expected_runs,
+    least_factor,
+)
 from bisector.search.simulate.runs import SimulatedResult, Summary, search_for, simulate, simulate_from
 from bisector.search.simulate.world import (
     ALIKE_MIN,
@@ -98,9 +106,8 @@ class ForecastRequest:
 class Inputs(JsonObject, frozen=True, kw_only=True):
     """What a forecast is made from.
 
-    The runs of a trial are ``saved_s`` shorter for a short fill, and take ``apart_s`` where they end once they are
-    clear of their counterpart's; one that ends once it is like a whole run is ``alike_saved_s`` shorter than that.
-    ``noise`` is that of the simulated runs, ``least`` the smallest factor that can be told from it.
+    ``durations`` are the same for a simulated search, ``noise`` is that of its runs, and ``least`` the smallest factor
+    that can be told from it.
     """
 
     build_least_s: Annotated[Quantity, "seconds of the shortest build"]
@@ -115,48 +122,28 @@ class Inputs(JsonObject, frozen=True, kw_only=True):
     spread: Annotated[Quantity, "standard deviation of readings of one kernel, in natural log units"]
     wrong_runs: Annotated[Quantity, "share of the runs of the better side that look like those of the worse one"]
     factor: Annotated[Quantity, "factor between the ends"]
-    saved_s: float
-    apart_s: float
-    alike_saved_s: float
+    durations: Durations
     least: float
     noise: Noise
-
-    @property
-    def durations(self) -> Durations:
-        """The same for a simulated search."""
-        whole_s = self.setup_s.value + self.runs_s.value
-        both_ways_s = [0.0, 0.0]
-        if self.fill_s is not None:
-            both_ways_s = [2 * (whole_s - self.saved_s - saved_s) for saved_s in (0.0, self.alike_saved_s)]
-        return Durations(
-            build_least_min=self.build_least_s.value / _MIN_S,
-            build_most_min=self.build_most_s.value / _MIN_S,
-            setup_min=self.setup_s.value / _MIN_S,
-            whole_run_min=self.runs_s.value / _MIN_S,
-            early_old_min=self.early_old_s.value / _MIN_S,
-            early_new_min=self.early_new_s.value / _MIN_S,
-            unclear_min=(self.runs_s.value - self.saved_s) / _MIN_S,
-            apart_min=self.apart_s / _MIN_S,
-            both_ways_min=both_ways_s[0] / _MIN_S,
-            alike_min=both_ways_s[1] / _MIN_S,
-        )
 
 
 def inputs_of(asked: ForecastRequest, known: Experience, matter: int, left_s: float = math.inf) -> Inputs:
     """What is known of this machine, or assumed, for a search among so many commits with so much time left."""
-    settings, workload = asked.settings, asked.settings.workload
+    settings, workload, counted = asked.settings, asked.settings.workload, asked.settings.machine.is_counted
     least_s, most_s = SMALL_BUILD_S
     if settings.kernel.base_config is not None:
         least_s, most_s = BUILD_LEAST_MIN * _MIN_S, BUILD_MOST_MIN * _MIN_S
+    build_least_s = _measured(known.builds_s, min, least_s, "build")
+    build_most_s = _measured(known.builds_s, max, most_s, "build")
     runs, time = len(settings.storage.stack.phases), settings.machine.time
     source = "as asked for" if time == BY_THE_HOST else "assumed: 120 million instructions a second, and no idle guest"
     runs_s = _measured(known.workloads_s, fmean, time.most_host_s(runs * float(workload.runtime_s)), "trial", source)
     setup_s = _measured(known.setups_s, median, SETUP_S, "trial")
-    fill_s, rule = None, rule_for(settings)
+    fill_s, saved_s, rule = None, 0.0, rule_for(settings)
     whole_s = setup_s.value + runs_s.value
     if rule is not None and asked.stops_early and is_tried(settings, matter, whole_s, left_s):
         fill_s = _measured(known.fills_s, fmean, time.most_host_s(rule.expected_s), "short fill")
-    saved_s = 0.0 if fill_s is None else time.most_host_s(workload.runtime_s) - fill_s.value
+        saved_s = time.most_host_s(workload.runtime_s) - fill_s.value
 
     def early_s(after_whole: Sequence[float], after_short: Sequence[float], share: float) -> Quantity:
         if not asked.stops_early:
@@ -164,41 +151,58 @@ def inputs_of(asked: ForecastRequest, known: Experience, matter: int, left_s: fl
         seconds = (after_short if saved_s else ()) or tuple(one - saved_s for one in after_whole)
         return _measured(seconds, fmean, runs_s.value * (runs - 1 + share) / runs - saved_s, "trial")
 
-    def paired_saved_s(of_run_min: float) -> float:
-        """What is saved of the last run where it ends by another one, after so much of 15 min."""
-        if not asked.stops_early or not workload.workload.repeats_itself():
-            return 0.0
-        return runs_s.value * (1 - of_run_min / RUN_MIN) / runs
-
     old = early_s(known.below_s, known.short_below_s, _EARLY_BELOW_SHARE)
     new = early_s(known.above_s, known.short_above_s, _EARLY_ABOVE_SHARE)
-    ends = _ends(asked, known)
-    direction = settings.bisect.expected or (None if ends is None else Direction.between(*ends))
+    ends = [known.scores.get(end.sha) for end in (asked.wanted.old, asked.wanted.new)]
+    scores = [median(one) for one in ends if one is not None]  # of both ends, where both were measured here
+    direction = settings.bisect.expected
+    if direction is None and len(scores) == len(ends):
+        direction = Direction.between(*scores)
     if direction is Direction.REGRESSION:
         old, new = new, old
-    counted = settings.machine.is_counted
+    # What is saved of the last run where it ends by another one, after so much of 15 min: clear of it, or alike
+    repeats = asked.stops_early and workload.workload.repeats_itself()
+    apart_s, alike_s = (
+        runs_s.value * (1 - of_run_min / RUN_MIN) / runs if repeats else 0.0 for of_run_min in (APART_MIN, ALIKE_MIN)
+    )
+    both_ways_s = [0.0 if fill_s is None else 2 * (whole_s - saved_s - more_s) for more_s in (0.0, alike_s)]
     spread, noise = spread_of(known, counted=counted), noise_of(known.earlier, counted=counted)
     runs_there_are = round(Rules().max_runs * _SHARE_OF_RUNS)
     least = least_factor(max(2, matter), spread.value, noise, miss=1 - Rules().target, runs=runs_there_are)
+    usual = (_SMALL, "a small change") if counted else (LEAST_FACTOR, "a large change")
+    factor = Quantity(max(usual[0], least), f"assumed: {usual[1]}", measured=False)
+    if len(scores) == len(ends) and direction is not None:
+        values = " and ".join(settings.bisect.objective.text(settings.bisect.objective.value_of(one)) for one in scores)
+        times = math.exp((scores[1] - scores[0]) * direction.sign)
+        factor = Quantity(times, f"{values}, measured here", measured=True)
     wrong = f"of {units.plural(known.earlier.better, 'reading')} here"
     if not known.earlier.better:
         wrong = _COUNTED if counted else "assumed: no kernel of the better side was read twice here"
     return Inputs(
-        build_least_s=_measured(known.builds_s, min, least_s, "build"),
-        build_most_s=_measured(known.builds_s, max, most_s, "build"),
+        build_least_s=build_least_s,
+        build_most_s=build_most_s,
         setup_s=setup_s,
         runs_s=runs_s,
         early_old_s=old,
         early_new_s=new,
         fill_s=fill_s,
-        saved_s=saved_s,
-        apart_s=runs_s.value - paired_saved_s(APART_MIN),
-        alike_saved_s=paired_saved_s(ALIKE_MIN),
         spread=spread,
-        factor=_factor(asked, known, least),
+        factor=factor,
         least=least,
         noise=noise,
         wrong_runs=Quantity(noise.new_as_old, wrong, measured=bool(known.earlier.better)),
+        durations=Durations(
+            build_least_min=build_least_s.value / _MIN_S,
+            build_most_min=build_most_s.value / _MIN_S,
+            setup_min=setup_s.value / _MIN_S,
+            whole_run_min=runs_s.value / _MIN_S,
+            early_old_min=old.value / _MIN_S,
+            early_new_min=new.value / _MIN_S,
+            unclear_min=(runs_s.value - saved_s) / _MIN_S,
+            apart_min=(runs_s.value - apart_s) / _MIN_S,
+            both_ways_min=both_ways_s[0] / _MIN_S,
+            alike_min=both_ways_s[1] / _MIN_S,
+        ),
     )
 
 
@@ -230,25 +234,6 @@ def noise_of(earlier: EarlierSearches, *, counted: bool) -> Noise:
     return Noise(old_as_new=0.0, new_as_old=0.0) if counted and not (earlier.better or earlier.worse) else earlier.noise
 
 
-def _factor(asked: ForecastRequest, known: Experience, least: float) -> Quantity:
-    """By what factor the ends differ, in the direction that is expected."""
-    ends = _ends(asked, known)
-    if ends is None:
-        if asked.settings.machine.is_counted:
-            return Quantity(max(_SMALL, least), "assumed: a small change", measured=False)
-        return Quantity(max(LEAST_FACTOR, least), "assumed: a large change", measured=False)
-    (old, new), objective = ends, asked.settings.bisect.objective
-    direction = asked.settings.bisect.expected or Direction.between(old, new)
-    values = " and ".join(objective.text(objective.value_of(score)) for score in ends)
-    return Quantity(math.exp((new - old) * direction.sign), f"{values}, measured here", measured=True)
-
-
-def _ends(asked: ForecastRequest, known: Experience) -> tuple[float, float] | None:
-    """The scores of both ends, where both were measured here."""
-    old, new = (known.scores.get(end.sha) for end in (asked.wanted.old, asked.wanted.new))
-    return None if old is None or new is None else (median(old), median(new))
-
-
 _EFFECTS, _EFFECTS_COUNTED = (0.05, 0.10, 0.20), (0.001, 0.01, 0.05)
 
 
@@ -259,32 +244,29 @@ class Detectable(JsonObject, frozen=True, kw_only=True):
     pairs: Annotated[int | None, "readings of each end that tell nine of ten such changes; `null` for none that do"]
     trials: Annotated[float | None, "trials of the search at least, both ends aside; `null` for none that do"]
 
-    @property
-    def text(self) -> str:
-        """For a person: ``10%: 18 pairs of the ends and 45 trials``."""
-        if self.pairs is None or self.trials is None:
-            return f"{percent_text(self.effect)}: cannot be told"
-        return f"{percent_text(self.effect)}: {self.pairs} pairs of the ends and {self.trials:.0f} trials"
-
 
 def effects_of(commits: int, spread: float, noise: Noise, *, counted: bool) -> tuple[Detectable, ...]:
     """Those of usual sizes among so many commits, for readings with this standard deviation in natural log units.
 
     A search takes no fewer trials than the channel's bound (:func:`bisector.search.noise.expected_runs`).
     """
-    trials = {
-        one: expected_runs(commits, error_rate(1 + one, spread, noise), 1 - Rules().target)
-        for one in (_EFFECTS_COUNTED if counted else _EFFECTS)
-    }
-    return tuple(
-        Detectable(effect=one, pairs=pairs_to_tell(spread, one), trials=None if math.isinf(count) else count)
-        for one, count in trials.items()
-    )
+    found = []
+    for effect in _EFFECTS_COUNTED if counted else _EFFECTS:
+        trials = expected_runs(commits, error_rate(1 + effect, spread, noise), 1 - Rules().target)
+        pairs = pairs_to_tell(spread, effect)
+        found.append(Detectable(effect=effect, pairs=pairs, trials=trials if math.isfinite(trials) else None))
+    return tuple(found)
 
 
 def effects_text(effects: tuple[Detectable, ...]) -> str:
-    """All of them, for a person."""
-    return f"of {'; of '.join(one.text for one in effects)} at least"
+    """All of them, for a person: ``of 5%: cannot be told; of 10%: 18 pairs of the ends and 45 trials at least``."""
+
+    def text(one: Detectable) -> str:
+        if one.pairs is None or one.trials is None:
+            return f"{percent_text(one.effect)}: cannot be told"
+        return f"{percent_text(one.effect)}: {one.pairs} pairs of the ends and {one.trials:.0f} trials"
+
+    return f"of {'; of '.join(map(text, effects))} at least"
 
 
 _SEARCHES = 30
@@ -300,17 +282,12 @@ class BudgetReach(JsonObject, frozen=True, kw_only=True):
     candidates: Annotated[float, "median number of commits that the others are left with; 0 if there are none"]
 
     @classmethod
-    def of(cls, results: Iterable[SimulatedResult], budget_s: float) -> "BudgetReach":
+    def of(cls, results: Sequence[SimulatedResult], budget_s: float) -> "BudgetReach":
         """What came of searches that had so much time."""
-        found = tuple(results)
-        summary = Summary.of(found)
-        return cls(
-            budget_s=budget_s,
-            searches=len(found),
-            named=round(summary.named_rate * len(found)),
-            named_right=summary.named_right_rate,
-            candidates=summary.left_median,
-        )
+        summary, searches = Summary.of(results), len(results)
+        named, right = round(summary.named_rate * searches), summary.named_right_rate
+        left = summary.left_median
+        return cls(budget_s=budget_s, searches=searches, named=named, named_right=right, candidates=left)
 
     @property
     def sentence(self) -> str:
@@ -344,9 +321,10 @@ def reach_from(case: Case, budget_s: float) -> BudgetReach:
         budget_min=budget_s / _MIN_S,
     )
     results = simulate_from(case.problem, case.facts, conditions, case.search, seed=1, trials=_SEARCHES)
-    return BudgetReach.of(results, budget_s)
+    return BudgetReach.of(tuple(results), budget_s)
 
 
+_CAN_MATTER_LATER = "how many can matter to this kernel is known once both ends are built"
 _HOPELESS_BELOW = 0.5
 _CLOSE = 1.05
 # Less than this share of the time is within what two simulations of the same differ by.
@@ -432,9 +410,16 @@ def forecast(asked: ForecastRequest, known: Experience, relevance: Relevance | N
         within = replace(conditions, durations=durations, budget_min=left_s / _MIN_S)
         reach = BudgetReach.of(_drawn(asked, within, known.earlier), asked.budget_s)
     ends = 2 * (1 + summary.both_ways_rate)
-    shared = (
-        _shared(asked, conditions, known.earlier) if (asked.hosts > 1 and asked.strategy is Strategy.BAYES) else None
-    )
+    shared = None
+    if asked.hosts > 1 and asked.strategy is Strategy.BAYES:
+        hours = {
+            count: Summary.of(_drawn(asked, replace(conditions, hosts=count), known.earlier)).wall_hours_mean
+            for count in {1, asked.hosts - 1, asked.hosts}
+        }
+        alone, with_one_less = hours[1], hours[asked.hosts - 1]
+        shared = Shared(
+            hosts=asked.hosts, hours=hours[asked.hosts], hours_alone=alone, hours_with_one_less=with_one_less
+        )
     return Forecast(
         old=asked.wanted.old,
         new=asked.wanted.new,
@@ -473,16 +458,6 @@ def _drawn(asked: ForecastRequest, conditions: Conditions, earlier: EarlierSearc
     counted = asked.settings.machine.is_counted
     search = search_for(conditions, Rates.of_counted() if counted else Rates.unknown(earlier=earlier))
     return tuple(simulate(asked.graph, asked.strategy, conditions, search, seed=asked.seed, trials=asked.searches))
-
-
-def _shared(asked: ForecastRequest, conditions: Conditions, earlier: EarlierSearches) -> Shared:
-    hours = {
-        count: Summary.of(_drawn(asked, replace(conditions, hosts=count), earlier)).wall_hours_mean
-        for count in {1, asked.hosts - 1, asked.hosts}
-    }
-    return Shared(
-        hosts=asked.hosts, hours=hours[asked.hosts], hours_alone=hours[1], hours_with_one_less=hours[asked.hosts - 1]
-    )
 
 
 def _warnings(asked: ForecastRequest, inputs: Inputs, summary: Summary, shared: Shared | None) -> Iterator[str]:
@@ -533,49 +508,45 @@ def forecast_facts(expected: Forecast) -> FactList:
 
 
 def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
-    known = one.inputs
-    can = (
-        f"{one.can_matter:,} can matter to this kernel"
-        if one.can_matter is not None
-        else "how many can matter to this kernel is known once both ends are built"
-    )
+    known, duration = one.inputs, units.duration
+
+    def seen(label: str, text: str, by: Quantity, after: str = "") -> tuple[str, str, Role]:
+        return label, f"{text} ({by.source}){after}", Role.PLAIN if by.measured else Role.WEAK
+
+    can = f"{one.can_matter:,} can matter to this kernel" if one.can_matter is not None else _CAN_MATTER_LATER
     yield "range", f"{units.plural(one.commits, 'commit')}, {can}", Role.PLAIN
-    yield (
-        "trials",
-        f"{one.trials:.0f}, nine of ten searches at most {one.trials_p90:.0f}; both ends included",
-        Role.PLAIN,
-    )
-    hours = f"{units.duration(one.hours * 3600)}, nine of ten at most {units.duration(one.hours_p90 * 3600)}"
-    at_a_time = f", {one.guests} guests at a time" if one.guests > 1 else ""
-    yield "time", f"{hours}{at_a_time}", Role.STRONG
-    if one.shared is not None:
-        shared = one.shared
-        each = f"{units.duration(shared.hours * 3600)} on the clock, each host measures both ends"
-        yield f"{shared.hosts} hosts", f"{each}; one host: {units.duration(shared.hours_alone * 3600)}", Role.STRONG
+    at_most = f"nine of ten searches at most {one.trials_p90:.0f}; both ends included"
+    yield "trials", f"{one.trials:.0f}, {at_most}", Role.PLAIN
+    hours = f"{duration(one.hours * 3600)}, nine of ten at most {duration(one.hours_p90 * 3600)}"
+    yield "time", f"{hours}{f', {one.guests} guests at a time' if one.guests > 1 else ''}", Role.STRONG
+    if (shared := one.shared) is not None:
+        each = f"{duration(shared.hours * 3600)} on the clock, each host measures both ends"
+        yield f"{shared.hosts} hosts", f"{each}; one host: {duration(shared.hours_alone * 3600)}", Role.STRONG
     if one.reach is not None:
         yield "budget", one.reach.sentence, Role.STRONG
     right = f"{one.first_answer_right:.0%} of the answers right, {one.claimed:.1%} claimed"
     yield "confidence", f"{right} ({one.searches} simulated searches by {one.strategy}, seed {one.seed})", Role.PLAIN
-    builds = f"{units.duration(known.build_least_s.value)} to {units.duration(known.build_most_s.value)}"
-    yield "a build", f"{builds} ({known.build_most_s.source})", _role(known.build_most_s)
-    before = f"{units.duration(known.setup_s.value)} ({known.setup_s.source})"
-    yield "before runs", before, _role(known.setup_s)
+    builds = f"{duration(known.build_least_s.value)} to {duration(known.build_most_s.value)}"
+    yield seen("a build", builds, known.build_most_s)
+    yield seen("before runs", duration(known.setup_s.value), known.setup_s)
     yield "the files", one.files, Role.PLAIN
-    yield "the runs", f"{units.duration(known.runs_s.value)} ({known.runs_s.source})", _role(known.runs_s)
+    yield seen("the runs", duration(known.runs_s.value), known.runs_s)
     if known.early_new_s.value < known.runs_s.value:
-        early = f"{units.duration(known.early_old_s.value)} on the old side, {units.duration(known.early_new_s.value)}"
-        yield "stopped early", f"{early} on the new one ({known.early_new_s.source})", _role(known.early_new_s)
+        early = (
+            f"{duration(known.early_old_s.value)} on the old side, {duration(known.early_new_s.value)} on the new one"
+        )
+        yield seen("stopped early", early, known.early_new_s)
     if known.fill_s is not None:
-        filling = f"{units.duration(known.fill_s.value)} until a cache is settled ({known.fill_s.source})"
-        yield "filling", f"{filling}; both ends are measured both ways", _role(known.fill_s)
-    yield "noise", f"{math.expm1(known.spread.value):.1%} ({known.spread.source})", _role(known.spread)
-    wrong = f"{known.wrong_runs.value:.1%} of the better side's look like the worse side's ({known.wrong_runs.source})"
-    yield "wrong runs", wrong, _role(known.wrong_runs)
+        until = f"{duration(known.fill_s.value)} until a cache is settled"
+        yield seen("filling", until, known.fill_s, "; both ends are measured both ways")
+    yield seen("noise", f"{math.expm1(known.spread.value):.1%}", known.spread)
+    wrong = f"{known.wrong_runs.value:.1%} of the better side's look like the worse side's"
+    yield seen("wrong runs", wrong, known.wrong_runs)
     again = ""
     if one.ends_again >= _SELDOM:
         times = units.plural(round(one.ends_again), "time")
         again = f"; so near that they are read {times} more before the search, to tell them apart"
-    yield "the ends", f"{apart(known.factor.value)} times apart ({known.factor.source}){again}", _role(known.factor)
+    yield seen("the ends", f"{apart(known.factor.value)} times apart", known.factor, again)
     yield "changes", effects_text(one.effects), Role.PLAIN
     if one.clock_note is not None:
         yield "clock", one.clock_note, Role.PLAIN
@@ -583,7 +554,3 @@ def _rows(one: Forecast) -> Iterator[tuple[str, str, Role]]:
     yield "findable", found, Role.PLAIN
     for warning in one.warnings:
         yield "warning", warning, Role.WORSE if one.hopeless else Role.WEAK
-
-
-def _role(quantity: Quantity) -> Role:
-    return Role.PLAIN if quantity.measured else Role.WEAK

@@ -66,18 +66,6 @@ class Outcomes:
         by_class = np.stack([graph.mass(np.where(self.of == one, self.p, 0.0)) for one in range(self.factor.shape[1])])
         return np.clip(self.factor @ by_class, 0.0, 1.0)
 
-    def kernel_new(self, graph: RangeGraph, commit: int, kernel: Kernel) -> Floats:
-        """How likely one kernel is new, for each outcome.
-
-        Of an end without a commit, or with it, by that commit alone: a sum over the others would tell commits apart
-        that are as likely, by how it is rounded.
-        """
-        if kernel is Kernel.COMMIT:
-            had = graph.ancestors(commit)
-            return np.clip(self.factor @ np.bincount(self.of[had], self.p[had], self.factor.shape[1]), 0.0, 1.0)
-        p: Floats = np.clip(self.p[commit] * self.factor[:, self.of[commit]], 0.0, 1.0)
-        return 1 - p if kernel is Kernel.REVERTED else p
-
 
 # A commit beside one that does not work may not work either: whatever broke it lasts some commits. How many is a guess
 # that goes with the runs of 30 commits in simulate/world.py.
@@ -202,8 +190,16 @@ def pays_both_ways(commits: float, saved: float, trial: float, left: float = mat
 
 
 def kernel_gain_bits(graph: RangeGraph, belief: Posterior, outcomes: Outcomes, commit: int, kernel: Kernel) -> float:
-    """What the next reading of one kernel tells beside what is in flight."""
-    new = outcomes.kernel_new(graph, commit, kernel)
+    """What the next reading of one kernel tells beside what is in flight.
+
+    Of an end without a commit, or with it, by that commit alone: a sum over the others would tell commits apart that
+    are as likely, by how it is rounded.
+    """
+    had = graph.ancestors(commit) if kernel is Kernel.COMMIT else np.array([commit])
+    p, of, classes = outcomes.p[had], outcomes.of[had], outcomes.factor.shape[1]
+    new = np.clip(outcomes.factor @ np.bincount(of, p, classes), 0.0, 1.0)
+    if kernel is Kernel.REVERTED:
+        new = 1 - new
     return float(outcomes.probability @ _gain_bits(new, (belief.chances(commit, kernel),)))
 
 
@@ -214,15 +210,13 @@ def skip_probability(graph: RangeGraph, facts: SearchFacts, share: float) -> Flo
     and does not reach beyond a commit that works.
     """
     works, sound = facts.measured, np.ones(len(graph))
-    for older in (True, False):
-        for commit in sorted(facts.untestable):
-            segment, place = graph.segment[commit], int(graph.position[commit])
-            members = graph.order[graph.first[segment] : graph.first[segment + 1]]
-            tried = [int(graph.position[n]) for n in (*facts.untestable, *works) if graph.segment[n] == segment]
-            if older:  # up to the next one that was tried
-                near = members[max((other for other in tried if other < place), default=-1) + 1 : place]
-            else:
-                near = members[place + 1 : min((other for other in tried if other > place), default=len(members))]
+    for commit in sorted(facts.untestable):
+        members, place = graph.members(commit), int(graph.position[commit])
+        beside = [n for n in (*facts.untestable, *works) if graph.segment[n] == graph.segment[commit]]
+        tried = [int(graph.position[n]) for n in beside]
+        first = max((other for other in tried if other < place), default=-1) + 1  # up to the next one that was tried
+        last = min((other for other in tried if other > place), default=len(members))
+        for near in (members[first:place], members[place + 1 : last]):
             sound[near] *= 1 - _SKIP_NEAR * np.exp(-np.abs(graph.position[near] - place) / _SKIP_LENGTH)
     skip: Floats = np.maximum(1 - sound, share)
     skip[list(works)] = 0.0
@@ -308,14 +302,6 @@ def stopped_undone(problem: SearchProblem, facts: SearchFacts, commit: int) -> K
     runs = [one for one in facts.readings if one.commit == commit and one.kernel is not Kernel.COMMIT]
     read = set() if any(one.full for one in runs) else {one.kernel for one in runs}
     return next((kernel for kernel in undo_options(problem, facts, commit) if kernel in read), None)
-
-
-def beside(graph: RangeGraph, commit: int) -> tuple[int, ...]:
-    """What a run of a commit beside the likeliest one is held against: its parents, its children, the new end.
-
-    One more or one less makes them of the commit. The new end has a whole run where the likeliest one has none yet.
-    """
-    return (*graph.parents[commit], *graph.children[commit], graph.tip)
 
 
 def borne_out(problem: SearchProblem, belief: Posterior, commit: int) -> bool:

@@ -53,9 +53,14 @@ class RangeGraph:
             for parent in row:
                 rows[parent].append(commit)
         children = tuple(map(tuple, rows))
-        segment, position = _segments(known, children)
+        segment, position = (np.zeros(len(known), dtype=np.intp) for _ in range(2))
+        count = 0
+        for commit, row in enumerate(known):
+            if len(row) == 1 and len(children[row[0]]) == 1:
+                segment[commit], position[commit] = segment[row[0]], position[row[0]] + 1
+            else:
+                segment[commit], count = count, count + 1
         order = np.lexsort((position, segment))
-        count = int(segment.max()) + 1
         first = np.searchsorted(segment[order], np.arange(count + 1))
         graph = cls(known, children, segment, position, order, first, GraphReach.of(known, segment, count))
         if not graph.ancestors(graph.tip).all():
@@ -79,6 +84,11 @@ class RangeGraph:
     def sizes(self) -> Floats:
         """How many commits of the range a kernel has that is built from each commit."""
         return np.round(self.mass(np.ones(len(self))))
+
+    def members(self, commit: int) -> Numbers:
+        """The commits of the segment of this one."""
+        segment = self.segment[commit]
+        return self.order[self.first[segment] : self.first[segment + 1]]
 
     def ancestors(self, commit: int) -> Mask:
         """Which commits of the range a kernel built from ``commit`` has: its ancestors and itself."""
@@ -160,16 +170,3 @@ class GraphReach:
 def _unpacked(bits: Bits, count: int) -> Mask:
     mask: Mask = np.unpackbits(bits, count=count, bitorder="little").view(np.bool_)
     return mask
-
-
-def _segments(parents: Parents, children: Parents) -> tuple[Numbers, Numbers]:
-    """For each commit its segment and its place in it."""
-    segment, position = np.zeros(len(parents), dtype=np.intp), np.zeros(len(parents), dtype=np.intp)
-    count = 0
-    for commit, row in enumerate(parents):
-        if len(row) == 1 and len(children[row[0]]) == 1:
-            segment[commit], position[commit] = segment[row[0]], position[row[0]] + 1
-        else:
-            segment[commit] = count
-            count += 1
-    return segment, position

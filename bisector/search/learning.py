@@ -6,30 +6,17 @@ around what these draws found (adaptive importance sampling; Cappé and others 2
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from bisector.search.graph import Floats, Mask
-from bisector.search.levels import (
-    CENTRE_DEVIATION,
-    PARTICLES,
-    Expected,
-    Level,
-    Levels,
-    Particles,
-    SideLevels,
-    beyond,
-    density,
-    log_sum,
-)
 from bisector.search.likelihood import (
     Cases,
     HostLevels,
     HostScale,
-    Pair,
     ReadingTable,
     Sides,
     log_by_class,
@@ -38,7 +25,19 @@ from bisector.search.likelihood import (
     shown_by,
     with_sticky,
 )
-from bisector.search.noise import Rates
+from bisector.search.noise import (
+    CENTRE_DEVIATION,
+    PARTICLES,
+    Expected,
+    Level,
+    Levels,
+    Particles,
+    Rates,
+    SideLevels,
+    beyond,
+    density,
+    log_sum,
+)
 
 # What a reading tells of a centre and of the logarithm of a spread (Fisher information of Student's t, 4 degrees).
 _TELLS_CENTRE = 5 / 7
@@ -62,19 +61,23 @@ class HostFigures:
     scale: HostScale
     host: str = ""
 
-    @property
-    def certain(self) -> Mask:
-        """For each figure whether its kernel is of the same side in all classes."""
-        same_in_all: Mask = np.logical_or(self.has.all(axis=0), ~self.has.any(axis=0))
-        return same_in_all[self.record.of]
+    def log_likelihood(self, particles: Particles) -> Floats:
+        """Of all readings, for each of some possible pairs of levels."""
+        return log_sum(self._log_likelihoods(particles)[1])
 
-    def shares(self, levels: Levels) -> Pair:
-        """For each figure the probability that it lies on the old level, and on the new one; the rest is stray."""
+    def _log_likelihoods(self, particles: Particles) -> tuple[Sides, Floats]:
+        """By kernel and side, and by class of commits."""
+        now = self.record.now.get(self.host, 0.0)
+        sides = log_likelihoods(self.record, Cases(self.rates, {self.host: HostLevels(particles, self.scale, now)}))
+        old, new = with_sticky(sides.old, sides.new, self.rates.sticky)
+        return sides, log_by_class(self.has, self.log_class, old, new)
+
+    def seen(self, levels: Levels) -> "Both":
+        """The figures, and the probability of each to lie on the old level, and on the new one; the rest is stray."""
         particles = Particles.known(levels)
-        sides = log_likelihoods(self.record, self._cases(particles))
-        log = self._by_class(sides)[:, 0]
-        by_class = np.exp(log - log.max())
-        is_new = (by_class / by_class.sum()) @ self.has
+        sides, by_class = self._log_likelihoods(particles)
+        weight = np.exp(by_class[:, 0] - by_class[:, 0].max())
+        is_new = (weight / weight.sum()) @ self.has
         if_old, if_new = (one[:, 0] for one in p_sticky(sides.old, sides.new, self.rates.sticky))
         # Whether the runs of each kernel are those of a new one
         is_new = ((1 - sides.in_vain[:, 0]) * is_new * (1 - if_new) + (1 - is_new) * if_old)[self.record.of]
@@ -84,19 +87,8 @@ class HostFigures:
         a, b = float(self.rates.old_as_new[0]), float(self.rates.new_as_old[0])
         by_old = (1 - is_new) / shown_by(f_old, f_new, stray_old, a)
         by_new = is_new / shown_by(f_new, f_old, stray_new, b)
-        return (by_old * (1 - a) + by_new * b) * f_old, (by_new * (1 - b) + by_old * a) * f_new
-
-    def log_likelihood(self, particles: Particles) -> Floats:
-        """Of all readings, for each of some possible pairs of levels."""
-        return log_sum(self._by_class(log_likelihoods(self.record, self._cases(particles))))
-
-    def _by_class(self, sides: Sides) -> Floats:
-        old, new = with_sticky(sides.old, sides.new, self.rates.sticky)
-        return log_by_class(self.has, self.log_class, old, new)
-
-    def _cases(self, particles: Particles) -> Cases:
-        now = self.record.now.get(self.host, 0.0)
-        return Cases(self.rates, {self.host: HostLevels(particles, self.scale, now)})
+        old, new = (by_old * (1 - a) + by_new * b) * f_old, (by_new * (1 - b) + by_old * a) * f_new
+        return SideReadings(scores, hours, old), SideReadings(scores, hours, new)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,34 +132,23 @@ def likeliest(figures: HostFigures) -> tuple[Levels, Both]:
     """The levels, and what is seen of the old side and of the new one."""
     (old, new), expected = figures.scale.ends, figures.scale.expected
     levels, middle = Levels(Level(old, expected.spread), Level(new, expected.spread)), (old + new) / 2
-    seen = _seen(figures, levels)
+    seen = figures.seen(levels)
     for _ in range(_ROUNDS):
-        before, levels = levels, _nearer(levels, seen, middle, expected)
-        pairs = ((before.old, levels.old), (before.new, levels.new))
-        moved = [abs(b.centre - a.centre) / a.spread for b, a in pairs]
-        moved += [abs(math.log(b.spread / a.spread)) for b, a in pairs]
+        pairs = zip(seen, (levels.old, levels.new), strict=True)
+        sides = tuple(of.nearer(level, levels.drift, middle, expected) for of, level in pairs)
+        # What the readings of both sides move by in an hour
+        moves, weight = 0.0, expected.drift_deviation**-2
+        for of, level in zip(seen, sides, strict=True):
+            precision, apart = of.precision(level, levels.drift), of.hours - level.hour
+            moves += float(precision * apart @ (of.scores - level.centre))
+            weight += float(precision @ apart**2)
+        before, levels = levels, Levels(sides[0], sides[1], moves / weight)
+        moved = [abs(b.centre - a.centre) / a.spread for b, a in zip((before.old, before.new), sides, strict=True)]
+        moved += [abs(math.log(b.spread / a.spread)) for b, a in zip((before.old, before.new), sides, strict=True)]
         if max(moved) < _SETTLED:  # in spreads
             break
-        seen = _seen(figures, levels)
+        seen = figures.seen(levels)
     return levels, seen
-
-
-def _seen(figures: HostFigures, levels: Levels) -> Both:
-    scores, hours = figures.record.scores, figures.record.hours
-    old, new = figures.shares(levels)
-    return SideReadings(scores, hours, old), SideReadings(scores, hours, new)
-
-
-def _nearer(levels: Levels, seen: Both, middle: float, expected: Expected) -> Levels:
-    """The levels that explain the scores better, and then what both sides' readings move by in an hour."""
-    pairs = zip(seen, (levels.old, levels.new), strict=True)
-    old, new = (of.nearer(level, levels.drift, middle, expected) for of, level in pairs)
-    moves, weight = 0.0, expected.drift_deviation**-2
-    for of, level in zip(seen, (old, new), strict=True):
-        precision, apart = of.precision(level, levels.drift), of.hours - level.hour
-        moves += float(precision * apart @ (of.scores - level.centre))
-        weight += float(precision @ apart**2)
-    return Levels(old, new, moves / weight)
 
 
 # Draws of each of three proposals.
@@ -189,36 +170,36 @@ _Proposal: TypeAlias = tuple[Floats, Callable[[Floats], Floats]]  # points, and 
 def learn(figures: HostFigures) -> Particles:
     """Particles that each stand for as much of the posterior as the others, by how far both levels are apart."""
     mode, seen = likeliest(figures)
-    old, new = (replace(one, shares=np.where(figures.certain, one.shares, 0.0)) for one in seen)
-    expected = figures.scale.expected
-    proposals = [_around(mode, seen, expected, _DRAWS[0]), _around(mode, (old, new), expected, _DRAWS[1])]
-    log_likelihood = np.concatenate([_log_likelihood(figures, mode, drawn) for drawn, _ in proposals])
-    points, log = _sample(figures, mode, proposals, log_likelihood)
-    proposals.append(_fitted(points, np.exp(log - log_sum(log)), _DRAWS[2]))
-    log_likelihood = np.concatenate((log_likelihood, _log_likelihood(figures, mode, proposals[-1][0])))
-    points, log = _sample(figures, mode, proposals, log_likelihood)
+    # Kernels that are of the same side in all classes
+    certain: Mask = np.logical_or(figures.has.all(axis=0), ~figures.has.any(axis=0))
+    old, new = (replace(one, shares=np.where(certain[figures.record.of], one.shares, 0.0)) for one in seen)
+    expected, proposals, found = figures.scale.expected, list[_Proposal](), list[Floats]()
+
+    def weigh(proposal: _Proposal) -> Floats:
+        proposals.append(proposal)
+        return figures.log_likelihood(Particles(*_sides(proposal[0], mode), np.zeros(_DRAWN), mode))
+
+    def sample() -> tuple[Floats, Floats]:
+        """All points, and for each the logarithm of its weight.
+
+        That is the likelihood times what it has beforehand over how densely it was drawn, by the mean of all proposals
+        (Owen and Zhou 2000).
+        """
+        points = np.concatenate([drawn for drawn, _ in proposals], axis=1)
+        log_density = log_sum(np.array([log_density(points) for _, log_density in proposals]))
+        log_prior = _log_prior(points, mode, figures.scale)
+        return points, log_prior - log_density - np.log(_DRAWN) + np.concatenate(found)
+
+    found += [weigh(_around(mode, (old, new) if place else seen, expected, _DRAWS[place])) for place in range(2)]
+    points, log = sample()
+    found.append(weigh(_fitted(points, np.exp(log - log_sum(log)), _DRAWS[2])))
+    points, log = sample()
     order = np.argsort(points[2] - points[0], kind="stable")
     cumulated = np.cumsum(np.exp(log - log_sum(log))[order])
     places = np.searchsorted(cumulated, (np.arange(PARTICLES) + 0.5) / PARTICLES)
     chosen = order[np.minimum(places, len(order) - 1)]
-    log_weight = -np.log(PARTICLES) + float(log_sum(log)) - log_likelihood[chosen]
+    log_weight = -np.log(PARTICLES) + float(log_sum(log)) - np.concatenate(found)[chosen]
     return Particles(*_sides(points[:, chosen], mode), log_weight, mode)
-
-
-def _log_likelihood(figures: HostFigures, mode: Levels, points: Floats) -> Floats:
-    return figures.log_likelihood(Particles(*_sides(points, mode), np.zeros(_DRAWN), mode))
-
-
-def _sample(
-    figures: HostFigures, mode: Levels, proposals: Sequence[_Proposal], log_likelihood: Floats
-) -> tuple[Floats, Floats]:
-    """All points, and for each the logarithm of its likelihood and of its weight.
-
-    That is what it has beforehand over how densely it was drawn, by the mean of all proposals (Owen and Zhou 2000).
-    """
-    points = np.concatenate([drawn for drawn, _ in proposals], axis=1)
-    log_density = log_sum(np.array([log_density(points) for _, log_density in proposals]))
-    return points, _log_prior(points, mode, figures.scale) - log_density - np.log(_DRAWN) + log_likelihood
 
 
 def _around(mode: Levels, seen: Both, expected: Expected, z: Floats) -> _Proposal:

@@ -5,17 +5,15 @@ combination of what is not known of it: how often a run misleads, how often a ke
 levels of each host lie. Tables have a row for each kernel and a column for each case.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Self, TypeAlias
 
 import numpy as np
 
 from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats, Mask, Numbers
-from bisector.search.levels import OF_HOSTS, Expected, Particles, beyond
-from bisector.search.noise import NOTHING, Rates
+from bisector.search.noise import NOTHING, OF_HOSTS, Expected, Particles, Rates, beyond
 from bisector.search.readings import Kernel, Reading
 
 # A picked commit may lack what it builds upon, so that it does nothing although it is the one, in each run of it.
@@ -119,14 +117,12 @@ class HostLevels:
     scale: HostScale
     now: float = 0.0
 
-    @property
     def beyond_middle(self) -> Pair:
         """For each pair of levels the share of both beyond the point that is as many spreads away from either."""
         old, new = self.levels.old, self.levels.new
-        share = beyond(np.abs(new.at(self.now) - old.at(self.now)) / (new.spread + old.spread))
-        return np.maximum(share, _LEAST), np.maximum(share, _LEAST)
+        share = np.maximum(beyond(np.abs(new.at(self.now) - old.at(self.now)) / (new.spread + old.spread)), _LEAST)
+        return share, share
 
-    @property
     def beyond_line(self) -> Pair:
         """For each pair of levels the share of the old one beyond the line, and that of the new one."""
         old, new = (side.above(self.scale.line, self.now) for side in (self.levels.old, self.levels.new))
@@ -134,7 +130,7 @@ class HostLevels:
         return np.clip(wrong[0], _LEAST, 1 - _LEAST), np.clip(wrong[1], _LEAST, 1 - _LEAST)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Cases:
     """All combinations of rates and, where there are figures, of the levels of all hosts; rates vary fastest.
 
@@ -161,38 +157,28 @@ class Cases:
         """For each case the share of the figures that lie on the wrong side of the line: a mean of levels and hosts."""
         if not self.hosts:
             return np.zeros(len(self.rates.log_prior))
-        wrong_new, wrong_old = self._beyond_line
+        wrong_new, wrong_old = self._mean(HostLevels.beyond_line)
         return np.repeat((wrong_new + wrong_old) / 2, len(self.rates.log_prior))
 
-    def misleads(self) -> Pair:
+    def misleads(self, *, figures: bool = False) -> Pair:
         """For each case P(a verdict is "new") of a run of an old kernel, and P(it is "old") of one of a new kernel.
 
-        By accident, and by the part of a level's figures that lies on the wrong side of the line. It is the mean of all
-        hosts: which one measures is not known beforehand.
+        By accident, and by the part of a level's figures that lies on the wrong side of the line; if of ``figures``,
+        nearer to the other level, wherever the line is. It is the mean of all hosts: which one measures is not known
+        beforehand.
         """
-        return self._misleads(self._beyond_line if self.hosts else None)
-
-    def tells(self) -> Pair:
-        """The same of a figure, which is on the side of the level that it is nearer to, wherever the line is."""
-        return self._misleads(_mean([one.beyond_middle for one in self.hosts.values()]) if self.hosts else None)
-
-    def _misleads(self, wrong: Pair | None) -> Pair:
         a, b = self.rates.old_as_new, self.rates.new_as_old
-        if wrong is None:
+        if not self.hosts:
             return a, b
+        wrong = self._mean(HostLevels.beyond_middle if figures else HostLevels.beyond_line)
         wrong_new, wrong_old = (share[:, None] for share in wrong)
         looks_new = (1 - a) * wrong_new + a * (1 - wrong_old)
         looks_old = (1 - b) * wrong_old + b * (1 - wrong_new)
         return looks_new.ravel(), looks_old.ravel()
 
-    @cached_property
-    def _beyond_line(self) -> Pair:
-        return _mean([one.beyond_line for one in self.hosts.values()])
-
-
-def _mean(pairs: Sequence[Pair]) -> Pair:
-    first, second = zip(*pairs, strict=True)
-    return np.mean(first, axis=0), np.mean(second, axis=0)
+    def _mean(self, share: Callable[[HostLevels], Pair]) -> Pair:
+        first, second = zip(*map(share, self.hosts.values()), strict=True)
+        return np.mean(first, axis=0), np.mean(second, axis=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,7 +196,11 @@ class Sides:
 
 def log_likelihoods(record: ReadingTable, cases: Cases) -> Sides:
     """What the readings of each kernel say of its side."""
-    old, new = _of_verdicts(record, cases)
+    looks_new, looks_old = cases.misleads()
+    counts, places = np.unique(np.stack((record.old, record.new), axis=1), axis=0, return_inverse=True)
+    said_old, said_new = (counts[:, place, None].astype(np.float64) for place in (0, 1))
+    old: Floats = (said_new * np.log(looks_new) + said_old * np.log1p(-looks_new))[places.ravel()]
+    new: Floats = (said_old * np.log(looks_old) + said_new * np.log1p(-looks_old))[places.ravel()]
     on = np.array(record.on)
     for name, host in cases.hosts.items():
         if len(places := np.flatnonzero(on == name)):
@@ -253,15 +243,6 @@ def shown_by(mine: Floats, other: Floats, stray: Floats, rate: Floats | float) -
     """
     density: Floats = (1 - _STRAY) * ((1 - rate) * mine + rate * other) + _STRAY * stray
     return density
-
-
-def _of_verdicts(record: ReadingTable, cases: Cases) -> Pair:
-    looks_new, looks_old = cases.misleads()
-    counts, places = np.unique(np.stack((record.old, record.new), axis=1), axis=0, return_inverse=True)
-    said_old, said_new = (counts[:, place, None].astype(np.float64) for place in (0, 1))
-    old: Floats = said_new * np.log(looks_new) + said_old * np.log1p(-looks_new)
-    new: Floats = said_old * np.log(looks_old) + said_new * np.log1p(-looks_old)
-    return old[places.ravel()], new[places.ravel()]
 
 
 def _of_figures(record: ReadingTable, places: Numbers, rates: Rates, host: HostLevels) -> Pair:

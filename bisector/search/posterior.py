@@ -12,7 +12,6 @@ import numpy as np
 
 from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
 from bisector.search.learning import HostFigures, learn
-from bisector.search.levels import Levels, Particles
 from bisector.search.likelihood import (
     PICK_IN_VAIN,
     Cases,
@@ -27,7 +26,7 @@ from bisector.search.likelihood import (
     p_sticky,
     with_sticky,
 )
-from bisector.search.noise import Noise, Rates
+from bisector.search.noise import Levels, Noise, Particles, Rates
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, new_under
 
 # A commit that cannot change the kernel that is measured: next to nothing, as the analysis of what is built may err.
@@ -98,7 +97,7 @@ class Posterior:
     those of the old end with a commit. ``noise`` are the rates as far as they are learnt, ``levels`` the likeliest
     ones of each host (none without figures of both ends), and ``overlap`` is the share of the figures that are expected
     on the wrong side of the line for where their levels lie. All of them are given one change; ``nothing`` is the
-    probability that there was none (:mod:`bisector.search.alternatives`).
+    probability that there was none (:mod:`bisector.search.effect`).
     """
 
     p: Floats
@@ -181,14 +180,15 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: SearchFacts, weighing
     best = int(np.argmax(p))
     # The commits of a class share what that has
     best_by_case = weight[of[best]] / weight.sum(axis=0) * (p[best] / p[of == of[best]].sum())
+    fresh = cases.misleads(figures=True)
     by_rate = by_case.reshape(-1, len(cases.rates.log_prior)).sum(axis=0)
     return Posterior(
         p,
         _quantile(best_by_case, by_case, _LOUDEST),
         tested | {twin: tested[other] for twin, other in facts.twins if other in tested},
         {key: one for key, one in evidence.items() if key[1] is not Kernel.COMMIT},
-        _fresh(cases, by_case),
-        _fresh(cases, by_case, PICK_IN_VAIN),
+        _misleads(fresh, (cases.sticky, cases.sticky), by_case),
+        _misleads(fresh, (cases.sticky, cases.sticky), by_case, PICK_IN_VAIN),
         cases.rates.mean(by_rate),
         {host: one.levels.mode for host, one in cases.hosts.items()},
         float(by_case @ cases.overlap),
@@ -229,20 +229,10 @@ def _cases(
     scales = {host: weighing.scales[host] for host in record.now if host in weighing.scales}
     if not scales:
         return Cases(rates)
-    usual = Rates.known(rates.mean(np.exp(rates.log_prior)))
-    learnt = [
-        learn(
-            HostFigures(
-                (ReadingTable.gather([one if one.host == host else replace(one, score=None) for one in readings])),
-                has,
-                log_class,
-                usual,
-                scale,
-                host,
-            )
-        )
-        for host, scale in scales.items()
-    ]
+    usual, learnt = Rates.known(rates.mean(np.exp(rates.log_prior))), []
+    for host, scale in scales.items():
+        alone = [one if one.host == host else replace(one, score=None) for one in readings]
+        learnt.append(learn(HostFigures(ReadingTable.gather(alone), has, log_class, usual, scale, host)))
     together = zip(scales.items(), Particles.together(learnt), strict=True)
     return Cases(rates, {host: HostLevels(levels, scale, record.now[host]) for (host, scale), levels in together})
 
@@ -257,12 +247,12 @@ def _evidence(record: ReadingTable, cases: Cases, sides: Sides, by_case: Floats)
     weight = by_case[likely] / by_case[likely].sum()
     raw_old, raw_new, in_vain = (one[:, likely] for one in (sides.old, sides.new, sides.in_vain))
     stuck_old, stuck_new = p_sticky(raw_old, raw_new, cases.sticky[likely])
-    a, b = (one[likely] for one in cases.tells())
+    looks_new, looks_old = cases.misleads(figures=True)
+    looks = looks_new[likely], looks_old[likely]
     means = [np.log(_weights(one, axis=1) @ weight) + one.max(axis=1) for one in (raw_old, raw_new)]
     found = {}
     for place, key in enumerate(record.kernels):
-        looks_old = in_vain[place] * (1 - a) + (1 - in_vain[place]) * b
-        chances = _misleads((a, looks_old), (stuck_old[place], stuck_new[place]), weight)
+        chances = _misleads(looks, (stuck_old[place], stuck_new[place]), weight, in_vain[place])
         old, new = (float(one[place]) for one in means)
         log_odds = raw_new[place] - raw_old[place]
         # What all cases but the noisiest reach, on the side that these agree on
@@ -271,10 +261,15 @@ def _evidence(record: ReadingTable, cases: Cases, sides: Sides, by_case: Floats)
     return found
 
 
-def _misleads(looks: Pair, sticky: Pair, weight: Floats) -> Chances:
-    """Of the next reading, where a kernel of either side that does not stick looks like the other one so often."""
+def _misleads(looks: Pair, sticky: Pair, weight: Floats, in_vain: Floats | float = 0.0) -> Chances:
+    """Of the next reading, where a kernel of either side that does not stick ``looks`` like the other one so often.
+
+    A new one is the old one for nothing with the probability ``in_vain``.
+    """
     (a, b), (old, new) = looks, sticky
-    return Chances(float(weight @ (old * (1 - b) + (1 - old) * a)), float(weight @ (new * (1 - a) + (1 - new) * b)))
+    looks_old = in_vain * (1 - a) + (1 - in_vain) * b
+    looks_new = float(weight @ (old * (1 - looks_old) + (1 - old) * a))
+    return Chances(looks_new, float(weight @ (new * (1 - a) + (1 - new) * looks_old)))
 
 
 def _quantile(values: Floats, weight: Floats, share: float) -> float:
@@ -282,9 +277,3 @@ def _quantile(values: Floats, weight: Floats, share: float) -> float:
     order = np.argsort(values, kind="stable")
     place = min(int(np.searchsorted(np.cumsum(weight[order]), share)), len(order) - 1)
     return float(values[order[place]])
-
-
-def _fresh(cases: Cases, by_case: Floats, in_vain: float = 0.0) -> Chances:
-    """Of the first reading of a kernel, which is the old one for nothing with the probability ``in_vain``."""
-    a, b = cases.tells()
-    return _misleads((a, in_vain * (1 - a) + (1 - in_vain) * b), (cases.sticky, cases.sticky), by_case)

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from bisector.search.alternatives import Fit, chance_of_nothing, fit
 from bisector.search.choice import (
     Costs,
     Outcomes,
     Prospects,
     SearchProblem,
-    beside,
     borne_out,
     contradicted,
     kernel_gain_bits,
@@ -27,7 +25,7 @@ from bisector.search.choice import (
     stopped_undone,
     undo_options,
 )
-from bisector.search.effect import SuspectEffect, effect_of, effect_of_all
+from bisector.search.effect import Fit, SuspectEffect, chance_of_nothing, effect_of, effect_of_all, fit
 from bisector.search.likelihood import Key, Weighing
 from bisector.search.noise import capacity, expected_runs
 from bisector.search.posterior import Posterior, posterior
@@ -285,10 +283,8 @@ class _Situation:
             step = next((one for one in lacking if one.of not in facts.in_flight), None)
             if step is not None and self.is_in_time(step):
                 return step
-            if top >= rules.target and (step is not None or not lacking):
-                return self.concluded()
             if top >= rules.target:
-                return Hold()
+                return Hold() if lacking and step is None else self.concluded()
         return self.most_telling(outlook)
 
     def is_in_time(self, step: CommitToRead | ChangedEndToRead) -> bool:
@@ -427,9 +423,12 @@ class _Situation:
     def trial(self, outlook: Prospects, commit: int, *, confirms: bool = False) -> CommitToRead:
         """A run is whole where the answer is likely enough to rest on it, or its figure tells more than its side."""
         whole = confirms or self.figures_tell or self.may_bear_answer(commit)
-        is_held = whole and not self.figures_tell and commit != self.belief.best
-        others = beside(self.problem.graph, commit) if is_held else ()
-        return CommitToRead(commit, whole, float(outlook.gain_bits[commit]), confirms, others)
+        graph, beside = self.problem.graph, tuple[int, ...]()
+        if whole and not self.figures_tell and commit != self.belief.best:
+            # One more change or one less makes them of the commit. The new end has a whole run where the likeliest one
+            # has none yet.
+            beside = (*graph.parents[commit], *graph.children[commit], graph.tip)
+        return CommitToRead(commit, whole, float(outlook.gain_bits[commit]), confirms, beside)
 
     def undo(self, commit: int, kernel: Kernel, *, confirms: bool = False) -> ChangedEndToRead:
         """One run of such an end is whole, where the answer is likely enough to rest on it; others repeat its side."""

@@ -25,9 +25,8 @@ from bisector.core.verdict import State, Terms, Verdict
 from bisector.git.repository import Repository
 from bisector.host.files import inside
 from bisector.kernel import kconfig
-from bisector.search.alternatives import Fit, fit
 from bisector.search.choice import missing_whole_runs, prospects, undo_options
-from bisector.search.effect import SuspectEffect, effect_of
+from bisector.search.effect import Fit, SuspectEffect, effect_of, fit
 from bisector.search.posterior import Posterior
 from bisector.search.readings import Kernel
 from bisector.search.step import (

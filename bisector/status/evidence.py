@@ -19,9 +19,8 @@ from bisector.core.verdict import Direction, Verdict
 from bisector.git.ranges import SearchRange
 from bisector.search.choice import Costs, SearchProblem
 from bisector.search.graph import Floats, Mask
-from bisector.search.levels import OF_COUNTED, OF_HOSTS
 from bisector.search.likelihood import HostScale, Weighing
-from bisector.search.noise import EarlierSearches, Rates
+from bisector.search.noise import OF_COUNTED, OF_HOSTS, EarlierSearches, Rates
 from bisector.search.posterior import prior
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, as_mask
 from bisector.search.step import Search

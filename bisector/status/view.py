@@ -26,7 +26,7 @@ from bisector.core.objective import Factor, Objective
 from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.trial import Control, Taken, Trial
 from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
-from bisector.search.levels import OF_HOSTS
+from bisector.search.noise import OF_HOSTS
 from bisector.store.facts import InfraFault
 
 MOST_PAIRS = 10

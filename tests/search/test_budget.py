@@ -26,7 +26,7 @@ LINE = chain(200)
 # As long as they are expected to be, so that nothing but the choice can make a search too long.
 EVEN = Durations(build_least_min=5.0, build_most_min=5.0, both_ways_min=0.0)
 WORLD = Conditions(old_as_new=0.003, new_as_old=0.05, sticky=0.01, durations=EVEN)
-BUDGETS_H = (0.5, 2.0, 4.0, 10.0)
+BUDGETS_H = (0.5, 4.0, 10.0)
 
 
 @cache

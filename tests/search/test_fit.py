@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bisector.core.verdict import Verdict
-from bisector.search.alternatives import Fit, fit
+from bisector.search.effect import Fit, fit
 from bisector.search.graph import Mask, RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Noise, Rates

@@ -9,7 +9,7 @@ from bisector.search.graph import RangeGraph
 from tests.search.graphs import brute_ancestors, graphs, kernel_like, recorded
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=25, deadline=None, database=None)
 @given(graph=graphs())
 def test_ancestors_are_those_that_a_walk_finds(graph: RangeGraph) -> None:
     for commit in range(len(graph)):
@@ -17,7 +17,7 @@ def test_ancestors_are_those_that_a_walk_finds(graph: RangeGraph) -> None:
         np.testing.assert_array_equal(graph.has(commit, np.arange(len(graph))), graph.ancestors(commit))
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=25, deadline=None, database=None)
 @given(graph=graphs(), seed=st.integers(0, 999), dust=st.booleans())
 def test_mass_is_the_sum_over_ancestors(graph: RangeGraph, seed: int, dust: bool) -> None:
     weights = np.random.default_rng(seed).random(len(graph)) ** (40 if dust else 1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bisector.search.levels import Level, Levels, SideLevels, beyond
+from bisector.search.noise import Level, Levels, SideLevels, beyond
 
 
 def test_densities_are_densities() -> None:

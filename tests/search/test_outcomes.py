@@ -88,7 +88,7 @@ def test_hosts_part_a_line_evenly(hosts: int) -> None:
     assert joint_bits(LINE, belief, facts.in_flight) > 0.9 * np.log2(hosts + 1)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(graphs(), st.data())
 def test_nothing_is_in_flight_twice_and_its_order_makes_no_difference(graph: RangeGraph, data: st.DataObject) -> None:
     problem, facts, steps = plain(graph), SearchFacts(), []

@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 from bisector.core.verdict import Verdict
 from bisector.search.graph import Floats
 from bisector.search.learning import HostFigures, learn
-from bisector.search.levels import Particles, SideLevels, beyond
 from bisector.search.likelihood import HostScale, ReadingTable
-from bisector.search.noise import Noise, Rates
+from bisector.search.noise import Noise, Particles, Rates, SideLevels, beyond
 from bisector.search.readings import OLD_END, Kernel, Reading
 
 QUIET = Rates.known(Noise(1e-4, 1e-4, 1e-4))
@@ -33,7 +32,7 @@ def posterior(particles: Particles, figures: HostFigures) -> Floats:
     return weight
 
 
-@pytest.mark.parametrize("count", [1, 3, 30])
+@pytest.mark.parametrize("count", [1, 30])
 def test_particles_stand_for_the_posterior(count: int) -> None:
     """Against a sum over a fine grid of centres and spreads, of the old side alone."""
     rng = np.random.default_rng(count)
@@ -56,7 +55,7 @@ def test_particles_stand_for_the_posterior(count: int) -> None:
     assert (weight**2).sum() < 0.1  # no particle stands for all
 
 
-@pytest.mark.parametrize("drift", [0.0, 0.01, -0.02])
+@pytest.mark.parametrize("drift", [0.0, -0.02])
 def test_what_moves_both_sides_is_learnt(drift: float) -> None:
     rng = np.random.default_rng(8)
     hours = np.concatenate((np.linspace(0, 6, 12), np.linspace(0, 12, 12)))

@@ -11,7 +11,6 @@ from bisector.search.posterior import SUSPECT_WEIGHT, prior
 from bisector.search.readings import Kernel, Reading, SearchFacts, as_mask
 from bisector.search.simulate.runs import SimulatedResult, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
-from bisector.search.step import SearchEnding
 from tests.search.graphs import kernel_like, recorded
 
 SEED = 20_170_714
@@ -83,11 +82,3 @@ def test_a_relevant_few_and_a_suspicion_save_trials() -> None:
     summaries = [Summary.of(of_500(Strategy.BAYES, rates, 8)) for rates in (Conditions(), few)]
     assert summaries[1].evaluations_mean < summaries[0].evaluations_mean - 2.5
     assert summaries[1].success_rate >= 0.95
-
-
-def test_endings_are_told_apart() -> None:
-    rates = Conditions(skip=0.3, undo=0.5)
-    results = of_500(Strategy.BAYES, rates, 6)
-    assert {result.ending for result in results} == {SearchEnding.FOUND, SearchEnding.NARROWED}
-    assert all(result.in_set for result in results)
-    assert all(result.right for result in results if result.ending is SearchEnding.FOUND)

@@ -7,9 +7,8 @@ import pytest
 
 from bisector.core.verdict import Verdict
 from bisector.search.effect import SuspectEffect, effect_of
-from bisector.search.levels import Level, Levels
 from bisector.search.likelihood import HostScale, Key, Weighing
-from bisector.search.noise import Noise, Rates
+from bisector.search.noise import Level, Levels, Noise, Rates
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 from bisector.search.step import ChangedEndToRead, CommitToRead, Rules, Search, SearchAnswer, SearchEnding, decide
 from tests.search.graphs import LINE, plain
@@ -58,25 +57,6 @@ def test_an_effect_is_shown_where_its_interval_excludes_half_of_what_the_ends_di
     effect: SuspectEffect, shown: bool, refuted: bool
 ) -> None:
     assert (effect.is_shown, effect.is_refuted) == (shown, refuted)
-
-
-@pytest.mark.parametrize(
-    ("mean", "half_width", "gone", "as_before"),
-    [
-        (0.01, 0.06, True, False),
-        (0.01, 0.095, False, False),  # it may be all of it
-        (0.06, 0.03, False, False),  # it is something
-        (0.09, 0.03, False, True),
-        (-0.01, 0.06, True, False),
-    ],
-)
-def test_an_effect_is_gone_that_may_be_nothing_and_is_not_all_it_was(
-    mean: float, half_width: float, gone: bool, as_before: bool
-) -> None:
-    effect = SuspectEffect((PARENT, ITSELF), (4, 4), mean, half_width, 0.1)
-    assert (effect.is_gone, effect.is_as_before) == (gone, as_before)
-    other_way = SuspectEffect((PARENT, ITSELF), (4, 4), -mean, half_width, -0.1)
-    assert (other_way.is_gone, other_way.is_as_before) == (gone, as_before)
 
 
 def test_the_effect_is_that_of_the_commit_beside_its_parent_by_the_spread_of_all_kernels() -> None:

@@ -194,14 +194,6 @@ def test_a_build_is_expected_from_those_so_far() -> None:
     assert made.costs(usual).build_min == builds_min[made.graph.tip]
 
 
-def test_a_host_drifts_by_the_hour() -> None:
-    made = world(Conditions(effect=2.0, spread=0.01, drift=0.1))
-    first, last = made.measure_end(Verdict.OLD), [made.measure_end(Verdict.OLD) for _ in range(20)][-1]
-    assert first.score is not None
-    assert last.score is not None
-    assert last.score - first.score == pytest.approx(0.1 * 20 * (SETUP_MIN + WHOLE_RUN_MIN) / 60, abs=0.06)
-
-
 def test_of_two_steps_a_new_kernel_has_both() -> None:
     line = RangeGraph.of([(), *((number,) for number in range(39))])
     made = World(line, Conditions(effect=9.0, spread=0.001, second_step=True), np.random.default_rng(3))

@@ -47,13 +47,6 @@ class _Flight:
     before: tuple[tuple[Mask, ...], tuple[float, ...]]
     built_min: float
 
-    def landed(self, facts: SearchFacts) -> SearchFacts:
-        """The facts when it is done."""
-        step, reading = self.step, self.reading
-        if reading is not None:
-            return facts.with_reading(reading)
-        return facts.with_failed(*step.of) if isinstance(step, ChangedEndToRead) else facts.with_skip(step.commit)
-
 
 @dataclass(slots=True, eq=False)
 class SimulatedSearch:
@@ -72,29 +65,37 @@ class SimulatedSearch:
 
     def run(self) -> SearchAnswer:
         """Go on until there is an answer; what is in flight then is broken off."""
+        world, hosts, flights = self.world, self.hosts, self._flights
         while True:
-            number = min(range(len(self.hosts)), key=self._turn)
-            self.world.here = host = self.hosts[number]
-            landed = self._flights.pop(number, None)
-            if landed is not None:
-                self.facts = landed.landed(self.facts)
+            number = min(range(len(hosts)), key=lambda one: (hosts[one].minutes, one not in flights))
+            world.here = host = hosts[number]
+            landed = flights.pop(number, None)
+            if landed is not None and landed.reading is not None:
+                self.facts = self.facts.with_reading(landed.reading)
+            elif landed is not None and isinstance(landed.step, ChangedEndToRead):
+                self.facts = self.facts.with_failed(*landed.step.of)
+            elif landed is not None:
+                self.facts = self.facts.with_skip(landed.step.commit)
             step = self._decided(told_more=landed is not None)
-            if isinstance(step, SearchAnswer):
-                for other, one in enumerate(self.hosts):  # nobody works or waits any longer than until then
-                    over_min = max(0.0, one.minutes - host.minutes)
-                    one.minutes -= over_min
-                    if other not in self._flights:
-                        one.waited_min -= over_min
-                return step
-            if isinstance(step, Hold):
-                host.wait(min(self.hosts[other].minutes for other in self._flights))
-            else:
-                before = host.trees, host.builds_min
-                reading = self._measured(step)
-                self._flights[number] = _Flight(step, reading, before, host.built_min)
-
-    def _turn(self, number: int) -> tuple[float, bool]:
-        return self.hosts[number].minutes, number not in self._flights
+            before, reading = (host.trees, host.builds_min), None
+            match step:
+                case SearchAnswer():
+                    for other, one in enumerate(hosts):  # nobody works or waits any longer than until then
+                        over_min = max(0.0, one.minutes - host.minutes)
+                        one.minutes -= over_min
+                        if other not in flights:
+                            one.waited_min -= over_min
+                    return step
+                case Hold():
+                    host.wait(min(hosts[other].minutes for other in flights))
+                    continue
+                case ChangedEndToRead(commit, kernel, whole, beside_end):
+                    reading = world.measure_undone(commit, kernel, whole=whole, beside_end=beside_end)
+                case CommitToRead(commit) if commit in (OLD_END, self.problem.graph.tip):
+                    reading = world.measure_end(Verdict.OLD if commit == OLD_END else Verdict.NEW)
+                case CommitToRead(commit, whole):
+                    reading = world.measure(commit, whole=whole, beside=step.beside)
+            flights[number] = _Flight(step, reading, before, host.built_min)
 
     def _decided(self, *, told_more: bool) -> SearchAnswer | Hold | CommitToRead | ChangedEndToRead:
         """The next step; what became pointless by what was told is cancelled first.
@@ -105,37 +106,27 @@ class SimulatedSearch:
         world, minutes = self.world, self.world.minutes
         now = replace(self.search, costs=world.costs(self.search.costs), left_min=world.left_min)
         belief = believe(self.problem, self.facts, now)
-        while told_more:
+        while True:
+            known = replace(self.facts, in_flight=tuple(one.step.of for one in self._flights.values()))
             left_min = {one.step.of: self.hosts[number].minutes - minutes for number, one in self._flights.items()}
-            key = pointless(self.problem, self._known, now, belief, left_min) if left_min else None
+            key = pointless(self.problem, known, now, belief, left_min) if told_more and left_min else None
             if key is None:
                 break
             self._cancel(next(number for number, one in self._flights.items() if one.step.of == key), minutes)
-        step = decide_from(self.problem, self._known, now, belief)
+        step = decide_from(self.problem, known, now, belief)
         self.steps_ms.append((time.perf_counter() - start) * 1000)
         return step
-
-    @property
-    def _known(self) -> SearchFacts:
-        return replace(self.facts, in_flight=tuple(one.step.of for one in self._flights.values()))
 
     def _cancel(self, number: int, minutes: float) -> None:
         """The host is idle at once; a kernel that is not built yet is none."""
         host, flight = self.hosts[number], self._flights.pop(number)
         if minutes < flight.built_min:
             host.trees, host.builds_min = flight.before
-            self.world.forget(*flight.step.of)
+            self.world.built.discard(flight.step.of)
         host.minutes = minutes
 
-    def _measured(self, step: CommitToRead | ChangedEndToRead) -> Reading | None:
-        if isinstance(step, ChangedEndToRead):
-            return self.world.measure_undone(step.commit, step.kernel, whole=step.whole, beside_end=step.beside_end)
-        if step.commit in (OLD_END, self.problem.graph.tip):
-            return self.world.measure_end(Verdict.OLD if step.commit == OLD_END else Verdict.NEW)
-        return self.world.measure(step.commit, whole=step.whole, beside=step.beside)
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedResult:
     """One search: whether its first answer was right and its set held the truth, and what it took.
 
@@ -144,16 +135,16 @@ class SimulatedResult:
     """
 
     right: bool
-    in_set: bool
+    in_set: bool = False
     set_size: int
-    claimed: float
+    claimed: float = 0.0
     evaluations: int
-    ends_again: int
-    both_ways: bool
-    skips: int
+    ends_again: int = 0
+    both_ways: bool = False
+    skips: int = 0
     minutes: float
     wall_min: float
-    steps_ms: tuple[float, ...]
+    steps_ms: tuple[float, ...] = (0.0,)
     ending: SearchEnding
     out_of_time: bool = False
     told: PairsTell | None = PairsTell.DIFFER
@@ -194,8 +185,7 @@ class Summary:
 
         steps_ms = [ms for result in results for ms in result.steps_ms]
         evaluations = [result.evaluations for result in results]
-        hours = [result.minutes / 60 for result in results]
-        wall_hours = [result.wall_min / 60 for result in results]
+        hours, wall_hours = [one.minutes / 60 for one in results], [one.wall_min / 60 for one in results]
         named = [result for result in results if result.ending is SearchEnding.FOUND]
         left = [result.set_size for result in results if result.ending is not SearchEnding.FOUND]
         return cls(
@@ -271,16 +261,11 @@ def _from_the_ends(world: World, search: Search) -> SimulatedResult:
         ends_again = sum(len(host.ends) for host in hosts) - known
         return SimulatedResult(
             right=conditions.no_change and ends_told[0] is PairsTell.SAME,
-            in_set=False,
             set_size=len(world.graph),
-            claimed=0.0,
             evaluations=ends_again,
             ends_again=ends_again,
-            both_ways=False,
-            skips=0,
             minutes=sum(host.minutes for host in hosts),
             wall_min=conditions.ends_min + max(host.minutes for host in hosts),
-            steps_ms=(0.0,),
             ending=SearchEnding.NARROWED,
             out_of_time=ends_told[0] is None,
             told=ends_told[0],
@@ -295,8 +280,8 @@ def _from_the_ends(world: World, search: Search) -> SimulatedResult:
             of_host = of_host.with_reading(world.measure_end(side))
         facts = replace(facts, readings=(*facts.readings, *of_host.readings))
     ends_again = len(facts.readings) - known
-    if not figures_tell(search.rules, believe(problem, facts, search)):
-        for host in hosts if not conditions.kept_levels else ():
+    if not conditions.kept_levels and not figures_tell(search.rules, believe(problem, facts, search)):
+        for host in hosts:
             world.here = host
             both_ways = world.measure_both_ways()
             facts, known = replace(facts, readings=(*facts.readings, *both_ways)), known + len(both_ways)
@@ -357,7 +342,6 @@ def _git(world: World, costs: Costs) -> SimulatedResult:
         set_size=len(left.candidates),
         claimed=1.0,
         evaluations=len(facts.readings) + (0 if out_of_time else len(again)),
-        ends_again=0,
         both_ways=world.is_filled_short,
         skips=len(facts.skips),
         minutes=world.minutes,

@@ -15,9 +15,8 @@ from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs, pays_both_ways
 from bisector.search.difference import LARGE, InTurn, PairsRule, PairsTell, told
 from bisector.search.graph import Floats, Mask, RangeGraph
-from bisector.search.levels import OF_HOSTS, Expected, Levels
 from bisector.search.likelihood import HostScale
-from bisector.search.noise import levels_apart
+from bisector.search.noise import OF_HOSTS, Expected, Levels, levels_apart
 from bisector.search.readings import OLD_END, Kernel, Reading, new_under
 
 SETUP_MIN = 3.0  # boot, storage stack, files
@@ -222,12 +221,13 @@ class World:
     relevant: Mask = field(init=False)
     suspects: Mask | None = field(init=False)
     untestable: Mask = field(init=False)
+    _sides: dict[int, Verdict] = field(init=False)
     _misleads: Mask = field(init=False)
     _no_undo: Mask = field(init=False)
     _undone_mislead: Mask = field(init=False)
     _no_pick: Mask = field(init=False)
     _picked_in_vain: Mask = field(init=False)
-    _built: set[tuple[int, Kernel]] = field(default_factory=set)
+    built: set[tuple[int, Kernel]] = field(default_factory=set)
     _between: set[tuple[int, Kernel]] = field(default_factory=set)
     _guests_built_min: float = 0.0
     _mirrored: bool = False
@@ -243,13 +243,24 @@ class World:
         self.relevant = rng.random(count) < rates.relevant
         self.relevant[list(self.culprits)] = True
         has_all, build_min = self.graph.ancestors(self.graph.tip), rates.durations.build_most_min
+        self._sides = {OLD_END: Verdict.OLD, self.graph.tip: Verdict.NEW}
         # It built both ends, the new one last
-        self.here = SimulatedHost((~has_all, has_all), (build_min, build_min), self._ends)
+        self.here = SimulatedHost((~has_all, has_all), (build_min, build_min), dict(self._sides))
         self.suspects = None
         if rates.suspects is not None:
             self.suspects = rng.random(count) < SUSPECT_SHARE
             self.suspects[list(self.culprits)] = rng.random() < rates.suspects
-        self.untestable = _untestable(self.graph, rates.skip, rng)
+        # Commits that do not build or boot, alone and in runs along a segment; the new end is testable
+        self.untestable = np.zeros(count, dtype=np.bool_)
+        in_runs = rates.skip * count * SKIP_IN_RUNS_SHARE
+        if in_runs < SKIP_RUN_COMMITS and rng.random() >= in_runs / SKIP_RUN_COMMITS:
+            in_runs = 0.0  # a short range seldom has a run at all; with one each time most of it would be untestable
+        while np.count_nonzero(self.untestable) < in_runs:
+            start = int(rng.integers(count))
+            members, place = self.graph.members(start), self.graph.position[start]
+            self.untestable[members[place : place + int(rng.geometric(1 / SKIP_RUN_COMMITS))]] = True
+        self.untestable |= rng.random(count) < rates.skip * (1 - SKIP_IN_RUNS_SHARE)
+        self.untestable[self.graph.tip] = False
         self._misleads = rng.random(count) < rates.sticky
         self._misleads[self.graph.tip] = False  # or there would be nothing to search for
         self._no_undo = rng.random(count) >= rates.undo
@@ -257,10 +268,6 @@ class World:
         self._no_pick = rng.random(count) >= rates.pick
         self._picked_in_vain = rng.random(count) < _PICK_IN_VAIN
         self.here.ends = self._first_ends()
-
-    @property
-    def _ends(self) -> dict[int, Verdict]:
-        return {OLD_END: Verdict.OLD, self.graph.tip: Verdict.NEW}
 
     @property
     def minutes(self) -> float:
@@ -273,7 +280,7 @@ class World:
         for number in range(1, self.conditions.hosts):
             idle_min = 0.0 if number == 1 else self.conditions.durations.build_most_min
             # It was given the kernels of both ends, and began its first build while others built these
-            self.here = host = SimulatedHost((), (), self._ends, ahead_min=idle_min, name=str(number + 1))
+            self.here = host = SimulatedHost((), (), dict(self._sides), ahead_min=idle_min, name=str(number + 1))
             if self.conditions.levels is not None:
                 host.offset = float(self.rng.normal(0.0, _HOSTS_APART))
                 host.ends = self._first_ends()
@@ -284,10 +291,6 @@ class World:
         """The other guests of the first host: what was measured on it is theirs, too."""
         for _ in range(1, self.conditions.guests):
             yield replace(self.here)
-
-    def forget(self, commit: int, kernel: Kernel) -> None:
-        """A build that was broken off."""
-        self._built.discard((commit, kernel))
 
     def is_right(self, commit: int) -> bool:
         """Whether a commit is the first new one: its kernel is, and those of its parents are not."""
@@ -326,7 +329,7 @@ class World:
         """The same with what builds took on this host so far; a kernel that was built needs none."""
         build_min = fmean(self.here.builds_min) if self.here.builds_min else usual.build_min
         builds_min = np.full(len(self.graph), build_min)
-        builds_min[[commit for commit, kernel in self._built if kernel is Kernel.COMMIT]] = 0.0
+        builds_min[[commit for commit, kernel in self.built if kernel is Kernel.COMMIT]] = 0.0
         spare = max(self.here.builds_min, default=build_min) / build_min
         return replace(usual, build_min=build_min, builds_min=builds_min, build_spare=spare)
 
@@ -363,17 +366,16 @@ class World:
 
         A verdict on an end by itself says nothing: it is what the words mean.
         """
-        keys = ((OLD_END, Kernel.COMMIT, Verdict.OLD), (self.graph.tip, Kernel.COMMIT, Verdict.NEW))
-        levels, host = self.conditions.levels, self.here.name
-        if levels is None:
-            return Reading(*keys[0][:2], Verdict.MEASURED), Reading(*keys[1][:2], Verdict.MEASURED)
+        old_end, new_end = (OLD_END, Kernel.COMMIT), (self.graph.tip, Kernel.COMMIT)
+        if self.conditions.levels is None:
+            return Reading(*old_end, Verdict.MEASURED), Reading(*new_end, Verdict.MEASURED)
         while True:
             old, new = (self._figure(share) for share in (0.0, 1.0))
             if new > old or new > old - LARGE:
                 break
         # Beside the new end's level, as the line of `start` is once a level between the ends is known
-        self.here.line = old + (new - old) * (0.75 if self.conditions.second_step else 0.5)
-        return Reading(*keys[0], old, host=host), Reading(*keys[1], new, host=host)
+        self.here.line, host = old + (new - old) * (0.75 if self.conditions.second_step else 0.5), self.here.name
+        return Reading(*old_end, Verdict.OLD, old, host=host), Reading(*new_end, Verdict.NEW, new, host=host)
 
     def tell_ends(self, longest_min: float) -> PairsTell | None:
         """Read both ends in turn until it is known whether they differ; None where the time is over before that.
@@ -406,21 +408,19 @@ class World:
         self, commit: int, kernel: Kernel, *, misleads: bool, whole: bool, beside: Set[Verdict] = frozenset()
     ) -> Reading:
         """The reading of a run that is held against whole ones, if there are any, of the sides ``beside``."""
+        rates, durations, here = self.conditions, self.conditions.durations, self.here
         share = self._share(commit, kernel)
         if misleads:
             share = 1.0 - share
-        is_new = share == 1
-        wrong = self.conditions.new_as_old if is_new else self.conditions.old_as_new
-        if self.rng.random() < wrong:
+        is_new, is_clear, figure, hour = share == 1, True, None, self.minutes / 60
+        if self.rng.random() < (rates.new_as_old if is_new else rates.old_as_new):
             is_new = not is_new
             share = float(is_new)
-        figure, hour, is_clear = None, self.minutes / 60, True
-        if self.conditions.levels is not None:
+        if rates.levels is not None:
             figure = self._figure(share)
-            is_new = figure > self.here.line
-            is_clear = is_new or figure < self.here.line + math.log(_CLEARLY_BELOW)
+            is_new = figure > here.line
+            is_clear = is_new or figure < here.line + math.log(_CLEARLY_BELOW)
         verdict = Verdict.NEW if is_new else Verdict.OLD
-        rates, durations = self.conditions, self.conditions.durations
         took_min = durations.early_new_min if is_new else durations.early_old_min
         if whole or not rates.early_stop:
             shows_apart = rates.effect is None or rates.effect >= APART_FACTOR
@@ -428,17 +428,16 @@ class World:
             took_min = durations.apart_min if is_apart else durations.whole_run_min
         elif not is_clear:
             took_min = durations.unclear_min
-        self.here.minutes += took_min
-        is_whole, host = took_min >= durations.whole_run_min, self.here.name
+        here.minutes += took_min
+        is_whole = took_min >= durations.whole_run_min
         if is_whole and kernel is Kernel.COMMIT:
-            self.here.whole[commit] = verdict
+            here.whole[commit] = verdict
         if not is_whole or figure is None:
-            return Reading(commit, kernel, verdict, full=whole or is_whole, hour=hour, host=host)
+            return Reading(commit, kernel, verdict, full=whole or is_whole, hour=hour, host=here.name)
         if 0 < share < 1:  # a level between: once it says nothing, then its side counts
-            verdict = verdict if (commit, kernel) in self._between else Verdict.MEASURED
+            figure, verdict = None, verdict if (commit, kernel) in self._between else Verdict.MEASURED
             self._between.add((commit, kernel))
-            return Reading(commit, kernel, verdict, hour=hour, host=host)
-        return Reading(commit, kernel, verdict, figure, hour=hour, host=host)
+        return Reading(commit, kernel, verdict, figure, hour=hour, host=here.name)
 
     def _figure(self, share: float) -> float:
         """The score of a run, on the host that is at work, of a kernel that has this share of the changes."""
@@ -456,14 +455,22 @@ class World:
         What differs is made again, and compiled unless a tree had it that was built before.
         """
         self._is_searching = True
-        if (commit, kernel) in self._built:
+        if (commit, kernel) in self.built:
             return
-        self._built.add((commit, kernel))
+        self.built.add((commit, kernel))
         has, durations, here = self.graph.ancestors(tree), self.conditions.durations, self.here
         made = compiled = 1.0
         if here.trees:
             made = self._apart(has ^ here.trees[-1])
-            compiled = min(made, self._compiled(has, here.trees))
+            # ccache lacks what differs from each tree that was built before. Of the nearest tree of older commits, and
+            # of the nearest other one, both have what a commit makes again in common with the other as far as their
+            # commits are the same; else what they make again is independent.
+            sides: tuple[list[Mask], list[Mask]] = ([], [])
+            for built in here.trees:
+                sides[bool((built & ~has).any())].append(built ^ has)
+            nearest = [min(side, key=self._apart) for side in sides if side]
+            one, other, common = map(self._apart, (nearest[0], nearest[-1], nearest[0] & nearest[-1]))
+            compiled = min(made, common + (one - common) * (other - common) / max(1 - common, _LEAST_SHARE))
         work = compiled + CACHED_SHARE * (made - compiled)
         took_min = durations.build_least_min + (durations.build_most_min - durations.build_least_min) * work
         if self.conditions.guests > 1:
@@ -473,34 +480,5 @@ class World:
         self._guests_built_min = here.built_min
         here.trees, here.builds_min = (*here.trees, has), (*here.builds_min, took_min)
 
-    def _compiled(self, has: Mask, trees: Sequence[Mask]) -> float:
-        """The share of a build that ccache does not have: of what differs from each tree that was built before.
-
-        Of the nearest tree of older commits alone, and of the nearest other one, both have what a commit makes again in
-        common with the other as far as their commits are the same; else what they make again is independent.
-        """
-        sides = [[tree ^ has for tree in trees if bool((tree & ~has).any()) is newer] for newer in (False, True)]
-        nearest = [min(side, key=self._apart) for side in sides if side]
-        one, other = self._apart(nearest[0]), self._apart(nearest[-1])
-        common = self._apart(nearest[0] & nearest[-1])
-        return common + (one - common) * (other - common) / max(1 - common, _LEAST_SHARE)
-
     def _apart(self, commits: Mask) -> float:
         return float(min(1.0, np.count_nonzero(commits) / ALL_APART_COMMITS) ** BUILD_GROWTH)
-
-
-def _untestable(graph: RangeGraph, share: float, rng: np.random.Generator) -> Mask:
-    """Commits that do not build or boot, alone and in runs along a segment; the new end is testable."""
-    count = len(graph)
-    bad = np.zeros(count, dtype=np.bool_)
-    wanted = share * count * SKIP_IN_RUNS_SHARE
-    if wanted < SKIP_RUN_COMMITS and rng.random() >= wanted / SKIP_RUN_COMMITS:
-        wanted = 0.0  # a short range seldom has a run at all; with one each time most of it would be untestable
-    while np.count_nonzero(bad) < wanted:
-        start = int(rng.integers(count))
-        segment, place = graph.segment[start], graph.position[start]
-        members = graph.order[graph.first[segment] : graph.first[segment + 1]]
-        bad[members[place : place + int(rng.geometric(1 / SKIP_RUN_COMMITS))]] = True
-    bad |= rng.random(count) < share * (1 - SKIP_IN_RUNS_SHARE)
-    bad[graph.tip] = False
-    return bad
