@@ -166,8 +166,3 @@ def test_a_run_is_not_settled_while_one_direction_is_not(run: Run) -> None:
     assert Objective("read.iops.steady").value(both) == 700.0
     with pytest.raises(InfraError, match="no steady part in 40 s"):
         Objective("settled_after").value(both)
-
-
-def test_a_steady_rate_of_nothing_is_no_measurement(run: Run) -> None:
-    with pytest.raises(InfraError, match="not a measurement"):
-        Objective("read.iops.steady").value(split(run, (0.0, 16.0), (3000.0, 16.0)))

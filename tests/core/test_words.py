@@ -167,14 +167,6 @@ def test_command_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) 
     deadline.Deadline("its end", 10.0).poll(lambda: not Path(f"/proc/{child}").exists() or _is_zombie(child) or None)
 
 
-def test_environment_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MAKEFLAGS", "-j64")
-    monkeypatch.setenv("LANG", "de_DE.UTF-8")
-    seen = process.run(["env"], deadline_s=10).stdout
-    assert "MAKEFLAGS" not in seen
-    assert "LC_ALL=C.UTF-8" in seen
-
-
 def test_missing_program_and_failed_command_are_told_apart() -> None:
     with pytest.raises(process.CommandMissing, match="no-such-program: command not found"):
         process.run(["no-such-program"], deadline_s=10)
