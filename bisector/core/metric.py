@@ -58,18 +58,18 @@ class Unit(StrEnum):
         of_its_own = sorted(cls, key=lambda one: one != text)  # seconds are read in nanoseconds, too
         found = next((unit for unit in of_its_own if text and unit.factor(text) is not None), None)
         if found is None:
-            names = dict.fromkeys(name for unit in cls for name in (str(unit), *_SCALES[unit]) if name)
+            names = dict.fromkeys(name for unit in cls for name in (str(unit), *_WRITINGS[unit].scale) if name)
             raise UserError(f"there is no unit {text!r}", f"units are: {', '.join(names)}")
         return found
 
     def factor(self, text: str) -> float | None:
         """How much of this unit one of the unit ``text`` is; None where that is of another kind."""
-        return _SCALES[self].get(text)
+        return _WRITINGS[self].scale.get(text)
 
     @property
     def example(self) -> str:
         """A value as it is typed."""
-        return _EXAMPLES[self]
+        return _WRITINGS[self].example
 
     @property
     def additive(self) -> bool:
@@ -82,18 +82,18 @@ class Unit(StrEnum):
         Raises :class:`UserError`; a time or a bandwidth without its unit is none.
         """
         found = _NUMBER.fullmatch(text.strip())
-        factor = None if found is None else _SCALES[self].get(found["unit"])
+        factor = None if found is None else _WRITINGS[self].scale.get(found["unit"])
         if found is None or factor is None or not (value := float(found["number"]) * factor) > 0:
             raise UserError(f"{text!r} is not a value in {self}", f"expected one such as {self.example}")
         return value
 
     def typed(self, value: float) -> str:
         """The value as :meth:`read` takes it, with all its digits."""
-        return f"{plain_number(value)}{_TYPED.get(self, '')}"
+        return f"{plain_number(value)}{_WRITINGS[self].suffix}"
 
     def text(self, value: float) -> str:
         """The value with its unit, for a person: ``3,618 IOPS``, ``16.2 ms``, ``80 MiB/s``."""
-        return _TEXTS[self](value)
+        return _WRITINGS[self].text(value)
 
 
 def plain_number(value: float) -> str:
@@ -108,57 +108,46 @@ def _time(value: float) -> str:
     return f"{_digits(value)} ns"
 
 
-def _seconds(value: float) -> str:
-    return f"{_digits(value)} s" if value < _MINUTE_S else units.duration(value)
-
-
 def _digits(value: float) -> str:
     """Three digits of a value below 1,000, and all those before the point of a larger one."""
     before_point = len(f"{value:.0f}")
     return f"{value:,.{max(0, _THREE_DIGITS - before_point)}f}"
 
 
-_EXAMPLES: Mapping[Unit, str] = {
-    Unit.IOPS: "20000",
-    Unit.BYTES_S: "80MiB/s",
-    Unit.NANOSECONDS: "1.5ms",
-    Unit.SECONDS: "90s",
-    Unit.PERCENT: "95%",
-    Unit.COUNT: "1200",
-    Unit.RATE: "350",
-    Unit.BYTES: "80MiB",
-}
-_TYPED: Mapping[Unit, str] = {
-    Unit.BYTES_S: "B/s",
-    Unit.NANOSECONDS: "ns",
-    Unit.SECONDS: "s",
-    Unit.PERCENT: "%",
-    Unit.BYTES: "B",
-}
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """How values of a unit are written: an example, what follows its digits, factors of what is typed, the text."""
+
+    example: str
+    suffix: str
+    scale: Mapping[str, float]
+    text: Callable[[float], str]
+
+
 _THOUSANDS = {"": 1.0, "k": 1e3, "M": 1e6}
-_BINARY = {f"{letter}iB/s": 1024.0**power for power, letter in enumerate("KMGT", 1)}
-_DECIMAL = {f"{letter}B/s": 1000.0**power for power, letter in enumerate("kMGT", 1)}
-_SCALES: Mapping[Unit, Mapping[str, float]] = {
-    Unit.IOPS: {**_THOUSANDS, **{f"{k}IOPS": factor for k, factor in _THOUSANDS.items()}},
-    Unit.BYTES_S: {"B/s": 1.0, **_BINARY, **_DECIMAL},
-    Unit.NANOSECONDS: {"ns": 1.0, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9},
-    Unit.SECONDS: {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
-    Unit.PERCENT: {"": 1.0, "%": 1.0},
-    Unit.COUNT: {**_THOUSANDS, "count": 1.0},
-    Unit.RATE: {"1/s": 1.0, **_THOUSANDS, **{f"{k}/s": factor for k, factor in _THOUSANDS.items()}},
-    Unit.BYTES: {name.removesuffix("/s"): factor for name, factor in {"B/s": 1.0, **_BINARY, **_DECIMAL}.items()},
-}
-
-
-_TEXTS: Mapping[Unit, Callable[[float], str]] = {
-    Unit.IOPS: lambda value: f"{value:,.0f} IOPS",
-    Unit.BYTES_S: lambda value: f"{units.size(round(value))}/s",
-    Unit.NANOSECONDS: _time,
-    Unit.SECONDS: _seconds,
-    Unit.PERCENT: lambda value: f"{value:.1f} %",
-    Unit.COUNT: lambda value: f"{value:,.0f}" if value == int(value) else _digits(value),
-    Unit.RATE: lambda value: f"{_digits(value)} /s",
-    Unit.BYTES: lambda value: units.size(round(value)),
+_BYTES = {f"{letter}iB": 1024.0**power for power, letter in enumerate("KMGT", 1)}
+_BYTES |= {"B": 1.0, **{f"{letter}B": 1000.0**power for power, letter in enumerate("kMGT", 1)}}
+_BYTES_S = {f"{name}/s": factor for name, factor in _BYTES.items()}
+_NS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9}
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_IOPS = {**_THOUSANDS, **{f"{k}IOPS": factor for k, factor in _THOUSANDS.items()}}
+_RATES = {"1/s": 1.0, **_THOUSANDS, **{f"{k}/s": factor for k, factor in _THOUSANDS.items()}}
+_WRITINGS: Mapping[Unit, _Writing] = {
+    Unit.IOPS: _Writing("20000", "", _IOPS, lambda value: f"{value:,.0f} IOPS"),
+    Unit.BYTES_S: _Writing("80MiB/s", "B/s", _BYTES_S, lambda value: f"{units.size(round(value))}/s"),
+    Unit.NANOSECONDS: _Writing("1.5ms", "ns", _NS, _time),
+    Unit.SECONDS: _Writing(
+        "90s", "s", _SECONDS, lambda value: f"{_digits(value)} s" if value < _MINUTE_S else units.duration(value)
+    ),
+    Unit.PERCENT: _Writing("95%", "%", {"": 1.0, "%": 1.0}, lambda value: f"{value:.1f} %"),
+    Unit.COUNT: _Writing(
+        "1200",
+        "",
+        {**_THOUSANDS, "count": 1.0},
+        lambda value: f"{value:,.0f}" if value == int(value) else _digits(value),
+    ),
+    Unit.RATE: _Writing("350", "", _RATES, lambda value: f"{_digits(value)} /s"),
+    Unit.BYTES: _Writing("80MiB", "B", _BYTES, lambda value: units.size(round(value))),
 }
 
 
