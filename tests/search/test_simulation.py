@@ -42,30 +42,14 @@ def test_doubt_fades_beside_a_skip_and_ends_at_what_works() -> None:
     assert (np.diff(doubt[:30]) >= 0).all()
 
 
-CALIBRATION = (
-    ("a quiet host", Conditions(), 20, 0.99, 14.0),
-    ("noise", Conditions(old_as_new=0.05, new_as_old=0.05), 60, 0.96, 18.5),
-    ("a small effect", Conditions(effect=1.3, spread=0.15), 12, 0.9, 75.0),
-    ("all of it", Conditions(old_as_new=0.002, new_as_old=0.03, sticky=0.01, skip=0.05), 60, 0.95, 16.0),
-)
-
-
-@pytest.mark.parametrize(
-    ("rates", "trials", "right", "evaluations"),
-    [
-        pytest.param(*row[1:], id=row[0], marks=pytest.mark.rare if row is not CALIBRATION[0] else ())
-        for row in CALIBRATION
-    ],
-)
-def test_calibration(rates: Conditions, trials: int, right: float, evaluations: float) -> None:
-    """The longer one, on the recorded graph, is `make calibrate`; the search is told none of the rates."""
-    results = of_500(Strategy.BAYES, rates, trials)
-    summary = Summary.of(results)
+def test_a_search_is_as_sure_as_it_may_be() -> None:
+    """On a quiet host, of which it is told nothing; noise, small effects and skips are rows of `make calibrate`."""
+    summary = Summary.of(of_500(Strategy.BAYES, Conditions(), 12))
     sys.stderr.write(f"seed {SEED}: {summary}\n")  # shown when the test fails
-    assert summary.success_rate >= right
+    assert summary.success_rate >= 0.99
     assert -0.08 <= summary.claimed_mean - summary.success_rate <= 0.04
     assert summary.in_set_rate >= 0.98
-    assert summary.evaluations_mean <= evaluations
+    assert summary.evaluations_mean <= 14.0
     assert summary.not_one_change_rate == 0
 
 
