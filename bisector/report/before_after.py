@@ -141,6 +141,20 @@ class ComparedMetric:
         return bool(self.before and self.after and any(figures)) and all(map(math.isfinite, figures))
 
 
+_SCALES: Mapping[Unit, tuple[str, float]] = {
+    Unit.BYTES_S: ("_MiB_s", 2.0**20),
+    Unit.BYTES: ("_MiB", 2.0**20),
+    Unit.NANOSECONDS: ("_us", 1e3),
+    Unit.SECONDS: ("_s", 1.0),
+    Unit.PERCENT: ("_percent", 1.0),
+    Unit.RATE: ("_per_s", 1.0),
+}
+_PERCENTILE = re.compile(r"\.p([0-9.]+)$")
+_DOT = re.compile(r"\.(?![0-9])")
+# Of each job beside the metric that decides, behind the direction.
+_BESIDE = ("iops", "clat.mean", "clat.p99")
+
+
 def name_of(objective: Objective) -> str:
     """The metric that decides, as a robot would call it: ``fio.read_clat_99%_us``."""
     return f"{'fio.' if objective.io_direction else ''}{_name(objective.metric)}"
@@ -157,20 +171,6 @@ def _scale(metric: str) -> tuple[str, float]:
         return _SCALES.get(named(metric).unit, ("", 1.0))
     except UserError:
         return "", 1.0
-
-
-_SCALES: Mapping[Unit, tuple[str, float]] = {
-    Unit.BYTES_S: ("_MiB_s", 2.0**20),
-    Unit.BYTES: ("_MiB", 2.0**20),
-    Unit.NANOSECONDS: ("_us", 1e3),
-    Unit.SECONDS: ("_s", 1.0),
-    Unit.PERCENT: ("_percent", 1.0),
-    Unit.RATE: ("_per_s", 1.0),
-}
-_PERCENTILE = re.compile(r"\.p([0-9.]+)$")
-_DOT = re.compile(r"\.(?![0-9])")
-# Of each job beside the metric that decides, behind the direction.
-_BESIDE = ("iops", "clat.mean", "clat.p99")
 
 
 def _compared(name: str, metric: str, before: Iterable[float], after: Iterable[float]) -> ComparedMetric:
@@ -211,17 +211,14 @@ def _job_metrics(
 def note(compared: BeforeAfter) -> str:
     """How many measurements stand on either side, and of which commits."""
     before, after, objective = compared.before, compared.after, compared.objective
+    basis = {
+        Basis.PARENT: "",
+        Basis.NEAREST: f" The parent was not measured; {before.commit.short} is the nearest commit before it that was.",
+        Basis.ENDS: " These are the ends of the range.",
+    }
     counts = f"{units.plural(len(before.trials), 'trial')} before and {len(after.trials)} after"
-    text = f"{name_of(objective)} is {objective.label} in the {run_words(after.judged[0].name)}. Means of {counts} the"
-    text += " change; %stddev is between trials."
-    return text + _BASIS[compared.basis].format(before=before.commit.short, after=after.commit.short)
-
-
-_BASIS = {
-    Basis.PARENT: "",
-    Basis.NEAREST: " The parent was not measured; {before} is the nearest commit before it that was.",
-    Basis.ENDS: " These are the ends of the range.",
-}
+    what = f"{name_of(objective)} is {objective.label} in the {run_words(after.judged[0].name)}."
+    return f"{what} Means of {counts} the change; %stddev is between trials.{basis[compared.basis]}"
 
 
 def lines(compared: BeforeAfter, axes: Sequence[tuple[str, str]]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -149,7 +149,7 @@ class CurvesPlot:
         axes.set_title(f"{run_words(name)}{which[together]}")
 
 
-def _curve(axes: "Axes", rates: Floats, step_ms: float, ink: Ink, *, dashes: object, label: str) -> Iterator[float]:
+def _curve(axes: "Axes", rates: Floats, step_ms: float, ink: Ink, *, dashes: Any, label: str) -> Iterator[float]:
     at_s, line = (np.arange(rates.size) + 0.5) * step_ms / 1000, smooth(rates)
     every = max(1, rates.size // 6)
     axes.plot(at_s, rates, ink.marker, color=ink.colour, alpha=0.25, markersize=2.5, markeredgewidth=0)
@@ -163,7 +163,7 @@ def _curve(axes: "Axes", rates: Floats, step_ms: float, ink: Ink, *, dashes: obj
         markersize=4,
         markevery=(every // 2, every),
         label=label,
-    )  # type: ignore[arg-type] # the stubs know no dashes
+    )
     yield from (float(rate) for rate in line if rate > 0)
 
 

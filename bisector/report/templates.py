@@ -64,16 +64,6 @@ class Detail:
         }
         return ", ".join(name for name, has in there.items() if has)
 
-    @property
-    def config_sentence(self) -> str:
-        """What the effective .config is compared with."""
-        if self.against is None:
-            return ""
-        against = f"that of {self.against.short}, the one before it in history"
-        if not self.options:
-            return f"The effective .config is {against}."
-        return f"The effective .config differs from {against}, in {units.plural(len(self.options), 'option')}:"
-
 
 def markdown(page: Page) -> str:
     """A document as Markdown."""

@@ -37,6 +37,11 @@ def by_commit() -> Plot:
     return made
 
 
+@cache
+def svg_of(made: Callable[[], Plot]) -> bytes:
+    return draw(made(), Picture.SVG)
+
+
 PLOTS = [
     pytest.param(over_time, ("threshold", "read IOPS", "(s)", "10,000", "SSD alone", "stopped early"), id="curves"),
     pytest.param(
@@ -50,7 +55,7 @@ PLOTS = [
 @pytest.mark.parametrize(("made", "said"), PLOTS)
 def test_svg_is_whole_and_says_what_its_axes_are(made: Callable[[], Plot], said: tuple[str, ...]) -> None:
     plot = made()
-    svg = draw(plot, Picture.SVG)
+    svg = svg_of(made)
     words = "".join(ET.fromstring(svg).itertext())
     assert plot.title in words  # as it is, never as a formula
     assert all(word in words for word in said), words
@@ -115,7 +120,7 @@ def test_axes_of_a_latency_are_in_its_unit() -> None:
 def test_a_persons_style_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     import matplotlib  # noqa: PLC0415 - as in the module
 
-    before = draw(by_commit(), Picture.SVG)
+    before = svg_of(by_commit)
     monkeypatch.setitem(matplotlib.rcParams, "axes.linewidth", 9.0)
     assert draw(by_commit(), Picture.SVG) == before
     assert matplotlib.rcParams["axes.linewidth"] == 9.0
