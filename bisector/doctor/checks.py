@@ -211,7 +211,7 @@ def warn_again(settings: Settings, run_dir: Path, warn: Callable[[Finding], None
     """Give ``warn`` what weakens the evidence of a run that goes on: this machine may not be as it was when it started.
 
     What is missing now is reported where the run needs it. libvirt is left alone: its embedded driver works in the
-    directory that a process opens first, and that has to be the run's own, where a killed process may have left guests.
+    directory that a process opens first, and that is to be the run's own.
     """
     with _asked(settings, run_dir, lambda _: None) as asked:
         for probe in (one for one in PROBES if one.warns):

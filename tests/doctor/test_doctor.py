@@ -200,7 +200,7 @@ def test_resume_is_told_what_warns_and_stopped_by_nothing(tmp_path: Path, monkey
 
 
 def test_resume_leaves_libvirt_to_the_run(machine: Machine) -> None:
-    """The embedded driver keeps the first directory that is opened, and guests may be left in the run's own."""
+    """The embedded driver keeps the first directory that is opened."""
 
     def opened(*_: object) -> None:
         pytest.fail("libvirt's driver was opened for a look")
