@@ -21,7 +21,7 @@ from bisector.analysis.verdicts import Judging
 from bisector.core.errors import BisectorError
 from bisector.core.subject import Commit
 from bisector.core.trial import Artifact, Trial
-from bisector.core.verdict import State, Terms, Verdict
+from bisector.core.verdict import State, Verdict
 from bisector.git.repository import Repository
 from bisector.host.files import inside
 from bisector.kernel import kconfig
@@ -253,10 +253,6 @@ def outcome_by_others(asked: RunHeader, judging: Judging) -> tuple[State, str, t
             left = repository.between(sides[Verdict.OLD], sides[Verdict.NEW])
     except BisectorError as error:
         return State.IMPORTED, f"the repository does not answer: {error}", ()
-    return _narrowed(left, terms)
-
-
-def _narrowed(left: tuple[Commit, ...], terms: Terms) -> tuple[State, str, tuple[Commit, ...]]:
     if not left:
         return State.IMPORTED, f"the verdicts contradict each other: no commit can be the first {terms.new} one", ()
     if len(left) == 1:

@@ -102,19 +102,19 @@ class HostClock:
 
     @property
     def _by_the_host(self) -> str:
+        ended = self.state in _ENDED
         if self.measured is not None:
-            what = f"{self.measured.text} in {units.plural(self.pairs, 'pair')}: {self._compared}"
-            return what if self.state in _ENDED else f"{what}, so far"
+            so_far = "" if ended else ", so far"
+            return f"{self.measured.text} in {units.plural(self.pairs, 'pair')}: {self._compared}{so_far}"
         if self.state is not None:
-            yet, why = "" if self.state in _ENDED else " yet", f", {self.message}" if self.message else ""
-            return f"no pair counts{yet}: {self.state}{why}"
+            why = f", {self.message}" if self.message else ""
+            return f"no pair counts{'' if ended else ' yet'}: {self.state}{why}"
         if self.is_due:
             return "it is yet to be measured"
         count = f"more than {MOST_BLOCKS:,}" if self.needed is None else f"about {self.needed:,}"
-        apart = f"{100 * OF_HOSTS.spread:g} %"
         return (
-            f"it was not measured: figures of one kernel are some {apart} apart there, so that a change of this size"
-            f" takes {count} pairs to show, and at most {MOST_PAIRS} are measured"
+            f"it was not measured: figures of one kernel are some {100 * OF_HOSTS.spread:g} % apart there, so that a"
+            f" change of this size takes {count} pairs to show, and at most {MOST_PAIRS} are measured"
         )
 
     @property
