@@ -17,43 +17,43 @@ from tests.test_layering import MODULES, PACKAGE, imports, room
 
 # Lines of Python, with docstrings and blanks.
 ROOMS = {
-    "report": 5_000,
-    "storage": 4_000,
-    "search": 3_900,
-    "vm": 3_700,
-    "workload": 3_650,
-    "commands": 3_250,
-    "kernel": 3_250,
-    "core": 2_900,
+    "report": 4_400,
+    "search": 3_700,
+    "storage": 3_700,
+    "vm": 3_400,
+    "workload": 3_300,
+    "kernel": 3_150,
+    "commands": 3_150,
+    "core": 2_850,
     "bisect": 2_850,
-    "analysis": 2_500,
-    "status": 2_500,
-    "git": 2_350,
+    "analysis": 2_450,
+    "status": 2_350,
+    "git": 2_150,
     "host": 2_050,
     "fleet": 1_900,
-    "nightly": 1_900,
-    "store": 1_900,
-    "config": 1_750,
+    "nightly": 1_850,
+    "store": 1_750,
+    "config": 1_700,
     "compare": 1_200,
-    "mail": 1_100,
+    "mail": 1_050,
     "campaign": 850,
-    "plan": 800,
+    "plan": 750,
     "executor": 700,
-    "imported": 600,
-    "trial": 550,
+    "imported": 550,
+    "trial": 500,
     "doctor": 500,
     "cli": 200,
     "__main__": 50,
 }
 
 # All of ``bisector/``; 40,000 are aimed at.
-LINES = 55_400
+LINES = 52_500
 # Of them without docstrings, comments and blanks; 28,000 are aimed at.
-CODE_LINES = 38_300
+CODE_LINES = 36_700
 # Those of ``tests/``; 42,000 are aimed at.
-TEST_LINES = 58_700
+TEST_LINES = 56_200
 # Without an ``__init__`` that is nothing but a docstring; 175 are aimed at.
-MODULES_IN_ALL = 236
+MODULES_IN_ALL = 232
 # Modules that each import the next one; 24 are aimed at.
 LONGEST_CHAIN = 36
 # Class names that several modules define; none is aimed at.
