@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from bisector.core.errors import KernelFault, UserError
 from bisector.core.metric import Better, Metric, Unit
-from bisector.core.setting import AUTO, Meta, Option, Problem, Size
+from bisector.core.setting import AUTO, Block, Meta, Option, Problem, Size
 from bisector.core.shell import CommandResult, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
@@ -242,7 +242,7 @@ class Bcache(Layer):
     bucket_bytes: Annotated[Size, Meta(ge=_LEAST_BUCKET_BYTES), Option(
         "storage.bcache.bucket_size", "64KiB", "bucket of bcache, bytes; the cache needs more than 512 of them",
         "512KiB")]
-    block_bytes: Annotated[Literal[512, 4096], Option(
+    block_bytes: Annotated[Block, Option(
         "storage.bcache.block_size", 512, "block of bcache, bytes, and no less than a sector of either disk")]
     mode: Annotated[Literal["writethrough", "writeback", "writearound", "none"], Option(
         "storage.bcache.cache_mode", "writethrough", "what bcache caches")]

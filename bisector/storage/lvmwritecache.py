@@ -9,11 +9,11 @@ So a cache whose use has come near the low watermark counts as full.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated
 
 from bisector.core.errors import InfraError
 from bisector.core.metric import Metric, Unit
-from bisector.core.setting import Meta, Option, Problem, Size
+from bisector.core.setting import Block, Meta, Option, Problem, Size
 from bisector.core.shell import Step
 from bisector.storage.device_mapper import LvmCacheLayer, MapperUnreadable, arguments, quoted, whole_extents
 from bisector.storage.disks import fault, kernel_fault
@@ -96,7 +96,7 @@ class LvmWritecache(LvmCacheLayer):
     low_percent: Annotated[int, Meta(ge=1, le=_MOST_PERCENT), Option(
         "storage.lvmwritecache.low_watermark", 45,
         "share of dm-writecache's blocks in use below which it stops writing back, percent")]
-    block_bytes: Annotated[Literal[512, 4096], Option(  # lvmcache(7), "dm-writecache block size"
+    block_bytes: Annotated[Block, Option(  # lvmcache(7), "dm-writecache block size"
         "storage.lvmwritecache.block_size", 4096, "block of dm-writecache, bytes")]
     # fmt: on
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bisector.config import file, options
+from bisector.core.setting import Block, read
 from bisector.core.units import duration_s, size_bytes
 from tests.config.given import GIB, MIB, from_argv
 from tests.workload.test_job_file import GOOD
@@ -79,6 +80,11 @@ def test_every_literal_is_toml(value: object) -> None:
 )
 def test_sizes(text: str, size: int) -> None:
     assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["4096", "4KiB", "4k"])
+def test_a_block_is_written_as_a_size(text: str) -> None:
+    assert read(Block, text, typed=True) == 4 << 10
 
 
 @pytest.mark.parametrize(

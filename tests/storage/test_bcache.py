@@ -224,7 +224,7 @@ def test_another_bcache_than_asked_for_is_this_kernels_fault(old: str, new: str,
     [
         ({"storage.bcache.bucket_size": "96KiB"}, "a power of two"),
         ({"storage.bcache.bucket_size": "8MiB"}, "up to 4MiB"),
-        ({"storage.bcache.block_size": "1024"}, "one of 512, 4096"),
+        ({"storage.bcache.block_size": "1024"}, "512 or 4096 bytes"),
         ({"storage.bcache.sequential_cutoff": "2GiB"}, "less than 2GiB"),
         ({"storage.stack": "bcache(crypt(ssd),hdd)+ext4"}, "device-mapper's have none: set 'auto'"),
         ({"storage.bcache.bucket_size": "128KiB"}, "bcache needs 513 buckets or more"),

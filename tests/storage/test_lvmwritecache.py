@@ -149,7 +149,7 @@ def test_a_part_on_the_wrong_disk_is_ours() -> None:
     [
         ({"storage.lvmwritecache.low_watermark": "60"}, "the low one is at most the high one"),
         ({"storage.lvmwritecache.high_watermark": "101"}, "a whole number from 1 to 100"),
-        ({"storage.lvmwritecache.block_size": "1024"}, "one of 512, 4096"),
+        ({"storage.lvmwritecache.block_size": "1024"}, "512 or 4096 bytes"),
         ({"storage.lvmwritecache.cache_size": "512MiB"}, "the cache needs 516MiB on the SSD"),
         ({"workload.file_size": "4MiB"}, "never fills the cache up to its low watermark"),
     ],
