@@ -1,1 +1,1 @@
-"""How a bisection stands, derived from its record: evidence, belief, and the view that tables and scripts show."""
+"""How a bisection or a comparison stands, derived from its record: evidence, belief, and the views that are shown."""

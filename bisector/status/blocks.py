@@ -1,12 +1,12 @@
-"""What the blocks of a comparison amount to; derived from its record, like verdicts.
+"""The state of each block of a comparison, derived from the record as verdicts are.
 
-A block counts when each of its arms has a sound trial. After one that is weak, or that ended in a fault of its kernel,
-nothing more is measured in a block: it stays on record and does not count, and another one takes its place. So the
-figures that are compared were always measured close together, by the rule that was set before.
+A block counts if each of its arms has a sound trial. Once a trial of a block is weak or ends in a fault of its kernel,
+no further trial of the block is measured: the block stays on record without counting, and another block takes its
+place. So figures that are compared were always measured close together, by a rule that was set beforehand.
 
-A block that was interrupted does not count either: its process or the boot of its host ended before it did, the host
-changed, or between two of its trials more time passed than the longest of them took. What drifts over hours is in all
-figures of a block only as long as they are measured in one go.
+An interrupted block does not count either: its process ended, its host was rebooted or changed, or more time passed
+between two of its trials than the longest of them took. Drift over hours affects all figures of a block alike only if
+the block is measured without a break.
 """
 
 from collections import defaultdict
@@ -32,9 +32,9 @@ from bisector.store.comparison import Arm, Block, Place, Placed, Plan
 from bisector.store.facts import BuildTry
 from bisector.store.store import Store
 
-_OF_ANY_SETUP = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD, Stage.BOOT)  # no stack and no workload has a part in these
+_OF_ANY_SETUP = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD, Stage.BOOT)  # the same on every stack and workload
 _ORDER = tuple(Stage)
-_A_SECOND_S = 1.0  # to which times are on record
+_A_SECOND_S = 1.0  # times are recorded in whole seconds
 BUILT_IN = (
     "an image boots without its initramfs and modules: what the guest needs has to be built in, as kconfigs/vm.config"
     " has it (virtio_pci, virtio_blk, virtio_net, ext4, the serial console)"
@@ -42,7 +42,7 @@ BUILT_IN = (
 
 
 class BlockState(StrEnum):
-    """How a block stands: OPEN lacks trials, DONE counts, and instead of the others another one is begun."""
+    """How a block stands: OPEN lacks trials, DONE counts; a block in any other state is replaced by a new one."""
 
     OPEN = "open"
     DONE = "done"
@@ -53,9 +53,9 @@ class BlockState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """How many blocks, trials and builds an earlier process has on record: what it gave up is tried once more.
+    """How many blocks, trials and builds earlier processes have on record; what those gave up on is tried once more.
 
-    A person resumes a run after something has changed: a header is installed, the host is quiet again.
+    A person resumes a run after something has changed: a header was installed, or the host is quiet again.
     """
 
     blocks: int = 0
@@ -69,10 +69,10 @@ _ENDED_BY = {Verdict.WEAK: BlockState.WEAK, Verdict.SKIP: BlockState.FAILED}
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a plan as they stand, with their trials, and what was tried of building its kernels.
+    """The blocks of a plan with their trials and their states, and the attempts to build the kernels.
 
-    ``processes`` tells by which process each trial was submitted and recorded, ``process`` is the last one, and the
-    blocks that are ``under_way`` have a trial of which something may be heard.
+    ``processes`` maps the number of a trial to the processes that submitted and recorded it; ``process`` is the last
+    process. A block is in ``under_way`` if one of its trials was submitted and has not ended.
     """
 
     plan: Plan
@@ -87,26 +87,26 @@ class Blocks:
 
     @classmethod
     def of(cls, plan: Plan, store: Store, earlier: Earlier | None = None) -> "Blocks":
-        """As they are on record, for the process that comes after the ``earlier`` ones; for a reader without."""
+        """Read the blocks from the record, for the process after the ``earlier`` ones; a reader leaves that out."""
         facts = (store.blocks(), store.placed(), store.compilers(), store.facts(BuildTry))
         under_way = frozenset(one.fact.block for one in store.in_flight() if one.fact.block is not None)
         return cls(plan, *facts, earlier or Earlier(), store.processes(), store.process(), under_way)
 
     @property
     def so_far(self) -> Earlier:
-        """How much is on record."""
+        """The number of blocks, trials and builds on record."""
         return Earlier(len(self.blocks), self.placed[-1].n if self.placed else 0, len(self.build_tries))
 
     def state(self, block: Block) -> BlockState:
-        """How a block stands."""
+        """The state of a block."""
         return self._outcomes[block.n][0]
 
     def why(self, block: Block) -> str:
-        """Why a block does not count, in a sentence; else empty."""
+        """One sentence that says why a block does not count; empty if it counts or is open."""
         return self._outcomes[block.n][1]
 
     def host(self, block: Block) -> str:
-        """The host that has measured the first trial of a block; empty while there is none."""
+        """The host that measured the first trial of a block; empty if the block has no trial yet."""
         return next((one.trial.host for arm in block.arms if (one := self._trials.get(Place(block.n, arm)))), "")
 
     def of_setup(self, setup: int) -> tuple[Block, ...]:
@@ -119,21 +119,21 @@ class Blocks:
 
     @cached_property
     def compared(self) -> tuple[Placed, ...]:
-        """The trials of blocks that count, or may come to."""
+        """The trials of blocks that count or are still open."""
         those = {block.n for block in self.blocks if self.state(block) in _NOT_VOID}
         return tuple(one for one in self.placed if one.place.block in those)
 
     def count(self, state: BlockState) -> int:
-        """How many blocks of all setups stand so."""
+        """The number of blocks of all setups in a state."""
         return sum(self.state(block) is state for block in self.blocks)
 
     def trial(self, place: Place) -> Trial | None:
-        """The trial of an arm in a block."""
+        """The trial of an arm in a block, if it was measured."""
         found = self._trials.get(place)
         return found.trial if found is not None else None
 
     def trials(self, block: Block) -> Mapping[str, tuple[int, Trial]]:
-        """The numbers and the trials of a block, by the names of the arms."""
+        """The number and the trial of each measured arm of a block, by the arm's name."""
         found = ((arm, self._trials.get(Place(block.n, arm))) for arm in block.arms)
         return {self.plan.arms[arm].name: (one.n, one.trial) for arm, one in found if one is not None}
 
@@ -142,22 +142,23 @@ class Blocks:
         return tuple(arm for arm in block.arms if Place(block.n, arm) not in self._trials)
 
     def values(self, setup: int) -> tuple[Mapping[int, float], ...]:
-        """What decides of each arm, for each block of a setup that counts."""
+        """The value of each arm by the setup's objective, for each block of the setup that counts."""
         objective = self.plan.setups[setup].bisect.objective
         trials = ({arm: self._trials[Place(block.n, arm)].trial for arm in block.arms} for block in self.counted(setup))
         found = ({arm: figure(judged_run(trial), objective) for arm, trial in row.items()} for row in trials)
         return tuple({arm: value for arm, value in row.items() if value is not None} for row in found)
 
     def pairs(self, setup: int, arm: int) -> tuple[tuple[float, float], ...]:
-        """The values of the first arm and of another one, in each block that counts and has both."""
+        """The values of the first arm and of another arm, from each block that counts and has both."""
         return tuple((row[0], row[arm]) for row in self.values(setup) if 0 in row and arm in row)
 
     def absent(self, setup: int, arm: int) -> str:
-        """Why nothing (more) is measured of an arm on a setup; empty where it is.
+        """The reason why an arm is not, or no longer, measured on a setup; empty if it is measured.
 
-        A fault of the kernel's own is believed as in a bisection: at once where the source does not compile, else when
-        the last trials ended so, as often as the policy says, and another arm has come further since: a host on which
-        nothing boots is no kernel's doing. A fault that an earlier process believed is tried once more by this one.
+        A fault of the kernel itself is believed under the same rule as in a bisection: at once if the source does not
+        compile; otherwise if the last trials ended in a fault, as many as the policy demands, and another arm has come
+        further in the meantime: if nothing boots on a host, that is not the kernel's fault. A fault that an earlier
+        process believed is tried once more by this process.
         """
         planned = (one.reason for one in self.plan.absent if (one.setup, one.arm) == (setup, arm))
         return next(planned, "") or self._unbuilt(arm) or self._believed_fault(setup, arm)
@@ -167,28 +168,31 @@ class Blocks:
         return tuple(arm for arm in range(len(self.plan.arms)) if not self.absent(setup, arm))
 
     def alpha(self, setup: int) -> float:
-        """What the intervals of a setup leave out: less of a lone one that ends the setup once it is narrow."""
+        """The probability that the intervals of a setup leave out.
+
+        It is smaller if a single arm is compared and the setup ends as soon as its interval is narrow.
+        """
         lone = len(self.present(setup)) <= 2  # noqa: PLR2004 - the first arm and another one
         return LOOKED_ALPHA if lone and self.plan.extent.until is not None else ALPHA
 
     def builder(self, arm: int) -> Compiler | None:
-        """The compiler that is to be tried next for an arm; None when one has built it, or none does."""
+        """The compiler to try next for an arm; None if the arm is built or need not be, or if no compiler is left."""
         tried = self.tried(arm)
         if not self.plan.arms[arm].subject.is_built or any(not reason for reason in tried.values()):
             return None
         return next((one for one in self.compilers if one not in tried), None)
 
     def _unbuilt(self, arm: int) -> str:
-        """Why no compiler builds an arm: what the first one says."""
+        """Why no compiler builds an arm, as the first compiler says it; empty if it may still be built."""
         tried = self.tried(arm)
         is_image = not self.plan.arms[arm].subject.is_built
         built = is_image or not self.compilers or any(not tried.get(one) for one in self.compilers)
         return "" if built else f"does not build: {tried[self.compilers[0]]}"
 
     def tried(self, arm: int) -> Mapping[Compiler, str]:
-        """Which compilers were tried for an arm, and why one does not build it; empty where it does.
+        """The compilers tried for an arm, each with the reason why it does not build the arm; empty if it does.
 
-        Of what earlier processes tried, what did not build is tried again.
+        A failed build of an earlier process does not count: it is tried again.
         """
         built_of, before = self.plan.arms[arm].subject.built_of, self.earlier.build_tries
         known = [one for n, one in enumerate(self.build_tries, 1) if n > before or not one.reason]
@@ -196,7 +200,7 @@ class Blocks:
 
     @property
     def unbuilt(self) -> tuple[str, ...]:
-        """The names of the arms that did not build when that was tried last."""
+        """The names of the arms whose last attempt to build failed."""
         last = {one.place.arm: one.trial.fault for one in self.placed}
         failed = {arm for arm, fault in last.items() if fault is not None and fault.kind.of_compiling}
         return tuple(one.name for arm, one in enumerate(self.plan.arms) if arm in failed or self._unbuilt(arm))
@@ -205,7 +209,7 @@ class Blocks:
         believed = self.plan.setups[setup].retries.faults_believed
         of_arm = [one for one in self.placed if one.place.arm == arm]
         tried = [one for one in of_arm if self.is_of(one, setup) or _fails_on_any_setup(one)]
-        # One that booted on another setup is between two that did not; what comes after a boot, it says nothing of.
+        # A boot on another setup refutes earlier faults up to the boot; it says nothing about faults of later stages.
         booted = max((one.n for one in of_arm if one not in tried), default=0)
         tried = [one for one in tried if one.n > booted or not _fails_on_any_setup(one)]
         if not tried or tried[-1].n <= self.earlier.trials or (fault := tried[-1].trial.fault) is None:
@@ -214,7 +218,7 @@ class Blocks:
             return fault.sentence
         sound = max((one.n for one in tried if one.trial.fault is None), default=0)
         works_on = {one.trial.host for one in tried if one.trial.fault is None}
-        # What works on one host and never on another is no kernel's doing.
+        # If a kernel works on one host and never on another, the other host's faults are not the kernel's.
         row = [one for one in tried if one.n > sound and (not works_on or one.trial.host in works_on)]
         last = row[-1].trial.fault if row else None
         if last is None or len(row) < believed or not self._works_for_others(last, arm, setup, row[0].n):
@@ -223,14 +227,14 @@ class Blocks:
         return f"{last.sentence} ({BUILT_IN})" if unfit else last.sentence
 
     def works_elsewhere(self, block: Block) -> bool:
-        """Whether the arm that a block failed by works on the same setup on another host, and never on its own."""
+        """Whether the arm that ended a block works on this setup on another host, and never on the block's own host."""
         faulty = {arm for arm in block.arms if (trial := self.trial(Place(block.n, arm))) and trial.fault is not None}
         of_setup = [one for one in self.placed if self.is_of(one, block.setup) and one.place.arm in faulty]
         works_on = {one.trial.host for one in of_setup if one.trial.fault is None}
         return bool(works_on) and self.host(block) not in works_on
 
     def _works_for_others(self, fault: Fault, arm: int, setup: int, since: int) -> bool:
-        """Whether another arm came further than a fault, since a trial of this number."""
+        """Whether a trial of another arm, with a number above ``since``, got past the stage of a fault."""
         others = (one for one in self.placed if one.place.arm != arm and one.n > since)
         alike = (one for one in others if self.is_of(one, setup) or fault.stage in _OF_ANY_SETUP)
         reached = (one.trial.fault.stage if one.trial.fault is not None else Stage.DONE for one in alike)
@@ -270,7 +274,7 @@ class Blocks:
         return (BlockState.DONE if is_whole else BlockState.OPEN), ""
 
     def _interruption(self, measured: Sequence[Placed], *, goes_on: bool) -> str:
-        """What came between two trials of a block, or came before the next one can; empty if nothing did."""
+        """The interruption between two trials of a block, or after the last one; empty if there was none."""
         longest_s = max((one.trial.timings.total_s for one in measured), default=0.0)
         for before, after in pairwise(measured):
             if why := self._between(before, after, longest_s):
@@ -297,7 +301,7 @@ class Blocks:
         return ""
 
     def _changed_speed(self, block: Block, measured: Sequence[Placed]) -> str:
-        """Which arm the host's cores ran at another speed for than for the first one, and at which; else empty."""
+        """The first arm measured at another core speed than the block's first trial, and the speeds; else empty."""
         limit = self.plan.setups[block.setup].contention.max_speed_change
         first = speed_of(measured[0].trial, limit) if measured else None
         speed = None if first is None else Speed(first, "in the first trial of the block")
@@ -306,20 +310,19 @@ class Blocks:
 
 
 def _fails_on_any_setup(one: Placed) -> bool:
-    """Whether a kernel failed where no stack and no workload has a part."""
     return one.trial.fault is not None and one.trial.fault.stage in _OF_ANY_SETUP
 
 
 def judged(plan: Plan, block: Block, one: Placed) -> tuple[Verdict, str]:
-    """Whether a trial is MEASURED, WEAK or none (SKIP), and the sentence for it; the settings have no threshold.
+    """The verdict on a trial (MEASURED, WEAK or SKIP) with a sentence; a comparison has no threshold.
 
-    A value of zero or below is measured, too: it has a difference from others, though no ratio.
+    A value of zero or below counts as measured, too: its difference from other values is defined, though no ratio is.
     """
     planned = plan.setups[block.setup]
     judging = Judging(planned, ((one.n, one.trial),))
     ((_, _, judgement),) = judging.judged_trials()
     objective = planned.bisect.objective
-    # A rate of zero is a job that stood still or was not measured.
+    # A live metric is a rate: zero means that the job stood still or was not measured.
     if judgement.verdict is Verdict.WEAK and not objective.definition.live:
         value = figure(judged_run(one.trial), objective)
         if value is not None and value <= 0 and judgement.why == why_unscored(one.trial, objective):
@@ -328,7 +331,7 @@ def judged(plan: Plan, block: Block, one: Placed) -> tuple[Verdict, str]:
 
 
 def result_of(blocks: Blocks) -> ComparisonResult:
-    """What the blocks that count show so far."""
+    """The result of the blocks that count so far."""
     plan = blocks.plan
     placebos = [n > 0 and arm.subject == plan.arms[0].subject for n, arm in enumerate(plan.arms)]
     arms = [Shown(arm.name, placebo) for arm, placebo in zip(plan.arms, placebos, strict=True)]
@@ -343,7 +346,7 @@ def result_of(blocks: Blocks) -> ComparisonResult:
 
 
 def names(plan: Plan) -> tuple[str, ...]:
-    """By what people know each setup: its stack, with the workload where there are several."""
+    """The display name of each setup: its stack, with the workload if the plan has several workloads."""
     setups = [one.setup for one in plan.setups]
     alike = len({one.workload for one in setups}) == 1
     return tuple(one.stack if alike else str(one) for one in setups)
@@ -365,14 +368,14 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def first_kernel(plan: Plan, placed: Sequence[Placed], arm: int) -> Trial | None:
-    """The first trial that had a kernel of what an arm is built of; arms of one build have one kernel."""
+    """The first trial with a kernel built from the source of an arm; arms with the same source share one kernel."""
     wanted = plan.arms[arm].subject.built_of
     trials = (one.trial for one in placed if plan.arms[one.place.arm].subject.built_of == wanted)
     return next((trial for trial in trials if trial.kernel is not None), None)
 
 
 def equal_kernels(plan: Plan, placed: Sequence[Placed]) -> Pairs:
-    """Arms of two subjects whose kernels are the same: what differs between them is not part of the build."""
+    """Pairs of arms of different subjects with equal kernels: the subjects' difference is not part of the build."""
     arms = plan.arms
     contents = {one.place.arm: one.trial.kernel.content_sha256 for one in placed if one.trial.kernel is not None}
     return tuple(
@@ -385,7 +388,10 @@ def equal_kernels(plan: Plan, placed: Sequence[Placed]) -> Pairs:
 
 
 def changed_kernels(plan: Plan, placed: Sequence[Placed]) -> tuple[str, ...]:
-    """The names of arms that were more than one kernel; earlier versions measured on with what was built anew."""
+    """The names of the arms that were measured with more than one kernel.
+
+    Earlier versions of bisector went on with a kernel that had been built anew.
+    """
     contents: defaultdict[int, set[str]] = defaultdict(set)
     for one in placed:
         contents[one.place.arm] |= {one.trial.kernel.content_sha256} if one.trial.kernel is not None else set()
@@ -393,10 +399,10 @@ def changed_kernels(plan: Plan, placed: Sequence[Placed]) -> tuple[str, ...]:
 
 
 def unlike_kernels(plan: Plan, placed: Sequence[Placed]) -> Pairs:
-    """Arms that were made in another way than an earlier arm, each with that one, though nobody asked for that.
+    """Pairs of arms whose kernels were unintentionally made in different ways; the earlier arm of a pair comes first.
 
-    Apart from an arm's own fragment all kernels of a comparison are made alike; one that could be built only after an
-    upgrade of bisector may be made with other quirks.
+    Except for an arm's own fragment, all kernels of a comparison are made alike. But a kernel that could be built only
+    after an upgrade of bisector may have been made with other quirks.
     """
     found, made = [], dict[str, tuple[Arm, str]]()
     for n, arm in enumerate(plan.arms):

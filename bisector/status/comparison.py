@@ -1,13 +1,13 @@
-"""From the sound blocks of a comparison to what is said of its kernels. Pure: everything here can be derived again.
+"""The conclusions about the kernels of a comparison, from its sound blocks; pure, so that all can be derived again.
 
-One figure of each setup decides, and all of these together are one family of tests (Holm). Every other value of the
-judged runs is exploratory: those that differ are listed (Benjamini and Hochberg), and nothing is concluded from them.
-A second measurement of the first kernel, the placebo, is no test of the family; it shows what noise does.
+One figure of each setup decides, and the tests of these figures form one family (Holm). Every other value of the judged
+runs is exploratory: those that differ are listed (Benjamini and Hochberg), and nothing is concluded from them. The
+placebo, a second measurement of the first kernel, is not part of the family; it shows the effect of noise alone.
 
-Exploratory, too, is whether a kernel changes more on one stack than on another: +30 % on a cache and +1 % on its disk
-is the cache's. "Significant here, and not there" is no answer to that: the difference between both may be noise
-(A. Gelman and H. Stern, The American Statistician 2006, 60:328). So the change on each stack is compared with that on
-the first one.
+Also exploratory is the question whether a kernel changes more on one stack than on another: +30 % on a cache and +1 %
+on the disk below it is an effect of the cache. "Significant here, but not there" does not answer it, since the
+difference between the two changes may be noise (A. Gelman and H. Stern, The American Statistician 2006, 60:328). So the
+change on each stack is compared with the change on the first stack.
 """
 
 import math
@@ -42,12 +42,12 @@ from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective, available
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
 
-# What a result is made of
+# The input of a result
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedArm:
-    """A kernel by the name that it is shown with; ``placebo`` is the first kernel, measured a second time."""
+    """An arm by its display name; the ``placebo`` is the first kernel, measured a second time."""
 
     name: str
     placebo: bool = False
@@ -55,7 +55,7 @@ class ComparedArm:
 
 @dataclass(frozen=True, slots=True)
 class SoundBlock:
-    """A block of which every run counts: ``trials`` has the number and the trial of each arm, in measured order."""
+    """A block that counts; ``trials`` has the number and the trial of each arm, in the order of measuring."""
 
     round: int
     trials: Mapping[str, tuple[int, Trial]]
@@ -63,17 +63,17 @@ class SoundBlock:
 
     @property
     def host(self) -> str:
-        """The host that has measured it, all of it, as it was then."""
+        """The host that measured the whole block, in one era."""
         return host_of(next(iter(self.trials.values()))[1])
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSetup:
-    """A setup, the figure that decides on it, and its sound blocks.
+    """A setup, the objective that decides on it, and its sound blocks.
 
-    ``absent`` has the arms that are measured on it no more, or never were, each with the reason. ``void`` counts the
-    blocks that were weak, failed or interrupted, ``missing`` how many of these no sound block has followed. ``name``
-    is that by which people know the setup. ``alpha`` is what the intervals leave out.
+    ``absent`` maps each arm that is not, or no longer, measured on the setup to the reason. ``void`` counts the blocks
+    that were weak, failed or interrupted, ``missing`` those of them that no sound block has followed. ``name`` is the
+    display name. ``alpha`` is the probability that the intervals leave out.
     """
 
     setup: Setup
@@ -87,21 +87,21 @@ class MeasuredSetup:
 
     @property
     def label(self) -> str:
-        """The setup for a person."""
+        """The display name of the setup."""
         return self.name or str(self.setup)
 
     @property
     def runs(self) -> Iterator[Run]:
-        """The run of each trial that is judged."""
+        """The judged run of each trial."""
         yield from (judged_run(trial) for block in self.blocks for _, trial in block.trials.values())
 
     @property
     def main_host(self) -> str:
-        """The host of the most blocks; empty before there is one."""
+        """The host that measured the most blocks; empty if there is no block."""
         return next((host for host, _ in Counter(one.host for one in self.blocks).most_common(1)), "")
 
 
-# What it is
+# The result
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,9 @@ class ComparedValue:
 
 @dataclass(frozen=True, slots=True)
 class ComparedSide:
-    """The figures of an arm in the blocks that count; ``absent`` says why it has none, or why no more.
+    """The values of an arm in the blocks that count; ``absent`` says why it has none, or why it gets no further ones.
 
-    ``main_host`` is the one that has measured the most blocks of the setup. Figures of two hosts have no mean.
+    ``main_host`` is the host that measured the most blocks of the setup. Values of two hosts are never averaged.
     """
 
     arm: str
@@ -129,18 +129,18 @@ class ComparedSide:
 
     @property
     def mean(self) -> float | None:
-        """That of the figures of the main host; None without any."""
+        """The mean of the main host's values; None without any."""
         values = [one.value for one in self.figures if one.host == self.main_host]
         return fmean(values) if values else None
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedChange:
-    """An arm against the first one; ``effect`` is None where they cannot be compared.
+    """The change of an arm against the first arm; ``effect`` is None if they cannot be compared.
 
-    ``absent`` says why that is so, or why no more blocks have both.
-    ``decision`` is of a deciding row alone. ``adjusted_p`` is Holm's there, and of an exploratory row Benjamini's and
-    Hochberg's; NaN without an effect.
+    ``absent`` says why they cannot, or why no further block has both. Only a deciding row has a ``decision``.
+    ``adjusted_p`` is adjusted by Holm in a deciding row, by Benjamini and Hochberg in an exploratory row; NaN without
+    an effect.
     """
 
     arm: Annotated[str, "name of the kernel"]
@@ -162,13 +162,13 @@ class ComparedChange:
         "`p` adjusted: of rows that decide by Holm, else by Benjamini and Hochberg; `null` of an exploratory placebo, "
         "and without an effect",
     ]:
-        """The adjusted p-value; None where there is none."""
+        """The adjusted p-value; None if there is none."""
         return None if math.isnan(self.adjusted_p) else self.adjusted_p
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """One figure on one setup: all arms, and each but the first against the first."""
+    """One metric on one setup: the values of all arms, and the change of each arm against the first one."""
 
     setup: Annotated[Setup, FLAT]
     label: str
@@ -181,7 +181,7 @@ class ComparedRow:
     def absent(
         self,
     ) -> Annotated[tuple[tuple[str, str], ...], PAIRS, "the kernels without a value, or without one any more, and why"]:
-        """The kernels without a value, or without one any more, and why."""
+        """The arms without a value, or without further values, each with the reason."""
         return tuple((side.arm, side.absent) for side in self.sides if side.absent)
 
     @property
@@ -192,13 +192,13 @@ class ComparedRow:
         Key("values"),
         "every value of the blocks that count, in the order of measuring",
     ]:
-        """Every figure, by the number of its trial."""
+        """All values, by the number of the trial."""
         return tuple(sorted((one for side in self.sides for one in side.figures), key=lambda one: one.n))
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMean:
-    """The geometric mean of the rows that every arm has: above 1 is better, whatever the figures are."""
+    """The geometric mean over the rows that every arm has; above 1 is better, whatever the metrics are."""
 
     arm: Annotated[str, "name of the kernel"]
     effect: Annotated[Effect, FLAT]
@@ -208,12 +208,12 @@ class ComparedMean:
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """What a comparison has shown so far; ``delta`` is the band of the same.
+    """The result of a comparison so far; effects within the share ``delta`` are the same.
 
-    ``void`` blocks did not count, and after ``missing`` of them there is no sound one.
-    ``equal`` are pairs of arms, by name, that are one kernel although they are not one subject, ``several`` the arms
-    that were more than one kernel, ``unlike`` pairs of arms whose kernels were made in two ways. ``thin`` tells of
-    percentiles that decide on too few I/Os. ``hosts`` has the number of blocks that count of each host.
+    ``void`` counts the blocks that do not count, ``missing`` those of them without a sound block after them. ``equal``
+    has pairs of arms, by name, with equal kernels although their subjects differ; ``several`` the arms that had more
+    than one kernel; ``unlike`` pairs of arms whose kernels were made in two ways. ``thin`` has sentences about deciding
+    percentiles that rest on too few I/Os. ``hosts`` maps each host to its number of blocks that count.
     """
 
     arms: tuple[ComparedArm, ...]
@@ -237,12 +237,12 @@ class ComparisonResult:
     def tested(
         self,
     ) -> Annotated[int, "how many tests `adjusted_p` of the rows that decide is adjusted for"]:
-        """How many tests the family of the deciding figures has."""
+        """The number of tests in the family of the deciding figures."""
         return sum(change.decision is not None and not change.placebo for row in self.rows for change in row.changes)
 
     @cached_property
     def different(self) -> tuple[tuple[ComparedRow, ComparedChange], ...]:
-        """What is exploratory and differs, the surest first: by its p-value, then by its mean in spreads."""
+        """The exploratory changes that differ, the surest first: by p-value, then by the mean in spreads."""
         found = []
         for row in self.exploratory:
             for change in row.changes:
@@ -253,12 +253,12 @@ class ComparisonResult:
 
     @property
     def explored(self) -> int:
-        """How many exploratory figures were compared."""
+        """The number of exploratory figures that were compared."""
         return sum(not math.isnan(change.adjusted_p) for row in self.exploratory for change in row.changes)
 
 
 def result(arms: Sequence[ComparedArm], measured: Sequence[MeasuredSetup], delta: float = DELTA) -> ComparisonResult:
-    """What the sound blocks show; the first arm is what the others are compared with."""
+    """The result of the sound blocks; the other arms are compared with the first arm."""
     rows = _decided([_row(arms, one, one.objective, deciding=True) for one in measured], delta)
     exploratory = _screened([row for one in measured for row in _exploratory(arms, one)])
     return ComparisonResult(
@@ -276,9 +276,9 @@ def result(arms: Sequence[ComparedArm], measured: Sequence[MeasuredSetup], delta
 
 
 def figure(run: Run, objective: Objective) -> float | None:
-    """The value of a run by an objective, zero and below included; None where it has none.
+    """The value of a run by an objective, even if it is zero or negative; None without a value.
 
-    :meth:`Objective.value` refuses what has no logarithm, and a comparison has differences for that.
+    :meth:`Objective.value` refuses values without a logarithm; a comparison takes differences of them.
     """
     found = {value.job: value.value for value in objective.of_jobs(run) if math.isfinite(value.value)}
     if objective.over not in OVER and objective.is_of_jobs:
@@ -313,7 +313,7 @@ def _side(arm: str, measured: MeasuredSetup, objective: Objective) -> ComparedSi
 
 
 def _change(first: ComparedSide, other: ComparedSide, measured: MeasuredSetup) -> ComparedChange:
-    """Of the blocks in which both have a figure; where the first arm is absent, it is named beside the reason."""
+    """Compare two sides over the blocks that both have; the reason names the first arm if that is the absent one."""
     absent = measured.absent
     before, after = ({one.round: one.value for one in side.figures} for side in (first, other))
     shared = [one for one in before if one in after]
@@ -326,7 +326,7 @@ def _change(first: ComparedSide, other: ComparedSide, measured: MeasuredSetup) -
 
 
 def _decided(rows: Sequence[ComparedRow], delta: float) -> tuple[ComparedRow, ...]:
-    """Rows with their decisions: of the kernels as one family, of the placebo each by itself."""
+    """Add decisions to the rows: all kernels form one family, each placebo stands by itself."""
     family = [
         (change.effect, row.objective.better)
         for row in rows
@@ -347,7 +347,7 @@ def _decided(rows: Sequence[ComparedRow], delta: float) -> tuple[ComparedRow, ..
 
 
 def _exploratory(arms: Sequence[ComparedArm], measured: MeasuredSetup) -> Iterator[ComparedRow]:
-    """Every other value of the judged runs, over jobs as the deciding figure; one that is always zero is none."""
+    """Every other metric of the judged runs, over the same jobs as the deciding one; omitted if it is always zero."""
     over = measured.objective.over
     for name in dict.fromkeys(name for run in measured.runs for name in available(run)):
         if name == measured.objective.metric:
@@ -359,7 +359,7 @@ def _exploratory(arms: Sequence[ComparedArm], measured: MeasuredSetup) -> Iterat
 
 
 def _screened(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
-    """Rows with the p-values of Benjamini and Hochberg, over all of them; those of a placebo are none."""
+    """Add p-values adjusted by Benjamini and Hochberg over all rows; a placebo has none."""
 
     def tested(change: ComparedChange) -> Effect | None:
         return None if change.placebo or change.effect is None or change.effect.blocks <= 1 else change.effect
@@ -375,10 +375,10 @@ def _screened(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
 
 
 def _means(arms: Sequence[ComparedArm], rows: Sequence[ComparedRow]) -> Iterator[ComparedMean]:
-    """Over the rows that are matched: every arm has ratios on them. One row has no mean."""
+    """The means over the rows on which every arm has ratios; a single row gives no mean."""
 
     def ratios(row: ComparedRow, place: int) -> dict[int, float]:
-        """What the geometric mean is of: d of each round, turned so that larger is better."""
+        """The log ratio (d) of each round, with the sign turned so that larger is better."""
         before, after = ({one.round: row.objective.score(one.value) for one in side.figures}
                          for side in (row.sides[0], row.sides[place + 1]))  # fmt: skip
         return {one: after[one] - before[one] for one in before if one in after}
@@ -394,7 +394,7 @@ def _means(arms: Sequence[ComparedArm], rows: Sequence[ComparedRow]) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class StackContrast:
-    """The change of an arm on a stack against that on the ``first`` one; ``adjusted_p`` is of the whole family."""
+    """The change of an arm on another stack against that on the ``first`` one; ``adjusted_p`` covers all contrasts."""
 
     arm: Annotated[str, "name of the kernel"]
     first: tuple[ComparedRow, Effect]
@@ -404,12 +404,12 @@ class StackContrast:
 
     @property
     def workload(self) -> Annotated[str, "workload"]:
-        """The workload of both."""
+        """The workload of both rows."""
         return self.first[0].setup.workload
 
     @property
     def metric(self) -> Annotated[str, "the [metric](metrics.md)"]:
-        """The metric of both."""
+        """The metric of both rows."""
         return self.first[0].objective.metric
 
     @property
@@ -424,7 +424,10 @@ class StackContrast:
 
 
 def stack_contrasts(rows: Sequence[ComparedRow]) -> tuple[StackContrast, ...]:
-    """Of rows that decide, for each arm but a placebo; only one figure of one workload is compared between stacks."""
+    """The contrasts between stacks of the deciding rows, for each arm but a placebo.
+
+    Stacks are compared only by the same objective and the same workload.
+    """
     found = []
     for place in range(max((len(row.changes) for row in rows), default=0)):
         for kind in dict.fromkeys((row.setup.workload, row.objective) for row in rows):

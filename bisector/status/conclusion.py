@@ -1,10 +1,10 @@
-"""What can be said of a case at this moment: the likeliest commit, how sure that is, and whether it is the end.
+"""Conclusions from a case as it stands: the likeliest commit, its probability, and whether the search is over.
 
-Beside an answer stands what the effective configurations on both sides of it differ in. A changed default in a Kconfig
+An answer comes with the differences of the effective configurations on both sides of it. A changed default in a Kconfig
 file is a frequent reason for a changed figure, and then the diff of the first new commit does not show what the
 compiler was given.
 
-Of what others measured there is no search: what their trials amount to follows from verdicts and history alone.
+Results that others measured are not searched: their outcome follows from verdicts and history alone.
 """
 
 import math
@@ -44,16 +44,17 @@ from bisector.store.facts import RunHeader
 
 CONFIG_ARTIFACT = "kernel.config"
 DEFCONFIG_ARTIFACT = "kernel.defconfig"
-# A kernel is shown to git as on a side from this probability on.
+# The least probability of a side from which a kernel is shown to git as on that side.
 _SHOWN = 0.9
-# No trial tells more than a bit, and a poor one is not all that is left.
+# A trial tells at most one bit. The estimate assumes that trials tell at least this much, since better ones follow a
+# poor one.
 _LEAST_BITS_A_TRIAL = 0.4
 _NO_HISTORY = "no repository says which of these commits came first (bisector import --repo DIRECTORY)"
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A case and the posterior of it."""
+    """A case with its posterior."""
 
     case: Case
 
@@ -64,14 +65,14 @@ class Standing:
 
     @cached_property
     def decision(self) -> Decision:
-        """The next step; that commits with equal kernels are apart is nobody's answer."""
+        """The next step; an answer that lies between equal kernels ends as :attr:`SearchEnding.NOT_ONE_CHANGE`."""
         decision = decide_from(self.case.problem, self.case.facts, self.case.search, self.belief)
         if isinstance(decision, SearchAnswer) and self.case.impossible[decision.commit]:
             return replace(decision, ending=SearchEnding.NOT_ONE_CHANGE)
         return decision
 
     def choices(self, count: int) -> tuple[str, ...]:
-        """The hashes of the commits among the next so many choices, each beside those before it and all in flight."""
+        """The hashes of the commits among the next ``count`` choices, each made as if all before it were in flight."""
         if count not in self._choices:
             self._choices[count] = tuple(self._chosen(count))
         return self._choices[count]
@@ -100,18 +101,18 @@ class Standing:
 
     @property
     def probability(self) -> float:
-        """That the likeliest commit is the first new one, if there is one change."""
+        """The probability that the likeliest commit is the first new one, if there is one change."""
         return float(self.belief.p[self.belief.best])
 
     @cached_property
     def candidates(self) -> tuple[tuple[str, float], ...]:
-        """The smallest set that has the target's probability: hashes, likeliest first, and the probability of each."""
+        """The smallest set of commits with the target probability: hashes and probabilities, likeliest first."""
         numbers = self.belief.smallest_set(self.case.search.rules.target)
         return tuple((self.case.search_range.shas[number], float(self.belief.p[number])) for number in numbers)
 
     @property
     def without_suspects(self) -> tuple[str, float]:
-        """The likeliest commit, and its probability, if nobody were suspected."""
+        """The likeliest commit and its probability if no paths were suspected."""
         belief = believe(self.case.unsuspecting, self.case.facts, self.case.search)
         return self.case.search_range.shas[belief.best], float(belief.p[belief.best])
 
@@ -122,7 +123,7 @@ class Standing:
 
     @property
     def one_change(self) -> bool:
-        """Whether the readings, and the kernels that are equal, can be of one change at the likeliest commit."""
+        """Whether one change at the likeliest commit can explain the readings and the equal kernels."""
         return self.fit.one_change and not self.case.impossible[self.belief.best]
 
     @property
@@ -132,7 +133,7 @@ class Standing:
 
     @property
     def confirmed(self) -> tuple[Kernel, ...]:
-        """By which ends without the likeliest commit, or with it, it was confirmed."""
+        """The kinds of changed ends that confirm the likeliest commit."""
         best = self.belief.best
         for_it = {Kernel.REVERTED: -1, Kernel.PICKED: 1}
         found = {kernel: self.belief.undone.get((best, kernel)) for kernel in for_it}
@@ -140,20 +141,20 @@ class Standing:
 
     @property
     def effect(self) -> SuspectEffect | None:
-        """How large the change is, if the likeliest commit made it; None where no figures count."""
+        """The size of the change, if the likeliest commit made it; None if no figures count."""
         return effect_of(self.case.problem, self.case.facts, self.belief.best, self.belief.levels)
 
     @cached_property
     def probability_new(self) -> dict[str, float]:
-        """For each commit of the range whether its kernel is a new one."""
+        """The probability of each commit of the range that its kernel is on the new side."""
         mass = np.clip(self.case.search_range.graph.mass(self.belief.p), 0.0, 1.0)
         return dict(zip(self.case.search_range.shas, map(float, mass), strict=True))
 
     @property
     def shown(self) -> dict[str, Verdict]:
-        """What git is to be told: the side of each kernel that is beyond doubt, and what cannot be tested.
+        """The verdicts that git is told: the sides of kernels that are beyond doubt, and the untestable commits.
 
-        Newest first, so that each new one is an ancestor of the one before where that can be.
+        Newest first, so that, where possible, each new commit is an ancestor of the one before it.
         """
         case, new = self.case, self.probability_new
         sides = {
@@ -166,14 +167,14 @@ class Standing:
 
     @property
     def final(self) -> dict[str, Verdict]:
-        """The same at the end, with the answer new and its parents old, so that git names it."""
+        """The verdicts that git is told at the end, with the answer new and its parents old, so that git names it."""
         search_range, best = self.case.search_range, self.belief.best
         parents = {search_range.shas[parent]: Verdict.OLD for parent in search_range.graph.parents[best]}
         return {**self.shown, **parents, self.best: Verdict.NEW}
 
     @property
     def trials_left(self) -> int:
-        """About how many trials are to be expected: the bits that are lacking, then what an answer rests on."""
+        """The expected number of further trials: first for the missing bits, then for what an answer requires."""
         case, belief = self.case, self.belief
         if isinstance(self.decision, SearchAnswer):
             return 0
@@ -188,17 +189,17 @@ class Standing:
 
 
 def outside_paths(paths: Iterable[str]) -> str:
-    """The sentence for a change that no commit of the path limit made."""
+    """The sentence for a change that no commit touching these paths made."""
     return f"no commit that touches {' '.join(paths)} made the change"
 
 
 def config_changes(
     repository: Path, paths: Iterable[str], run_dir: Path, trials: Iterable[Trial], first: Commit
 ) -> tuple[ConfigChanges, ...]:
-    """One for each parent of ``first`` whose .config was kept, with or without a kernel that could be measured.
+    """The .config changes of ``first`` against each parent whose .config was kept, measured or not.
 
-    With ``paths`` the parents are those that git's history of these paths shows. Nothing when the
-    repository or the files are gone: this is told beside the answer and does not decide it.
+    With ``paths`` the parents are those in git's history of these paths. Empty if the repository or the files are gone:
+    the changes are told beside the answer and do not decide it.
     """
     files = {trial.commit.sha: file for trial in trials if (file := trial.artifact(CONFIG_ARTIFACT)) is not None}
     child, parents = effective_config(run_dir, files.get(first.sha)), tuple[Commit, ...]()
@@ -216,16 +217,16 @@ def config_changes(
 
 
 def effective_config(run_dir: Path, file: Artifact | None) -> kconfig.Options | None:
-    """The configuration of a kernel as it was kept; None of a file that is gone, or never was."""
+    """The configuration that was kept of a kernel; None if the file never existed or is gone."""
     with suppress(OSError):
         return kconfig.read_effective(inside(run_dir, file.path)) if file is not None else None
     return None
 
 
 def ends_by_others(asked: RunHeader, trials: tuple[Numbered, ...]) -> tuple[str, str]:
-    """The hashes of the old and the new end: as they were given, else the first of each side by its people's words.
+    """The hashes of the old and the new end: as given, else the first commit that people put on that side.
 
-    One whose commit is known comes first; empty where nobody said anything.
+    Commits that the repository knows come first. A hash is empty if nobody named a commit of its side.
     """
     found = []
     for given, side in ((asked.old_sha, Verdict.OLD), (asked.new_sha, Verdict.NEW)):
@@ -236,7 +237,7 @@ def ends_by_others(asked: RunHeader, trials: tuple[Numbered, ...]) -> tuple[str,
 
 
 def outcome_by_others(asked: RunHeader, judging: Judging) -> tuple[State, str, tuple[Commit, ...]]:
-    """How it stands, a sentence, and what the first new commit can be by the verdicts that bisector derived."""
+    """The state, a sentence, and the commits that can be the first new one by the verdicts that bisector derived."""
     terms = judging.terms
     if asked.repository is None:
         return State.IMPORTED, _NO_HISTORY, ()

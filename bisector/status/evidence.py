@@ -1,7 +1,7 @@
-"""The record of a bisection as the search wants it: a problem, facts, and what to weigh them by; pure.
+"""Turn the record of a bisection into what the search needs: a problem, facts, and the weights of readings; pure.
 
-One kernel has one set of readings, whichever commits it was built from: commits whose kernels are equal share
-them, and cannot be apart, so that no commit between them is the first new one.
+Each kernel has one set of readings, whichever commits it was built from: commits with equal kernels share them. Such
+commits cannot be told apart, so that no commit between them is the first new one.
 """
 
 import math
@@ -29,16 +29,16 @@ _MIN_S = 60.0
 
 
 def costs_of(judging: Judging) -> Costs:
-    """Minutes as they were measured here, the defaults where nothing was."""
+    """The minutes that builds and runs took here, or the defaults for what was not measured yet."""
     default, sound = Costs(), judging.sound()
     builds = [trial.timings.build_s for _, trial in judging.trials if trial.timings.build_s]
     faulty = [trial.timings.total_s for _, trial in judging.trials if trial.fault is not None]
     whole = [trial for trial, _ in sound if trial.bears_answer]
-    # An end's run after a short fill is neither: it goes on until it is like the whole one, and comes once.
+    # An end's run after a short fill is in neither list: it lasts until it is like the whole run, and occurs once.
     early = [one for one in sound if not one[0].bears_answer and one[0].commit.sha not in (judging.old, judging.new)]
 
     def run_min(side: Verdict, otherwise: float) -> float:
-        """Of the runs to be expected of a side: most are stopped early, and if none of its own was, like others."""
+        """The mean of the side's early runs (most are stopped early), else of all early runs, else of the side's."""
         of_side = [[trial for trial, one in trials if one is side] for trials in (early, sound)]
         expected = of_side[0] or [trial for trial, _ in early] or of_side[1]
         return _minutes([trial.timings.workload_s for trial in expected], otherwise)
@@ -67,19 +67,21 @@ def _minutes(seconds: list[float], otherwise: float) -> float:
     return math.fsum(seconds) / len(seconds) / _MIN_S or otherwise if seconds else otherwise
 
 
-# A commit between two with equal kernels: no evidence makes up for this, short of hashes that collide.
+# The weight of a commit between two with equal kernels. Only colliding hashes could make such a commit the answer, so
+# no evidence may outweigh it.
 IMPOSSIBLE_WEIGHT = 1e-9
 _ENDS_ALWAYS_CUT = (Kernel.REVERTED, Kernel.PICKED)
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is on record beside the trials.
+    """Facts beside the trials.
 
-    ``skips`` are the hashes a person knows to be untestable, ``mattering`` those that can change the kernel (None:
-    not known), ``bases`` those that both ends have. ``earlier`` is what comparable runs on this host read. It may
-    still be measured for ``left_s``. ``kept`` are the hashes of commits whose kernels are kept from earlier runs.
-    What is ``in_flight`` is being measured; the next trial is for ``host``, if one is named.
+    ``skips`` are hashes of commits that a person says are untestable, ``mattering`` those of commits that can change
+    the kernel (None if that is not known), ``bases`` those of the commits that both ends contain. ``earlier`` counts
+    the readings of comparable runs on this host. ``left_s`` is the time left for measuring. ``kept`` are the hashes of
+    commits whose kernels were kept from earlier runs. The subjects in ``in_flight`` are being measured; the next trial
+    is for ``host``, if one is named.
     """
 
     skips: tuple[str, ...] = ()
@@ -95,7 +97,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Case:
-    """Everything known of a bisection whose ends are measured."""
+    """Everything known about a bisection whose ends are measured."""
 
     search_range: SearchRange
     judging: Judging
@@ -103,17 +105,17 @@ class Case:
 
     @cached_property
     def problem(self) -> SearchProblem:
-        """The range, the odds before any trial but for what equal kernels rule out, and what can matter."""
+        """The range, the prior (which rules out commits between equal kernels), and the commits that can matter."""
         return SearchProblem(self.search_range.graph, self._prior(self.search_range.suspects), self._relevant)
 
     @cached_property
     def unsuspecting(self) -> SearchProblem:
-        """The same when nobody is suspected."""
+        """The same problem without suspected paths."""
         return replace(self.problem, log_prior=self._prior(None))
 
     @cached_property
     def search(self) -> Search:
-        """What readings are weighed by, what trials cost, and for how long there may be more."""
+        """The weights of readings, the costs of trials, and the time that is left."""
         better = self.judging.direction is not Direction.REGRESSION
         if self.judging.reference.is_exact:
             rates = Rates.of_counted()
@@ -121,7 +123,7 @@ class Case:
             rates = Rates.unknown(new_is_better=better, earlier=self.known.earlier)
         nothing, numbers = (self.known.earlier or EarlierSearches()).nothing, self.search_range.numbers
         costs = costs_of(self.judging)
-        # A kernel that is there takes no build.
+        # A kernel that exists takes no build.
         made = (trial.commit.sha for _, trial in self.judging.trials if trial.kernel is not None)
         builds_min = np.full(len(self.search_range.graph), costs.build_min)
         builds_min[[numbers[sha] for sha in self.known.kept.union(made) if sha in numbers]] = 0.0
@@ -130,7 +132,7 @@ class Case:
 
     @cached_property
     def facts(self) -> SearchFacts:
-        """All readings, one set for each kernel; skips; ends that cannot be had."""
+        """All readings, as one set for each kernel; the skips; and the changed ends that cannot be had."""
         numbers = self.search_range.numbers
         skipped = [sha for sha, verdict in self.judging.verdicts() if verdict is Verdict.SKIP]
         came_to_nothing = (
@@ -150,7 +152,7 @@ class Case:
 
     @cached_property
     def impossible(self) -> Mask:
-        """The commits between two that have equal kernels."""
+        """The commits between two commits with equal kernels."""
         graph, numbers = self.search_range.graph, self.search_range.numbers
         nothing = np.zeros(len(graph), dtype=np.bool_)
         found = nothing.copy()
@@ -162,12 +164,12 @@ class Case:
         return found
 
     def commit_for(self, number: int) -> str:
-        """The hash of the commit whose trial is one of this commit's kernel, which may be the old end's."""
+        """The hash of the commit to measure for the kernel of commit ``number``; it may be the old end."""
         if number == OLD_END:
             return self.judging.old
         return self.search_range.shas[self._representatives.get(self.search_range.shas[number], number)]
 
-    # Which commits are one.
+    # Commits with equal kernels.
 
     @property
     def _before(self) -> frozenset[str]:
@@ -184,14 +186,14 @@ class Case:
 
     @cached_property
     def _groups(self) -> tuple[tuple[int, ...], ...]:
-        """The numbers of commits that have one kernel, where there are several; the one measured first stands first."""
+        """The groups of commits that share a kernel, by number; the commit that was measured first comes first."""
         numbers = self.search_range.numbers
         groups = (tuple(numbers[sha] for sha in shas if sha in numbers) for shas in self._shas_by_kernel.values())
         return tuple(group for group in groups if len(group) > 1)
 
     @cached_property
     def _representatives(self) -> Mapping[str, int]:
-        """For each commit whose kernel gives readings the number that they are recorded under."""
+        """The number under which the readings of each commit's kernel are recorded."""
         found = dict(self.search_range.numbers)
         for shas in self._shas_by_kernel.values():
             inside = [self.search_range.numbers[sha] for sha in shas if sha in self.search_range.numbers]
@@ -199,7 +201,7 @@ class Case:
             found.update(dict.fromkeys(known if inside else (), inside[0] if inside else 0))
         return found
 
-    # What trials say.
+    # Readings.
 
     def _readings(self) -> Iterator[Reading]:
         found = [(self._kernel(trial), trial, verdict) for trial, verdict in self.judging.readings()]
@@ -207,7 +209,7 @@ class Case:
         for kernel, _, _ in found:
             if kernel is not None:
                 counts[kernel] = counts.get(kernel, 0) + 1
-        # Hours of sound trials: nobody knows what a host does while nothing is measured
+        # Only hours of trials count: what a host does between them is unknown.
         hours: dict[str, float] = {}
         for kernel, trial, verdict in found:
             host = host_of(trial)
@@ -218,7 +220,7 @@ class Case:
                 yield replace(reading, hour=hour, host=host)
 
     def number(self, subject: Subject) -> tuple[int, Kernel] | None:
-        """What a trial is of whose kernel nobody has built yet."""
+        """The number and the kind of a subject whose kernel is not built yet; None outside the range."""
         if not subject.is_commit:
             number = self.search_range.numbers.get(subject.changed_by or "")
             return None if number is None else (number, subject.kind)
@@ -226,7 +228,7 @@ class Case:
         return None if number is None else (number, Kernel.COMMIT)
 
     def _kernel(self, trial: Trial) -> tuple[int, Kernel] | None:
-        """What a trial's reading is of; None for what is before the range, but for the old end."""
+        """The number and the kind that a trial is a reading of; None before the range, except for the old end."""
         sha = trial.commit.sha
         if not trial.subject.is_commit:
             shas = self._shas_by_kernel.get(trial.kernel.content_sha256, ()) if trial.kernel is not None else ()
@@ -238,12 +240,13 @@ class Case:
         return None if number is None else (number, Kernel.COMMIT)
 
     def _reading(self, kernel: tuple[int, Kernel], trial: Trial, verdict: Verdict, *, alone: bool) -> Reading:
-        """What a trial says of a kernel of which it is the only one, or not.
+        """Return what a trial says about its kernel; ``alone`` if it is the kernel's only reading.
 
-        The verdict alone counts when a person drew the line, which levels know nothing of, and of a run that was
-        stopped early, or came after a short fill, which is not to be compared with whole ones. The first verdict on an
-        end by such a line says nothing: without it there would be no search. A figure that is on neither end's level
-        says nothing and is measured again; twice seen it is no accident, and its side counts.
+        Only the verdict counts, and not the score, if a person gave the threshold, because then there are no levels,
+        and for a run that was stopped early or came after a short fill, because it cannot be compared with whole runs.
+        With a given threshold, the first verdict on an end says nothing: without that verdict there would be no search.
+        A value that is on neither end's level says nothing the first time and is measured again; seen twice it is no
+        accident, and its side counts.
         """
         full, judging = trial.bears_answer, self.judging.on(host_of(trial))
         ends = (judging.old, judging.new)
@@ -253,14 +256,14 @@ class Case:
             return Reading(*kernel, Verdict.MEASURED if first else verdict, full=full)
         scores = [found for sha in ends if (found := judging.scores.get(sha))]
         homes = {level for level in judging.levels if any(found[0] in level for found in scores)}
-        # While the ends are not apart, any figure is on their levels.
+        # If the ends share a level, they are not apart yet, and no value can be off their levels.
         if trial.is_whole and len(homes) == len(ends) and not any(judging.score(trial) in level for level in homes):
             return Reading(*kernel, Verdict.MEASURED if alone else verdict, full=full)
         return Reading(*kernel, verdict, self.judging.score(trial) if trial.is_whole else None, full)
 
     @cached_property
     def _scales(self) -> Mapping[str, HostScale]:
-        """The scores that told the ends apart and the line, of each host that has them; none where a person drew it."""
+        """The threshold of each host and the scores that told the ends apart; empty if a person gave the threshold."""
         judging, found = self.judging, dict[str, HostScale]()
         if judging.settings.bisect.threshold_value is not None:
             return found
@@ -272,10 +275,10 @@ class Case:
                 found[host] = HostScale((ends.old, ends.new), line, above, expected)
         return found
 
-    # What cannot be had.
+    # Readings that cannot be had.
 
     def _exhausted(self) -> Iterator[int]:
-        """Commits that were measured, and of which too many trials since then came to nothing."""
+        """Commits that were measured, but of which too many trials have come to nothing since."""
         tired = {
             self._representatives[sha]
             for sha in {trial.commit.sha for _, trial in self.judging.trials if trial.subject.is_commit}
@@ -286,25 +289,25 @@ class Case:
         yield from tired | {twin for group in self._groups for twin in group if group[0] in tired}
 
     def _failed(self) -> Iterator[tuple[int, Kernel]]:
-        """Ends that a commit does not come out of or into, or that do not work then, or are a kernel known already."""
+        """The (commit, kind) of each changed end that cannot be made, does not work, or has a kernel known already."""
         numbers = self.search_range.numbers
         failed = {(numbers[one.sha], one.kind) for one in self.known.not_changed if one.sha in numbers}
         for _, trial in self.judging.trials:
             number = numbers.get(trial.subject.changed_by or "")
             if number is not None and self._gives_no_more(trial):
                 failed.add((number, trial.subject.kind))
-        if self.search_range.outside:  # the new end stands for many commits there
+        if self.search_range.outside:  # the range's tip then stands for many commits
             failed |= {(self.search_range.graph.tip, kind) for kind in _ENDS_ALWAYS_CUT}
         yield from failed
 
     def _gives_no_more(self, trial: Trial) -> bool:
-        """Whether a changed end is of no (more) use: it does not work, or has a commit's kernel."""
+        """Whether a changed end is of no (further) use: it does not work, or its kernel equals a commit's."""
         if trial.subject.is_commit:
             return False
         known = trial.kernel is not None and trial.kernel.content_sha256 in self._shas_by_kernel
         return known or isinstance(self.judging.since(trial.commit.sha), Untestable)
 
-    # What is known beforehand.
+    # The prior.
 
     @property
     def _relevant(self) -> Mask | None:

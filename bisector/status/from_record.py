@@ -1,4 +1,4 @@
-"""How a bisection stands, from its record alone, by the metric that decided or by another: what ``status`` shows."""
+"""Derive the view of a bisection from its record alone, by the metric that decided or by another one."""
 
 import math
 import shlex
@@ -39,17 +39,17 @@ from bisector.store.rundir import GIT_LOG, RunDirectory, state_of
 from bisector.store.store import Store
 
 _MIN_S = 60.0
-_SPARE = 1.1  # a trial that takes a little longer than those before is to have its time, too
+_SPARE = 1.1  # so that a trial that takes a little longer than earlier ones still fits
 _SIDES = (Verdict.OLD, Verdict.NEW)
 _ENDED = (State.FOUND, State.NARROWED, State.FAILED, State.IMPORTED)
 
 
 def view(run: RunDirectory, store: Store, by: Objective | None = None) -> BisectionView:
-    """Everything there is to show of a run, whether its process is alive or not.
+    """Return the view of a run, whether its process is alive or not.
 
-    With ``by`` its trials are seen by another objective than decided; how the search stands is what it is. Raises
-    :class:`bisector.core.objective.MetricAbsent` where no run has a value by that; without it each trial says why it
-    has none.
+    With ``by`` the trials are seen by that objective, while the state of the search stays as it was decided. Raises
+    :class:`bisector.core.objective.MetricAbsent` if no run has a value by it. Without ``by``, a trial without a value
+    says why it has none.
     """
     asked = store.bisection()
     settings = store.settings
@@ -126,13 +126,13 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
 
 
 def _seen_by(judging: Judging, by: Objective) -> Judging:
-    """The same trials by another objective; raises :class:`MetricAbsent` where no run has a value by that."""
+    """The same trials by another objective; raises :class:`MetricAbsent` if no run has a value by it."""
     settings, trials = judging.settings, [trial for _, trial in judging.trials]
     seen = replace(judging, settings=replace(settings, bisect=settings.bisect.by(by)))
     runs = [judged_run(trial) for trial in trials if trial.runs and trial.fault is None]
     if runs and all(seen.value(trial) is None for trial in trials):
-        with suppress(InfraError):  # runs that did nothing have a rate of zero, and say so themselves
-            seen.objective.deciding(runs[-1])  # raises, and names the metrics that there are
+        with suppress(InfraError):  # runs that did nothing have a rate of zero, and their verdicts say so
+            seen.objective.deciding(runs[-1])  # raises, and names the existing metrics
     return seen
 
 
@@ -147,7 +147,7 @@ def _host_thresholds(seen: Judging) -> Iterator[HostThreshold]:
 def _outcome(
     run: RunDirectory, store: Store, judging: Judging
 ) -> tuple[State, str, tuple[Commit, ...], BeliefView | None, Mapping[str, float]]:
-    """How the run stands, a sentence, what the first new commit can be, and what the readings together say."""
+    """The state, a sentence, the possible first new commits, the belief, and each commit's probability of being new."""
     asked = store.bisection()
     if store.by_others:
         return *outcome_by_others(asked, judging), None, {}
@@ -160,7 +160,7 @@ def _outcome(
 
 
 def _how_to_go_on(run: RunDirectory, view: BisectionView) -> str | None:
-    """What to type to go on; of a search whose time is over with enough of it, by what its trials took."""
+    """The command to go on with, if any; after a budget is spent, with a new budget for the expected trials."""
     resume, budget, belief = resume_command(run.path), view.budget, view.belief
     if budget is not None and budget.is_over and not (view.host_clock is not None and view.host_clock.waits):
         took = [one.trial.timings.total_s for one in view.trials if one.trial.timings.total_s]
@@ -172,25 +172,25 @@ def _how_to_go_on(run: RunDirectory, view: BisectionView) -> str | None:
 
 
 def resume_command(run_dir: Path) -> str:
-    """What to type to go on with a run."""
+    """The command that goes on with a run."""
     return f"bisector resume --run-dir {shlex.quote(str(run_dir))}"
 
 
 def reset_command(run_dir: Path) -> str:
-    """What to type to end a run, of which only the record stays."""
+    """The command that ends a run and keeps only its record."""
     return f"bisector reset --run-dir {shlex.quote(str(run_dir))}"
 
 
 def next_step_command(run_dir: Path) -> str:
-    """What to type to look for the step that a run did not look for."""
+    """The command that looks for a step that the run itself does not look for."""
     return f"bisector next-step --run-dir {shlex.quote(str(run_dir))}"
 
 
 @contextmanager
 def _case(asked: RunHeader, judging: Judging, store: Store) -> Iterator[tuple[Repository, Case] | None]:
-    """All that is known of a bisection, as the search weighs it.
+    """The case of a bisection with its repository.
 
-    None where nothing is weighed: by git, before both ends are measured, and without a repository.
+    None if readings are not weighed: git chooses the commits, an end is not measured yet, or there is no repository.
     """
     measured = judging.sound(asked.old_sha) and judging.sound(asked.new_sha)
     if judging.settings.bisect.strategy is not Strategy.BAYES or not measured or asked.repository is None:
@@ -204,7 +204,7 @@ def _case(asked: RunHeader, judging: Judging, store: Store) -> Iterator[tuple[Re
 
 
 def case_of(store: Store) -> Case | None:
-    """All that is known of a bisection from its record alone; None where nothing is weighed (yet)."""
+    """The case of a bisection from its record alone; None if readings are not weighed (yet)."""
     asked = store.bisection()
     judging = Judging(store.settings, store.trials(), asked.old_sha, asked.new_sha)
     with _case(asked, judging, store) as found:
@@ -212,9 +212,9 @@ def case_of(store: Store) -> Case | None:
 
 
 def _belief(asked: RunHeader, judging: Judging, store: Store) -> tuple[BeliefView | None, Mapping[str, float]]:
-    """What all readings say, and for each commit how likely its kernel is on the new side.
+    """The belief of a run, and the probability of each commit that its kernel is on the new side.
 
-    Nothing where nothing is weighed, and when the repository is gone.
+    None and empty if readings are not weighed, or if the repository is gone.
     """
     with suppress(BisectorError), _case(asked, judging, store) as found:
         if found is not None:
@@ -239,7 +239,7 @@ def _belief(asked: RunHeader, judging: Judging, store: Store) -> tuple[BeliefVie
 
 
 def _effect(repository: Repository, standing: Standing) -> EffectView | None:
-    """That of the likeliest commit, as far as both kernels were read."""
+    """The effect of the likeliest commit; None until kernels with and without it were read."""
     found = standing.effect
     if found is None or not all(found.counts):
         return None
@@ -261,7 +261,7 @@ def _range(repository: Repository, asked: RunHeader) -> Range:
 def _candidates(
     asked: RunHeader, judging: Judging, belief: BeliefView | None, state: State, message: str
 ) -> tuple[Commit, ...]:
-    """What the first new commit can still be; nothing when the repository is gone."""
+    """The commits that can still be the first new one; empty if the repository is gone."""
     narrowed = state is State.NARROWED
     if belief is not None:
         likely = () if belief.no_change else tuple(one.commit for one in belief.likely)
@@ -270,7 +270,7 @@ def _candidates(
         asked, narrowed = replace(asked, paths=()), True
     if asked.repository is None:
         return ()
-    # As git lists them.
+    # In git's order.
     new, olds = asked.new_sha, [asked.old_sha]
     for sha, verdict in judging.verdicts():
         if verdict is Verdict.NEW and sha not in (asked.old_sha, asked.new_sha):
@@ -285,7 +285,7 @@ def _candidates(
 
 
 def _commit(asked: RunHeader, sha: str, judging: Judging) -> Commit:
-    """An end of the range: from its trial, else from the repository, else its hash alone."""
+    """An end of the range: from its trial, else from the repository, else with its hash alone."""
     found = next((trial.commit for _, trial in judging.trials if trial.commit.sha == sha), None)
     if found is None and asked.repository is not None and sha:
         with suppress(UserError), Repository.open(asked.repository) as repository:
@@ -294,7 +294,10 @@ def _commit(asked: RunHeader, sha: str, judging: Judging) -> Commit:
 
 
 def seen_again(judging: Judging, seen: Judging) -> str:
-    """How the verdicts compare with what the same trials say as ``seen``; empty while there is nothing to compare."""
+    """One sentence that compares the verdicts with those that the same trials give as ``seen``.
+
+    Empty if there is nothing to compare (yet).
+    """
     label = seen.objective.label
     if seen.objective == judging.objective or judging.line is None:
         return ""

@@ -1,8 +1,8 @@
-"""An answer of counted time beside the host's clock: how large the change is by either, and whether it can show there.
+"""The answer of a run in counted time, measured once more by the host's clock: the size of the change by either.
 
-Counted time has no caches, no branch prediction and no second CPU, so that a change of some size by instructions may be
-of another size, or none, where time is the host's. That is measured as a comparison of the answer with its parent
-(:mod:`bisector.compare`), whose record lies below the run's. Nothing here changes the answer: it stands beside it.
+Counted time has no caches, no branch prediction and no second CPU, so a change that has some size in instructions may
+have another size, or none, by the host's clock. That is measured as a comparison of the answer with its parent
+(:mod:`bisector.compare`), whose record lies below the run's. It stands beside the answer and never changes it.
 """
 
 from contextlib import suppress
@@ -25,7 +25,7 @@ CONFIRMED = "confirmed"  # the directory of the comparison, in that of the run
 
 
 def host_clock(run_dir: Path, repository: Path | None, judging: Judging, first: Commit) -> HostClock:
-    """How the answer stands by both clocks, from the record of its run and that of the comparison."""
+    """Return the change at the answer by both clocks, from the records of the run and of the comparison below it."""
     made = _measured(HostClock(first, judging.objective.label, str(run_dir / CONFIRMED)))
     parent = made.parent
     if parent is None and repository is not None:
@@ -33,7 +33,7 @@ def host_clock(run_dir: Path, repository: Path | None, judging: Judging, first: 
             parent = next(iter(opened.commits(opened.parents(first.sha, first_only=True))), None)
     if parent is None:
         return made
-    # By the readings of both kernels; of one that has none of its own, by all of its side.
+    # The readings of both kernels; if one has none of its own, all readings of its side.
     sides = []
     for commit, side in ((parent, Verdict.OLD), (first, Verdict.NEW)):
         of_side = [sha for sha, verdict in judging.verdicts() if verdict is side]
@@ -43,7 +43,7 @@ def host_clock(run_dir: Path, repository: Path | None, judging: Judging, first: 
 
 
 def _measured(clock: HostClock) -> HostClock:
-    """With what the comparison has on record; as it was where there is none."""
+    """Add what the comparison has on record, if it has begun."""
     try:
         if not RunDirectory.is_at(Path(clock.run_dir)):
             return clock

@@ -1,12 +1,12 @@
-"""How far the blocks of a comparison have come, what is left to measure, and how long that takes; pure.
+"""How many blocks of a comparison are left to measure, and how long they take; pure.
 
-A setup has as many blocks as were asked for, or as many as make its intervals narrow, looked at after some numbers of
-them. One on which nothing can be compared (any more) is n/a, and has no more.
+A setup gets as many blocks as were asked for, or as many as make its intervals narrow, which is checked after certain
+numbers of blocks (``LOOKS``). A setup on which nothing can be compared (any longer) is n/a and gets no further blocks.
 
-Trials take as long as those on record, else as they are asked to last. A budget holds only if no block takes longer
-than it was thought to, so a trial is as long as the longest so far of its setup; before there is one, its cache takes
-as long to fill as it may. A workload whose length nobody knows beforehand takes as long as on the other setups; until
-it has run on one, it counts for nothing.
+A trial is assumed to take as long as earlier ones, or else as long as the settings ask for. A budget holds only if no
+block takes longer than predicted, so the longest trial of the setup so far is the measure; before there is one, the
+cache is assumed to take the longest allowed time to fill. A workload of unknown length is assumed to take as long as on
+the other setups, and no time until it has run on one.
 """
 
 import math
@@ -25,13 +25,13 @@ _LEAST_ARMS = 2
 
 
 def comparable(blocks: Blocks, setup: int) -> bool:
-    """Whether there is anything to compare the first arm with on a setup, and the first arm itself."""
+    """Whether the first arm and at least one other are still measured on a setup."""
     present = blocks.present(setup)
     return 0 in present and len(present) >= _LEAST_ARMS
 
 
 def blocks_left(blocks: Blocks, setup: int) -> int:
-    """How many blocks a setup is still to have; where its intervals say so, how many until they are looked at."""
+    """The number of blocks a setup still needs; if its intervals decide, the number until they are checked next."""
     if not comparable(blocks, setup):
         return 0
     extent, count = blocks.plan.extent, complete(blocks, setup)
@@ -42,20 +42,20 @@ def blocks_left(blocks: Blocks, setup: int) -> int:
 
 
 def complete(blocks: Blocks, setup: int) -> int:
-    """How many blocks count of which any arm of a setup can be compared: one that did not build has missed some."""
+    """The number of blocks that count, for the arm that has the fewest: one that did not build has missed some."""
     others = [arm for arm in blocks.present(setup) if arm != 0]
     return min(sum({0, arm} <= set(block.arms) for block in blocks.counted(setup)) for arm in others)
 
 
 def effects(blocks: Blocks, setup: int) -> tuple[Effect, ...]:
-    """How each arm differs from the first one on a setup, as far as there are blocks with both."""
+    """The effect of each arm against the first one on a setup, if there are blocks with both."""
     pairs = (blocks.pairs(setup, arm) for arm in blocks.present(setup) if arm != 0)
     figures = (zip(*one, strict=True) for one in pairs if one)
     return tuple(effect(first, other, blocks.alpha(setup)) for first, other in figures)
 
 
 def left_s(blocks: Blocks) -> float:
-    """How long the blocks take that all setups are still to have."""
+    """The seconds that the remaining blocks of all setups take."""
     left = {setup: blocks_left(blocks, setup) for setup in range(len(blocks.plan.setups))}
     return math.fsum(count * block_s(blocks, setup) for setup, count in left.items() if count)
 
@@ -64,13 +64,13 @@ BOOT_AND_LAYOUT_S = 30.0  # of a trial in emulation: a boot takes 6 s, a stack u
 
 
 def block_s(blocks: Blocks, setup: int) -> float:
-    """How long a block of a setup takes without builds."""
+    """The seconds that a block of a setup takes, without builds."""
     took = [trial.timings.total_s - trial.timings.build_s for trial in _sound(blocks, setup)]
     return len(blocks.present(setup)) * (max(took) if took else _first_s(blocks, setup))
 
 
 def _first_s(blocks: Blocks, setup: int) -> float:
-    """How long a trial of a setup takes that has none yet."""
+    """The seconds of a setup's first trial."""
     planned = blocks.plan.setups[setup]
     most_s = asked_most_s(planned)
     if planned.workload.runtime_s:
@@ -86,15 +86,15 @@ def _sound(blocks: Blocks, setup: int) -> list[Trial]:
 
 
 def asked_s(settings: Settings) -> float:
-    """How long a trial takes without its build, as long as none is known, if its cache is full after the least rounds.
+    """The seconds of a trial by its settings alone, without its build, if its cache is full after the fewest rounds.
 
-    Without the runs of a workload whose length nobody knows.
+    A workload of unknown length counts as zero.
     """
     return _asked_s(settings, settings.storage.fill_rounds * settings.workload.runtime_s)
 
 
 def asked_most_s(settings: Settings) -> float:
-    """The same if its cache takes as long to fill as it may."""
+    """The same as :func:`asked_s` if the cache takes the longest allowed time to fill."""
     storage = settings.storage
     return _asked_s(settings, max(storage.fill_rounds * settings.workload.runtime_s, storage.fill_deadline_s))
 
@@ -108,7 +108,7 @@ def _asked_s(settings: Settings, filling_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpent:
-    """Wall seconds of the processes of a run; of them those of builds, boots, layouts of the stack, and workloads."""
+    """Wall-clock seconds of a run's processes, and the parts spent on builds, boots, stacks and workloads."""
 
     total_s: Annotated[float, "from the beginning of each process to its end, pauses between them left out"]
     build_s: Annotated[float, "of that, building kernels"]
@@ -118,7 +118,7 @@ class TimeSpent:
 
     @classmethod
     def of(cls, store: Store, trials: Sequence[Trial]) -> "TimeSpent | None":
-        """Of a run with these trials; None of one that has measured nothing."""
+        """The time spent on a run with these trials; None if there are none."""
         if not trials:
             return None
         took = [one.timings for one in trials]
@@ -134,10 +134,10 @@ class TimeSpent:
     def other_s(
         self,
     ) -> Annotated[float, "all the rest: bisector's own, waiting for a quiet host, attempts that failed"]:
-        """All the rest, waiting for a quiet host and attempts that failed among it."""
+        """The rest, which includes waiting for a quiet host and failed attempts."""
         return max(0.0, self.total_s - self.build_s - self.boot_s - self.storage_s - self.workload_s)
 
     @property
     def other_share(self) -> Annotated[float, "`other_s` as a share of the time without builds"]:
-        """The rest of the time without builds; 0 where there is none."""
+        """The share of the rest in the time without builds; 0 if there is no such time."""
         return self.other_s / (self.total_s - self.build_s) if self.total_s > self.build_s else 0.0

@@ -1,7 +1,7 @@
-"""The one view of a bisection: what tables, reports, plots and letters are made of, and the document for scripts.
+"""The view of a bisection, from which tables, reports, plots and letters are made; it is also the document for scripts.
 
-The document is the view itself (:mod:`bisector.core.json_document`): seconds and bytes are plain numbers, and so are
-values of the metric that decides, in its unit. Strings are as git, the kernel and fio gave them, not cleaned for a
+Its JSON document has the same fields (:mod:`bisector.core.json_document`): seconds and bytes are plain numbers, and so
+are values of the deciding metric, in its unit. Strings are as git, the kernel and fio gave them, and not cleaned for a
 terminal.
 """
 
@@ -31,18 +31,18 @@ from bisector.store.facts import InfraFault
 
 MOST_PAIRS = 10
 _LEAST_PAIRS = blocks_for_exact(1)
-# Of one pair, whose two trials spread as those of any host do before it is known by how much.
+# The spread of one pair's log ratio: two trials, each with the spread assumed for a host that is not known yet.
 _SPREAD_OF_A_PAIR = OF_HOSTS.spread * math.sqrt(2)
 _ENDED = (State.MEASURED, State.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class HostClock:
-    """The answer by both clocks, as far as it is measured by the host's, in ``run_dir``.
+    """The change at the answer in counted time, and by the host's clock as far as that is measured, in ``run_dir``.
 
-    ``label`` says what decides. ``parent`` is None, and ``counted``, where nobody tells the parent (any more).
-    ``state`` and ``message`` are those of the comparison, None before it is begun; ``pairs`` of it count. Its
-    ``outcome`` is ``fragile`` where the permutations within pairs do not show it.
+    ``label`` names the deciding metric. ``parent`` and ``counted`` are None if the parent is not (or no longer) known.
+    ``state`` and ``message`` are the comparison's, None and empty before it begins; ``pairs`` counts its pairs that
+    count. The ``outcome`` is ``fragile`` if the permutation test within pairs does not confirm it.
     """
 
     first: Commit
@@ -69,7 +69,7 @@ class HostClock:
         Key("pairs_needed"),
         "number of pairs that a change of its size takes to show; `null` of too many",
     ]:
-        """About how many pairs it takes to show; None of more than can be told, and without a factor."""
+        """About how many pairs it takes until the change shows; None above 1000, or if the factor is unknown."""
         return pairs_needed(self.counted.times) if self.counted is not None else None
 
     @property
@@ -80,12 +80,12 @@ class HostClock:
 
     @property
     def waits(self) -> bool:
-        """Whether it is left to measure, and nobody does."""
+        """Whether something is left to measure and no process is measuring it."""
         return self.is_due and self.state is not State.RUNNING
 
     @property
     def plan(self) -> str:
-        """What is about to be measured, and why so often."""
+        """One sentence: what will be measured, and why in so many pairs."""
         parent, pairs = self.parent.short if self.parent is not None else units.UNKNOWN, self.needed or 0
         return (
             f"{self.first.short} is measured beside its parent {parent} by the host's clock, in"
@@ -94,7 +94,7 @@ class HostClock:
 
     @property
     def sentence(self) -> Annotated[str, "all of it in a sentence"]:
-        """Both factors, and what the second one says of the first; or why there is none."""
+        """Both factors and what the second one says about the first, or why they are missing."""
         if self.parent is None or self.counted is None:
             return f"{self.first.short} has no parent on record to be measured beside by the host's clock"
         first = f"{self.label} is {self.counted.text} that of the parent {self.parent.short} by instructions"
@@ -129,9 +129,9 @@ class HostClock:
 
 
 def pairs_needed(times: float) -> int | None:
-    """After about how many pairs a change by this factor would show by the host's clock; None above a thousand.
+    """The approximate number of pairs until a change by this factor shows by the host's clock; None above 1000.
 
-    They are as many as the exact test takes, at least.
+    It is at least the number that the exact test needs.
     """
     guess = Effect(Scale.RATIO, 2, math.log(times), _SPREAD_OF_A_PAIR, math.log(times), p=1.0, exact_p=1.0, base=1.0)
     found = blocks_to_tell(guess, delta=0.0)
@@ -140,7 +140,7 @@ def pairs_needed(times: float) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class TrialView:
-    """A trial with what analysis made of it; ``why`` is one sentence."""
+    """A trial with its verdict; ``why`` is one sentence."""
 
     n: Annotated[int, "number of the trial, from 1"]
     trial: Annotated[Trial, FLAT]
@@ -157,19 +157,19 @@ class TrialView:
 
     @property
     def changed(self) -> str:
-        """What a subject is that is not a commit of the history; empty for a commit."""
+        """How a subject was changed that is not a commit of the history; empty for a commit."""
         how = {Kind.REVERTED: "NEW with {} reverted", Kind.PICKED: "OLD with {} added"}.get(self.trial.subject.kind, "")
         return f"no commit: {how.format((self.trial.subject.changed_by or '')[:12])}" if how else ""
 
     def is_of(self, kind: Kind, changed_by: Commit) -> bool:
-        """Whether it is a reading, on either side, of an end that is changed by that commit."""
+        """Whether this is a reading, on either side, of an end that was changed by this commit."""
         of = self.trial.subject
         return (of.kind, of.changed_by) == (kind, changed_by.sha) and self.verdict in (Verdict.OLD, Verdict.NEW)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCommit:
-    """The trial of a single commit, and where its files are."""
+    """The trial of a single commit, with the path of its files."""
 
     trial: Annotated[TrialView, FLAT]
     run_dir: Annotated[str, "path of the directory that has its files"]
@@ -178,7 +178,7 @@ class MeasuredCommit:
 
 @dataclass(frozen=True, slots=True)
 class LevelView:
-    """Values that lie together, the least and the largest, and how many trials they are of."""
+    """A group of values that lie together: the least, the largest, and the number of trials."""
 
     low: Annotated[float, "least value"]
     high: Annotated[float, "largest value"]
@@ -186,7 +186,7 @@ class LevelView:
 
     @classmethod
     def of(cls, level: ReadingLevel, objective: Objective) -> "LevelView":
-        """A level of scores in the unit of the metric."""
+        """Convert a level of scores to the unit of the metric."""
         low, high = sorted(map(objective.value_of, (level.worst, level.best)))
         return cls(low, high, level.trials)
 
@@ -201,7 +201,7 @@ class Likely:
 
 @dataclass(frozen=True, slots=True)
 class EffectView:
-    """How large the change is, by readings of a kernel without it and of one with it, and their values in turn."""
+    """The size of the change, from readings of a kernel without it and of one with it; values in order of measuring."""
 
     without: Annotated[str, "which kernel is without the change: its parent, or NEW with it reverted"]
     factor: Annotated[Factor, "how many times the value without the change the value with it is"]
@@ -214,7 +214,7 @@ class EffectView:
         return f"{objective.label} is {self.factor.text} that of {self.without}, by {counts}"
 
     def raw(self, objective: Objective) -> str:
-        """All values, those without the change first: ``1,000, 1,010 and then 905, 911 IOPS``."""
+        """All values: ``without it 1,000 IOPS, 1,010 IOPS; with it 905 IOPS, 911 IOPS``."""
         rows = ([objective.text(one) for one in values] for values in (self.values_without, self.values_with))
         return f"without it {', '.join(next(rows))}; with it {', '.join(next(rows))}"
 
@@ -223,7 +223,7 @@ class EffectView:
 class BeliefView:
     """What all readings together say: the fewest commits that have 99 % of the probability, likeliest first.
 
-    ``confirmed`` says by which changed ends the likeliest was.
+    ``confirmed`` says by which changed ends the likeliest commit was confirmed.
     """
 
     likely: Annotated[
@@ -244,7 +244,7 @@ class BeliefView:
 
     @property
     def probability(self) -> Annotated[float, "of the first of `likely`, if one commit made the change"]:
-        """That the likeliest commit is the first new one."""
+        """The probability that the likeliest commit is the first new one."""
         return self.best.probability
 
     @property
@@ -269,7 +269,7 @@ class OptionChange:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChanges:
-    """What the first new commit's effective .config has otherwise than that of one of its parents."""
+    """The differences of the first new commit's effective .config from that of one of its parents."""
 
     parent: Annotated[Commit, "the parent"]
     options: Annotated[tuple[OptionChange, ...], "every option that differs"]
@@ -277,7 +277,7 @@ class ConfigChanges:
 
 @dataclass(frozen=True, slots=True)
 class HostThreshold:
-    """The line on a host that measured both ends: figures of two hosts, or of two eras of one, are never compared."""
+    """The threshold of a host that measured both ends; values of two hosts, or of two eras, are never compared."""
 
     host: Annotated[str, "name of the host"]
     threshold: Annotated[float, "value between the two sides there"]
@@ -286,7 +286,7 @@ class HostThreshold:
 
 @dataclass(frozen=True, slots=True)
 class BudgetView:
-    """For how long a person lets the run measure, how much of that is spent, and whether the search ended for it."""
+    """How long the run may measure, how much of that is spent, and whether the search ended because of it."""
 
     budget_s: Annotated[float, "seconds of measuring that it allows, from when it was given"]
     spent_s: Annotated[float, "seconds that were spent since then"]
@@ -294,13 +294,13 @@ class BudgetView:
 
     @property
     def why_over(self) -> str:
-        """The sentence for a search that has no time left."""
+        """The sentence for a search without enough time for another trial."""
         return why_over(self.budget_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectionView:
-    """How a bisection stands, by the metric that decided or by another."""
+    """How a bisection stands, seen by the metric that decided or by another one."""
 
     schema: Annotated[Literal[3], SCHEMA] = 3
     state: Annotated[
@@ -363,17 +363,17 @@ class BisectionView:
 
     @property
     def evaluations(self) -> Annotated[int, "number of trials"]:
-        """How many trials there are."""
+        """The number of trials."""
         return len(self.trials)
 
     @property
     def skipped(self) -> Annotated[int, "number of trials that were skipped"]:
-        """How many trials were skipped."""
+        """The number of trials that were skipped."""
         return sum(trial.verdict is Verdict.SKIP for trial in self.trials)
 
     @property
     def weak(self) -> Annotated[int, "number of trials of weak evidence"]:
-        """How many trials are of weak evidence."""
+        """The number of trials with weak evidence."""
         return sum(trial.verdict is Verdict.WEAK for trial in self.trials)
 
     @property
@@ -383,10 +383,10 @@ class BisectionView:
 
     @property
     def reused(self) -> Annotated[int, "number of commits with the kernel of one that was measured"]:
-        """How many commits had the kernel of one already measured."""
+        """The number of commits whose kernel equals one that was measured already."""
         return sum(trial.trial.same_kernel_as is not None for trial in self.trials)
 
 
 def why_over(budget_s: float) -> str:
-    """The sentence for a search that has no time left."""
+    """The sentence for a search without enough time for another trial."""
     return f"another trial would end after the budget of {units.duration(budget_s)}"
