@@ -1,1 +1,1 @@
-"""What people read: progress, table, status."""
+"""What people read: progress, tables, reports and plots."""

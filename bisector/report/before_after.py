@@ -1,8 +1,7 @@
-"""Before and after the change, as kernel people are used to read it.
+"""The figures before and after the change, in the form that kernel developers are used to.
 
-The layout is that of the 0-day robot (lkp-tests, lib/compare.rb, ``show_perf_change``): the parent
-at the left, the culprit at the right, the standard deviation as a share of the mean and only where
-it is above 2 %, the change in percent.
+The layout is that of the 0-day robot (lkp-tests, lib/compare.rb, ``show_perf_change``): the parent at the left, the
+culprit at the right, the standard deviation as a share of the mean if it is above 2 %, and the change in percent.
 """
 
 import math
@@ -35,19 +34,19 @@ _RULE = "=" * 72
 
 @dataclass(frozen=True, slots=True)
 class CommitSide:
-    """A commit and the trials whose figures stand for it."""
+    """A commit and the trials that stand for it."""
 
     commit: Commit
     trials: tuple[Trial, ...]
 
     @property
     def judged(self) -> tuple[Run, ...]:
-        """The run of each trial that decides."""
+        """The judged run of each trial."""
         return tuple(map(judged_run, self.trials))
 
 
 class Basis(StrEnum):
-    """What "before" is: a parent, the nearest commit before the answer that was measured, or the end."""
+    """What "before" is: a parent, the nearest measured commit before the answer, or the old end."""
 
     PARENT = "parent"
     NEAREST = "nearest"
@@ -56,7 +55,7 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BeforeAfter:
-    """Before and after the change."""
+    """Both sides of the change."""
 
     before: CommitSide
     after: CommitSide
@@ -77,11 +76,11 @@ class BeforeAfter:
 
     @property
     def metrics(self) -> Annotated[tuple["ComparedMetric", ...], "the metric that decides comes first"]:
-        """The figure that decides, then each job of each run, then what the storage's layers counted meanwhile."""
+        """The deciding metric, then each job of each run, then the counters of the storage layers in the judged run."""
         objective, sides = self.objective, (self.before, self.after)
         found = [_compared(name_of(objective), objective.metric, *(values(side, objective) for side in sides))]
         names = [run.name for run in self.after.trials[0].runs if not run.repeats]
-        for name in reversed(names):  # the run that decides first
+        for name in reversed(names):  # the judged run comes first
             found += _job_metrics(name, objective, *([run for trial in side.trials for run in trial.runs
                                                       if run.name == name] for side in sides))  # fmt: skip
         last = self.after.judged[0].name
@@ -93,7 +92,7 @@ class BeforeAfter:
 
     @property
     def change(self) -> "MetricChange":
-        """How much the figure that decides has changed, between the means of both sides."""
+        """The change of the deciding metric between the means of both sides."""
         before, after = (fmean(values(side, self.objective)) for side in (self.before, self.after))
         return change(before, after, self.objective)
 
@@ -126,7 +125,7 @@ class MetricChange:
 
 @dataclass(frozen=True, slots=True)
 class ComparedMetric:
-    """A figure of each trial on both sides."""
+    """The values of a metric on both sides, one for each trial."""
 
     name: Annotated[
         str, "name of the metric, as kernel robots give it; ends with the unit of its values, if any: `_us`, `_MiB_s`"
@@ -136,7 +135,7 @@ class ComparedMetric:
 
     @property
     def tells(self) -> bool:
-        """Whether both sides have figures, and not only zeros."""
+        """Whether both sides have finite values that are not all zero."""
         figures = self.before + self.after
         return bool(self.before and self.after and any(figures)) and all(map(math.isfinite, figures))
 
@@ -151,12 +150,12 @@ _SCALES: Mapping[Unit, tuple[str, float]] = {
 }
 _PERCENTILE = re.compile(r"\.p([0-9.]+)$")
 _DOT = re.compile(r"\.(?![0-9])")
-# Of each job beside the metric that decides, behind the direction.
+# Metrics of each job besides the deciding one; the direction of I/O is put before them.
 _BESIDE = ("iops", "clat.mean", "clat.p99")
 
 
 def name_of(objective: Objective) -> str:
-    """The metric that decides, as a robot would call it: ``fio.read_clat_99%_us``."""
+    """The deciding metric in a robot's notation: ``fio.read_clat_99%_us``."""
     return f"{'fio.' if objective.io_direction else ''}{_name(objective.metric)}"
 
 
@@ -166,7 +165,7 @@ def _name(metric: str) -> str:
 
 
 def _scale(metric: str) -> tuple[str, float]:
-    """What stands behind the name, and how much of the metric's own unit that is; a layer that is gone has neither."""
+    """The suffix of a metric's name and the size of its unit; "" and 1 if the metric's layer no longer exists."""
     try:
         return _SCALES.get(named(metric).unit, ("", 1.0))
     except UserError:
@@ -179,12 +178,12 @@ def _compared(name: str, metric: str, before: Iterable[float], after: Iterable[f
 
 
 def values(side: CommitSide, objective: Objective) -> tuple[float, ...]:
-    """What decides of each trial."""
+    """The deciding value of each trial."""
     return tuple(map(objective.value, side.judged))
 
 
 def change(before: float, after: float, objective: Objective) -> MetricChange:
-    """From twice the value on "3.4x", below it "21.3%" of the value before."""
+    """``3.4x`` from twice the value on; below it ``21.3%`` of the value before."""
     word = Direction.between(objective.score(before), objective.score(after))
     low, high = sorted((before, after))
     if low > 0 and high / low >= _TIMES_FROM:
@@ -195,7 +194,7 @@ def change(before: float, after: float, objective: Objective) -> MetricChange:
 def _job_metrics(
     run: str, objective: Objective, before: Sequence[Run], after: Sequence[Run]
 ) -> Iterator[ComparedMetric]:
-    """Of each job what decides and what is beside it, in the direction that decides, or else that of the run."""
+    """For each job the deciding metric and those beside it, in the deciding direction or else in the run's."""
     directions = {job.direction for one in after for job in one.jobs}
     direction = objective.io_direction if objective.io_direction in directions else after[0].direction
     names = [f"{direction}.{one}" for one in _BESIDE]
@@ -209,7 +208,7 @@ def _job_metrics(
 
 
 def note(compared: BeforeAfter) -> str:
-    """How many measurements stand on either side, and of which commits."""
+    """Say how many trials stand on each side, and of which commits."""
     before, after, objective = compared.before, compared.after, compared.objective
     basis = {
         Basis.PARENT: "",
@@ -222,9 +221,9 @@ def note(compared: BeforeAfter) -> str:
 
 
 def lines(compared: BeforeAfter, axes: Sequence[tuple[str, str]]) -> list[str]:
-    """The block of a robot's mail: what was run, the two commits, a line for each metric.
+    """The block of a robot's mail: what was run, the two commits, and a line for each metric.
 
-    ``axes`` are names and values of what both sides had in common.
+    ``axes`` are names and values that both sides have in common.
     """
     before, after = compared.before.commit, compared.after.commit
     width = _ABS_WIDTH + _ERR_WIDTH
@@ -246,7 +245,7 @@ def lines(compared: BeforeAfter, axes: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def metric_line(metric: ComparedMetric) -> str:
-    """One line, in their widths: the change in percent, from ten times on as a factor; of nothing there is neither."""
+    """The line of a metric, in the robot's widths: a change in percent, a factor from 10 on, or neither from zero."""
     before, after = fmean(metric.before), fmean(metric.after)
     if not before:
         change = "from 0" if after else "0.0%"
@@ -259,7 +258,7 @@ def metric_line(metric: ComparedMetric) -> str:
 
 
 def _figure(values: Sequence[float]) -> str:
-    """A mean and its standard deviation; that of one measurement is none."""
+    """A mean and its standard deviation, which a single value does not have."""
     mean = fmean(values)
     if abs(mean) < _WHOLE_FROM:
         text = f"{mean:{_ABS_WIDTH}.2f}"

@@ -1,6 +1,6 @@
-"""What documents for people are made of: titles, prose, facts, tables and listings, of which each format is a renderer.
+"""The parts of documents for people: titles, prose, facts, tables and listings; there is a renderer for each format.
 
-A renderer passes all of it through :func:`bisector.core.printable.clean`.
+Renderers pass all text through :func:`bisector.core.printable.clean`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from bisector.core.verdict import Direction, Verdict
 
 
 class Role(StrEnum):
-    """What a piece of text is; a terminal and a page give each role a colour."""
+    """The meaning of a piece of text; terminals and pages give each role a colour."""
 
     PLAIN = "plain"
     HEAD = "head"
@@ -31,7 +31,7 @@ _ON_NO_SIDE = {Verdict.SKIP: Role.SKIP, Verdict.WEAK: Role.WEAK}
 
 
 def verdict_role(verdict: Verdict, direction: Direction | None) -> Role:
-    """What a verdict is shown as, in every form: by which side is better, and plain while that is not known."""
+    """The role of a verdict: better or worse by its side, and plain until it is known which side is better."""
     if direction is None or verdict not in (Verdict.OLD, Verdict.NEW):
         return _ON_NO_SIDE.get(verdict, Role.PLAIN)
     return Role.BETTER if verdict is direction.verdict(better=True) else Role.WORSE
@@ -48,9 +48,9 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A label, and below each other the sentences that are said under it.
+    """A label with sentences below each other.
 
-    A ``command`` stands below them and is never broken into lines: it is there to be copied.
+    The ``command`` below them is never broken into lines, so that it can be copied.
     """
 
     label: str
@@ -61,18 +61,18 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """All that is said, in one line."""
+        """All sentences in one line."""
         return "; ".join(self.texts)
 
 
 def fact(label: str, *texts: str | None, role: Role = Role.PLAIN, command: str | None = None) -> Fact:
-    """A fact of the texts that say something."""
+    """A fact of the texts that are not empty."""
     return Fact(label, tuple(filter(None, texts)), role, command or "")
 
 
 @dataclass(frozen=True, slots=True)
 class FactList:
-    """Facts; one that says nothing is left out. ``width`` is the least width of the labels in a column of text."""
+    """Facts; empty ones are left out. ``width`` is the least width of the labels in a column of text."""
 
     kind: ClassVar = "facts"
     facts: tuple[Fact, ...]
@@ -81,9 +81,9 @@ class FactList:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; figures stand at the right, and a column of ``verdict`` has the colours of the rows.
+    """A column of a table; ``figures`` are aligned to the right, and a ``verdict`` is in the colour of its row.
 
-    In text a ``movable`` last column stands below its row where the table is too wide.
+    In text, a ``movable`` last column is placed below its row if the table is too wide.
     """
 
     title: str
@@ -94,7 +94,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The cells of a row, a sentence on it, which may be empty, and a command, which is never broken into lines."""
+    """The cells of a row, a remark, which may be empty, and a command, which is never broken into lines."""
 
     cells: tuple[str, ...]
     remark: str = ""
@@ -104,10 +104,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells are never wrapped.
+    """A table, whose cells are never wrapped.
 
-    Of a ``grouped`` table the first column names groups of rows: it is shown once for each, and in text, where the
-    table is too wide, on a line of its own.
+    In a ``grouped`` table the first column names groups of rows: it is shown once for each group. In text, it stands on
+    a line of its own if the table is too wide.
     """
 
     kind: ClassVar = "table"
@@ -137,7 +137,7 @@ Block: TypeAlias = Paragraph | FactList | Table | Listing
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A title and what stands below it; ``name`` is its handle for scripts and links."""
+    """A title and the blocks below it; ``name`` is the handle for scripts and links."""
 
     name: str
     title: str
@@ -155,7 +155,7 @@ def listing(text: str | None) -> Listing:
 
 
 def sections_of(blocks: Mapping[tuple[str, str], Iterable[Block]]) -> tuple[Section, ...]:
-    """Sections by their names and titles; a block that says nothing is left out, and so is a section without any."""
+    """Sections by name and title; empty blocks are left out, and sections without blocks."""
     made = (Section(name, title, tuple(filter(_says, found))) for (name, title), found in blocks.items())
     return tuple(section for section in made if section.blocks)
 
@@ -172,7 +172,7 @@ def _says(block: Block) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole document as every renderer takes it, whatever it is about; ``lead`` says where and when."""
+    """A whole document for any renderer; ``lead`` says where and when it was measured."""
 
     title: str
     sections: tuple[Section, ...]

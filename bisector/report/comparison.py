@@ -1,7 +1,7 @@
-"""The report of a comparison: one document of facts, made from the record, and what is said of it, in which order.
+"""The report of a comparison: its document, made from the record, and the order of its sections.
 
-Everything is read, nothing is decided; what a removed file would tell is left out. What the figures say is
-:mod:`bisector.report.comparison_table`.
+It only reads the record and decides nothing; if a file was removed, its contents are left out. The tables and sentences
+are made in :mod:`bisector.report.comparison_table`.
 """
 
 import json
@@ -41,13 +41,13 @@ from bisector.workload.workloads import WORKLOADS, chooser
 
 _SHA256_DIGITS = 64
 _FIO_OUTPUT = "fio.json"
-# What the stacks and workloads of a comparison have each for itself, or all of them together.
+# Settings that _command writes itself: each setup has its own, or all setups share one.
 _OF_SETUPS = ("storage.stack", "workload.kind", "kernel.fragments", "bisect.least_effect")
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedKernel:
-    """What was compared under a name; what no trial has shown yet is empty. ``config`` is the digest of the .config."""
+    """A kernel by its name; what no trial has shown yet is empty. ``config`` is the hash of the effective .config."""
 
     name: Annotated[str, "name, as it was typed"]
     commit: Annotated[str, "commit and its subject line; empty where no kernel was built"]
@@ -58,17 +58,17 @@ class ComparedKernel:
 
     @property
     def text(self) -> str:
-        """All of it in a line, but for the name."""
+        """All fields but the name, in a line."""
         config = f".config {self.config[:12]}" if self.config else ""
         return "; ".join(filter(None, (self.commit, self.release, config, self.compiler)))
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBlock:
-    """A block as it was measured: the arms with the numbers of their trials, in order; ``counts`` is empty or why not.
+    """A block as it was measured: its arms with the numbers of their trials, in order of measuring.
 
-    ``round`` counts the blocks of a setup, ``seed`` is the workload's. ``host`` has measured it, if anybody has yet, in
-    the ``era`` with this digest.
+    ``round`` counts the blocks of a setup, ``seed`` is the workload's. ``why_void`` is empty if the block counts.
+    ``host`` is empty before the first trial, and the digest of its ``era`` also if the era is not known.
     """
 
     n: Annotated[int, "number of the block"]
@@ -86,11 +86,11 @@ class MeasuredBlock:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonReport:
-    """All that is told of a comparison, whether it goes on or not.
+    """The document of a comparison, whether it goes on or not.
 
-    ``storage`` has the commands that made the stack of each setup, ``workloads`` the job files, ``versions`` names and
-    versions of what ran in the guest. ``seed`` is that of the order. ``standing`` is a sentence on ``state``, and
-    ``resume_command`` goes on; empty where nothing is left to do. ``time`` is None while nothing is measured.
+    ``storage`` has the commands that made the stack of each setup, ``workloads`` the job files, ``versions`` the names
+    and versions of the programs in the guest. ``seed`` is the seed of the order. ``standing`` is a sentence about
+    ``state``. ``resume_command`` and ``time`` are None if nothing is left to do and if nothing was measured.
     """
 
     result: Annotated[ComparisonResult, FLAT]
@@ -124,21 +124,21 @@ class ComparisonReport:
 
     @property
     def title(self) -> Annotated[str, "one line"]:
-        """The kernels, and what became of them against the first one."""
+        """The kernels, and the verdicts on them against the first one."""
         first, *others = (arm.name for arm in self.result.arms if not arm.placebo)
         compared = f"{' and '.join(others)} with {first}" if others else f"{first} with itself"
         return clean(f"Comparison of {compared}: {_counted(self.result)}")
 
     @property
     def sentences(self) -> Annotated[tuple[str, ...], "what is to be known beside the values"]:
-        """What is to be known beside the values."""
+        """The notes on the values."""
         return tuple(sentences(self.result))
 
     @property
     def stacks(
         self,
     ) -> Annotated[tuple[StackContrast, ...], "exploratory: each kernel and stack but the first one"]:
-        """Whether a kernel changes a metric on a stack as much as on the first one."""
+        """How the change of each kernel on another stack compares with that on the first stack."""
         return stack_contrasts(self.result.rows)
 
 
@@ -146,7 +146,7 @@ class ComparisonReport:
 
 
 def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
-    """The document of a run that compares, whether it goes on or not."""
+    """Make the document of a run that compares, whether it goes on or not."""
     plan, trials = blocks.plan, [one.trial for one in blocks.placed]
     (state, message), asked, budgets = state_of(run, store), store.bisection(), store.facts(Budget)
     how = {State.MEASURED: "It is finished", State.RUNNING: "It goes on"}.get(state, f"It is {state}")
@@ -176,7 +176,7 @@ def report(run: RunDirectory, store: Store, blocks: Blocks) -> ComparisonReport:
 
 
 def _compared_kernel(blocks: Blocks, n: int) -> ComparedKernel:
-    """As the first trial that has a kernel shows it."""
+    """A kernel as its first trial with a build shows it."""
     arm, first = blocks.plan.arms[n], blocks.plan.arms[0]
     made = ComparedKernel(arm.name, quoted(arm.commit), placebo=n > 0 and arm.subject == first.subject)
     for trial in (one.trial for one in blocks.placed if one.place.arm == n):
@@ -196,7 +196,7 @@ def _measured(block: PlannedBlock, blocks: Blocks) -> MeasuredBlock:
 
 
 def _made_stacks(blocks: Blocks, run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What made each stack, as the first setup that has it shows."""
+    """The commands that made each stack, from the first setup with that stack."""
     stacks = [one.setup.stack for one in blocks.plan.setups]
     for stack in dict.fromkeys(stacks):
         of_setup = blocks.of_setup(stacks.index(stack))
@@ -206,7 +206,7 @@ def _made_stacks(blocks: Blocks, run_dir: Path) -> Iterator[tuple[str, tuple[str
 
 
 def _versions(run_dir: Path, trials: Sequence[Trial]) -> tuple[tuple[str, str], ...]:
-    """That of fio, as the first output says that is still there."""
+    """The version of fio, from the first of its output files that still exists."""
     outputs = dict.fromkeys(
         one.name for trial in trials for one in trial.artifacts if Path(one.name).name == _FIO_OUTPUT
     )
@@ -218,7 +218,7 @@ def _versions(run_dir: Path, trials: Sequence[Trial]) -> tuple[tuple[str, str], 
 
 
 def _command(plan: Plan, given: Budget | None = None) -> str:
-    """What compares the same again, with all the time that it was given."""
+    """The command that compares the same again, with all the time that the run was given."""
     extent, (first, *others), setups = plan.extent, plan.arms, plan.setups
     typed = [first, *(arm for arm in others if arm.subject != first.subject)]
     words = ["bisector", "compare"]
@@ -227,7 +227,7 @@ def _command(plan: Plan, given: Budget | None = None) -> str:
             words.append(end_word(arm.name, arm.commit.sha) if arm.subject.is_built else f"image:./{arm.name}")
     flags: list[tuple[str, ...]] = []
     for arm in typed:
-        if arm.subject.kind is Kind.PATCHED:  # the hash of a commit; of a file its name, which the run's copy has, too
+        if arm.subject.kind is Kind.PATCHED:  # a commit's hash, or the name of a file, which the run's copy keeps
             given_patch, name = arm.subject.changed_by or "", arm.name.removeprefix(on_top(first.name, ""))
             is_file = len(given_patch) == _SHA256_DIGITS
             flags.append(("--patch", f"./{name}" if is_file else end_word(name, given_patch)))
@@ -240,18 +240,18 @@ def _command(plan: Plan, given: Budget | None = None) -> str:
     budget = given or extent.budget
     flags += [("--budget", str(units.duration_text(budget.end_s)))] if budget is not None else []
     flags += [("--least-effect", _percent(extent.delta)), ("--seed", str(extent.seed))]
-    # Fragments that do not follow from the stacks: a kernel is built once for all of these.
+    # Only the fragments that the stacks do not imply. A kernel is built once for all stacks.
     fragments = [reporting.fragment_name(Path(name)) for name in setups[0].kernel.fragments]
     needed = {name for one in setups for name in reporting.usual_fragments(one)}
     flags += reporting.fragment_words(fragments, needed)
-    # Each setup has settings of disks that another one does not use.
+    # Each setup may have disk settings that others do not use.
     of_setups = (*_OF_SETUPS, *(one.chosen_by for one in WORKLOADS.values() if one.chosen_by))
     flags += (flag for one in setups for flag in reporting.flags(one, of_setups))
     return shlex.join((*words, *(word for flag in dict.fromkeys(flags) for word in flag)))
 
 
 def _workload_words(settings: Settings) -> tuple[str, str]:
-    """By the flag that chooses it, of a file with the name alone; without such a flag by its name."""
+    """The flag that chooses the workload, with a file's name alone; ``--workload`` if it has no such flag."""
     workload = settings.workload
     row = chooser(type(workload.workload))
     if row is None or not row.flag:
@@ -264,7 +264,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:g}%"
 
 
-# What is said of it
+# The page
 
 
 def page(report: ComparisonReport) -> Page:
@@ -300,7 +300,7 @@ def page(report: ComparisonReport) -> Page:
 
 
 def _counted(result: ComparisonResult) -> str:
-    """How often each of the words is said."""
+    """How many changes have each verdict."""
     changes = [change for row in result.rows for change in row.changes]
     found = [change for change in changes if not change.placebo] or changes
     words = Counter(change.decision.outcome for change in found if change.decision is not None)
@@ -311,7 +311,7 @@ def _counted(result: ComparisonResult) -> str:
 
 
 def _blocks(report: ComparisonReport) -> Iterator[Block]:
-    """Every value that decides, with the number of its trial, setup by setup."""
+    """All deciding values by setup, each with the number of its trial."""
     values = {one.n: row.objective.cell(one.value) for row in report.result.rows for one in row.in_run_order}
     labels = list(dict.fromkeys(row.label for row in report.result.rows))
     arms = [arm.name for arm in report.result.arms]

@@ -1,6 +1,6 @@
-"""The pictures of a comparison: changes with their intervals, and every run in the order of measuring.
+"""The plots of a comparison: changes with their intervals, and every run in the order of measuring.
 
-The second one shows what the first one cannot: a drift, a wild run, a kernel whose place in the block matters.
+The second plot shows what the first cannot: a drift, an outlier, a kernel whose position in the block matters.
 """
 
 import math
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 _ROW_INCHES = 0.32
 _RUNS_INCHES = 2.6
-_MARGIN = 1.15  # of the width of an axis of changes; of ratios in logarithms
+_MARGIN = 1.15  # width of an axis of changes over that of its marks; in logarithms for ratios
 _DIFFERENCE_TICKS = 6
-_NOTHING = 1e-9  # of the width: what is left of a tick at 0
-# Ratios that are written on an axis, on either side of 1.
+_NOTHING = 1e-9  # share of the width: a tick closer to 0 is 0 but for rounding
+# Ratios above 1 that may have a tick; those below 1 are derived from them.
 _TICKS = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
 _ROUND_BELOW = 1.2
 _PAIR = 2
-_LEAST_GAP = 0.1  # between two of them, of the width
+_LEAST_GAP = 0.1  # between two ticks, as a share of the width
 _AGAINST = {Scale.RATIO: "ratio to", Scale.DIFFERENCE: "difference from"}
 _SAID = {Role.BETTER: str(Outcome.FASTER), Role.WORSE: str(Outcome.SLOWER), Role.PLAIN: "same or unclear"}
 
 
 def rows_of(result: ComparisonResult, metric: str | None = None) -> tuple[ComparedRow, ...]:
-    """The rows that decide; of a metric, by its name or what people type of it, those that explore it, too."""
+    """The deciding rows, or all rows of a metric, exploratory ones too, by its full or its short name."""
     if metric is None:
         return result.rows
     found = (*result.rows, *result.exploratory)
@@ -61,7 +61,7 @@ def _caption(row: ComparedRow) -> str:
 
 
 class ChangeMark(NamedTuple):
-    """A kernel against the first one."""
+    """The change of a kernel against the first one."""
 
     label: str
     role: Role
@@ -69,20 +69,20 @@ class ChangeMark(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Those of the interval; None of one block."""
+        """The ends of the interval; None if there is only one block."""
         return None if math.isinf(self.effect.half_width) else self.effect.interval
 
 
 @dataclass(frozen=True)
 class Forest:
-    """The changes of some rows with their intervals; a difference has a linear axis and no place among ratios."""
+    """A forest plot of changes with their intervals; differences have a linear axis, apart from ratios."""
 
     result: ComparisonResult
     rows: tuple[ComparedRow, ...]
 
     @cached_property
     def panels(self) -> dict[tuple[str, Objective, Scale], list[ChangeMark]]:
-        """The marks of each figure, those of ratios and those of differences each for themselves."""
+        """The marks of each metric; ratios and differences have panels of their own."""
         result = self.result
         found: dict[tuple[str, Objective, Scale], list[ChangeMark]] = {}
         for row in self.rows:
@@ -104,7 +104,7 @@ class Forest:
         return f"{others[0]}: {title}" if len(others) == 1 else title[0].upper() + title[1:]
 
     def figure(self) -> "Figure":
-        """Changes below each other, a panel for each figure."""
+        """Draw the changes below each other, in a panel for each metric."""
         heights = [len(marks) + 1.5 for marks in self.panels.values()]
         figure = empty(_ROW_INCHES * sum(heights) + 0.5 * len(heights) + 0.5)
         rows = figure.subplots(len(self.panels), 1, squeeze=False, height_ratios=heights)
@@ -130,7 +130,7 @@ class Forest:
         return f"same ±{100 * self.result.delta:g} %"
 
     def _ratios(self, axes: "Axes", marks: Sequence[ChangeMark]) -> None:
-        """The axis of ratios, and the band of the same on it."""
+        """Draw the axis of ratios, with the band of the same."""
         from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415 - see drawing.py
 
         band = 1 + self.result.delta
@@ -145,7 +145,7 @@ class Forest:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
 
     def _differences(self, axes: "Axes", marks: Sequence[ChangeMark], objective: Objective) -> None:
-        """The axis of differences, with the band of each: the same is a share of the first kernel's figure."""
+        """Draw the axis of differences, with the band of each mark, which is a share of the first kernel's value."""
         from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415 - see drawing.py
 
         bands = [one.effect.band(self.result.delta) for one in marks]
@@ -164,7 +164,7 @@ class Forest:
 
 
 def ratio_ticks(most: float) -> list[float]:
-    """Round ratios up to exp(most) on either side of 1, far enough from each other to be read."""
+    """Round ratios up to exp(most) on either side of 1, far enough apart to be read."""
     kept: list[float] = []
     for tick in reversed([one for one in _TICKS if math.log(one) <= most]):
         place = math.log(tick)
@@ -174,7 +174,7 @@ def ratio_ticks(most: float) -> list[float]:
 
 
 def tick_text(ratio: float) -> str:
-    """A ratio on an axis: in percent while that is short, then as a factor."""
+    """A ratio on an axis: a percentage below a factor of 2, else a factor."""
     if ratio == 1:
         return "1"
     factor = max(ratio, 1 / ratio)
@@ -185,7 +185,7 @@ def tick_text(ratio: float) -> str:
 
 @dataclass(frozen=True)
 class RunOrder:
-    """Every run of some rows over the numbers of the trials; figures of two hosts have no axis in common."""
+    """Every run of some rows by the number of its trial; values of two hosts never share an axis."""
 
     result: ComparisonResult
     rows: tuple[ComparedRow, ...]
@@ -193,7 +193,7 @@ class RunOrder:
 
     @cached_property
     def panels(self) -> tuple[tuple[str, Objective, list[ComparedValue]], ...]:
-        """The values of each row on each host, with a title and what they are of."""
+        """The values of each row on each host, with a title and the objective."""
         found = []
         for row in self.rows:
             hosts = dict.fromkeys(one.host for one in row.in_run_order)
@@ -204,7 +204,7 @@ class RunOrder:
         return tuple(found)
 
     def figure(self) -> "Figure":
-        """A panel for each setup and host."""
+        """Draw a panel for each setup and host."""
         from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - see drawing.py
 
         figure = empty(_RUNS_INCHES * len(self.panels) + 0.5)
@@ -220,7 +220,7 @@ class RunOrder:
             logarithmic = least > 0 and most >= LOGARITHMIC_FROM * least
             scale(axes, objective.definition.unit, logarithmic=logarithmic)
             if not logarithmic:
-                # From zero a difference of a few percent cannot be seen, and these are dots, not bars.
+                # From zero, a difference of a few percent would be invisible; dots, unlike bars, need no zero.
                 around = 0.1 * (most - least) or 0.05 * abs(most) or 1.0
                 axes.set_ylim(least - around, most + around)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -231,7 +231,7 @@ class RunOrder:
 
 
 def plots_of(result: ComparisonResult, metric: str | None = None) -> dict[str, Forest | RunOrder]:
-    """The pictures of :func:`rows_of` that have something to show, by their kinds."""
+    """The plots of :func:`rows_of` that have something to show, by kind."""
     rows = rows_of(result, metric)
     made: dict[str, Forest | RunOrder] = {"ratios": Forest(result, rows), "runs": RunOrder(result, rows)}
     return {kind: one for kind, one in made.items() if one.panels}

@@ -1,8 +1,8 @@
-"""What the figures of a comparison say, as tables and sentences.
+"""The figures of a comparison as tables and sentences.
 
-One table for each figure that decides, with the direction in its caption (as benchstat's, golang.org/x/perf), and
-narrow enough to be pasted into a mail. A row that is not different is never called the same: that takes an interval
-inside of the band. What stands beside them decides nothing: tests, means over setups, stacks, other figures.
+Each deciding figure has a table of its own, with the better direction in its caption (as in benchstat,
+golang.org/x/perf), narrow enough to be pasted into a mail. A row that does not differ is not called the same: that
+takes an interval inside the band. The rest (tests, means over setups, stacks, other figures) decides nothing.
 """
 
 import math
@@ -32,14 +32,14 @@ _LEAST_P = 1e-4
 _TIMES_FROM = 10.0
 _THREE_DIGITS = 3
 _PAIR = 2
-_SPARE = 1.1  # a block that takes a little longer than those before is to have its time, too
+_SPARE = 1.1  # so that a block that takes a little longer than earlier ones still fits
 _LISTED = 20
 _SIDES = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", None: "neither is better"}
 _ROLES = {Outcome.FASTER: Role.BETTER, Outcome.SLOWER: Role.WORSE}
 
 
 def deciding_tables(result: ComparisonResult) -> Iterator[Block]:
-    """A table for each figure that decides, what its words mean, and what is to be known beside them."""
+    """A table for each deciding figure, the meaning of its words, and the notes on it."""
     for objective in dict.fromkeys(row.objective for row in result.rows):
         yield _table(result, [row for row in result.rows if row.objective == objective])
     if result.rows:
@@ -55,7 +55,7 @@ def deciding_tables(result: ComparisonResult) -> Iterator[Block]:
 
 
 def _table(result: ComparisonResult, rows: Sequence[ComparedRow]) -> Table:
-    """Of two kernels each has a column, of more of them each has a row, the reference first."""
+    """With two kernels, each has a column; with more, each has a row, the reference first."""
     shown: list[Row] = []
     is_pair = len(result.arms) == _PAIR
     for row in rows:
@@ -91,35 +91,35 @@ def _table(result: ComparisonResult, rows: Sequence[ComparedRow]) -> Table:
 
 
 def caption(row: ComparedRow) -> str:
-    """A figure, and which side of it is better."""
+    """A figure and its better side."""
     return f"{row.objective.label} ({_SIDES[row.objective.better_side]})"
 
 
 def change_role(change: ComparedChange) -> Role:
-    """What a change is shown as."""
+    """The role that a change is shown in."""
     return Role.PLAIN if change.decision is None else _ROLES.get(change.decision.outcome, Role.PLAIN)
 
 
 def change_text(value: float, one: Effect, objective: Objective) -> str:
-    """A ratio as :func:`ratio_text`, a difference with its unit."""
+    """A ratio as by :func:`ratio_text`, a difference as by :func:`difference_text`."""
     if one.scale is Scale.RATIO:
         return ratio_text(value, one.estimate)
     return difference_text(value, objective)
 
 
 def difference_text(value: float, objective: Objective) -> str:
-    """With its sign and its unit: ``+12 IOPS``, ``-3.0 points``."""
+    """A difference with its sign and unit: ``+12 IOPS``, ``-3.0 points``."""
     return f"{'-' if value < 0 else '+'}{_difference(abs(value), objective)}"
 
 
 def _difference(value: float, objective: Objective) -> str:
-    """With its unit; shares differ by percentage points, since a percent sign would read as a ratio."""
+    """The unsigned difference; shares differ by percentage points, since a percent sign would read as a ratio."""
     text = objective.text(value)
     return f"{text.removesuffix(' %')} points" if objective.definition.unit is Unit.PERCENT else text
 
 
 def ratio_text(ratio: float, estimate: float) -> str:
-    """``+20.3 %``; an estimate of ten times or a tenth, and the ends of its interval, as a factor: ``12.3x``."""
+    """``+20.3 %``, or ``12.3x`` for an interval whose ``estimate`` is at least tenfold or at most a tenth."""
     if math.isinf(ratio):
         return "no end"
     if not 1 / _TIMES_FROM < estimate < _TIMES_FROM:
@@ -129,26 +129,26 @@ def ratio_text(ratio: float, estimate: float) -> str:
 
 
 def digits(ratio: float) -> str:
-    """Three digits, and all those before the point: ``1.29``, ``0.0837``, ``1,234``."""
+    """A ratio with three digits, or with all digits before the point: ``1.29``, ``0.0837``, ``1,234``."""
     before_point = len(f"{ratio:.0f}")
     return f"{ratio:#.3g}" if before_point < _THREE_DIGITS else f"{ratio:,.0f}"
 
 
 def span(low: str, high: str) -> str:
-    """``+18.5 to +22.0 %``: the unit of both stands once."""
+    """``+18.5 to +22.0 %``: a unit that both share is written once."""
     figure, blank, unit = low.rpartition(" ")
     return f"{figure if high.endswith(blank + unit) else low} to {high}"
 
 
 def p_text(p: float) -> str:
-    """Two digits, down to a ten-thousandth."""
+    """A p-value with two digits, down to a ten-thousandth."""
     if math.isnan(p):
         return units.UNKNOWN
     return f"<{_LEAST_P:.4f}" if p < _LEAST_P else f"{p:.2g}"
 
 
 def word(change: ComparedChange, delta: float) -> str:
-    """What is said of a change."""
+    """The verdict on a change, in a word."""
     if change.decision is None:
         return "n/a"
     outcome = change.decision.outcome
@@ -156,7 +156,7 @@ def word(change: ComparedChange, delta: float) -> str:
 
 
 def _remark(change: ComparedChange, delta: float) -> str:
-    """What goes with the word: why there is nothing to say, how surely it is said, what it would take to tell."""
+    """The remark beside the verdict: why there is none, how sure it is, or how many blocks would tell."""
     decision, one = change.decision, change.effect
     if decision is None or one is None:
         return change.absent
@@ -176,7 +176,7 @@ def _remark(change: ComparedChange, delta: float) -> str:
 
 
 def sentences(result: ComparisonResult) -> Iterator[str]:
-    """What is to be known beside the tables, the gravest first."""
+    """The notes below the tables, the gravest first."""
     for one in result.several:
         yield f"{one} was not one kernel all the time: it was built anew on the way, and another one came of it."
     for one, other in result.unlike:
@@ -213,7 +213,7 @@ def sentences(result: ComparisonResult) -> Iterator[str]:
             " may have made the difference."
         )
     if result.void:
-        # Time or patience may be at an end before sound ones take their place.
+        # The run may have ended before sound blocks could take their place.
         instead = "others took their place"
         if result.missing:
             after = " since" if result.missing == result.void else f" after {result.missing} of them"
@@ -241,7 +241,7 @@ def _of_placebo(result: ComparisonResult) -> Iterator[str]:
 
 
 def few_blocks(blocks: int) -> str:
-    """What is to be known of fewer blocks than six."""
+    """The note on fewer than six blocks."""
     return (
         f"With {units.plural(blocks, 'block')} the exact test cannot reach 5 %: its least p-value is"
         f" {100 * least_exact_p(blocks):.1f} %. It takes {blocks_for_exact(1)} blocks."
@@ -254,7 +254,7 @@ def _plain_table(names: Sequence[str], figures: Sequence[str], rows: Iterable[tu
 
 
 def tests(result: ComparisonResult) -> Iterator[Block]:
-    """The p-values behind the words, and a second estimate."""
+    """The p-values behind the verdicts, and a second estimate."""
     found = [(row, change, one) for row in result.rows for change in row.changes if (one := change.effect) is not None]
     if not found:
         return
@@ -286,7 +286,7 @@ def tests(result: ComparisonResult) -> Iterator[Block]:
 
 
 def means(result: ComparisonResult) -> Iterator[Block]:
-    """How much better or worse each kernel is over the setups that every kernel has."""
+    """The mean change of each kernel over the setups that every kernel has."""
     if not result.means:
         return
     rows = []
@@ -304,7 +304,7 @@ def means(result: ComparisonResult) -> Iterator[Block]:
 
 
 def stacks(result: ComparisonResult) -> Iterator[Block]:
-    """Which kernels change more on one stack than on the first one."""
+    """How much more, or less, each kernel changes on another stack than on the first one."""
     found = stack_contrasts(result.rows)
     if not found:
         return
@@ -327,7 +327,7 @@ def stacks(result: ComparisonResult) -> Iterator[Block]:
 
 
 def exploratory(result: ComparisonResult) -> Iterator[Block]:
-    """How many of the other figures differ, and the surest of them, setup by setup."""
+    """How many of the other figures differ, and the surest of them, by setup."""
     if not result.explored:
         return
     found = result.different
@@ -355,7 +355,7 @@ def exploratory(result: ComparisonResult) -> Iterator[Block]:
 
 
 def told(run: RunDirectory, store: Store, plan: Plan) -> Iterator[Block]:
-    """The tables of the figures that decide, what is to be known beside them, and how the run stands."""
+    """The deciding tables with their notes, and the state of the run."""
     blocks = Blocks.of(plan, store)
     yield from deciding_tables(result_of(blocks))
     state, message = state_of(run, store)
@@ -371,7 +371,7 @@ def told(run: RunDirectory, store: Store, plan: Plan) -> Iterator[Block]:
 
 
 def to_go_on(run_dir: Path, state: State, blocks: Blocks) -> str:
-    """What to type to go on: with more time where a budget ended it; empty where nothing is left to do."""
+    """The command that goes on, with more time if the budget ended the run; empty if nothing is left to do."""
     resume = resume_command(run_dir)
     if state is not State.MEASURED:
         return resume
@@ -381,13 +381,13 @@ def to_go_on(run_dir: Path, state: State, blocks: Blocks) -> str:
 
 
 def measured(blocks: Blocks) -> Iterator[Block]:
-    """What was measured so far: the tables, and how many blocks there are."""
+    """The result so far: the deciding tables and the number of blocks."""
     yield from deciding_tables(result_of(blocks))
     yield Paragraph(_counts(blocks))
 
 
 def _counts(blocks: Blocks) -> str:
-    """What is compared with what, and how many blocks there are."""
+    """One line: the arms, the setups, and the number of blocks."""
     plan = blocks.plan
     first, *others = (arm.name for arm in plan.arms)
     void = blocks.count(BlockState.WEAK) + blocks.count(BlockState.FAILED)

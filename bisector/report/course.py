@@ -1,7 +1,6 @@
-"""How a bisection is going: events folded into one frozen state, and that state as lines.
+"""The progress of a bisection: events folded into one frozen state, and that state as lines.
 
-Pure: the clock's readings come in as arguments, so that a recorded list of events always gives
-the same picture.
+Pure: times are passed as arguments, so that a recorded list of events always gives the same picture.
 """
 
 import math
@@ -37,10 +36,10 @@ _ENDLESS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class CourseSoFar:
-    """What is happening, as of the last event; all times are readings of one monotonic clock.
+    """The state after the last event; all times are seconds of one monotonic clock.
 
-    ``passed`` are the stages of the running trial that are over, with their seconds. Where several ``hosts`` share the
-    search, each has a course of its own; one may have no trial, and build.
+    ``passed`` has the finished stages of the running trial, with their seconds. If several ``hosts`` share the search,
+    each has a course of its own, which may be a build without a trial.
     """
 
     plan: Planned | None = None
@@ -55,7 +54,7 @@ class CourseSoFar:
     hosts: Mapping[str, "CourseSoFar"] = field(default_factory=dict)
 
     def after(self, event: Event, now_s: float) -> "CourseSoFar":
-        """The course with one more event."""
+        """The course after one more event."""
         made = self
         match event:
             case Planned():
@@ -65,7 +64,7 @@ class CourseSoFar:
             case BuildEnded():
                 made = CourseSoFar(judged=self.judged, hosts=self.hosts)
             case StageStarted(stage=stage) if stage is self.stage:
-                # A new detail of the same stage (the second run) goes on with the stage's clock.
+                # A new detail of the same stage (say, its second run) does not restart the stage's clock.
                 made = replace(self, detail=event.detail, sample=None)
             case StageStarted(stage=stage):
                 over = () if self.stage is None else ((self.stage, now_s - self.stage_at_s),)
@@ -83,7 +82,7 @@ class CourseSoFar:
     def _judged(self, event: TrialJudged) -> "CourseSoFar":
         later = tuple(one for one in self.judged if one.n > event.n)
         judged = (*(one for one in self.judged if one.n < event.n), event, *later)
-        if later and not self.hosts:  # an end, judged anew with the threshold, while another trial goes on
+        if later and not self.hosts:  # an end, judged anew with the threshold while another trial runs
             return replace(self, judged=judged)
         hosts = {
             name: CourseSoFar() if one.plan is not None and one.plan.n == event.n else one
@@ -92,9 +91,9 @@ class CourseSoFar:
         return CourseSoFar(judged=judged, hosts=hosts)
 
     def remaining_s(self, now_s: float) -> float | None:
-        """Mean seconds of a finished trial times the steps left; None while there is no ground for it.
+        """The expected seconds until the end: the mean of finished trials times the steps left; None if not known yet.
 
-        The planned trial counts among the steps left; what it has used already is taken off.
+        The planned trial is one of the steps left; the time that it has used already is subtracted.
         """
         if self.plan is None or self.plan.steps_left < 1 or not self.judged:
             return None
@@ -104,7 +103,7 @@ class CourseSoFar:
 
 
 def plan_text(plan: Planned) -> str:
-    """Why this commit, and how much is left."""
+    """Why this commit is tried, and how much is left."""
     if plan.probability is None:
         left = units.plural(plan.candidates_left, "candidate") if plan.candidates_left else ""
     else:
@@ -114,7 +113,7 @@ def plan_text(plan: Planned) -> str:
 
 
 def expectation(course: CourseSoFar, now_s: float, wall: datetime) -> str:
-    """When it should be over, or honestly that nobody knows yet."""
+    """The expected end of the bisection, or that it is not known yet."""
     remaining = course.remaining_s(now_s)
     if remaining is None:
         return "not known before a trial is done" if not course.judged else "not known yet"
@@ -125,7 +124,7 @@ def expectation(course: CourseSoFar, now_s: float, wall: datetime) -> str:
 
 
 def live_lines(course: CourseSoFar, now_s: float, wall: datetime, width: int, height: int) -> list[Text]:
-    """The live picture: the trial, its stage, the run in progress, the verdicts so far."""
+    """The live picture: the trial, its stage, the current run and the verdicts so far."""
     if course.hosts:
         does, n = Column("does", verdict=True), Column("n", figures=True)
         rows = (_host_row(name, one, now_s) for name, one in course.hosts.items())
@@ -167,7 +166,7 @@ def _trial_lines(course: CourseSoFar, now_s: float, wall: datetime) -> list[Text
 
 
 def _host_row(name: str, course: CourseSoFar, now_s: float) -> Row:
-    """What one of several hosts is at: the stage and its clock or the run in progress, the trial and its commit."""
+    """The row of one of several hosts: its stage and clock, or its current run, with the trial and the commit."""
     if course.plan is not None:
         number, commit, purpose = str(course.plan.n), course.plan.commit, course.plan.purpose
     elif course.build is not None:
@@ -182,13 +181,13 @@ def _host_row(name: str, course: CourseSoFar, now_s: float) -> Row:
 
 
 def _progress(sample: LiveSample) -> tuple[float, str]:
-    """How much of a run is done, and its rate; of 0.0 and NaN, max() keeps the first."""
+    """The finished share of a run and its rate; for NaN, max() returns its first argument, 0.0."""
     rate = sample.unit.text(sample.rate) if math.isfinite(sample.rate) else f"{units.UNKNOWN} {sample.unit}"
     return min(1.0, max(0.0, sample.done_share)), rate
 
 
 def _verdict_table(course: CourseSoFar, room: int) -> Table | None:
-    """The last verdicts that fit in ``room`` lines below the heading, what is left out among them."""
+    """The last verdicts that fit in ``room`` lines below the heading, with a line for those left out."""
     count = min(room, _VERDICTS_SHOWN)
     if not course.judged or count < 1:
         return None

@@ -1,7 +1,7 @@
-"""The plot of rates over time: the jobs' logs on one grid, each and together, kernel beside kernel.
+"""The plot of rates over time: the logs of the jobs on one grid, each job and their sum, for several kernels.
 
-What fio logs is drawn (:func:`bisector.workload.fio.logs.logged_metric`), from files beside the record; whatever
-decides, no other metric is followed over time.
+It shows the metric that fio logs (:func:`bisector.workload.fio.logs.logged_metric`), from files beside the record,
+whichever metric decides: no other is recorded over time.
 """
 
 import math
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TOGETHER = "all jobs"
-# The first is that of all jobs together.
+# The first is for all jobs together.
 _DASHES = ("-.", "-", (0, (5, 2)), ":", (0, (1, 1)), (0, (8, 2, 1, 2)))
 _PANEL_INCHES = 2.7
-# A curve of more points looks the same, and makes a page large.
+# More points would not change the look of a curve, but make the page larger.
 _MOST_POINTS = 240
-# The smooth curve is a Gaussian mean; its deviation is a share of the whole curve, three points at least.
+# The smooth curve is a Gaussian mean, whose deviation is a share of the whole curve, but at least so many points.
 _SMOOTHED_SHARE = 1 / 40
 _SMOOTHED_POINTS = 1.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Logged:
-    """A run with the logs of its jobs' rates, in the order of the jobs; fewer where some are missing."""
+    """A run with the rate logs of its jobs, in the order of the jobs; missing logs are left out."""
 
     run: Run
     logs: tuple[Series, ...]
@@ -70,7 +70,7 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class TracedKernel:
-    """A kernel by the name it is shown with, its runs, and what it is shown as."""
+    """A kernel by its display name, with its runs and the role that it is drawn in."""
 
     name: str
     runs: tuple[Logged, ...]
@@ -79,10 +79,10 @@ class TracedKernel:
 
 @dataclass(frozen=True, slots=True)
 class CurvesPlot:
-    """The runs of the kernels, a panel each; several kernels have their jobs and their sums in rows of their own.
+    """The runs of some kernels, a panel for each; of several kernels, jobs and sums have panels in separate rows.
 
-    ``objective`` is of what was logged. The ``line`` between the sides is drawn in the last run, for the sum where that
-    decides and else for each job.
+    ``objective`` has the logged metric. The threshold ``line`` is drawn in the last run: for the sum if the sum
+    decides, else for each job.
     """
 
     title: str
@@ -93,11 +93,11 @@ class CurvesPlot:
 
     @property
     def runs(self) -> tuple[Logged, ...]:
-        """The runs that have something to draw."""
+        """The runs with logs that are not empty."""
         return tuple(one for kernel in self.kernels for one in kernel.runs if any(log.end_ms.size for log in one.logs))
 
     def figure(self) -> "Figure":
-        """The panels over one scale of time and one of values, with one legend."""
+        """Draw all panels over one scale of time and one of values, with one legend."""
         names = tuple(dict.fromkeys(logged.run.name for logged in self.runs))
         step_ms = step_of_grid_ms(self.runs)
         rows: tuple[bool | None, ...] = (False, True) if len(self.kernels) > 1 else (None,)
@@ -112,7 +112,7 @@ class CurvesPlot:
             of_row[0].set_ylabel(f"{unit} (points: means of {step_ms / 1000:g} s)")
         for axes in grid[-1]:
             axes.set_xlabel("time since the run began (s)")
-        # Levels may differ so much that a linear scale would hide the lower one.
+        # If levels differ much, a linear scale would hide the lower one.
         logarithmic = bool(seen) and max(seen) >= LOGARITHMIC_FROM * min(seen)
         scale(grid[0][0], self.objective.definition.unit, logarithmic=logarithmic)
         grid[0][0].set_xlim(left=0)
@@ -121,7 +121,7 @@ class CurvesPlot:
     def _draw(
         self, axes: "Axes", name: str, step_ms: float, together: bool | None, *, decides: bool
     ) -> Iterator[float]:
-        """The runs of a name: all jobs ``together``, each of them, or both (None); gives the smooth rates above 0."""
+        """Draw a run's sums (``together``), each of its jobs, or both (None); yield the smoothed rates above 0."""
         disks = bands(self.baselines, self.objective, together=bool(together))
         for (disk, low, high), hatch in zip(disks, HATCHES, strict=False):
             band(axes, low, high, disk, hatch)
@@ -168,7 +168,7 @@ def _curve(axes: "Axes", rates: Floats, step_ms: float, ink: Ink, *, dashes: Any
 
 
 def smooth(rates: Floats) -> Floats:
-    """A mean weighted by a Gaussian; at the ends the weights that are left are made whole."""
+    """A Gaussian mean; at the ends, the weights within the curve are normalised."""
     deviation = max(rates.size * _SMOOTHED_SHARE, _SMOOTHED_POINTS)
     reach = math.ceil(3 * deviation)
     weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / deviation) ** 2)
@@ -177,16 +177,16 @@ def smooth(rates: Floats) -> Floats:
 
 
 def step_of_grid_ms(runs: Iterable[Logged]) -> float:
-    """The logs' own interval, or as many of them as leave no more points than can be seen."""
+    """The logs' own interval, or a multiple of it that gives no more points than can be seen; milliseconds."""
     logs = [log for logged in runs for log in logged.logs if log.end_ms.size]
     own_ms = max(1.0, *(float(np.median(np.diff(log.end_ms, prepend=0.0))) for log in logs))
-    # fio is late by a few ms in each interval.
+    # fio's intervals are late by a few ms.
     own_ms = 100.0 * max(1, round(own_ms / 100)) if own_ms > 100 else own_ms  # noqa: PLR2004 - as the line says
     return own_ms * max(1, math.ceil(max(float(log.end_ms[-1]) for log in logs) / own_ms / _MOST_POINTS))
 
 
 def on_grid(logged: Logged, objective: Objective, step_ms: float) -> dict[str, Floats]:
-    """The mean rates of equal intervals, of each job and of all together; a sum that lacks a job would be none."""
+    """The mean rates in equal intervals, of each job and of their sum; there is no sum if a job's log is missing."""
     # Whole intervals only: fio does not log a last interval that is cut short.
     ends_ms = (float(log.end_ms[-1]) if log.end_ms.size else 0.0 for log in logged.logs)
     each = [resample(log, step_ms, math.floor(end_ms / step_ms) * step_ms)
@@ -199,7 +199,7 @@ def on_grid(logged: Logged, objective: Objective, step_ms: float) -> dict[str, F
 
 
 def bands(baselines: Sequence[Trial], objective: Objective, *, together: bool) -> Iterator[tuple[str, float, float]]:
-    """Each disk that was measured alone, and from what to what its jobs did, each or all of them together."""
+    """Each disk that was measured alone, with the range of its jobs' values, or of their sums (``together``)."""
     for name, of_one in by_setup(baselines).items():
         of_disk = [[value.value for value in objective.of_jobs(judged_run(trial))] for trial in of_one]
         figures = [sum(jobs) for jobs in of_disk if jobs] if together else list(chain.from_iterable(of_disk))
@@ -216,10 +216,10 @@ def curves_of(
     line: float | None = None,
     baselines: Sequence[Trial] = (),
 ) -> tuple[CurvesPlot | None, tuple[str, ...]]:
-    """The curves of trials under their names, None without a log, and a sentence on each log that could not be read.
+    """The curves of named trials (None if no log can be drawn), and a sentence about each log that could not be read.
 
-    They are of what fio logs, in the direction that ``objective`` is of or else of the first run; the ``line`` is drawn
-    if it is of that. ``about`` ends the title.
+    They show the metric that fio logs, in the direction of the ``objective``, or else of the first run. ``line`` is
+    drawn if the objective is that metric. ``about`` ends the title.
     """
     runs = (run for *_, trial in trials for run in trial.runs)
     direction = objective.io_direction or next((run.direction for run in runs), "") or Objective().io_direction
@@ -234,9 +234,9 @@ def curves_of(
 
 
 def traced(trial: Trial, run_dir: Path, direction: str) -> tuple[tuple[Logged, ...], list[str]]:
-    """Each run of a trial with its logs in a direction of I/O, and what is wrong with those that are left out.
+    """Each run of a trial with its logs in a direction of I/O, and complaints about the logs that are left out.
 
-    The logs are in the order of the jobs, whose numbers are in the names: 2 comes before 10.
+    The logs are in the order of the jobs, whose numbers are in the file names: 2 comes before 10.
     """
     complaints: list[str] = []
 

@@ -1,8 +1,8 @@
-"""The faces of a running bisection: one interface, chosen by where the output goes.
+"""The displays of a running bisection: one interface, and an implementation for each kind of output.
 
-On a terminal a live picture, in logs and pipes a line for each event, and quietly only the answer. For the live one
-the bisection's thread only folds an event into the state; a thread of rich's own paints that state
-twice a second. It is gone, without a trace on the screen, when the report is printed.
+A terminal gets a live picture, logs and pipes a line for each event, and a quiet run the answer alone. The live display
+only folds an event into its state in the bisection's thread; a thread of rich paints that state twice a second. The
+picture has left the screen without a trace when the report is printed.
 """
 
 import os
@@ -41,7 +41,7 @@ _REFRESHES_PER_SECOND = 2
 
 
 class Display:
-    """A listener to events while it is entered; it answers nothing and fails at nothing, whoever goes away."""
+    """A listener to events while it is entered; it returns nothing and never fails, even if its reader is gone."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = LastingStream(stream)
@@ -66,12 +66,12 @@ class Display:
         """Take one event."""
 
     def conclude(self, view: BisectionView) -> None:
-        """Show the end: the table and the answer, as much of it as this face tells."""
+        """Show the end: the table and the answer, or as much of them as this display shows."""
         self._stream.write(as_text([Text(), *report_lines(view, _width())]))
 
 
 def display_for(stream: TextIO, *, quiet: bool = False) -> Display:
-    """Live on a terminal that can move its cursor, plain lines elsewhere, the answer alone if quiet."""
+    """A live display on a terminal that can move its cursor, else plain lines; the answer alone if ``quiet``."""
     if quiet:
         return Quiet(stream)
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
@@ -80,16 +80,16 @@ def display_for(stream: TextIO, *, quiet: bool = False) -> Display:
 
 
 def report_lines(view: BisectionView, width: int, *, logs: bool = False, times: bool = False) -> list[Text]:
-    """The table, the facts below it and the answer; between them what is asked for."""
+    """The table, the facts and the answer; before the facts the logs and times, if asked for."""
     return lines_of((*run_blocks(view, logs=logs, times=times), *footer(view)), width)
 
 
 class LiveProgress(Display):
-    """The display on a terminal."""
+    """The live display on a terminal."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream)
-        self._console = console(cast(TextIO, self._stream))  # rich asks for the whole of IO[str]
+        self._console = console(cast(TextIO, self._stream))  # rich's type asks for all of IO[str]
         self._course = CourseSoFar()
         self._clock = clock
         self._live = Live(
@@ -104,14 +104,14 @@ class LiveProgress(Display):
         return self._live
 
     def __call__(self, event: Event, /) -> None:
-        """Fold one event; a note stays on the screen above the picture."""
+        """Fold one event into the state; a note is printed above the picture and stays."""
         self._course = self._course.after(event, self._clock())
         said = event.event if isinstance(event, OnHost) else event
         if isinstance(said, Note) and not self._stream.lost:
             self._console.print(styled(f"  {event_text(event)}"), soft_wrap=True)
 
     def conclude(self, view: BisectionView) -> None:
-        """Take the picture away, then show the table and what stands below it, in colours."""
+        """Remove the picture, then show the table and the facts in colours."""
         self._live.stop()
         lines = Text("\n").join(report_lines(view, self._console.width))
         self._console.print(Text("\n") + lines, soft_wrap=True)
@@ -123,7 +123,7 @@ class LiveProgress(Display):
 
 
 class Quiet(Display):
-    """Says nothing until the end, and then only the answer."""
+    """A display that shows nothing but the answer at the end."""
 
     def conclude(self, view: BisectionView) -> None:
         """Show the answer."""
@@ -131,7 +131,7 @@ class Quiet(Display):
 
 
 class PlainLines(Display):
-    """One line with the time of day for each event, flushed; the samples between are left out."""
+    """A line with the time of day for each event, flushed at once; live samples are left out."""
 
     def __init__(self, stream: TextIO, now: Callable[[], datetime] = lambda: datetime.now().astimezone()) -> None:
         super().__init__(stream)
@@ -144,7 +144,7 @@ class PlainLines(Display):
 
 
 def event_text(event: Event) -> str:
-    """One event as one line, or nothing for what a log does not want."""
+    """One event as a line; empty if a log does not need it."""
     text = ""
     match event:
         case Planned():
@@ -169,6 +169,6 @@ def event_text(event: Event) -> str:
 
 
 def _width() -> int:
-    """What a mail or a log takes, unless the person says otherwise as shells do."""
+    """The width from ``COLUMNS``, as shells set it, else one that suits mails and logs."""
     columns = os.environ.get("COLUMNS", "")
     return max(40, int(columns)) if columns.isdecimal() else _PLAIN_WIDTH

@@ -1,6 +1,6 @@
 """The report of a bisection as one document of facts, made from the record by :mod:`bisector.report.reporting`.
 
-What is said of it, and in which order, is :mod:`bisector.report.sections`.
+:mod:`bisector.report.sections` turns it into sections.
 """
 
 import re
@@ -22,7 +22,7 @@ _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # SHA-1 or SHA-256
 
 @dataclass(frozen=True, slots=True)
 class PlacedTrial:
-    """A trial at its place in history: ``place`` counts commits from the old end (0), None where git is not asked."""
+    """A trial at its place in history: ``place`` counts commits from the old end (0); None if git was not asked."""
 
     place: Annotated[int | None, "number of commits from the old end; `null` where git is not asked"]
     shown: TrialView
@@ -34,7 +34,7 @@ class PlacedTrial:
 
     @property
     def sha(self) -> Annotated[str, "commit"]:
-        """The commit."""
+        """The hash of the commit."""
         return self.shown.trial.commit.sha
 
     @property
@@ -44,18 +44,18 @@ class PlacedTrial:
 
     @property
     def why(self) -> Annotated[str, "one sentence"]:
-        """Why that is the verdict."""
+        """The reason of the verdict."""
         return self.shown.why
 
 
 def span(old_rev: str, new_rev: str) -> str:
-    """A range as people write it; of whole hashes, as nights ask for, the beginnings."""
+    """A range as people write it; whole hashes, which nights ask for, are shortened."""
     return "..".join(clean(rev[:12] if _HASH.fullmatch(rev) else rev) for rev in (old_rev, new_rev))
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a person typed: revisions, limits, and the command that would ask for the same again."""
+    """What a person typed: revisions, limits, and the command that asks for the same again."""
 
     old_rev: Annotated[str, "the old end, as it was typed"]
     new_rev: Annotated[str, "the new end, as it was typed"]
@@ -72,7 +72,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TreeOrigin:
-    """Where the commits come from: a tree's name as kernel robots give it, a branch, an address; or empty."""
+    """Where the commits come from: the tree's name as kernel robots give it, a branch, an address; any may be empty."""
 
     tree: Annotated[str, "name of the tree, as kernel robots give it; empty where it is not known, as the others"]
     branch: Annotated[str, "branch"] = ""
@@ -86,7 +86,7 @@ class TreeOrigin:
 
 @dataclass(frozen=True, slots=True)
 class MeasuringHost:
-    """A host of trials: its facts where they are on record, and the foreign load on the runs it measured."""
+    """A host of trials: its recorded facts, and the other load during its runs."""
 
     name: Annotated[str, "name of the host"]
     trials: Annotated[int, "number of its trials"]
@@ -96,9 +96,9 @@ class MeasuringHost:
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """The job file as it was used, and the variables that it was given.
+    """The job file as it was used, with the variables that it was given.
 
-    Of a file that is ``missing`` the text says so, as a comment of a job file.
+    If the file is ``missing``, the text says so as a comment of a job file.
     """
 
     name: Annotated[str, "name of the file"]
@@ -111,9 +111,9 @@ class JobFile:
 class Envelope:
     """The letter that carries a report: addresses as ``Name <user@host>``, Message-IDs with their brackets.
 
-    ``date`` is RFC 5322's. ``references`` are the earlier letters of the thread, the first one first;
-    ``subject`` is that thread's, ``follows`` says what this one means for what they said. ``config`` is the .config of
-    the kernel that was named, ``defconfig`` the same as ``make savedefconfig`` writes it; empty where none is kept.
+    ``date`` is in the format of RFC 5322. ``references`` are the earlier letters of the thread, the first one first;
+    ``subject`` is the thread's; ``follows`` says what this letter means for theirs. ``config`` is the .config of the
+    named kernel, ``defconfig`` the same as ``make savedefconfig`` writes it; both are empty if none was kept.
     """
 
     sender: str
@@ -141,9 +141,9 @@ STANDING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that is told of a bisection, finished, stopped or running; ``rows`` are in history order.
+    """The document of a bisection, whether finished, stopped or running; ``rows`` are in the order of history.
 
-    ``testcase`` says what ran on which stack, the program first; ``disks`` what each disk of the stack is.
+    ``testcase`` says what ran on which stack, the program first; ``disks`` says what each disk of the stack is.
     """
 
     schema: Annotated[Literal[2], SCHEMA] = 2
@@ -165,7 +165,7 @@ class Report:
 
     @property
     def title(self) -> Annotated[str, "one line"]:
-        """What this is about."""
+        """The request and its outcome in one line."""
         view = self.bisection
         if not self.asked.old_rev:
             what = "Results of others" if self.imported else "Single commits"
@@ -191,12 +191,12 @@ class Report:
     ) -> Annotated[
         BeforeAfter | None, Key("comparison"), "the answer against its parent; `null` where figures are missing"
     ]:
-        """The answer against what was before it, the ends of a narrowed range; None where figures are missing."""
+        """The answer against what came before it, or the ends of a narrowed range; None if values are missing."""
         view = self.bisection
         if view.state is State.NARROWED:
             after, befores = self._side(view.new), [(Basis.ENDS, view.old)]
         elif view.first_fixed is not None:
-            # The nearest is the last commit on the old side before it, in history order, that was measured.
+            # The nearest is the last measured commit on the old side before the answer, in the order of history.
             place = next((index for index, row in enumerate(self.rows) if row.sha == view.first_fixed.sha), 0)
             earlier = [row.shown for row in reversed(self.rows[:place]) if row.verdict is Verdict.OLD]
             nearest = [one.trial.commit for one in earlier if one.trial.subject.is_commit]
@@ -209,7 +209,7 @@ class Report:
         return next((BeforeAfter(before, after, basis, view.objective) for basis, before in found if after), None)
 
     def _side(self, commit: Commit) -> CommitSide | None:
-        """The trials that count for a commit: its own, or those of the commit that has its kernel; whole runs alone."""
+        """The whole trials that count for a commit: its own, or those of the commit with the same kernel."""
         shas = {commit.sha, *(row.shown.trial.same_kernel_as for row in self.rows if row.sha == commit.sha)}
         trials = tuple(
             row.shown.trial

@@ -1,7 +1,7 @@
-"""Pictures by matplotlib, PNG and SVG: the door, and what all of them have in common.
+"""The entry to matplotlib: PNG and SVG files of plots, and what all plots have in common.
 
-A plot is a value (:class:`Plot`) that draws itself with what is here, to be told apart without colours, too. matplotlib
-takes longer to load than most commands take in all, so it is loaded when something is drawn.
+A plot is a value (:class:`Plot`) that draws itself with the functions below, and is readable without colours.
+matplotlib takes longer to load than most commands take in all, so it is imported only when something is drawn.
 """
 
 import io
@@ -28,20 +28,20 @@ class Picture(StrEnum):
 
 
 class Plot(Protocol):
-    """What can be drawn."""
+    """A picture that can be drawn."""
 
     @property
     def title(self) -> str:
-        """What it shows, in a line."""
+        """One line that says what the plot shows."""
         ...
 
     def figure(self) -> "Figure":
-        """The picture as matplotlib has it, drawn within the style of :func:`draw`."""
+        """Return the picture as a matplotlib figure, drawn within the style of :func:`draw`."""
         ...
 
 
 class Ink(NamedTuple):
-    """What a thing is drawn with: a colour of Okabe and Ito's, told apart by all, and a marker, filled or not."""
+    """A colour of Okabe and Ito's palette, which everybody can tell apart, and a marker, filled or not."""
 
     colour: str
     marker: str
@@ -50,9 +50,9 @@ class Ink(NamedTuple):
 
 BLACK, GREY = "#000000", "#555555"
 _BLUE, _ORANGE = "#0072B2", "#D55E00"
-# Of what is on no side: none of these says better or worse.
+# For marks that are on neither side: these do not mean better or worse.
 INKS = (Ink(BLACK, "o"), Ink("#009E73", "s"), Ink("#CC79A7", "D"), Ink(GREY, "P"))
-# By which side is better; red and green are not told apart by everybody.
+# By role. Not red and green, which some people cannot tell apart.
 SIDES = {
     Role.BETTER: Ink(_BLUE, "^"),
     Role.WORSE: Ink(_ORANGE, "v"),
@@ -61,22 +61,22 @@ SIDES = {
     Role.PLAIN: Ink(BLACK, "o"),
 }
 HATCHES = ("///", "...")
-_MARGIN = 1.04  # by which a band is wider than its values
-LOGARITHMIC_FROM = 3.0  # from this factor between the least and the largest figure on, equal lengths are equal ratios
+_MARGIN = 1.04  # factor by which a band exceeds its values on either side
+LOGARITHMIC_FROM = 3.0  # the ratio of the largest to the least value from which on an axis is logarithmic
 WIDTH_INCHES = 10.0  # of every picture, so that letters have one size
 _LETTER_INCHES, _HANDLE_INCHES, _ENTRY_INCHES = 0.052, 0.55, 0.16
-_BOTTOM = 0.03  # of the height of the axes: what has no figure stands below those that have one
+_BOTTOM = 0.03  # share of the axes' height at which marks without a value stand
 
 
 def empty(height: float) -> "Figure":
-    """A figure of that height in inches, drawn by Agg or as SVG: no window, no state that is shared."""
+    """An empty figure of this height in inches, for Agg or SVG: it opens no window and shares no state."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - see above
 
     return Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
 
 
 def finish(figure: "Figure", title: str) -> "Figure":
-    """A figure with its title, and one legend of all panels below them, by whose height it grows."""
+    """Add the title, and one legend of all panels below them, by which the figure becomes higher."""
     figure.suptitle(title, x=0.005, ha="left")
     of_panels = [axes.get_legend_handles_labels() for axes in figure.axes]
     by_label = {label: handle for handles, labels in of_panels for handle, label in zip(handles, labels, strict=True)}
@@ -92,19 +92,19 @@ def finish(figure: "Figure", title: str) -> "Figure":
 
 
 def band(axes: "Axes", low: float, high: float, label: str, hatch: str) -> None:
-    """Values from the least to the largest; the band is wider than they are, to be seen when they are alike."""
+    """Draw a band of values, slightly wider than they are, so that it is visible even if they are equal."""
     axes.axhspan(low / _MARGIN, high * _MARGIN, label=label, **shaded(hatch))
 
 
 def shaded(hatch: str = HATCHES[0], edge: str = "#999999") -> dict[str, Any]:
-    """What a band looks like, behind all else."""
+    """The look of a band, behind everything else."""
     return {"facecolor": "#f2f2f2", "edgecolor": edge, "hatch": hatch, "linewidth": 0.8, "zorder": 0}
 
 
 def draw_marks(
     axes: "Axes", points: Iterable[tuple[Any, float | None]], ink: Ink, label: str, fill: str | None = None
 ) -> None:
-    """Markers of one kind; what has no value stands below those that have one."""
+    """Draw markers of one kind; points without a value stand at the bottom."""
     points = list(points)
     for nowhere in (False, True):
         group = [(x, _BOTTOM if y is None else y) for x, y in points if (y is None) is nowhere]
@@ -115,7 +115,7 @@ def draw_marks(
 
 
 def threshold(axes: "Axes", value: float, objective: Objective, ends: Sequence[Any] = ()) -> None:
-    """The line between the two sides, from end to end of the axes or of what is given."""
+    """Draw the threshold, across the axes or between the given ``ends``."""
     style: dict[str, Any] = {"color": BLACK, "linestyle": (0, (8, 3)), "linewidth": 0.9}
     style["label"] = f"threshold {objective.text(value)}"
     if ends:
@@ -125,13 +125,13 @@ def threshold(axes: "Axes", value: float, objective: Objective, ends: Sequence[A
 
 
 def axis_label(objective: Objective) -> str:
-    """The metric, and its unit where :func:`tick` does not write it."""
+    """The metric, with its unit unless :func:`tick` writes it."""
     unit = objective.definition.unit
     return f"{objective.label}, {unit}" if unit in _IN_LABEL else objective.label
 
 
 def tick(value: float, unit: Unit) -> str:
-    """A value as it stands on an axis: a plain number of I/Os, else one with its unit."""
+    """A value on an axis, with its unit unless :func:`axis_label` has it."""
     if unit not in _IN_LABEL:
         return unit.text(value) if value else "0"
     return f"{value:,.0f}" if value >= _COMMAS_FROM else f"{value:g}"
@@ -142,7 +142,7 @@ _COMMAS_FROM = 1000
 
 
 def scale(axes: "Axes", unit: Unit, *, logarithmic: bool) -> None:
-    """Plain figures on the axis of values, whichever scale it has; a linear one begins at nothing."""
+    """Make the axis of values write plain values; a linear axis begins at zero."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator  # noqa: PLC0415 - see above
 
     if logarithmic:
@@ -152,8 +152,8 @@ def scale(axes: "Axes", unit: Unit, *, logarithmic: bool) -> None:
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         highest = axes.dataLim.y1 if math.isfinite(axes.dataLim.y1) else 0.0
-        axes.set_ylim(0, max(axes.get_ylim()[1], 1.05 * highest))  # else a steady curve lies on the frame
-        if unit in _IN_LABEL:  # there are no halves of them on an axis, unless it is shorter than one
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1.05 * highest))  # else a steady curve would lie on the frame
+        if unit in _IN_LABEL:  # whole I/Os, unless the axis is shorter than one
             axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value, unit)))
 
@@ -166,19 +166,19 @@ def draw(plot: Plot, picture: Picture, *, transparent: bool = False) -> bytes:
     with styled():
         figure = plot.figure()
         file = io.BytesIO()
-        # Without a date, so that nothing but the content decides.
+        # No date, so that the file depends on nothing but the plot.
         figure.savefig(file, format=picture.value, dpi=_DPI, metadata=_METADATA[picture], transparent=transparent)
     return file.getvalue()
 
 
 def following(plot: Plot) -> bytes:
-    """A plot as SVG without a background, whose colours follow the reader's light or dark scheme (mediaqueries-5)."""
+    """The plot as SVG without a background, whose colours follow the reader's light or dark scheme (mediaqueries-5)."""
     rules = "".join(
         f'[style*="{name}: {light}"],[{name}="{light}"]{{{name}:{dark}!important}}'
         for light, dark in _IN_THE_DARK
         for name in _PAINTS
     )
-    # What is black has no fill of its own, and inherits this one.
+    # Black shapes have no fill of their own and inherit this one.
     rules += f"svg{{fill:{_LETTERS}}}image{{filter:invert(.9)}}"
     style = f"<style>@media {DARK}{{{rules}}}</style>"
     head, tag, rest = draw(plot, Picture.SVG, transparent=True).partition(b"<svg ")
@@ -212,7 +212,7 @@ _METADATA: dict[Picture, dict[str, str | None]] = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Our style and no other: a person's matplotlibrc would make other pictures of the same record."""
+    """Apply bisector's style alone: with a person's matplotlibrc, the same record would give other pictures."""
     import matplotlib  # noqa: PLC0415 - see above
 
     with matplotlib.rc_context():

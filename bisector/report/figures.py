@@ -1,4 +1,4 @@
-"""The values of runs and of the disks alone, by the metric that decides, as a person reads them."""
+"""The values of runs and of lone disks by the deciding metric, as text."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ _PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """The values of the jobs of one run by a metric, the worst first, and whether the run was stopped early."""
+    """The values of a run's jobs by a metric, the worst first, and whether the run was stopped early."""
 
     values: tuple[float, ...]
     early: bool = False
@@ -34,7 +34,7 @@ class RunFigures:
 
     @property
     def range_text(self) -> str:
-        """The worst and, if there are several, the other of two or the best."""
+        """The worst value and, if there are several, the best."""
         worst, best = self.objective.cell(self.values[0]), self.objective.cell(self.values[-1])
         several = len(self.values)
         marked = (EARLY if self.early else "") + worst
@@ -44,17 +44,17 @@ class RunFigures:
 
     @property
     def all_text(self) -> str:
-        """Every one of them, with the mark of what is not to be compared with a whole run."""
+        """All values, with a mark if they cannot be compared with those of a whole run."""
         return (EARLY if self.early else "") + " / ".join(map(self.objective.cell, self.values))
 
 
 def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:
-    """The names of the runs, in the order in which they were first seen; not of further rounds of one."""
+    """The names of the runs in the order in which they first occur; further rounds of a run are left out."""
     return tuple(dict.fromkeys(run.name for view in trials for run in view.trial.runs if not run.repeats))
 
 
 def run_titles(trials: Sequence[TrialView], objective: Objective = USUAL) -> tuple[str, ...]:
-    """The headings of the runs' columns, in the order of :func:`run_names`: what figures are of, the order of jobs."""
+    """The headings of the runs' columns, in the order of :func:`run_names`: the metric, the run, the order of jobs."""
     titles = []
     worst, best = ("min", "max") if objective.better is Better.HIGHER else ("max", "min")
     for name in run_names(trials):
@@ -71,59 +71,59 @@ def run_titles(trials: Sequence[TrialView], objective: Objective = USUAL) -> tup
 
 
 def figures(run: Run, objective: Objective = USUAL) -> RunFigures | None:
-    """The values of a run, of each job where the worst one decides, else of what they amount to; None without any."""
+    """The values of a run: of each job if the worst job decides, else the deciding value; None without any."""
     objective, found = _of(run, objective), list[float]()
     if objective.over == WORST:
         found = [value.value for value in objective.of_jobs(run)]
     else:
-        with suppress(UserError, InfraError):  # a run without such a value has none to show
+        with suppress(UserError, InfraError):  # a run without such a value shows nothing
             found = [objective.value(run)]
     found = objective.worst_first(filter(math.isfinite, found))
     return RunFigures(tuple(found), run.stopped_early is not None, objective) if found else None
 
 
 def _of(run: Run, objective: Objective) -> Objective:
-    """The objective by which a run is shown; of an imported run that does not read, the same of its writes."""
+    """The objective that a run is shown by; for an imported run without reads, the same metric of its writes."""
     if objective.metric != USUAL.metric or run.direction == objective.io_direction:
         return objective
     return Objective(run.direction + objective.metric.removeprefix(objective.io_direction), objective.over)
 
 
 def tail_note(view: BisectionView) -> str:
-    """That a percentile decides of which a run has too few I/Os; empty where they suffice."""
+    """A sentence if the deciding percentile rests on too few I/Os of a run; else empty."""
     said = thin_tail(view.objective, (judged_run(one.trial) for one in view.trials if one.trial.runs))
     return f"Too few I/Os: {said}." if said else ""
 
 
 def words(objective: Objective) -> tuple[str, str, str]:
-    """What the figures are, and what the first and the last of several jobs are called."""
+    """The name of the values, and the words for the first and the last of several jobs."""
     if objective.definition.live:  # a rate
         return f"mean {objective.heading}", "slowest", "fastest"
     return objective.metric, "worst", "best"
 
 
 def values_text(run: Run, objective: Objective) -> str:
-    """The worst and the best value of the jobs of a run, with their unit: ``16.2 ms / 850 µs``."""
+    """The worst and the best value of a run's jobs, with their unit: ``16.2 ms / 850 µs``."""
     objective, found = _of(run, objective), figures(run, objective)
     unit = objective.heading if objective.cell(1.0) != objective.text(1.0) else ""
     return f"{found.range_text if found else units.UNKNOWN} {unit}".rstrip()
 
 
 def baseline_facts(baselines: Sequence[Trial], objective: Objective) -> tuple[tuple[str, str], ...]:
-    """``SSD alone`` and ``HDD alone`` with their figures; nothing of a disk that was not measured."""
+    """The baselines with their values, such as ``SSD alone``; a disk that was not measured is left out."""
     return tuple((name, baseline_text(trials, objective)) for name, trials in by_setup(baselines).items())
 
 
 def setup_name(setup: Setup) -> str:
-    """What people call a setup: a disk with nothing but a file system on it by the disk's name."""
+    """The display name of a setup, such as ``SSD alone`` for a disk with nothing but a file system on it."""
     disk = lone_disk(setup.stack)
     return str(setup) if disk is None else f"{disk.upper()} alone"
 
 
 def by_setup(baselines: Sequence[Trial]) -> dict[str, list[Trial]]:
-    """The baselines of each setup by its name: disks in the order of the settings, then what is more than a disk.
+    """The baselines of each setup by its name: lone disks in the order of the settings, then other setups.
 
-    A disk alone is one setup here, whoever measured it.
+    A lone disk is one setup here, whoever measured it.
     """
     setups = dict.fromkeys(trial.setup for trial in baselines)
     disks = {setup: lone_disk(setup.stack) for setup in setups}
@@ -134,12 +134,12 @@ def by_setup(baselines: Sequence[Trial]) -> dict[str, list[Trial]]:
 
 
 def baseline_text(trials: Iterable[Trial], objective: Objective) -> str:
-    """The figures on one setup and the kernel of each; there are several where others measured several."""
+    """The values on one setup with the kernel of each; imported results may have several."""
     return "; ".join(f"{values_text(judged_run(trial), objective)} on {trial.commit.short}" for trial in trials)
 
 
 def early_note(trials: Sequence[TrialView]) -> str:
-    """What is to be known of the runs that were stopped early; empty where none was."""
+    """Why runs were stopped early; empty if none was."""
     reasons = {run.stopped_early.reason for one in trials for run in one.trial.runs if run.stopped_early is not None}
     said = ["when its verdict was clear"] if reasons - {StopReason.SETTLED} else []
     said += ["when the cache that it filled was settled"] if StopReason.SETTLED in reasons else []
@@ -147,7 +147,7 @@ def early_note(trials: Sequence[TrialView]) -> str:
 
 
 def filling_note(trials: Sequence[TrialView]) -> str:
-    """What it took to fill caches; empty where it was one whole run each."""
+    """How long caches took to fill; empty if one whole run each was enough."""
     said = []
     rounds = [more for one in trials if (more := [run for run in one.trial.runs if run.repeats])]
     if rounds:

@@ -1,4 +1,4 @@
-"""What was found out about a machine, for people; of several machines side by side."""
+"""The findings of ``bisector doctor`` about one machine, or about several side by side, as text for people."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ _STATE_WIDTH = 2 + max(len(grade) for grade in Grade)
 
 
 def finding_blocks(findings: Sequence[Finding]) -> tuple[Block, ...]:
-    """A row for each finding with its remedy below, and what they come to."""
+    """A row for each finding with its remedy below it, and the conclusion."""
     width = max(len(finding.name) for finding in findings)
     rows = tuple(_fact(finding.name, width, finding, finding.what) for finding in findings)
     missing = [finding for finding in findings if finding.state is Grade.MISSING]
@@ -28,8 +28,8 @@ def finding_blocks(findings: Sequence[Finding]) -> tuple[Block, ...]:
 
 
 def side_by_side(found: Mapping[str, Sequence[Finding]]) -> tuple[Block, ...]:
-    """The rows of all machines, by their names, and what they come to; machines that have a row alike share it."""
-    # In the order of the machine that has most rows; others' own come last.
+    """The findings of all machines by name, then a conclusion for each machine; equal findings share a row."""
+    # In the order of the machine with the most findings; findings that it lacks come last.
     longest = sorted(found.values(), key=len, reverse=True)
     names = list(dict.fromkeys(finding.name for findings in longest for finding in findings))
     width, rows, sums = max(map(len, names), default=0), [], []
@@ -45,7 +45,7 @@ def side_by_side(found: Mapping[str, Sequence[Finding]]) -> tuple[Block, ...]:
     for machine, findings in found.items():
         missing = dict.fromkeys(finding.name for finding in findings if finding.state is Grade.MISSING)
         said = f"`bisector start` can begin there{_warnings(findings)}"
-        if len(findings) <= 1:  # why, is in its row
+        if len(findings) <= 1:  # its row says why
             said = "was not looked at"
         elif missing:
             said = f"`bisector start` would fail there{_warnings(findings)}; missing: {', '.join(missing)}"

@@ -1,4 +1,4 @@
-"""How the hosts of a fleet stand, for people: a row for each, and below it what needs more words."""
+"""The state of a fleet's hosts: a row for each, with a remark below it if needed."""
 
 from datetime import UTC, datetime
 
@@ -11,7 +11,7 @@ _TOLD = ("job", "bisector", "python", "dask", "room")
 
 
 def fleet_table(status: FleetStatus) -> Table:
-    """All of it; times are of this machine's time zone."""
+    """The table of all hosts; times are in this machine's time zone."""
     columns = (Column("host"), Column("does", verdict=True), *map(Column, _TOLD))
     return Table(columns, tuple(map(_row, status.hosts)))
 
@@ -41,7 +41,7 @@ def _job(job: UnderWay) -> str:
 
 
 def _clock(text: str) -> str:
-    """The time of day, with the date if that is another one; what is not a time as it is, for it is another host's."""
+    """The time of day, with the date unless it is today; anything else is shown as the other host sent it."""
     try:
         at, now = datetime.fromisoformat(text).astimezone(), datetime.now(UTC).astimezone()
     except ValueError:

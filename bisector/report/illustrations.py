@@ -1,6 +1,6 @@
-"""The illustrations of a report: which plots a run has, and what is behind each row of its page.
+"""The illustrations of a report: the plots of a run, and the details behind each row of its page.
 
-Made from the report and the files beside the record.
+They are made from the report and from files beside the record.
 """
 
 import os
@@ -28,11 +28,11 @@ from bisector.status.view import OptionChange, TrialView
 _ALT = "Plot: {}. The table has its figures."
 _CONSOLE = "console.log"
 _CONSOLE_LINES = 40
-_CONSOLE_BYTES = 16_384  # they hold forty lines of a console
+_CONSOLE_BYTES = 16_384  # enough for so many lines of a console
 
 
 class PlotKind(StrEnum):
-    """What can be plotted; each is the name of a file, too."""
+    """The kinds of plots; each is also the name of a file."""
 
     CURVES = "curves"
     COMMITS = "commits"
@@ -41,10 +41,10 @@ class PlotKind(StrEnum):
 def plotted(
     kind: PlotKind, report: Report, run_dir: Path, trials: Sequence[int] = ()
 ) -> tuple[Plot | None, tuple[str, ...]]:
-    """One plot of a run, None where there is nothing to draw, and a sentence for each file that could not be used.
+    """One plot of a run (None if there is nothing to draw), and a sentence for each file that could not be used.
 
-    Curves are of the trials with these numbers, of both sides of the change without any. Raises :class:`UserError` for
-    a trial that there is not.
+    Curves show the trials with the numbers in ``trials``, or both sides of the change if there are none. Raises
+    :class:`UserError` if there is no such trial.
     """
     if kind is PlotKind.COMMITS:
         return commits(report), ()
@@ -66,9 +66,9 @@ def plotted(
 
 
 def _both_sides(report: Report) -> list[TrialView]:
-    """The last trial before and after the change that counts; while there is no answer those of the two ends.
+    """The last trial that counts on each side of the change, or at each end while there is no answer.
 
-    Where neither end is measured, as of figures that were imported, all trials.
+    If neither end was measured, as in some imports: all trials.
     """
     view, compared = report.bisection, report.before_after
     if compared is not None:
@@ -80,7 +80,7 @@ def _both_sides(report: Report) -> list[TrialView]:
 
 
 def page(report: Report, run_dir: Path) -> str:
-    """The report as HTML."""
+    """The report as one HTML file."""
     plots = [plotted(kind, report, run_dir)[0] for kind in PlotKind]
     pictures = [templates.ShownPicture(following(plot), _ALT.format(plot.title)) for plot in plots if plot is not None]
     found = report.bisection.first_fixed is not None
@@ -90,13 +90,13 @@ def page(report: Report, run_dir: Path) -> str:
 
 
 def details(report: Report, run_dir: Path) -> tuple[Detail, ...]:
-    """One for each row of the report, in their order; a .config is compared with the one before it in history."""
+    """The details of each row of the report, in order; a .config is compared with the one before it in history."""
     found, configs = [], dict[str, kconfig.Options | None]()
     before: tuple[Trial, kconfig.Options] | None = None
     for row in report.rows:
         trial = row.shown.trial
         options = None
-        # What is in no history has nothing before it there. Equal files, which most are, are read once.
+        # A subject outside the history has no predecessor. Most files are equal, so each content is read once.
         if trial.subject.is_commit and (artifact := trial.artifact(CONFIG_ARTIFACT)) is not None:
             if artifact.sha256 not in configs:
                 configs[artifact.sha256] = effective_config(run_dir, artifact)
@@ -114,7 +114,7 @@ def details(report: Report, run_dir: Path) -> tuple[Detail, ...]:
 
 
 def _console(run_dir: Path, trial: Trial) -> tuple[str, ...]:
-    """The last lines; nothing where no guest was started, or of a file that is gone."""
+    """The last lines of the guest's console; none if no guest was started or the file is gone."""
     if (artifact := trial.artifact(_CONSOLE)) is not None:
         with suppress(OSError), inside(run_dir, artifact.path).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _CONSOLE_BYTES))

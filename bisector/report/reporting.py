@@ -1,7 +1,7 @@
-"""From the record of a bisection to its report: what the store, the run directory and git know of it.
+"""Make the report of a bisection from its store, its run directory and git.
 
-Everything is read, nothing is decided; what a moved repository or a removed file would tell is left out. The command
-that asks for the same bisection again has what differs from the defaults, and nothing else.
+It only reads and decides nothing; if a repository was moved or a file removed, its contents are left out. The command
+that asks for the same bisection again has the settings that differ from their defaults, and no others.
 """
 
 import json
@@ -41,19 +41,20 @@ from bisector.workload.workloads import WORKLOADS
 _HOST_FACTS = "host.json"
 STORAGE = "storage.txt"
 _RELEASE = re.compile(r"v\d+\.\d+[\w.-]*")
-# What says nothing of the measurement; --overwrite is one person's word for the content of a disk with that serial.
+# Settings that do not affect the measurement, and --overwrite, by which a person gave up the content of one disk, named
+# by its serial.
 _NO_MATTER = ("mail.", "notify.", "kernel.sandbox", "kernel.recheck", "storage.overwrite", "contention.patience")
 _KIND = "workload.kind"
 _NUMBERED = re.compile(r"\d+-")
 
 
 def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Report:
-    """The document of a run, whether it goes on or not; ``by`` as of :func:`from_record.view`."""
+    """Make the document of a run, whether it goes on or not; ``by`` as for :func:`from_record.view`."""
     asked = store.bisection()
     settings = store.settings
     view = from_record.view(run, store, by)
     trials = [one.trial for one in view.trials]
-    # Settings say how commits are measured here; how others measured theirs is not known.
+    # The settings apply to commits measured here; how others measured theirs is unknown.
     measured_here = not store.by_others
     places, parents, where, answer = _of_history(asked, view, run.job)
     request = Request(view.old.short, view.new.short, (), (), first_parent=False, command="")
@@ -86,14 +87,14 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
 def _of_history(
     asked: RunHeader, view: BisectionView, job: str
 ) -> tuple[dict[str, int], tuple[Commit, ...], TreeOrigin, ShownCommit | None]:
-    """What only git knows: each commit's place, the answer's parents, where it all comes from, the answer itself."""
+    """Each commit's place, the answer's parents, the tree's origin, and the answer itself, all from git."""
     first, old, new = view.first_fixed, view.old.sha, view.new.sha
     if asked.repository is None:
         return {}, (), TreeOrigin(""), None
     with suppress(BisectorError), Repository.open(asked.repository) as repository:
         parents = repository.commits(repository.parents(first.sha)) if first is not None else ()
         where = TreeOrigin(*origin(repository, (first or view.new).sha, job))
-        # How many commits from the old end each one of the range is, parents before children.
+        # The place of a commit is its distance from the old end in this order, parents before children.
         words = ("rev-list", "--topo-order", "--reverse", *(("--first-parent",) if asked.first_parent else ()))
         shas = repository.ask(*words, new, "--not", old, "--", *asked.paths).lines
         places = {sha: place for place, sha in enumerate(dict.fromkeys((old, *shas, new)))}
@@ -102,13 +103,13 @@ def _of_history(
 
 
 def _order(row: PlacedTrial) -> tuple[bool, int, str, int]:
-    """In history order: a commit outside the range (a merge base) is older, a subject without one stands last."""
+    """The key for history order: commits outside the range (merge bases) come first, subjects without one last."""
     date = row.shown.trial.commit.committed_at if row.place is None else ""
     return not row.shown.trial.subject.is_commit, -1 if row.place is None else row.place, date, row.shown.n
 
 
 def workload_of(settings: Settings, run_dir: Path) -> JobFile:
-    """With the text of the job file that is kept in the run directory, or is the tool's own."""
+    """The job with its text: the workload's recipe, bisector's own job file, or the copy in the run directory."""
     workload = settings.workload
     variables = workload.workload.variables()
     if (recipe := workload.workload.recipe()) is not None:
@@ -124,7 +125,7 @@ def workload_of(settings: Settings, run_dir: Path) -> JobFile:
 
 
 def _disk(chosen: DiskSettings) -> str:
-    """What it is made of; how large a disk of the host's is no setting says."""
+    """What a disk is made of; no setting tells the size of a disk of the host."""
     if chosen.guest.bus.in_guest:
         what = f"{units.size(chosen.size_bytes)} of the guest's memory"
     elif chosen.path is not None and Path(chosen.path).is_relative_to("/dev"):
@@ -147,7 +148,7 @@ def _kernel(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def _text(directory: Path, name: str | Path) -> str:
-    """Nothing of a file that is gone, or is none of the directory's."""
+    """The text of a file; empty if it is gone or lies outside the directory."""
     try:
         return _read(directory, name)
     except OSError:
@@ -159,7 +160,7 @@ def _read(directory: Path, name: str | Path) -> str:
 
 
 def first_text(run_dir: Path, trials: Iterable[Trial], name: str) -> tuple[str, ...]:
-    """The lines of the first such file of a trial that is still there."""
+    """The lines of the first artifact of that name that still exists."""
     for artifact in (trial.artifact(name) for trial in trials):
         with suppress(OSError):
             if artifact is not None:
@@ -168,7 +169,7 @@ def first_text(run_dir: Path, trials: Iterable[Trial], name: str) -> tuple[str, 
 
 
 def hosts_of(run_dir: Path, trials: Iterable[Trial]) -> tuple[MeasuringHost, ...]:
-    """Each host that measured, with what else it did."""
+    """Each host that measured, with its facts and its other load."""
     by_host: defaultdict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
         by_host[trial.host].append(trial)
@@ -184,9 +185,9 @@ def hosts_of(run_dir: Path, trials: Iterable[Trial]) -> tuple[MeasuringHost, ...
 
 
 def _host_facts(run_dir: Path, trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
-    """What :meth:`bisector.vm.machine.VirtualMachine.facts` wrote down at the first start of a guest, and the eras.
+    """The facts that :meth:`bisector.vm.machine.VirtualMachine.facts` recorded at a guest's first start, and the eras.
 
-    An era is how often a host was another one during its trials, and what had changed.
+    The eras say how often the host changed between its trials, and in what.
     """
     with suppress(ValueError, AttributeError):
         told = json.loads("\n".join(first_text(run_dir, trials, _HOST_FACTS)))
@@ -202,9 +203,9 @@ def _host_facts(run_dir: Path, trials: Sequence[Trial]) -> Iterator[tuple[str, s
 
 
 def command(row: RunHeader, settings: Settings, budget: Budget | None = None) -> str:
-    """``bisector start OLD NEW`` with its flags; the names of files are without their directories.
+    """``bisector start OLD NEW`` with its flags; files are named without their directories.
 
-    It has all the time that was given in the end.
+    The budget is all the time that the run was given in the end.
     """
     words = ["bisector", "start", end_word(row.old_rev, row.old_sha), end_word(row.new_rev, row.new_sha)]
     words += [word for one in flags(settings) for word in one]
@@ -215,9 +216,9 @@ def command(row: RunHeader, settings: Settings, budget: Budget | None = None) ->
 
 
 def flags(settings: Settings, without: tuple[str, ...] = ()) -> tuple[tuple[str, ...], ...]:
-    """For each setting that has not its default (of this profile, on this machine), the words that set it.
+    """The words that set each setting which differs from its default (of this profile, on this machine).
 
-    None of keys that begin like ``without``.
+    Keys that begin with one of ``without`` are left out.
     """
     settings = _with_own_files(settings)
     usual, written = {**options.usual(settings), "profile": PROFILES[0]}, options.written_values(settings)
@@ -226,7 +227,7 @@ def flags(settings: Settings, without: tuple[str, ...] = ()) -> tuple[tuple[str,
     chosen = (_KIND,) if choosing == [type(settings.workload.workload)] else ()
     left_out = (*_NO_MATTER, *without, *chosen, *unused(written, settings.storage.used_disks))
     for key, value in written.items():
-        # A further disk is there because one of its settings is.
+        # A further disk exists only because one of its settings is given.
         names_disk = key.endswith(".size") and bool(further([key]))
         is_made = isinstance(value, str) and bundle.is_made(Path(value))
         if (value == usual[key] and not names_disk) or key.startswith(left_out) or is_made:
@@ -239,12 +240,12 @@ def flags(settings: Settings, without: tuple[str, ...] = ()) -> tuple[tuple[str,
 
 
 def end_word(rev: str, sha: str) -> str:
-    """A release's tag means the same everywhere; a branch, tomorrow, does not even here."""
+    """A release's tag, which means the same everywhere, or the hash, since a branch moves even in this repository."""
     return rev if _RELEASE.fullmatch(rev) else sha[:12]
 
 
 def _with_own_files(settings: Settings) -> Settings:
-    """The run's copies of bisector's files by the names of those, the copies of a person's files by their own."""
+    """The settings with bisector's own files by their original names, and a person's files by the name alone."""
     kernel, workload = settings.kernel, settings.workload
     base, fragments = kernel.base_config, tuple(fragment_name(Path(name)) for name in kernel.fragments)
     inputs = {field: _own(path, resources.job, path.name) or Path(path.name) for field, path in workload.inputs.items()}
@@ -256,13 +257,13 @@ def _with_own_files(settings: Settings) -> Settings:
 
 
 def fragment_name(copy: Path) -> str:
-    """The name of the fragment of bisector's that a file is a copy of, else the file's own name with a slash."""
+    """The name of bisector's own fragment that a file is a copy of, else the file's own name after ``./``."""
     stem = _NUMBERED.sub("", copy.stem, count=1)
     return f"./{stem}.config" if _own(copy, resources.fragment, stem) is None else stem
 
 
 def _own(copy: Path, find: Callable[[str], Path], name: str) -> Path | None:
-    """The file of bisector's that a file is a copy of, or was if it is gone."""
+    """The file of bisector's own that a copy equals; if the copy is gone, the file of that name."""
     with suppress(UserError):
         own = find(name)
         if not copy.is_file() or own.read_bytes() == copy.read_bytes():
@@ -271,13 +272,13 @@ def _own(copy: Path, find: Callable[[str], Path], name: str) -> Path | None:
 
 
 def usual_fragments(settings: Settings) -> tuple[str, ...]:
-    """Those that a guest needs."""
+    """The fragments that a guest needs with these settings."""
     needed = options.usual(settings)[FRAGMENTS]
     return tuple(map(str, needed)) if isinstance(needed, list) else ()
 
 
 def fragment_words(names: Sequence[str], needed: Collection[str]) -> Iterator[tuple[str, ...]]:
-    """Flags for the fragments that come after those that a guest needs; for all where not all of these are there."""
+    """Flags for the fragments after those that a guest needs, or for all of them if one of these is missing."""
     further = [name for name in names if name not in needed]
     if not set(needed) <= set(names) or list(names[len(names) - len(further) :]) != further:
         yield ("--fragments-only",)
@@ -286,7 +287,7 @@ def fragment_words(names: Sequence[str], needed: Collection[str]) -> Iterator[tu
 
 
 def _words(option: Option, value: object) -> Iterator[tuple[str, ...]]:
-    """A flag where there is one, once for each item of a list; ``--set`` where there is none."""
+    """The flag of an option, once for each item of a list; ``--set`` if it has no flag."""
     if option.const and str(value).lower() == option.const:
         yield (option.short or option.flag,)
     elif option.flag and (option.short or not option.const):

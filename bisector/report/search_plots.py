@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_DISK_HATCHES = ("\\\\\\", "|||")  # beside levels, which have the others
-_MOST_NAMES = 70  # of commits below an axis
+_DISK_HATCHES = ("\\\\\\", "|||")  # unlike those of levels
+_MOST_NAMES = 70  # of commits that fit below an axis
 _CHANGED = {Kind.REVERTED: "NEW, {} reverted", Kind.PICKED: "OLD, {} added"}
 
 
 class How(StrEnum):
-    """How a commit came to its figure."""
+    """How a commit got its value."""
 
     WHOLE = "measured"
     EARLY = "stopped early"
@@ -47,19 +47,19 @@ class How(StrEnum):
     NONE = "not measured"
 
 
-# How a mark is filled says how its figure came about; with "none" only its edge is drawn.
+# The filling of a mark says how its value was obtained; "none" draws the edge alone.
 FILLS = {How.WHOLE: "full", How.EARLY: "bottom", How.SAME: "none", How.NONE: "none"}
 
 
 @dataclass(frozen=True, slots=True)
 class CommitsPlot:
-    """All trials of a report, in its rows' order, changed ends last; there is a figure of one at least."""
+    """All trials of a report in the order of its rows, changed ends last; at least one trial has a value."""
 
     report: Report
 
     @property
     def title(self) -> str:
-        """The range, and what its commits are ordered by: without a repository the dates are all there is."""
+        """The range and the order of its commits, which is by date if there is no repository."""
         return f"{self.report.asked.span}, commits {'in the order of history' if self._placed else 'by date'}"
 
     @property
@@ -67,7 +67,7 @@ class CommitsPlot:
         return all(row.place is not None for row in self.report.rows if row.shown.trial.subject.is_commit)
 
     def figure(self) -> "Figure":
-        """The marks over the commits, with levels, disks, the threshold and the step."""
+        """Draw the marks over the commits, with levels, disks, the threshold and the step."""
         view, rows = self.report.bisection, self.report.rows
         objective = view.objective
         ordered = sorted(rows, key=lambda row: not row.shown.trial.subject.is_commit)
@@ -88,7 +88,7 @@ class CommitsPlot:
         if view.threshold is not None:
             threshold(axes, view.threshold, objective)
         step = self._draw_step(axes, list(names))
-        # Where not every commit has room for its name, the answer has it all the same.
+        # If not every commit has room for its name, the answer is still named.
         every = math.ceil(len(names) / _MOST_NAMES)
         named = {place: name for place, name in enumerate(names.values()) if place % every == 0 or place == step}
         axes.set_xticks(list(named), list(named.values()), rotation=90, family="monospace", fontsize=7)
@@ -98,7 +98,7 @@ class CommitsPlot:
         return finish(figure, self.title)
 
     def _levels(self) -> Iterator[LevelView]:
-        """Those of whole runs."""
+        """The levels of whole runs."""
         objective, found = self.report.bisection.objective, defaultdict[str, list[float]](list)
         for row in self.report.rows:
             value, judged = row.shown.value, row.verdict in (Verdict.OLD, Verdict.NEW)
@@ -123,7 +123,7 @@ class CommitsPlot:
             draw_marks(axes, points, SIDES[verdict_role(verdict, view.direction)], label, FILLS[how])
 
     def _draw_step(self, axes: "Axes", shas: Sequence[str]) -> int | None:
-        """A line directly before the answer, if there is an old side before it; the place of the answer then."""
+        """Draw a line directly before the answer if an old commit precedes it; return the answer's position then."""
         view = self.report.bisection
         if view.first_fixed is None or view.first_fixed.sha not in shas:
             return None
@@ -131,7 +131,7 @@ class CommitsPlot:
         if not any(row.verdict is Verdict.OLD and shas.index(row.sha) < new for row in self.report.rows):
             return None
         axes.axvline(new - 0.5, color=BLACK, linewidth=1.2, linestyle="-", label="the step")
-        before = new > len(shas) / 2  # on the side that has more room
+        before = new > len(shas) / 2  # the text goes to the side with more room
         axes.annotate(f"first {view.terms.new}: {clean(view.first_fixed.short)}",
                       (new - 0.5, 1), (-5 if before else 5, -4), xycoords=axes.get_xaxis_transform(),
                       textcoords="offset points", ha="right" if before else "left", va="top", weight="bold",
@@ -148,5 +148,5 @@ def _name(row: PlacedTrial) -> str:
 
 
 def commits(report: Report) -> CommitsPlot | None:
-    """The plot of a report; None before there is a figure."""
+    """The plot of a report; None if no trial has a value."""
     return CommitsPlot(report) if any(row.shown.value is not None for row in report.rows) else None

@@ -1,4 +1,4 @@
-"""What the report of a bisection says, in which order."""
+"""The contents of a bisection's report, in order."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,12 +53,12 @@ def measured_on(hosts: Sequence[MeasuringHost]) -> str:
 
 
 def minute(at: str) -> str:
-    """A time of the record for people, who need no seconds."""
+    """A recorded time for people, without seconds."""
     return f"{at[:10]} {at[11:16]}{' UTC' if at.endswith('+00:00') else ''}"
 
 
 def sections(report: Report) -> tuple[Section, ...]:
-    """All there is to say."""
+    """All sections of the report."""
     view, compared, baselines = report.bisection, report.before_after, ""
     disks = facts(baseline_facts(view.baselines, view.objective))
     if disks.facts:
@@ -105,7 +105,7 @@ def answer_sentence(report: Report) -> str:
 
 
 def terms_sentence(report: Report) -> str:
-    """What the two words mean here; empty while no line is known, or nothing was measured."""
+    """The meaning of the two words for the sides; empty if the direction is not known or nothing was measured."""
     view = report.bisection
     if not view.trials or view.direction is None:
         return ""
@@ -124,14 +124,14 @@ def terms_sentence(report: Report) -> str:
 
 
 def evidence(report: Report) -> FactList:
-    """What the answer rests on, and what the figures do not show by the guests' clock."""
+    """What the answer rests on, and what values by the guests' clock do not show."""
     view = report.bisection
     both, clock = (one.sentence if one is not None else "" for one in (view.host_clock, view.clock))
     return FactList((*evidence_facts(view), fact("both clocks", both), fact("clock", clock)))
 
 
 def _answer(report: Report) -> Iterator[Block]:
-    """The answer, how much the change is, who made it and where it was discussed, and what it rests on."""
+    """The answer, the size of the change, its author and discussion, and the evidence."""
     view, compared, commit = report.bisection, report.before_after, report.answer
     about = [] if compared is None else [(compared.objective.metric, compared.effect)]
     if commit is not None:
@@ -145,7 +145,7 @@ def _answer(report: Report) -> Iterator[Block]:
 
 
 def candidates(report: Report) -> Iterator[Block]:
-    """The commits that a narrowed search is left with, and what stands in the way."""
+    """The commits left by a narrowed search, and the skipped commits in the way."""
     view = report.bisection
     if view.state is State.NARROWED and not view.is_no_change:
         yield Listing(first_ones(candidate_lines(view), _LISTED))
@@ -166,7 +166,7 @@ def _trials(report: Report) -> Iterator[Block]:
 
 
 def axes(report: Report) -> list[tuple[str, str]]:
-    """What both sides had in common, by name."""
+    """The names and values of what both sides have in common."""
     workload = report.workload
     common = [("testcase", report.testcase.partition(" ")[0]), ("job", workload.name), *workload.variables]
     return [(name, clean(value)) for name, value in common if value]
@@ -193,7 +193,7 @@ def _kernels(report: Report) -> Iterator[Block]:
 
 
 def job_blocks(job: JobFile) -> Iterator[Block]:
-    """A job file with the variables that it was given; nothing without one."""
+    """A job file with the variables that it was given; nothing if there is no job."""
     if job.name:
         given = " ".join(f"{name}={value}" for name, value in job.variables)
         yield Paragraph(f"{job.name}, with {given}:" if given else f"{job.name}:")
@@ -201,7 +201,7 @@ def job_blocks(job: JobFile) -> Iterator[Block]:
 
 
 def queues(trials: Iterable[Trial]) -> list[tuple[str, str]]:
-    """Each disk by its name with what the guests' kernels had of it, and how many of them where they differ."""
+    """Each disk with the queue settings that the guests' kernels had, and their counts if they differ."""
     of_disks: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for trial in trials:
         for queue in trial.queues:
@@ -210,7 +210,7 @@ def queues(trials: Iterable[Trial]) -> list[tuple[str, str]]:
 
 
 def circumstances(report: Report) -> list[tuple[str, str]]:
-    """What readers of a report on storage ask first: disks, how the file system was made and mounted, guest, tree."""
+    """What readers of a storage report ask first: the disks, how the file system was made and mounted, guest, tree."""
     made = (line for line in report.storage if line.startswith(("mkfs", "mount ")))
     machines = [dict(host.facts) for host in report.hosts]
     guests = dict.fromkeys(", ".join(known[name] for name in _OF_GUESTS if name in known) for known in machines)
@@ -224,7 +224,7 @@ def circumstances(report: Report) -> list[tuple[str, str]]:
 
 
 def host_facts(host: MeasuringHost) -> FactList:
-    """What is known of a host, and what else it did."""
+    """The facts about a host, and its other load."""
     known = [("host", f"{host.name}, {units.plural(host.trials, 'trial')}"), *host.facts]
     if loads := host.contention:
         cores = _from_to(f"{one.other_busy_cores:.2f}" for one in loads)
@@ -238,6 +238,6 @@ def host_facts(host: MeasuringHost) -> FactList:
 
 
 def _from_to(figures: Iterable[str]) -> str:
-    """The least and the greatest figure; one where they are written alike."""
+    """The least and the greatest value, or one if both are written alike."""
     ends = sorted(figures, key=float)
     return " to ".join(dict.fromkeys((ends[0], ends[-1])))

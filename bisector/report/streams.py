@@ -1,7 +1,6 @@
-"""Output that outlives its terminal.
+"""Output that may lose its terminal.
 
-A bisection takes hours; the terminal it was started from may be gone long before. Then nothing may change but the
-output.
+A bisection takes hours, and the terminal it was started from may be gone long before. Only the output may change then.
 """
 
 import io
@@ -14,12 +13,12 @@ from typing import IO, TextIO
 
 
 def silence(stream: IO[str]) -> None:
-    """Point a stream's descriptor to nowhere.
+    """Redirect a stream's descriptor to /dev/null.
 
-    What is still in Python's buffer would otherwise fail when the interpreter flushes it at exit,
-    and turn the exit status into 120 (Python's documentation, "Note on SIGPIPE").
+    Otherwise Python would fail to flush its buffer at exit, and exit with status 120 (Python's documentation, "Note on
+    SIGPIPE").
     """
-    with suppress(OSError):  # io.UnsupportedOperation is one: no descriptor, nothing to do
+    with suppress(OSError):  # including io.UnsupportedOperation: a stream without a descriptor needs nothing
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(nowhere, stream.fileno())
@@ -28,10 +27,10 @@ def silence(stream: IO[str]) -> None:
 
 
 class LastingStream(io.TextIOBase):
-    """A text stream that goes silent for good at the first write that fails.
+    """A text stream that falls silent for good at the first write that fails.
 
-    Only ``OSError`` is taken for a lost reader (EIO: the terminal is gone; EPIPE: the pipe; ENOSPC:
-    the disk). Letters that the stream's encoding does not have are written as ``?``.
+    Only ``OSError`` counts as a lost reader (EIO: the terminal is gone; EPIPE: the pipe; ENOSPC: the disk is full).
+    Characters that the stream's encoding lacks are written as ``?``.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -56,10 +55,10 @@ class LastingStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Nothing: every write is flushed at once."""
+        """Do nothing, since every write is flushed at once."""
 
     def isatty(self) -> bool:
-        """Whether the stream is a terminal, as far as one can still tell."""
+        """Whether the stream is a terminal that has not been lost."""
         return not self.lost and self._stream.isatty()
 
     def fileno(self) -> int:
@@ -67,7 +66,7 @@ class LastingStream(io.TextIOBase):
         return self._stream.fileno()
 
     def writable(self) -> bool:
-        """Always, even when nobody reads."""
+        """Always true, even if the reader is lost."""
         return True
 
     @property
@@ -78,9 +77,9 @@ class LastingStream(io.TextIOBase):
 
 @contextmanager
 def hangup_ignored() -> Iterator[None]:
-    """Closing the terminal sends SIGHUP, which would end us; in here it does not.
+    """Ignore SIGHUP, which the closing terminal sends and which would end the process.
 
-    Only the main thread may set signal handlers; elsewhere this does nothing.
+    Only the main thread may set signal handlers; in any other thread this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -89,4 +88,4 @@ def hangup_ignored() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before or signal.SIG_DFL)  # None: it was not set from Python
+        signal.signal(signal.SIGHUP, before or signal.SIG_DFL)  # None if it was not set from Python

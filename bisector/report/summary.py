@@ -1,7 +1,7 @@
-"""What is to be known of a bisection beside its table, as facts: one list for terminals, reports and letters.
+"""The facts about a bisection beside its table: one list for terminals, reports and letters.
 
-Below a table in a terminal stand all of them (:func:`footer`): circumstances first, the answer last, where the eye is
-when the output has scrolled by. A report has each group in a section of its own (:mod:`bisector.report.sections`).
+In a terminal all facts stand below the table (:func:`footer`): the circumstances first, and last the answer, which is
+then what the reader sees. A report has each group in a section of its own (:mod:`bisector.report.sections`).
 """
 
 import shlex
@@ -20,21 +20,21 @@ from bisector.status.view import BisectionView
 
 _LABEL_WIDTH = 12
 _LISTED = 8
-_WORTH_SAYING = 0.01  # of a probability, that nothing changed: with more of it no commit is named
+_WORTH_SAYING = 0.01  # the least probability of "nothing changed" that is told; above it no commit is named
 
 
 def footer(view: BisectionView) -> tuple[FactList, FactList]:
-    """Circumstances first, the answer last."""
+    """The circumstances and the answer."""
     return FactList(tuple(_circumstances(view)), _LABEL_WIDTH), answer(view)
 
 
 def quoted(commit: Commit) -> str:
-    """A commit as kernel people cite it."""
+    """A commit as kernel developers cite it."""
     return f'{commit.short} ("{clean(commit.subject)}")'
 
 
 def _circumstances(view: BisectionView) -> Iterator[Fact]:
-    """How it was judged, what it cost, and on what."""
+    """How the trials were judged, what they cost, and where they ran."""
     yield from range_facts(view)
     yield from figure_facts(view)
     yield fact("baselines", *(f"{name} {text}" for name, text in baseline_facts(view.baselines, view.objective)))
@@ -55,14 +55,14 @@ def _circumstances(view: BisectionView) -> Iterator[Fact]:
 def range_facts(view: BisectionView, revs: tuple[str, str] = ("", "")) -> Iterator[Fact]:
     """Both ends, with the ``revs`` by which people asked for them, and how many commits of the range matter."""
     ends = zip((view.terms.old, view.terms.new), (view.old, view.new), revs, strict=True)
-    for word, commit, rev in ends:  # of an import nobody may have said anything of its kernels
+    for word, commit, rev in ends:  # an import may have no verdicts, and then no ends
         named = "" if commit.sha.startswith(rev) else f"{rev}, "
         yield fact(f"{word} end", named + quoted(commit) if commit.sha else "")
     yield fact("size", view.relevance.sentence if view.relevance else "")
 
 
 def figure_facts(view: BisectionView, *, each_job: bool = False) -> Iterator[Fact]:
-    """What the figures are, what is special of some of them, the line between the sides, and how many trials."""
+    """What the values are, which of them are special, the threshold, and the number of trials."""
     objective, trials = view.objective, view.trials
     figure, first, last = words(objective)
     what = f"{objective.label}, of each run"
@@ -97,7 +97,7 @@ def figure_facts(view: BisectionView, *, each_job: bool = False) -> Iterator[Fac
 
 
 def evidence_facts(view: BisectionView) -> Iterator[Fact]:
-    """What the verdicts rest on: how sure all readings together are, what confirms the answer, and what is in doubt."""
+    """What the verdicts rest on: the probability from all readings, what confirms the answer, and what is in doubt."""
     yield fact("seen again", view.seen_again, role=Role.WEAK)
     if view.other_steps:
         ranges = ((view.objective.range_text(*map(view.objective.score, (one.low, one.high))), one.trials)
@@ -113,7 +113,7 @@ def evidence_facts(view: BisectionView) -> Iterator[Fact]:
 
 
 def _search(view: BisectionView) -> Iterator[Fact]:
-    """How sure it is, by which ends that were changed by the likeliest commit that was confirmed, and how often."""
+    """The probability of the likeliest commit, and the changed ends that confirm it, with their counts."""
     if (belief := view.belief) is None:
         alone = "" if view.first_fixed is None else "verdicts are those of single measurements, without a probability"
         yield fact("search", alone)
@@ -146,12 +146,12 @@ def _search(view: BisectionView) -> Iterator[Fact]:
 
 
 def counted(counts: Counter[str], what: str, whole: int) -> tuple[str, ...]:
-    """Each item once, with its number where not all have it."""
+    """Each item once, with its count unless all ``whole`` have it."""
     return tuple(item if n == whole else f"{item} ({n} of {whole} {what})" for item, n in counts.items())
 
 
 def kernel_facts(view: BisectionView) -> Iterator[Fact]:
-    """What kernels lack, what made them, and what was done for old trees."""
+    """What kernels lack, their compilers, and the quirks that were applied to old trees."""
     kernels = [shown.trial.kernel for shown in view.trials if shown.trial.kernel is not None]
     told: dict[str, Callable[[Kernel], Iterable[str]]] = {
         "not obtained": lambda kernel: kernel.unmet,
@@ -164,7 +164,7 @@ def kernel_facts(view: BisectionView) -> Iterator[Fact]:
 
 
 def config_facts(view: BisectionView) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """A sentence for each parent, and the options that differ; a default that changed is a frequent culprit."""
+    """A sentence for each parent with the options that differ; a changed default is a frequent culprit."""
     for changes in view.config_changes:
         parent, count = changes.parent.short, units.plural(len(changes.options), "option")
         same = f"The effective .config is the same as that of the parent {parent}."
@@ -173,7 +173,7 @@ def config_facts(view: BisectionView) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def origin_text(view: BisectionView) -> str:
-    """What nobody knows of the facts of others is said, because the rest reads like facts that bisector measured."""
+    """A sentence for imported results that says what is unknown, since the rest reads like own measurements."""
     tools = dict.fromkeys(trial.trial.origin.tool for trial in view.trials if trial.trial.origin is not None)
     by = f"Imported: others measured this, with {', '.join(filter(None, tools)) or 'fio'}."
     unknown = " What their kernels were built from, and what else their hosts did meanwhile, is not known."
@@ -181,7 +181,7 @@ def origin_text(view: BisectionView) -> str:
 
 
 def answer(view: BisectionView) -> FactList:
-    """The outcome, the command that goes on from it, and another change beside it."""
+    """The outcome, the command to continue with, and another change beside it."""
     return FactList(tuple(_answer(view)), _LABEL_WIDTH)
 
 
@@ -231,7 +231,7 @@ def _narrowed(view: BisectionView) -> Iterator[Fact]:
 
 
 def one_of(view: BisectionView) -> str:
-    """What a narrowed bisection says of its candidates."""
+    """The sentence about the candidates of a narrowed bisection."""
     count = units.plural(len(view.candidates), "commit")
     if view.belief is not None and not view.belief.one_change:
         return f"not one change; if there were one, the first {view.terms.new} commit would be one of {count}"
@@ -239,12 +239,12 @@ def one_of(view: BisectionView) -> str:
 
 
 def candidate_lines(view: BisectionView) -> Iterator[str]:
-    """What the first new commit can still be, with the probability of each where there is one."""
+    """The commits that can still be the first new one, each with its probability if that is known."""
     odds = {one.commit.sha: f"{units.share(one.probability)}  " for one in view.belief.likely} if view.belief else {}
     yield from (odds.get(commit.sha, "") + quoted(commit) for commit in view.candidates)
 
 
 def first_ones(texts: Iterable[str], count: int) -> tuple[str, ...]:
-    """So many of the texts, and how many more there are."""
+    """The first ``count`` texts, and the number of the others."""
     whole: Sequence[str] = tuple(texts)
     return (*whole[:count], *([f"and {len(whole) - count} more"] if len(whole) > count else []))

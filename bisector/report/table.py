@@ -1,4 +1,4 @@
-"""The verdict table of a bisection, a row for each trial, and what can be shown beside it: logs of faults, times."""
+"""The verdict table of a bisection, with a row for each trial, and beside it the logs of faults and the times."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ _TIMES = ("build", "boot", "storage", "runs", "bisector", "total")
 def verdict_table(
     view: BisectionView, trials: Sequence[TrialView], places: Sequence[int | None] | None = None
 ) -> Table:
-    """Verdicts and the figures behind them.
+    """Make the table of verdicts with the values behind them.
 
-    With their ``places`` in history, as in a report, each job has its figure and each row the reason of its verdict;
-    else a row has the worst and the best job, and a reason where the figures do not speak for themselves.
+    With ``places`` in history, as in a report, each job has its value and each row the reason of its verdict. Otherwise
+    a row has the worst and the best job, and a reason only if the values do not explain the verdict.
     """
     names, objective = run_names(trials), view.objective
     whys = _whys(trials, view.terms, brief=places is None)
@@ -47,7 +47,7 @@ def verdict_table(
 
 
 def _whys(trials: Sequence[TrialView], terms: Terms, *, brief: bool) -> Iterator[str]:
-    """What a reader asks about a row: where it was, what it is of, why it was judged so or not measured."""
+    """The remark of each row: the host, the change to an end, the reason of the verdict or why nothing was measured."""
     several_compilers = len({one.trial.kernel.toolchain for one in trials if one.trial.kernel is not None}) > 1
     several_hosts = len({host_of(one.trial) for one in trials if one.trial.origin is None}) > 1
     for view in trials:
@@ -70,33 +70,33 @@ def _whys(trials: Sequence[TrialView], terms: Terms, *, brief: bool) -> Iterator
 
 
 def run_blocks(view: BisectionView, *, logs: bool = False, times: bool = False) -> Iterator[Block]:
-    """The trials of a run; then what is asked for: logs of the skipped, where the time went."""
+    """The trials of a run and, on request, the logs of faults and the times."""
     if not view.trials:
         yield Paragraph("No trial has ended yet.", Role.DIM)
         return
     yield verdict_table(view, view.trials)
-    # The log lines that matter of every kernel that could not be judged, a few each, of its last trial.
+    # For each commit whose last trial ended in a fault, a few log lines.
     last = {one.trial.commit.sha: one.n for one in view.trials} if logs else {}
     for one in view.trials:
         commit, fault = one.trial.commit, one.trial.fault
         if fault is not None and fault.tail and last.get(commit.sha) == one.n:
             role = verdict_role(one.verdict, view.direction)
             yield Paragraph(f"trial {one.n}, {commit.short}: {fault.kind} ({fault.stage})", role)
-            # A compiler explains itself after the error, a console leads up to it.
+            # A compiler explains an error after it, a console leads up to it.
             explains = fault.stage in (Stage.CONFIG, Stage.BUILD)
             yield Listing(fault.tail[:_TAIL_LINES] if explains else fault.tail[-_TAIL_LINES:])
-    # Of what others measured only the seconds of the workload are known.
+    # Imported trials have only the seconds of the workload.
     here = [one for one in view.trials if one.trial.origin is None]
     if times and here:
         yield _time_table(here)
 
 
 def _time_table(trials: Sequence[TrialView]) -> Table:
-    """Where each trial's seconds went; "bisector" is what is neither make, guest boot, storage nor a run."""
+    """The seconds of each trial; "bisector" is what is neither make, guest boot, storage nor a run."""
     timings = [one.trial.timings for one in trials]
     parts = [(one.build_s, one.boot_s, one.storage_s, one.workload_s, one.ours_s, one.total_s) for one in timings]
     rows = [
-        # A part that took no time at all was not reached.
+        # A stage that took no time at all was not reached.
         Row((str(one.n), one.trial.commit.short, *(units.seconds(s) if s else units.UNKNOWN for s in took)))
         for one, took in zip(trials, parts, strict=True)
     ]

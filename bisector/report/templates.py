@@ -1,7 +1,7 @@
 """A document as Markdown, or as one HTML file that loads nothing, by the templates ``page.*`` beside this module.
 
-jinja2 escapes whatever comes from commits, kernels and guests; the HTML page's own policy lets no other script run,
-should that ever fail.
+jinja2 escapes text from commits, kernels and guests; should that ever fail, the HTML page's own policy lets no other
+script run.
 """
 
 import base64
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _PATCHED = {"+": "added", "-": "removed", "@": "place"}
-# What may be opened by a click; whatever else a commit calls a link stays text.
+# Addresses that become links; anything else that a commit calls a link stays text.
 _ADDRESS = re.compile(r"https?://[\w.-]+(?::\d+)?(?:/[\w./~%@:?&=#+,;()!$*'-]*)?", re.ASCII)
-# What a commit's subject must not do to a page in Markdown: become markup, a table's edge, HTML, or a person's name.
+# Characters by which a commit's subject could become markup, a table's edge, HTML or a mention of a person in Markdown.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&@])")
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPicture:
-    """A picture, and what it shows for those who do not see it."""
+    """A picture and its text for those who cannot see it."""
 
     svg: bytes
     alt: str
@@ -40,10 +40,10 @@ class ShownPicture:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What is behind the row of trial ``n``; whatever is not on record is empty.
+    """The details behind the row of trial ``n``; whatever is not on record is empty.
 
-    ``fault`` are the log lines that matter to a fault, ``console`` the guest's last ones, ``options`` what differs in
-    the effective .config since that of ``against``. The figures of a ``plain`` trial say all.
+    ``fault`` has the relevant log lines of a fault, ``console`` the guest's last lines, ``options`` the changes of the
+    effective .config since ``against``. A ``plain`` trial's values need no explanation.
     """
 
     n: int
@@ -55,7 +55,7 @@ class Detail:
 
     @property
     def contents(self) -> str:
-        """What is behind the row, in words; empty where nothing is."""
+        """The names of the details that exist; empty if none do."""
         options = len(self.options)
         there = {
             "last log lines": self.fault,
@@ -77,9 +77,9 @@ def html(
     role: Role = Role.PLAIN,
     patch: ShownCommit | None = None,
 ) -> str:
-    """A document as one HTML file; without ``details`` of trials, by their numbers, every table is a plain one.
+    """A document as one HTML file; without ``details``, by the numbers of their trials, every table is a plain one.
 
-    Pictures follow the first section, which has a ``role`` and may have the ``patch`` that it names.
+    Pictures follow the first section, which has the ``role`` and may have the ``patch`` of the commit that it names.
     """
     template = _environment(html=True).get_template("page.html")
     return template.render(page=page, pictures=pictures, details=details or {}, role=role, patch=patch)
@@ -87,7 +87,7 @@ def html(
 
 @cache
 def _environment(*, html: bool) -> "Environment":
-    """Loaded when a page is made, and not for every other command."""
+    """The jinja2 environment, imported only when a page is made, since it takes time to load."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - see above
     from markupsafe import Markup  # noqa: PLC0415 - see above
 
@@ -112,7 +112,7 @@ def _environment(*, html: bool) -> "Environment":
     }
     for name, file in (("style", "page.css"), ("script", "page.js")):
         text = resources.files("bisector.report").joinpath(file).read_text(encoding="utf-8")
-        environment.globals[name] = Markup(text)  # noqa: S704 - a file of bisector, which the policy knows by its hash
+        environment.globals[name] = Markup(text)  # noqa: S704 - a file of bisector, whose hash the policy allows
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
         environment.globals[f"{name}_hash"] = f"sha256-{digest}"
     return environment

@@ -1,7 +1,7 @@
-"""Blocks as lines of text of a given width, with the roles of their pieces as styles: for terminals, mails and files.
+"""Blocks as lines of text of a given width, styled by role: for terminals, mails and files.
 
-Everything that came from a commit, a kernel or a guest passes :func:`clean`, so that no subject line moves the cursor
-or recolours the screen. Prose is filled, and a word that is longer than a line, an address or a path, is never cut.
+Text from commits, kernels and guests passes :func:`clean`, so that no subject line can move the cursor or recolour the
+screen. Prose is filled; a word longer than a line, such as an address or a path, is never cut.
 """
 
 import io
@@ -20,10 +20,10 @@ from bisector.core.printable import clean
 from bisector.report.blocks import Block, FactList, Listing, Page, Paragraph, Role, Section, Table
 
 PROSE_WIDTH = 72
-TABLE_WIDTH = 80  # of a table that can be narrower: what a mail takes
+TABLE_WIDTH = 80  # as mails have it; a table that is wider is made narrower if it can be
 _INDENT = "    "
 _MOST_LABEL = 20
-_ENDLESS = 10_000  # cells: as wide as a table can be
+_ENDLESS = 10_000  # cells; wider than any table
 _STYLES = {
     Role.PLAIN: "",
     Role.HEAD: "dim",
@@ -40,20 +40,20 @@ THEME = Theme({str(role): style for role, style in _STYLES.items()})
 
 
 def console(stream: IO[str], width: int | None = None, *, colours: bool | None = None) -> Console:
-    """A console that shows text as it is, in the colours of the roles where ``stream`` is a terminal."""
+    """A console that shows text unchanged, in the colours of the roles if ``stream`` is a terminal."""
     return Console(
         file=stream, width=width, theme=THEME, force_terminal=colours, highlight=False, markup=False, emoji=False
     )
 
 
 def styled(text: str, role: Role = Role.PLAIN) -> Text:
-    """One printable line, whatever the text came from."""
+    """The text as one printable line, wherever it came from."""
     return Text(clean(text), style=str(role))
 
 
 def fill(text: str, width: int = PROSE_WIDTH, indent: str = "", role: Role = Role.PLAIN) -> list[Text]:
     """Prose in lines of at most ``width`` cells."""
-    lines: list[str] = []  # rich's own wrapping cuts long words, or does not fill at all
+    lines: list[str] = []  # rich's own wrapping either cuts long words or does not fill
     for word in clean(text).split():
         if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width - len(indent):
             lines[-1] += f" {word}"
@@ -63,7 +63,7 @@ def fill(text: str, width: int = PROSE_WIDTH, indent: str = "", role: Role = Rol
 
 
 def block_lines(block: Block, width: int = PROSE_WIDTH, table_width: int = TABLE_WIDTH) -> list[Text]:
-    """One block; only prose is filled, to ``width``."""
+    """The lines of one block; only prose is filled, to ``width``."""
     match block:
         case Paragraph():
             return fill(block.text, width, role=block.role)
@@ -92,7 +92,7 @@ def _fact_lines(block: FactList, width: int) -> Iterator[Text]:
 
 
 def _table_lines(table: Table, width: int, table_width: int) -> Iterator[Text]:
-    """A remark stands below its row, after a last cell that was moved there, and a caption above the table."""
+    """The lines of a table: the caption above it; below each row its moved last cell, its remark and its command."""
     moved = [""] * len(table.rows)
     if table.columns[-1].movable and _width(table) > table_width:
         moved = [row.cells[-1] for row in table.rows]
@@ -113,7 +113,7 @@ def _table_lines(table: Table, width: int, table_width: int) -> Iterator[Text]:
 
 
 def _grid_lines(table: Table, *, without_first: bool) -> list[Text]:
-    """The titles and the cells of each row, one line each; the name of a group once, or nowhere."""
+    """The titles and the cells of each row, one line each; a group's name appears once, or is left out."""
     first = int(without_first)
     grid = rich_table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=str(Role.HEAD))
     for column in table.columns[first:]:
@@ -139,7 +139,7 @@ def _width(table: Table) -> int:
 
 
 def lines_of(blocks: Iterable[Block], width: int = PROSE_WIDTH, table_width: int | None = None) -> list[Text]:
-    """Blocks with an empty line between them; tables may have the width of a terminal, or another one."""
+    """The lines of blocks, with an empty line between them; ``table_width`` is ``width`` if it is None."""
     lines: list[Text] = []
     for block in blocks:
         shown = block_lines(block, width, width if table_width is None else table_width)
@@ -148,19 +148,19 @@ def lines_of(blocks: Iterable[Block], width: int = PROSE_WIDTH, table_width: int
 
 
 def as_text(lines: Iterable[Text]) -> str:
-    """Lines without their styles, each ended."""
+    """Lines without their styles, each with a newline."""
     return "".join(f"{line.plain.rstrip()}\n" for line in lines)
 
 
 def on_stream(lines: Iterable[Text], stream: TextIO) -> str:
-    """Lines as they are written to ``stream``: in colours where it is a terminal."""
+    """Lines as they are written to ``stream``, in colours if it is a terminal."""
     written = io.StringIO()
     console(written, _ENDLESS, colours=stream.isatty()).print(Text("\n").join(lines), soft_wrap=True)
     return written.getvalue()
 
 
 def plain(page: Page, signs: Mapping[int, str] | None = None) -> str:
-    """The whole document as plain text; ``signs`` are written otherwise (:meth:`str.maketrans`), except in listings."""
+    """The whole document as plain text; ``signs`` are replaced (:meth:`str.maketrans`), except in listings."""
     lines = [line.plain for text in (page.title, page.lead) if text for line in (*fill(text), Text())]
     for section in page.sections:
         lines += [section.title, "=" * cell_len(section.title), "", *section_lines(section, signs), ""]
@@ -168,7 +168,7 @@ def plain(page: Page, signs: Mapping[int, str] | None = None) -> str:
 
 
 def section_lines(section: Section, signs: Mapping[int, str] | None = None) -> list[str]:
-    """The blocks of a section with an empty line between them, without its title; see :func:`plain`."""
+    """The blocks of a section, without its title and with an empty line between them; ``signs`` as in :func:`plain`."""
     lines: list[str] = []
     for block in section.blocks:
         others = {} if signs is None or isinstance(block, Listing) else signs
