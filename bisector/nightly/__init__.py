@@ -1,1 +1,1 @@
-"""Nights without anyone watching: which tips are measured, what follows from a change, and their history."""
+"""Nights that nobody watches: which tips are measured, what follows from a change, and their history."""

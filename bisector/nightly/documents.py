@@ -1,4 +1,4 @@
-"""What ``bisector history`` and ``bisector nightly`` print with ``--json``."""
+"""The documents that ``bisector history`` and ``bisector nightly`` print with ``--json``."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ class NightFigure(JsonObject, frozen=True, kw_only=True):
 
 
 class NightBisection(JsonObject, frozen=True, kw_only=True):
-    """A bisection that a night began or went on with."""
+    """A bisection that a night began or continued."""
 
     run_dir: Annotated[Path, "run directory"]
     state: Annotated[State, "how it stands"]
@@ -73,7 +73,7 @@ class JobNights(JsonObject, frozen=True, kw_only=True):
 
 
 class History(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector history --json`` prints."""
+    """The document that ``bisector history --json`` prints."""
 
     schema: Annotated[Literal[2], SCHEMA] = 2
     test: Annotated[ChangeTest, "how changes of level are found"] = ChangeTest()
@@ -81,7 +81,7 @@ class History(JsonObject, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, shown: Iterable[Trend], nights: Sequence[Night]) -> "History":
-        """The trends of these nights."""
+        """The document for the trends of these nights."""
         by_n = {night.n: night for night in nights}
         jobs = (
             JobNights(name=trend.job, nights=tuple(_shown(point, by_n[point.night.night]) for point in trend.points))
@@ -91,7 +91,7 @@ class History(JsonObject, frozen=True, kw_only=True):
 
 
 class OneNight(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector nightly --json`` prints."""
+    """The document that ``bisector nightly --json`` prints."""
 
     schema: Annotated[Literal[2], SCHEMA] = 2
     night: Annotated[int, "number of the night, from 1"]
@@ -103,7 +103,7 @@ class OneNight(JsonObject, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, shown: Iterable[Trend], night: Night) -> "OneNight":
-        """What became of each job in this night."""
+        """The document for this night, with what became of each job."""
         jobs = (
             _shown(point, night, trend.job) for trend in shown for point in trend.points if point.night.night == night.n
         )

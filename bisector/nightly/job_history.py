@@ -1,7 +1,7 @@
-"""From a job's events to how it stands: what the tip is compared with, what class each night had, what is still to do.
+"""The state of a job, derived from its events: what a tip is compared with, how each night ended, what is left to do.
 
-Pure, and the whole memory of a job: a night that was killed at any step leaves events, and the next
-night goes on from what they say.
+Pure, and all that a job remembers: a night that was killed at any step leaves events, from which the next night goes
+on.
 """
 
 import math
@@ -29,16 +29,16 @@ from bisector.store.nights import (
 
 TELLING = (State.FOUND, State.NARROWED)
 
-# A tip has changed where it is farther off than so many deviations of the difference of two tips: three nights of 1,000
-# are by chance, and then the bisection reads both ends in turn before it begins.
+# A tip has changed if it is farther from its reference than so many standard deviations of the difference of two tips.
+# 3 of 1,000 nights are so by chance, which is why a bisection measures both ends in turn before it begins.
 _DEVIATIONS = 3.0
-# While nobody knows how much tips spread, it is twice the least effect that is looked for, 10 % at most, as if that
-# came from so many nights. The newest nights count.
+# The spread of tips before any are measured: twice the least effect, at most 10 %, with the weight of so many nights.
+# Only so many of the newest nights count.
 _UNKNOWN_SPREAD, _UNKNOWN_NIGHTS, _NEWEST = 0.1, 5, 20
 
 
 class TipResult(StrEnum):
-    """What a tip is, beside what it is compared with."""
+    """How a tip compares with its reference."""
 
     FIRST = "first"
     SAME = "same"
@@ -48,13 +48,13 @@ class TipResult(StrEnum):
 
     @property
     def direction(self) -> Direction | None:
-        """The way the figure changed; None when it did not, or nobody knows."""
+        """The direction of the change; None if there was none, or if it is not known."""
         return {TipResult.FASTER: Direction.IMPROVEMENT, TipResult.SLOWER: Direction.REGRESSION}.get(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The commit that tips are compared with, the value that decides of it, and how that was got."""
+    """The commit that tips are compared with, its deciding value, and the circumstances under which it was measured."""
 
     sha: Annotated[str, "hash"]
     rev: Annotated[str, "branch or tag that it was at"]
@@ -66,13 +66,13 @@ class Reference:
 
     @property
     def text(self) -> str:
-        """The value, for a person."""
+        """The value with its unit."""
         return self.objective.text(self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class TipChange:
-    """A tip that is not what its reference is, in a direction that is wanted."""
+    """A tip that differs from its reference in a direction that is wanted."""
 
     direction: Direction
     old: Reference
@@ -80,17 +80,17 @@ class TipChange:
 
     @property
     def text(self) -> str:
-        """From which value to which: ``501 to 2,064 IOPS (read.iops of the worst job)``."""
+        """Both values: ``501 to 2,064 IOPS (read.iops of the worst job)``."""
         objective = self.new.objective
         return f"{objective.change_text(self.old.value, self.new.value or self.old.value)} ({objective.label})"
 
 
 @dataclass(frozen=True, slots=True)
 class JobNight:
-    """What became of a job in one night; ``measured`` is its tip, ``measurements`` has tags, too.
+    """The events of a job in one night; ``measured`` is its tip, ``measurements`` includes tags.
 
-    ``trial`` is the tip's trial that counts, as long as its record is there. Within the factor ``usual`` of the
-    reference the tip is the same.
+    ``trial`` is the tip's trial that counts, as long as its record exists. A tip within the factor ``usual`` of the
+    reference is the same.
     """
 
     night: int
@@ -113,9 +113,9 @@ class JobNight:
 class JobHistory:
     """All nights of a job, and what follows from them.
 
-    ``last`` and ``tag`` are the tip and the tag measured last. ``change`` is one that is not bisected
-    yet, ``open`` a bisection without a conclusion, ``untold`` what was found and not told. ``scores`` are those of the
-    tips since the reference that were as usual.
+    ``last`` and ``tag`` are the tip and the tag measured last. ``change`` has not been bisected yet, ``open`` is a
+    bisection without a conclusion, ``untold`` has the conclusions not told yet. ``scores`` are the scores of the tips
+    since the reference that were the same.
     """
 
     nights: tuple[JobNight, ...] = ()
@@ -129,11 +129,11 @@ class JobHistory:
     scores: tuple[float, ...] = ()
 
     def knows(self, sha: str, conditions: str) -> bool:
-        """Whether this tip was measured last, and there is nothing to gain from doing it again."""
+        """Whether this commit is the last tip measured and measuring it again would gain nothing."""
         return _settles(self.last, sha, conditions)
 
     def knows_tag(self, sha: str, conditions: str) -> bool:
-        """Whether this tag was measured last, where tips are measured now: on that host, in that era."""
+        """Whether this tag was measured last, on the host and in the era in which tips are measured now."""
         tag, tip = self.tag, self.last
         if tag is None or not _settles(tag, sha, conditions):
             return False
@@ -141,7 +141,7 @@ class JobHistory:
 
     @property
     def told(self) -> frozenset[str]:
-        """What was told of the trouble that has lasted since the job was done for the last time."""
+        """The fingerprints of the trouble told since the job was last done."""
         told: set[str] = set()
         for night in self.nights:
             told = set() if night.done else told | {letter.about for letter in night.letters}
@@ -149,7 +149,7 @@ class JobHistory:
 
 
 def replay(events: Iterable[NightEvent]) -> JobHistory:
-    """How a job stands after its events, given in their order."""
+    """Return the state of a job after its events, which are given in order."""
     history = JobHistory()
     for event in events:
         nights = history.nights
@@ -180,7 +180,7 @@ def _after(history: JobHistory, event: NightEvent) -> JobHistory:
         case BisectionConcluded() as concluded:
             found = (concluded,) if concluded.state in TELLING else ()
             history = replace(history, open=None, change=None, untold=(*history.untold, *found))
-            # An answer, or ends that did not measure as claimed: its new end is what comes is compared with.
+            # After an answer, or if the ends did not measure as claimed, later tips are compared with the new end.
             if (value := concluded.new_value) is not None and (old := history.reference) is not None:
                 new = replace(old, sha=concluded.new_sha, rev=concluded.new_sha, value=value)
                 history = replace(history, reference=new, scores=(old.objective.score(value),))
@@ -197,7 +197,7 @@ def _after(history: JobHistory, event: NightEvent) -> JobHistory:
 
 
 def _tip_measured(history: JobHistory, measured: Measurement, tip: Tip | None, usual: float) -> JobHistory:
-    """The class of a tip, and what it changes: a change that nobody wants bisected is believed the second time."""
+    """Classify a tip and update the history; a change that is not bisected is believed the second time."""
     reference, result = history.reference, classify(measured, history.reference, usual)
     seen_before = result is history.result and history.last is not None and history.last.sha != measured.sha
     history = replace(history, last=measured, result=result, change=None)
@@ -215,10 +215,10 @@ def _tip_measured(history: JobHistory, measured: Measurement, tip: Tip | None, u
 
 
 def usual_factor(least: float, scores: Sequence[float]) -> float:
-    """Within which factor a tip is the same: that of the least effect, or of the noise that tips so far have shown.
+    """The factor within which a tip is the same, from the least effect ``least`` or from the noise of earlier tips.
 
-    Tips differ by what a day's commits do, too; the differences of two that follow each other hold the least of that
-    (J. von Neumann, Annals of Mathematical Statistics 1941, 12:367).
+    Tips also differ by a day's commits; differences of successive tips contain the least of that (J. von Neumann,
+    Annals of Mathematical Statistics 1941, 12:367).
     """
     band = math.log(least)
     unknown = min(2 * band, _UNKNOWN_SPREAD)
@@ -228,7 +228,7 @@ def usual_factor(least: float, scores: Sequence[float]) -> float:
 
 
 def classify(measured: Measurement, reference: Reference | None, usual: float) -> TipResult:
-    """A value beside its reference: over the threshold, or beyond ``usual``; FIRST where it was got otherwise."""
+    """Compare a value with its reference by the threshold or by ``usual``; FIRST if they cannot be compared."""
     if measured.value is None:
         return TipResult.UNTESTABLE
     got = None if reference is None else (reference.conditions, reference.host, reference.objective, reference.era)
@@ -247,7 +247,7 @@ def classify(measured: Measurement, reference: Reference | None, usual: float) -
 
 
 def _settles(measured: Measurement | None, sha: str, conditions: str) -> bool:
-    """A figure does, and a fault of the kernel; weak evidence does not."""
+    """Whether a measurement needs no repetition: it has a value or a fault of the kernel, not weak evidence."""
     if measured is None or (measured.sha, measured.conditions) != (sha, conditions):
         return False
     return measured.value is not None or bool(measured.fault)

@@ -1,6 +1,6 @@
-"""A job's turn in a night: what is left of earlier nights, the fetch, the tip, and what follows from it.
+"""One job's turn in a night: what earlier nights left unfinished, the fetch, the tip, and what follows from it.
 
-Each step ends with a fact in the history, and each begins by asking the history what is left to do.
+Each step ends by adding a fact to the history, and begins by asking the history what is left to do.
 """
 
 import getpass
@@ -57,22 +57,22 @@ from bisector.store.run_files import TRIALS, keep_inputs
 from bisector.store.rundir import RunDirectory, run_name, state_home
 from bisector.store.store import Store
 
-_DIGITS = 12  # of the digest of the conditions, as the name of a directory
-AWAY_S = 300.0  # as long as a worker's own patience: one that is started anew is back by then
-_PATIENCE = 3  # nights in which a bisection may fail by our side before it is given up
+_DIGITS = 12  # of the conditions' digest, which names a directory
+AWAY_S = 300.0  # as long as a worker waits itself, so that a restarted worker is back by then
+_PATIENCE = 3  # nights with trouble after which an unfinished bisection is given up
 
 
 class Mailer:
-    """Writes drafts, or sends to a job's recipients; each method returns what became of it, for a person.
+    """Writes drafts, or sends letters to a job's recipients; each method returns the outcome as text for a person.
 
-    ``directory`` keeps the notices. Raises :class:`BisectorError` where nobody could be told.
+    ``directory`` keeps the notices. Raises :class:`BisectorError` if nobody could be told.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def report(self, job: NightJob, run: RunDirectory, store: Store) -> str:
-        """The letter that ``bisector mail`` would write, or send, once."""
+        """Draft or send the letter that ``bisector mail`` would write; it is sent only once."""
         mail = job.measuring.mail
         if job.report is Send.DRAFT:
             return f"draft {outbox.Post(run, store, mail).draft()[0]}"
@@ -82,7 +82,7 @@ class Mailer:
         return f"sent to {', '.join(job.to)}: {said}"
 
     def notice(self, job: NightJob, subject: str, text: str) -> str:
-        """A few lines; the newest ones of a job take the place of those before."""
+        """Draft or send a few lines; the draft of a job's newest notice replaces the one before."""
         mail = job.measuring.mail
         sender = mail.sender or f"{getpass.getuser()}@{socket.gethostname()}"
         envelope = Envelope(sender, make_msgid(domain=socket.gethostname()), formatdate(localtime=True), job.notify, ())
@@ -102,7 +102,10 @@ class Mailer:
 
 @dataclass(frozen=True, slots=True)
 class NightContext:
-    """What a night works with; ``home`` keeps the files of its jobs, ``hosts`` are those that measure, if others do."""
+    """The equipment of a night.
+
+    ``home`` keeps the files of its jobs. ``hosts`` are the other hosts that measure, if this one does not.
+    """
 
     record: NightRecord
     mailer: Mailer
@@ -114,7 +117,7 @@ class NightContext:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One job in one night; raises :class:`bisector.nightly.trouble.NightOver` when that is over."""
+    """One job in one night; raises :class:`bisector.nightly.trouble.NightOver` when the night's hours are over."""
 
     night: int
     job: NightJob
@@ -122,7 +125,7 @@ class JobRun:
     deadline: Deadline
 
     def take(self) -> None:
-        """Do all that is to be done; what fails is recorded and told once. :class:`InfraError` for the history."""
+        """Do the whole job; a failure is recorded and told once. Raises :class:`InfraError` for the history itself."""
         self._add(JobBegun(self.job.name))
         if isinstance(failed := caught(self._work, self._files), StepFailed):
             self._trouble(failed)
@@ -150,7 +153,7 @@ class JobRun:
     # The steps
 
     def _fetch(self, repository: Repository) -> tuple[Commit, Branch]:
-        """The tip, recorded; commits that a rebased branch would lose are held before it moves."""
+        """Fetch the tip and record it; before the branch moves, hold the commits that a rebase would lose."""
         job, history = self.job, self._history()
         process.reap(self._directory)
         branch = Branch(repository, job.name, job.remote, job.branch)
@@ -165,10 +168,10 @@ class JobRun:
         return tip, branch
 
     def _measure(self, repository: Repository, branch: Branch, tip: Commit) -> None:
-        """The tip, and before it the tag that it is compared with, if that is a new one; of a fleet on the last host.
+        """Measure the tip and, before it, the tag that it is compared with, if the tag was not measured there yet.
 
-        Each is recorded when its trials are. A store for each way in which the job has been measured: what is in it can
-        be compared.
+        Each is recorded as soon as its trials are. With a fleet, both are measured on the host of the last tip. Each
+        set of conditions has a store of its own, within which all values can be compared.
         """
         job, context, history = self.job, self.context, self._history()
         targets = [(tip, TipRole.TIP, job.branch)]
@@ -194,7 +197,7 @@ class JobRun:
                 discard(run.path / "build")
 
     def _settle(self, run: RunDirectory, trials: SingleTrials, target: tuple[Commit, TipRole, str], host: str) -> None:
-        """Measure a target and record what came of it, and each fault that was met."""
+        """Measure a target and record its result, and each fault that occurred."""
         commit, role, rev = target
         store, settings = trials.store, trials.settings
         before = len(store.facts(InfraFault))
@@ -203,7 +206,7 @@ class JobRun:
         finally:
             for fault in store.facts(InfraFault)[before:]:
                 self._add(fault)
-        # Where the host was another one at the last trial of before, this one is compared with nothing.
+        # If the host has changed since its last trial, the result has nothing to be compared with.
         for one in changes_of_hosts(store.trials()):
             if one.since == settled.trials[0][0]:
                 what = f"{one.host} changed since trial {one.before}: {one.what}"
@@ -233,7 +236,7 @@ class JobRun:
         self._add(measured)
 
     def _begin(self, change: TipChange) -> BisectionBegun:
-        """A bisection of the difference, recorded before anything of it exists."""
+        """Begin a bisection of the change; it is recorded before anything of it exists."""
         old, new = change.old.sha, change.new.sha
         run_dir = state_home() / "runs" / run_name(change.old.rev[:40], f"{self.job.name}-{new[:12]}")
         begun = BisectionBegun(run_dir, change.direction, old, new)
@@ -242,7 +245,7 @@ class JobRun:
             old_end, new_end = repository.commits((old, new))
             try:
                 check_range(repository, Range(old_end, new_end, first_parent, self.job.paths))
-            except UserError as error:  # a branch that was reset, say: from here on the tip is what counts
+            except UserError as error:  # for example, the branch was reset: the tip becomes the reference
                 self._add(BisectionConcluded(run_dir, State.FAILED, error.message, "", new, change.new.value))
                 raise
         self._add(begun)
@@ -250,11 +253,11 @@ class JobRun:
         return begun
 
     def _bisect(self, begun: BisectionBegun) -> None:
-        """Begin a bisection or go on with it; how it ended is recorded, whatever way it ended but in time."""
+        """Begin or continue a bisection, and record how it ended, once it did."""
         with self._step("bisection"):
             try:
                 with until(self.deadline), self._run(begun) as (run, store):
-                    # Also where it ended and this night was killed before it knew: from all facts, the same end.
+                    # Also if it had ended, unrecorded, when a night was killed: the same facts give the same end.
                     outcome = session.go_on(run, store, self.context.tell, self.context.equip)
                     if outcome.state is State.FOUND:
                         confirm(run, store, self.context.tell, self.context.equip)
@@ -283,8 +286,8 @@ class JobRun:
         with Store.open(run.database, readonly=True) as store:
             view = from_record.view(run, store)
             judging = Judging(store.settings, store.trials())
-        # What the new end measures on the host of the tips, whichever other hosts have measured it; where that one had
-        # no part in the bisection, what the tip was, unless the change was not seen again.
+        # The value of the new end on the host that measures the tips; if that host had no part in the bisection, the
+        # tip's value, unless the change was not seen again.
         value, sha = None, begun.new_sha
         if (last := self._history().last) is not None:
             own = judging.on(in_era(last.host, last.era))
@@ -319,9 +322,9 @@ class JobRun:
             raise StepFailed(name, error) from error
 
     def _trouble(self, failed: StepFailed) -> None:
-        """Record and tell it; a bisection that fails every night is given up, or it kept the job from all else.
+        """Record and tell a failure; a bisection that fails every night is given up, since it blocks the job.
 
-        A job with an open bisection does nothing else before, so it is this that failed, whatever the step.
+        A job with an open bisection begins with it, so the bisection is what failed, whichever step it was.
         """
         error = failed.error
         self._add(JobTrouble(failed.step, error.message, error.hint))
@@ -355,7 +358,7 @@ class JobRun:
             self._add(LetterTold(about, outcome))
             self._say(f"notice: {outcome}")
 
-    # What is known, and who is told
+    # The history and the messages
 
     @property
     def _files(self) -> Path:
@@ -363,7 +366,7 @@ class JobRun:
 
     @property
     def _directory(self) -> Path:
-        """The directory of the job's files, made where it was not there."""
+        """The directory of the job's files, made if needed."""
         with our_files(self.context.home):
             self._files.mkdir(parents=True, exist_ok=True)
         return self._files
@@ -382,17 +385,17 @@ class JobRun:
 
 
 def host_for(equipment: Equipment, listed: Hosts, last: str, say: Callable[[str], None]) -> str:
-    """The host that measured the ``last`` tip, once it is idle; the first one that measures where there was none.
+    """Wait for the host that measured the ``last`` tip; without such a host return the first idle one that measures.
 
-    Figures of two hosts are not compared, so all tips of a job's history are measured on one. A host that is none any
-    more is not waited for: another one begins a new history, and that is said. Where the file lists hosts that measure,
-    it is one of them, which will be a host the next time, too.
-    Raises :class:`InfraError` for a host that is not there in time.
+    Values of two hosts are not compared, so all tips of a job's history are measured on one host. If that host is no
+    longer listed, it is not waited for: another host begins a new history, which is told. If the file lists hosts that
+    measure, only those are taken, so that the host is still there the next time. Raises :class:`InfraError` if no such
+    host appears in time.
     """
     executor, builders = equipment.executor, equipment.crew.builders
     deadline = Deadline("the host of the last tip", AWAY_S)
     measuring = tuple(one.name for one in listed.hosts if one.role is HostRole.MEASURE)
-    # Where the file lists none, any machine may come but the one that measured here, before.
+    # If the file lists none, any machine may be that host, except this one, which measured before there was a fleet.
     is_host = last in measuring if measuring else last not in ("", host_id())
     while not deadline.expired:
         idle = [name for name in executor.idle if name not in builders and name in (measuring or (name,))]

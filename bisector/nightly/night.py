@@ -1,4 +1,4 @@
-"""One night: in which order the jobs have their turns, in the hours that they have together; or what it would do."""
+"""One night: the order in which the jobs have their turns within the hours they share, or what it would do."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ _JOURNAL = "If a timer began it: journalctl -u bisector-nightly; of a user's tim
 
 @contextmanager
 def only_one(home: Path) -> Iterator[None]:
-    """Be the one night of this user; raises :class:`InfraError` that names the other."""
+    """Hold the lock for this user's nights; raises :class:`InfraError` with the holder if another night has it."""
     try:
         home.mkdir(parents=True, exist_ok=True)
         with held(home / LOCK):
@@ -42,10 +42,10 @@ def only_one(home: Path) -> Iterator[None]:
 def order(
     plan: NightPlan, nights: Iterable[Night], events: Sequence[NightEvent]
 ) -> Iterator[tuple[NightJob, JobHistory]]:
-    """Each job and how it stands: whose bisection is not finished comes first, then who has waited longest.
+    """Each job with its history, in the order of turns: unfinished bisections first, then the job that waited longest.
 
-    A bisection waits like any job where its last turn failed, since it may take all hours before it fails again, and
-    where its last night was killed: it may be what takes the process, or the host, down.
+    A bisection has no precedence if its last turn failed, since it may use up all hours before it fails again, or if
+    its last night was killed, since the bisection may be what brings the process or the host down.
     """
     killed = {one.n for one in nights if one.ending is None}
     begun = {event.job: event.id for event in events if isinstance(event.fact, JobBegun)}
@@ -60,16 +60,16 @@ def order(
 
 
 def run(plan: NightPlan, context: NightContext) -> tuple[int, NightEnding]:
-    """The night's number and how it ended; the lock is the caller's. Raises :class:`Interrupted`."""
-    (context.home / _TOLD).unlink(missing_ok=True)  # the next trouble that keeps a night from beginning is a new one
+    """Run a night and return its number and how it ended; the caller holds the lock. Raises :class:`Interrupted`."""
+    (context.home / _TOLD).unlink(missing_ok=True)  # if a later night cannot begin, that is told again
     _tell_of_a_killed_night(plan, context)
     n = context.record.begin(plan.path, plan.budget_s)
-    # A laptop that was closed at night does not measure at noon.
+    # The time of a suspension counts: a laptop that was closed at night must not measure at noon.
     deadline = Deadline.through_suspension("the end of the night", plan.budget_s)
     ending = NightEnding.DONE
     try:
         for job, history in order(plan, context.record.nights(), context.record.events()):
-            # What is left may be shorter than the job's last trial, which would be lost; a whole night never is.
+            # In the second half of a night, a job waits if its last trial took longer than the rest: it would be lost.
             last_s = history.last.total_s if history.last is not None else 0.0
             late = deadline.elapsed_s > 0.5 * deadline.seconds and last_s > deadline.remaining_s
             if deadline.expired or late:
@@ -88,7 +88,7 @@ def run(plan: NightPlan, context: NightContext) -> tuple[int, NightEnding]:
 
 
 def _tell_of_a_killed_night(plan: NightPlan, context: NightContext) -> None:
-    """A crash, a bug of bisector, a reboot: what could not be told then is told by the next night."""
+    """Tell of a crash, a bug or a reboot that ended the last night before it could tell of it itself."""
     last = next(reversed(context.record.nights()), None)
     if last is None or last.ending is not None:
         return
@@ -99,7 +99,7 @@ def _tell_of_a_killed_night(plan: NightPlan, context: NightContext) -> None:
 
 
 def tell_of_no_night(plan: NightPlan, mailer: Mailer, home: Path, error: BisectorError) -> str:
-    """A night that could not begin is told once while that lasts; what became of it, empty if told before."""
+    """Tell once that a night could not begin; return the outcome as text, empty if it was told before."""
     about, told = fingerprint("night", error.message), home / _TOLD
     if told.exists() and told.read_text(encoding="utf-8") == about:
         return ""
@@ -120,7 +120,7 @@ class PlannedJob(JsonObject, frozen=True, kw_only=True):
 
 
 class DryRun(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector nightly --dry-run --json`` prints."""
+    """The document that ``bisector nightly --dry-run --json`` prints."""
 
     schema: Annotated[Literal[2], SCHEMA] = 2
     budget_s: Annotated[float, "seconds that a night has"]
@@ -128,7 +128,7 @@ class DryRun(JsonObject, frozen=True, kw_only=True):
 
 
 def dry_run(plan: NightPlan, nights: Iterable[Night], events: Sequence[NightEvent]) -> DryRun:
-    """What a night would do; each remote is asked, nothing is fetched or recorded."""
+    """Return what a night would do; each remote is asked, but nothing is fetched or recorded."""
     jobs = []
     for job, history in order(plan, nights, events):
         try:

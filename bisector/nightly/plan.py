@@ -1,4 +1,4 @@
-"""What a person wants done every night: a TOML file, read and checked as a whole before anything is fetched."""
+"""The jobs of every night: a TOML file, which is read and checked as a whole before anything is fetched."""
 
 import hashlib
 import json
@@ -20,9 +20,9 @@ from bisector.core.verdict import Direction
 from bisector.mail.addresses import parse
 
 _NAME = r"^(?!.*\.\.)(?!.*\.lock$)[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
-# The night decides these: which way the figure changed is known only then.
+# The night decides these, since the direction of a change is known only then.
 _DECIDED = {"bisect.expect": "direction", "bisect.terms": "direction"}
-# What has no part in a figure; everything else makes figures of two nights comparable, or not.
+# Settings without influence on a value. If any other setting changes, values of two nights cannot be compared.
 _NO_PART = (
     *("bisect.", "contention.", "mail.", "notify.", "kernel.jobs", "kernel.build_deadline", "kernel.recheck"),
     *("machine.boot_deadline", "machine.silence_deadline", "machine.trial_deadline"),
@@ -31,14 +31,14 @@ _DECIDING = ("bisect.metric", "bisect.over")  # values of two metrics are not co
 
 
 class TipRule(StrEnum):
-    """Which commit the tip is compared with, and so the old end of a range."""
+    """Which commit the tip is compared with: the old end of a range."""
 
     LAST_GOOD = "last-good"
     NEWEST_TAG = "newest-tag"
 
 
 class Wanted(StrEnum):
-    """Which changes are bisected; others are in the history only."""
+    """Which changes are bisected; others are only kept in the history."""
 
     REGRESSION = "regression"
     IMPROVEMENT = "improvement"
@@ -51,7 +51,7 @@ class Wanted(StrEnum):
 
 
 class Send(StrEnum):
-    """What becomes of a report."""
+    """Whether a report is drafted or sent."""
 
     DRAFT = "draft"
     SEND = "send"
@@ -59,11 +59,10 @@ class Send(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NightJob:
-    """One branch on one storage stack; ``settings`` are those of each direction that is bisected.
+    """One branch on one storage stack, with the ``settings`` of each direction that is bisected.
 
-    Reports are for ``to``, which may be a list that many read; what failed is for ``notify``.
-
-    ``conditions`` is a digest of all that a figure depends on but the commit and the host.
+    Reports go to ``to``, which may be a list with many readers; failures go to ``notify``. ``conditions`` is a digest
+    of everything that a value depends on except the commit and the host.
     """
 
     name: str
@@ -82,13 +81,13 @@ class NightJob:
 
     @property
     def measuring(self) -> Settings:
-        """What the tip is measured with; it does not depend on the direction."""
+        """The settings that the tip is measured with, which do not depend on the direction."""
         return next(iter(self.settings.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class NightPlan:
-    """All jobs of a night, and the hours they have together."""
+    """All jobs of a night, and the hours they share."""
 
     path: Path
     budget_hours: float
@@ -102,7 +101,7 @@ class NightPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A key of a table: the type of its values, its value when it is not given (None: it has to be)."""
+    """A key of a table: the type of its values, and the default; None if the key is required."""
 
     kind: Any
     default: object = None
@@ -111,7 +110,7 @@ class _Field:
 _GitWord = Annotated[str, Meta(pattern=r"^[^-\s]\S*$", description="a name as git knows it")]
 _Addresses = Annotated[Words, Meta(description="an address or a list of them")]
 
-# Read as tables, so laid out as such.
+# Laid out as tables, since they are read as such.
 # fmt: off
 _TOP: Mapping[str, _Field] = {
     "budget_hours": _Field(Annotated[float, Meta(
@@ -136,7 +135,7 @@ _JOB: Mapping[str, _Field] = {
 
 
 def load(path: Path) -> NightPlan:
-    """The plan of a file; raises :class:`UserError` that names file, job and key."""
+    """Read the plan from a file; raises :class:`UserError` that names file, job and key."""
     table = configfile.read(path)
     raw_jobs = table.pop("job", [])
     if not isinstance(raw_jobs, list) or not raw_jobs or not all(isinstance(one, dict) for one in raw_jobs):
@@ -193,7 +192,7 @@ def _job(
     }
     values |= {"rule": values.pop("range"), "wanted": values.pop("direction"), "notify": values["notify"] or notify}
     job = NightJob(**values, settings=settings, conditions=conditions(next(iter(settings.values()))))
-    # Figures of nights are of the same files: what is searched through may not move with the branch.
+    # All nights have to search the same files, so the searched commit must not move with the branch.
     workload = job.measuring.workload
     clone = workload.workload.clone()
     if clone is not None and clone.revision == "HEAD":
@@ -213,11 +212,11 @@ def _job(
 
 
 def conditions(settings: Settings) -> str:
-    """A digest of the settings that a figure depends on, and of the files they name."""
+    """A digest of the settings that a value depends on, and of the files they name."""
     written = options.written_values(settings)
     profile = options.from_given({"profile": Given(settings.profile, "")}).settings
-    usual = options.usual(settings) | options.written_values(profile)  # of further disks only the first has the rows
-    # Only what differs from the profile: a setting that a later version of the tool has more ends no history.
+    usual = options.usual(settings) | options.written_values(profile)  # only the first has the keys of further disks
+    # Only what differs from the profile, so that a setting added by a later version of bisector ends no history.
     matters = {key for key in written if key in _DECIDING or not key.startswith(_NO_PART)}
     own = {key: value for key, value in written.items() if key in matters and value != usual[key]}
     digest = hashlib.sha256(json.dumps([settings.profile, own], sort_keys=True).encode())

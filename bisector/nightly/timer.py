@@ -1,7 +1,7 @@
-"""A systemd service and timer for the nights (systemd.exec(5), systemd.timer(5)).
+"""A systemd service and timer for nights (systemd.exec(5), systemd.timer(5)).
 
-The templates of both units, where each line has its reason, are the files ``bisector-nightly.*`` beside this one. Those
-of the system run as root: nobody but root may be able to change what they run.
+Both units are made from the templates ``bisector-nightly.*`` beside this module, which give a reason for each line. A
+system timer runs as root, so nobody but root may be able to change what it runs.
 """
 
 import os
@@ -24,13 +24,13 @@ from bisector.nightly.plan import NightJob, NightPlan
 
 NAME = "bisector-nightly"
 _UNITS = (f"{NAME}.service", f"{NAME}.timer")
-# What of the environment goes into the unit, besides the search path.
+# Environment variables that the unit keeps, besides the search path.
 _DIRECTORIES = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR")
 _KEPT = (*_DIRECTORIES, "PATH")
 _AT = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 _ROOT = frozenset((0,))
-_MOST_LINKS = 40  # as the kernel follows (path_resolution(7))
-# What git follows in its directory, or in that of a linked worktree (gitrepository-layout(5)).
+_MOST_LINKS = 40  # the kernel's limit (path_resolution(7))
+# What git reads in its directory, or in that of a linked worktree (gitrepository-layout(5)).
 _FOLLOWED = ("config", "config.worktree", "commondir", "objects", "info", "worktrees")
 _WRITABLE = ((stat.S_IWGRP, "its group"), (stat.S_IWOTH, "everybody"))
 _HINT = (
@@ -41,7 +41,10 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """The nights of one plan, at one time of day (HH:MM), for the system or for this user; ``hosts`` may measure."""
+    """The nights of one plan, at a time of day (HH:MM), for the system or for this user.
+
+    ``hosts`` is the file of the hosts that measure, if others do.
+    """
 
     plan: NightPlan
     at: str
@@ -54,13 +57,13 @@ class Timer:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What is started."""
+        """The command that the service starts."""
         hosts = () if self.hosts is None else ("--hosts", str(self.hosts))
         return (sys.executable, "-m", "bisector", "nightly", "--config", str(self.plan.path), *hosts)
 
     def files(self) -> dict[str, str]:
-        """The text of each unit, by its file name."""
-        # Loaded when units are made, and not for every other command.
+        """The text of each unit, by file name."""
+        # Imported only when units are made, since it takes time to load.
         from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - see above
 
         units = Environment(  # noqa: S701 - a unit is no HTML
@@ -85,11 +88,11 @@ class Timer:
         """The line for cron that starts a night at the same time; cron has no journal."""
         hours, minutes = self.at.split(":")
         line = f"{int(minutes)} {int(hours)} * * * {shlex.join(self.command)}"
-        return line.replace("%", r"\%")  # an unescaped one is a new line there
+        return line.replace("%", r"\%")  # cron takes an unescaped % as a newline
 
 
 def write(timer: Timer, where: Path) -> tuple[Path, ...]:
-    """Write both units; raises :class:`UserError` where those of another plan are, or nothing can be written."""
+    """Write both units; raises :class:`UserError` if a unit of another plan exists, or if a file cannot be written."""
     config = f"ExecStart={systemd.command_line(timer.command)}\n"
     paths = []
     try:
@@ -106,7 +109,7 @@ def write(timer: Timer, where: Path) -> tuple[Path, ...]:
 
 
 def remove(where: Path) -> tuple[Path, ...]:
-    """Remove both units; returns the paths of the removed files."""
+    """Remove both units; return the paths of the removed files."""
     paths = tuple(path for path in (where / name for name in reversed(_UNITS)) if path.exists())
     try:
         for path in paths:
@@ -117,11 +120,11 @@ def remove(where: Path) -> tuple[Path, ...]:
 
 
 def check_for_root(timer: Timer) -> None:
-    """Raise :class:`UserError` unless all that such nights are made of is root's, and written by root alone.
+    """Raise :class:`UserError` unless everything that such nights use belongs to root and only root can write it.
 
-    The interpreter, the package and its libraries, the programs of the search path, the jobs' file and what it names,
-    compilers too, the repositories (of a linked worktree also the one that it belongs to), whose configuration git
-    follows. What a commit's own Makefiles do is another matter.
+    That is the interpreter, the package and its libraries, the programs of the search path, the jobs' file and the
+    files it names, compilers included, and the repositories, since git follows their configuration; for a linked
+    worktree also the repository it belongs to. The makefiles of the measured commits are not checked.
     """
     for what, path in _parts(timer):
         if (found := _changeable(path)) is not None:
@@ -131,7 +134,7 @@ def check_for_root(timer: Timer) -> None:
 
 def _parts(timer: Timer) -> Iterator[tuple[str, Path]]:
     yield "the jobs of", timer.plan.path
-    if timer.hosts is not None:  # who is a host of this fleet can run programs here
+    if timer.hosts is not None:  # a host of the fleet can run programs on this machine
         yield "with the hosts of", timer.hosts
     for job in timer.plan.jobs:
         yield from _of_job(job)
@@ -143,7 +146,7 @@ def _parts(timer: Timer) -> Iterator[tuple[str, Path]]:
             yield f"with {name} at", Path(os.environ[name])
     for own in (resources.PACKAGE, resources.kconfigs(), resources.jobs(), resources.vm_images()):
         yield from (("the package with", one) for one in (own, *own.rglob("*")))
-    for library in filter(Path.is_absolute, map(Path, sys.path[1:])):  # the first is the caller's
+    for library in filter(Path.is_absolute, map(Path, sys.path[1:])):  # the first entry is the caller's
         within = library.rglob("*") if library.name in ("site-packages", "dist-packages") else ()
         yield from (("the library", one) for one in (library, *within))
 
@@ -161,14 +164,14 @@ def _of_job(job: NightJob) -> Iterator[tuple[str, Path]]:
 
 
 def _git_directories(path: Path) -> Iterator[Path]:
-    """What a file .git names is asked of git, once nobody else can have written that file."""
+    """The directories of a repository; git itself is asked what a file .git names, after that file was checked."""
     yield from (path, path / ".git")
     with Repository.open(path) as repository:
         yield from (repository.common_dir, *map(Path, repository.ask("rev-parse", "--absolute-git-dir").lines))
 
 
 def _changeable(path: Path) -> tuple[Path, str] | None:
-    """The first on the way to a path that somebody other than root can change, and who."""
+    """The first component of a path that somebody other than root can change, and the reason."""
     for step in _way(path):
         status = step.lstat()
         if status.st_uid not in _ROOT:
@@ -177,7 +180,7 @@ def _changeable(path: Path) -> tuple[Path, str] | None:
             except KeyError:
                 owner = f"user {status.st_uid}"
             return step, f"belongs to {owner}"
-        # In a sticky directory nobody takes away what is root's (chmod(1)); a link has no mode of its own.
+        # In a sticky directory nobody can remove root's files (chmod(1)); a link has no mode of its own.
         if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
             continue
         for bit, who in _WRITABLE:
@@ -187,12 +190,12 @@ def _changeable(path: Path) -> tuple[Path, str] | None:
 
 
 def _way(path: Path) -> Iterator[Path]:
-    """Every directory, link and file that a path leads over, as far as there are any."""
+    """Every existing directory, link and file that a path leads through."""
     left = list(reversed(path.absolute().parts))
     here, links = Path("/"), 0
     while left:
         part = left.pop()
-        step = here.parent if part == ".." else here / part  # "/" begins anew
+        step = here.parent if part == ".." else here / part  # joining "/" restarts at the root
         if not os.path.lexists(step):
             return
         yield step

@@ -1,4 +1,4 @@
-"""The history of nights: how each job's values went, where their level changed, and all of it as tables."""
+"""The history of nights as tables: the values of each job, and the changes of their level."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _ROLES = {TipResult.SLOWER: Role.WORSE, TipResult.FASTER: Role.BETTER, TipResult
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A night of a job, and the change of level that its figure begins."""
+    """A night of a job, with the change of level that begins with its value."""
 
     night: JobNight
     change: LevelChange | None = None
@@ -34,13 +34,13 @@ class Trend:
 
     @property
     def objective(self) -> Objective:
-        """What decided in the last night that measured something."""
+        """The objective of the last night that measured something."""
         measured = [point.night.measured for point in self.points if point.night.measured]
         return measured[-1].objective if measured else Objective()
 
 
 def trends(events: Sequence[NightEvent], only: str | None = None) -> tuple[Trend, ...]:
-    """The jobs in the order of their names; levels are looked for among values that were got alike."""
+    """The trends of the jobs, by name; changes of level are looked for only among values that can be compared."""
     found = []
     for job in sorted({event.job for event in events if only in (None, event.job)}):
         history = replay(event for event in events if event.job == job)
@@ -55,7 +55,7 @@ def trends(events: Sequence[NightEvent], only: str | None = None) -> tuple[Trend
 
 
 def trend_blocks(shown: Iterable[Trend], nights: Sequence[Night]) -> Iterator[Block]:
-    """A table for each job, and below it the changes of level in words."""
+    """A table for each job, and below it sentences about the changes of level."""
     started = {night.n: night.started_at[:16].replace("T", " ") for night in nights}
     for trend in shown:
         tip = next((point.night.tip for point in reversed(trend.points) if point.night.tip), None)
@@ -85,7 +85,7 @@ def _row(point: Point, started: Mapping[int, str]) -> Row:
 
 
 def _figures(measured: Measurement, trial: Trial | None) -> str:
-    """The worst and the best job of the last run; where it is not the worst that decides, what decides."""
+    """The worst and the best job of the last run, or the deciding value if the worst job does not decide."""
     if measured.value is None:
         return units.UNKNOWN
     objective = measured.objective

@@ -1,4 +1,4 @@
-"""The plot of nights: values of branches' tips, limits, levels, bisections."""
+"""The plot of nights: the values of branches' tips, the limits of no change, levels, and bisections."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# What a night saw of a tip: the words of the legend, and the mark.
+# The words of the legend and the mark for each result of a night.
 SEEN = {
     TipResult.FIRST: ("tip, compared with nothing yet", Ink(BLACK, "s")),
     TipResult.SAME: ("tip as usual", Ink(BLACK, "o")),
@@ -42,37 +42,37 @@ SEEN = {
     "failed": ("failed", Ink(BLACK, "P")),
     "open": ("not ended", Ink(GREY, "d", filled=False)),
 }
-_TIP = "tip"  # the step of a trouble that says that the tip cannot be judged
+_TIP = "tip"  # a trouble in this step means that the tip cannot be judged
 _WITHOUT_COMMIT = {State.NARROWED: "narrowed to several", State.FAILED: "no answer"}
 _HALF_A_NIGHT = timedelta(hours=12)
 _PANEL_INCHES = 3.0
-_NUMBER_AT = 0.93  # of the height of the axes
+_NUMBER_AT = 0.93  # share of the axes' height
 _LEAST_MARGIN = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
 class NightsPlot:
-    """A panel for each job, over the same nights, which ``began`` at these times; there is a job at least."""
+    """A panel for each of at least one job over the same nights; ``began`` has the time of each night."""
 
     trends: Sequence[Trend]
     began: Mapping[int, datetime]
 
     @classmethod
     def of(cls, trends: Sequence[Trend], nights: Sequence[Night]) -> "NightsPlot":
-        """The jobs' trends in nights of the record."""
+        """The plot of trends over the nights of the record."""
         return cls(trends, {night.n: datetime.fromisoformat(night.started_at) for night in nights})
 
     @property
     def title(self) -> str:
-        """What decides in the jobs."""
+        """The objectives of the jobs."""
         return f"{' and '.join(dict.fromkeys(trend.objective.label for trend in self.trends))}, night by night"
 
     def figure(self) -> "Figure":
-        """A panel for each job, one below the other; changes are numbered over all of them."""
+        """Draw a panel for each job, one below the other; changes are numbered across all panels."""
         figure = empty(_PANEL_INCHES * len(self.trends) + 0.6)
         rows, numbers = figure.subplots(len(self.trends), 1, squeeze=False, sharex=True), count(1)
         times = sorted({self.began[point.night.night] for trend in self.trends for point in trend.points})
-        # So far to both sides of a night reaches what holds in it; nights may follow each other by hand.
+        # Limits and levels extend so far to both sides of a night; nights started by hand may be close together.
         around = min([_HALF_A_NIGHT, *((later - earlier) / 2 for earlier, later in pairwise(times))])
         for trend, (axes,) in zip(self.trends, rows, strict=True):
             self._panel(axes, trend, around)
@@ -87,7 +87,7 @@ class NightsPlot:
         return finish(figure, self.title)
 
     def _panel(self, axes: "Axes", trend: Trend, around: timedelta) -> None:
-        """Lines join values that can be compared; where a threshold decides, no factor does."""
+        """Draw one job; lines join values that can be compared, and a threshold replaces the usual factor."""
         measured = [
             (self.began[point.night.night], point.night, point.night.measured)
             for point in trend.points
@@ -122,7 +122,7 @@ class NightsPlot:
         axes.set_title(clean(trend.job + (f": {tips[-1].rev} of {tips[-1].repository}" if tips else "")))
 
     def _seen(self, trend: Trend) -> Iterator[tuple[str, datetime, float | None]]:
-        """What each night saw, and the value that it stands at."""
+        """The kind of mark of each night, its time, and the value at which it stands."""
         last: float | None = None
         for night in (point.night for point in trend.points):
             at, value = self.began[night.night], _value(night, trend)
@@ -137,7 +137,7 @@ class NightsPlot:
             last = value or last
 
     def _levels(self, times: Sequence[datetime], trend: Trend, around: timedelta) -> Iterator[tuple[list[Any], float]]:
-        """The medians before and after each change of level among figures that can be compared."""
+        """The medians before and after each change of level, among values that can be compared."""
         found = [
             (at, one.change) for one in trend.points if one.change and (at := self.began[one.night.night]) in times
         ]
@@ -148,9 +148,9 @@ class NightsPlot:
                 yield list(map(_date, ends)), median
 
     def _changes(self, trend: Trend) -> Iterator[tuple[datetime, str, Any]]:
-        """A night from which on something is otherwise, in words, whole for a bisection, dashed for a level alone.
+        """The time, the words and the line style of each change: solid for a bisection, dashed for a level alone.
 
-        What was bisected stands at the night that saw it first, whenever it was answered.
+        A bisection stands at the night that first saw the change, whenever it was answered.
         """
         answers = {one.run_dir: one for point in trend.points for one in point.night.concluded}
         for point in trend.points:
@@ -169,24 +169,24 @@ class NightsPlot:
 
 
 def _date(at: object) -> Any:
-    return cast("Any", at)  # matplotlib's stubs take numbers alone
+    return cast("Any", at)  # matplotlib's stubs accept only numbers
 
 
 def _value(night: JobNight, trend: Trend) -> float:
-    """The value of a night that stands on the panel's axis; 0 is none."""
+    """The value of a night by the panel's objective; 0 if there is none."""
     measured = night.measured
     return measured.value or 0.0 if measured and measured.objective == trend.objective else 0.0
 
 
 def _usual(night: JobNight, measured: Measurement) -> tuple[float, float] | None:
-    """Where the class is "same" (:func:`bisector.nightly.job_history.classify`); a threshold is drawn as itself."""
+    """The range of "same" (:func:`bisector.nightly.job_history.classify`); None if a threshold decides."""
     if night.reference is None or measured.threshold is not None:
         return None
     return night.reference.value / night.usual, night.reference.value * night.usual
 
 
 def _stretches(limits: Iterable[tuple[datetime, Any]], around: timedelta) -> Iterator[tuple[list[Any], Any]]:
-    """Both ends of the nights in a row that have an equal limit, and that limit."""
+    """Both ends of each series of nights with an equal limit, and that limit."""
     for limit, group in groupby(limits, key=lambda one: one[1]):
         if limit is not None:
             times = [at for at, _ in group]

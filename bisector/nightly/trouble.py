@@ -1,4 +1,4 @@
-"""What ends a night, or one job's turn in it, before its time: its hours are over, or something goes wrong."""
+"""What ends a night or a job's turn early: the hours are over, or something goes wrong."""
 
 import hashlib
 import re
@@ -18,15 +18,15 @@ from bisector.host.files import our_files
 T = TypeVar("T")
 
 _LONGEST = 300  # characters of an exception's own words, which may quote a whole file
-# Python drops an exception that is raised in a destructor; so the alarm is given again, after any orderly end.
+# Python drops an exception that is raised in a destructor, so the alarm is repeated, later than any orderly end takes.
 _AGAIN_S = 600.0
-# How often the clock is looked at: no timer that Python can set rings for hours that went by in a suspension
-# (setitimer(2) and waits go by clocks that stand still meanwhile).
+# How often the clock is read: no timer that Python can set counts the time of a suspension (the clocks of setitimer(2)
+# and of waits stand still meanwhile).
 _LOOK_S = 15.0
 
 
 class NightOver(Exception):
-    """The hours of this night are over; what was measured is kept, and the next night goes on."""
+    """The hours of this night are over; results are kept, and the next night goes on."""
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def until(deadline: Deadline) -> Iterator[None]:
     def ring(_signum: int, _frame: FrameType | None) -> None:
         nonlocal fired
         fired = True
-        raise KeyboardInterrupt  # seen by everything below as Ctrl-C
+        raise KeyboardInterrupt  # all code below takes it as Ctrl-C
 
     def watch() -> None:
         while not over.wait(min(deadline.remaining_s, _LOOK_S)):
@@ -54,7 +54,7 @@ def until(deadline: Deadline) -> Iterator[None]:
             watcher.start()
             yield
         finally:
-            # The alarm may be given right here, once; a watcher that went on would give it when nobody handles it.
+            # The alarm may arrive right here, once. The watcher has to end, or it would ring with no handler installed.
             try:
                 over.set()
             finally:
@@ -69,7 +69,7 @@ def until(deadline: Deadline) -> Iterator[None]:
 
 
 class StepFailed(Exception):
-    """A step of a job that could not be done, and why."""
+    """A step of a job that failed, with the error."""
 
     def __init__(self, step: str, error: BisectorError) -> None:
         super().__init__(step, error)
@@ -78,10 +78,10 @@ class StepFailed(Exception):
 
 
 def caught(work: Callable[[], T], directory: Path) -> T | StepFailed:
-    """What a part of a job's work comes to, or how it failed.
+    """Do a part of a job's work, and return its result or how it failed.
 
-    A bug in bisector is a failure as any other, with its traceback in ``directory``. Only what ends the night is
-    raised: its hours are over, or a person or the system has told it to stop.
+    A bug in bisector is a failure like any other, with its traceback in ``directory``. Only what ends the night is
+    raised: :class:`NightOver`, or :class:`Interrupted` by a person or the system.
     """
     try:
         with our_files(directory):
@@ -92,7 +92,7 @@ def caught(work: Callable[[], T], directory: Path) -> T | StepFailed:
         return failed
     except BisectorError as error:
         return StepFailed("job", error)
-    except Exception as error:  # noqa: BLE001 - the next job's night is not to be lost to a bug that this one met
+    except Exception as error:  # noqa: BLE001 - a bug that one job meets must not cost the next job its night
         words = " ".join("".join(traceback.format_exception_only(error)).split())[:_LONGEST]
         hint, path = "its traceback could not be written", directory / "traceback.txt"
         with suppress(OSError):
@@ -103,6 +103,6 @@ def caught(work: Callable[[], T], directory: Path) -> T | StepFailed:
 
 
 def fingerprint(step: str, message: str) -> str:
-    """A digest that two troubles share which differ only in hashes and numbers: commits, lines, times."""
+    """A digest that ignores hashes and numbers (commits, lines, times), so that similar troubles have the same."""
     plain = re.sub(r"\b[0-9a-f]{7,64}\b|\d+", "#", message)
     return hashlib.sha256(f"{step}: {plain}".encode(errors="backslashreplace")).hexdigest()[:16]
