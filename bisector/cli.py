@@ -1,4 +1,4 @@
-"""Arguments in, exit code out; nothing else."""
+"""The entry point: parses the command line, runs one command and returns its exit code."""
 
 import argparse
 import importlib
@@ -50,12 +50,12 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code. Only a bug of bisector ends in a traceback."""
+    """Run one command and return its exit code. Only a bug in bisector prints a traceback."""
     words = sys.argv[1:] if argv is None else argv
     try:
         if not words:
             write(parser("").summary())
-            return UserError.exit_code  # for the script whose command was lost
+            return UserError.exit_code  # so that a script that lost its command fails
         arguments = parsed(words)
         # A supervisor's SIGTERM ends a run as cleanly as a person's Ctrl-C.
         signal.signal(signal.SIGTERM, _interrupt)
@@ -83,17 +83,17 @@ def _complain(error: BisectorError) -> int:
     return error.exit_code
 
 
-# Words that are another command's: what a comparison takes depends on all of its words, which `compare` knows.
+# Words that stand for another command: only `compare` knows its arguments, so it estimates a comparison itself.
 _ANOTHERS: Mapping[tuple[str, ...], tuple[str, ...]] = {("plan", "compare"): ("compare", "--plan")}
 
 
 class Parser(CommandParser):
-    """The parser of the whole; argparse knows no groups of commands, so its help is put together here."""
+    """The top-level parser. argparse cannot group commands, so this class puts the help together."""
 
     commands: Mapping[str, argparse.ArgumentParser]
 
     def format_help(self) -> str:
-        """Usage, commands by what they are for, options, examples, exit codes."""
+        """The whole help: usage, commands grouped by purpose, options, examples, exit codes."""
         width = max(map(len, self.commands))
         groups = []
         for title, entries in catalogue.GROUPS.items():
@@ -102,15 +102,15 @@ class Parser(CommandParser):
         return "\n".join((self.format_usage(), _DESCRIPTION, *groups, _HELP_OPTIONS, _EXAMPLES, _exit_codes()))
 
     def summary(self) -> str:
-        """What ``bisector`` alone prints."""
+        """The text that ``bisector`` without arguments prints."""
         return "\n".join((self.format_usage(), _DESCRIPTION, _EXAMPLES, "all commands: bisector --help\n"))
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a command line; raises :class:`UserError` for one that cannot be.
+    """Parse a command line; raises :class:`UserError` if it is invalid.
 
-    What follows ``--`` are a range's paths wherever options stand before it: argparse itself takes no arguments of
-    a command after its options, once an earlier one was given before them.
+    What follows ``--`` is split off first as the range's paths. argparse would not accept arguments after a command's
+    options if an earlier argument came before those options.
     """
     words = [*_ANOTHERS.get(tuple(argv[:2]), argv[:2]), *argv[2:]]
     if words[0] == "help":
@@ -134,14 +134,14 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-# ``A..B`` and ``A...B`` as git has them (gitrevisions(7)); not ``:/text..``, ``A^{/text..}``, and not ``../path``.
+# ``A..B`` and ``A...B`` as in gitrevisions(7), but not ``:/text..``, ``A^{/text..}``, or ``../path``.
 _SIDE = r"((?:\{[^{}]*\}|[^\s{}.]|\.(?!\.))*)"
 _SPAN = re.compile(rf"(?!:|-|\.{{0,2}}/)(?=.*[^.]){_SIDE}(\.{{2,3}}){_SIDE}")
 
 
 def _span(words: list[str], command: argparse.ArgumentParser) -> str | None:
-    """The word that is both ends, which both take the place of in ``words``; None without."""
-    options = command._option_string_actions  # argparse tells in no other way
+    """Replace the word in ``words`` that names both ends by two words, and return it; None if there is no such word."""
+    options = command._option_string_actions  # argparse has no public way to ask
     flags = {name for name, action in options.items() if action.nargs == 0}
     for place, word in enumerate(words[1:], 1):
         alone = words[place - 1] in flags or not words[place - 1].startswith("-")
@@ -152,7 +152,7 @@ def _span(words: list[str], command: argparse.ArgumentParser) -> str | None:
 
 
 def _ends_of(span: re.Match[str]) -> tuple[str, str]:
-    """Both ends; the one that is left out is HEAD, as in git. Raises :class:`UserError` for what lies on two sides."""
+    """Both ends of ``A..B``; an omitted end is HEAD, as in git. Raises :class:`UserError` for ``A...B``."""
     old, dots, new = (side or "HEAD" for side in span.groups())
     if dots == "...":
         raise UserError(
@@ -167,9 +167,9 @@ def _exit_codes() -> str:
 
 
 def parser(wanted: str | None = None) -> Parser:
-    """The parser of the command line; it knows the arguments of the command ``wanted``, or of all commands.
+    """The parser of the command line, with the arguments of the command ``wanted``, or of all commands if it is None.
 
-    Only the modules of those are imported: all of them together take most of a second.
+    Only the modules of these commands are imported: importing all takes most of a second.
     """
     whole = Parser(prog="bisector", allow_abbrev=False)
     whole.add_argument("--version", action="version", version=f"bisector {version('bisector')}")

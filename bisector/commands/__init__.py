@@ -1,1 +1,1 @@
-"""What each command does, from parsed arguments to an exit code; ``add`` of a module registers its commands."""
+"""What each command does, from parsed arguments to an exit code; each module's ``add`` registers its commands."""

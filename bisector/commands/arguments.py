@@ -1,4 +1,4 @@
-"""What commands have in common: how one is registered, flags that mean the same everywhere, the settings that hold."""
+"""What commands share: how one is registered, flags that mean the same everywhere, and the effective settings."""
 
 import argparse
 import os
@@ -30,9 +30,9 @@ Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 T = TypeVar("T")
 Word = TypeVar("Word", bound=StrEnum)
 
-# Run when a command has ended, so a setting of commands that take long.
+# The command runs when a bisector command has ended, so only commands that take long have this setting.
 NOTIFY = "notify.command"
-# The settings of a search, which mean nothing where none is made.
+# The settings of a search; they mean nothing to a command that makes no search.
 OF_A_SEARCH = frozenset(
     f"bisect.{name}"
     for name in (
@@ -42,11 +42,11 @@ OF_A_SEARCH = frozenset(
 ) | {"workload.full_runs"}
 OF_TWO_SIDES = frozenset(("bisect.threshold", "bisect.expect", "bisect.terms"))
 _PERSONS = f"below it counts $XDG_CONFIG_HOME/bisector/{CONFIG_FILE}, for all your runs"
-_SETTING = "setting "  # no other argument's destination begins like this
+_SETTING = "setting "  # prefix of a setting's destination; no other argument's destination begins with it
 
 
 def typed(expected: str, read: Callable[[str], T], holds: Callable[[T], bool] = lambda _: True) -> Callable[[str], T]:
-    """A type for argparse whose error says what was expected where ``read`` fails, or ``holds`` does not."""
+    """Return an argparse type whose error says what was expected if ``read`` fails or ``holds`` is false."""
 
     def value(text: str) -> T:
         with suppress(ValueError):
@@ -63,17 +63,17 @@ seed = typed("a whole number, 0 or more", int, lambda number: number >= 0)
 
 
 def one_of(words: type[Word], default: Word | None = None) -> dict[str, Any]:
-    """How argparse reads one of a few words."""
+    """The keywords of ``add_argument`` for a flag that takes one of a few words."""
     return {"type": typed(f"one of {', '.join(words)}", words), "choices": tuple(words), "default": default}
 
 
 def repeatable(metavar: str, meaning: str) -> dict[str, Any]:
-    """How argparse collects the values of a flag."""
+    """The keywords of ``add_argument`` for a flag that may be repeated; its values are collected in a list."""
     return {"action": "append", "default": [], "metavar": metavar, "help": meaning}
 
 
 def hosts_file(text: str) -> Path:
-    """Where a list of hosts is, from any directory; the address of a cluster (tls://…) stays one."""
+    """The absolute path of a list of hosts; the address of a cluster (tls://…) is returned unchanged."""
     path = Path(text)
     return path if path.parts[:1] == ("tls:",) else path.absolute()
 
@@ -85,7 +85,7 @@ def _flag(*names: str, **how: Any) -> tuple[tuple[str, ...], Mapping[str, Any]]:
 _HOSTS = "measure on the hosts of hosts.toml, or of tls://…, and not here"
 _RUN = "which run: its directory, or its number or name in `bisector runs` (default: the newest)"
 _PATHS = "after --: only commits that touch these, from here as for git"
-# Arguments that mean the same in several commands, by the word that :func:`add_verb` takes.
+# Arguments that mean the same in several commands; the keys are the words that :func:`add_verb` takes.
 SHARED: Mapping[str, tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]] = {
     "range": (
         _flag("old", metavar="OLD", help="the old end of the range: a commit without the change; or OLD..NEW"),
@@ -95,9 +95,9 @@ SHARED: Mapping[str, tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]] = {
     "commit": (_flag("commit", metavar="COMMIT", help="a commit, a tag or a branch"),),
     "hosts": (_flag("--hosts", type=hosts_file, metavar="FILE", help=_HOSTS),),
     "repo": (_flag("--repo", type=Path, default=Path(), metavar="DIR", help="the kernel repository (default: .)"),),
-    # Of a command that looks at a run, or goes on with it; :func:`run_directory` opens what it names.
+    # For commands that look at a run, or go on with it; :func:`run_directory` opens the run.
     "run": (_flag("-r", "--run-dir", type=Path, metavar="RUN", help=_RUN),),
-    # Of a command without settings of its own; without it counts what the run has on record.
+    # For commands without settings of their own. Without this flag the setting in the run's record holds.
     "notify": (_flag("--notify", metavar="COMMAND", help="command that runs once when this one has ended by itself"),),
     "metric": (
         _flag("--metric", metavar="NAME", help="judge the recorded runs by this metric instead, such as read.clat.p99"),
@@ -118,11 +118,11 @@ def add_verb(
     examples: str = "",
     disturbs: bool = False,
 ) -> argparse.ArgumentParser:
-    """The parser of a new command, whose ``command`` takes the parsed arguments and returns the exit code.
+    """Add a command and return its parser; ``command`` takes the parsed arguments and returns the exit code.
 
-    ``takes`` names its :data:`SHARED` arguments. ``help_line`` is for the parts of a command; the sentence of a command
-    itself is in the catalogue. One that ``disturbs`` works long enough to make a measurement weak that is under way,
-    and does not wait for it.
+    ``takes`` names the :data:`SHARED` arguments of the command. ``help_line`` describes a subcommand; a top-level
+    command's sentence is in the catalogue. Set ``disturbs`` for a command that does not wait for a measurement in
+    progress and works long enough to make it weak.
     """
     description = f"{help_line[0].upper()}{help_line[1:]}." if help_line else sentence(name)
     verb = verbs.add_parser(
@@ -140,24 +140,24 @@ def add_verb(
 
 
 def add_group(verbs: Verbs, name: str, examples: str) -> Verbs:
-    """The parts of a command that has some."""
+    """Add a command that consists of subcommands, and return what these are added to."""
     how = argparse.RawDescriptionHelpFormatter
     group = verbs.add_parser(name, description=sentence(name), epilog=examples, formatter_class=how, allow_abbrev=False)
     return group.add_subparsers(metavar="COMMAND", required=True)
 
 
 def add_run_dir(parser: argparse.ArgumentParser, meaning: str) -> None:
-    """``--run-dir`` of a command that makes a run."""
+    """Add ``--run-dir`` to a command that creates a run."""
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help=meaning)
 
 
 def write_json(document: object) -> None:
-    """One document for scripts."""
+    """Write one JSON document to standard output."""
     write_document(json_document.text(document))
 
 
 def run_directory(arguments: argparse.Namespace) -> RunDirectory:
-    """The run that ``--run-dir`` names, else the newest; raises :class:`UserError` when there is none."""
+    """Open the run that ``--run-dir`` names, or else the newest run; raises :class:`UserError` if there is no run."""
     path = Index().latest() if arguments.run_dir is None else known_run(arguments.run_dir)
     if path is None:
         raise UserError("there is no run yet", "bisector start OLD NEW")
@@ -165,14 +165,14 @@ def run_directory(arguments: argparse.Namespace) -> RunDirectory:
 
 
 def known_run(given: Path) -> Path:
-    """The directory of the run with this number or name; of anything else, and where there is such a file, the path."""
+    """The directory of the run with this number or name; ``given`` for an existing path, or if none has it."""
     if len(given.parts) != 1 or os.path.lexists(given):
         return given
     return Index().named(str(given)) or given
 
 
 def objective_of(arguments: argparse.Namespace) -> Objective | None:
-    """What ``--metric`` and ``--over`` name; raises :class:`UserError` for what orders nothing."""
+    """The objective of ``--metric`` and ``--over``, if given; raises :class:`UserError` if it cannot order runs."""
     if arguments.metric is None:
         if arguments.over is not None:
             raise UserError("--over goes with --metric")
@@ -183,13 +183,13 @@ def objective_of(arguments: argparse.Namespace) -> Objective | None:
 
 
 def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None = None) -> None:
-    """A flag for each setting that has one, or for some ``keys``; ``--config FILE``; ``--set KEY=VALUE`` for all."""
+    """Add a flag for each setting that has one, or for ``keys`` only; ``--config FILE``; ``--set KEY=VALUE``."""
     group = parser.add_argument_group("settings", f"override {CONFIG_FILE}; `bisector settings` lists all of them")
     group.add_argument(
         "--config", type=Path, metavar="FILE", help=f"settings file (default: ./{CONFIG_FILE}); {_PERSONS}"
     )
     for option in (row for row in rows() if row.flag and (keys is None or row.key in keys)):
-        # The default stands behind the first clause, which alone a short help has.
+        # The default follows the first clause of the help, since the short help shows only that clause.
         first, semicolon, rest = (f"{option.help}; repeatable" if option.repeat else option.help).partition(";")
         told = not (option.const and not option.short) and option.quick not in ("", ())
         default = f" (default: {shown(option.quick)})" if told else ""
@@ -218,14 +218,14 @@ def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None =
 
 
 def given_settings(arguments: argparse.Namespace) -> dict[str, Given]:
-    """What :func:`add_settings` collected, for :func:`bisector.config.options.load`; raises :class:`UserError`."""
+    """The settings from the flags of :func:`add_settings`; raises :class:`UserError` if they contradict each other."""
     typed = vars(arguments)
     flagged = ((option, typed.get(_SETTING + option.key)) for option in rows() if option.flag)
     given = {option.key: Given(value, option.flag) for option, value in flagged if value is not None}
     only, fragments = typed.get("fragments_only", False), given.get(FRAGMENTS)
     if fragments is not None:
         names = fragments.raw if isinstance(fragments.raw, list) else []
-        # Those of the command line come after what the guest needs, unless there are to be no others.
+        # --fragment adds to the fragments that the guest needs, unless --fragments-only is given.
         given[FRAGMENTS] = fragments if only or AUTO in names else replace(fragments, raw=[AUTO, *names])
     elif only:
         raise UserError("--fragments-only goes with --fragment", "--fragments-only --fragment NAME|FILE")
@@ -249,10 +249,10 @@ def effective(
     here: bool = True,
     tries: bool = True,
 ) -> Effective:
-    """Those of the flags, or what is ``given`` in their place, over the files; raises :class:`UserError`.
+    """The effective settings: the flags, or ``given`` in their place, over the files; raises :class:`UserError`.
 
-    The ``revisions`` are of the command's repository. Where ``here`` is False, other hosts measure: what runs guests
-    there is not known. Where it is not known here either, it is found out if the command ``tries``.
+    ``revisions`` are resolved in the command's repository. ``here`` is False if other hosts measure: which accelerator
+    guests run under there is not known. If it is not known for this host either, a command that ``tries`` finds it out.
     """
 
     def have(since: Since) -> bool:
@@ -269,11 +269,11 @@ def effective(
 
 
 def _tried(machine: MachineSettings) -> Accelerator | None:
-    """What guests run under here, tried where nobody knows: a KVM that runs nothing is none."""
+    """The accelerator of this host's guests, tried out if it is not known: a KVM that runs nothing does not count."""
     known = known_accelerator(machine)
     if known is not None:
         return known
-    from bisector.vm.probes import try_kvm  # noqa: PLC0415 - nothing else here needs libvirt, and this once a boot
+    from bisector.vm.probes import try_kvm  # noqa: PLC0415 - only this needs libvirt, once per boot
 
     note("trying whether KVM works here, once per boot of this host: 10 s at most")
     return try_kvm(machine)

@@ -1,4 +1,4 @@
-"""Which commands there are: what each is for, and the module that has it, so that only that one is imported."""
+"""The list of commands: each with its purpose and its module, so that only the module of the wanted one is imported."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A command: its name, the module of this room that registers it, and its sentence in help."""
+    """A command: its name, the module of this package that registers it, and the sentence that help shows."""
 
     name: str
     module: str
     sentence: str
 
 
-# In the order in which a person meets them.
+# In the order in which a person comes across them.
 GROUPS: Mapping[str, tuple[Verb, ...]] = {
     "a bisection": (
         Verb("start", "measure", "build, boot and measure the kernels of a range until the commit is found"),
@@ -57,14 +57,14 @@ GROUPS: Mapping[str, tuple[Verb, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What ``--help`` of a command with many flags shows: its arguments, and the flags that a person needs first."""
+    """The short ``--help`` of a command with many flags: its arguments, and the flags that a person needs first."""
 
     usage: str
     flags: str
 
 
 _OF_A_SEARCH = "stack ssd hdd job command metric runtime"
-# By the words of the command.
+# The keys are the words of the command.
 FIRST_FLAGS: Mapping[str, Brief] = {
     "start": Brief("OLD NEW [-- PATH…]", f"{_OF_A_SEARCH} budget skip config set run-dir"),
     "plan": Brief("OLD NEW [-- PATH…]", f"{_OF_A_SEARCH} budget hosts calibrate config set json"),
@@ -82,12 +82,12 @@ FIRST_FLAGS: Mapping[str, Brief] = {
 
 
 def entries() -> Iterator[Verb]:
-    """Every command once."""
+    """Yield every command once."""
     for group in GROUPS.values():
         yield from group
 
 
 def sentence(name: str) -> str:
-    """What a command does, as a sentence."""
+    """The purpose of a command, as a sentence."""
     (line,) = (entry.sentence for entry in entries() if entry.name == name)
     return f"{line[0].upper()}{line[1:]}."

@@ -1,4 +1,4 @@
-"""``compare``: kernels on storage stacks and workloads, in blocks, with honest statistics."""
+"""``compare``: kernels measured on storage stacks and workloads, in blocks, and how they differ."""
 
 import argparse
 import re
@@ -67,12 +67,12 @@ Each block measures every kernel once, in a random order, each in a fresh guest 
 A series is what b4 or `git format-patch --stdout` writes.
 exit codes: 0 measured; 5 an outcome that --fail-on names; others as in `bisector --help`
 """
-_BLOCKS = 6  # the least of which the exact test can reach 5 %
-_LEAST_EFFECT = "bisect.least_effect"  # what is the same for a search is so for a comparison
+_BLOCKS = 6  # the smallest number of blocks for which the exact test can reach 5 %
+_LEAST_EFFECT = "bisect.least_effect"  # a comparison calls kernels the same by this setting, as a search does
 _NOT_ASKED = (OF_A_SEARCH | OF_TWO_SIDES) - {_LEAST_EFFECT}
 _STACK, _KIND = "storage.stack", "workload.kind"
 
-# What one word chooses: the settings, by key, that make a setup another one than the others.
+# The settings, by key, that one word on the command line chooses for a setup.
 _Chosen: TypeAlias = Mapping[str, Given]
 
 
@@ -115,7 +115,7 @@ def add(verbs: Verbs) -> None:
 
 
 def add_setups(verb: argparse.ArgumentParser) -> None:
-    """``--stack``, ``--workload``, and the flag of each workload that chooses it, all of them repeatable."""
+    """Add ``--stack``, ``--workload``, and each workload's own flag that chooses it, all of them repeatable."""
     verb.add_argument("--stack", **repeatable("STACK", "storage stack; repeatable (default: the setting's)"))
     of_workloads = partial(verb.add_argument, dest="workloads", action="append", default=[])
     for kind, row in _choosers():
@@ -133,13 +133,13 @@ def add_setups(verb: argparse.ArgumentParser) -> None:
 
 
 def _choosers() -> Iterator[tuple[str, Option]]:
-    """The names of workloads that a flag of their own chooses, and the rows of these flags."""
+    """The workloads that have a flag of their own, by name, with the option of that flag."""
     found = ((one.name, chooser(one)) for one in WORKLOADS.values())
     yield from ((kind, row) for kind, row in found if row is not None and row.flag)
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Check everything, record what is asked, measure, and show what came of it."""
+    """Check everything, record the request, measure, and show the result."""
     drawn = secrets.randbits(32) if arguments.seed is None else arguments.seed
     settings = settings_of(arguments)
     delta = settings[0].bisect.least_effect
@@ -171,17 +171,17 @@ def settings_of(arguments: argparse.Namespace) -> tuple[Settings, ...]:
     given = given_settings(arguments)
     by_set = [{_STACK: given[_STACK]}] if _STACK in given else []
     stacks = [*({_STACK: Given(stack, "--stack")} for stack in arguments.stack), *by_set] or [{}]
-    # Beside the flags each workload that ``--set`` chooses is one more.
+    # Each workload that ``--set`` chooses comes on top of those that flags choose.
     chosen: list[_Chosen] = [*arguments.workloads]
     chosen += [{_KIND: given[_KIND]}] if _KIND in given else []
     for workload in WORKLOADS.values():
         if (own := given.get(workload.chosen_by)) is not None:
             chosen.append({_KIND: Given(workload.name, own.origin), workload.chosen_by: own})
-    # As with other commands a name says nothing more where the workload's own flag is typed, too.
+    # As in other commands, ``--workload NAME`` adds nothing if the workload's own flag is given, too.
     by_flag = {one[_KIND].raw for one in chosen if len(one) > 1}
     workloads = [one for one in chosen if len(one) > 1 or one[_KIND].raw not in by_flag] or [{}]
     each = ({**given, **stack, **workload} for workload, stack in product(workloads, stacks))
-    # A disk of one of them need not be one of the others'.
+    # Every setup may name disks of all stacks: one stack need not have the disks of another.
     disks_of = tuple(stack_of(str(one[_STACK].raw)) for one in stacks if one)
     commits, here = [one for one in arguments.subjects if not is_image(one)], arguments.hosts is None
     return tuple(effective(arguments, *commits, given=one, stacks=disks_of, here=here).settings for one in each)
@@ -190,7 +190,7 @@ def settings_of(arguments: argparse.Namespace) -> tuple[Settings, ...]:
 def _tell_hours(asked: CompareRequest, *, as_json: bool) -> int:
     with Repository.open(asked.repository) as repository:
         plan = planned(repository, asked)
-        # With the very files that a run has: by these the trials of earlier runs are told to be alike.
+        # Use the same files that a run would have: they decide whether trials of earlier runs are alike.
         plan = replace(plan, setups=tuple(bundled(one, repository) for one in plan.setups))
     for one in plan.setups:
         for doubt in check_workload(one):

@@ -1,4 +1,4 @@
-"""``bisector doctor``: what is found out about this machine, as lines for people or as a document for scripts."""
+"""``bisector doctor``: checks of this machine, or of all hosts, as lines for people or as a JSON document."""
 
 import argparse
 from pathlib import Path
@@ -36,13 +36,13 @@ def add(verbs: Verbs) -> None:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Look at everything that `start` needs, and at what makes its evidence better."""
+    """Check everything that `start` needs, and what would make its evidence better."""
     if arguments.hosts is not None:
         return _hosts(arguments)
     try:
         found = effective(arguments)
         check_terms(found.settings.bisect.terms)
-    except UserError as error:  # the other rows are there all the same, for the default settings
+    except UserError as error:  # the other rows are shown all the same, for the default settings
         held = options.from_given({}).settings
         row = refusal(_ROW, UserError(f"{error.message} (the other rows are for the default settings)", error.hint))
     else:
@@ -50,7 +50,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         own = f", and your own: {', '.join(given)}" if given else ""
         row = Finding(_ROW, Grade.OK, f"profile {held.profile}{own}")
     run_dir = (arguments.run_dir or state_home() / "runs").absolute()
-    # Each step is noted: it takes a while, and standard output may be a script's.
+    # Each step is noted on standard error: it takes a while, and a script may read standard output.
     findings = [row, *checks.examine(held, run_dir, lambda text: note(f"bisector: {text}"))]
     if arguments.json:
         write_json(Examination.of(findings))
@@ -60,8 +60,8 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def _hosts(arguments: argparse.Namespace) -> int:
-    """The same of every host of a fleet, with the settings that hold here."""
-    from bisector.fleet import hosts, survey  # noqa: PLC0415 - of a fleet alone
+    """Make the same checks on every host of a fleet, with the settings that are effective here."""
+    from bisector.fleet import hosts, survey  # noqa: PLC0415 - only fleets need it
 
     if arguments.run_dir is not None:
         raise UserError("--run-dir is a place on this machine, and --hosts looks at others", "leave one of them out")
@@ -70,7 +70,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
         raise UserError("the hosts of a Dask cluster are not known here", "there: bisector doctor")
     found = effective(arguments, here=False)
     written = options.written_values(found.settings)
-    # A host tells nobody.
+    # Hosts do not send letters or notices: those settings are not passed on.
     given = {key: written[key] for key in _given(found) if not key.startswith(("mail.", "notify."))}
     surveyed = survey.survey(listed, given)
     document = survey.document(surveyed)

@@ -1,4 +1,4 @@
-"""``fleet``: the machines that measure together."""
+"""``fleet``: the hosts that measure together."""
 
 import argparse
 
@@ -51,8 +51,8 @@ def add(verbs: Verbs) -> None:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """How each host stands."""
-    from bisector.fleet.status import of_fleet  # noqa: PLC0415 - what does trials is slow to load
+    """Show the state of each host."""
+    from bisector.fleet.status import of_fleet  # noqa: PLC0415 - the code of trials loads slowly
     from bisector.report.fleet_table import fleet_table  # noqa: PLC0415 - see above
 
     listed = hosts.load(arguments.hosts)
@@ -67,9 +67,9 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def on_host(arguments: argparse.Namespace) -> int:
-    """What a host is asked; its answer is for a bisector, not for people."""
+    """Do what another machine's bisector asks of this host; the answer is not for people."""
     if arguments.action == "describe":
-        from bisector.fleet.status import describe  # noqa: PLC0415 - what does trials is slow to load
+        from bisector.fleet.status import describe  # noqa: PLC0415 - the code of trials loads slowly
 
         write_document(json_document.text(describe()))
         return 0
@@ -79,6 +79,6 @@ def on_host(arguments: argparse.Namespace) -> int:
 
         return serve()
     home = jobs_home()
-    # In this host's turn: a bench that unpacks sources measures something else.
+    # Unpacking sources would disturb a measurement on this host, so it waits for its turn.
     with our_files(home), locks.measuring(home, note, TurnPurpose.BUILD):
         return Mirror(home / SOURCES).receive(arguments.run)

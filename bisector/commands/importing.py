@@ -1,4 +1,4 @@
-"""``import``: facts that others measured, into a run directory of their own."""
+"""``import``: trials that others measured, recorded in a run directory of their own."""
 
 import argparse
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ columns of an index (CSV, one row for each file or for each figure; only "file" 
 A file is the text output of fio 2.0 to 3.x, its JSON, or an IOPS log (NAME_iops.N.log) of the same
 run.
 """
-_SHORT = 7  # digits of a hash that git shows at least
+_SHORT = 7  # the least number of digits that git shows of a hash
 _LISTED = 4
 _SETTINGS = ("bisect.metric", "bisect.over", "bisect.threshold", "bisect.expect", "bisect.terms")
 
@@ -71,7 +71,7 @@ def add(verbs: Verbs) -> None:
 
 
 def import_(arguments: argparse.Namespace) -> int:
-    """Read all, then record all of it at once; what is on record already is left out."""
+    """Read everything, then record all of it at once; trials that are on record already are left out."""
     path: Path | None = arguments.run_dir and known_run(arguments.run_dir)
     if path is None or not RunDirectory.is_at(path):
         return _into_new(arguments)
@@ -87,8 +87,8 @@ def import_(arguments: argparse.Namespace) -> int:
 
 
 def _into_new(arguments: argparse.Namespace) -> int:
-    """Everything is read and checked before anything is made."""
-    # Others may have left no logs, by which runs are split.
+    """Create a new run with the imported trials; everything is read and checked before anything is created."""
+    # Runs are judged whole: their steady part is found in logs, which others may not have kept.
     whole = options.Given(RunPart.WHOLE.value, "import")
     settings = options.load({"bisect.part": whole, **given_settings(arguments)}, arguments.config).settings
     check_terms(settings.bisect.terms)
@@ -111,7 +111,7 @@ def _into_new(arguments: argparse.Namespace) -> int:
 
 
 def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
-    """More trials for an import; how it is judged stays as it is."""
+    """Add trials to an import; its terms, threshold and ends stay as they are."""
     asked = store.bisection()
     if given_settings(arguments) or arguments.old or arguments.new:
         raise UserError(f"{run.path} has its terms, threshold and ends already", "import into another --run-dir")
@@ -124,7 +124,7 @@ def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
     new = trials.unknown(found, known)
     told = [(f"trial {n} of {run.path}", trial) for n, trial in recorded]
     trials.check_verdicts([*told, *((one.where, one.trial) for one in new)])
-    # Copies of the files, then all trials in one transaction; what a killed import left is removed.
+    # Copy the files, then add all trials in one transaction. What a killed import left is removed.
     remove_unfinished(run.path, store.artifacts())
     store.add_trials(_kept(run, new, store.next_n))
     return _show(arguments, run, store, new, len(found) - len(new))
@@ -136,7 +136,7 @@ def _top(path: Path) -> Path:
 
 
 def _terms(arguments: argparse.Namespace, settings: Settings) -> Terms | None:
-    """The words for the two sides: those chosen, or else the usual ones that the verdicts are given in, if any are."""
+    """The terms for the two sides: the chosen ones, else the usual terms that the verdicts are given in, if any are."""
     if settings.bisect.terms is not None:
         return settings.bisect.terms
     unknown = []
@@ -182,7 +182,7 @@ def _entries(arguments: argparse.Namespace, terms: Terms) -> tuple[ImportEntry, 
 
 
 def _end(rev: str, flag: str, found: Sequence[ImportedTrial], place: Path | None) -> str:
-    """The hash, or the name, of an end that was given; an end without figures tells no threshold."""
+    """The hash, or the name, of a given end; refused if it has no trial, since the threshold comes from both ends."""
     if not rev:
         return ""
     names = list(dict.fromkeys(one.trial.commit.sha for one in found if not one.trial.setup.is_told))

@@ -1,4 +1,4 @@
-"""``kernel config`` and ``kernel build``: a commit's configuration, or its kernel, and nothing measured."""
+"""``kernel config`` and ``kernel build``: the configuration of a commit, or its kernel, without measuring anything."""
 
 import argparse
 import shutil
@@ -46,7 +46,7 @@ exit codes: 0 built, or found in the cache; 3 the commit does not build; others 
 `bisector --help`
 """
 _DOES_NOT_BUILD = 3
-# What a configuration depends on: the stack has fragments, too.
+# What a configuration depends on; a storage stack brings kernel fragments, too.
 _CONFIGURING = ("kernel.base_config", "kernel.fragments", "kernel.compiler", "kernel.sandbox", "storage.stack")
 
 
@@ -59,7 +59,7 @@ class KernelFiles(JsonObject, frozen=True, kw_only=True):
 
 
 class KernelBuild(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector kernel build --json`` prints."""
+    """The output of ``bisector kernel build --json``."""
 
     commit: Annotated[Commit, FLAT]
     kernel: Annotated[Kernel, "the kernel"]
@@ -82,7 +82,7 @@ def add(verbs: Verbs) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """What a build works with; ``logs`` holds those of the last one."""
+    """What a build works with; ``logs`` is the directory with the logs of the last build."""
 
     commit: Commit
     builder: KernelBuilder
@@ -94,7 +94,7 @@ class _Site:
         return self.run_dir / "kernel"
 
     def places(self) -> BuildPlaces:
-        """The sources checked out, no logs yet."""
+        """Check the sources out, and remove the logs of an earlier build."""
         shutil.rmtree(self.logs, ignore_errors=True)
         note(f"checking out {_named(self.commit)}")
         return BuildPlaces(self.source.checkout(self.commit), self.run_dir / "build", self.logs, self.run_dir)
@@ -102,7 +102,7 @@ class _Site:
 
 @contextmanager
 def _site(arguments: argparse.Namespace) -> Iterator[_Site]:
-    """The place that ``bisector test`` works in, locked; sources and build are gone afterwards."""
+    """Lock the directory that ``bisector test`` works in, and remove sources and build afterwards."""
     settings = effective(arguments, arguments.commit).settings
     with Repository.open(arguments.repo) as repository:
         commit = repository.resolve(arguments.commit)
@@ -126,7 +126,7 @@ def _site(arguments: argparse.Namespace) -> Iterator[_Site]:
 
 
 def config(arguments: argparse.Namespace) -> int:
-    """Write the .config that a build of this commit would have."""
+    """Write the .config that a build of this commit would use."""
     with _site(arguments) as site:
         places = site.places()
         try:
@@ -149,10 +149,10 @@ def config(arguments: argparse.Namespace) -> int:
 
 
 def build(arguments: argparse.Namespace) -> int:
-    """Build, or find it kept; say what it is and what it was made with. A known failure is not tried again."""
+    """Build the kernel or find it in the cache, and describe it. A build that is known to fail is not tried again."""
     output: Path | None = arguments.output
     if output is not None:
-        with _writing(output):  # not after an hour
+        with _writing(output):  # refuse an unusable directory now, not after an hour of building
             output.mkdir(parents=True, exist_ok=True)
     with _site(arguments) as site:
         tree = site.commit.tree
@@ -169,7 +169,7 @@ def build(arguments: argparse.Namespace) -> int:
         files = {"image": kernel.image, "config": kernel.config, "modules": kernel.modules}
         there = {name: path for name, path in files.items() if path is not None}
         if output is not None:
-            names = {"config": ".config"}  # as people know it
+            names = {"config": ".config"}  # the usual name of this file
             with _writing(output):
                 there = {
                     name: Path(shutil.copyfile(path, output / names.get(name, path.name)))

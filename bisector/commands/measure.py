@@ -1,4 +1,4 @@
-"""``start``, ``resume`` and ``next-step`` bisect a range, ``test`` measures a commit, ``baselines`` disks alone."""
+"""``start``, ``resume`` and ``next-step`` bisect a range, ``test`` measures a commit, ``baselines`` single disks."""
 
 import argparse
 import shlex
@@ -126,13 +126,13 @@ def add(verbs: Verbs) -> None:
 
 
 def start(arguments: argparse.Namespace) -> int:
-    """Check everything, record what is asked, bisect."""
+    """Check everything, record the request, and bisect."""
     ends = arguments.old, arguments.new
     settings = effective(arguments, *ends, here=arguments.hosts is None).settings
     paths, skips = tuple(arguments.paths), tuple(arguments.skip)
     asked = session.BisectRequest(arguments.repo, *ends, settings, paths, skips, budget_s=arguments.budget)
     equip = equip_of(arguments.hosts)
-    # Before the run is on record: an error of the forecast refuses it, and leaves nothing to resume.
+    # An error of the forecast refuses the request before the run is on record, so that nothing is left to resume.
     reach = None if arguments.budget is None or arguments.quiet else forecast_of(asked).reach
     begun = session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None)
     with Notice(settings.notify.command) as notice, begun as (run, store):
@@ -144,7 +144,7 @@ def start(arguments: argparse.Namespace) -> int:
 
 
 def resume(arguments: argparse.Namespace) -> int:
-    """Go on with a run where its facts end."""
+    """Continue a run from its record."""
     run = run_directory(arguments)
     with Notice(arguments.notify or "") as notice, run.lock(), Store.open(run.database) as store:
         if arguments.notify is None:
@@ -184,7 +184,7 @@ def resume(arguments: argparse.Namespace) -> int:
 
 
 def step(arguments: argparse.Namespace) -> int:
-    """Bisect the second change that a run's readings show; what is known of it is taken over."""
+    """Bisect the second change that a run's readings show; the new run takes over what the old one measured."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
         asked = next_step(run, store)
@@ -198,7 +198,7 @@ def step(arguments: argparse.Namespace) -> int:
 
 
 def baselines(arguments: argparse.Namespace) -> int:
-    """Measure what is not on record yet, and show all of it."""
+    """Measure the baselines that are not on record yet, and show all of them."""
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         with display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet) as display:
@@ -212,7 +212,7 @@ def baselines(arguments: argparse.Namespace) -> int:
 
 
 def test(arguments: argparse.Namespace) -> int:
-    """One trial of any commit, on record with its files; its sources and its build do not stay."""
+    """Measure one trial of any commit and keep its record and files; remove its sources and its build."""
     flags = given_settings(arguments)
     settings = effective(arguments, arguments.commit, given=flags).settings
     with Repository.open(arguments.repo) as repository:
@@ -254,7 +254,7 @@ def _conclude(run: RunDirectory, store: Store, notice: Notice, *, quiet: bool, e
 
 
 def _show_end(run: RunDirectory, store: Store, hosts: Path | None, *, quiet: bool, is_over: bool) -> int:
-    """Show how a run ended, measured by the other clock, too; if its time is over, letters wait for who goes on."""
+    """Show the end of a run, with its check by the host's clock; a run whose time is over leaves letters for later."""
     view = from_record.view(run, store)
     with display_for(sys.stdout, quiet=quiet) as display:
         if view.host_clock is not None and view.host_clock.is_due:

@@ -1,4 +1,4 @@
-"""What commands that measure have in common: hosts, who is told of the end, what is said beforehand."""
+"""What the commands that measure share: hosts, notice of the end, and the forecast."""
 
 import argparse
 import os
@@ -37,7 +37,7 @@ from bisector.vm.accelerator import could_count
 SEARCHES = 30
 FAILED = 5
 _NOTIFY_DEADLINE_S = 60.0
-# The flag of ``compare`` and ``resume`` for scripts that look for one outcome.
+# The flag with which ``compare`` and ``resume`` tell a script that an outcome occurred.
 FAIL_ON: Mapping[str, Any] = {
     "choices": tuple(map(str, (Outcome.SLOWER, Outcome.FASTER, Outcome.UNCLEAR))),
     "action": "append",
@@ -47,10 +47,10 @@ FAIL_ON: Mapping[str, Any] = {
 
 
 def equip_of(file: Path | None) -> Equip:
-    """What measures: this host, or those of a fleet; raises :class:`UserError` for a file by which none can."""
+    """What measures: this host, or the hosts in ``file``; raises :class:`UserError` if that lets no host connect."""
     if file is None:
         return here
-    from bisector.campaign.on_hosts import on_hosts  # noqa: PLC0415 - of a fleet alone
+    from bisector.campaign.on_hosts import on_hosts  # noqa: PLC0415 - only fleets need it
     from bisector.fleet import hosts  # noqa: PLC0415 - see above
 
     return on_hosts(hosts.load(file))
@@ -60,8 +60,8 @@ def equip_of(file: Path | None) -> Equip:
 class Notice:
     """``--notify``: a person's command that is run once when a long command has ended by itself.
 
-    It is told once there is a run to tell of: a command that was refused, or was interrupted, is not. The lock of the
-    run is free again by then, so that the command can look at it.
+    It runs only if there is a run to tell of: not if the command was refused, nor if it was interrupted. The run is
+    unlocked by then, so that the person's command can read it.
     """
 
     command: str = ""
@@ -93,7 +93,7 @@ class Notice:
 
 
 def is_over(store: Store, plan: Plan) -> bool:
-    """Whether nothing of a comparison is left to measure, nor to build: what did not build is tried again."""
+    """Whether a comparison has nothing left to measure or to build; a kernel that did not build is tried again."""
     last = store.state()
     return last is not None and last.state is State.MEASURED and not Blocks.of(plan, store).unbuilt
 
@@ -101,9 +101,9 @@ def is_over(store: Store, plan: Plan) -> bool:
 def conclude_comparison(
     run: RunDirectory, store: Store, equip: Equip, notice: Notice, arguments: argparse.Namespace, *, as_json: bool
 ) -> int:
-    """Go on with a locked run that compares to its end, and show it; the exit code, which ``--fail-on`` may set.
+    """Finish a locked comparison, or show one that is over; return the exit code, which ``--fail-on`` may set.
 
-    One that is over is only shown. Of one that ends with an error what was measured is shown, and the error raised.
+    If an error ends the comparison, what was measured is shown before the error is raised again.
     """
     plan, _ = session.plan_of(store)
     try:
@@ -114,11 +114,11 @@ def conclude_comparison(
                 notice.run_dir = run.path
                 session.go_on(run, store, display, equip)
     except (InfraError, UserError):
-        with suppress(BisectorError):  # what ended the run is told, and no trouble with the record besides
+        with suppress(BisectorError):  # report the error that ended the run, and no further trouble with the record
             show_measured(run, store, plan, as_json=as_json)
         raise
     show_comparison(run, store, plan, as_json=as_json)
-    # What is said of each kernel on each setup; unclear where they could not be compared. A placebo is not a kernel.
+    # The outcome for each kernel on each setup; unclear if it could not be compared. A placebo is no kernel of its own.
     rows = result_of(Blocks.of(plan, store)).rows
     changes = [(row.label, change) for row in rows for change in row.changes if not change.placebo]
     outcomes = [
@@ -131,14 +131,14 @@ def conclude_comparison(
 
 
 def forecast_of(asked: BisectRequest, searches: int = SEARCHES, seed: int = 1, hosts: int = 1) -> Forecast:
-    """What to expect of a search, from what all known runs took and read on this host; raises as ``start`` does."""
+    """Forecast a search from the times and readings of all known runs on this host; raises what ``start`` raises."""
     with Repository.open(asked.repository) as repository:
         wanted, settings, _ = checked(repository, asked)
         known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
         for text in known.unreadable:
             note(f"bisector: passed over {text}")
         graph, _ = graph_of_range(repository, wanted)
-        # How many commits can matter is known when both ends were built before and their builds are kept.
+        # How many commits can matter is known only if both ends were built before and their builds are kept.
         old, new = (known.kernels.get(end.sha) for end in (wanted.old, wanted.new))
         mattering = None
         if old is not None and new is not None:

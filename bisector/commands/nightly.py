@@ -1,4 +1,4 @@
-"""``nightly`` and ``history``: nights without anyone watching, and what they have seen."""
+"""``nightly`` and ``history``: unattended nights of measuring, and what they have measured."""
 
 import argparse
 import sys
@@ -67,13 +67,13 @@ def add(verbs: Verbs) -> None:
 
 
 def nightly(arguments: argparse.Namespace) -> int:
-    """One night, or what belongs to nights."""
+    """Run one night; or check its file, show what it would do, or install or remove its timer."""
     if arguments.remove_timer:
         return _remove_timer(system=arguments.system)
     if arguments.config is None:
         raise UserError("nightly needs --config FILE", "docs/nightly.md has an example of such a file")
     wanted = plan.load(arguments.config)
-    equip_of(arguments.hosts)  # a file by which no host can connect is refused, whatever is to be done
+    equip_of(arguments.hosts)  # a hosts file with which no host can connect is always refused
     if arguments.check:
         write(f"{wanted.path}: valid; {units.plural(len(wanted.jobs), 'job')}, {wanted.budget_hours:g} h a night\n")
         return 0
@@ -133,7 +133,7 @@ def _read() -> tuple[tuple[NightEvent, ...], tuple[Night, ...]]:
 
 
 def history(arguments: argparse.Namespace) -> int:
-    """The trend of each job."""
+    """Show the trend of each job."""
     events, nights = _read()
     if not events:
         raise UserError("there was no night yet", "bisector nightly --config FILE")

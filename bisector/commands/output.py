@@ -1,7 +1,7 @@
-"""What commands write.
+"""Output of commands.
 
-A reader that goes away (``bisector table | head``) changes neither what a command does nor its exit code. A disk that
-takes no more of the output is an error, since the output is cut off.
+If the reader goes away (``bisector table | head``), a command does the same work and ends with the same exit code. If
+the output cannot be written, for example to a full disk, that is an error, since the output is incomplete.
 """
 
 import shutil
@@ -27,22 +27,22 @@ _DISTURBED = {
 
 
 def write_document(text: str) -> None:
-    """A whole text in a format of its own (HTML, JSON, TOML, a .config): cleaned, with lines as long as they are."""
+    """Write a text in its own format (HTML, JSON, TOML, .config): control characters cleaned, lines not wrapped."""
     _write(sys.stdout, clean_lines(text))
 
 
 def write(text: str) -> None:
-    """Lines for people."""
+    """Write lines for people to standard output."""
     _write(sys.stdout, _lines(text))
 
 
 def write_rows(rows: Iterable[tuple[str, str]], width: int = 10) -> None:
-    """A label and a text on each line."""
+    """Write a line for each row: its label, padded to ``width`` characters, and its text."""
     write("".join(f"{label:{width}}{text}\n" for label, text in rows))
 
 
 def show_blocks(blocks: Iterable[Block]) -> None:
-    """Tables, facts and prose, as wide as the terminal, and in colours on one."""
+    """Show tables, facts and prose as wide as the terminal, and in colours if standard output is one."""
     from bisector.report.terminal import lines_of, on_stream  # noqa: PLC0415 - rich is slow to load for every command
 
     width = shutil.get_terminal_size((_WIDTH, 24)).columns
@@ -50,30 +50,30 @@ def show_blocks(blocks: Iterable[Block]) -> None:
 
 
 def note(text: str) -> None:
-    """A line for the person beside what is written, on standard error."""
+    """Write a line for a person to standard error."""
     _write(sys.stderr, f"{_lines(text)}\n")
 
 
 def warn(finding: Finding) -> None:
-    """What a person should know of this machine before the first trial, on standard error."""
+    """Warn on standard error of something about this machine that a person should know before the first trial."""
     note(f"bisector: {finding.warning}")
 
 
 def note_time(time: GuestTime) -> None:
-    """Tell on standard error what figures do not show by the clock that was chosen."""
+    """Warn on standard error of what the figures do not show with the chosen guest clock."""
     if time.warning:
         note(f"bisector: {time.warning}")
 
 
 def note_turn() -> None:
-    """Tell on standard error who builds or measures on this host, if anybody does, and what other work does to that."""
+    """Tell on standard error who builds or measures on this host, if anyone, and how other work harms that."""
     if (holder := locks.measurer()) is not None:
         what, harm = _DISTURBED[holder.purpose]
         note(f"bisector: {what} is under way on this host ({clean(str(holder))}): other work makes {harm}")
 
 
 def save(path: Path, content: bytes) -> None:
-    """Write a file that a person named, and the directories it is in. Raises :class:`UserError`."""
+    """Write a file that a person named, and create its directories; raises :class:`UserError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -82,7 +82,7 @@ def save(path: Path, content: bytes) -> None:
 
 
 def _write(stream: IO[str], text: str) -> None:
-    """Text on a stream at once, if somebody still reads it; raises :class:`InfraError` where it cannot be written."""
+    """Write and flush text, if anyone still reads it; raises :class:`InfraError` if standard output is not writable."""
     try:
         stream.write(text)
         stream.flush()
@@ -90,11 +90,11 @@ def _write(stream: IO[str], text: str) -> None:
         silence(stream)
     except OSError as error:
         silence(stream)
-        if stream is not sys.stderr:  # where that would be told
+        if stream is not sys.stderr:  # a failure of standard error cannot be told anywhere
             what = f"standard output cannot be written: {error.strerror}"
             raise InfraError(what, "name a place with room for the output") from error
 
 
 def _lines(text: str) -> str:
-    """Every line as it may be shown: subjects, and words of guests and servers, are in many of them."""
+    """Clean every line, since many contain subjects of commits, or words of guests and servers."""
     return "\n".join(map(clean, text.split("\n")))

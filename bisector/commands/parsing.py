@@ -1,4 +1,4 @@
-"""The parser of a command: help that fits a screen, and usage errors in a sentence, with what was likely meant."""
+"""The parser of a command: help that fits a screen, and usage errors as one sentence that suggests what was meant."""
 
 import argparse
 import difflib
@@ -34,11 +34,11 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument(_ALL, action=_HelpAll, nargs=0, help="print the help of all flags")
 
     def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
-        """Print what fits a screen."""
+        """Print the short help if there is one, else the full help."""
         self._print_message(self.brief() if self.command in FIRST_FLAGS else self.format_help(), file or sys.stdout)
 
     def brief(self) -> str:
-        """Usage, the flags that a person needs first, some examples."""
+        """The short help: usage, the flags that a person needs first, and some examples."""
         width = max(_LEAST_WIDTH, shutil.get_terminal_size().columns)
         known = {word: action for action in self._actions for word in action.option_strings}
         rows = []
@@ -50,7 +50,7 @@ class CommandParser(argparse.ArgumentParser):
         lines = []
         for flag, meaning in rows:
             lines += textwrap.wrap(meaning, width, initial_indent=flag.ljust(column), subsequent_indent=" " * column)
-        # The first few examples that are on one line, and fit.
+        # The first few examples that take one line and fit the width.
         told = (self.epilog or "").splitlines()
         goes_on = {one for one, after in pairwise(told) if after.startswith("    ")}
         fit = (one for one in told if one.startswith(f"  {_PROGRAM}") and len(one) <= width and one not in goes_on)
@@ -59,13 +59,13 @@ class CommandParser(argparse.ArgumentParser):
         return "\n".join((*above, "", *lines, "examples:", *islice(fit, _EXAMPLES), last, ""))
 
     def error(self, message: str) -> NoReturn:
-        """Raise :class:`UserError`, in place of printing the usage."""
+        """Raise :class:`UserError` instead of printing the usage."""
         if message.startswith(_REQUIRED):
             message = f"{self.command} needs {message.removeprefix(_REQUIRED)}"
         raise UserError(message.removeprefix("argument "), f"see {self.prog} --help")
 
     def refuse_unknown(self, words: Iterable[str]) -> None:
-        """Raise :class:`UserError` for a flag that this command, or its part that is named, does not have."""
+        """Raise :class:`UserError` for a flag that neither this command nor the named subcommand has."""
         words = list(words)
         for word in words:
             if word in (parts := self._parts()):
@@ -73,7 +73,7 @@ class CommandParser(argparse.ArgumentParser):
                 return
         known = self._option_string_actions
         for word in (one.partition("=")[0] for one in words if " " not in one.partition("=")[0]):
-            # Neither a word, nor a dash for standard input, two dashes, or a negative number.
+            # A flag is not "-" (standard input), "--", a negative number, or a word without a dash.
             flag = word.startswith("-") and word not in ("-", "--") and not self._negative_number_matcher.match(word)
             if flag and word not in known and (word.startswith("--") or word[:2] not in known):
                 raise UserError(f"{self.prog} has no flag {word}", self._meant(word, known))
@@ -97,7 +97,7 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{name}: expected one of {', '.join(known)}, not {value}", self._meant(value, known))
 
     def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
-        """Argparse itself, as of Python 3.11.2, raises when nobody reads its help."""
+        """Print help by :func:`write`: argparse itself, as of Python 3.11.2, raises if its reader has gone away."""
         if file is sys.stdout:
             write(message)
         else:

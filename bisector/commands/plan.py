@@ -67,21 +67,21 @@ def add(verbs: Verbs) -> None:
 
 
 def _hosts(text: str) -> int:
-    """How many hosts measure; raises what argparse takes for a wrong value, and :class:`UserError` for a file."""
+    """The number of hosts; a wrong number is argparse's error, and a bad hosts file raises :class:`UserError`."""
     if text.isdecimal():
         return count(text)
     return sum(host.role is HostRole.MEASURE for host in hosts.load(Path(text)).hosts)
 
 
 def plan(arguments: argparse.Namespace) -> int:
-    """Say what it would take."""
+    """Estimate what a bisection would take."""
     settings = effective(arguments, arguments.old, arguments.new, here=arguments.hosts == 1).settings
     check_configuration(settings.kernel)
     for doubt in check_workload(settings):
         warn(doubt)
     asked = session.BisectRequest(arguments.repo, arguments.old, arguments.new, settings, tuple(arguments.paths))
     if "bisect.calibrate" in given_settings(arguments):
-        # Measure both ends, in a run that can be gone on with.
+        # Measure both ends, in a run that can be resumed.
         begun = session.begun(asked, arguments.run_dir, warn)
         with begun as (run, store), display_for(sys.stderr, quiet=False) as display:
             session.go_on(run, store, display, aim=Aim.ENDS)

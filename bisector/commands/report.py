@@ -1,4 +1,4 @@
-"""``report``, ``plot`` and ``mail``: what a run's record says, as a document, as pictures and as a letter."""
+"""``report``, ``plot`` and ``mail``: a run's record as a document, as pictures and as a letter."""
 
 import argparse
 import shlex
@@ -87,12 +87,12 @@ _NOTHING = {
     PlotKind.CURVES: "no curves: these trials left no IOPS log",
     PlotKind.COMMITS: "no figures by commit: nothing is measured yet",
 }
-RATIOS, RUNS, CURVES = KINDS = ("ratios", "runs", "curves")  # of a comparison
+RATIOS, RUNS, CURVES = KINDS = ("ratios", "runs", "curves")  # the plots of a comparison
 _ALT = "Plot: {}. The tables have its figures."
 
 
 class Format(StrEnum):
-    """What ``bisector report --format`` takes."""
+    """The formats of ``bisector report --format``."""
 
     TEXT = "text"
     MAIL = "mail"
@@ -108,7 +108,7 @@ RENDERERS: Mapping[Format, Callable[[Report], str]] = {
     Format.JSON: json_document.text,
     Format.HTML: lambda report: html(page(report)),
 }
-Plots = dict[str, Plot]  # by the names of their files
+Plots = dict[str, Plot]  # the keys are file names without ending
 
 
 def add(verbs: Verbs) -> None:
@@ -144,7 +144,7 @@ def add(verbs: Verbs) -> None:
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """Render the record."""
+    """Render the record of a run."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
         text = _text(run, store, arguments.format, objective_of(arguments))
@@ -156,7 +156,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def plot(arguments: argparse.Namespace) -> int:
-    """Draw into a directory, or one plot into a file, and say where the files are."""
+    """Draw plots into a directory, or one plot into a file, and print the paths."""
     run = run_directory(arguments)
     output, wanted = arguments.output or run.path / _PLOTS, arguments.format
     ending = output.suffix.removeprefix(".").lower()
@@ -180,7 +180,7 @@ def plot(arguments: argparse.Namespace) -> int:
 
 
 def _of_bisection(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> Plots:
-    """The plots of a bisection that were asked for; raises :class:`UserError` where there is nothing to draw."""
+    """The requested plots of a bisection; raises :class:`UserError` if there is nothing to draw."""
     foreign = next((kind for kind in arguments.kind if kind not in tuple(PlotKind)), None)
     if foreign is not None:
         what = f"{foreign} is a plot of a comparison, and this run is not one"
@@ -200,7 +200,7 @@ def _of_bisection(arguments: argparse.Namespace, run: RunDirectory, store: Store
 
 
 def _of_comparison(arguments: argparse.Namespace, run: RunDirectory, store: Store, blocks: Blocks) -> Plots:
-    """The plots of a comparison that were asked for; raises :class:`UserError` where there is nothing to draw."""
+    """The requested plots of a comparison; raises :class:`UserError` if there is nothing to draw."""
     if arguments.over is not None:
         raise UserError("a comparison has each metric over jobs as it decides", "leave out --over")
     report = comparison.report(run, store, blocks)
@@ -219,10 +219,10 @@ def _of_comparison(arguments: argparse.Namespace, run: RunDirectory, store: Stor
 
 
 def _drawn(run: RunDirectory, blocks: Blocks, report: ComparisonReport, metric: str | None = None) -> Plots:
-    """Every plot of a comparison that there is something for; a log that could not be read is noted.
+    """All plots of a comparison that have data; a log that cannot be read is noted.
 
-    Of a ``metric`` its changes and its runs, whether it decides or not; curves are of what fio logs, whatever decides:
-    every kernel over time, in the last block of each setup that counts.
+    With ``metric`` only that metric's changes and runs are drawn, whether it decides or not. Without it there are also
+    curves of what fio logs: every kernel over time, in the last block of each setup that counts.
     """
     plots: Plots = dict(plots_of(report.result, metric))
     several = len(blocks.plan.setups) > 1
@@ -240,7 +240,7 @@ def _drawn(run: RunDirectory, blocks: Blocks, report: ComparisonReport, metric: 
 
 
 def mail(arguments: argparse.Namespace) -> int:
-    """Draft, propose, and with --send send."""
+    """Draft a letter and propose recipients; send it with --send."""
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         recorded = store.settings
@@ -272,7 +272,7 @@ def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -
             raise UserError("a letter tells of the metric that decided", "leave out --metric and --over")
         return compose.render(outbox.Post(run, store, store.settings.mail).report())
     if plan is None:
-        if form is Format.HTML:  # a page has more of the run than the document
+        if form is Format.HTML:  # the HTML page shows more of the run than the document has
             return illustrations.page(reporting.report(run, store, by), run.path)
         return RENDERERS[form](reporting.report(run, store, by))
     blocks = Blocks.of(plan, store)
@@ -287,7 +287,7 @@ def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -
 
 
 def _proposal(store: Store, told: compose.Told) -> Proposal:
-    """Who would want to know of the answer; nobody without one, and nobody of a comparison."""
+    """The proposed recipients; none without an answer, and none for a comparison."""
     first = told.bisection.first_fixed if isinstance(told, Report) else None
     where = store.bisection().repository
     if first is None or where is None:
@@ -300,7 +300,7 @@ def _proposal(store: Store, told: compose.Told) -> Proposal:
 
 
 def _missing_parent(store: Store, settings: Settings, told: compose.Told) -> str:
-    """What measures an answer beside its parent, as the run measured; empty where the parent has figures."""
+    """The command that measures the found commit beside its parent as the run did; empty if the parent has figures."""
     if not isinstance(told, Report) or not told.parents:
         return ""
     compared = told.before_after

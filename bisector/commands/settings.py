@@ -1,4 +1,4 @@
-"""``settings`` shows every setting with its value, and where that comes from; or all there is to know of some."""
+"""``settings``: every setting with its value and origin, or the details of some."""
 
 import argparse
 import shutil
@@ -36,7 +36,7 @@ def add(verbs: Verbs) -> None:
 
 
 def settings(arguments: argparse.Namespace) -> int:
-    """Every setting with its value and origin, or some of them with all there is to know."""
+    """Show every setting with its value and origin, or the chosen settings in detail."""
     found = effective(arguments, tries=False)
     if arguments.toml:
         write_document(options.to_toml(found))
@@ -61,7 +61,7 @@ def settings(arguments: argparse.Namespace) -> int:
 
 
 def listed(rows: Sequence[SettingRow], width: int | None) -> Iterator[str]:
-    """A row for each setting; in a ``width`` tables are apart, and values go on below each other."""
+    """A line for each setting; with ``width``, long values are wrapped and blank lines separate the tables."""
     key_width, value_width, origin_width = (
         max(map(len, column)) for column in zip(*((row.key, row.value, row.origin) for row in rows), strict=True)
     )
@@ -78,7 +78,7 @@ def listed(rows: Sequence[SettingRow], width: int | None) -> Iterator[str]:
 def explained(
     rows: Sequence[SettingRow], effective: Effective, defaults: Mapping[str, object], width: int
 ) -> Iterator[str]:
-    """All there is to know of some settings: value, origin, default, flag, meaning."""
+    """The details of some settings: value, origin, default, flag, meaning and accepted values."""
     known = {option.key: option for option in options.rows_for(effective.settings)}
     for number, row in enumerate(rows):
         option = known[row.key]

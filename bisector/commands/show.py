@@ -1,4 +1,4 @@
-"""``status``, ``table``, ``log`` and ``runs``; asked beside measurements, they do not load what letters need."""
+"""``status``, ``table``, ``log`` and ``runs``; used during measurements, they do not load what letters need."""
 
 import argparse
 from contextlib import suppress
@@ -47,7 +47,7 @@ examples:
 
 
 class RunKind(StrEnum):
-    """What a run is."""
+    """The kind of a run."""
 
     BISECTION = "bisection"
     COMPARISON = "comparison"
@@ -70,7 +70,7 @@ class ListedRun(JsonObject, frozen=True, kw_only=True):
 
 
 class Runs(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector runs --json`` prints."""
+    """The output of ``bisector runs --json``."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1
     runs: Annotated[tuple[ListedRun, ...], "in the order in which they were begun"]
@@ -87,7 +87,7 @@ def add(verbs: Verbs) -> None:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """How a run stands, also while it runs."""
+    """Show how a run stands, also while it is in progress."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
         if (plan := store.plan) is not None:
@@ -101,7 +101,7 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def table(arguments: argparse.Namespace) -> int:
-    """The verdict table of a run, also while it runs."""
+    """Show the verdict table of a run, also while it is in progress."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
         if (plan := store.plan) is not None:
@@ -115,7 +115,7 @@ def table(arguments: argparse.Namespace) -> int:
 
 
 def log(arguments: argparse.Namespace) -> int:
-    """Git's own log of the bisection, as of the last verdict."""
+    """Print git's own log of the bisection, as of the last verdict."""
     run = run_directory(arguments)
     path = run.path / GIT_LOG
     with Store.open(run.database, readonly=True) as store:
@@ -130,9 +130,9 @@ def log(arguments: argparse.Namespace) -> int:
 
 
 def show_comparison(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool) -> int:
-    """Print the tables of what decides and how the run stands, or all of it for scripts; the exit code."""
+    """Print the deciding tables and the state of a comparison, or all of it as JSON; return the exit code."""
     if as_json:
-        # Not above: `status` of every other run would load it in vain, again and again beside a measurement.
+        # Imported here, so that `status` of other runs, often repeated during a measurement, does not load it.
         from bisector.report import comparison  # noqa: PLC0415 - as the line above says
 
         write_json(comparison.report(run, store, Blocks.of(plan, store)))
@@ -142,7 +142,7 @@ def show_comparison(run: RunDirectory, store: Store, plan: Plan, *, as_json: boo
 
 
 def show_measured(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool) -> None:
-    """Print what a comparison that an error ends has measured, if any block counts; the error says how it stands."""
+    """Print what a comparison that ends with an error has measured, if any block counts; the error follows it."""
     blocks = Blocks.of(plan, store)
     if not blocks.count(BlockState.DONE):
         return
@@ -153,7 +153,7 @@ def show_measured(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool)
 
 
 def runs(arguments: argparse.Namespace) -> int:
-    """List the runs; one whose record cannot be read is one of them."""
+    """List all runs, including those whose record cannot be read."""
     listed = tuple(map(_listed, Index().entries()))
     if arguments.json:
         write_json(Runs(runs=listed))
@@ -192,12 +192,12 @@ def _listed(entry: IndexEntry) -> ListedRun:
 
 
 def _table(listed: tuple[ListedRun, ...]) -> Table:
-    """A row for each run: number, time, state, range and name; below it the answer."""
+    """A row for each run (number, start, state, range and name), with the answer below it."""
     rows = []
     for one in listed:
         ends = f"{one.old} {one.new}" if one.kind is RunKind.COMPARISON else f"{one.old}..{one.new}".strip(".")
         when = one.started_at
-        with suppress(ValueError):  # else it is shown as it is
+        with suppress(ValueError):  # else the recorded text is shown
             when = f"{datetime.fromisoformat(when).astimezone():%Y-%m-%d %H:%M}"
         rows.append(Row((str(one.number), when, str(one.state or "unreadable"), ends, one.name), one.answer))
     columns = (Column("n", figures=True), *map(Column, ("started", "state", "range", "name")))

@@ -53,7 +53,7 @@ _RUNS = {
 
 
 class Simulation(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector simulate --json`` prints: what was asked for, and shares, means and ninetieth percentiles."""
+    """The output of ``bisector simulate --json``: the request, and shares, means and ninetieth percentiles."""
 
     strategy: Annotated[Strategy, "of the searches"]
     commits: Annotated[int, "number of commits in the history"]
@@ -123,12 +123,12 @@ def add(verbs: Verbs) -> None:
 
 
 def simulate(arguments: argparse.Namespace) -> int:
-    """Simulate, and say how it went."""
+    """Run simulated searches, and print how they ended."""
     if arguments.hosts > 1 and arguments.strategy is Strategy.GIT:
         raise UserError("git bisect tries one commit at a time", "--strategy bayes with --hosts, or one host")
     graph = _graph(arguments)
     conditions = _conditions(arguments, len(graph))
-    # The rates that the search takes for known, as beliefs that can still be corrected; else it learns them.
+    # An assumed rate is kept away from 0 and 1: no reading could correct such a belief. Other rates are learned.
     flip, sticky = (
         None if one is None else min(max(one, 1e-6), 1 - 1e-6)
         for one in (arguments.assume_flip, arguments.assume_sticky)
@@ -145,7 +145,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     if conditions.hosts > 1:
         alone = summary_of(replace(conditions, hosts=1, kept_levels=False))
         speed_up = alone.wall_hours_mean / summary.wall_hours_mean
-    # Which run is stopped once it is clear, and how caches are filled.
+    # Which run of a kernel may stop early, and how caches are filled.
     early: Early | None = _SECOND if conditions.early_stop else None
     fill: Fill = "short" if early and conditions.durations is not WHOLE_FILLS else "whole"
     if arguments.json:

@@ -45,7 +45,7 @@ _SHORT = 12
 
 
 class CacheEntry(JsonObject, frozen=True, kw_only=True):
-    """What is kept under a key."""
+    """An entry of a cache."""
 
     key: Annotated[str, "name of its directory"]
     size_bytes: Annotated[int, "what it takes of the disk"]
@@ -76,7 +76,7 @@ class CachedImages(JsonObject, frozen=True, kw_only=True):
 
 
 class Caches(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector cache --json`` prints."""
+    """The output of ``bisector cache --json``."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1
     kernels: Annotated[CachedKernels, "kernels"]
@@ -109,7 +109,7 @@ def image(arguments: argparse.Namespace) -> int:
 
 
 def cache(arguments: argparse.Namespace) -> int:
-    """Show what is kept, or clear it first."""
+    """Show the caches; with ``clear``, remove what no run is using."""
     home = resources.cache_home()
     before, spared = _caches(home), False
     if arguments.action == "clear":
@@ -132,8 +132,6 @@ def cache(arguments: argparse.Namespace) -> int:
 
 
 def _caches(home: Path) -> Caches:
-    """What is kept now."""
-
     def time(seconds: float) -> str:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
@@ -170,7 +168,7 @@ def _lines(caches: Caches) -> Iterator[str]:
 
 
 def reset(arguments: argparse.Namespace) -> int:
-    """Leave nothing of a run outside its record; with --delete nothing at all."""
+    """Remove everything of a run outside its record; with --delete, the record too."""
     run = run_directory(arguments)
     with run.lock():
         if RunDirectory.is_at(own := run.path / CONFIRMED):
@@ -192,7 +190,7 @@ def _reset(run: RunDirectory) -> None:
         if (store.is_search or store.plan is not None) and (state is None or state.state is State.RUNNING):
             store.set_state(State.STOPPED, "reset")
     if repository is not None and not by_others:  # an import has nothing outside its record
-        # The guests, worktrees, disks and the build of a run.
+        # Remove the run's guests, worktrees, disks and build.
         with open_hypervisor(settings.machine.connect, run.path) as hypervisor:
             hypervisor.reap(domain_prefix(run.path))
         if repository.is_dir():
@@ -204,4 +202,4 @@ def _reset(run: RunDirectory) -> None:
         disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
         with our_files(run.path):
             for leftover in (run.path / "build", run.path / "worktrees", *run.path.glob("*.qcow2"), *disks):
-                remove_whole(leftover)  # of a link what it leads to is the person's, who made it
+                remove_whole(leftover)  # only the link is removed: a person made it, and its target is theirs
