@@ -1,1 +1,1 @@
-"""The repository, linked worktrees, git bisect and what git tells of commits; the only room that knows GitPython."""
+"""The repository, linked worktrees, git bisect and facts about commits; the only package that uses GitPython."""

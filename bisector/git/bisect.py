@@ -1,8 +1,8 @@
-"""The search itself is git's: a real ``git bisect`` in a worktree of its own, without a checkout.
+"""Bisection by git itself: a real ``git bisect`` in a worktree of its own, without a checkout.
 
-Its state mirrors the facts of a run and is never their store: ``refs/bisect/NEW`` remembers only the last
-commit told, and a contradiction is refused after the refs have changed. So what cannot be told is
-found out beforehand, by ancestry, and after a kill everything is told anew.
+Git's state mirrors the facts of a run and is never their store: ``refs/bisect/NEW`` remembers only the last new commit,
+and git refuses a contradiction only after it has changed its refs. So verdicts that git could not hold are detected
+beforehand, by ancestry, and after a kill all verdicts are told anew.
 """
 
 import re
@@ -21,11 +21,11 @@ from bisector.host.files import scratch
 
 Told = tuple[str, Verdict]
 
-# git's exit statuses (enum bisect_error in git's bisect.h).
+# The exit statuses of git bisect (enum bisect_error in git's bisect.h).
 _ONLY_SKIPPED_LEFT = 2
 _NO_TESTABLE_COMMIT = 4
 _STATUSES = (0, _ONLY_SKIPPED_LEFT, _NO_TESTABLE_COMMIT)
-# Words that git bisect has for itself.
+# The subcommands of git bisect, which it does not accept as terms.
 _SUBCOMMANDS = frozenset(
     ("help", "start", "skip", "next", "reset", "visualize", "view", "replay", "log", "run", "terms")
 )
@@ -33,7 +33,7 @@ _SUBCOMMANDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CommitToTry:
-    """A commit to try; ``candidates_left`` may be the first new one, and ``steps_left`` trials are to be expected."""
+    """The commit to try next: ``candidates_left`` may be the first new one, and ``steps_left`` trials are expected."""
 
     commit: Commit
     candidates_left: int
@@ -43,14 +43,14 @@ class CommitToTry:
 
 @dataclass(frozen=True, slots=True)
 class FirstNewCommit:
-    """The first new commit."""
+    """The search is over: ``commit`` is the first new commit."""
 
     commit: Commit
 
 
 @dataclass(frozen=True, slots=True)
 class OnlySkippedLeft:
-    """Any of ``candidates`` may be the first new commit; the ``skipped`` among them stand in the way."""
+    """Any of ``candidates`` may be the first new commit; the ``skipped`` among them prevent a decision."""
 
     candidates: tuple[Commit, ...]
     skipped: tuple[Commit, ...]
@@ -58,7 +58,7 @@ class OnlySkippedLeft:
 
 @dataclass(frozen=True, slots=True)
 class MergeBaseIsNew:
-    """A common ancestor of both ends is new already: the change was undone on the way to ``old``."""
+    """A common ancestor of both ends is new already, so the change was undone on the way to ``old``."""
 
     merge_base: Commit
     old: Commit
@@ -67,7 +67,7 @@ class MergeBaseIsNew:
 
 @dataclass(frozen=True, slots=True)
 class OutsidePaths:
-    """No commit that touches the paths made the change; one of ``candidates``, which do not, did."""
+    """The change was made by one of ``candidates``, none of which touches the paths of the range."""
 
     candidates: tuple[Commit, ...]
 
@@ -76,7 +76,7 @@ Step = CommitToTry | FirstNewCommit | OnlySkippedLeft | MergeBaseIsNew | Outside
 
 
 class Contradiction(Exception):
-    """A verdict that cannot hold beside an earlier one, if there is one change and no more."""
+    """A verdict that contradicts an earlier one if the range has a single change."""
 
     def __init__(self, sha: str, verdict: Verdict, other: str) -> None:
         super().__init__(sha, verdict, other)
@@ -90,7 +90,7 @@ class Contradiction(Exception):
 
 
 def check_terms(terms: Terms | None) -> None:
-    """Raise :class:`UserError` for chosen words that ``git bisect --term-old --term-new`` does not take."""
+    """Raise :class:`UserError` for chosen terms that ``git bisect --term-old --term-new`` does not accept."""
     if terms is None:
         return
     for term, taken in ((terms.old, ("bad", "new")), (terms.new, ("good", "old"))):
@@ -107,10 +107,10 @@ def check_terms(terms: Terms | None) -> None:
 
 
 class Bisect:
-    """A running bisection; a context manager that leaves nothing behind in the repository.
+    """A bisection in progress; a context manager that leaves nothing behind in the repository.
 
-    ``start`` comes first; then ``next`` says what to try and ``tell`` takes verdicts. ``terms`` are the words that git
-    is started with, ``bases`` the hashes of the merge bases that have to be old for there to be something to bisect.
+    Call ``start`` first; then ``next`` says what to try, and ``tell`` takes verdicts. ``terms`` are the words that git
+    is started with. The change can only be in the range if all ``bases``, the hashes of the merge bases, are old.
     """
 
     def __init__(self, repository: Repository, run_dir: Path, wanted: Range, terms: Terms) -> None:
@@ -131,9 +131,9 @@ class Bisect:
             self._worktree.remove()
 
     def start(self, skips: Iterable[str] = (), told: Iterable[Told] = ()) -> tuple[Told, ...]:
-        """Start anew: skip the hashes in the range, tell verdicts in order; those of use. Raises as :meth:`tell`."""
+        """Start anew: skip hashes in the range, tell verdicts; return what git was told. Raises as :meth:`tell`."""
         self._forget()
-        if wanted := tuple(dict.fromkeys(skips)):  # one walk over the range instead of questions about each
+        if wanted := tuple(dict.fromkeys(skips)):  # one walk over the range instead of a question about each hash
             inside = {*self.in_range(), *self._untried_bases()} - {self._new}
             for sha in (sha for sha in wanted if sha in inside):
                 self._note(sha, Verdict.SKIP)
@@ -144,19 +144,19 @@ class Bisect:
         return tuple(self._told)
 
     def tell(self, sha: str, verdict: Verdict) -> bool:
-        """Tell git a verdict; whether git can hold it. Raises :class:`Contradiction` before its state is touched."""
+        """Tell git a verdict, if useful, and return whether it was; :class:`Contradiction` leaves git as it was."""
         if not verdict.settled:
             raise ValueError(f"{verdict} is not for git")
         useful = sha == self._proposed or self._is_useful(sha, verdict)
         if useful:
             self._note(sha, verdict)
             self._status = self._home.git("bisect", self.terms.word(verdict), sha, ok=None).status
-            if not self._holds():  # somebody typed there by hand, or the worktree is gone
+            if not self._holds():  # somebody used git bisect there by hand, or the worktree is gone
                 self._build()
         return useful
 
     def next(self) -> Step:
-        """What follows from everything told so far."""
+        """The next step, from all verdicts so far."""
         commits = self._repository.commits
         if self._over:
             return MergeBaseIsNew(commits([self._new])[0], self._range.old, self._range.new)
@@ -169,13 +169,13 @@ class Bisect:
         if left == (self._new,) and not bases:
             return FirstNewCommit(commits(left)[0])
         if not self._proposed:
-            # git around 2.31 did not go on after a skip when the terms were not its own.
+            # git around 2.31 did not continue after a skip if its terms had been chosen by the user.
             raise InfraError(f"git {self._repository.git.version_text} proposes no commit that is still to be tried")
         steps = expected_steps(left, self._new) + len(bases)
         return CommitToTry(commits([self._proposed])[0], len(left), steps, self._proposed in bases)
 
     def in_range(self) -> tuple[str, ...]:
-        """The hashes of the commits left, whatever paths they touch."""
+        """The hashes of the commits that are left, whatever paths they touch."""
         return self._repository.ask("rev-list", self._new, "--not", *self._olds).lines
 
     def candidates(self) -> tuple[str, ...]:
@@ -183,12 +183,12 @@ class Bisect:
         return self._repository.ask("rev-list", *self._range.limits(self._new, self._olds)).lines
 
     def log(self) -> str:
-        """What ``git bisect log`` prints, which can be replayed; empty when somebody ended it by hand."""
+        """The output of ``git bisect log``, which can be replayed; empty if somebody ended the bisection by hand."""
         # The command copies this file; up to git 2.39 by a shell script, which takes longer than a step of the search.
         log = self._home.admin / "BISECT_LOG"
         return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
 
-    # The verdicts, as git should have them.
+    # The verdicts that git should know.
 
     def _forget(self) -> None:
         self._told: list[Told] = []
@@ -228,10 +228,10 @@ class Bisect:
             raise Contradiction(sha, verdict, self._new)
         return above_old and below_new and sha not in self._skips
 
-    # What git is told, and what it makes of it.
+    # What git is told, and its resulting state.
 
     def _build(self) -> None:
-        """Git's state of everything noted, in the worktree that there is, or else in a fresh one."""
+        """Tell git all noted verdicts, in the existing worktree or else in a new one."""
         if self._worktree is not None and self._is_replayed():
             return
         self._worktree = Worktree.add(self._repository, self._run_dir, WorktreePurpose.BISECT, self._range.old.sha)
@@ -246,14 +246,14 @@ class Bisect:
         return self._worktree
 
     def _is_replayed(self) -> bool:
-        """``git bisect start`` and all verdicts by one command: it searches once, not after each verdict.
+        """Run ``git bisect start`` and tell all verdicts in one command; return whether git then holds them.
 
-        Whether git holds them then. The ends are told after the start: git 2.39 stops replaying when ``start`` with
-        both ends asks for a merge base, so its own log of that could not be replayed either.
+        With one command git searches once instead of after each verdict. The ends are told after the start: git 2.39
+        stops replaying if ``start`` with both ends asks for a merge base, so its own log could not be replayed either.
         """
         words = ("--no-checkout", "--term-old", self.terms.old, "--term-new", self.terms.new)
         first_parent = ("--first-parent",) if self._range.first_parent else ()
-        # Quoted as git quotes the words in its log, and reads them back.
+        # Quoted as git quotes the words in its log and reads them back.
         quoted = (word.replace("'", "'\\''") for word in (*words, *first_parent, "--", *self._range.paths))
         start = " ".join(f"'{word}'" for word in quoted)
         ends = ((self._range.new.sha, Verdict.NEW), (self._range.old.sha, Verdict.OLD))
@@ -266,9 +266,9 @@ class Bisect:
         return self._holds()
 
     def _holds(self) -> bool:
-        """Whether git's state is what was noted, under the terms that were given; what it proposes is noted."""
-        # By one command: the hashes of git's references, that of BISECT_HEAD, which every state made here has, and the
-        # references' names in the same order.
+        """Whether git's state is what was noted, under the chosen terms; also note the commit that git proposes."""
+        # One command prints the hashes of git's references, the hash of BISECT_HEAD (which every state made here has),
+        # and the names of the references in the same order.
         every = "--glob=refs/bisect/"
         lines = self._home.git("rev-parse", every, "BISECT_HEAD", "--symbolic-full-name", every, ok=None).lines
         middle = len(lines) // 2
@@ -278,5 +278,5 @@ class Bisect:
         expected |= {f"refs/bisect/{self.terms.old}-{sha}": sha for sha in self._olds}
         expected |= {f"refs/bisect/skip-{sha}": sha for sha in self._skips}
         self._proposed = head if self._status == 0 and head not in expected.values() else ""
-        # When it is over git says so by 3, or by 1 if it had not asked for just this merge base.
+        # If the bisection is over, git exits with 3, or with 1 if it had not asked for just this merge base.
         return (self._status in _STATUSES or self._over) and refs == expected

@@ -1,7 +1,7 @@
-"""The files of a tree as a git bundle of one commit, for a guest that has no network; made once, and kept.
+"""Bundles with the files of one tree, for a guest that has no network; each is made once and kept in a cache.
 
-A bundle of a commit of a real history would bring the history along, and one of a shallow clone is not whole without
-it. So a commit without parents is made of the tree, in a repository of its own that borrows the person's objects
+A bundle of a commit from a real history would contain that history, and a bundle of a shallow clone is not complete
+without it. So a commit without parents is made for the tree, in a separate repository that borrows the person's objects
 (gitrepository-layout(5), "objects/info/alternates"): the person's repository is only read.
 """
 
@@ -25,13 +25,13 @@ _KEPT = 4
 _BLOCK_BYTES = 4096
 _NAME = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\.bundle")  # the hash of the tree
 _REFERENCE = "refs/heads/tree"
-# Always the same commit of the same tree (git-hash-object(1)).
+# The same tree always gets the same commit hash (git-hash-object(1)).
 _COMMIT = "tree {}\nauthor bisector <bisector@localhost> 0 +0000\ncommitter bisector <bisector@localhost> 0 +0000\n\n"
 _KEY = "workload.gitgrep"
 
 
 def bundled(settings: Settings, repository: Repository) -> Settings:
-    """The settings with the workload's clone, made if need be; :class:`UserError` for no such tree, or a larger one."""
+    """The settings with the workload's bundle, made if need be; :class:`UserError` for a missing or too large tree."""
     workload = settings.workload
     clone = workload.workload.clone()
     if clone is None:
@@ -43,20 +43,20 @@ def bundled(settings: Settings, repository: Repository) -> Settings:
 
 
 def is_made(file: Path) -> bool:
-    """Whether a bundle was made here and nobody gave it: by its name, which the copy in a run keeps."""
+    """Whether a bundle was made by bisector rather than given: known by its name, which the copy in a run keeps."""
     return _NAME.fullmatch(file.name) is not None
 
 
 def _made(repository: Repository, clone: Clone, cache: Path) -> Path:
     tree = _tree(repository, clone)
-    if repository.partial:  # git would fetch the missing files one after the other (git-rev-list(1), "--missing")
+    if repository.partial:  # git would fetch the missing files one by one (git-rev-list(1), "--missing")
         words = ("rev-list", "--objects", "--no-object-names", "--missing=print", tree)
         if any(line.startswith("?") for line in repository.ask(*words).lines):
             message = f"{repository.top} is a partial clone, and lacks files of the tree that is to be cloned"
             raise UserError(message, f"name a full clone with {_KEY}.repository")
-    # What its files take on a disk, checked out.
+    # The disk space of the checked out files.
     files = (line.split("\t")[0].split() for line in repository.ask("ls-tree", "-r", "-l", tree).lines)
-    sizes = (int(found[3]) for found in files if found[3].isdecimal())  # a submodule has none
+    sizes = (int(found[3]) for found in files if found[3].isdecimal())  # a submodule has no size
     files_bytes = sum(-(-one // _BLOCK_BYTES) * _BLOCK_BYTES for one in sizes)
     bundle = cache / f"{tree}.bundle"
     with our_files(cache):
@@ -66,10 +66,10 @@ def _made(repository: Repository, clone: Clone, cache: Path) -> Path:
         else:
             with tempfile.TemporaryDirectory(dir=cache, prefix="making-") as place:
                 _make(repository, tree, Path(place)).rename(bundle)
-            # A bundle that a run was started with is kept with the run.
+            # A run keeps a copy of the bundle that it was started with, so old bundles can go.
             for old in sorted(cache.glob("*.bundle"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
                 old.unlink(missing_ok=True)
-        needed = files_bytes + 2 * bundle.stat().st_size  # beside the files the pack, and once more while it arrives
+        needed = files_bytes + 2 * bundle.stat().st_size  # beside the files: the pack, and a copy while it arrives
     if needed > clone.most_bytes:
         raise UserError(
             f"a clone of {clone.revision}:{clone.path} has {size(needed)}, and {_KEY}.size is {size(clone.most_bytes)}",

@@ -1,7 +1,7 @@
-"""The one door to git: how its commands are started, shielded from a person's configuration, and ended.
+"""The one place that starts git: how its commands are run, shielded from a person's configuration, and ended.
 
-GitPython starts git, and finds a repository that git refuses to speak of; nothing else of it is used: plain
-commands with plain output are quicker on a kernel's history, and say the same in every version.
+GitPython starts git, and finds a repository that git refuses to open; nothing else of it is used. Plain commands with
+plain output are quicker on a kernel's history, and give the same answers in every version.
 """
 
 import codecs
@@ -19,38 +19,38 @@ from bisector.core.errors import Finding, Grade, InfraError
 from bisector.host.packages import install, not_installed
 from bisector.host.process import RUN_MARKER, CommandTimeout, mark, to_its_end
 
-# GitPython looks for git when it is imported, and ImportError is no sentence for a person: git is looked for later.
+# On import GitPython looks for git and raises ImportError, which is no message for a person: git is looked for later.
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 import git
 
 DEADLINE_S = 600.0
-# git 2.31 ended the search at a skip under terms of a person's choice: 4cd66e7d6b42 ("bisect--helper: use BISECT_TERMS
-# in 'bisect skip' command").
+# git 2.31 ended the search at a skip if terms were chosen; fixed by 4cd66e7d6b42 ("bisect--helper: use BISECT_TERMS in
+# 'bisect skip' command").
 _LEAST_VERSION = (2, 32)
 
-# What a person's configuration must not do to these commands (git-config(1)).
+# Options that keep a person's configuration from changing what these commands do (git-config(1)).
 _CONFIGURATION = (
-    "protocol.ext.allow=never",  # the address of such a remote is a command
+    "protocol.ext.allow=never",  # the address of an ext:: remote is a command
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
-    "core.alternateRefsCommand=true",  # true(1), which names no reference: they only save a fetch some bytes
-    "log.showSignature=false",  # nor is gpg.program run
+    "core.alternateRefsCommand=true",  # true(1) names no reference: they only save a fetch some bytes
+    "log.showSignature=false",  # so that gpg.program is not run
     "core.sparseCheckout=false",  # `git worktree add` copies a sparse checkout's patterns
-    # A checkout has the files of its tree, whatever a person's own attributes, line ends and file system are like;
-    # git-init(1) notes the last three of the file system that the person's checkout is on.
+    # A checkout has exactly the files of its tree, whatever a person's attributes, line ends and file system are like.
+    # git-init(1) records symlinks, fileMode and ignoreCase for the file system that the person's checkout is on.
     "core.attributesFile=/dev/null",
     "core.autocrlf=false",
     "core.eol=lf",
     "core.symlinks=true",
     "core.fileMode=true",
     "core.ignoreCase=false",
-    # A file that something has written to is written again, also when size and second are the same.
+    # A file that something has overwritten is checked out again, even if its size and second are the same.
     "core.checkStat=default",
     "core.trustctime=true",
     "core.untrackedCache=false",
     "index.skipHash=false",
-    # As many as there are CPUs: on two, those of v6.1 took 12 s instead of 25, nearly all of it in the file system.
+    # One worker per CPU: two checked out v6.1 in 12 s instead of 25 s, nearly all of it spent in the file system.
     "checkout.workers=0",
     "submodule.recurse=false",
     "gc.auto=0",
@@ -63,8 +63,8 @@ _CONFIGURATION = (
 _ENVIRONMENT = {
     "LC_ALL": "C",
     "LANGUAGE": "C",
-    # A cache that goes by trees is filled from the trees themselves, not from what git-replace(1) puts in their place;
-    # and grafts, which that took the place of, are no more followed (gitrepository-layout(5), "info/grafts").
+    # Caches are keyed by trees and filled from the trees themselves, not from what git-replace(1) puts in their place.
+    # Nor are grafts followed, which git-replace(1) superseded (gitrepository-layout(5), "info/grafts").
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_GRAFT_FILE": "/dev/null/none",
     "GIT_ATTR_NOSYSTEM": "1",
@@ -74,28 +74,28 @@ _ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_PAGER": "cat",
 }
-# A partial clone fetches what it lacks in the middle of any command, by programs that its own configuration may name:
-# reading a clone that somebody else made would run what that person chose. The first variable has come with git 2.45
-# and some releases of older versions; the second one allows a protocol that there is not.
+# A partial clone fetches missing objects in the middle of any command, by programs that its own configuration may name:
+# reading somebody else's clone would run programs that they chose. GIT_NO_LAZY_FETCH exists since git 2.45 and some
+# releases of older versions; GIT_ALLOW_PROTOCOL allows only a protocol that does not exist.
 _NOTHING_FETCHED = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 _OF_REMOTES = ("fetch", "ls-remote", "push")
-# What a measurement cannot do without the files; where the clone's own configuration names no program.
+# Measuring needs the files of these commands: they may fetch, unless the clone's own configuration names a program.
 _OF_FILES = ("checkout", "bisect", "merge-tree", "apply", "write-tree", "pack-objects")
 _OWN_PROGRAMS = r"^(core\.(sshcommand|gitproxy)|credential\.(.*\.)?helper|remote\..*\.uploadpack)$"
 _OWN_SCOPES = ("local", "worktree")
 
 _OF_ERRORS = ("fatal: ", "error: ")
-# Kernel history has Latin-1 names in commits that do not say so; figures and hashes are ASCII.
+# Some kernel commits have Latin-1 names without saying so; figures and hashes are ASCII.
 _LATIN_1 = "bisector.latin-1"
 
-# What git, or what it reaches a remote with, needs of the environment around us; a login for mail is not among it.
+# The environment variables that git, or a program by which it reaches a remote, needs; logins for mail are not.
 _PASSED = frozenset(
     (
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "DBUS_SESSION_BUS_ADDRESS"),
         *("GNUPGHOME", "KRB5CCNAME", "NETRC", "CURL_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "NIX_SSL_CERT_FILE"),
         *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "SSH_SK_PROVIDER", "SSH_SK_HELPER", "SSH_PKCS11_HELPER"),
-        # Of git's own (git(1)) how remotes are reached and where settings are. Not those that lead to another
-        # repository, tree or index, as they are set inside a git hook; nor what a person keeps in GIT_TOKEN.
+        # git's own variables (git(1)) for reaching remotes and finding settings. Excluded are those that lead to
+        # another repository, tree or index, as they are set inside a git hook, and what a person keeps in GIT_TOKEN.
         *("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_PROXY_COMMAND", "GIT_ALLOW_PROTOCOL"),
         *("GIT_PROTOCOL", "GIT_PROTOCOL_FROM_USER", "GIT_EXEC_PATH", "GIT_CURL_VERBOSE", "GIT_HTTP_USER_AGENT"),
         *("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"),
@@ -116,7 +116,7 @@ _PASSED_KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class GitAnswer:
-    """How a git command ended and what it said."""
+    """The exit status and the output of a git command."""
 
     status: int
     stdout: str
@@ -124,18 +124,18 @@ class GitAnswer:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Standard output as git ends lines: names may have U+0085 and U+2028 (git-check-ref-format(1))."""
+        """Standard output split at newlines only: names may have U+0085 and U+2028 (git-check-ref-format(1))."""
         return tuple(self.stdout.removesuffix("\n").split("\n")) if self.stdout else ()
 
     @property
     def complaint(self) -> str:
-        """The last line of standard error that names an error, which advice may follow; else the last line."""
+        """The last line of standard error that names an error (advice may follow it), or else the last line."""
         lines = self.stderr.strip().split("\n")
         return next((line for line in reversed(lines) if line.startswith(_OF_ERRORS)), lines[-1]) or "no message"
 
 
 class GitRunner:
-    """Runs git commands; it never changes directory and takes nothing from the environment it is in."""
+    """Runs git commands; it never changes directory, and passes on only chosen variables of the environment."""
 
     def __init__(self, run_marker: Path | None = None) -> None:
         if shutil.which("git") is None:
@@ -155,15 +155,15 @@ class GitRunner:
         index: Path | None = None,
         into: Path | None = None,
     ) -> GitAnswer:
-        """Run ``git words`` in directory ``at``; ``where`` are options such as ``--git-dir``, -1 this process's umask.
+        """Run ``git words`` in directory ``at`` with git's own options ``where``, such as ``--git-dir``.
 
-        ``stdin`` is text, or a file to read; ``index`` a file in place of the index (git(1), "GIT_INDEX_FILE");
-        ``into`` a file that is overwritten with what git writes. Raises :class:`InfraError` for an exit
-        status not in ``ok`` (None: any will do) and for a command that does not end in time.
+        ``stdin`` is text, or a file to read; ``index`` a file to use instead of the index (git(1), "GIT_INDEX_FILE");
+        ``into`` a file that is overwritten with git's output; ``umask`` -1 is this process's. Raises
+        :class:`InfraError` for an exit status not in ``ok`` (None accepts any), and if git is late (``deadline_s``).
         """
         fetches = words[0] in _OF_REMOTES
         if words[0] in _OF_FILES:
-            # The repository's own configuration, not the person's, may name programs that git would fetch with.
+            # The repository's own configuration, unlike the person's, may name programs that git would fetch with.
             asked = ("config", "--show-scope", "--name-only", "--get-regexp", _OWN_PROGRAMS)
             named = self(*asked, at=at, where=where, ok=None).lines
             fetches = not any(line.split("\t")[0] in _OWN_SCOPES for line in named)
@@ -173,9 +173,9 @@ class GitRunner:
         command += words
         environment = self._environment if fetches else {**self._environment, **_NOTHING_FETCHED}
         with _given(stdin) as file:
-            # Not GitPython's kill_after_timeout: its timer outlives an exception raised meanwhile (Ctrl-C) and
-            # holds the interpreter until it fires. Not its cwd either: it falls back to the directory the
-            # person is in when this one is gone, hence -C. A session of its own: Ctrl-C is for this process alone.
+            # GitPython's kill_after_timeout is not used: its timer outlives an exception such as Ctrl-C and holds the
+            # interpreter until it fires. Nor is its cwd: if that directory is gone, it falls back to the person's
+            # current one; hence -C. A session of its own, so that Ctrl-C reaches this process alone.
             process = self._git.execute(
                 command, as_process=True, istream=file, env=environment, start_new_session=True, umask=umask
             )
@@ -189,7 +189,7 @@ class GitRunner:
         return answer
 
     def close(self) -> None:
-        """Let go of whatever GitPython keeps."""
+        """Release what GitPython keeps."""
         self._git.clear_cache()
 
     @property
@@ -199,7 +199,7 @@ class GitRunner:
 
     @property
     def version_text(self) -> str:
-        """The same for a person."""
+        """The version of the git program, such as ``2.39.5``."""
         return ".".join(map(str, self.version))
 
 
@@ -213,7 +213,7 @@ codecs.register_error(_LATIN_1, _as_latin_1)
 
 
 def version_finding() -> Finding:
-    """Whether this git bisects under terms of a person's choice; raises :class:`UserError` where there is no git."""
+    """Whether this git bisects with chosen terms; raises :class:`UserError` if git is not installed."""
     git = GitRunner()
     if git.version < _LEAST_VERSION:
         what = f"git {git.version_text} cannot bisect with terms of its user's choice, as 2.32 can"
@@ -222,14 +222,14 @@ def version_finding() -> Finding:
 
 
 def mail_finding(directory: Path) -> Finding:
-    """Whether ``git send-email`` is set up; the server alone is told, never a password."""
+    """Whether ``git send-email`` is set up; only the server is named, never a password."""
     server = GitRunner()("config", "--get", "sendemail.smtpserver", at=directory, ok=None).stdout.strip()
     state = f"git's sendemail.smtpServer is {server or 'not set'}"
     return Finding("git send-email", Grade.INFO, state)
 
 
 def enclosing_repository(path: Path) -> tuple[Path, Path] | None:
-    """The git directory and the checkout that ``path`` is in, whoever owns it; None without one."""
+    """The git directory and the checkout that contain ``path``, whoever owns them; None if there is no repository."""
     try:
         with git.Repo(path, search_parent_directories=True) as found:
             return Path(found.git_dir), Path(found.working_tree_dir or found.git_dir)
@@ -238,9 +238,9 @@ def enclosing_repository(path: Path) -> tuple[Path, Path] | None:
 
 
 def _shield(index: Path | None) -> tuple[str, ...]:
-    """What keeps from git the variables that it has no use for: GitPython hands over all of the environment.
+    """The env(1) command that removes variables that git does not need: GitPython passes on all of them.
 
-    They are unset by name, since values would be seen in the list of processes.
+    They are unset by name: setting the others would show their values in the list of processes.
     """
     unset = tuple(
         f"--unset={name}"

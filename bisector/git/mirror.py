@@ -1,12 +1,12 @@
-"""The repository of a host that works for others: the commits that were pushed to it, each without its history.
+"""The repository of a host that measures for others: the commits that were pushed to it, each without its history.
 
-A trial needs a commit, its tree and the files of that, and no ancestor. So each commit is pushed out of a repository in
-which it has no parents, and is kept as `git clone --depth 1` keeps it, with its own hash (gitrepository-layout(5),
-"shallow"): one commit of Linux 6.1 is 0.3 GB, once, and the next one 2 kB, instead of 2 to 5 GB of history. Objects of
-a clone that the host has may be borrowed (there, "objects/info/alternates"); that clone is never written.
+A trial needs a commit, its tree and the files of the tree, but no ancestor. So each commit is pushed from a repository
+in which it has no parents, and is kept under its own hash as `git clone --depth 1` keeps it (gitrepository-layout(5),
+"shallow"): the first commit of Linux 6.1 takes 0.3 GB and the next one 2 kB, while the history takes 2 to 5 GB. Objects
+of a clone on the host may be borrowed (ibid., "objects/info/alternates"); that clone is never written.
 
-What is here can be had again from the coordinator, so a damaged repository is made anew. What a killed git leaves is
-removed by the next one, which is the only one: the caller sees to that.
+The coordinator can send everything again, so a damaged repository is made anew. The next git removes what a killed git
+left; the caller ensures that only one git works here at a time.
 """
 
 import hashlib
@@ -24,24 +24,24 @@ from bisector.host.files import remove_whole, write_whole
 
 SOURCES = "sources.git"
 _SENT = f"{REFERENCES}/sent"
-_USED = "bisector"  # in it a file for each run, whose time is that of the run's last use
-_MOST_PACKS = 50  # as gc.autoPackLimit has it (git-config(1))
+_USED = "bisector"  # a directory with a file for each run, whose mtime is the run's last use
+_MOST_PACKS = 50  # the default of gc.autoPackLimit (git-config(1))
 _FARTHEST = 1 << 17  # mainline has 90,000 commits along first parents
 _PUSH_S = 3600.0
 _COLLECT_S = 1800.0
-# A reference that a power failure has emptied would have to be removed by hand; objects are on the disk by default.
+# A reference that a power failure has emptied would have to be removed by hand. By default only objects are synced.
 _ON_DISK = ("-c", "core.fsync=committed,reference")
-# Whatever the host's own configuration says: no hooks, nothing beside, and no line for each tag of a borrowed clone.
+# Set against the host's own configuration: no hooks, no background work, and no line for each tag of a borrowed clone.
 _RECEIVE = (
     *("-c", "core.hooksPath=/dev/null", "-c", "receive.autogc=false", "-c", "receive.shallowUpdate=true"),
-    *("-c", "receive.unpackLimit=1"),  # packs: a kernel tree has 70,000 files
+    *("-c", "receive.unpackLimit=1"),  # keep packs: a kernel tree has 70,000 files
     *("-c", "core.alternateRefsCommand=true", "-c", "transfer.hideRefs=refs"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """The repository at ``path``, which may borrow objects; raises :class:`InfraError` and ``OSError``."""
+    """The repository at ``path``, which may borrow objects; its methods raise :class:`InfraError` and ``OSError``."""
 
     path: Path
     borrowed: Path | None = None
@@ -51,9 +51,9 @@ class Mirror:
         object.__setattr__(self, "git", GitRunner(self.path))
 
     def prepare(self) -> None:
-        """Make it, where it is missing or damaged. Raises :class:`UserError` for nothing to borrow from.
+        """Create the repository if it is missing or damaged; raises :class:`UserError` without objects to borrow.
 
-        A git that outlives the process that started it is ended first: what it writes would be removed under it.
+        A git that outlived the process that started it is ended first: its files would be removed while it writes them.
         """
         process.reap(self.path)
         objects = None if self.borrowed is None else objects_of(self.borrowed)
@@ -65,21 +65,21 @@ class Mirror:
             self.git("init", "--quiet", "--bare", "--template=", os.fspath(new), at=new.parent)
             new.rename(self.path)
         borrow(self.path, objects)
-        # What a git that was killed here has left.
+        # Remove what a killed git has left.
         names = ("objects/pack/tmp_*", f"{_SENT}/**/*.lock", "packed-refs.lock", "shallow.lock", "gc.pid*")
         for left in (path for name in names for path in self.path.glob(name)):
             left.unlink(missing_ok=True)
 
     def has(self, sha: str) -> bool:
-        """Whether a commit is here with all its files, the borrowed ones included."""
+        """Whether a commit is here with all its files, including borrowed ones."""
         return self._ask("rev-list", "--objects", "--quiet", f"{sha}^{{tree}}", "--", ok=None).status == 0
 
     def known(self, run: str) -> tuple[str, ...]:
-        """The commits that are kept for a run."""
+        """The hashes of the commits that are kept for a run."""
         return tuple(name.rpartition("/")[2] for name in self._references(references(run)))
 
     def keep(self, run: str, sha: str) -> None:
-        """Keep a commit that is here until its run is let go of, and have git look for no parent of it."""
+        """Keep a commit that is here until its run is released, and make git look for no parent of it."""
         shallow = self.path / "shallow"
         known = shallow.read_text(encoding="ascii").split() if shallow.exists() else []
         if sha not in known:
@@ -87,20 +87,20 @@ class Mirror:
         self._ask("update-ref", f"{references(run)}/{sha}", sha)
 
     def release(self, run: str) -> None:
-        """Let go of the commits of a run, of which some may be damaged."""
+        """Release the commits of a run; some of them may be damaged."""
         self._delete(self._references(references(run)))
 
     def use(self, run: str) -> None:
-        """Note that a run is at work here, for :meth:`release_unused`."""
+        """Note that a run is working here, for :meth:`release_unused`."""
         (self.path / _USED).mkdir(exist_ok=True)
         (self.path / _USED / _digest(run)).touch()
 
     def receive(self, run: str) -> int:
         """Serve `git push` of a run's commits on standard input and output; the exit status of git-receive-pack(1).
 
-        Git computes the hash of each object anew, so none is another one than its name says. What git-fsck(1) would
-        find fault with beyond that is not refused: old histories have some, and a host has to build what the
-        coordinator builds. Whether a commit is whole is asked afterwards (:meth:`has`).
+        Git computes the hash of each object anew, so each object is what its name says. Other faults that git-fsck(1)
+        would find are accepted: old histories have some, and a host has to build what the coordinator builds. Whether a
+        commit is complete is asked afterwards (:meth:`has`).
         """
         own = ("-c", f"transfer.hideRefs=!{references(run)}")
         words = ("git", *_ON_DISK, *_RECEIVE, *own, "receive-pack", os.fspath(self.path))
@@ -108,7 +108,7 @@ class Mirror:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     def release_unused(self, seconds: float) -> None:
-        """Let go of runs not used in that time, and collect what is much; nothing else may read (git-gc(1))."""
+        """Release runs not used for so long, and collect many packs (git-gc(1)); nothing else may read meanwhile."""
         used = {path.name: path.stat().st_mtime for path in (self.path / _USED).glob("*")}
         oldest = time.time() - seconds
         self._delete(name for name in self._references(_SENT) if used.get(name.split("/")[-2], 0.0) < oldest)
@@ -128,14 +128,14 @@ class Mirror:
     def _ask(
         self, *words: str, ok: tuple[int, ...] | None = (0,), stdin: str = "", deadline_s: float = 600.0
     ) -> GitAnswer:
-        """Here and nowhere else: git would look for a repository in the directories above."""
+        """Run git on this repository only: without --git-dir, git would also look in the directories above."""
         where = (f"--git-dir={self.path}", *_ON_DISK)
         return self.git(*words, at=self.path.parent, where=where, ok=ok, stdin=stdin, deadline_s=deadline_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a mirror is as git names it, the ssh(1) that leads there, what receives there, its run's references."""
+    """Where to push: a mirror's URL, the ssh(1) command to it, the command that receives, the run's references."""
 
     url: str
     ssh: str
@@ -144,7 +144,7 @@ class Address:
 
 
 def push(repository: Repository, sender: Path, sha: str, known: Iterable[str], to: Address) -> None:
-    """Send a commit without its history to a mirror that has the ``known`` ones; raises :class:`InfraError`."""
+    """Send a commit without its history to a mirror that has the commits ``known``; raises :class:`InfraError`."""
     git = GitRunner()
     if not sender.exists():
         git("init", "--quiet", "--bare", "--template=", os.fspath(sender), at=sender.parent)
@@ -159,18 +159,18 @@ def push(repository: Repository, sender: Path, sha: str, known: Iterable[str], t
 
 
 def ancestors(repository: Repository, sha: str) -> tuple[str, ...]:
-    """Some ancestors along first parents, ever farther apart: a clone somewhere has one of them, most likely."""
+    """Some ancestors along first parents, at doubling distances; some clone elsewhere most likely has one of them."""
     line = repository.ask("rev-list", "--first-parent", f"--max-count={_FARTHEST}", sha).lines
     return tuple(line[1 << power] for power in range((len(line) - 1).bit_length()) if 1 << power < len(line))
 
 
 def references(run: str) -> str:
-    """Below here are the references by which a mirror keeps the commits of a run."""
+    """The prefix of the references by which a mirror keeps the commits of a run."""
     return f"{_SENT}/{_digest(run)}"
 
 
 def borrow(repository: Path, objects: Path | None) -> None:
-    """Have a bare repository borrow the objects of a directory; of none where it is None."""
+    """Make a bare repository borrow from the directory ``objects``, or not borrow if it is None."""
     alternates = repository / "objects" / "info" / "alternates"
     content = b"" if objects is None else os.fsencode(objects) + b"\n"
     if content != (alternates.read_bytes() if alternates.exists() else b""):
@@ -179,7 +179,7 @@ def borrow(repository: Path, objects: Path | None) -> None:
 
 
 def objects_of(path: Path) -> Path:
-    """The objects of the repository that a path is in, whoever owns it; raises :class:`UserError` without one."""
+    """The objects of the repository around ``path``, whoever owns it; raises :class:`UserError` if there is none."""
     found = enclosing_repository(path) if path.is_dir() else None
     if found is not None:
         where = (f"--git-dir={found[0]}",)
@@ -193,5 +193,5 @@ def objects_of(path: Path) -> Path:
 
 
 def _digest(run: str) -> str:
-    """A name for git: that of a run may be none (git-check-ref-format(1))."""
+    """A name for git: a run's own name may not be a valid reference (git-check-ref-format(1))."""
     return hashlib.sha256(run.encode()).hexdigest()[:16]

@@ -1,8 +1,8 @@
-"""Patches on top of a commit, without a checkout: what git-cherry-pick(1), git-apply(1) or git-am(1) would make of it.
+"""Patches on top of a commit, without a checkout: the result of git-cherry-pick(1), git-apply(1) or git-am(1).
 
-A file is a diff, or a mailbox with one patch in each letter, as ``git format-patch --stdout`` and lore.kernel.org give
-it. It is applied in an index of its own, as exactly as git-am(1) does: no fuzz, no three-way merge. What comes of it is
-a commit that no branch has; it can be made again, with the same hash.
+A file is a diff, or a mailbox with one patch in each letter, as ``git format-patch --stdout`` and lore.kernel.org write
+it. It is applied in an index of its own, as exactly as git-am(1) does: no fuzz, no three-way merge. The result is a
+commit that is in no branch and can be made again with the same hash.
 """
 
 import hashlib
@@ -16,17 +16,17 @@ from bisector.git.repository import Repository
 from bisector.git.trees import CannotBeHad, changed_end, made_on
 from bisector.host.files import scratch
 
-# How a letter begins, with mbox's own line or with a header; a diff may begin so, too, with "Index: drivers/md/dm.c".
+# A letter begins with mbox's own line or with a header. A diff may begin like a header, with "Index: drivers/md/dm.c".
 _LETTER = re.compile(rb"\s*(From |(?!Index:|diff:)[A-Za-z][A-Za-z-]*:[ \t])")
 _SUBJECT = re.compile(r"^Subject: (.*)$", re.MULTILINE)
 _ERROR = "error: "
-_QUOTED = 3  # errors of git: each tells of one file
-# In place of a person's settings (git-config(1), "apply").
+_QUOTED = 3  # the number of git's errors that are shown; each names one file
+# Options instead of a person's settings (git-config(1), "apply").
 _AS_IT_IS = ("-c", "apply.whitespace=nowarn", "-c", "apply.ignoreWhitespace=no")
 
 
 def with_commit(repository: Repository, base: Commit, commit: Commit) -> Subject:
-    """``base`` with the change of a commit on top; :class:`UserError` where that cannot be had."""
+    """``base`` with the change of a commit on top; raises :class:`UserError` if git cannot make that."""
     made = changed_end(repository, Kind.PICKED, commit, base)
     if isinstance(made, CannotBeHad):
         raise UserError(
@@ -37,15 +37,15 @@ def with_commit(repository: Repository, base: Commit, commit: Commit) -> Subject
 
 
 def with_file(repository: Repository, base: Commit, file: Path) -> Subject:
-    """``base`` with all patches of a file on top; raises :class:`UserError` with what git says of the place."""
-    if file.exists() and not file.is_file():  # it is read again to be kept with the run
+    """``base`` with all patches of a file on top; raises :class:`UserError` with git's message about the place."""
+    if file.exists() and not file.is_file():  # it is read again when it is copied into the run
         raise UserError(f"{file} is not a regular file", "write the patch to a file")
     try:
         content = file.read_bytes()
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}", f"ls -l {file}") from error
     common = repository.common_dir
-    # Away from the person's checkout, and what its attributes and directories would have a say in.
+    # Outside the person's checkout, whose attributes and directories would affect the result.
     where = (f"--git-dir={common}", f"--work-tree={common}", *_AS_IT_IS)
     with scratch("patch") as directory:
         index = directory / "index"
@@ -69,7 +69,7 @@ def with_file(repository: Repository, base: Commit, file: Path) -> Subject:
 
 
 def _patches(repository: Repository, directory: Path, file: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
-    """Names and diffs of a file's patches, in its order; letters without any, as that before a series, are left out."""
+    """Yield each patch's name and diff, in order; letters without a diff, such as a cover letter, are left out."""
     if not _LETTER.match(content):
         yield str(file), content
         return

@@ -26,12 +26,12 @@ class Range:
     paths: tuple[str, ...] = ()
 
     def limits(self, new: str, olds: Iterable[str]) -> tuple[str, ...]:
-        """The words for ``git rev-list`` that list what is left between commits known new and old."""
+        """The arguments with which ``git rev-list`` lists what is left between commits known to be new and old."""
         return (*(("--first-parent",) if self.first_parent else ()), new, "--not", *olds, "--", *self.paths)
 
 
 def check_range(repository: Repository, wanted: Range) -> int:
-    """How many commits of a range may be the first new one; :class:`UserError` when it cannot be bisected."""
+    """The number of commits that may be the first new one; raises :class:`UserError` for an invalid range."""
     old, new = wanted.old, wanted.new
     if old.sha == new.sha:
         raise UserError(f"both ends are the same commit, {old.short} ({old.subject})")
@@ -51,12 +51,12 @@ def check_range(repository: Repository, wanted: Range) -> int:
             f"the ends are swapped: {new.short}, given as the new one, is an ancestor of {old.short}",
             f"bisector start {new.short} {old.short}",
         )
-    # What came before a commit that lacks its parents would never be tried.
+    # Commits before one that lacks its parents would never be tried.
     boundary = repository.shallow_boundary()
     if boundary and boundary.intersection(repository.ask("rev-list", wanted.new.sha, f"^{wanted.old.sha}").lines):
         raise _too_shallow(wanted)
     words = wanted.limits(new.sha, (old.sha,))
-    # The commits exist, so it is the path limit that git can refuse here (pathspec magic, a path outside).
+    # The commits exist, so git can only refuse the path limit here (pathspec magic, a path outside).
     answer = repository.ask("rev-list", *words, ok=None if wanted.paths else (0,))
     limit = " ".join(wanted.paths)
     if answer.status != 0:
@@ -70,7 +70,7 @@ def check_range(repository: Repository, wanted: Range) -> int:
 
 
 def to_skip(repository: Repository, wanted: Range, expression: str) -> tuple[str, ...]:
-    """The hashes of a revision, or of ``A..B``, that can be skipped; raises :class:`UserError` where there are none."""
+    """The hashes of a revision, or of ``A..B``, that can be skipped; raises :class:`UserError` if there are none."""
     between = repository.ask("rev-list", wanted.new.sha, f"^{wanted.old.sha}").lines
     inside = {*between, *repository.merge_bases(wanted.new.sha, wanted.old.sha)} - {wanted.old.sha, wanted.new.sha}
     named = repository.expand(expression)
@@ -87,11 +87,11 @@ def to_skip(repository: Repository, wanted: Range, expression: str) -> tuple[str
 
 
 def expected_steps(candidates: Collection[str], new: str) -> int:
-    """How many trials git needs, more likely than not, until one of ``candidates`` is known to be the first new.
+    """The number of trials that git most likely needs until one of ``candidates`` is known to be the first new commit.
 
-    With n = 2^k + x of them, 0 <= x < 2^k, it is k + 1 if 2^k < 3x and k otherwise; git shows one
-    less, since it counts what is left after the present one (``estimate_bisect_steps()`` in git's
-    bisect.c). A path limit may leave out the commit that is known new: then none may be the one.
+    For n = 2^k + x candidates, 0 <= x < 2^k, it is k + 1 if 2^k < 3x and k otherwise; git shows one less, since it
+    counts what is left after the present trial (``estimate_bisect_steps()`` in git's bisect.c). If a path limit leaves
+    out ``new``, it counts as one more candidate: perhaps no commit that touches the paths is the first new one.
     """
     count = len(candidates) + (new not in candidates)
     power = count.bit_length() - 1
@@ -99,9 +99,9 @@ def expected_steps(candidates: Collection[str], new: str) -> int:
 
 
 def graph_of_range(repository: Repository, wanted: Range) -> tuple[RangeGraph, tuple[str, ...]]:
-    """The graph of the commits that may be the first new one, and their hashes by number, by date; the new end is last.
+    """The graph of the commits that may be the first new one, and their hashes by number, in order of date.
 
-    With paths the parents are those that git's history simplification leaves (git-rev-list(1)).
+    The new end is last. With paths, the parents are those that git's history simplification leaves (git-rev-list(1)).
     """
     words = wanted.limits(wanted.new.sha, (wanted.old.sha,))
     lines = repository.ask("rev-list", "--date-order", "--reverse", "--parents", *words).lines
@@ -111,7 +111,7 @@ def graph_of_range(repository: Repository, wanted: Range) -> tuple[RangeGraph, t
         sha, *parents = line.split()
         numbers[sha] = len(known)
         known[sha] = tuple(numbers[parent] for parent in parents if parent in numbers)
-    if wanted.new.sha not in known:  # it touches none of the paths, and is known to be new all the same
+    if wanted.new.sha not in known:  # it touches none of the paths, but is known to be new all the same
         inner = {parent for row in known.values() for parent in row}
         known[wanted.new.sha] = tuple(number for number in range(len(numbers)) if number not in inner)
     return RangeGraph.of(tuple(known.values())), tuple(known)
@@ -121,8 +121,8 @@ def graph_of_range(repository: Repository, wanted: Range) -> tuple[RangeGraph, t
 class SearchRange:
     """A range as a graph, and the hashes of its commits by number.
 
-    ``suspects`` are the commits that touch the suspected paths. ``outside`` tells that the new end
-    touches none of the range's paths, and stands for all commits that do not.
+    ``suspects`` are the commits that touch the suspected paths. If ``outside`` is true, the new end touches none of the
+    range's paths, and stands for all commits that do not touch them.
     """
 
     graph: RangeGraph
@@ -133,13 +133,13 @@ class SearchRange:
 
     @classmethod
     def of(cls, repository: Repository, wanted: Range, suspects: Sequence[str]) -> "SearchRange":
-        """Of a range that was checked, under the suspicion of some paths (none: of nobody)."""
+        """The search range of a checked range; ``suspects`` are the suspected paths, if any."""
         graph, shas = graph_of_range(repository, wanted)
         numbers = {sha: number for number, sha in enumerate(shas)}
         mask = np.zeros(len(shas), dtype=np.bool_)
         if suspects:
-            # All commits that touch the paths, on every branch (git-rev-list(1), "Full history"); merges bring, and
-            # do not.
+            # All commits that touch the paths, on every branch (git-rev-list(1), "Full history"). Merges count only
+            # with first_parent: there a merge stands for all that it brings.
             merges = "--first-parent" if wanted.first_parent else "--no-merges"
             words = (merges, "--full-history", wanted.new.sha, "--not", wanted.old.sha, "--", *suspects)
             for sha in numbers.keys() & set(repository.ask("rev-list", *words).lines):
@@ -153,7 +153,7 @@ class SearchRange:
 
 
 def check_suspects(repository: Repository, suspects: Sequence[str], new: Commit) -> None:
-    """Raise :class:`UserError` for paths that git does not take."""
+    """Raise :class:`UserError` for suspected paths that git does not accept."""
     if suspects and repository.ask("rev-list", "--no-walk", new.sha, "--", *suspects, ok=None).status != 0:
         raise UserError(
             f"git does not accept the suspected paths {' '.join(suspects)!r}",
@@ -162,7 +162,7 @@ def check_suspects(repository: Repository, suspects: Sequence[str], new: Commit)
 
 
 def remarks(repository: Repository, wanted: Range, suspects: Iterable[str]) -> Iterator[str]:
-    """What a person may not expect of a range that can be bisected, in sentences: of its shape, and of some paths."""
+    """Sentences that warn about a valid range: ends on two branches, or a suspected path that nothing touches."""
     old, new = wanted.old, wanted.new
     bases = repository.merge_bases(new.sha, old.sha)
     if old.sha not in bases:
@@ -175,7 +175,7 @@ def remarks(repository: Repository, wanted: Range, suspects: Iterable[str]) -> I
 
 
 def read_graph(path: Path) -> RangeGraph:
-    """The graph in a file, plain or gzip: a line per commit, oldest first: its number, then its parents' numbers."""
+    """Read a graph, plain or gzip: a line per commit, oldest first, with its number and then its parents' numbers."""
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if raw.startswith(_GZIP) else raw).decode("ascii")
@@ -184,7 +184,7 @@ def read_graph(path: Path) -> RangeGraph:
     try:
         lines = [tuple(int(word) for word in line.split()) for line in text.splitlines()]
         if any(not line or line[0] != number for number, line in enumerate(lines)):
-            raise ValueError("each line begins with its own number, counted from 0")  # noqa: TRY301 - told below
+            raise ValueError("each line begins with its own number, counted from 0")  # noqa: TRY301 - reported below
         return RangeGraph.of([line[1:] for line in lines])
     except ValueError as error:
         raise UserError(

@@ -1,9 +1,9 @@
-"""Remotes of the repository: new commits are fetched from them, and a commit is said to come from one of them.
+"""Remotes of the repository: new commits are fetched from them, and the origin of a commit is named after them.
 
-Commits are fetched below ``refs/by-bisector/nightly/NAME`` alone (git-fetch(1)): a person's branches, remote-tracking
-branches, tags and FETCH_HEAD stay as they are, whatever their configuration wants fetched besides. Where a commit
-comes from is said in the words of kernel robots, by a tree's short name and a branch of it. Wherever a remote is
-shown, in a report, a letter, the history of nights or the repository itself, it is shown without secrets.
+Fetches write only below ``refs/by-bisector/nightly/NAME`` (git-fetch(1)): a person's branches, remote-tracking
+branches, tags and FETCH_HEAD stay as they are, whatever else their configuration wants fetched. The origin of a commit
+is given in the words of kernel robots: a tree's short name and a branch. Wherever a remote is shown, in a report, a
+letter, the history of nights or the repository itself, it is shown without secrets.
 """
 
 import re
@@ -17,7 +17,7 @@ from bisector.git.repository import REFERENCES, Repository
 
 _NAMESPACE = f"{REFERENCES}/nightly"
 _SOURCE = "source"
-_FETCH_S = 3600.0  # a first fetch of a whole tree
+_FETCH_S = 3600.0  # long enough for the first fetch of a whole tree
 _ASK_S = 60.0
 _BETWEEN_ATTEMPTS_S = (5.0, 10.0)
 _ONLY_WHAT_IS_NAMED = (
@@ -25,7 +25,7 @@ _ONLY_WHAT_IS_NAMED = (
     *("--no-prune", "--no-prune-tags", "--no-recurse-submodules"),
 )
 _MAIN_BRANCHES = ("master", "main")
-# Trees that have a name of their own, by owner and repository; others are OWNER-NAME.
+# Trees that have names of their own, by owner and repository; other trees are called OWNER-NAME.
 _KNOWN = {
     "torvalds/linux": "linus",
     "next/linux-next": "linux-next",
@@ -40,7 +40,7 @@ _WITH_SCHEME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch of a remote (a name, a URL or a path), kept under references of ``name``."""
+    """A branch of a remote (a name, a URL or a path); ``name`` is part of the references that keep what is fetched."""
 
     repository: Repository
     name: str
@@ -49,7 +49,7 @@ class Branch:
 
     @property
     def shown(self) -> str:
-        """The remote, for people."""
+        """The remote, without secrets, for people."""
         return without_secrets(self.remote)
 
     @property
@@ -57,7 +57,10 @@ class Branch:
         return f"{_NAMESPACE}/{self.name}"
 
     def fetch(self, *, tags: bool = False) -> Commit:
-        """The tip, with ``tags`` all tags; :class:`UserError` for no such branch, :class:`InfraError` for no answer."""
+        """Fetch the branch, with ``tags`` also all tags, and return its tip.
+
+        Raises :class:`UserError` if there is no such branch, and :class:`InfraError` if the remote does not answer.
+        """
         # Remove the locks that a killed fetch left on the references of this branch.
         for lock in (self.repository.common_dir / self._references).rglob("*.lock"):
             lock.unlink(missing_ok=True)
@@ -65,7 +68,7 @@ class Branch:
         specs += [f"+refs/tags/*:{self._references}/tags/*"] if tags else []
         words = ("fetch", *_ONLY_WHAT_IS_NAMED, "--", self.remote, *specs)
         retried(lambda: self._attempt(words), InfraError, _BETWEEN_ATTEMPTS_S)
-        # Where the branch is from, as a blob beside its tip: for reports, which say whose tree a commit is of.
+        # The branch's source is kept as a blob beside its tip: reports read it to name the tree that a commit is from.
         url = self.repository.ask("config", "--get", f"remote.{self.remote}.url", ok=(0, 1)).stdout.strip()
         told = "\n".join((self.remote if url else "origin", without_secrets(url or self.remote), self.branch))
         blob = self.repository.ask("hash-object", "-w", "--stdin", stdin=told).stdout.strip()
@@ -75,11 +78,11 @@ class Branch:
     def _attempt(self, words: tuple[str, ...]) -> None:
         top = self.repository.top
         if self.repository.git(*words, at=top, ok=None, deadline_s=_FETCH_S).status != 0:
-            self.remote_tip()  # says what is wrong, where it is the remote or the branch
+            self.remote_tip()  # raises the cause, if the remote or the branch is at fault
             raise InfraError(f"git could not fetch {self.branch} from {self.shown}", f"git -C {top} fetch {self.shown}")
 
     def remote_tip(self) -> str:
-        """The hash of the branch's tip at the remote, nothing fetched. Raises as :meth:`fetch`, without attempts."""
+        """The hash of the branch's tip at the remote; fetches nothing. Raises as :meth:`fetch`, but tries only once."""
         top = self.repository.top
         words = ("ls-remote", "--exit-code", "--", self.remote, f"refs/heads/{self.branch}")
         answer = self.repository.git(*words, at=top, ok=None, deadline_s=_ASK_S)
@@ -91,7 +94,7 @@ class Branch:
         raise InfraError(f"the remote {self.shown} does not answer", f"git -C {top} ls-remote {self.shown}")
 
     def newest_tag(self, pattern: str, tip: Commit) -> tuple[str, Commit]:
-        """The tag made last of those below ``tip`` that match; raises :class:`UserError` when there is none."""
+        """The newest tag below ``tip`` that matches, and its commit; raises :class:`UserError` if there is none."""
         prefix = f"{self._references}/tags/"
         words = ("for-each-ref", "--sort=-creatordate", f"--merged={tip.sha}", "--format=%(refname)", prefix)
         for name in self.repository.ask(*words).lines:
@@ -104,12 +107,12 @@ class Branch:
         )
 
     def keep_reference(self, sha: str) -> None:
-        """Hold the commit that tips are compared with: a rebased branch would leave it to git's garbage collection."""
+        """Keep the commit that tips are compared with from git's garbage collection: the branch may be rebased."""
         self.repository.ask("update-ref", f"{self._references}/reference", sha)
 
 
 def origin(repository: Repository, sha: str, job: str = "") -> tuple[str, str, str]:
-    """Tree, branch and address of what has a commit: by a night's ``job``, by remotes, else the directory's name."""
+    """Tree, branch and address that a commit is from: by a night's ``job``, by remotes, or the directory's name."""
     if job and (source := _source(repository, f"{_NAMESPACE}/{job}")) is not None:
         return source
     configured = repository.ask("config", "--get-regexp", r"^remote\..*\.url$", ok=(0, 1)).lines
@@ -128,7 +131,7 @@ def origin(repository: Repository, sha: str, job: str = "") -> tuple[str, str, s
 
 
 def tree_name(url: str, remote: str) -> str:
-    """``linus`` for Linus Torvalds' tree from wherever it was cloned; a remote's own name where that says more."""
+    """A tree's short name: ``linus`` for Linus Torvalds' tree from any server; the remote's name if that says more."""
     path = _PATH.search(url)
     if path is None or path[1] in (".", ".."):
         return remote
@@ -143,8 +146,8 @@ def tree_name(url: str, remote: str) -> str:
 def without_secrets(remote: str) -> str:
     """A remote's name, path or URL without user, password, query and fragment (RFC 3986, 3).
 
-    Before a URL may be the program that understands it (``hg::https://…``, gitremote-helpers(7)).
-    A server may take a token as a password or in the query (``?private_token=…``), and whoever gets a report must not.
+    The program that understands a URL may precede it (``hg::https://…``, gitremote-helpers(7)). A server may take a
+    token as a password or in the query (``?private_token=…``), and readers of a report must not get it.
     """
     found = _WITH_SCHEME.match(remote)
     if found is None:  # a name, a path, or HOST:PATH, which has no place for a password
@@ -154,7 +157,7 @@ def without_secrets(remote: str) -> str:
 
 
 def _source(repository: Repository, references: str) -> tuple[str, str, str] | None:
-    """Tree, branch and address of what was fetched below these references; None where nobody wrote it down."""
+    """Tree, branch and address of what was fetched below these references; None if they were not recorded."""
     answer = repository.ask("cat-file", "blob", f"{references}/{_SOURCE}", ok=None)
     match answer.stdout.split("\n", 2):
         case [remote, url, branch] if answer.status == 0 and branch:

@@ -1,7 +1,6 @@
-"""The user's repository, read only but for linked worktrees of this tool.
+"""The user's repository. It is only read, except for bisector's own worktrees, references and new objects.
 
-What went wrong is found out by further questions to git and the file system, never by reading git's
-messages, which change.
+Causes of failures are found by further questions to git and the file system, not by git's messages, which change.
 """
 
 import difflib
@@ -16,8 +15,8 @@ from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
 from bisector.git.command import GitAnswer, GitRunner, enclosing_repository
 
-# Below here are all references of bisector. Not refs/bisector: each `git bisect start` and `reset` removes all that
-# begin with refs/bisect, whatever follows (bisect_clean_state() in git's bisect.c; tried with 2.39).
+# The prefix of all references of bisector. Not refs/bisector: each `git bisect start` and `reset` removes all
+# references that begin with refs/bisect, whatever follows (bisect_clean_state() in git's bisect.c; tried with 2.39).
 REFERENCES = "refs/by-bisector"
 _COMMIT_FORMAT = "--format=%H%x00%P%x00%T%x00%cI%x00%s"
 _WHERE = "--repo DIRECTORY names a checkout of the kernel"
@@ -25,11 +24,10 @@ _KERNEL_TREE = ("Kbuild", "Kconfig", "Makefile", "arch/x86", "init/Kconfig")
 
 
 class Repository:
-    """A git repository that a range is taken from; a context manager.
+    """The git repository that a range is taken from; a context manager.
 
-    ``top`` is the checkout's root or, of a bare repository, its directory; ``common_dir`` is where
-    worktrees are registered (gitrepository-layout(5)). ``prefix`` leads from ``top`` to the directory that it was
-    opened by.
+    ``top`` is the root of the checkout or, for a bare repository, its directory; worktrees are registered in
+    ``common_dir`` (gitrepository-layout(5)). ``prefix`` leads from ``top`` to the directory that was opened.
     """
 
     def __init__(self, door: GitRunner, top: Path, common_dir: Path, shallow: bool, prefix: str = "") -> None:
@@ -38,12 +36,12 @@ class Repository:
         self.common_dir = common_dir
         self.shallow = shallow
         self.prefix = prefix
-        # Those that were asked for, with their parents; what a hash names does not change.
+        # The commits asked for so far, with their parents: what a hash names does not change.
         self._commits: dict[str, tuple[Commit, tuple[str, ...]]] = {}
 
     @classmethod
     def open(cls, path: Path, run_marker: Path | None = None) -> Self:
-        """The repository ``path`` is in; raises :class:`UserError` for none, an untrusted one, and a read-only one."""
+        """Open the repository around ``path``; :class:`UserError` if it is missing, not trusted or not writable."""
         try:
             is_there = path.is_dir()
             if "\n" in os.fspath(path.resolve()):
@@ -51,13 +49,13 @@ class Repository:
                     f"the name of the directory {path.resolve()} has a line break in it, and git tells paths by lines",
                     "rename it, or clone it to another place",
                 )
-        except OSError as error:  # in a directory that this user may not enter, say
+        except OSError as error:  # for example in a directory that this user may not enter
             raise UserError(f"{path} cannot be looked at: {error.strerror}", _WHERE) from error
         if not is_there:
             raise UserError(f"{path} is not a directory", _WHERE)
         door = GitRunner(run_marker)
         always = ("--absolute-git-dir", "--git-common-dir", "--is-shallow-repository", "--show-prefix")
-        # The last word fails where there is no checkout, after the others were answered.
+        # --show-toplevel fails if there is no checkout, after the other questions are answered.
         answer = door("rev-parse", *always, "--show-toplevel", at=path, ok=None)
         if len(answer.lines) < len(always):
             raise _refusal(door, path, answer)
@@ -73,7 +71,7 @@ class Repository:
         return repository
 
     def close(self) -> None:
-        """End what GitPython holds open."""
+        """Release what GitPython holds open."""
         self.git.close()
 
     def __enter__(self) -> Self:
@@ -83,7 +81,7 @@ class Repository:
         self.close()
 
     def ask(self, *words: str, ok: tuple[int, ...] | None = (0,), stdin: str = "") -> GitAnswer:
-        """A git command that reads, in the repository."""
+        """Run a git command that reads, in the repository; raises :class:`InfraError` as :class:`GitRunner` does."""
         try:
             return self.git(*words, at=self.top, ok=ok, stdin=stdin)
         except InfraError as error:
@@ -93,10 +91,10 @@ class Repository:
             raise InfraError(message, f"git -C {self.top} remote -v: does it answer? or use a whole clone") from error
 
     def resolve(self, rev: str) -> Commit:
-        """The commit a person's revision names; :class:`UserError` when there is none."""
-        if not rev or rev[0] in "-^":  # options, and what is left out of a range
+        """The commit that a person's revision names; raises :class:`UserError` if there is none."""
+        if not rev or rev[0] in "-^":  # options, and exclusions from a range
             raise UserError(f"{rev!r} names no commit", "give a tag, a branch or a hash; `git tag --list` has the tags")
-        # ":/text" is a search for all that follows it: what that finds is asked for by its hash.
+        # ":/text" searches for all that follows, including a suffix; so ^{commit} is applied to the hash that it finds.
         words = [rev] if rev.startswith(":/") else [f"{rev}^{{commit}}", rev]
         for word in words:
             answer = self.ask("rev-parse", "--verify", "--quiet", word, ok=None)
@@ -108,18 +106,18 @@ class Repository:
         found = self.ask("rev-parse", "--verify", "--quiet", f"{sha}^{{commit}}", ok=None)
         if found.status != 0:
             kind = self.ask("cat-file", "-t", f"{sha}^{{}}", ok=None)
-            if kind.status != 0:  # what is not there
+            if kind.status != 0:  # the object is missing
                 raise self._unknown(rev)
             message = f"{rev!r} names a {kind.stdout.strip()}, and no commit"
             raise UserError(message, "give a tag, a branch or a hash of a commit")
         return self.commits([found.stdout.strip()])[0]
 
     def from_top(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Paths as a person types them in the directory that this was opened by; with magic they stay as they are."""
+        """Paths from ``top``, given paths as typed in the opened directory; those with pathspec magic stay as typed."""
         return tuple(one if one.startswith(":") else normpath(join(self.prefix, one)) for one in paths)
 
     def commits(self, shas: Iterable[str]) -> tuple[Commit, ...]:
-        """The commits of full hashes, in their order."""
+        """The commits with these full hashes, in the same order."""
         return tuple(commit for commit, _ in self._ask_for(shas))
 
     def expand(self, expression: str) -> tuple[str, ...]:
@@ -127,7 +125,7 @@ class Repository:
         if ".." not in expression:
             return (self.resolve(expression).sha,)
         ends = re.split(r"\.{2,3}", expression)
-        if len(ends) > 2:  # noqa: PLR2004 - of a range
+        if len(ends) > 2:  # noqa: PLR2004 - a range has two ends
             raise UserError(f"{expression!r} is not a range", "give REV or A..B, each with a --skip of its own")
         for end in ends:
             self.resolve(end or "HEAD")
@@ -138,19 +136,19 @@ class Repository:
         return self.ask("merge-base", "--is-ancestor", older, newer, ok=(0, 1)).status == 0
 
     def parents(self, sha: str, *, first_only: bool = False) -> tuple[str, ...]:
-        """The hashes of a commit's parents, whatever a path limit would leave out."""
+        """The hashes of all parents of a commit, whatever paths a range is limited to."""
         ((_, parents),) = self._ask_for([sha])
         return parents[:1] if first_only else parents
 
     def merge_bases(self, one: str, *others: str) -> tuple[str, ...]:
-        """The best common ancestors of ``one`` and a merge of ``others`` (git-merge-base(1)); maybe none."""
+        """The best common ancestors of ``one`` and a merge of ``others`` (git-merge-base(1)); there may be none."""
         return self.ask("merge-base", "--all", one, *others, ok=(0, 1)).lines
 
     def between(self, olds: Iterable[str], news: Iterable[str]) -> tuple[Commit, ...]:
-        """The commits that can be the first new one: all of ``news`` come after them, none of ``olds`` does.
+        """The commits that can be the first new one: all of ``news`` come after them, and none of ``olds`` does.
 
-        Newest first, as git lists them. The ancestors that some commits have in common are those of their best
-        common ancestors (git-merge-base(1), ``--octopus``).
+        Newest first, as git lists them. The common ancestors of several commits are the ancestors of their best common
+        ancestors (git-merge-base(1), ``--octopus``).
         """
         bases = self.ask("merge-base", "--octopus", "--all", *news, ok=(0, 1)).lines
         return self.commits(self.ask("rev-list", *bases, "--not", *olds).lines) if bases else ()
@@ -178,7 +176,7 @@ class Repository:
 
     @property
     def not_followed(self) -> tuple[str, ...]:
-        """What a person put in place of commits, by git-replace(1) or grafts: sentences; the door follows neither."""
+        """What a person put in place of commits, by git-replace(1) or grafts, in words; bisector follows neither."""
         replaced = self.ask("for-each-ref", "--format=%(refname)", "refs/replace/").lines
         grafts = self.common_dir / "info/grafts"
         lines = grafts.read_text(errors="replace").splitlines() if grafts.is_file() else []
@@ -222,7 +220,7 @@ def _refusal(door: GitRunner, path: Path, answer: GitAnswer) -> UserError | Infr
     if found is None:
         return UserError(f"{path} is not a git repository", "run inside a clone of the Linux source, or use --repo")
     git_dir, top = found
-    # An explicit --git-dir is taken without asking for its owner (git-config(1), "safe.directory").
+    # git does not check the owner of an explicit --git-dir (git-config(1), "safe.directory").
     if door("rev-parse", "--git-dir", at=path, where=("--git-dir", os.fspath(git_dir)), ok=None).status == 0:
         try:
             owner = top.owner()

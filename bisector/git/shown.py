@@ -1,4 +1,4 @@
-"""A commit as a person looks at it first: who wrote it, where it was discussed, and its patch, within bounds."""
+"""A commit as a person first looks at it: its author, the links to its discussion, and its patch, within bounds."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ _SHOW = ("show", "--no-show-signature", "--no-notes", "--no-ext-diff", "--no-tex
 
 @dataclass(frozen=True, slots=True)
 class ShownCommit:
-    """Author and date, trailers that lead somewhere, ``stat`` as git sums the patch up, its lines, and if more follow.
+    """Author, ISO 8601 date, trailers with links, git's summary ``stat``, and the patch, which may be ``cut``.
 
     A merge that changes nothing by itself has no patch.
     """
@@ -29,7 +29,7 @@ class ShownCommit:
 
 
 def shown(repository: Repository, commit: Commit) -> ShownCommit:
-    """What git shows of a commit; of a clone without the files nothing is fetched, so there is no patch."""
+    """What git shows of a commit. From a partial clone nothing is fetched, so the patch is missing."""
     keys = ",".join(f"key={name}" for name in _TRAILERS)
     told = repository.ask(*_SHOW, "--no-patch", f"--format=%an%x00%aI%x00%(trailers:{keys},only,unfold)", commit.sha)
     author, authored_at, trailers = told.stdout.split("\0", 2)
@@ -38,7 +38,7 @@ def shown(repository: Repository, commit: Commit) -> ShownCommit:
     if repository.partial:
         return ShownCommit(author, authored_at, found, "", (), cut=False)
     with scratch("patch") as directory:
-        # A patch may be of any length: a file holds it, of which the beginning is read.
+        # A patch may be of any length: it goes to a file, and only the beginning of that is read.
         file = directory / "patch"
         repository.git(*_SHOW, "--format=", "--patch", commit.sha, at=repository.top, into=file)
         with file.open("rb") as patch:

@@ -1,8 +1,8 @@
 """The kernel sources, checked out at one commit after another, exactly as they are in git's trees.
 
 A kernel is kept under the id of its commit's tree, for every later run and clone, so its sources have to be that tree.
-A person's git may do more to files on their way into a checkout (gitattributes(5)). A ``.gitattributes`` inside the
-tree is part of the tree; attributes beside it and the programs of filters are not, and are kept from the sources.
+A person's git may change files on their way into a checkout (gitattributes(5)). ``.gitattributes`` inside the tree is
+part of the tree; attributes outside it, and the programs of filters, are kept away from the sources.
 """
 
 import re
@@ -20,12 +20,13 @@ from bisector.git.worktrees import Worktree, WorktreePurpose, remove_leftovers
 from bisector.host import build_user
 
 _ROOM_BYTES = 64 << 20
-# What changes content on its way into a file, or what a merge makes of two; "binary" is git's own macro of "-text".
+# Attributes that change content on its way into a file, or the result of a merge; "binary" is git's own macro of
+# "-text".
 _OF_CONTENT = frozenset(("binary", "crlf", "eol", "filter", "ident", "merge", "text", "working-tree-encoding"))
 # A pattern, which may be quoted as in C, or the name of a macro; then the attributes.
 _LINE = re.compile(r'\s*(?!#)(?:"(?:[^"\\]|\\.)*"|\S+)\s+(?P<attributes>.*)')
 _DRIVER_SETTINGS = (("smudge", ""), ("clean", ""), ("process", ""), ("required", "false"))
-# What git is asked in a checkout for :func:`_without_filters`; it answers with status 1 where there is no such setting.
+# The question to git for :func:`_without_filters`, asked in a checkout; git exits with 1 if there is no such setting.
 _SETTINGS = (
     "config",
     "--name-only",
@@ -38,8 +39,8 @@ _SETTINGS = (
 class SourceTree:
     """The kernel sources, checked out at one commit after another; a context manager.
 
-    Only files that differ get new modification times, so make compiles only what changed. Left
-    by an exception it stays for the run that is resumed; otherwise it is removed, unless somebody is to ``keep`` it.
+    Only files that differ get new modification times, so make compiles only what changed. If an exception ends the
+    block, the checkout stays for the resumed run; otherwise it is removed, unless ``keep`` is true.
     """
 
     def __init__(self, repository: Repository, run_dir: Path, *, keep: bool = False) -> None:
@@ -51,7 +52,7 @@ class SourceTree:
         """Raises :class:`UserError` as :func:`check_attributes`."""
         check_attributes(self._repository)
         if left := self._existing():
-            for lock in ("index.lock", "HEAD.lock"):  # of a git that was killed: none is running
+            for lock in ("index.lock", "HEAD.lock"):  # left by a git that was killed: no git is running
                 (left.admin / lock).unlink(missing_ok=True)
         return self
 
@@ -61,21 +62,21 @@ class SourceTree:
 
     @property
     def trees(self) -> Trees:
-        """What differs between the sources of commits."""
+        """The differences between the sources of commits."""
         return Trees(self._repository)
 
     @property
     def path(self) -> Path:
-        """Where the sources are."""
+        """The directory of the sources."""
         return WorktreePurpose.SOURCE.path(self._run_dir)
 
     def checkout(self, commit: Commit, deadline_s: float = 1800.0) -> Path:
-        """Make the tree exactly that of ``commit``, without any other file; its path.
+        """Make the tree exactly the tree of ``commit``, without any other file, and return its path.
 
-        A worktree in which that fails is removed once and added anew: git syncs no index by default (git-config(1),
-        "core.fsync"), so after a power cut it, or HEAD, may be cut off or full of zeros.
-        Raises :class:`InfraError` when the disk is full, and when the files of a partial clone cannot be fetched, and
-        :class:`UserError` as git's configuration may make it (:func:`_without_filters`).
+        A worktree in which that fails is removed once and added anew: by default git does not sync the index
+        (git-config(1), "core.fsync"), so after a power cut the index or HEAD may be cut off or full of zeros. Raises
+        :class:`InfraError` if the disk is full or the files of a partial clone cannot be fetched, and
+        :class:`UserError` for a git configuration that changes files (:func:`_without_filters`).
         """
         left = self._existing()
         if left is not None:
@@ -93,7 +94,7 @@ class SourceTree:
     def _check_out(self, worktree: Worktree, commit: Commit, deadline_s: float) -> GitAnswer:
         words = ("checkout", "--quiet", "--force", "--detach", commit.sha, "--")
         settings = worktree.git(*_SETTINGS, ok=None)
-        if settings.status not in (0, 1):  # a damaged worktree answers nothing
+        if settings.status not in (0, 1):  # a damaged worktree gives no answer
             return settings
         options, umask = _without_filters(settings.stdout), build_user.umask()
         answer = worktree.git(*words, options=options, ok=None, deadline_s=deadline_s, umask=umask)
@@ -102,7 +103,7 @@ class SourceTree:
         return answer
 
     def _may_be_damaged(self, worktree: Worktree) -> bool:
-        """Whether a new worktree may do what this one failed to do; of a partial clone it is mostly the network."""
+        """Whether a new worktree may help if this one failed; in a partial clone the network is mostly the cause."""
         if self._is_full():
             return False
         if not self._repository.partial:
@@ -134,7 +135,7 @@ class SourceTree:
 
 
 def check_attributes(repository: Repository) -> None:
-    """Raise :class:`UserError` where ``info/attributes``, which no setting turns off, changes what is checked out."""
+    """Raise :class:`UserError` if ``attr.tree`` or ``info/attributes``, which nothing disables, changes checkouts."""
     path = repository.common_dir / "info" / "attributes"
     try:
         text = path.read_bytes().decode("utf-8", "replace")
@@ -146,7 +147,7 @@ def check_attributes(repository: Repository) -> None:
     for number, line in enumerate(text.split("\n"), 1):
         words = parsed["attributes"].split() if (parsed := _LINE.fullmatch(line.rstrip("\r"))) else ()
         found += [(f"{path}:{number}", one) for one in words if one.lstrip("-!").partition("=")[0] in _OF_CONTENT]
-    # Since git 2.43: attributes of some tree instead of those of the files.
+    # Since git 2.43 attr.tree names a tree whose attributes replace those of the files.
     if repository.ask("config", "--get", "attr.tree", ok=(0, 1)).status == 0:
         found.append(("git's configuration", "attr.tree"))
     for place, attribute in found:
@@ -157,15 +158,15 @@ def check_attributes(repository: Repository) -> None:
 
 
 def _without_filters(settings: str) -> tuple[str, ...]:
-    """The options of git by which no filter of a person's configuration is run (git-config(1), "filter").
+    """The options with which git runs no filter of a person's configuration (git-config(1), "filter").
 
-    A tree may name a filter, and git-lfs, for one, is configured for all of a person's repositories: whether its
-    program is there must not decide what is built, and a program of theirs is none of a build. ``settings`` is what
-    git says to :data:`_SETTINGS` in the checkout itself: a configuration may include another one for some git
-    directories only ("includeIf"). Raises :class:`UserError` where no option can be given, or would help.
+    A tree may name a filter, and git-lfs, for example, is configured for all of a person's repositories: whether its
+    program is installed must not decide what is built, and such a program is no part of a build. ``settings`` is git's
+    answer to :data:`_SETTINGS` in the checkout itself, since a configuration may include another one for some git
+    directories only ("includeIf"). Raises :class:`UserError` if no option can turn a setting off.
     """
     keys = [key for key in settings.split("\0") if key]
-    # git takes all that comes before the first "=" of -c for the name.
+    # In -c, git takes everything before the first "=" for the name.
     if odd := next((key for key in keys if key == "attr.tree" or "=" in key), None):
         raise UserError(
             f"git's configuration sets {odd}, so sources that are checked out may not be those of their commits",

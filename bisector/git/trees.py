@@ -1,8 +1,8 @@
 """Trees compared and merged by git without a checkout: what differs, and an end without a commit or with it.
 
-Differences are told as paths, without looking for renames, which read whole files. An end without a commit, or with
-it, is the three-way merge that git-revert(1) or git-cherry-pick(1) would make (git-merge-tree(1), since 2.38): a commit
-that no reference has, and that can be made again with the same hash.
+Differences are paths; renames are not detected, since that reads whole files. An end without a commit, or with it, is
+the three-way merge that git-revert(1) or git-cherry-pick(1) would make (git-merge-tree(1), since 2.38): a commit that
+no reference names, and that can be made again with the same hash.
 """
 
 import math
@@ -19,13 +19,13 @@ from bisector.git.repository import Repository
 
 _DIFF = ("diff-tree", "-r", "-z", "--name-status", "--no-renames", "--no-ext-diff")
 _ADDED = "A"
-_LEAST_SHARE = 1000  # commits for each git: fewer take less time than its start
-_LONGEST_STATUS = 4  # a letter and a score; what is longer in its place is a commit's hash
+_LEAST_SHARE = 1000  # commits per git process: fewer take less time than starting it
+_LONGEST_STATUS = 4  # a letter and a score; a longer word in its place is a commit's hash
 
 
 @dataclass(frozen=True)
 class Trees:
-    """The trees of a repository, by their ids or by commits'; a clone that lacks trees says that it does not know."""
+    """The trees of a repository, named by their ids or by commits; a clone that lacks trees gives no answer."""
 
     repository: Repository
 
@@ -36,34 +36,34 @@ class Trees:
         return not any("tree:" in line or "combine:" in line for line in filters)
 
     def changes(self, old: str, new: str) -> tuple[Change, ...] | None:
-        """The files that differ; None when a tree is not there."""
+        """The files that differ between two trees; None if a tree is missing."""
         if not self.at_hand:
             return None
         answer = self.repository.ask(*_DIFF, old, new, ok=None)
         return tuple(change for _, change in _read(answer.stdout)) if answer.status == 0 else None
 
     def alike_at(self, tree: str, others: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
-        """Those of the other trees that are in this repository and the same as ``tree`` at some paths."""
+        """The trees among ``others`` that are in this repository and equal ``tree`` at all of ``paths``."""
         if not self.at_hand:
             return ()
         asked = "".join(f"{one}:{path}\n" for one in (tree, *others) for path in paths)
         answer = self.repository.ask("cat-file", "--batch-check=%(objectname)", stdin=asked)
-        # Of what is not there git repeats the name, so a path that both trees lack is told by its end.
+        # For a missing object git repeats the name, so only the path is compared: it may be missing in both trees.
         found = [line.partition(":")[2] if line.endswith(" missing") else line for line in answer.lines]
         rows = [found[start : start + len(paths)] for start in range(0, len(found), len(paths))]
         return tuple(other for other, row in zip(others, rows[1:], strict=True) if row == rows[0])
 
     def of_range(self, wanted: Range) -> dict[str, str]:
-        """The tree of each commit of a range, by hashes."""
+        """The tree of each commit of a range, by the commit's hash."""
         words = ("log", "--no-show-signature", "--format=%H %T", *wanted.limits(wanted.new.sha, (wanted.old.sha,)))
         return dict(line.split() for line in self.repository.ask(*words).lines)
 
     def along(self, wanted: Range) -> tuple[int, Iterator[tuple[str, Change]]] | None:
-        """How many commits a range has, and their changes against their first parents, with the commit's hash each.
+        """The number of commits in a range, and their changes against their first parents, each with the commit's hash.
 
-        None when trees are not there. Several gits do it at a time: one alone takes as long as all other planning of
-        a range of a kernel's size. A merge that differs from its first parent in nothing that matters is that parent
-        again; one that does may still be its other parent again, which would take a walk of its own.
+        None if trees are missing. Several gits work at a time: one alone takes as long as all other planning of a
+        kernel's range. A merge that does not differ from its first parent in anything that matters is that parent
+        again; a merge that does may still equal its other parent, which only another walk would show.
         """
         if not self.at_hand:
             return None
@@ -83,7 +83,7 @@ class Trees:
 
 
 def _read(output: str) -> Iterator[tuple[str, Change]]:
-    """Git's words, each ended by a zero byte: hashes where it was asked for commits, then status and path in turn."""
+    """Parse git's words, each ended by a zero byte: hashes if commits were asked for, then status and path in turn."""
     commit = ""
     words = iter(output.split("\0")[:-1])
     for word in words:
@@ -95,7 +95,7 @@ def _read(output: str) -> Iterator[tuple[str, Change]]:
 
 _CONFLICT = 1
 _NEEDED_GIT = (2, 38)
-# The defaults of git-config(1), "merge", and of "diff" where a merge looks there, in place of a person's.
+# The defaults of git-config(1), "merge", and of "diff" where a merge reads that, instead of a person's settings.
 _MERGE_SETTINGS = (
     "merge.default=text",
     "merge.renames=true",
@@ -113,7 +113,7 @@ _LAST_S = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class CannotBeHad:
-    """Why there is no such thing: a conflict, a merge, nothing to change."""
+    """Why git cannot make a commit: a conflict, a merge, nothing to change."""
 
     reason: str
 
@@ -121,7 +121,7 @@ class CannotBeHad:
 def changed_end(
     repository: Repository, kind: Kind, commit: Commit, end: Commit, *, first_parent: bool = False
 ) -> Commit | CannotBeHad:
-    """``end`` without ``commit`` (REVERTED) or with it (PICKED); by ``first_parent`` a merge is all it brought."""
+    """``end`` without ``commit`` (REVERTED) or with it (PICKED); by ``first_parent`` a merge is all that it brought."""
     parents = repository.parents(commit.sha)
     if not parents:
         return CannotBeHad("it has no parent")
@@ -142,11 +142,12 @@ def changed_end(
 def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str | CannotBeHad:
     if repository.git.version < _NEEDED_GIT:
         return CannotBeHad(f"git {repository.git.version_text} merges in a checkout only; 2.38 can do without")
-    # git 2.39 takes commits alone and finds the base itself: two commits that have it as their only one.
+    # git 2.39 takes only commits and finds the base itself, so two commits are made that have ``base`` as their only
+    # parent.
     sides = (_written(repository, tree, (base,), _EPOCH_S, "side") for tree in (ours, theirs))
     words = ("merge-tree", "--write-tree", "--name-only", "--no-messages", *sides)
     common = repository.common_dir
-    # Away from the person's checkout, whose .gitattributes would have a say in the merge.
+    # Outside the person's checkout, whose .gitattributes would affect the merge.
     where = (f"--git-dir={common}", f"--work-tree={common}", *_MERGE)
     answer = repository.git(*words, at=common, where=where, ok=(0, _CONFLICT))
     tree, *files = answer.lines
@@ -156,10 +157,10 @@ def _merged(repository: Repository, *, base: str, ours: str, theirs: str) -> str
 
 
 def made_on(repository: Repository, end: Commit, tree: str, subject: str, how: str) -> Commit:
-    """A commit of a tree on top of ``end``, in no branch; the same hash for the same words, whenever it is made."""
+    """Make a commit of a tree on top of ``end``, in no branch; the same words give the same hash at any time."""
     message = f"{subject}\n\nMade by bisector to measure it: {end.sha} {how}"
-    # When the end was committed, as a number: a date that a person may have set to the year 10000, or to a zone of
-    # +9999, is not in ISO 8601.
+    # The committer date of ``end`` as a number: a date that a person set to the year 10000, or to a zone of +9999,
+    # cannot be written in ISO 8601.
     words = ("log", "-1", "--no-walk", "--no-show-signature", "--format=%ct", end.sha)
     told = repository.ask(*words).stdout.strip()
     at_s = int(told) if told.isascii() and told.isdigit() else _EPOCH_S
@@ -169,7 +170,7 @@ def made_on(repository: Repository, end: Commit, tree: str, subject: str, how: s
 
 
 def _written(repository: Repository, tree: str, parents: Sequence[str], at_s: int, message: str) -> str:
-    """The hash of a commit object, the same for the same words; nothing of a person's configuration is in it."""
+    """Write a commit object and return its hash, the same for the same words and any person's configuration."""
     who = f"{_IDENTITY} {at_s} +0000"
     head = (f"tree {tree}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}")
     text = "\n".join((*head, "", message, ""))

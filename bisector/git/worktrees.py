@@ -1,11 +1,11 @@
-"""What a run has in the person's repository: worktrees, and references that hold the ends of its range.
+"""What a run keeps in the person's repository: worktrees, and references to the ends of its range.
 
 There are two linked worktrees (git-worktree(1)), one for git's bisect state and one for the sources. Every command
-names its git directory and its work tree: were it left to git to find them, a worktree that has vanished would turn
-``git clean`` loose on the checkout around it.
+names its git directory and its work tree: if git had to find them and a worktree had vanished, ``git clean`` would run
+in the checkout around it.
 
-The references keep both ends, and so all commits of the range, while a run is stopped: a branch that is rebased, and a
-``git gc`` after it, would take an end away, and everything measured could come to no answer.
+The references keep both ends, and so all commits of the range, while a run is stopped: if a branch is rebased, a later
+``git gc`` would remove an end, and everything measured would lead to no answer.
 """
 
 import hashlib
@@ -28,19 +28,19 @@ from bisector.host.files import discard, remove_whole
 
 
 class WorktreePurpose(StrEnum):
-    """What a worktree is for; part of its name."""
+    """What a worktree is for; also a part of its name."""
 
     BISECT = "bisect"
     SOURCE = "source"
 
     def path(self, run_dir: Path) -> Path:
-        """Where a run has it: in every run the same place below its directory, since ccache knows files by path."""
+        """The path of a run's worktree, the same in every run below its directory: ccache identifies files by path."""
         return run_dir.resolve() / "worktrees" / self
 
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
-    """A linked worktree that bisector made at ``path``, with its state in ``admin`` (``.git/worktrees/NAME``)."""
+    """A linked worktree that bisector made at ``path``; ``admin`` holds its state (``.git/worktrees/NAME``)."""
 
     repository: Repository
     path: Path
@@ -48,7 +48,7 @@ class Worktree:
 
     @classmethod
     def add(cls, repository: Repository, run_dir: Path, purpose: WorktreePurpose, at: str) -> Self:
-        """Register an empty worktree with a detached HEAD; what was left of an earlier one goes."""
+        """Register an empty worktree with a detached HEAD, after removing what was left of an earlier one."""
         remove_leftovers(repository, run_dir, purpose)
         path, staging = purpose.path(run_dir), _staging(run_dir, purpose)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ class Worktree:
 
     @classmethod
     def existing(cls, repository: Repository, run_dir: Path, purpose: WorktreePurpose) -> Self | None:
-        """The whole worktree that an earlier process of this run left, if there is one."""
+        """The complete worktree that an earlier process of this run left; None if there is none."""
         path = purpose.path(run_dir)
         for admin in _registered(repository):
             if _home(admin) != path:
@@ -84,26 +84,26 @@ class Worktree:
         deadline_s: float = DEADLINE_S,
         umask: int = -1,
     ) -> GitAnswer:
-        """A git command in this worktree; ``options`` are those of git itself."""
+        """Run a git command in this worktree; ``options`` are options of git itself."""
         where = (f"--git-dir={self.admin}", f"--work-tree={self.path}", *options)
         return self.repository.git(*words, at=self.path, where=where, ok=ok, deadline_s=deadline_s, umask=umask)
 
     def remove(self) -> None:
-        """Remove directory and registration."""
-        # The directory first: git then has nothing to check in it, whatever state a kill left it in.
+        """Remove the directory and its registration."""
+        # The directory goes first: then git has nothing to check in it, whatever state a kill left it in.
         discard(self.path)
         if _home(self.admin) is not None:
             words = ("worktree", "remove", "--force", "--force", os.fspath(self.path))
             self.repository.git(*words, at=self.repository.top, ok=None)
         shutil.rmtree(self.admin, ignore_errors=True)
         with suppress(OSError):
-            self.admin.parent.rmdir()  # git, too, keeps no empty .git/worktrees
+            self.admin.parent.rmdir()  # git does not keep an empty .git/worktrees either
         with suppress(OSError):
             self.path.parent.rmdir()
 
 
 def remove_leftovers(repository: Repository, run_dir: Path, *purposes: WorktreePurpose) -> tuple[Path, ...]:
-    """Remove this run's worktrees; not by ``git worktree prune``, which forgets those on disks not mounted."""
+    """Remove this run's worktrees. ``git worktree prune`` would also forget worktrees on disks that are not mounted."""
     removed = []
     for purpose in purposes or tuple(WorktreePurpose):
         path, staging = purpose.path(run_dir), _staging(run_dir, purpose)
@@ -131,7 +131,7 @@ def hold(repository: Repository, run_dir: Path, shas: Mapping[str, str]) -> None
 
 
 def release(repository: Repository, run_dir: Path) -> None:
-    """Let go of what :func:`hold` keeps. Raises as that."""
+    """Release the commits that :func:`hold` keeps; raises :class:`InfraError`."""
     held = repository.ask("for-each-ref", "--format=%(refname)", f"{_references(run_dir)}/").lines
     if held:
         _change(repository, run_dir, [f"delete {name}" for name in held])
@@ -140,11 +140,11 @@ def release(repository: Repository, run_dir: Path) -> None:
 def _change(repository: Repository, run_dir: Path, commands: Sequence[str]) -> None:
     """Have git-update-ref(1) carry out the commands.
 
-    What it locks to delete references is of the whole repository, and tells of nobody whose it is: a lock that a killed
-    git has left there is for a person to remove.
+    To delete references git locks a file of the whole repository, which does not say who holds it: if a killed git left
+    that lock, a person has to remove it.
     """
     for lock in (repository.common_dir / _references(run_dir)).rglob("*.lock"):
-        lock.unlink(missing_ok=True)  # of a git that was killed: nobody else changes the run's references
+        lock.unlink(missing_ok=True)  # left by a git that was killed: no other process changes the run's references
     try:
         repository.ask("update-ref", "--stdin", stdin="".join(f"{command}\n" for command in commands))
     except InfraError as error:
@@ -155,7 +155,7 @@ def _change(repository: Repository, run_dir: Path, commands: Sequence[str]) -> N
 
 
 def _staging(run_dir: Path, purpose: WorktreePurpose) -> Path:
-    """Where git is told to make it: the name, which git registers it by and keeps, tells runs apart."""
+    """Where git is told to make the worktree: it registers and keeps the name, which tells runs apart."""
     return run_dir.resolve() / "worktrees" / f"bisector-{purpose}-{_digest(run_dir)}"
 
 
@@ -166,7 +166,7 @@ def _registered(repository: Repository) -> Iterator[Path]:
 
 
 def _home(admin: Path) -> Path | None:
-    """The directory of a registered worktree; None where a kill or a power cut left that not written down."""
+    """The directory of a registered worktree; None if a kill or a power cut left it unrecorded."""
     try:
         text = os.fsdecode((admin / "gitdir").read_bytes()).strip()
     except OSError:
@@ -180,5 +180,5 @@ def _references(run_dir: Path) -> str:
 
 
 def _digest(run_dir: Path) -> str:
-    """What tells runs apart: a directory's name alone may be that of two runs, or none for git."""
+    """A name that tells runs apart: two runs may have the same directory name, and it may be no valid name for git."""
     return hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()[:12]
