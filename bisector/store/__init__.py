@@ -1,1 +1,1 @@
-"""Facts on disk: SQLite, artifacts, run directories, the index of runs."""
+"""Records on disk: logs of facts in SQLite, artifacts of trials, run directories, and the index of runs."""

@@ -1,7 +1,7 @@
-"""What the record of a comparison has beside trials: what is compared on what, and the blocks in which it is measured.
+"""What a comparison records beside trials: what is compared on which setups, and the blocks in which it is measured.
 
-An arm is a subject under a name, a setup a storage stack and a workload. A block measures the arms on one setup, each
-once, in a random order and with one seed of the workload. :mod:`bisector.status.blocks` says what comes of them.
+An arm is a subject under a name; a setup is a storage stack and a workload. A block measures every arm once on one
+setup, in a random order and with one seed of the workload. :mod:`bisector.status.blocks` draws the conclusions.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from bisector.store.run_files import found_input, recorded_input, with_inputs
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """What is compared, under the name that a person typed; ``file`` is its configuration fragment, or the image."""
+    """A subject under the name that a person typed; ``file`` is its configuration fragment, or its kernel image."""
 
     name: str
     subject: Subject
@@ -24,18 +24,18 @@ class Arm:
 
     @property
     def commit(self) -> Commit:
-        """What is built."""
+        """The commit that is built."""
         return self.subject.commit
 
 
 def on_top(arm: str, text: str) -> str:
-    """What an arm is called that is another one, called ``arm``, with something on top."""
+    """The name of an arm that is the arm ``arm`` with something on top."""
     return f"{arm} + {text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A cell that nothing is measured for, by the places of its setup and its arm in the plan, and the reason."""
+    """A pair of setup and arm, by their places in the plan, for which nothing is measured, and the reason."""
 
     setup: int
     arm: int
@@ -44,14 +44,14 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """No block or trial begins that would end after ``budget_s`` seconds of work beyond the ``spent_s`` on record."""
+    """A budget: no block or trial begins that would end after ``spent_s`` + ``budget_s`` seconds of work."""
 
     budget_s: float
     spent_s: float = 0.0
 
     @property
     def end_s(self) -> float:
-        """The seconds of work, in all, at which it is spent."""
+        """The seconds of work, in all, at which the budget is spent."""
         return self.spent_s + self.budget_s
 
 
@@ -59,9 +59,9 @@ class Budget:
 class Extent:
     """How much is measured.
 
-    ``runs`` blocks of each setup; with ``until`` as many as make every interval so narrow, a share of the first arm's
-    value. ``budget_s`` is that of the beginning. Values that differ by less than the share ``delta`` are the same: that
-    is bisect.least_effect of its settings. Everything random follows from ``seed``.
+    ``runs`` blocks are measured on each setup; with ``until``, as many as make every interval that narrow (a share of
+    the first arm's value). ``budget_s`` is the budget at the start. Values that differ by less than the share
+    ``delta``, the setting bisect.least_effect, are the same. ``seed`` determines everything random.
     """
 
     seed: int
@@ -72,7 +72,7 @@ class Extent:
 
     @property
     def budget(self) -> Budget | None:
-        """The budget until another one is given."""
+        """The budget that holds until another one is given."""
         return None if self.budget_s is None else Budget(self.budget_s)
 
 
@@ -86,7 +86,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A trial of a comparison, under its number."""
+    """A trial of a comparison, with its number."""
 
     n: int
     place: Place
@@ -97,7 +97,7 @@ class Placed:
 class Plan:
     """What is compared; the first arm is the one that the others are compared with.
 
-    Of each setup there are the whole settings of its trials, whose metric decides there.
+    ``setups`` are the whole settings of each setup's trials; their metric decides on that setup.
     """
 
     arms: tuple[Arm, ...]
@@ -106,7 +106,7 @@ class Plan:
     absent: tuple[Absent, ...] = ()
 
     def settings(self, setup: int, arm: int) -> Settings:
-        """What an arm is measured with on a setup; its own kernel parameters and its own fragment come last."""
+        """The settings of an arm on a setup; the arm's own kernel parameters and fragment come last."""
         settings, one = self.setups[setup], self.arms[arm]
         append = f"{settings.machine.append} {one.subject.parameters}".strip()
         own = (str(one.file),) if one.subject.fragment else ()
@@ -119,13 +119,13 @@ class Plan:
         return tuple(n for n, arm in enumerate(self.arms) if arm.subject.fragment)
 
     def placed(self, n: int, place: Place, trial: Trial) -> Placed:
-        """A trial as it is on record, with what its arm's subject is known to have besides the kernel."""
+        """Add to a recorded trial what is known of its arm's subject besides the kernel."""
         return Placed(n, place, replace(trial, cell=replace(trial.cell, subject=self.arms[place.arm].subject)))
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Arms on a setup in the order of measuring; ``round`` counts those of the setup that come to something."""
+    """The arms of a block, in the order of measuring; ``round`` counts the useful blocks of its setup."""
 
     n: int
     setup: int
@@ -136,7 +136,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class PlannedComparison:
-    """A plan as it is on record: settings as JSON, and files of the run directory as named from there."""
+    """A plan in a record: settings are JSON, and files of the run directory have paths relative to it."""
 
     arms: tuple[Arm, ...]
     settings: tuple[str, ...]
@@ -151,7 +151,7 @@ class PlannedComparison:
         return cls(tuple(arms), tuple(settings), plan.extent, plan.absent)
 
     def plan(self, run_dir: Path) -> Plan:
-        """The plan in this directory, which may have been moved since."""
+        """The plan in this directory, which may have been moved since it was recorded."""
         arms = (replace(arm, file=arm.file and Path(found_input(str(arm.file), run_dir))) for arm in self.arms)
         texts = (with_inputs(text, found_input, run_dir) for text in self.settings)
         return Plan(tuple(arms), tuple(map(options.from_json, texts)), self.extent, self.absent)

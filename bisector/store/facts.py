@@ -1,8 +1,7 @@
-"""The facts that the record of a run grows by: frozen values, each one whole. A class's name is its kind in the log.
+"""The facts that are appended to the record of a run: frozen values. A class's name is its kind in the log.
 
-A submission is recorded before an executor gets it, and its end together with what came of it. So a process that was
-killed leaves the submissions that it had in flight, and none that is half done.
-:meth:`bisector.store.store.Store.add` is the one that writes.
+A submission is recorded before an executor gets it, and its end together with its result. So a killed process leaves
+the submissions that it had in flight, and nothing half done. :meth:`bisector.store.store.Store.add` writes facts.
 """
 
 from dataclasses import dataclass
@@ -48,20 +47,20 @@ class RunHeader:
         first_parent: bool = False,
         skips: tuple[str, ...] = (),
     ) -> Self:
-        """What is asked now; each end as typed, and its hash."""
+        """The header of a new run; each end is a pair: the revision as typed, and its hash."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
         asked = (*old, *new, paths, first_parent, skips)
         return cls(repository, *asked, options.to_json(settings), version("bisector"), at)
 
     @property
     def has_ends(self) -> bool:
-        """Whether something is looked for, between two ends."""
+        """Whether the run searches between two ends."""
         return bool(self.old_sha and self.new_sha)
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A state that the run entered, and the process that wrote so; ``out_of_time`` if its budget allowed no more."""
+    """A state that the run entered, and the process that recorded it; ``out_of_time`` if the budget was spent."""
 
     at: str
     state: State
@@ -72,7 +71,7 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class InfraFault:
-    """An attempt at a trial that failed by a fault of the tool, its host or the network."""
+    """An attempt at a trial that failed through the tool, its host or the network."""
 
     at: Annotated[str, "time"]
     sha: Annotated[str, "what was tried"]
@@ -82,7 +81,7 @@ class InfraFault:
 
 
 class Work(StrEnum):
-    """What an executor was asked to do."""
+    """The kind of work that an executor was asked to do."""
 
     TRIAL = "trial"
     CONTROL = "control"
@@ -91,7 +90,7 @@ class Work(StrEnum):
 
 
 class Ending(StrEnum):
-    """What became of a submission. LOST when its process was killed, CANCELLED when nobody needed it any more."""
+    """How a submission ended: LOST if its process was killed, CANCELLED if its result was no longer needed."""
 
     DONE = "done"
     FAILED = "failed"
@@ -101,7 +100,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """Work about to be given to an executor: its ``host``, trial ``n`` and place in a comparison, if any."""
+    """Work about to be given to an executor; ``host``, trial ``n`` and the place in a comparison may be unset."""
 
     work: Work
     sha: str
@@ -113,7 +112,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a submission, by its number."""
+    """The end of the submission with this number."""
 
     submission: int
     ending: Ending
@@ -121,11 +120,11 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class NumberedTrial:
-    """The facts of a trial, under its number.
+    """A trial with its number.
 
-    ``vouched_by`` is the number of the control by which its fault is known to be the kernel's own, counted from 1;
-    ``place`` is where it belongs in a comparison, ``taken`` where it was taken over from. The control of the trial
-    itself is not recorded with it: it follows from the controls.
+    ``vouched_by`` is the number, from 1, of the control that showed the trial's fault to be the kernel's own; ``place``
+    is its place in a comparison, and ``taken`` the run that it was taken over from. The trial's own control is not
+    recorded here, since it follows from the controls.
     """
 
     n: int
@@ -137,7 +136,7 @@ class NumberedTrial:
 
 @dataclass(frozen=True, slots=True)
 class BuildTry:
-    """Whether a compiler builds a commit, with a subject's ``fragment`` if any; ``reason`` is empty when it does."""
+    """Whether a compiler builds a commit, with a subject's ``fragment`` if any; ``reason`` is empty if it does."""
 
     compiler: Compiler
     sha: str
@@ -147,7 +146,7 @@ class BuildTry:
 
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
-    """A measured kernel, built once more, has the same digest; ``why_not`` says why that cannot be told, else empty."""
+    """A measured kernel was built again with the same digest, or ``why_not`` says why that cannot be determined."""
 
     sha: str
     content_sha256: str
@@ -156,14 +155,14 @@ class KernelCheck:
 
 @dataclass(frozen=True, slots=True)
 class Compilers:
-    """What every kernel of a bisection is built with, for good."""
+    """The compilers of every kernel of a bisection; they do not change."""
 
     compilers: tuple[Compiler, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A commit that a person wants not to be measured (any more)."""
+    """A commit that a person asked not to measure, or not to measure again."""
 
     sha: str
 

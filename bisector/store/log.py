@@ -1,9 +1,9 @@
-"""A record on disk: a log of facts in one SQLite file, which only grows; the only module that knows ``sqlite3``.
+"""A record on disk: an append-only log of facts in one SQLite file. No other module uses ``sqlite3``.
 
 A fact is a frozen dataclass. Its row has a number, the time of recording, the name of its class, and its fields as
-JSON. Rows are neither changed nor removed, so each one is read once. One process writes, any number read meanwhile
-(write-ahead log). Every transaction is synchronised to the disk before it is used: whatever moment the writer is
-killed at, it is there whole or not at all.
+JSON. Rows are never changed or removed, so each one is read once. One process writes, and any number may read meanwhile
+(write-ahead log). Every transaction is synchronised to the disk before it is used: if the writer is killed at any
+moment, the transaction is there as a whole or not at all.
 """
 
 import json
@@ -24,13 +24,13 @@ from bisector.host.load import boot_id
 
 DATABASE = "record.sqlite"
 _NEW = ".new"
-_COMPANIONS = ("", "-journal", "-wal", "-shm")  # the files SQLite makes for one database
+_COMPANIONS = ("", "-journal", "-wal", "-shm")  # the suffixes of the files that SQLite makes for one database
 UNFINISHED = frozenset(DATABASE + _NEW + suffix for suffix in _COMPANIONS)
 _BUSY_S = 10.0
 
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
-# Counts up when a kind of fact, or a field, is new, renamed or removed. A field that is newer than a record has its
-# default there. A record that is newer than this module is refused: what it would pass over may bear a verdict.
+# Increase this if a kind of fact, or a field, is added, renamed or removed. A field that is newer than a record has its
+# default there. A record that is newer than this module is refused: what would be ignored might bear a verdict.
 VERSION = 29
 _FIRST_LOG = 29  # before, each kind of fact had tables of its own
 _LAST_WITH_TABLES = "12728732"
@@ -78,7 +78,7 @@ class NoRoom(InfraError):
 
 @dataclass(frozen=True, slots=True)
 class LogEntry(Generic[T]):
-    """A fact, its number in the log, and when it was recorded: by the wall clock (ISO 8601), and since which boot."""
+    """A fact, its number in the log, and its time: by the wall clock (ISO 8601), and in seconds since which boot."""
 
     id: int
     at: str
@@ -95,7 +95,7 @@ class _Stamp:
 
 @dataclass(frozen=True, slots=True)
 class _Stamped:
-    """The key of each body that no fact has: a wall clock may be set between two facts, this one never is."""
+    """The key of each body that is not its fact's: a wall clock may be set between two facts, this clock never is."""
 
     recorded: _Stamp
 
@@ -104,7 +104,7 @@ _STAMP = msgspec.json.Decoder(_Stamped)
 
 
 class Log:
-    """An open record; ``connection`` is for whoever looks after SQLite itself."""
+    """An open record; ``connection`` is for code that deals with SQLite itself."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self.connection = connection
@@ -115,7 +115,7 @@ class Log:
 
     @classmethod
     def create(cls, path: Path, facts: Iterable[object] = ()) -> Self:
-        """A new record with these facts, there when they are in it; raises :class:`UserError`, :class:`InfraError`."""
+        """Create a record that appears with all ``facts`` in it; raises :class:`UserError` and :class:`InfraError`."""
         if path.exists():
             raise UserError(f"{path} holds a bisection already", f"bisector resume --run-dir {path.parent}")
         new = path.with_name(path.name + _NEW)
@@ -144,30 +144,30 @@ class Log:
             try:
                 connection.execute("PRAGMA schema_version")
             except sqlite3.Error as error:
-                # Nobody writes and the directory is not ours to make -shm in (sqlite.org/wal.html, "Read-Only
+                # No process writes, and this one may not create -shm in the directory (sqlite.org/wal.html, "Read-Only
                 # Databases").
                 still = not path.with_name(path.name + "-wal").exists()
                 if not (readonly and still and _primary(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)):
                     raise
                 connection = opened.enter_context(closing(_connect(f"{uri}?immutable=1")))
-            # FULL: a trial is minutes of work, a sync milliseconds; NORMAL may lose the last ones with the power.
+            # FULL: a trial takes minutes, a sync milliseconds; NORMAL may lose the last transactions in a power cut.
             connection.execute("PRAGMA synchronous = FULL")
             _check(connection, path)
             opened.pop_all()
         return cls(connection, path)
 
     def close(self) -> None:
-        """Close the record; what was added is on disk already."""
+        """Close the record; all facts are on disk already."""
         self.connection.close()
 
     def add(self, *facts: object) -> int:
-        """Append facts, all of them or none; the number of the first one. Raises :class:`InfraError`."""
+        """Append all facts or none, and return the number of the first one. Raises :class:`InfraError`."""
         with self.transaction():
             first, *_ = [_insert(self.connection, fact) for fact in facts]
         return first
 
     def refresh(self) -> int:
-        """Read what was appended since, here or by another process; the number of the last fact, 0 without any."""
+        """Read the facts that any process appended since; return the number of the last fact, or 0 without any."""
         with _translated(self.path):
             rows = self.connection.execute(
                 "SELECT id, at, kind, body FROM facts WHERE id > ? ORDER BY id", (self.last,)
@@ -181,7 +181,7 @@ class Log:
         """Every fact of a kind, oldest first, as of the last :meth:`refresh`; raises :class:`InfraError` for damage."""
         entries = self._entries[kind.__name__]
         if unread := self._unread.pop(kind.__name__, ()):
-            # Of what facts have, msgspec knows everything but paths.
+            # The only type in facts that msgspec cannot decode by itself is Path.
             decoder = msgspec.json.Decoder(kind, dec_hook=lambda custom, value: custom(value))
             for id_, at, body in unread:
                 try:
@@ -193,7 +193,7 @@ class Log:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Several facts, all of them or none."""
+        """Add several facts, all of them or none."""
         with _translated(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
@@ -206,7 +206,7 @@ class Log:
 
 
 def now() -> str:
-    """The time of recording."""
+    """The time of recording, UTC in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -217,18 +217,18 @@ def _insert(connection: sqlite3.Connection, fact: object) -> int:
         body = json.dumps(plain | stamp, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as error:
         raise InfraError("a figure for the record is not a number, or is infinite") from error
-    # Logs may contain anything, halves of surrogate pairs, too, which UTF-8 cannot hold.
+    # Logs may contain anything, even halves of surrogate pairs, which UTF-8 cannot represent.
     text = body.encode("utf-8", "replace").decode("utf-8")
     row = (now(), type(fact).__name__, text)
     return cast("int", connection.execute("INSERT INTO facts (at, kind, body) VALUES (?, ?, ?)", row).lastrowid)
 
 
 def _plain(value: object) -> object:
-    """What msgspec has no form for."""
+    """Convert what msgspec has no form for."""
     match value:
         case Path():
             return str(value)
-        case float():  # numpy's own
+        case float():  # a float of numpy
             return float(value)
     raise NotImplementedError(f"{type(value).__name__} has no form in a record")
 
@@ -271,7 +271,7 @@ def _primary(error: sqlite3.Error) -> int:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """SQLite's troubles of disk and file as ours; misuse of SQLite stays a bug."""
+    """Translate SQLite's errors of disk and file into bisector's; misuse of SQLite remains a bug."""
     unwritable = f"ls -ld {path.parent} {path}"
     try:
         yield

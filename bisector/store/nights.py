@@ -1,4 +1,4 @@
-"""The record of all nights: a log of facts like that of a run, and each night's facts in the order of recording."""
+"""The record of all nights: a log of facts like the record of a run, with each night's facts in order of recording."""
 
 import math
 import os
@@ -20,7 +20,7 @@ from bisector.store.store import Store
 
 
 class NightEnding(StrEnum):
-    """How a night ended; one that was killed has none."""
+    """How a night ended; a night that was killed has no ending."""
 
     DONE = "done"
     OUT_OF_TIME = "out of time"
@@ -28,7 +28,7 @@ class NightEnding(StrEnum):
 
 
 class TipRole(StrEnum):
-    """What was measured: the tip of the branch, or the tag that it is compared with."""
+    """Which commit was measured: the tip of the branch, or the tag that the tip is compared with."""
 
     TIP = "tip"
     TAG = "tag"
@@ -36,7 +36,7 @@ class TipRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NightBegun:
-    """A night began, with the jobs of a file, in a process."""
+    """A night began, in a process, with the jobs of a file."""
 
     config: str
     budget_s: float
@@ -46,26 +46,26 @@ class NightBegun:
 
 @dataclass(frozen=True, slots=True)
 class NightEnded:
-    """The night that began last is over."""
+    """The night that began last has ended."""
 
     ending: NightEnding
 
 
 @dataclass(frozen=True, slots=True)
 class JobBegun:
-    """A job's turn came: what follows is of it, until the next job or night begins."""
+    """A job's turn began: the facts that follow belong to it, until the next job or night begins."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """All that was to be done for a job in a night was done."""
+    """Everything was done that a job had to do in a night."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """What a branch was at after the fetch, and what the job asked for then."""
+    """The commit of a branch after the fetch, and what the job then asked for."""
 
     repository: Path
     rev: str
@@ -78,13 +78,13 @@ class Tip:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What the trials of one commit in one night amounted to.
+    """The result of the trials of one commit in one night.
 
-    ``value`` is what decides, by the ``objective`` of that night, as is ``threshold``. It is None where nothing can be
-    concluded: for a ``fault`` of the kernel, or because the evidence stayed weak; ``why`` says so. ``directory`` holds
-    the files of the last trial, in a run directory whose record has the trials; ``n`` is the number of the one that
-    counts. What the next nights are compared by is here as well, so that a removed run directory costs no history:
-    ``host``, and ``era``, the digest of that of the host, empty where it is not known.
+    ``value`` is the deciding value by that night's ``objective``, as is ``threshold``. It is None if nothing can be
+    concluded: because of a ``fault`` of the kernel, or because the evidence stayed weak; ``why`` says so. ``directory``
+    has the files of the last trial, in a run directory whose record has the trials; ``n`` is the number of the trial
+    that counts. What later nights compare by is kept here too, so that history survives the removal of a run directory:
+    ``host``, and ``era``, the digest of the host's era, empty if it is unknown.
     """
 
     role: TipRole
@@ -106,18 +106,18 @@ class Measurement:
 
     @property
     def run_dir(self) -> Path:
-        """Where its trials are on record."""
+        """The run directory whose record has the trials."""
         return self.directory.parents[1]
 
     @property
     def got(self) -> tuple[str, str, Objective, str]:
-        """By which settings, where, by what and in which era: only values that were got alike are compared."""
+        """Settings, host, objective and era of the value; only values with equal ones are compared."""
         return self.conditions, self.host, self.objective, self.era
 
 
 @dataclass(frozen=True, slots=True)
 class BisectionBegun:
-    """A change is bisected, in a run directory; recorded before that is made."""
+    """A change is bisected in a run directory; recorded before the directory is made."""
 
     run_dir: Path
     direction: Direction
@@ -127,7 +127,7 @@ class BisectionBegun:
 
 @dataclass(frozen=True, slots=True)
 class BisectionConcluded:
-    """How a bisection ended; ``new_value`` is what its new end measured, where it did."""
+    """How a bisection ended; ``new_value`` is what its new end measured, if it was measured."""
 
     run_dir: Path
     state: State
@@ -148,7 +148,7 @@ class JobTrouble:
 
 @dataclass(frozen=True, slots=True)
 class LetterTold:
-    """Something was told, about a run directory or a trouble; ``outcome`` says how: a draft's path, a server's word."""
+    """A letter about a run directory or a trouble; ``outcome`` is the path of a draft, or the mail server's answer."""
 
     about: str
     outcome: str
@@ -162,7 +162,7 @@ _KINDS: tuple[type, ...] = (NightBegun, *get_args(JobFact))
 
 @dataclass(frozen=True, slots=True)
 class NightEvent:
-    """A fact of a job in a night; ``trial`` is the one that counts of a :class:`Measurement`, if it is there."""
+    """A fact of a job in a night; ``trial`` is the trial that counts for a :class:`Measurement`, if it is on record."""
 
     id: int
     night: int
@@ -174,7 +174,7 @@ class NightEvent:
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """One night; ``ending`` is None while it lasts, and for ever when it was killed."""
+    """One night; ``ending`` is None during the night, and stays None if the night was killed."""
 
     n: int
     started_at: str
@@ -186,7 +186,7 @@ class Night:
 
 
 def nights_home() -> Path:
-    """Where the record, the lock and the files of the jobs are."""
+    """Every control, that is a new trial of a sound end, oldest first; a control's number is its place, from 1."""
     return state_home() / "nightly"
 
 
@@ -199,7 +199,7 @@ class NightRecord:
 
     @classmethod
     def open(cls, path: Path, readonly: bool = False) -> Self:
-        """The record in a file, made when it is not there (but not for reading). Raises as :class:`Log`."""
+        """Open the record in a file; create it if it is missing, unless ``readonly``. Raises as :class:`Log`."""
         make = not readonly and not path.exists()
         return cls(Log.create(path) if make else Log.open(path, readonly))
 
@@ -212,12 +212,12 @@ class NightRecord:
             store.close()
 
     def begin(self, config: Path, budget_s: float) -> int:
-        """A new night; its number."""
+        """Record the beginning of a night, and return its number."""
         self._log.add(NightBegun(str(config), budget_s, version("bisector"), os.getpid()))
         return len(self.nights())
 
     def end(self, ending: NightEnding) -> None:
-        """The night is over."""
+        """Record the end of the night."""
         self._log.add(NightEnded(ending))
 
     def add(self, fact: JobFact) -> None:
@@ -251,7 +251,7 @@ class NightRecord:
                     continue
                 case JobBegun(job=job):
                     pass
-                case Measurement(n=int() as n, run_dir=run_dir):  # the record of its run directory is kept open
+                case Measurement(n=int() as n, run_dir=run_dir):  # the run directory's record is kept open
                     if self._stores.get(run_dir) is None:
                         path = run_dir / DATABASE
                         self._stores[run_dir] = Store.open(path, readonly=True) if path.is_file() else None

@@ -1,7 +1,7 @@
-"""Files beside the record: the inputs that all trials of a run are measured with, and what each trial left.
+"""Files beside the record: the inputs with which all trials of a run are measured, and the files that trials leave.
 
-A job file or a configuration that is edited between two trials would make them incomparable, so a resumed run measures
-with copies of its own. Each trial has a directory, and each file in it is known by its SHA-256.
+A job file or configuration that was edited between two trials would make them incomparable, so a resumed run measures
+with its own copies. Each trial has a directory, and the record has the SHA-256 of each file in it.
 """
 
 import errno
@@ -27,9 +27,9 @@ from bisector.host.files import inside, sha256_of
 
 INPUTS = "inputs"
 TRIALS = "trials"
-_DIGITS = 12  # of a hash, as the name of a directory
+_DIGITS = 12  # of a hash that names a directory
 _KERNEL_FILES = ("kernel.base_config", "kernel.fragments")
-# A hash, or of an imported trial what its kernel was called.
+# After the number: a hash, or for an imported trial the name of its kernel.
 _DIRECTORY_NAME = re.compile(r"(?P<n>\d{4,})-[\w.+-]{1,12}")
 
 
@@ -37,7 +37,7 @@ _DIRECTORY_NAME = re.compile(r"(?P<n>\d{4,})-[\w.+-]{1,12}")
 
 
 def keep_inputs(settings: Settings, run_dir: Path) -> Settings:
-    """Copy inputs into the run directory; the settings that name the copies. Raises :class:`InfraError`."""
+    """Copy the inputs into the run directory, and return settings that name the copies. Raises :class:`InfraError`."""
     kernel, workload = settings.kernel, settings.workload
     with _copying(run_dir) as directory:
         base = kernel.base_config and _copy(kernel.base_config, directory / "base.config")
@@ -54,7 +54,7 @@ def keep_inputs(settings: Settings, run_dir: Path) -> Settings:
 
 
 def keep_files(files: Iterable[Path | None], run_dir: Path) -> tuple[Path | None, ...]:
-    """Copy files of arms beside the other inputs; where each copy is, if any. Raises :class:`InfraError`."""
+    """Copy files of arms beside the other inputs, and return the copies' paths. Raises :class:`InfraError`."""
     with _copying(run_dir) as directory:
         return tuple(file and _copy(file, directory / file.name) for file in files)
 
@@ -69,17 +69,17 @@ def _copying(run_dir: Path) -> Iterator[Path]:
 
 
 def recorded_input(name: str, run_dir: Path) -> str:
-    """How the record names an input: from the run directory, so that it is found when that moves."""
+    """The name of an input in the record: relative to the run directory, so that it is found if that is moved."""
     return name.removeprefix(f"{run_dir}/") if name.startswith(f"{run_dir}/{INPUTS}/") else name
 
 
 def found_input(name: str, run_dir: Path) -> str:
-    """Where a recorded input is now."""
+    """The current path of a recorded input."""
     return str(run_dir / name) if name.startswith(f"{INPUTS}/") else name
 
 
 def with_inputs(settings: str, named: Callable[[str, Path], str], run_dir: Path) -> str:
-    """Settings as in a record, their inputs as :func:`recorded_input` or :func:`found_input` names them."""
+    """Settings as JSON, with inputs renamed by :func:`recorded_input` or :func:`found_input`."""
 
     def of(value: object) -> object:
         if isinstance(value, list):
@@ -90,20 +90,20 @@ def with_inputs(settings: str, named: Callable[[str, Path], str], run_dir: Path)
 
 
 def kernel_inputs(kernel: KernelSettings) -> tuple[object, ...]:
-    """What kernels are made from, whatever the files are called; a file that is gone has no contents."""
+    """What kernels are made from, regardless of the files' names; a missing file has the contents None."""
     named = (kernel.base_config, *map(_fragment, kernel.fragments))
     return (kernel.compilers, *(path.read_bytes() if path and path.is_file() else None for path in named))
 
 
 def fingerprint(settings: Settings) -> str:
-    """The same for settings that measure alike, wherever their input files are."""
+    """A digest that is equal for settings that measure alike, wherever their input files are."""
     files = [(path.name, sha256_of(path) if path.is_file() else None) for path in settings.workload.inputs.values()]
     whole = (sorted(compared(settings).items()), files, kernel_inputs(settings.kernel))
     return hashlib.sha256(repr(whole).encode(errors="surrogateescape")).hexdigest()
 
 
 def compared(settings: Settings) -> Mapping[str, object]:
-    """What has to be equal for trials to be alike: not mail, notices, paths of inputs, nor disks not in use."""
+    """The settings that alike trials have in common: all but mail, notices, paths of inputs, and disks not in use."""
     files = {*_KERNEL_FILES, *(row.key for row in settings.workload.rows_of_inputs.values())}
     written = options.written_values(settings)
     left_out = ("mail.", "notify.", *unused(written, settings.storage.used_disks))
@@ -111,12 +111,12 @@ def compared(settings: Settings) -> Mapping[str, object]:
 
 
 def _fragment(name: str) -> Path:
-    """A fragment of the tool by name; one of a person's own is written with a slash."""
+    """The path of a fragment: one of bisector's by name, or a person's own, written with a slash."""
     return Path(name) if "/" in name else resources.fragment(name)
 
 
 def _copy(source: Path, target: Path) -> Path:
-    """Of files with one name and other contents the later ones have a directory; a program stays one."""
+    """Copy a file, executable or not; another file of the same name goes into a directory named by its hash."""
     if target.exists() and not filecmp.cmp(source, target, shallow=False):
         target = target.parent / sha256_of(source)[:_DIGITS] / target.name
         target.parent.mkdir(exist_ok=True)
@@ -129,20 +129,20 @@ def _copy(source: Path, target: Path) -> Path:
 
 
 def trial_number(directory: Path) -> int | None:
-    """The number of the trial that a directory below :data:`TRIALS` is of; None for what somebody else put there."""
+    """The number of the trial whose directory this is; None if it is not a trial's directory."""
     found = _DIRECTORY_NAME.fullmatch(directory.name)
     return int(found["n"]) if found and directory.is_dir() and not directory.is_symlink() else None
 
 
 def number_in(path: str) -> int | None:
-    """The number of the trial that a file is of, by its path in the run directory; None of any other path."""
+    """The number of the trial that has a file, from its path in the run directory; None for any other path."""
     top, _, below = path.partition("/")
     found = _DIRECTORY_NAME.fullmatch(below.partition("/")[0]) if top == TRIALS else None
     return int(found["n"]) if found else None
 
 
 def trial_directory(run_dir: Path, n: int, commit: Commit) -> Path:
-    """A new, empty directory for trial ``n``; what an attempt that failed left in it is gone."""
+    """Make a new, empty directory for trial ``n``; what a failed attempt left in it is removed."""
     directory = _trials(run_dir) / f"{n:04d}-{file_name(commit.short)}"
     try:
         if directory.exists():
@@ -154,7 +154,7 @@ def trial_directory(run_dir: Path, n: int, commit: Commit) -> Path:
 
 
 def _trials(run_dir: Path) -> Path:
-    """Where the directories of the trials are, in which some are removed: never where a link leads."""
+    """The directory of the trials' directories, some of which are removed: refused if it is a link."""
     path = run_dir / TRIALS
     if path.is_symlink():
         raise UserError(f"{path} is a link, which bisector never makes there", f"ls -l {path}; is it a run of yours?")
@@ -162,17 +162,17 @@ def _trials(run_dir: Path) -> Path:
 
 
 def file_name(text: str) -> str:
-    """A text as the name of a file or a directory."""
+    """A text, made valid as the name of a file or a directory."""
     return re.sub(r"[^\w.+-]", "-", text, flags=re.ASCII).lstrip(".") or "-"
 
 
 def artifacts_of_run(artifacts: Iterable[Artifact], run: str) -> tuple[Artifact, ...]:
-    """What a run left: the files in its own directory of the trial, which has the run's name as a file may have it."""
+    """The artifacts of one run: those in the trial's directory that is named after the run."""
     return tuple(one for one in artifacts if one.name.rpartition("/")[0] == file_name(run))
 
 
 def collect(directory: Path, run_dir: Path) -> tuple[Artifact, ...]:
-    """Every regular file of a trial, on the disk when this returns; raises :class:`InfraError`."""
+    """Every regular file of a trial, synchronised to the disk; raises :class:`InfraError`."""
     files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
     artifacts = []
     try:
@@ -180,7 +180,7 @@ def collect(directory: Path, run_dir: Path) -> tuple[Artifact, ...]:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 size_bytes = file.tell()
-                os.fsync(file.fileno())  # the row that names it will be: a row without its file would be a lie
+                os.fsync(file.fileno())  # before the row: it must not name a file that is lost
             name, below = path.relative_to(directory).as_posix(), path.relative_to(run_dir).as_posix()
             artifacts.append(Artifact(name=name, path=below, sha256=digest, size_bytes=size_bytes))
     except OSError as error:
@@ -189,7 +189,7 @@ def collect(directory: Path, run_dir: Path) -> tuple[Artifact, ...]:
 
 
 def adopt(source: Path, trial: Trial, run_dir: Path, n: int) -> Trial:
-    """A trial of the run in ``source`` as number ``n`` of another one, with its files; raises :class:`InfraError`."""
+    """Take a trial over from the run in ``source`` as number ``n``, with its files; raises :class:`InfraError`."""
     if not trial.artifacts:
         return trial
     directory = trial_directory(run_dir, n, trial.commit)
@@ -199,7 +199,7 @@ def adopt(source: Path, trial: Trial, run_dir: Path, n: int) -> Trial:
             target.parent.mkdir(parents=True, exist_ok=True)
             file = inside(source, artifact.path)
             try:
-                target.hardlink_to(file)  # a second name of the file, whose content never changes
+                target.hardlink_to(file)  # a hard link is enough: the content never changes
             except OSError as error:
                 if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
                     raise
@@ -212,7 +212,7 @@ def adopt(source: Path, trial: Trial, run_dir: Path, n: int) -> Trial:
 
 
 def remove_unfinished(run_dir: Path, recorded: Iterable[Artifact]) -> int:
-    """Remove what a killed process left of trials, with the run directory locked; how many there were."""
+    """Remove what a killed process left of trials, with the run directory locked; return how many there were."""
     kept = {Path(artifact.path).parts[:2] for artifact in recorded}
     directories = sorted(_trials(run_dir).glob("*"))
     leftovers = [path for path in directories if trial_number(path) is not None and (TRIALS, path.name) not in kept]

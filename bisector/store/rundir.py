@@ -1,4 +1,4 @@
-"""The directory of a run: its database, the files of its trials, the lock of its process; and which runs there are."""
+"""The directory of a run: its database, the files of its trials, the lock of its process; and the index of all runs."""
 
 import hashlib
 import json
@@ -20,23 +20,23 @@ from bisector.host.locks import Held, Holder, held, holder_of, locked
 from bisector.store.log import DATABASE, UNFINISHED
 from bisector.store.run_files import INPUTS, TRIALS
 
-# The store knows what the search makes of earlier runs, and so its numpy, which takes long to load; most of what is
-# asked of a run directory needs neither, least of all the settings.
+# The store loads numpy for what the search knows of earlier runs, and that takes long. Most questions about a run
+# directory, and all about settings, need neither.
 if TYPE_CHECKING:
     from bisector.store.store import Store
 
 LOCK = "lock"
-HOSTS = "hosts"  # where the list of hosts is by which a run measures; without it, it measures here
-_JOB = "job"  # of nights, the one that a run is of
+HOSTS = "hosts"  # a file with the path of the list of hosts that measure; without it the run measures on this host
+_JOB = "job"  # a file with the name of the job of nights that began the run
 GIT_LOG = "bisect.log"
-# What a start that was killed before its first fact leaves.
+# What a start that was killed before its first fact leaves behind.
 _OF_A_START = UNFINISHED | {LOCK, INPUTS, TRIALS}
-_NAME_LENGTH = 120  # NAME_MAX is 255 bytes (limits.h); it is also the tail of longer paths
+_NAME_LENGTH = 120  # NAME_MAX is 255 bytes (limits.h); the name is also the tail of longer paths
 _LOCK_S = 60.0  # another process adds a run in milliseconds
 
 
 def state_home() -> Path:
-    """Where runs and their index are kept (XDG Base Directory Specification, XDG_STATE_HOME)."""
+    """The directory of runs and their index (XDG Base Directory Specification, XDG_STATE_HOME)."""
     given = Path(os.environ.get("XDG_STATE_HOME", ""))
     # "All paths set in these environment variables must be absolute"; others are ignored.
     home = given if given.is_absolute() else Path.home() / ".local" / "state"
@@ -44,17 +44,17 @@ def state_home() -> Path:
 
 
 def jobs_home() -> Path:
-    """Where this host does the jobs of other hosts' runs; a home that several hosts share has one for each."""
+    """The directory of jobs for other hosts' runs; a home that hosts share has one for each host."""
     return state_home() / "jobs" / platform.node()
 
 
 def single_commit_home() -> Path:
-    """Where the directories of ``bisector test`` and ``bisector kernel`` are, one for each repository."""
+    """The directory that has a directory for each repository of ``bisector test`` and ``bisector kernel``."""
     return state_home() / "tests"
 
 
 def single_commit_directory(repository: Path, fingerprint: str = "") -> Path:
-    """That of a repository and all that a trial depends on; the next process in it cleans up after a killed one."""
+    """The directory for a repository and what its trials depend on; the next process cleans up after a killed one."""
     digest = hashlib.sha256(os.fsencode(repository) + fingerprint.encode()).hexdigest()[:12]
     return single_commit_home() / digest
 
@@ -67,7 +67,7 @@ def run_name(old: str, new: str, now: datetime | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """A run directory that exists; its path is absolute and the same for every spelling of it (realpath(3))."""
+    """A run directory that exists; its path is absolute, and the same for every spelling of it (realpath(3))."""
 
     path: Path
 
@@ -76,15 +76,18 @@ class RunDirectory:
 
     @property
     def database(self) -> Path:
-        """The SQLite file; it appears when the bisection is recorded in it, never half-made."""
+        """The SQLite file; it appears once the bisection is recorded in it, never incomplete."""
         return self.path / DATABASE
 
     @classmethod
     def create(cls, path: Path | None, name: str) -> Self:
-        """Make ``path``, or ``name`` in the state directory; a killed start's is taken. Or :class:`UserError`."""
+        """Make ``path``, or ``name`` in the state directory; a directory that a killed start left is reused.
+
+        Raises :class:`UserError` if it holds a run or anything else, or cannot be made or written.
+        """
         if path:
             directory = Path.cwd() / path
-        else:  # two starts in one second get two names; the lock decides in the rare case of a race
+        else:  # two starts in one second get two names; in the rare case of a race the lock decides
             homes = (state_home() / "runs" / one for one in (name, *(f"{name}-{n}" for n in range(2, 100))))
             directory = next((one for one in homes if not one.exists()), state_home() / "runs" / name)
         try:
@@ -107,7 +110,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """A run directory that was made before; raises :class:`UserError` when it is none."""
+        """Open a run directory that was made before; raises :class:`UserError` if it is not one."""
         directory = Path.cwd() / path
         if cls.is_at(directory):
             return cls(directory)
@@ -117,31 +120,31 @@ class RunDirectory:
 
     @classmethod
     def is_at(cls, path: Path) -> bool:
-        """Whether there is one with a record; raises :class:`UserError` where nobody can tell."""
+        """Whether there is a run directory with a record; raises :class:`UserError` if that cannot be determined."""
         directory = Path.cwd() / path
         try:
             return directory.is_dir() and (directory / DATABASE).is_file()
-        except OSError as error:  # in a directory that this user may not enter, say
+        except OSError as error:  # for example in a directory that this user may not enter
             raise UserError(f"{directory} cannot be looked at: {error.strerror}", _MADE_BY_START) from error
 
     @property
     def hosts(self) -> Path | None:
-        """The list of hosts that the run was begun with, or gone on with last; None where it measures here."""
+        """The list of hosts that the run was begun or last resumed with; None if it measures on this host."""
         known = self._remembered(HOSTS)
         return Path(known) if known else None
 
     def remember_hosts(self, file: Path | None) -> None:
-        """Have ``resume`` go on where the run was begun; without a list of hosts what is known stays."""
+        """Have ``resume`` measure on the same hosts; None leaves the known list of hosts unchanged."""
         if file is not None:
             self._remember(HOSTS, str(file))
 
     @property
     def job(self) -> str:
-        """The job of nights that began the run; empty where a person did."""
+        """The job of nights that began the run; empty if a person began it."""
         return self._remembered(_JOB)
 
     def remember_job(self, name: str) -> None:
-        """Have reports name the branch that the job fetches."""
+        """Remember the job of nights, so that reports name the branch that it fetches."""
         self._remember(_JOB, name)
 
     def _remembered(self, name: str) -> str:
@@ -155,7 +158,7 @@ class RunDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one process that works here (flock(2)); raises :class:`UserError` when another one does."""
+        """Lock the run directory for this process (flock(2)); raises :class:`UserError` if another one has it."""
         with ExitStack() as lock:
             try:
                 lock.enter_context(held(self.path / LOCK))
@@ -168,12 +171,12 @@ class RunDirectory:
             yield
 
     def holder(self) -> Holder | None:
-        """The process that works here now; None when there is none, also after it was killed."""
+        """The process that works here now; None if there is none, also if it was killed."""
         return holder_of(self.path / LOCK)
 
 
 def state_of(run: RunDirectory, store: "Store") -> tuple[State, str]:
-    """The state and its message; one that says it runs, in nobody's hands, has been stopped."""
+    """The run's state and message; a run recorded as running without a process has stopped."""
     last = store.state()
     if last is None or last.state is State.RUNNING:
         if run.holder():
@@ -188,7 +191,7 @@ _MADE_BY_START = "--run-dir names a directory that `bisector start` made, or a r
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """A run: its directory, the repository, the ends as typed, ISO 8601 time of its start, its number in the list."""
+    """A run: its directory, the repository, the ends as typed, the ISO 8601 time of its start, and its number."""
 
     run_dir: str
     repository: str
@@ -199,16 +202,16 @@ class IndexEntry:
 
 
 class Index:
-    """A list of runs in a JSON file that is replaced as a whole, under a lock."""
+    """The list of runs, in a JSON file that is replaced as a whole under a lock."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or state_home() / "index.json"
 
     def add(self, entry: IndexEntry) -> None:
-        """Append a run, whose database exists, numbered; the vanished ones go. Raises :class:`InfraError`."""
+        """Add a run whose database exists, with its number, and drop vanished runs. Raises :class:`InfraError`."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Two bisections may start at one moment; readers need no lock, the file is replaced.
+            # Two bisections may start at one moment. Readers need no lock, since the file is replaced.
             lock, wait = self.path.with_suffix(".lock"), Deadline("the list of runs", _LOCK_S)
             with locked(lock, wait=wait, flags=os.O_RDWR | os.O_CREAT):
                 number = 1 + max((one.number for one in self._all()), default=0)
@@ -221,16 +224,16 @@ class Index:
             raise InfraError(f"cannot write {self.path}: {error.strerror}", f"ls -ld {self.path.parent}") from error
 
     def entries(self) -> tuple[IndexEntry, ...]:
-        """The runs that still hold a database, in order of their start; raises :class:`InfraError` for damage."""
+        """The runs that still have a database, in the order of their start; raises :class:`InfraError` for damage."""
         return tuple(one for one in self._all() if (Path(one.run_dir) / DATABASE).is_file())
 
     def named(self, word: str) -> Path | None:
-        """The directory of the run with this number or name; None when there is none."""
+        """The directory of the run with this number or name; None if there is none."""
         fitting = (Path(one.run_dir) for one in self.entries() if word in (str(one.number), Path(one.run_dir).name))
         return next(fitting, None)
 
     def _all(self) -> tuple[IndexEntry, ...]:
-        """What the file says; it numbers runs since it has a number for each."""
+        """The entries of the file; runs from before entries had numbers are numbered by their place."""
         try:
             listed = json.loads(self.path.read_text(encoding="utf-8"))
             return tuple(IndexEntry(**{"number": number, **one}) for number, one in enumerate(listed, 1))
@@ -243,6 +246,6 @@ class Index:
             raise InfraError(f"cannot read {self.path}: {error.strerror}", f"ls -l {self.path}") from error
 
     def latest(self) -> Path | None:
-        """The run directory started last; None when there is none."""
+        """The run directory that was started last; None if there is none."""
         runs = self.entries()
         return Path(runs[-1].run_dir) if runs else None

@@ -1,4 +1,4 @@
-"""The facts of one run as records; there is one way to add them, a transaction of the log."""
+"""The facts of one run as records; facts are only added in transactions of the log."""
 
 import os
 from bisect import bisect_left
@@ -36,8 +36,8 @@ from bisector.store.run_files import found_input, recorded_input, with_inputs
 T = TypeVar("T")
 Numbered = tuple[int, Trial]
 
-# A file that is kept beside the record, and removed when a result comes and the disk is full: a trial of two jobs
-# with 15 files took 24 to 33 KiB of SQLite's write-ahead log.
+# A file beside the record, removed if the disk is full when a result arrives: a trial of two jobs with 15 files took 24
+# to 33 KiB of SQLite's write-ahead log.
 ROOM = "room-for-results"
 _ROOM_BYTES = 1 << 20
 
@@ -50,7 +50,7 @@ class Store:
         self.path = log.path
         self._trials: tuple[Numbered, ...] = ()
         self._baselines: tuple[Numbered, ...] = ()
-        self._trials_of = (-1, -1)  # how many facts of each kind they were derived from
+        self._trials_of = (-1, -1)  # from how many facts of each kind the trials were derived
 
     @classmethod
     def create(
@@ -63,11 +63,11 @@ class Store:
         *,
         facts: Iterable[Fact] = (),
     ) -> Self:
-        """Make a record that begins with ``header``, and has no trials yet but those that are known before.
+        """Create a record that begins with ``header``, and whose only trials are those already known.
 
-        ``taken`` tells of the first of them where they were taken over from, ``plan`` what is compared in it, ``facts``
-        are what else is known when it begins. It appears under its name when it is complete, with all of that. Raises
-        :class:`UserError` when there is one already, :class:`InfraError` when it cannot be written.
+        ``taken`` says where the first of the trials were taken over from, ``plan`` is what is compared, and ``facts``
+        are other facts known at the beginning. The record appears under its name once it is complete, with all of that.
+        Raises :class:`UserError` if there is a record already, and :class:`InfraError` if it cannot be written.
         """
         run_dir = path.parent
         kept = replace(header, settings=with_inputs(header.settings, recorded_input, run_dir))
@@ -79,11 +79,11 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, readonly: bool = False) -> Self:
-        """Open a record, for reading only beside a process that writes; raises as :meth:`Log.open`."""
+        """Open a record; ``readonly`` beside a process that writes. Raises as :meth:`Log.open`."""
         return cls(Log.open(path, readonly))
 
     def close(self) -> None:
-        """Close the record; what was added is on disk already."""
+        """Close the record; all facts are on disk already."""
         self.log.close()
 
     def __enter__(self) -> Self:
@@ -93,11 +93,11 @@ class Store:
         self.close()
 
     def add(self, *facts: Fact) -> int:
-        """Record facts, all or none; the first one's number. Raises :class:`InfraError` for no room for results."""
+        """Record all facts or none, and return the first one's number. Raises :class:`InfraError` without room."""
         room = self.path.parent / ROOM
         if any(isinstance(fact, Submitted) for fact in facts) and not room.exists():
             try:
-                write_whole(room, os.urandom(_ROOM_BYTES))  # no file system makes it smaller than it is
+                write_whole(room, os.urandom(_ROOM_BYTES))  # random, so that no file system stores it compressed
             except OSError as error:
                 what = f"there is no room for results: {room} needs {_ROOM_BYTES >> 20} MiB ({error.strerror})"
                 raise InfraError(what, f"df -h {room.parent}; when there is room: bisector resume") from error
@@ -111,14 +111,14 @@ class Store:
             return self.log.add(*recorded)
 
     def add_trials(self, trials: Iterable[Trial]) -> tuple[int, ...]:
-        """Record trials that nobody submitted, under the next numbers; those."""
+        """Record trials that were not submitted, under the next numbers, and return these numbers."""
         numbered = tuple(NumberedTrial(n, trial) for n, trial in enumerate(trials, self.next_n))
         if numbered:
             self.add(*numbered)
         return tuple(one.n for one in numbered)
 
     def set_state(self, state: State, message: str = "", *, out_of_time: bool = False) -> None:
-        """Record that this process brought the run into ``state``, now; whether its budget allowed no more."""
+        """Record that this process brought the run into ``state`` now; ``out_of_time`` if the budget is spent."""
         self.add(StateChange(now(), state, message, os.getpid(), out_of_time))
 
     @property
@@ -132,7 +132,7 @@ class Store:
         return tuple(entry.fact for entry in self.log.of(kind))
 
     def bisection(self) -> RunHeader:
-        """What the run was begun for. The skips are those of the start, then those that were added."""
+        """What the run was begun for; its skips are followed by the skips added later."""
         (asked,) = self.facts(RunHeader)
         added = (entry.fact.sha for entry in self.log.of(Skip))
         settings = with_inputs(asked.settings, found_input, self.path.parent)
@@ -140,17 +140,17 @@ class Store:
 
     @cached_property
     def settings(self) -> Settings:
-        """What the run was begun with, which does not change; its input files are those that are kept."""
+        """The settings that the run was begun with, which do not change; input files are the kept copies."""
         return options.from_json(self.bisection().settings)
 
     @property
     def by_others(self) -> bool:
-        """Whether its trials were measured by others, and not here: those that were taken over do not count."""
+        """Whether the trials were measured elsewhere and imported; trials taken over from another run do not count."""
         return any(one.trial.origin is not None and one.taken is None for one in self.facts(NumberedTrial))
 
     @property
     def is_search(self) -> bool:
-        """Whether it can come to an answer by measuring: it has a repository, both ends, and no trials of others."""
+        """Whether measuring can lead to an answer: the run has a repository, both ends, and no imported trials."""
         asked = self.bisection()
         return asked.repository is not None and asked.has_ends and not self.by_others
 
@@ -161,7 +161,7 @@ class Store:
         return self._derived()[0]
 
     def baselines(self) -> tuple[Numbered, ...]:
-        """Every trial on another setup, of which no verdict is derived; the numbers are of one series."""
+        """Every trial on another setup, from which no verdict is derived; all trials are numbered in one series."""
         return self._derived()[1]
 
     def _derived(self) -> tuple[tuple[Numbered, ...], tuple[Numbered, ...]]:
@@ -186,7 +186,7 @@ class Store:
         return tuple(artifact for one in self.facts(NumberedTrial) for artifact in one.trial.artifacts)
 
     def controls(self) -> tuple[Control, ...]:
-        """Every time that a sound end was tried again, oldest first; each has the number of its place, from 1."""
+        """Every control, that is a new trial of a sound end, oldest first; a control's number is its place, from 1."""
         controls = self.facts(Control)
         vouched = [(entry.fact.vouched_by, entry.fact.n) for entry in self.log.of(NumberedTrial)]
         return tuple(
@@ -198,26 +198,26 @@ class Store:
 
     @property
     def next_n(self) -> int:
-        """The number that the next trial will get: no trial has it, and none that is in flight."""
+        """The number of the next trial: no recorded trial has it, and no trial in flight."""
         held = (one.fact.n or 0 for one in self.in_flight())
         return 1 + max((*held, *(entry.fact.n for entry in self.log.of(NumberedTrial))), default=0)
 
     def in_flight(self) -> tuple[LogEntry[Submitted], ...]:
-        """What was submitted and has not ended, oldest first; of a process that is gone nothing will come of it."""
+        """The submissions that have not ended, oldest first; if their process is gone, no result will come."""
         self.log.refresh()
         ended = {entry.fact.submission for entry in self.log.of(Ended)}
         return tuple(entry for entry in self.log.of(Submitted) if entry.id not in ended)
 
     def hosts(self) -> frozenset[str]:
-        """The names of the hosts that anything was submitted to; one is empty where the executor was to choose."""
+        """The hosts that work was submitted to; the name is empty if the executor was to choose."""
         return frozenset(one.host for one in self.facts(Submitted))
 
     def processes(self) -> dict[int, tuple[int, int]]:
-        """By which process each trial was submitted, and by which its end was recorded; 0 where that is not known."""
+        """For each trial, the process that submitted it and the process that recorded its end; 0 if unknown."""
         self.log.refresh()
         entered = [0, *(entry.id for entry in self.log.of(StateChange))]
 
-        def process(id_: int) -> int:  # it is known by the state that it entered last
+        def process(id_: int) -> int:  # a process is known by the state that it entered last
             return entered[bisect_left(entered, id_) - 1]
 
         ended = {entry.fact.submission: entry.id for entry in self.log.of(Ended)}
@@ -225,20 +225,20 @@ class Store:
         return {n: (process(id_), process(ended[id_])) for n, id_ in submitted if n is not None}
 
     def process(self) -> int:
-        """The last process that measured; 0 where there was none."""
+        """The last process that measured; 0 if there was none."""
         self.log.refresh()
         running = (entry.id for entry in self.log.of(StateChange) if entry.fact.state is State.RUNNING)
         return max(running, default=0)
 
     def spent_s(self) -> float:
-        """Seconds between the submissions and the ends of what was done, or failed, by the host that had the most."""
+        """Seconds of the submitted work whose end was not lost, for the host that had the most."""
         return times.of_work_s(self.log)
 
     # Comparisons
 
     @cached_property
     def plan(self) -> Plan | None:
-        """What is compared; None where nothing is."""
+        """What is compared; None if the run is no comparison."""
         planned = self.facts(PlannedComparison)
         return planned[0].plan(self.path.parent) if planned else None
 
@@ -257,25 +257,25 @@ class Store:
     # Everything else
 
     def compilers(self) -> tuple[Compiler, ...]:
-        """What the kernels are built with, the first one before the others; empty before that is settled."""
+        """The compilers of the kernels, preferred one first; empty until they are settled."""
         return tuple(compiler for one in self.facts(Compilers) for compiler in one.compilers)
 
     def mattering(self) -> frozenset[str] | None:
-        """The hashes of the commits that can matter; None while that is not known."""
+        """The hashes of the commits that can matter; None if not known yet."""
         found = self._last(Mattering)
         return found.shas if found is not None else None
 
     def relevance(self) -> Relevance | None:
-        """How many commits of the range can matter; None while that is not known."""
+        """How many commits of the range can matter; None if not known yet."""
         found = self._last(Mattering)
         return found.relevance if found is not None else None
 
     def earlier(self) -> EarlierSearches:
-        """What runs of the same experiment on this host had read when this one began."""
+        """What earlier runs of the same experiment on this host had read when this run began."""
         return self._last(EarlierSearches) or EarlierSearches()
 
     def state(self) -> StateChange | None:
-        """The last state recorded; a killed process leaves "running", see :func:`rundir.state_of`."""
+        """The last recorded state; a killed process leaves "running", see :func:`rundir.state_of`."""
         return self._last(StateChange)
 
     def _last(self, kind: type[T]) -> T | None:

@@ -1,7 +1,7 @@
-"""How long the processes of a run were at it, by the times of what they put on record.
+"""How long the processes of a run worked, from the times of their facts.
 
-Wall clocks are set: what lies between two facts is told by the clock that counts from the boot (clock_getres(2),
-CLOCK_BOOTTIME), suspensions included. Wall clocks tell it where the host was booted in between.
+Wall clocks may be set, so the time between two facts is taken from the clock that counts from the boot
+(clock_getres(2), CLOCK_BOOTTIME), including suspensions; or from wall clocks if the host was booted in between.
 """
 
 import math
@@ -18,9 +18,9 @@ _Span = tuple[LogEntry[Submitted], LogEntry[Ended]]
 
 
 def of_processes_s(log: Log) -> float:
-    """Seconds of every process, from its beginning to the end that it recorded, else to its last fact.
+    """Seconds of every process, from its beginning to the end that it recorded, or else to its last fact.
 
-    Pauses between processes are none of it; what a killed one did after its last fact is not known.
+    Pauses between processes do not count. What a killed process did after its last fact is not known.
     """
     log.refresh()
     states = log.of(StateChange)
@@ -36,9 +36,9 @@ def of_processes_s(log: Log) -> float:
 
 
 def of_work_s(log: Log) -> float:
-    """Seconds of the work that was submitted, of the host that had the most; of what was lost they are not known.
+    """Seconds of submitted work of the host that had the most; the seconds of lost work are not known.
 
-    Seconds in which a host had several jobs count once. Work for which the executor chose the host is everybody's.
+    Seconds in which a host had several jobs count once. Work for which the executor chose the host counts for all.
     """
     seconds: dict[str, float] = {}
     for host, spans in _work_by_host(log, frozenset(Work)).items():
@@ -52,13 +52,13 @@ def of_work_s(log: Log) -> float:
 
 
 def of_builds_s(log: Log) -> float:
-    """Seconds of the builds that were asked for alone, of all hosts together."""
+    """Seconds of the submissions that only build, of all hosts together."""
     spans = _work_by_host(log, (Work.BUILD, Work.RECHECK)).values()
     return math.fsum(_spent_s(*span) for of_host in spans for span in of_host)
 
 
 def _work_by_host(log: Log, kinds: Collection[Work]) -> dict[str, list[_Span]]:
-    """When each work began and ended, in the order in which it began, by host."""
+    """The beginning and end of each work by host, in the order of the beginnings."""
     log.refresh()
     ended = {one.fact.submission: one for one in log.of(Ended) if one.fact.ending is not Ending.LOST}
     found: dict[str, list[_Span]] = {}
@@ -69,7 +69,7 @@ def _work_by_host(log: Log, kinds: Collection[Work]) -> dict[str, list[_Span]]:
 
 
 def _spent_s(begin: _Entry, end: _Entry) -> float:
-    """What a wall clock that was set back tells is nothing."""
+    """The seconds between two facts, but 0 if a wall clock was set back."""
     return max(0.0, _between_s(begin, end))
 
 
