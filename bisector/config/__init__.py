@@ -1,8 +1,8 @@
-"""Settings: ``bisector.toml`` and flags over a profile, checked before anything expensive.
+"""Settings: ``bisector.toml`` and flags over a profile, checked before anything expensive begins.
 
-Each room, layer and workload has a frozen dataclass. Beside the type of a field stands its row of the option table
-(:class:`bisector.core.setting.Option`): key, value in each profile, flag, meaning. The file, the command line,
-``bisector settings`` and the record are read from these. The classes are read as tables, so they are laid out as such.
+Each section, layer and workload has a frozen dataclass. The type of a field is annotated with its row of the option
+table (:class:`bisector.core.setting.Option`): key, value in each profile, flag, meaning. The file, the command line,
+``bisector settings`` and the record are read from these rows. The classes are formatted as tables, to be read as such.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ EMBEDDED = "qemu:///embed"
 
 
 class Accelerator(StrEnum):
-    """How the guest's CPU runs; AUTO is decided by booting something."""
+    """How the guest's CPU runs; AUTO is decided by booting a kernel."""
 
     AUTO = "auto"
     KVM = "kvm"
@@ -52,7 +52,7 @@ class Accelerator(StrEnum):
 
 
 class GuestClock(StrEnum):
-    """What makes the guest's time pass: the host's clock, or its own instructions; AUTO follows from other settings."""
+    """The source of the guest's time: the host's clock, or counted instructions; AUTO follows from other settings."""
 
     AUTO = "auto"
     HOST = "host"
@@ -60,14 +60,14 @@ class GuestClock(StrEnum):
 
 
 class ConfirmBy(StrEnum):
-    """By which clock an answer of counted time is measured once more."""
+    """The clock by which an answer of counted time is measured once more."""
 
     NONE = "none"
     HOST = "host"
 
 
 class RunPart(StrEnum):
-    """Which part of a run the metric is of; AUTO as a given metric says, else steady where a cache is filled."""
+    """The part of a run that the metric covers; AUTO follows a given metric, or is steady if a cache is filled."""
 
     AUTO = "auto"
     WHOLE = "whole"
@@ -75,7 +75,7 @@ class RunPart(StrEnum):
 
 
 class Security(StrEnum):
-    """How a connection to a mail server is encrypted; NONE is for a server on this host alone."""
+    """How a connection to a mail server is encrypted; NONE is for a server on this host only."""
 
     STARTTLS = "starttls"
     TLS = "tls"
@@ -83,35 +83,35 @@ class Security(StrEnum):
 
     @property
     def usual_port(self) -> int:
-        """RFC 6409 (submission), RFC 8314 (submission over TLS), RFC 5321."""
+        """The default port: RFC 6409 (submission), RFC 8314 (submission over TLS), RFC 5321."""
         return {Security.STARTTLS: 587, Security.TLS: 465, Security.NONE: 25}[self]
 
 
-# What "auto" puts below the stack's fragments: without a base .config the smallest kernel, over one what it lacks; then
-# what the guest needs.
+# What "auto" in kernel.fragments begins with: the smallest kernel, or what a base .config lacks; then what the guest
+# needs. The fragments of the stack follow.
 BARE_FRAGMENT = "tiny"
 BASE_FRAGMENT = "distribution"
 GUEST_FRAGMENT = "vm"
 COUNTED_FRAGMENT = "counted"
-# How a tree tells that its null_blk can keep data; where one does not, the disks are on brd.
+# How to see that a tree's null_blk can keep data; if a tree's cannot, the disks are on brd.
 KEEPS_DATA = Since("v4.14", "drivers/block", "memory_backed")
-# Of a block device the guest gets all but this much at either end; bisector.host.disks gives the reason.
-# It covers what tells a disk's content: the last of ZFS' labels and btrfs' first superblock end within it.
+# The guest gets a block device without this much at either end; bisector.host.disks gives the reason. The margin covers
+# what identifies a disk's content: ZFS' last label and btrfs' first superblock end within it.
 DISK_MARGIN_BYTES = 1 << 20
 
 
 def usable_bytes(disk_bytes: int) -> int:
-    """What of a block device is the guest's, in whole MiB; 0 or less for one without room."""
+    """The guest's part of a block device, in whole MiB, as bytes; 0 or less if the device is too small."""
     return (disk_bytes - 2 * DISK_MARGIN_BYTES) // DISK_MARGIN_BYTES * DISK_MARGIN_BYTES
 
 
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class BisectSettings:
-    """What is looked for and how it is judged.
+    """What the search looks for and how it judges.
 
-    ``metric`` is that of the ``part`` already. ``threshold`` is as a person typed it, in the unit of the metric.
-    Without ``terms`` and ``expect`` it is the measured ends that say in which direction the change is.
+    ``metric`` already includes the ``part``. ``threshold`` is as a person typed it, in the unit of the metric. Without
+    ``terms`` and ``expect``, the measured ends tell the direction of the change.
     """
 
     metric: Annotated[str, METRIC, Option(
@@ -176,30 +176,30 @@ class BisectSettings:
 
     @property
     def objective(self) -> Objective:
-        """Which value of a run decides."""
+        """The value of a run that decides."""
         return Objective(self.metric, self.over)
 
     def by(self, objective: Objective) -> "BisectSettings":
-        """What is left of it by another objective: its threshold and what is expected are of this one."""
+        """These settings for another objective, without the threshold and the expectation, which belong to this one."""
         if objective == self.objective:
             return self
         return replace(self, metric=objective.metric, over=objective.over, threshold=None, expect=None, terms=None)
 
     @property
     def threshold_value(self) -> float | None:
-        """The threshold in the metric's unit; raises :class:`UserError` for one that is in another."""
+        """The threshold in the metric's unit; raises :class:`UserError` if it was given in another unit."""
         return None if self.threshold is None else self.objective.definition.unit.read(self.threshold)
 
     @property
     def expected(self) -> Direction | None:
-        """The direction that was named, be it by words that mean one of the two."""
+        """The direction that was given, either by name or by terms that imply it."""
         return self.expect or next((one for one in Direction if Terms.usual(one) == self.terms), None)
 
 
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class KernelSettings:
-    """How a commit becomes a bootable image; in a sandbox unless somebody says otherwise."""
+    """How a commit becomes a bootable image; make runs in a sandbox by default."""
 
     base_config: Annotated[Path | None, Option(
         "kernel.base_config", "", "kernel .config to start from", absent=("", "none"),
@@ -231,7 +231,7 @@ class KernelSettings:
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class MachineSettings:
-    """The guest and the hypervisor; ``guests`` measure at a time, with None as many as the host has room for."""
+    """The guest and the hypervisor; ``guests`` measure at a time, None means as many as the host has room for."""
 
     connect: Annotated[Line, Meta(description="a libvirt URI such as qemu:///system"), Option(
         "machine.connect", EMBEDDED, "libvirt URI; qemu:///embed runs its driver inside bisector, without a daemon",
@@ -276,17 +276,17 @@ class MachineSettings:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the guest's time is that of its instructions."""
+        """Whether the guest's time is counted in its instructions."""
         return self.clock is GuestClock.INSTRUCTIONS
 
     @property
     def time(self) -> GuestTime:
-        """What makes the guest's time pass."""
+        """The source of the guest's time."""
         return GuestTime(kind="instructions", instruction_ns=self.instruction_ns) if self.is_counted else BY_THE_HOST
 
     @property
     def counted_ns(self) -> int:
-        """What an instruction takes in ns where instructions are counted, else 0."""
+        """The ns that each instruction takes if instructions are counted, else 0."""
         return self.instruction_ns if self.is_counted else 0
 
 
@@ -295,9 +295,8 @@ class MachineSettings:
 class DiskSettings:
     """One virtual disk.
 
-    ``path`` is a directory (a sparse file is made in it) or a block device; None means the run directory. Limits of 0
-    are no limit.
-    ``latency_s`` is added to each request. ``guest`` is what the guest has of it.
+    ``path`` is a directory, in which a sparse file is made, or a block device; None means the run directory. A limit of
+    0 means no limit. ``latency_s`` is added to each request. ``guest`` is how the guest sees the disk.
     """
 
     path: Annotated[str | None, DISK_PLACE, Option(
@@ -313,7 +312,7 @@ class DiskSettings:
     # fmt: on
 
     def memory(self, number: int) -> MemoryDisk:
-        """What the guest makes in its memory, where the disk is the guest's own, the one with this number."""
+        """The disk with this number in the guest's memory, if the guest makes it itself."""
         limits = self.iops_limit, self.bytes_per_s_limit
         if self.guest.bus is Bus.BRD:
             return Brd(number, self.size_bytes, round(self.latency_s * 1000), *limits)
@@ -325,9 +324,9 @@ class DiskSettings:
 class StorageSettings:
     """The storage stack under test, every disk by name, and each layer's own settings.
 
-    ``overwrite`` are the disks, by their own names, whose content may go. A run that fills a cache is repeated
-    ``fill_rounds`` times or more, until the cache is full and steady, but begins no later than would end by
-    ``fill_deadline_s`` after the first one began. ``fill`` says whether it may end before its time.
+    ``overwrite`` lists the disks, by their own names, whose content may be lost. A run that fills a cache is made at
+    least ``fill_rounds`` times, until the cache is full and steady, but no round begins that would end later than
+    ``fill_deadline_s`` after the beginning of the first. ``fill`` says whether such a run may end early.
     """
 
     stack: Annotated[Stack, STACK, Option(
@@ -357,27 +356,27 @@ class StorageSettings:
 
     @property
     def attached_disks(self) -> Mapping[str, DiskSettings]:
-        """Those of the used disks that this host has; the others are in the guest's memory."""
+        """The used disks that this host provides; the others are in the guest's memory."""
         return {name: disk for name, disk in self.used_disks.items() if not disk.guest.bus.in_guest}
 
     @property
     def in_memory(self) -> Mapping[str, MemoryDisk]:
-        """Those of the used disks that the guest makes in its memory."""
+        """The used disks that the guest makes in its memory."""
         own = [(name, disk) for name, disk in self.used_disks.items() if disk.guest.bus.in_guest]
         return {name: disk.memory(number) for number, (name, disk) in enumerate(own)}
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """What the kernel is booted with for the layers and the disks of the stack."""
+        """The kernel parameters for the layers and the disks of the stack."""
         made = self.in_memory.values()
-        # Else null_blk makes a disk of its own at boot, of 250 GB.
+        # Without this, null_blk makes a disk of its own at boot, of 250 GB.
         on_null_blk = ("null_blk.nr_devices=0",) if any(isinstance(disk, NullBlk) for disk in made) else ()
         on_brd = Brd.parameters([disk for disk in made if isinstance(disk, Brd)])
         return (*self.stack.parameters(self.layers), *on_null_blk, *on_brd)
 
     @property
     def features(self) -> Iterator[tuple[str, Feature]]:
-        """What the used disks ask of a kernel beside options, each with what asks for it."""
+        """The kernel features, beside options, that used disks require, each with the disk that requires it."""
         for name, disk in self.used_disks.items():
             if disk.guest.bus is Bus.NULL_BLK:
                 keeps = Feature("disks of null_blk that keep data", KEEPS_DATA, (f"storage.{name}.bus",))
@@ -392,7 +391,7 @@ class StorageSettings:
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class WorkloadSettings:
-    """What runs on the stack, by its name, and each workload's own settings."""
+    """The workload that runs on the stack, by name, and each workload's own settings."""
 
     kind: Annotated[str, NAME, Option(
         "workload.kind", Fio.name, "workload that runs on the stack", flag="--workload", metavar="NAME")]
@@ -408,45 +407,45 @@ class WorkloadSettings:
 
     @property
     def text(self) -> str:
-        """Its name, and what tells it from others of its kind, in the form ``fio(partial.fio)``."""
+        """The workload's name and label, in the form ``fio(partial.fio)``."""
         label = self.workload.label()
         return f"{self.kind}({label})" if label else self.kind
 
     @property
     def runtime_s(self) -> float:
-        """How long one run is asked to last; 0 where nobody knows beforehand."""
+        """The seconds that one run is asked to last; 0 if unknown beforehand."""
         return self.workload.length_s()
 
     @property
     def files(self) -> Files:
-        """What one run writes; raises :class:`UserError` where its input cannot be read."""
+        """The files that one run writes; raises :class:`UserError` if the workload's input cannot be read."""
         return self.workload.files()
 
     @property
     def features(self) -> tuple[tuple[str, Feature], ...]:
-        """What it asks of a kernel beside options, each with what asks for it in a sentence."""
+        """The kernel features, beside options, that the workload requires, each with the workload's name."""
         return tuple((f"workload {self.text}", one) for one in self.workload.features())
 
     @property
     def inputs(self) -> Mapping[str, Path]:
-        """The files that a person gives it, by the fields of the rows that name them; see the workload's."""
+        """The files that a person gives the workload, by the fields of their rows; see the workload's ``inputs``."""
         return self.workload.inputs()
 
     @property
     def rows_of_inputs(self) -> Mapping[str, Option]:
-        """The rows that name them, by field."""
+        """The rows that name the input files, by field."""
         named = {name.partition(".")[0] for name in self.inputs}
         return {row.field: row for row in options_of(type(self.workload)) if row.field in named}
 
     def with_inputs(self, files: Mapping[str, Path]) -> "WorkloadSettings":
-        """The same with other files."""
+        """The same settings with other input files."""
         return replace(self, own={**self.own, self.kind: self.workload.with_files(files)})
 
 
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class ContentionSettings:
-    """From which foreign load on a run does not count, and how long a repeated trial waits for less."""
+    """The foreign load above which a run does not count, and how long a repeated trial waits for less."""
 
     max_other_cores: Annotated[Number, Option(
         "contention.max_other_cores", AUTO, "other load in cores above which a run is weak evidence",
@@ -465,7 +464,7 @@ class ContentionSettings:
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class MailSettings:
-    """Who a letter is from and which server takes it; without ``host`` nothing can be sent."""
+    """The sender of letters and the server that takes them; without ``host`` nothing can be sent."""
 
     host: Annotated[str, Meta(description="the name of a mail server"), Option(
         "mail.host", "", "mail server for `bisector mail --send`")]
@@ -485,7 +484,7 @@ class MailSettings:
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class NotifySettings:
-    """What a person has run when a long command has ended; nothing where it is empty."""
+    """The command that runs when a long bisector command has ended; empty for none."""
 
     command: Annotated[str, Meta(description="a command line for sh"), Option(
         "notify.command", "",
@@ -498,14 +497,14 @@ class NotifySettings:
 class RetryPolicy:
     """How often something is tried before it is believed or given up; :attr:`Settings.retries` is the policy in force.
 
-    ``waits_s`` are the seconds after each attempt that failed by no fault of its commit; after one more it is given
-    up. A daemon that restarts is back within seconds. A disk that somebody has to clear, or a host that suspends or
-    upgrades itself, takes minutes.
+    ``waits_s`` are the seconds after each attempt that failed through no fault of its commit; after one more attempt it
+    is given up. A restarting daemon is back within seconds. A disk that somebody has to clear, or a host that suspends
+    or upgrades itself, takes minutes.
 
-    ``before_control`` attempts at a commit fail before a sound end is tried: while that works, waiting longer is of no
-    use. ``faults_believed`` is how often a fault that can be chance (a panic, a hang) has to be seen.
-    ``weak_repeats`` is how often a measurement that was no sound evidence is repeated. After faults of ``like_faults``
-    commits at one stage a sound end is tried again.
+    After ``before_control`` failed attempts at a commit, a sound end is tried: if that works, waiting longer is of no
+    use. A fault that can be chance (a panic, a hang) is believed after it was seen ``faults_believed`` times. A
+    measurement with weak evidence is repeated ``weak_repeats`` times. If ``like_faults`` commits fail at one stage, a
+    sound end is tried again.
     """
 
     waits_s: tuple[float, ...] = (5.0, 60.0, 300.0)
@@ -516,17 +515,17 @@ class RetryPolicy:
 
     @property
     def attempts(self) -> int:
-        """How many attempts there are in all."""
+        """The number of attempts in all."""
         return len(self.waits_s) + 1
 
     def wait_s(self, failed: int) -> float | None:
-        """The seconds to wait after so many attempts that failed in a row; None when there is to be no other."""
+        """The seconds to wait after ``failed`` failed attempts in a row; None if there are no more attempts."""
         return self.waits_s[failed - 1] if failed < self.attempts else None
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything a bisection wants, complete and consistent."""
+    """All settings of a run, complete and consistent."""
 
     profile: Annotated[Literal["quick", "article"], Option(
         "profile", PROFILES[0], "the set of values that everything else starts from", PROFILES[1],
@@ -542,22 +541,22 @@ class Settings:
 
     @property
     def further_features(self) -> tuple[tuple[str, Feature], ...]:
-        """What disks and workload ask of a kernel beside options, each with what asks for it."""
+        """The kernel features, beside options, that disks and workload require, each with what requires it."""
         return (*self.storage.features, *self.workload.features)
 
     @property
     def setup(self) -> Setup:
-        """What subjects are measured on."""
+        """The setup on which subjects are measured."""
         return Setup(self.storage.stack.text, self.workload.text)
 
     def on_disks(self, paths: Mapping[str, str]) -> "Settings":
-        """The same with disks, by name, that lie elsewhere: on another host."""
+        """The same settings with other paths for some disks, by name, as on another host."""
         disks = self.storage.disks
         moved = {name: replace(disks[name], path=path) for name, path in paths.items() if name in disks}
         return replace(self, storage=replace(self.storage, disks={**disks, **moved})) if moved else self
 
     def alone(self, disk: str) -> Setup:
-        """The same with nothing but the file system on one of the disks: what a baseline is measured on."""
+        """The setup of a baseline: only the stack's file system on one of its disks."""
         return replace(self.setup, stack=self.storage.stack.alone(disk).text)
 
     @property

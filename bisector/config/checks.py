@@ -1,4 +1,4 @@
-"""Combinations of settings that cannot work, all in one place, before anything expensive."""
+"""All checks for combinations of settings that cannot work; they come before anything expensive."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ from bisector.storage.stack import Stack, unknown_disk
 from bisector.workload.base import INSTRUCTIONS
 
 _MIB = 1 << 20
-# What the guest needs beside a RAM disk: its programs and the kernel's own memory. It is the least machine.memory.
+# What the guest needs besides its RAM disks, for its programs and the kernel; also the least machine.memory.
 _GUEST_BYTES = 256 * _MIB
 _ROUNDING_S = 1e-9
 _MOST_INSTRUCTION_NS = 1 << 10  # MAX_ICOUNT_SHIFT in QEMU's accel/tcg/icount-common.c
@@ -44,12 +44,12 @@ def first_problem(settings: Settings) -> Problem | None:
 
 
 def first_size_problem(settings: Settings) -> Problem | None:
-    """The first thing that does not fit on the disks."""
+    """The first thing that does not fit on the disks, if there is one."""
     return next(_files_fit(settings), None)
 
 
 def _metric_can_be(settings: Settings) -> Iterator[Problem]:
-    """The metric orders kernels, exists of that part of a run, and is counted by a layer where layers count it."""
+    """The metric orders kernels and exists for that part of a run, and a layer counts it if it is a layer's metric."""
     objective, stack, part = settings.bisect.objective, settings.storage.stack, settings.bisect.part
     metric, of_part = objective.metric, ("bisect.part", "bisect.metric")
     try:
@@ -89,7 +89,7 @@ def _own_image_has_keys(settings: Settings) -> Iterator[Problem]:
 
 
 def _clock_goes_with_the_rest(settings: Settings) -> Iterator[Problem]:
-    """Nothing from outside the guest reaches it while its instructions are counted."""
+    """While instructions are counted, nothing from outside may reach the guest."""
     machine, by_host = settings.machine, "--clock host"
     if not machine.is_counted:
         if machine.guests != 1:
@@ -123,7 +123,7 @@ def _clock_goes_with_the_rest(settings: Settings) -> Iterator[Problem]:
 
 
 def _files_exist(settings: Settings) -> Iterator[Problem]:
-    """Paths that this user cannot even look at, or that are too long, are not a bug of whoever looks at them later."""
+    """Files exist. A path that this user may not look at, or that is too long, must not seem a bug later."""
     kernel, machine, workload = settings.kernel, settings.machine, settings.workload
     keys = {row.field: row.key for row in options_of(type(workload.workload))}
     files = [
@@ -139,7 +139,7 @@ def _files_exist(settings: Settings) -> Iterator[Problem]:
             if place is not None:
                 Path(place).stat()
         except (FileNotFoundError, NotADirectoryError, ValueError):
-            pass  # what comes below tells
+            pass  # the checks below report it
         except OSError as error:
             yield Problem((key,), f"it cannot be looked at: {error.strerror}")
             return
@@ -167,7 +167,7 @@ def _disks_can_be(settings: Settings) -> Iterator[Problem]:
     for name, disk in storage.used_disks.items():
         bus, path = disk.guest.bus, None if disk.path is None else Path(disk.path)
         path_key, bus_key = f"storage.{name}.path", f"storage.{name}.bus"
-        # QEMU is told of an NVMe disk by the driver in this process: libvirt has no such controller before 11.5.
+        # The driver in this process tells QEMU of an NVMe disk: libvirt has no such controller before 11.5.
         if bus is Bus.NVME and settings.machine.connect != EMBEDDED:
             sentence = "a disk on nvme is not given to a libvirt daemon, which would keep QEMU from opening it"
             yield Problem((bus_key, "machine.connect"), sentence, "--connect qemu:///embed, or another bus")
@@ -191,14 +191,14 @@ def _disks_can_be(settings: Settings) -> Iterator[Problem]:
 
 
 def _files_fit(settings: Settings) -> Iterator[Problem]:
-    """The layers fit on each other, the files of all runs on the file system."""
+    """The layers fit on each other, and the files of all runs fit on the file system."""
     workload = settings.workload.workload
     if problems := list(workload.problems()):
         yield from problems
         return
     lengths = list(workload.problems_of_length(settings.bisect.objective))
     sizes = list(_no_room(settings))
-    if lengths and sizes:  # beside what to do about the first one stand the others
+    if lengths and sizes:  # the hint for the first problem is followed by the other problems
         first, *others = (*lengths, *sizes)
         hints = (first.hint, *(f"{one.sentence}; {one.hint}" for one in others))
         lengths, sizes = [replace(first, hint="\n  ".join(hints))], []
@@ -239,19 +239,19 @@ def _has_room(device: Capacity, stack: Stack, data_bytes: int) -> bool:
 
 
 def extents(storage: StorageSettings) -> dict[str, Capacity]:
-    """Each disk that the stack uses, as its layers see it before there is a guest."""
+    """The capacity of each disk of the stack, as its layers see it before there is a guest."""
     return {name: Capacity.of_disk(name, disk_bytes(disk)) for name, disk in storage.used_disks.items()}
 
 
 def _workload_can_run(settings: Settings) -> Iterator[Problem]:
-    """Files need a file system; what works on a device is for a stack without one; the image has the programs."""
+    """Files need a file system, work on a device needs a stack without one, and the image has the programs."""
     stack, workload = settings.storage.stack, settings.workload.workload
     device_runs = 0 if stack.file_system.has_files else len(stack.phases)
     yield from workload.problems_on_stack(device_runs, built_image=settings.machine.image is None)
 
 
 def _memory_suffices(settings: Settings) -> Iterator[Problem]:
-    """What layers keep of the guest's memory leaves enough for the guest."""
+    """What layers take of the guest's memory leaves enough for the guest."""
     kept = settings.storage.stack.memory(settings.storage.layers)
     kept_bytes = -(-sum(one.size_bytes or 0 for one in kept) // _MIB) * _MIB
     needed = kept_bytes + _GUEST_BYTES
@@ -265,7 +265,7 @@ def _memory_suffices(settings: Settings) -> Iterator[Problem]:
 
 
 def _runs_have_time(settings: Settings) -> Iterator[Problem]:
-    """Time for the readings, the runs of a trial, and as many rounds as a cache is to be filled in."""
+    """There is time for the readings, the runs of a trial, and the rounds that fill a cache."""
     if settings.bisect.calibrate > settings.bisect.most_pairs:
         sentence = "the ends are not read so often"
         yield Problem(("bisect.calibrate", "bisect.most_pairs"), sentence, "a smaller --calibrate, or more pairs")
@@ -278,7 +278,7 @@ def _runs_have_time(settings: Settings) -> Iterator[Problem]:
         return
     if rounds > _MOST_FILL_ROUNDS:
         yield Problem(("storage.fill_rounds",), f"at most {_MOST_FILL_ROUNDS} rounds fill a cache")
-    elif rounds > 1 and rounds * runtime_s > fill_s:  # of a workload whose length is known
+    elif rounds > 1 and rounds * runtime_s > fill_s:  # only if the workload's length is known
         sentence = f"{rounds} rounds take {duration_text(rounds * runtime_s)} or more"
         yield Problem(("storage.fill_deadline", "storage.fill_rounds"), sentence)
     elif 0 < fill_s <= runtime_s:
@@ -287,7 +287,7 @@ def _runs_have_time(settings: Settings) -> Iterator[Problem]:
 
 
 def mail_is_private(settings: Settings) -> Iterator[Problem]:
-    """Whether a letter and a login go over a network unencrypted."""
+    """Letters and logins do not cross a network unencrypted."""
     mail = settings.mail
     if mail.security is Security.NONE and mail.host not in ("", "localhost", "127.0.0.1", "::1"):
         sentence = "an unencrypted connection is for a server on this host alone"
@@ -301,16 +301,16 @@ _CHECKS: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
 
 
 def disk_bytes(disk: DiskSettings) -> int | None:
-    """The size that the guest will see; None when nobody knows it yet."""
+    """The size that the guest will see; None if it is not known yet."""
     if disk.path is None:
         return disk.size_bytes
     path = Path(disk.path)
     if not path.is_block_device():
         return disk.size_bytes
-    # In sectors of 512 bytes whatever the device's own are (kernel: Documentation/ABI/stable/sysfs-block).
+    # In sectors of 512 bytes, whatever the device's own size is (kernel: Documentation/ABI/stable/sysfs-block).
     number = path.stat().st_rdev
     sectors = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/size")
     try:
         return usable_bytes(int(sectors.read_text(encoding="ascii")) * 512)
-    except FileNotFoundError:  # a node of no device that the kernel has: opening it tells
+    except FileNotFoundError:  # a device node without a device in the kernel: opening it reports that
         return None

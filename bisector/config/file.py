@@ -1,7 +1,7 @@
 """The text of ``bisector.toml``: read into dotted keys, and written.
 
-tomlkit's writer would have the nine lines of :func:`write` (6 ms for all settings, 0.1 ms here) and a :func:`literal`
-around it, for values on one line and values that TOML lacks.
+tomlkit's writer is not used: it would still need the nine lines of :func:`write` (6 ms for all settings instead of 0.1
+ms) and a :func:`literal`, to keep values on one line and for values that TOML lacks.
 """
 
 import json
@@ -13,7 +13,7 @@ from bisector.core.errors import UserError
 
 
 def read(path: Path) -> dict[str, object]:
-    """What the file says; raises :class:`UserError` naming file, line and column."""
+    """Parse the file; raises :class:`UserError` with file, line and column."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -23,14 +23,14 @@ def read(path: Path) -> dict[str, object]:
         raise UserError(f"{path}:{line}: not UTF-8, which TOML has to be") from error
     try:
         return tomllib.loads(text)
-    # "… (at line 3, column 7)", and "(at end of document)" is its only other form; ValueError for a number of thousands
-    # of digits (sys.set_int_max_str_digits).
+    # tomllib's messages end in "(at line 3, column 7)" or in "(at end of document)". It raises ValueError for a number
+    # of thousands of digits (sys.set_int_max_str_digits).
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not valid TOML: {error}", "see https://toml.io for how it is written") from error
 
 
 def flatten(table: Mapping[str, object], known: frozenset[str], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Dotted keys and values; a table whose own key is ``known`` is a value (of the wrong type)."""
+    """Yield dotted keys and values; a table whose own key is ``known`` is a value (of the wrong type)."""
     for name, value in table.items():
         key = prefix + name
         if isinstance(value, dict) and value and key not in known:
@@ -50,7 +50,7 @@ def write(values: Mapping[str, object]) -> str:
 
 
 def literal(value: object) -> str:
-    """One value as TOML writes it, which is as JSON does but for infinity and DEL (TOML 1.0, "String")."""
+    """One value in TOML, which is as in JSON except for infinity and DEL (TOML 1.0, "String")."""
     match value:
         case float():
             return repr(value)

@@ -1,4 +1,4 @@
-"""The settings that TOML has no type for: terms, metric, threshold, fragments, the place of a disk."""
+"""Forms of settings that TOML has no type for: terms, metric, threshold, fragments, the place of a disk."""
 
 import re
 from pathlib import Path
@@ -15,14 +15,14 @@ NotAuto: TypeAlias = tuple[Annotated[str, Meta(pattern=r"^(?!auto$).*\S")], ...]
 
 
 def _read_metric(raw: object, _base: Path | None) -> str:
-    """The name of a metric; the workload knows the rest of a figure's. Raises :class:`UserError` for that of none."""
+    """The name of a metric; the workload completes a short one. Raises :class:`UserError` for an unknown one."""
     if not isinstance(raw, str) or not raw.strip():
         raise ValueError(raw)
     return raw.strip() if is_short(raw.strip()) else named(raw.strip()).name
 
 
 def _read_threshold(raw: object, _base: Path | None) -> str:
-    """A value in the unit of a metric, which is known when all settings are: kept as it is typed."""
+    """A value as typed; its unit is checked when all settings, and so the metric, are known."""
     if isinstance(raw, str) and _PLAIN.fullmatch(raw.strip()):
         raw = float(raw)
     if isinstance(raw, (int, float)) and not isinstance(raw, bool) and _LEAST_VALUE <= raw <= _LARGEST_VALUE:
@@ -33,7 +33,7 @@ def _read_threshold(raw: object, _base: Path | None) -> str:
 
 
 def _read_terms(raw: str, _base: Path | None) -> Terms:
-    """Two different words, for the old side and the new one, in git's alphabet of references."""
+    """Two different words, for the old side and the new one, of characters that git allows in references."""
     words = re.fullmatch(r"([A-Za-z][\w-]*):([A-Za-z][\w-]*)", raw, re.ASCII)
     if words is None or words[1] == words[2]:
         raise ValueError(raw)

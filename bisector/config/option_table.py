@@ -1,7 +1,7 @@
-"""Every setting that there is, as rows: what files, flags, listings and the record are read from.
+"""The rows of all settings, from which files, flags, listings and the record are read.
 
-A disk is a table of the file, ``[storage.hdd2]``. Those of :data:`bisector.storage.disks.DISKS` are always there; any
-other one is there as soon as one of its settings is.
+A disk is a table of the file, such as ``[storage.hdd2]``. The disks of :data:`bisector.storage.disks.DISKS` always
+exist; any other disk exists as soon as one of its settings does.
 """
 
 import difflib
@@ -31,11 +31,11 @@ from bisector.storage.stack import Stack
 from bisector.workload.workloads import WORKLOADS
 
 _TABLE = "storage"
-# What `--disk` calls the settings, beside their own names.
+# The short names of settings in `--disk`, beside their own names.
 _SHORT = {"iops": "iops_limit", "bandwidth": "bandwidth_limit"}
-# Settings of storage that are no layer's.
+# Settings of storage that belong to no layer.
 _OTHERS = frozenset(("stack", "overwrite", "fill_deadline", "fill_rounds", "fill"))
-_FIRST = "size"  # what stands first without a name
+_FIRST = "size"  # the setting that comes first and without a name
 DISK_HELP = (
     "a disk by its name with its settings, such as hdd2=1GiB,iops=1000,bandwidth=100MiB,latency=5ms,path=/srv/hdd2; "
     "repeatable"
@@ -44,7 +44,7 @@ DISK_HELP = (
 
 @cache
 def rows_of(name: str) -> tuple[tuple[Option, ...], tuple[Option, ...]]:
-    """The rows of a disk, and those of what the guest has of it; disks that are always there have a flag for a path."""
+    """The rows of a disk, and of how the guest sees it; disks that always exist have a flag for their path."""
     disk = DISKS.get(name, FURTHER)
     memory_ms = disk.memory_latency_s * 1e3
     usual = f"0s, or {memory_ms:g}ms on null_blk and {round(memory_ms)}ms on brd"
@@ -68,30 +68,30 @@ _WORDS = tuple(row.key for settings in (DiskSettings, GuestDisk) for row in opti
 
 
 def further(keys: Iterable[str]) -> tuple[str, ...]:
-    """The disks that keys are of, without those always there, and those that cannot be (:func:`objection`)."""
+    """The disks that keys name, without the disks that always exist and without invalid names (:func:`objection`)."""
     names = dict.fromkeys(filter(None, map(_disk_of, keys)))
     return tuple(name for name in names if name not in DISKS and _objection_to(name) is None)
 
 
 def are_among(keys: Iterable[str]) -> bool:
-    """Whether settings of disks are among keys."""
+    """Whether any of the keys belongs to a disk."""
     return any(map(_disk_of, keys))
 
 
 def unused(keys: Iterable[str], used: Collection[str]) -> tuple[str, ...]:
-    """What the keys of further disks begin with that are not among those ``used``."""
+    """The key prefixes of those further disks that are not among ``used``."""
     return tuple(f"{_TABLE}.{name}." for name in further(keys) if name not in used)
 
 
 def objection(key: str) -> str | None:
-    """Why there can be no disk that a key would be of, as a sentence; None for another key."""
+    """Why the disk that a key names cannot exist, as a sentence; None for any other key."""
     name = _disk_of(key)
     why = None if name is None else _objection_to(name)
     return None if why is None else f"{name} cannot be the name of a disk: {why}"
 
 
 def refuse_unused(keys: Iterable[str], stacks: Sequence[Stack]) -> None:
-    """Raise :class:`UserError` for a disk of the command line that no stack has; a file's are for other days, too."""
+    """Raise :class:`UserError` for a typed disk that no stack has; a file may have disks for other stacks."""
     used = {name for stack in stacks for name in stack.disks}
     keys = tuple(keys)
     placed = (name for name in DISKS if f"{_TABLE}.{name}.path" in keys)
@@ -105,7 +105,7 @@ def refuse_unused(keys: Iterable[str], stacks: Sequence[Stack]) -> None:
 
 
 def from_words(text: str) -> Mapping[str, str]:
-    """The settings that ``NAME=SIZE,iops=N,…`` stands for, by their keys; raises :class:`UserError`."""
+    """The settings that ``NAME=SIZE,iops=N,…`` stands for, by key; raises :class:`UserError`."""
     name, equals, rest = text.partition("=")
     if not equals or not name or not rest:
         raise UserError(f"--disk {text}: expected NAME=SIZE, NAME=SIZE,iops=N or NAME=path=PATH", DISK_HELP)
@@ -149,7 +149,7 @@ FRAGMENTS = "kernel.fragments"
 
 
 def rows(further: Iterable[str] = ()) -> tuple[Option, ...]:
-    """Every row, those of the layers and workloads that are known by now among them, and those of further disks."""
+    """Every row, including those of registered layers and workloads, and of further disks."""
     of_disks = chain.from_iterable(map(rows_of, (*DISKS, *further)))
     above = (Settings, BisectSettings, KernelSettings, MachineSettings, StorageSettings)
     below = (
@@ -161,5 +161,5 @@ def rows(further: Iterable[str] = ()) -> tuple[Option, ...]:
 
 
 def by_key(keys: Iterable[str] = ()) -> Mapping[str, Option]:
-    """Every row, by the key of its setting; those of the disks that ``keys`` name among them."""
+    """Every row by the key of its setting, including the rows of the disks that ``keys`` name."""
     return {option.key: option for option in rows(further(keys))}

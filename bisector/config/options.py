@@ -1,7 +1,7 @@
-"""Effective settings: flags over ``bisector.toml`` over a person's own over a profile, with the origin of each value.
+"""Effective settings: flags over ``bisector.toml`` over a person's own file over a profile, each with its origin.
 
-:func:`build` fills in each "auto" that follows from other settings. What settings there are is in
-:mod:`bisector.config`, what cannot be combined in :mod:`bisector.config.checks`.
+:func:`build` replaces each "auto" that follows from other settings. The settings are defined in :mod:`bisector.config`,
+and their impossible combinations in :mod:`bisector.config.checks`.
 """
 
 import difflib
@@ -50,22 +50,22 @@ from bisector.storage.stack import Stack
 from bisector.workload.base import Workload
 from bisector.workload.workloads import WORKLOADS
 
-# The value of each setting, by its key; None, or what else a word such as "auto" stands for, where one follows.
+# The value of each setting by key; None, or what a word such as "auto" stands for, if :func:`build` replaces it.
 Values: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
 
 _LEAST_OTHER_CORES = 0.5  # a quiet host's own kernel threads take up to 0.3
-# For a cache that is not full, or not steady, after the rounds that were asked for.
+# Additional time for a cache that is not full or not steady after the requested rounds.
 _LEAST_FILL_S, _FURTHER_ROUNDS = 300.0, 3
 _TRIAL_SPARE_S = 900.0  # boot, storage and laying out the files twice, on a slow host
 _ARTICLE_THRESHOLD = "20000"
-# Nine of ten regressions that a kernel test robot mailed were larger; in counted time readings of one kernel on a CPU
+# Nine of ten regressions that a kernel test robot mailed were larger. In counted time, readings of one kernel on a CPU
 # path differ by less than 0.01 %.
 _LEAST_EFFECT, _LEAST_EFFECT_COUNTED = 0.05, 0.0005
 
 
 def build(values: Values, stacks: Collection[Stack] = ()) -> Settings:
-    """All settings; what a run writes fits all of ``stacks``. Raises :class:`UserError` for a job's unknown metric."""
+    """Build all settings, with files that fit all ``stacks``; raises :class:`UserError` for a job's unknown metric."""
     stack: Stack = values["storage.stack"]
     kind = values["workload.kind"]
     counted = values["machine.clock"] is GuestClock.INSTRUCTIONS
@@ -78,24 +78,24 @@ def build(values: Values, stacks: Collection[Stack] = ()) -> Settings:
     objective = objective_of(values, mine, stacks)
     runtime_s = mine.length_s()
     fill_deadline_s = values["storage.fill_deadline"]
-    if fill_deadline_s is None:  # long enough for the rounds that are asked for and some more, however long a run is
+    if fill_deadline_s is None:  # enough for the requested rounds and some more, however long a run is
         fill_deadline_s = max(_LEAST_FILL_S, (values["storage.fill_rounds"] + _FURTHER_ROUNDS) * runtime_s)
     fill_s = fill_deadline_s if any(phase.fills for phase in stack.phases) else 0.0
     usual_s = len(stack.phases) * runtime_s + fill_s + _TRIAL_SPARE_S
     accelerator: Accelerator = values["machine.accelerator"]
     threshold, suspects = values["bisect.threshold"], values["bisect.suspect"]
-    if threshold == AUTO:  # the article's holds for what the article measured
+    if threshold == AUTO:  # the article's threshold holds for what the article measured
         is_article = values["profile"] == "article" and objective == Objective()
         threshold = _ARTICLE_THRESHOLD if is_article else None
-    if suspects is None:  # where the drivers of block devices are suspected, those of the disks' buses are, too
+    if suspects is None:  # if the drivers of block devices are suspects, so are those of the disks' buses
         drivers = [one for disk in used for one in disk.bus.drivers if "drivers/block" in stack.suspects]
         suspects = tuple(dict.fromkeys((*stack.suspects, *drivers)))
     other_cores = values["contention.max_other_cores"]
     if other_cores is None:
         # A large host always has other work somewhere, which takes no core from the guest; a small one must be quiet.
-        # On 4 cores a guest of 2 had the IOPS of a quiet host beside up to 2.0 cores of compilers or busy loops, and
-        # 30 % less beside 2.8 (the SSD alone, emulated, one run of 10 s each): an eighth is a quarter of what did no
-        # harm.
+        # On 4 cores, a guest with 2 had the IOPS of a quiet host beside up to 2.0 cores of compilers or busy loops, and
+        # 30 % less beside 2.8 (the SSD alone, emulated, one run of 10 s each). An eighth of the cores is a quarter of
+        # what did no harm.
         other_cores = max(_LEAST_OTHER_CORES, (os.cpu_count() or 1) / 8)
     return Settings(
         profile=values["profile"],
@@ -127,7 +127,7 @@ def build(values: Values, stacks: Collection[Stack] = ()) -> Settings:
 
 
 def _section(settings: type[T], values: Values, rows: Iterable[Option] | None = None, **followed: object) -> T:
-    """The settings of a room, layer or workload: the values of its rows, but for those that followed from others."""
+    """Build one settings class from the values of its rows; ``followed`` values, which follow from others, go first."""
     given = {row.field: values[row.key] for row in (options_of(settings) if rows is None else rows)}
     return settings(**{**given, **followed})
 
@@ -137,7 +137,7 @@ def _mail(values: Values) -> MailSettings:
 
 
 def _disk(name: str, values: Values, *, counted: bool) -> DiskSettings:
-    """A disk; on null_blk it has the usual latency of its own, on brd that in whole milliseconds, elsewhere none."""
+    """A disk; its usual latency is its own on null_blk, rounded to ms on brd, and none on other buses."""
     of_host, of_guest = rows_of(name)
     bus = values[f"storage.{name}.bus"] or (Bus.NULL_BLK if counted else Bus.VIRTIO)
     latency_s, own_s = values[f"storage.{name}.latency"], DISKS.get(name, FURTHER).memory_latency_s
@@ -148,10 +148,10 @@ def _disk(name: str, values: Values, *, counted: bool) -> DiskSettings:
 
 
 def objective_of(values: Values, workload: Workload, stacks: Iterable[Stack] = ()) -> Objective:
-    """What decides: as it is given, else as the workload has it.
+    """The deciding objective: the given metric, or else the workload's.
 
-    Of the part of a run that counts, if the metric exists of that; of one part on all stacks that the same is measured
-    on. On a cache that was filled a run begins at the pace of the slow disk, whatever the kernel makes of it later.
+    If the metric exists for the part of a run that counts, it is the metric of that part; all stacks of a comparison
+    use the same part. With a filled cache a run begins at the pace of the slow disk, whatever the kernel does later.
     """
     metric, over, part = values["bisect.metric"], values["bisect.over"], values["bisect.part"]
     if metric is None:
@@ -175,15 +175,15 @@ def _fragments(values: Values, of_stack: Iterable[str], disks: Iterable[GuestDis
 
 CONFIG_FILE = "bisector.toml"
 _CLOCK = "machine.clock"
-_STACK, _HOST, _TREE = FOLLOWING = "the stack", "this host", "the oldest tree"  # what values follow from
-# What :func:`bisector.config.options.build` makes other settings follow from.
+_STACK, _HOST, _TREE = FOLLOWING = "the stack", "this host", "the oldest tree"  # the origins of derived values
+# Settings from which :func:`bisector.config.options.build` derives others.
 _LEADING = (
     *("bisect.metric", "bisect.over", "bisect.part", "kernel.base_config"),
     *("mail.security", "storage.stack", "workload.kind"),
 )
-# What people write for a login that is not to be in a file of settings.
+# Keys that people try for a login, which does not belong in a file of settings.
 _SECRETS = frozenset(f"mail.{name}" for name in ("password", "passwd", "pass", "username", "user", "login"))
-# Settings that there were, and what has become of them.
+# Former settings, and what replaced them.
 _GONE = {
     "bisect.min_ends_ratio": "the ends are read in turn until they are told apart, and bisect.least_effect is the "
     "smallest change that is looked for: 5% for a factor of 1.05"
@@ -192,7 +192,7 @@ _GONE = {
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A raw value, ``typed`` on the command line or not, where it was written, and where relative paths start."""
+    """A raw value, whether it was ``typed`` on the command line, its origin, and the base of relative paths."""
 
     raw: object
     origin: str
@@ -202,7 +202,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The settings that hold, and for each key where its value comes from."""
+    """The effective settings, and the origin of each value by key."""
 
     settings: Settings
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -230,12 +230,12 @@ def load(
     trees_have: Callable[[Since], bool] = lambda since: True,
     could_count: Callable[[MachineSettings, StorageSettings], bool] = lambda machine, storage: False,
 ) -> Effective:
-    """Flags (by key) over the configuration file over the person's own over a profile, checked.
+    """Load and check settings: flags (by key) over the configuration file over the person's own over a profile.
 
-    Without ``config``, ``bisector.toml`` of ``directory`` (the current one) is read when it is there. A disk of the
-    command line has to be one of the stack's, or of further ``stacks``. ``trees_have`` says of what is measured whether
-    every tree has something, ``could_count`` whether guests would be emulated by the host's clock, and could count
-    their instructions instead: then they do, unless something that is given is in the way. Raises :class:`UserError`.
+    Without ``config``, ``bisector.toml`` in ``directory`` (the current one) is read if it exists. A disk on the command
+    line has to belong to the stack, or to one of ``stacks``. ``trees_have`` says whether every measured tree has a
+    feature. ``could_count`` says whether guests would be emulated by the host's clock and could count instructions
+    instead: then they do, unless a given setting prevents it. Raises :class:`UserError`.
     """
     directory = directory or Path.cwd()
     given = {**_from_files(config, directory), **_from_flags(flags or {}, directory)}
@@ -243,14 +243,14 @@ def load(
     clock, machine = given.get(_CLOCK), effective.settings.machine
     if (clock is None or clock.raw == AUTO) and could_count(machine, effective.settings.storage):
         counted = {**given, _CLOCK: Given(GuestClock.INSTRUCTIONS.value, _HOST)}
-        with suppress(UserError):  # two virtual CPUs are given, say, or a bus of the host's
+        with suppress(UserError):  # for example, two virtual CPUs or a bus of the host were given
             effective, given = from_given(counted, stacks), counted
-    # The buses that came to be null_blk without being asked for.
+    # The buses that became null_blk without being asked for.
     disks = effective.settings.storage.disks.items()
     buses = {f"storage.{name}.bus": disk.guest.bus for name, disk in disks}
     chosen = [key for key, bus in buses.items() if bus is Bus.NULL_BLK and key not in given]
     if chosen and not trees_have(KEEPS_DATA):
-        # All disks of a run are of one kind, whatever the newer trees have.
+        # All disks of a run are of one kind, even if newer trees have null_blk.
         given |= {key: Given(Bus.BRD.value, _TREE) for key in chosen}
         effective = from_given(given, stacks)
     typed = (key for key, one in given.items() if one.typed)
@@ -259,7 +259,7 @@ def load(
 
 
 def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Effective:
-    """What is given (by key) over a profile, the same for all of ``stacks``; raises :class:`UserError`."""
+    """Given values (by key) over a profile, with files that fit all ``stacks``; raises :class:`UserError`."""
     given, known = dict(given), by_key(given)
     for key, one in given.items():
         if key not in known:
@@ -278,7 +278,7 @@ def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Ef
 
 
 def _followed(settings: Settings, values: Values, part: str) -> Iterator[tuple[str, str]]:
-    """The origins of values that follow from others; ``part`` is that of the part of a run."""
+    """Yield the origins of values that follow from others; ``part`` is the origin of bisect.part."""
     workload = settings.workload.workload
     for row in options_of(type(workload)):
         if values[row.key] == row.none != getattr(workload, row.field):
@@ -291,7 +291,7 @@ def _followed(settings: Settings, values: Values, part: str) -> Iterator[tuple[s
 
 
 def _choose_workload(given: dict[str, Given]) -> None:
-    """Whoever gives a command means its workload; what is typed goes first. Raises :class:`UserError` for two."""
+    """Choose the workload by its own setting, a typed one first; raises :class:`UserError` for two workloads."""
     chosen = {one.name: given[one.chosen_by] for one in WORKLOADS.values() if one.chosen_by in given}
     typed = {name: one for name, one in chosen.items() if one.typed} or chosen
     if "workload.kind" in given or not chosen:
@@ -307,10 +307,10 @@ def _choose_workload(given: dict[str, Given]) -> None:
 
 
 def _from_files(config: Path | None, directory: Path) -> dict[str, Given]:
-    """The person's file, and over it that of the directory, or the one that is named."""
+    """The values of the person's file, and over them those of ``config`` or else of the directory's file."""
 
     def if_there(path: Path, shown: Path) -> dict[str, Given]:
-        with suppress(OSError):  # in a directory that this user cannot enter, reading the file tells so
+        with suppress(OSError):  # if this user cannot enter the directory, reading the file reports that
             if not path.is_file():
                 return {}
         return _from_file(path, shown)
@@ -322,7 +322,7 @@ def _from_files(config: Path | None, directory: Path) -> dict[str, Given]:
     elif own.parent != directory:
         special = if_there(directory / CONFIG_FILE, Path(CONFIG_FILE))
     choosing = {"workload.kind", *(one.chosen_by for one in WORKLOADS.values())}
-    if choosing & special.keys():  # a workload that is chosen here takes the place of one that is chosen for all
+    if choosing & special.keys():  # a workload chosen here replaces the one chosen for all runs
         general = {key: one for key, one in general.items() if key not in choosing}
     return {**general, **special}
 
@@ -348,7 +348,7 @@ def _from_flags(flags: Flags, directory: Path) -> dict[str, Given]:
 
 
 def refuse_key(key: str, origin: str) -> None:
-    """Raise :class:`UserError` for the key of no setting."""
+    """Raise :class:`UserError` for a key that is no setting."""
     if key in _SECRETS:
         raise UserError(
             f"{origin}: {key} does not belong into settings, which are shown, recorded and passed on",
@@ -388,7 +388,7 @@ def _refuse(effective: Effective, problem: Problem | None) -> None:
 
 
 def mail_of_today(recorded: Settings, flags: Flags, config: Path | None) -> MailSettings:
-    """Mail settings of today's flags and file; of the record the sender alone. Raises :class:`UserError`."""
+    """Mail settings from today's flags and files; only the sender may be the record's. Raises :class:`UserError`."""
     directory = Path.cwd()
     today = {**_from_files(config, directory), **_from_flags(flags, directory)}
     usual = {row.key: Given(row.in_profile(recorded.profile), "") for row in options_of(MailSettings)}
@@ -400,12 +400,11 @@ def mail_of_today(recorded: Settings, flags: Flags, config: Path | None) -> Mail
 
 
 def rows_for(settings: Settings) -> tuple[Option, ...]:
-    """Every row, those of all disks of the settings among them."""
+    """Every row, including those of all disks in the settings."""
     return tuple(row for row, _ in _values(settings))
 
 
 def _values(settings: Settings) -> Iterator[tuple[Option, Any]]:
-    """Every row with its value."""
     storage, workload = settings.storage, settings.workload
     above = (settings, settings.bisect, settings.kernel, settings.machine, storage)
     below = (*storage.layers.values(), workload, *workload.own.values())
@@ -425,7 +424,7 @@ def written_values(settings: Settings) -> dict[str, object]:
 
 
 def usual(settings: Settings) -> dict[str, object]:
-    """The default of each setting, as TOML would hold it; what follows from others follows from ``settings``."""
+    """The default of each setting, as TOML would hold it; derived defaults follow from ``settings``."""
     known = {row.key: (row, value) for row, value in _values(settings)}
     defaults = {key: _parse(row, Given(row.in_profile(settings.profile), "")) for key, (row, _) in known.items()}
     kinds = (*LAYERS.values(), *WORKLOADS.values())
@@ -436,14 +435,14 @@ def usual(settings: Settings) -> dict[str, object]:
     try:
         unnamed = {**leading, "bisect.metric": None, "bisect.over": None}
         by_workload = objective_of(unnamed, settings.workload.workload)
-    except UserError:  # of a job file that names no metric: one was given, and nobody asked the file
+    except UserError:  # a job file names no metric: one was given, so the file was not asked
         by_workload = Objective()
     objective = {"bisect.metric": by_workload.metric, "bisect.over": by_workload.over}
     return written_values(build({**defaults, **leading})) | own | objective
 
 
 def changed(settings: Settings) -> dict[str, object]:
-    """The default, as TOML would hold it, of each setting that has another value."""
+    """The defaults, as TOML would hold them, of the settings that have other values."""
     written = written_values(settings)
     defaults = {**usual(settings), "profile": PROFILES[0]}
     return {key: defaults[key] for key, value in written.items() if value != defaults[key]}
@@ -459,7 +458,7 @@ def describe(effective: Effective) -> list[SettingRow]:
 
 
 def shown(value: object) -> str:
-    """A value as TOML would hold it, as a person would read it."""
+    """A value that TOML would hold, as a person would read it."""
     match value:
         case bool():
             return str(value).lower()
@@ -481,7 +480,7 @@ def to_json(settings: Settings) -> str:
 
 
 def from_json(text: str) -> Settings:
-    """Recorded settings, not checked again; a setting that is newer than the record has the value of its profile."""
+    """Recorded settings, not checked again; a setting that the record does not have yet gets its profile's value."""
     written: dict[str, object] = {"profile": PROFILES[0], **json.loads(text)}
     known = by_key(written).items()
     raws = {key: written.get(key, option.in_profile(str(written["profile"]))) for key, option in known}
