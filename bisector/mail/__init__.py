@@ -1,1 +1,1 @@
-"""Letters: whom they are for, the drafts, the way to a mail server, and what was sent."""
+"""Letters: their recipients, drafts of them, the way to a mail server, and what was sent."""

@@ -1,7 +1,7 @@
-"""Mail addresses: read so that no header can be forged by one (RFC 5322); who sends, and who is proposed for a commit.
+"""Mail addresses, read so that none can forge a header (RFC 5322); the sender, and proposed recipients for a commit.
 
-Recipients are proposed from the trailers and by the commit's own tree: its ``scripts/get_maintainer.pl`` is run on the
-commit's patch, in a sandbox, in a directory that has the tree's directories and the files that the script reads.
+Recipients are proposed from the commit's trailers and by its own tree: ``scripts/get_maintainer.pl`` of the tree runs
+on the commit's patch in a sandbox, in a directory with the tree's directories and the files that the script reads.
 """
 
 import getpass
@@ -22,17 +22,17 @@ from bisector.git.repository import Repository
 from bisector.host import build_user, process, sandbox
 from bisector.host.files import scratch
 
-# An addr-spec of atoms: no quoted local parts, no comments, no address literals, nothing beyond ASCII.
+# An addr-spec of atoms: no quoted local parts, comments or address literals, and only ASCII.
 _SPEC = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?", re.ASCII)
 _ENCODED_WORD = "=?"
 SCRIPT = "scripts/get_maintainer.pl"
-# What the script looks at to see that it is at the top of a tree, and what it reads (its top_of_kernel_tree()).
+# The files that get_maintainer.pl reads, some only to see that it is at the top of a tree (top_of_kernel_tree()).
 _FILES = ("COPYING", "CREDITS", "Kbuild", "MAINTAINERS", "Makefile", "README", ".get_maintainer.ignore", SCRIPT)
 _NOBODY = "bisector@localhost"
 _TRAILERS = ("Signed-off-by", "Reviewed-by", "Acked-by", "Tested-by", "Reported-by", "Cc")
 _DEADLINE_S = 60.0
-# What it writes goes to files of 1 MiB at most (setrlimit(2), RLIMIT_FSIZE; sh counts blocks of 512 bytes), and comes
-# from there: a pipe would be read into memory without an end.
+# The script's output goes to files of at most 1 MiB (setrlimit(2), RLIMIT_FSIZE; sh counts blocks of 512 bytes) and is
+# read from there: a pipe would be read into memory without a limit.
 _BOUNDED = (
     *("sh", "-c"),
     'ulimit -f 2048; at=${TMPDIR:-/tmp}; "$@" > "$at/said" 2> "$at/wrong"; status=$?;'
@@ -42,7 +42,7 @@ _BOUNDED = (
 
 
 def parse(texts: Iterable[str]) -> tuple[Address, ...]:
-    """The addresses of several lists such as ``A <a@x>, b@y``, each once; :class:`UserError` for another text."""
+    """Parse lists of addresses such as ``A <a@x>, b@y``, each address once; raises :class:`UserError` for any other."""
     found: dict[str, Address] = {}
     for text in texts:
         for name, spec in getaddresses([clean(text)]):
@@ -50,7 +50,7 @@ def parse(texts: Iterable[str]) -> tuple[Address, ...]:
             dots = (local.startswith("."), local.endswith("."), ".." in spec, domain.startswith("-"))
             if not _SPEC.fullmatch(spec) or any(dots):
                 raise UserError(f"{clean(text)!r} is not a mail address", "write it as user@host or Name <user@host>")
-            # A name with a character that nobody could read (U+FFFD) is worse than none.
+            # No name is better than one with an unreadable character (U+FFFD).
             shown = "" if "\ufffd" in name else header(name).strip()
             found.setdefault(spec.lower(), Address(display_name=shown, addr_spec=spec))
     return tuple(found.values())
@@ -66,12 +66,12 @@ def usable(texts: Iterable[str]) -> Iterator[str]:
 
 
 def header(text: str) -> str:
-    """Text for a header: one line, and nothing in it that a reader would decode to something else (RFC 2047)."""
+    """Make text safe for a header: one line, without anything that a reader would decode (RFC 2047)."""
     return clean(text).replace(_ENCODED_WORD, "= ?")
 
 
 def sender_of(mail: MailSettings, directory: Path) -> str:
-    """``mail.from``, else the author by git's configuration in a directory, else the user of the system."""
+    """``mail.from``, or else the author in git's configuration for a directory, or else the user of the system."""
     if mail.sender:
         try:
             return str(parse([mail.sender])[0])
@@ -84,14 +84,14 @@ def sender_of(mail: MailSettings, directory: Path) -> str:
             return str(parse([found[1]])[0])
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container that has no names; the latter since Python 3.13
+    except (KeyError, OSError):  # a container without user names; OSError since Python 3.13
         user = f"uid{os.getuid()}"
     return next(usable((f"{user}@{socket.gethostname()}",)), _NOBODY)
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Addresses for To and Cc, and a sentence for each thing that could not be asked."""
+    """Addresses for To and Cc, and a sentence for each source that could not be asked."""
 
     to: tuple[str, ...]
     cc: tuple[str, ...]
@@ -99,7 +99,7 @@ class Proposal:
 
 
 def propose(repository: Repository, sha: str) -> Proposal:
-    """The author, then maintainers, lists, reviewers and whoever signed; each address once."""
+    """Propose the author, then maintainers, lists, reviewers and signers; each address once."""
     author, message = repository.ask("log", "-1", "--no-walk", "--format=%an <%ae>%x00%B", sha).stdout.split("\0", 1)
     scripted, why_not = [], ""
     try:
@@ -127,7 +127,7 @@ def _scripted(repository: Repository, sha: str) -> list[str]:
     with scratch("maintainers") as made:
         top = made.resolve() / "tree"
         top.mkdir()
-        # The directories of the tree, empty, and the few files; a checkout would be a gigabyte.
+        # Make the tree's directories, empty, and the few files: a checkout would be a gigabyte.
         for directory in repository.ask("ls-tree", "-r", "-d", "--name-only", "-z", sha).stdout.split("\0"):
             if directory and not Path(directory).is_absolute() and ".." not in Path(directory).parts:
                 (top / directory).mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def _scripted(repository: Repository, sha: str) -> list[str]:
         patch = repository.ask("format-patch", "-1", "--stdout", "--no-signature", sha).stdout
         (top / "the.patch").write_text(patch, encoding="utf-8", errors="replace")
         build_user.give(top)
-        top.chmod(0o755)  # bwrap enters it as root without its rights; nobody else gets as far
+        top.chmod(0o755)  # bwrap enters it as root without root's rights; other users do not get as far
         within = (*sandbox.Sandbox(readable=(top,)).words, *_BOUNDED)
         words = ("perl", SCRIPT, "--nogit", "--nogit-fallback", "--norolestats", "the.patch")
         return process.run(words, deadline_s=_DEADLINE_S, cwd=top, within=within).stdout.splitlines()

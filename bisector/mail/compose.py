@@ -1,11 +1,11 @@
-"""A report as a letter to kernel people: its subject line and text, in the form that mail takes (RFC 5322).
+"""A report as a letter to kernel developers: its subject line and text, in the format of mail (RFC 5322).
 
-The order is that of the 0-day robot's letters, and what tags there are stand as quoted suggestions
-(Documentation/process/submitting-patches.rst, handling-regressions.rst). Prose is filled at 72;
-tables, listings and addresses are as wide as they are.
+The order is that of the 0-day robot's letters, and tags are quoted suggestions
+(Documentation/process/submitting-patches.rst, handling-regressions.rst). Prose is filled at 72 columns; tables,
+listings and addresses keep their width.
 
-Plain text in UTF-8, not flowed, nothing wrapped by a mail program. No text of a commit reaches a
-header but through :func:`bisector.mail.addresses.header`, and the email package folds and encodes.
+The text is plain, in UTF-8, not flowed, and no mail program wraps it. Text of a commit reaches a header only through
+:func:`bisector.mail.addresses.header`; the email package folds and encodes headers.
 """
 
 import gzip
@@ -44,7 +44,7 @@ _CONFIRMED = "-confirmed"
 _ATTACHED_AS_TEXT_BYTES = 64 << 10
 _ARCHIVE = "https://lore.kernel.org/r/"
 _LONGEST_LINE_BYTES = 990  # RFC 5322, 2.1.1: 998 without the line end
-# Signs of bisector's own, as kernel people type them; what a commit or a person wrote stays as it is.
+# Bisector's own signs, as kernel people type them; what a commit or a person wrote stays as it is.
 _ASCII = str.maketrans({"±": "+-", "µ": "u", units.UNKNOWN: "-"})
 _SUBSYSTEM = re.compile(r"(?!Merge |Revert )([^\s:](?:[^:]{0,38}[^\s:])?):\s")
 _BELOW = ("trials", "origin", "range", "config", "job", "storage", "host", "baselines", "log", "reproduce")
@@ -53,19 +53,19 @@ _DISCLAIMER = (
     "Figures are of one machine, one configuration and one workload, and are given for information; on other hardware"
     " or software they will differ."
 )
-_COMPARED = "compared"  # the first word of what a comparison claims
+_COMPARED = "compared"  # the first word of a comparison's claim
 Told = Report | ComparisonReport
 
 
 class _Policy(EmailPolicy):
-    """Folds so that a header's first line has a word of its value.
+    """Fold headers so that the first line of each has a word of its value.
 
-    Python's own puts a value that fits into one line, but not beside the name, below the name, which is allowed;
+    Python's policy puts a value that fits into one line, but not beside the name, below the name. That is allowed, but
     ``git send-email`` reads line by line and then misses the subject.
     """
 
     def fold(self, name: str, value: str) -> str:
-        """As the base class says; a header whose first line is the name alone is broken at the blanks it has."""
+        """Fold as the base class, except that a header whose first line is only the name is broken at its blanks."""
         folded: str = super().fold(name, value)
         end = self.linesep
         title, _, rest = folded.partition(f":{end} ")
@@ -81,22 +81,22 @@ class _Policy(EmailPolicy):
         return "".join(f"{one}{end}" for one in (*lines, line))
 
     def fold_binary(self, name: str, value: str) -> bytes:
-        """As the base class says; what is folded is ASCII (RFC 2047)."""
+        """Fold as the base class; what is folded is ASCII (RFC 2047)."""
         return self.fold(name, value).encode("ascii", "surrogateescape")
 
 
-# Lines end as this system's files do; the way to a mail server makes them the network's.
+# Lines end as in this system's files; :mod:`bisector.mail.smtp` converts them to the network's.
 _POLICY = _Policy(linesep="\n")
 
 
 def subject(report: Told) -> str:
-    """That of the thread where the letter follows another one."""
+    """The subject of a letter: the thread's, if the letter follows another one."""
     envelope = _envelope(report)
     return header(f"Re: {envelope.subject.removeprefix('Re: ')}" if envelope.references else headline(report))
 
 
 def message(report: Told, *, eight_bit: bool = True) -> EmailMessage:
-    """The letter; without ``eight_bit`` for a server that takes none, in quoted-printable."""
+    """The letter; ``eight_bit`` False is for a server that requires seven bits, and gives quoted-printable."""
     envelope = _envelope(report)
     letter = EmailMessage(policy=_POLICY)
     letter["From"] = parse([envelope.sender])
@@ -113,7 +113,7 @@ def message(report: Told, *, eight_bit: bool = True) -> EmailMessage:
         letter["References"] = " ".join(envelope.references)
     letter.set_content(body(report, envelope), charset="utf-8", cte="8bit" if eight_bit else "quoted-printable")
     if attached := envelope.defconfig or envelope.config:
-        # The configuration behind the text, in seven bits: as text that can be quoted, or packed, where it is large.
+        # Attach the configuration after the text, in seven bits: as text that can be quoted, or packed if it is large.
         config = clean_lines(attached)
         stem = "defconfig" if envelope.defconfig else "config"
         if len(config) > _ATTACHED_AS_TEXT_BYTES:
@@ -127,7 +127,7 @@ def message(report: Told, *, eight_bit: bool = True) -> EmailMessage:
 
 
 def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
-    """A few lines about what failed; the same form as a report's."""
+    """A short letter about a failure, in the same form as a report's."""
     letter = EmailMessage(policy=_POLICY)
     letter["From"] = parse([envelope.sender])
     if envelope.to:
@@ -135,13 +135,13 @@ def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
     letter["Subject"] = header(title)
     letter["Date"] = envelope.date
     letter["Message-ID"] = envelope.message_id
-    # What failed is told in words of git, guests and mail servers.
+    # Failures are reported in words of git, guests and mail servers, so the text is cleaned.
     letter.set_content(_as_lines(text.splitlines()), charset="utf-8", cte="8bit")
     return letter
 
 
 def claim_of(report: Told) -> str:
-    """What a letter says happened, as a word and the commits: two letters with one claim say the same."""
+    """The claim of a letter: for a bisection, its state and commits. Two letters with one claim say the same."""
     if isinstance(report, ComparisonReport):
         values = sum(len(row.in_run_order) for row in report.result.rows)
         return f"{_COMPARED} {values} {report.title}"
@@ -152,7 +152,7 @@ def claim_of(report: Told) -> str:
 
 
 def follows(earlier: str, now: str) -> str:
-    """What this letter means for the last one of its thread."""
+    """What this letter means for the last letter of its thread."""
     if _COMPARED in (earlier.split(maxsplit=1)[0], now.split(maxsplit=1)[0]):
         return "This follows the earlier report; where the two differ, this one is the later."
     named = ", ".join(sha[:12] for sha in earlier.split()[1:])
@@ -166,7 +166,7 @@ def follows(earlier: str, now: str) -> str:
 
 
 def render(report: Told) -> str:
-    """The letter as a file: what a mail program opens and ``git send-email`` sends."""
+    """The letter as a file that a mail program opens and ``git send-email`` sends."""
     return message(report).as_bytes().decode()
 
 
@@ -177,7 +177,7 @@ def _envelope(report: Told) -> Envelope:
 
 
 def headline(report: Told) -> str:
-    """``[linus:master] [dm cache policy smq] 6cf4cc8f8b3b: fio.read_clat_mean_us 21.4x improvement``."""
+    """The subject: ``[linus:master] [dm cache policy smq] 6cf4cc8f8b3b: fio.read_clat_mean_us 21.4x improvement``."""
     if isinstance(report, ComparisonReport):
         return report.title
     compared, first = report.before_after, report.bisection.first_fixed
@@ -197,7 +197,7 @@ def headline(report: Told) -> str:
 
 
 def body(report: Told, envelope: Envelope) -> str:
-    """The whole text, without a line that is too long for a mail server."""
+    """The whole text, without lines that are too long for a mail server."""
     if isinstance(report, ComparisonReport):
         return _as_lines(_of_comparison(report, envelope))
     lines = [line for part in map(list, _parts(report, envelope)) if part for line in (*part, "")]
@@ -205,7 +205,7 @@ def body(report: Told, envelope: Envelope) -> str:
 
 
 def _of_comparison(report: ComparisonReport, envelope: Envelope) -> Iterator[str]:
-    """The text of a terminal in ASCII, with what every letter says of its figures."""
+    """The terminal's text in ASCII, with the disclaimer that every letter has."""
     if envelope.follows:
         yield from (*fill(envelope.follows), "")
     yield from plain(comparison.page(report), _ASCII).split("\n")
@@ -217,7 +217,7 @@ def _signature(version: str) -> tuple[str, str]:
 
 
 def _as_lines(lines: Iterable[str]) -> str:
-    """Lines as a letter may have them: clean, and of one that is too long for a mail server the beginning."""
+    """Clean lines for a letter; a line that is too long for a mail server is cut off."""
     text = ""
     for line in map(clean, lines):
         written = line.encode()
@@ -236,14 +236,14 @@ def _block(block: Block) -> list[str]:
 
 
 def _parts(report: Report, envelope: Envelope) -> Iterator[Iterable[str]]:
-    """The paragraphs of a letter about a bisection; one that has no line is left out."""
+    """The paragraphs of a letter about a bisection; the caller leaves out empty ones."""
     view, compared, first = report.bisection, report.before_after, report.bisection.first_fixed
     yield fill(envelope.follows)
     yield fill(doubtful(envelope))
     yield _noticed(report)
     yield _candidates(report)
     if compared is not None:
-        # Both sides of the change with how often each was measured, and how far its runs are apart.
+        # Both sides of the change, with the number of trials and their spread.
         old, new = _named_sides(report, compared)
         yield (
             *fill(f"before: {old}: {_measured(compared.before, compared.objective)}"),
@@ -260,7 +260,7 @@ def _parts(report: Report, envelope: Envelope) -> Iterator[Iterable[str]]:
         )
     yield _keys(report)
     yield _tags(report, envelope)
-    if envelope.regzbot:  # a paragraph of its own, as regzbot wants it
+    if envelope.regzbot:  # a paragraph of its own, as regzbot requires
         yield (f"#regzbot introduced: {first.short if first else f'{view.old.sha[:12]}..{view.new.sha[:12]}'}",)
     if compared is not None:
         table = (clean(line) for line in before_after.lines(compared, axes(report)))
@@ -288,7 +288,7 @@ def _noticed(report: Report) -> Iterator[str]:
 
 
 def doubtful(envelope: Envelope) -> str:
-    """What in the measured configuration makes figures that a kernel in use would not have; empty without."""
+    """Warn of options in the measured configuration that distort figures; empty if there are none."""
     costly = [f"{name} ({does})" for name, does in kconfig.costly(kconfig.parse(envelope.config))]
     if not costly:
         return ""
@@ -344,7 +344,7 @@ def _keys(report: Report) -> Iterator[str]:
 
 
 def _tags(report: Report, envelope: Envelope) -> Iterator[str]:
-    """Suggestions, quoted so that no program takes them for this letter's own tags."""
+    """Suggested tags, quoted so that no program takes them for this letter's own."""
     view = report.bisection
     if view.first_fixed is None:
         return

@@ -1,8 +1,8 @@
-"""Letters about a run: drafted, sent only when told to, each once, corrections in its thread.
+"""Letters about a run: drafted automatically, sent only on request, each once, with corrections in the same thread.
 
-An attempt is recorded before it is made. Whatever moment the process is killed at, the record says
-that nothing was tried, that it was sent or refused, or that it is not known: never that nothing
-happened when something may have.
+An attempt is recorded before it is made. If the process is killed at any moment, the record says that nothing was
+tried, that the letter was sent or refused, or that its fate is unknown: it never says that nothing happened when
+something may have.
 """
 
 import hashlib
@@ -36,11 +36,11 @@ from bisector.store.store import Store
 DRAFT = "report.eml"
 _REGRESSIONS = "regressions@lists.linux.dev"
 _BETWEEN_ATTEMPTS_S = (15.0, 30.0, 60.0)
-_ID_DOMAIN_MOST = 36  # a header of one Message-ID has to fit into a line of 78, or it is folded to pieces
+_ID_DOMAIN_MOST = 36  # a header of one Message-ID has to fit into a line of 78, or folding breaks it
 
 
 class DeliveryOutcome(StrEnum):
-    """What became of a letter: SENDING without a word after it is a process that was killed, or a lost answer."""
+    """The outcome of an attempt: SENDING with nothing after it means a killed process, or a lost answer."""
 
     SENDING = "sending"
     SENT = "sent"
@@ -50,7 +50,7 @@ class DeliveryOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MailEvent:
-    """An attempt to send the mail of this number, or its end; ``detail`` is the server's word."""
+    """An attempt to send letter number ``mail``, or the end of one; ``detail`` is the server's answer."""
 
     mail: int
     at: str
@@ -61,7 +61,7 @@ class MailEvent:
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """A letter: what it claims, its Message-ID and those of the thread before it (``refs``), what became of it."""
+    """A letter: its claim, its Message-ID, those of the thread before it (``refs``), and the attempts to send it."""
 
     at: str
     message_id: str
@@ -78,12 +78,12 @@ class Mail:
 
     @property
     def uncertain(self) -> bool:
-        """Whether a server may have taken it, and nobody knows."""
+        """Whether a server may have taken it, which is not known."""
         return bool(self.events) and self.events[-1].outcome in (DeliveryOutcome.SENDING, DeliveryOutcome.UNKNOWN)
 
 
 def mails(log: Log) -> tuple[Mail, ...]:
-    """Every letter on record, oldest first, with what became of it."""
+    """Every letter on record, oldest first, with its events."""
     log.refresh()
     events = [entry.fact for entry in log.of(MailEvent)]
     return tuple(
@@ -94,7 +94,7 @@ def mails(log: Log) -> tuple[Mail, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """To whom a letter goes, and how; ``follows`` is another run, whose last letter this one answers."""
+    """The recipients of a letter, and how to send it; ``follows`` is another run, whose last letter it answers."""
 
     to: tuple[str, ...] = ()
     cc: tuple[str, ...] = ()
@@ -104,14 +104,14 @@ class Delivery:
 
     @property
     def copies(self) -> tuple[str, ...]:
-        """Who gets a copy; with ``regzbot`` also its list (Documentation/admin-guide/reporting-regressions.rst)."""
+        """Who gets copies; with ``regzbot`` also its list (Documentation/admin-guide/reporting-regressions.rst)."""
         known = {address.addr_spec for address in parse((*self.to, *self.cc))}
         return self.cc if not self.regzbot or _REGRESSIONS in known else (*self.cc, _REGRESSIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A run whose report is to be a letter; ``mail`` are today's settings."""
+    """A run whose report becomes a letter; ``mail`` are today's settings."""
 
     run: RunDirectory
     store: Store
@@ -135,7 +135,7 @@ class Post:
         return replace(made, envelope=self._envelope(made))
 
     def draft(self) -> tuple[Path, Told]:
-        """Write the letter and record it, once per claim; raises :class:`UserError` for nothing to tell."""
+        """Write the letter, and record it once per claim; raises :class:`UserError` if there is nothing to report."""
         made = self.report()
         self._check_tells(made)
         self._check_artifacts()
@@ -164,9 +164,9 @@ class Post:
         raise UserError(f"{self.run.path} {what}", "bisector report")
 
     def is_drafted(self) -> bool:
-        """Whether the letter in the run directory makes the claim of the report, by its Message-ID."""
+        """Whether the draft in the run directory makes the claim of the report, by its Message-ID."""
         try:
-            # Not by the default policy, which raises anything for a header that somebody has cut short.
+            # Read by compat32: email.policy.default raises various exceptions for a header that was cut short.
             found = message_from_bytes((self.run.path / DRAFT).read_bytes())
         except OSError:
             return False
@@ -174,10 +174,10 @@ class Post:
         return envelope is not None and str(found["Message-ID"]).strip() == envelope.message_id
 
     def send(self, login: SmtpLogin | None) -> str:
-        """Send what :meth:`draft` writes; the server's word. Never the same report twice.
+        """Send the letter that :meth:`draft` writes, never the same report twice; return the server's answer.
 
-        Raises :class:`UserError` where it was sent already, or may have been, or is refused for
-        good; :class:`InfraError` where the server cannot be reached, or its answer was lost.
+        Raises :class:`UserError` if the letter was sent already, or may have been, or is refused for good;
+        :class:`InfraError` if the server cannot be reached, or if its answer was lost.
         """
         if not self.mail.host:
             hint = "set mail.host in bisector.toml, or --set mail.host=…"
@@ -200,7 +200,7 @@ class Post:
         return self._transmit(mail, made, login, recipients)
 
     def _transmit(self, mail: Mail, made: Told, login: SmtpLogin | None, recipients: tuple[str, ...]) -> str:
-        """The intention is recorded before each attempt: a kill leaves an open one behind, never none."""
+        """Record each attempt before it is made: a kill leaves an attempt without an end, never an unrecorded one."""
         assert made.envelope is not None  # noqa: S101 - draft() gives it one
         sender = parse([made.envelope.sender])[0].addr_spec
         message = compose.message(made)
@@ -247,8 +247,8 @@ class Post:
         return replace(mail, number=self.store.log.add(mail))
 
     def _envelope(self, made: Told) -> Envelope:
-        """A new letter in the thread of those sent before it, or again the one sent last, if it said the same."""
-        # Anywhere will do where the record has no repository: the sender is mostly configured for all of them.
+        """The envelope of a new letter in the thread of earlier ones, or of the last one if it made the same claim."""
+        # Without a repository any directory will do: the sender is mostly configured for all repositories.
         sender = sender_of(self.mail, self.store.bisection().repository or Path())
         claim = compose.claim_of(made)
         letters = mails(self.store.log)
@@ -257,7 +257,7 @@ class Post:
         earlier = sent[:-1] if repeated else sent
         thread = earlier or self._others()
         config = defconfig = ""
-        if isinstance(made, Report):  # the files of the answer's kernel; of a range those of its new end
+        if isinstance(made, Report):  # the files of the answer's kernel, for a range of the new end's
             sha = (made.bisection.first_fixed or made.bisection.new).sha
             trials = [one.trial for one in made.bisection.trials if one.trial.commit.sha == sha]
             config, defconfig = (
@@ -291,7 +291,7 @@ class Post:
         return sent
 
     def _message_id(self, letters: Iterable[Mail], claim: str, number: int, sender: str) -> str:
-        """That of a letter drafted before with this claim; a new one follows from run and claim, not from chance."""
+        """The ID of a draft with this claim; a new ID is derived from run and claim, not from chance."""
         asked = self.store.bisection()
         words = (str(self.run.path), asked.created_at, asked.old_sha, asked.new_sha, claim, str(number))
         local = hashlib.sha256("\0".join(words).encode()).hexdigest()[:24]
@@ -303,7 +303,7 @@ class Post:
 
 
 def leave_draft(run: RunDirectory, store: Store, tell: Listener) -> None:
-    """Leave a letter beside an answer, once per claim: a person may have edited it. A failure is told."""
+    """Draft a letter beside an answer, once per claim, since a person may have edited it. A failure is noted."""
     post = Post(run, store, store.settings.mail)
     try:
         if post.is_drafted():

@@ -1,8 +1,8 @@
-"""The mail server: the login to it, and one letter handed over; the only module that knows ``smtplib``.
+"""The mail server: login, and handing one letter over. No other module uses ``smtplib``.
 
-What a refusal means is told by its type: :class:`NotNow` (RFC 5321, 4.2.1: a 4yz reply, or no
-connection; nothing was taken, ask again), :class:`Refused` (5yz; nothing was taken, and never will
-be), :class:`Uncertain` (the letter was on its way when the connection ended).
+The type of an error says what a refusal means: :class:`NotNow` (RFC 5321, 4.2.1: a 4yz reply, or no connection; nothing
+was taken, try again), :class:`Refused` (5yz; nothing was taken, nor will it be), or :class:`Uncertain` (the connection
+ended while the letter was on its way).
 """
 
 import os
@@ -31,23 +31,23 @@ class NotNow(InfraError):
 
 
 class Refused(UserError):
-    """The server does not take this; nothing was sent."""
+    """The server refuses this for good; nothing was sent."""
 
 
 class Uncertain(InfraError):
-    """The connection ended while the server had the letter: it may have been taken, or not."""
+    """The connection ended while the server had the letter, which may or may not have been taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class SmtpLogin:
-    """A name and a password, which is in no text that is made of this."""
+    """A user name and a password; ``repr`` does not show the password."""
 
     username: str
     password: str = field(repr=False)
 
 
 def find_login(file: Path | None, environment: Mapping[str, str] = os.environ) -> SmtpLogin | None:
-    """The environment's, else the file's, else none; raises :class:`UserError` for half a login or an open file."""
+    """Find the login in the environment or file; :class:`UserError` for half a login, or a file others may read."""
     username, password = environment.get(USERNAME, ""), environment.get(PASSWORD, "")
     if bool(username) is not bool(password):
         missing = PASSWORD if username else USERNAME
@@ -71,7 +71,7 @@ def find_login(file: Path | None, environment: Mapping[str, str] = os.environ) -
 
 
 def server_finding(mail: MailSettings) -> Finding:
-    """Whether a report could be sent, as ``bisector doctor`` prints it: by the settings alone; nobody is asked."""
+    """Whether a report could be sent, as ``bisector doctor`` prints it: by the settings, without asking a server."""
     if not mail.host:
         return Finding("mail", Grade.INFO, "mail.host is not set: reports stay drafts, which git send-email can send")
     try:
@@ -85,7 +85,7 @@ def server_finding(mail: MailSettings) -> Finding:
 def send(
     server: MailSettings, login: SmtpLogin | None, letter: EmailMessage, sender: str, recipients: Sequence[str]
 ) -> str:
-    """Hand a letter over for all bare addresses or none; the server's answer. Raises as the module says."""
+    """Send a letter to all bare addresses or to none; return the server's answer. Raises as the module says."""
     with _connected(server, login) as client:
         with _translated(server):
             eight_bit = client.has_extn("8bitmime")
@@ -95,11 +95,11 @@ def send(
         if not eight_bit:
             body = letter.get_body(("plain",)) or letter
             body.set_content(body.get_content(), charset="utf-8", cte="quoted-printable")
-            if body is not letter:  # what is attached has seven bits anyway
+            if body is not letter:  # attachments have seven bits anyway
                 letter.replace_header("Content-Transfer-Encoding", "7bit")
         try:
             code, answer = client.data(letter.as_bytes(policy=letter.policy.clone(linesep=_CRLF)))
-        except smtplib.SMTPDataError as error:  # refused before a byte of it was sent
+        except smtplib.SMTPDataError as error:  # refused before a byte of the letter was sent
             _check(error.smtp_code, error.smtp_error, "the letter")
             raise
         except (smtplib.SMTPServerDisconnected, OSError) as error:
@@ -136,7 +136,7 @@ def _connected(server: MailSettings, login: SmtpLogin | None) -> Iterator[smtpli
 
 @contextmanager
 def _translated(server: MailSettings) -> Iterator[None]:
-    """What goes wrong before a letter is on its way, when nothing can have been taken."""
+    """Translate errors that occur before a letter is on its way, when nothing can have been taken."""
     where = f"{server.host}:{server.port}"
     try:
         yield
@@ -160,7 +160,7 @@ def _translated(server: MailSettings) -> Iterator[None]:
 
 
 def _check(code: int, answer: bytes | str, what: str) -> None:
-    """Pass a positive answer; raise what another one means."""
+    """Accept a positive answer; raise the error that any other answer means."""
     if code in (_OK, _WILL_FORWARD):
         return
     said = f"the mail server refuses {what}: {code} {_text(answer)}"
