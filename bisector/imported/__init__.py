@@ -1,1 +1,1 @@
-"""Records made by hand or elsewhere: their index and files to trials, and what their verdicts amount to."""
+"""Results that others measured: an index and files become trials, and their verdicts are checked."""

@@ -1,4 +1,4 @@
-"""An index of files: a CSV table with a row for each figure, or for each file, and what it is of."""
+"""An index of files: a CSV table with a row for each file or each figure, which says what the file belongs to."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ from bisector.host.files import bounded_content, text_of
 from bisector.storage.disks import DISKS
 from bisector.workload.fio.logs import job_number
 
-# In the order in which `bisector import --help` tells them.
+# In the order in which `bisector import --help` shows them.
 COLUMNS = {
     "file": "path of fio's output or of an IOPS log, below the index's directory",
     "commit": "hash or other name of the commit",
@@ -31,9 +31,9 @@ COLUMNS = {
     "iops": "the figure, which has to agree with the file",
     "runtime_ms": "the run time, which has to agree with the file",
 }
-# The name of a run that has none: it is the only one of its trial, or is called like its kernel.
+# The name of a run without one: it is the only run of its trial, or has the name of its kernel.
 _ONLY_RUN = "fio"
-# A table of a hundred thousand files has about this size.
+# The size of a table of a hundred thousand files.
 _MOST_BYTES = 32 << 20
 _LONGEST = {"file": 4096}
 _LONGEST_VALUE = 200
@@ -42,7 +42,7 @@ _OF_A_TRIAL = ("commit", "commit_date", "kernel", "verdict")
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFigure:
-    """A figure that the index says to be in a file; None what it does not say."""
+    """A figure that a file has according to the index; None stands for what the index does not say."""
 
     where: str
     direction: str
@@ -52,7 +52,7 @@ class ExpectedFigure:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a trial, the run it is of, and where that is written."""
+    """A file of a trial, its run, and the place in the index that names it."""
 
     path: Path
     run: str
@@ -62,7 +62,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class ImportEntry:
-    """A trial as its index tells it; ``where`` is its first row. Empty is what is not told."""
+    """A trial in its index; ``where`` is its first row, and unknown values are empty."""
 
     where: str
     commit: str
@@ -75,21 +75,21 @@ class ImportEntry:
 
     @property
     def label(self) -> str:
-        """What it is called: commit, kernel, or file."""
+        """The name of the trial: its commit, kernel, or file."""
         return self.commit or self.kernel or next(file for file in reversed(self.files) if not is_log(file.path)).run
 
 
-_Row = dict[str, str]  # the values of a line by their columns, and where it is, FILE:LINE
+_Row = dict[str, str]  # the values of a line by column, and its place as FILE:LINE
 
 
 class UnknownWord(UserError):
-    """A verdict is none of the words for the two sides."""
+    """A verdict that is none of the terms for the two sides."""
 
 
 def entries(
     index: Path, terms: Terms, *, verdicts: Path | None = None, only: str | None = None
 ) -> tuple[ImportEntry, ...]:
-    """The trials of an index, by their numbers or lines; ``only`` takes one set. Raises :class:`UserError`."""
+    """The trials of an index by number, or in order of lines; ``only`` one set of them. Raises :class:`UserError`."""
     rows = [row for row in _rows(index, required="file") if only in (None, row["set"])]
     if not rows:
         raise UserError(f"{index}: no row is of the set {only!r}" if only is not None else f"{index}: no rows")
@@ -106,7 +106,7 @@ def entries(
 def entry(
     files: Sequence[Path], runs: Sequence[str], *, commit: str, kernel: str, verdict_: Verdict | None
 ) -> ImportEntry:
-    """One trial of files named one by one, each log after its output; raises :class:`UserError`."""
+    """One trial from files that are given one by one, each log after its output; raises :class:`UserError`."""
     if not files:
         raise UserError("nothing to import", "name the files of a trial, or --index CSV")
     outputs = [path for path in files if not is_log(path)]
@@ -125,7 +125,7 @@ def entry(
 
 
 def is_log(path: Path) -> bool:
-    """Whether it is called as fio calls its logs."""
+    """Whether a file has the name of an IOPS log of fio."""
     return job_number(path.name) is not None
 
 
@@ -215,7 +215,7 @@ def _files(rows: Sequence[_Row], directory: Path) -> Iterator[File]:
 
 
 def _below(directory: Path, name: str, where: str) -> Path:
-    """The file of an index, which may come from anywhere: links followed, it lies below the index's directory."""
+    """The path of a file in an index, which may come from anybody; refused if it, with links followed, lies outside."""
     path = directory / name
     try:
         there = Path(os.path.realpath(path))
@@ -230,7 +230,7 @@ def _below(directory: Path, name: str, where: str) -> Path:
 
 
 def _date(row: _Row) -> str:
-    """As git's ``%cI`` from its ``%ci`` or ``%cI``."""
+    """The date as git's ``%cI``, from ``%ci`` or ``%cI``."""
     text = row["commit_date"]
     if not text:
         return ""
@@ -241,7 +241,7 @@ def _date(row: _Row) -> str:
 
 
 def verdict(word: str, terms: Terms, where: str) -> Verdict | None:
-    """A person's word as the side it stands for; None for none. Raises :class:`UnknownWord`."""
+    """The side that a person's verdict stands for; None for an empty one. Raises :class:`UnknownWord`."""
     known = {terms.old: Verdict.OLD, terms.new: Verdict.NEW, Verdict.SKIP.value: Verdict.SKIP}
     if word and word not in known:
         raise UnknownWord(
@@ -252,7 +252,7 @@ def verdict(word: str, terms: Terms, where: str) -> Verdict | None:
 
 
 def _with_verdicts(found: Iterable[ImportEntry], path: Path, terms: Terms) -> list[ImportEntry]:
-    """The trials with the verdicts of another table, each of which has to be of one of them."""
+    """The trials with the verdicts of another table; each row of that has to belong to one of the trials."""
     told: dict[tuple[str, ...], _Row] = {}
     for row in _rows(path, required="verdict"):
         if not any(row[name] for name in ("order", "commit", "kernel")):

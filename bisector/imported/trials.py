@@ -1,4 +1,4 @@
-"""Files of fio, and what their index says of them, to the facts of trials."""
+"""Turns files of fio, and what their index says about them, into trials."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ _HOW_RUNS = "the files of a run are one output, and the IOPS logs of its jobs"
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A file with its content and, unless it is an IOPS log, what fio told."""
+    """A file with its content and, unless it is an IOPS log, fio's parsed output."""
 
     path: Path
     data: bytes
@@ -36,13 +36,13 @@ class Read:
 
     @property
     def sha256(self) -> str:
-        """What tells it from other files."""
+        """The digest that identifies the file."""
         return hashlib.sha256(self.data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedTrial:
-    """A trial with the files that it was read from, by the names that they get beside the record."""
+    """A trial with the files that it was read from, by the names of their copies in the run directory."""
 
     trial: Trial
     files: Mapping[str, Read]
@@ -50,8 +50,8 @@ class ImportedTrial:
 
 
 def find(entries: Sequence[ImportEntry], repository: Repository | None) -> tuple[ImportedTrial, ...]:
-    """Read every file and make the trials; commits are those of ``repository``, if any. Raises :class:`UserError`."""
-    # Kernels whose commits are not told are told apart by their names, so that no two of them are one.
+    """Read all files and make the trials, with commits of ``repository``, if any; raises :class:`UserError`."""
+    # Kernels without known commits get distinct names, so that no two of them become one.
     nameless = iter(told_apart([entry.label for entry in entries if not entry.commit]))
     commits = [_commit(entry, entry.commit or next(nameless), repository) for entry in entries]
     found = tuple(one for entry, commit in zip(entries, commits, strict=True) for one in _told(entry, commit))
@@ -74,7 +74,7 @@ def _commit(entry: ImportEntry, name: str, repository: Repository | None) -> Com
 
 
 def _told(entry: ImportEntry, commit: Commit) -> Iterator[ImportedTrial]:
-    """The trial of an entry, if it has runs of one, and its baselines."""
+    """The trial of an entry, if it has runs that are no baselines, and then its baselines."""
     of_trial = tuple(file for file in entry.files if file.run not in DISKS)
     if of_trial:
         yield _trial(replace(entry, files=of_trial), Cell(Subject(commit), Setup()))
@@ -103,7 +103,7 @@ def _trial(entry: ImportEntry, cell: Cell) -> ImportedTrial:
             iops = job.iops_mean if expected.iops is None else expected.iops
             for what, said, known in (
                 ("direction", expected.direction or job.direction, job.direction),
-                # An index may have rounded, or have the figure of fio's JSON.
+                # The index may have rounded, or have the figure from fio's JSON.
                 ("iops", job.iops_mean if abs(iops - job.iops_mean) <= 1 else iops, job.iops_mean),
                 (
                     "runtime_ms",
@@ -116,14 +116,14 @@ def _trial(entry: ImportEntry, cell: Cell) -> ImportedTrial:
         runs.append(_run(run, output))
         tools[output.version] = None
         for one, named in zip(read, of_run, strict=True):
-            # Runs or files whose names cannot be told apart beside the record would lose one of them.
+            # If two files got the same name in the run directory, one would be lost.
             name = f"{file_name(run)}/{one.path.name}"
             if (other := files.setdefault(name, one)) is not one:
                 raise UserError(
                     f"{named.where}: {one.path} and {other.path} would both be kept as {name}",
                     "give one of them another name",
                 )
-    for job in runs[-1].jobs:  # a job that stood still must not pass for a slow one
+    for job in runs[-1].jobs:  # a job that did no I/O must not pass for a slow one
         if job.direction == "read" and not job.iops_mean > 0:
             what = f"job {job.name} of the {runs[-1].name} run has no IOPS: that is not a measurement"
             raise UserError(f"{entry.where}: {what}")
@@ -144,7 +144,7 @@ def _trial(entry: ImportEntry, cell: Cell) -> ImportedTrial:
 
 
 def _read(file: File) -> Read:
-    """Raises :class:`UserError` that says, too, which line of the index names the file."""
+    """Read a file; a :class:`UserError` also says which line of the index names the file."""
     try:
         return _parsed(file.path)
     except UserError as error:
@@ -171,7 +171,7 @@ def _parsed(path: Path) -> Read:
 
 
 def _check_log(text: str, path: Path) -> None:
-    """A log that was cut in a line's last number still has lines of numbers."""
+    """Check that a log is complete: one that was cut inside a line's last number still parses."""
     lines = text.splitlines()
     try:
         parse_log(text)
@@ -205,7 +205,7 @@ def _run(name: str, output: Output) -> Run:
 
 
 def check_verdicts(trials: Iterable[tuple[str, Trial]]) -> None:
-    """Raise :class:`UserError` when a commit is said to be on both sides; each trial comes with where it is told."""
+    """Raise :class:`UserError` if a commit has verdicts for both sides; each trial comes with where it was read."""
     said: dict[str, tuple[Verdict, str]] = {}
     for where, trial in trials:
         if trial.origin is None or trial.origin.verdict is None:
@@ -219,7 +219,7 @@ def check_verdicts(trials: Iterable[tuple[str, Trial]]) -> None:
 
 
 def unknown(found: Iterable[ImportedTrial], known: Mapping[str, str]) -> tuple[ImportedTrial, ...]:
-    """The trials whose files (SHA-256 in ``known``) are not on record; :class:`UserError` for one there in part."""
+    """The trials of which no file is on record (``known``, by SHA-256); :class:`UserError` if only some files are."""
     new = []
     for one in found:
         there = [read for read in one.files.values() if read.sha256 in known]
@@ -235,7 +235,7 @@ def unknown(found: Iterable[ImportedTrial], known: Mapping[str, str]) -> tuple[I
 
 
 def keep(found: ImportedTrial, n: int, run_dir: Path) -> Trial:
-    """The trial with copies of its files as artifacts; they are on the disk when this returns."""
+    """Copy a trial's files, synchronised to the disk, and return the trial with the copies as artifacts."""
     directory = trial_directory(run_dir, n, found.trial.commit)
     for name, read in found.files.items():
         target = directory / name
